@@ -171,10 +171,10 @@ _BETWEEN = "\x1f"
 
 def _paths(ranges: pl.DataFrame) -> pl.Series:
     """Return the names of the ranges around each of `nested` ranges and its own, as one text."""
-    found: list[str] = []
+    paths: list[str] = []
     for name, parent in ranges.select("name", "parent").iter_rows():
-        found.append(name if parent is None else f"{found[parent]}{_BETWEEN}{name}")
-    return pl.Series("path", found, dtype=pl.String)
+        paths.append(name if parent is None else f"{paths[parent]}{_BETWEEN}{name}")
+    return pl.Series("path", paths, dtype=pl.String)
 
 
 _SPAN = ("start_ns", "end_ns")
@@ -198,8 +198,8 @@ def nested(ranges: pl.DataFrame) -> pl.DataFrame:
     deep = rows.join(depths.select("row", "depth"), on="row", maintain_order="left")
     outer = deep.select("thread", "start_ns", depth=pl.col("depth") + 1, parent="row").sort("start_ns")
     inner = deep.sort("start_ns", maintain_order=True)
-    found = inner.join_asof(outer, on="start_ns", by=["thread", "depth"], check_sortedness=False)
-    return found.sort("row").drop("depth")
+    with_parents = inner.join_asof(outer, on="start_ns", by=["thread", "depth"], check_sortedness=False)
+    return with_parents.sort("row").drop("depth")
 
 
 def innermost_at(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
@@ -213,10 +213,10 @@ def innermost_at(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Seri
         ]
     ).sort("moment", "begins", "order")
     asked = points.select("thread", moment=pl.col(at)).with_row_index("point").sort("moment", nulls_last=True)
-    found = asked.join_asof(
+    placed = asked.join_asof(
         bounds.drop("begins", "order"), on="moment", by="thread", strategy="backward", check_sortedness=False
     )
-    return found.sort("point")["row"]
+    return placed.sort("point")["row"]
 
 
 def own_lengths(ranges: pl.DataFrame) -> pl.Series:

@@ -114,16 +114,16 @@ def _without_circles() -> bool:
 
 
 def _circles_of(graph: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
-    found = []
+    cycles = []
     while True:
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as error:
             circle = tuple(error.args[1][:-1])
-            found.append(circle)
+            cycles.append(circle)
             graph = {name: needs for name, needs in graph.items() if name not in circle}
         else:
-            return found
+            return cycles
 
 
 def missing_tables(wanted: Iterable[str], given: Container[str]) -> list[str]:
@@ -146,14 +146,14 @@ def raw_needs(wanted: Iterable[str]) -> set[str]:
 
 def tables_behind(wanted: Iterable[str], *, but: Container[str] = frozenset()) -> set[str]:
     """Return `wanted` tables and facts with all that they come from, not looking behind what is in `but`."""
-    found: set[str] = set()
+    needed: set[str] = set()
 
     def visit(name: str) -> None:
-        if name not in found and name not in but:
-            found.add(name)
+        if name not in needed and name not in but:
+            needed.add(name)
             for need in _needs().get(name, ()):
                 visit(need)
 
     for name in wanted:
         visit(name)
-    return found
+    return needed

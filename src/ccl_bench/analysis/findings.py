@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 def cross_rank_findings(tables: Mapping[str, object]) -> list[Finding]:
     """Return the findings that follow from those tables across ranks that were computed."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name, look in _LOOKS.items():
         table = tables.get(name)
         if isinstance(table, pl.DataFrame):
-            found += look(table)
-    return found
+            findings += look(table)
+    return findings
 
 
 _KEY = ["iteration", "group", "number"]
@@ -178,18 +178,18 @@ def _unpaired(traffic: pl.DataFrame) -> list[Finding]:
 def _peers(traffic: pl.DataFrame) -> list[Finding]:
     """Report messages whose other end is this rank itself, or not known."""
     messages = traffic.filter(pl.col("collective").is_in(MESSAGES))
-    found = []
+    findings = []
     if to_self := messages.filter(pl.col("peer") == pl.col("rank")).height:
         message = (
             f"{counted(to_self, 'message goes', 'messages go')} from a rank to itself: "
             "the trace names the wrong rank, so senders and receivers are unknown"
         )
         touches = ("traffic", "bubbles", "traffic_matrix")
-        found.append(Finding("message-to-self", "error", message, count=to_self, touches=touches))
+        findings.append(Finding("message-to-self", "error", message, count=to_self, touches=touches))
     if silent := messages["peer"].null_count():
         message = f"{silent} of {messages.height} sends and receives do not name the other rank"
-        found.append(Finding("peers-unknown", "warning", message, count=silent, touches=("traffic",)))
-    return found
+        findings.append(Finding("peers-unknown", "warning", message, count=silent, touches=("traffic",)))
+    return findings
 
 
 def _sized_collectives() -> list[str]:

@@ -71,8 +71,8 @@ def product_work(steps: pl.DataFrame, products: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: the operations and the data of its matrix products."""
     done = costs(innermost(products))
     sums = assign_window(done, steps.select("start_ns", "end_ns")).group_by("window").agg(_sums())
-    found = sum_per_window(steps.select("start_ns", "end_ns"), sums).drop("window")
-    return steps.select("step").hstack(found.with_columns(pl.all().fill_null(0)))
+    per_window = sum_per_window(steps.select("start_ns", "end_ns"), sums).drop("window")
+    return steps.select("step").hstack(per_window.with_columns(pl.all().fill_null(0)))
 
 
 @derived(
@@ -91,8 +91,8 @@ def et_product_work(
     begins = et_steps.select("step", node="first_node").sort("node")
     placed = costs(done).sort("node").join_asof(begins, on="node", strategy="backward")
     sums = placed.group_by("step").agg(_sums())
-    found = et_steps.select("step").join(sums, on="step", how="left", maintain_order="left")
-    return found.with_columns(pl.exclude("step").fill_null(0))
+    per_step = et_steps.select("step").join(sums, on="step", how="left", maintain_order="left")
+    return per_step.with_columns(pl.exclude("step").fill_null(0))
 
 
 _DEEPEST = 200
@@ -107,14 +107,14 @@ def _ancestors(numbers: pl.Series, et_nodes: pl.DataFrame) -> pl.Series:
         .unique("node")
         .filter(pl.col("parent") != pl.col("node"))
     )
-    found = [numbers.head(0)]
+    levels = [numbers.head(0)]
     level = numbers.to_frame("node")
     for _ in range(_DEEPEST):
         level = level.join(parents, on="node").select(node="parent").unique()
         if level.is_empty():
             break
-        found.append(level["node"])
-    return pl.concat(found).unique()
+        levels.append(level["node"])
+    return pl.concat(levels).unique()
 
 
 def _sums() -> list[pl.Expr]:

@@ -40,8 +40,8 @@ def clip(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 def _most(numbers: pl.Series) -> int:
     """Return the largest of whole numbers; 0 for none."""
-    found = numbers.max()
-    return found if isinstance(found, int) else 0
+    largest = numbers.max()
+    return largest if isinstance(largest, int) else 0
 
 
 def merge_intervals(intervals: pl.DataFrame, *by: str) -> pl.DataFrame:

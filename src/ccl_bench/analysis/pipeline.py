@@ -173,7 +173,7 @@ def bubbles(
     rest = pl.col("window_ns") - pl.col("compute_ns") - pl.col("exposed_collectives_ns")
     moved = pl.col("exposed_transfer_ns").fill_null(0)
     lone = stretches.filter(pl.col("transfer_ns").is_null()).group_by(step)
-    found = (
+    sums = (
         parts.with_columns(moved, (rest - moved).alias("bubble_ns"))
         .with_columns(
             (pl.col("exposed_messages_ns") - pl.col("exposed_transfer_ns")).alias("message_wait_ns")
@@ -184,8 +184,8 @@ def bubbles(
         .with_columns(pl.col("unmatched").fill_null(0))
         .sort("iteration", "rank", "trace", "step")
     )
-    stages = stages_of(found["rank"], facts).alias("stage")
-    return found.with_columns(stages).select(*DERIVED.get("bubbles").table.columns)
+    stages = stages_of(sums["rank"], facts).alias("stage")
+    return sums.with_columns(stages).select(*DERIVED.get("bubbles").table.columns)
 
 
 def _by_part() -> list[pl.Expr]:

@@ -41,7 +41,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     `std` is the sample standard deviation (n - 1), `cv` the same over the mean.
     """
     mean = statistics.fmean(values)
-    found = {
+    summary = {
         "count": len(values),
         "mean": mean,
         "min": min(values),
@@ -50,10 +50,10 @@ def spread(values: Sequence[float]) -> dict[str, float]:
         "max": max(values),
     }
     if len(values) > 1:
-        found["std"] = statistics.stdev(values)
+        summary["std"] = statistics.stdev(values)
         if mean:
-            found["cv"] = found["std"] / mean
-    return found
+            summary["cv"] = summary["std"] / mean
+    return summary
 
 
 _SMALL = 0.05

@@ -45,10 +45,10 @@ def step_pieces(
     """One piece of work in the middle step of one trace; short neighbours of one stream are put together."""
     ordered = steps.sort("device_start_ns")
     middle = ordered.slice(ordered.height // 2, 1)
-    found = [_calls(calls)]
-    found += [_kernels(device_work), _copies(memcpy, device_work)] if device_work.height else []
-    found += [] if device_work.height else [_operators(work, cpu_ops)]
-    inside = clip(pl.concat(found), device_windows(middle)).drop("window")
+    parts = [_calls(calls)]
+    parts += [_kernels(device_work), _copies(memcpy, device_work)] if device_work.height else []
+    parts += [] if device_work.height else [_operators(work, cpu_ops)]
+    inside = clip(pl.concat(parts), device_windows(middle)).drop("window")
     length = pl.col("end_ns") - pl.col("start_ns")
     pieces = inside.with_columns(
         step=pl.lit(middle["step"].item() if middle.height else None, dtype=pl.Int64),
@@ -122,11 +122,11 @@ def fewer(pieces: pl.DataFrame, window_ns: int, most: int) -> pl.DataFrame:
     what starts in the same bin of its lane: it has the kind that took longest, and the name of the
     longest piece of that kind.
     """
-    found, bins = pieces, _MOST_BINS
-    while found.height > most and bins:
-        found = _binned(pieces, max(window_ns // bins, 1))
+    merged, bins = pieces, _MOST_BINS
+    while merged.height > most and bins:
+        merged = _binned(pieces, max(window_ns // bins, 1))
         bins //= 2
-    return found.sort("lane", "start_ns", "end_ns", maintain_order=True)
+    return merged.sort("lane", "start_ns", "end_ns", maintain_order=True)
 
 
 def _binned(pieces: pl.DataFrame, width_ns: int) -> pl.DataFrame:

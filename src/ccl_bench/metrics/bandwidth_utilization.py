@@ -84,20 +84,20 @@ def _family(
         if traffic is not None:
             need_kind(traffic.drop_nulls("step"), suffix)
         own_calls = transfers.filter(pl.col("collective").is_in(collectives))
-        found = _bandwidth(own_calls, suffix, facts, nccl_tests)
+        measurement = _bandwidth(own_calls, suffix, facts, nccl_tests)
         if collective_parts is None or steps is None:
-            return found
+            return measurement
         own = of_steps(collective_parts.filter(pl.col("collective").is_in(collectives)), steps)
         times = {part: seconds(own.filter(pl.col("part") == part), steps, "time_ns") for part in PARTS}
-        return replace(found, details={**found.details, "time_parts_s": times})
+        return replace(measurement, details={**measurement.details, "time_parts_s": times})
 
     def of_records(
         recorded_transfers: pl.DataFrame, facts: Facts, nccl_tests: NcclTests | None = None
     ) -> Measurement:
         own_calls = recorded_transfers.filter(pl.col("collective").is_in(collectives))
-        found = _bandwidth(own_calls, suffix, facts, nccl_tests)
-        findings = [inspector_finding(), *found.findings]
-        return replace(found, window=RECORDS, findings=findings)
+        measurement = _bandwidth(own_calls, suffix, facts, nccl_tests)
+        findings = [inspector_finding(), *measurement.findings]
+        return replace(measurement, window=RECORDS, findings=findings)
 
     bandwidth.__name__ = f"bandwidth_utilization_{suffix}"
     bandwidth.__doc__ = _MANUAL.format(
@@ -189,13 +189,13 @@ _REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 
 def _bandwidths(row: dict[str, Any], facts: Facts) -> dict[str, float]:
     """Return the bandwidths of calls of one reach, and their share of the link that the reach crosses."""
-    found = {
+    bandwidths = {
         "algorithm_bandwidth_gb_per_s": row["algorithm_bandwidth"],
         "bus_bandwidth_gb_per_s": row["bus_bandwidth"],
     }
     links = {True: facts.scale_out_gbps, False: facts.scale_up_gbps, None: None}
     link = links[row["spans_nodes"]]
-    return found | ({"share_of_link_pct": 100 * row["bus_bandwidth"] / (link.value / 8)} if link else {})
+    return bandwidths | ({"share_of_link_pct": 100 * row["bus_bandwidth"] / (link.value / 8)} if link else {})
 
 
 def _listed(transfers: pl.DataFrame, facts: Facts) -> list[dict[str, Any]]:

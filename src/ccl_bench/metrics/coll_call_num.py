@@ -25,8 +25,8 @@ def calls_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) 
     """Return the operators of one rank that communicate, per step, from its Execution Trace."""
     inside = calls_in_steps(et_traffic)
     window = f"{window_of(et_steps)} of Execution Traces"
-    found = _measurement(inside, et_steps)
-    return replace(found, window=window, findings=[source_finding(et_steps, inside)])
+    measurement = _measurement(inside, et_steps)
+    return replace(measurement, window=window, findings=[source_finding(et_steps, inside)])
 
 
 @metric(

@@ -46,9 +46,9 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
 
     def of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:
         inside = calls_in_steps(et_traffic)
-        found = _volume(inside, et_steps, suffix, collectives)
+        measurement = _volume(inside, et_steps, suffix, collectives)
         chosen = inside.filter(pl.col("collective").is_in(collectives))
-        return replace(found, window=WINDOW, findings=[source_finding(et_steps, chosen)])
+        return replace(measurement, window=WINDOW, findings=[source_finding(et_steps, chosen)])
 
     volume.__name__ = f"collective_volume_{suffix}"
     volume.__doc__ = _MANUAL.format(title="messages between two ranks" if suffix == "p2p" else collectives[0])

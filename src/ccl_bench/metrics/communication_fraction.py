@@ -34,8 +34,8 @@ def communication_fraction(
         Communication time of HolisticTraceAnalysis `get_gpu_kernel_breakdown`, as a share of steps.
     """
     need_communication(breakdown)
-    found = share_of_steps(breakdown, steps, "communication_ns")
+    share = share_of_steps(breakdown, steps, "communication_ns")
     if communication_parts is None:
-        return found
+        return share
     each = divided(breakdown, of_steps(communication_parts, steps), "communication_ns")
-    return replace(found, details={**found.details, "parts_pct": parts_in_percent(each, "window_ns")})
+    return replace(share, details={**share.details, "parts_pct": parts_in_percent(each, "window_ns")})

@@ -23,9 +23,9 @@ _RECORD_SHAPES = "record shapes: torch.profiler.profile(record_shapes=True)"
 
 def intensity_of_execution_traces(et_product_work: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:
     """Return operations for each byte of the products in Execution Traces, which record shapes always."""
-    found = _intensity(et_product_work, et_steps)
-    window = f"{found.window} of Execution Traces"
-    return replace(found, window=window, findings=[source_finding(et_steps)])
+    intensity = _intensity(et_product_work, et_steps)
+    window = f"{intensity.window} of Execution Traces"
+    return replace(intensity, window=window, findings=[source_finding(et_steps)])
 
 
 @metric(unit="FLOP/byte", better="higher", otherwise=(intensity_of_execution_traces,), revision=2)

@@ -47,8 +47,8 @@ def power_draw(
     Reference:
         NVML nvmlDeviceGetPowerUsage; DCGM_FI_DEV_POWER_USAGE; AMD SMI socket power.
     """
-    found = _of(device_samples, POWER, steps, device_used)
-    return _mean(found, steps, "w", lambda own: {"max_w": max(value for _, value in own)})
+    samples = _of(device_samples, POWER, steps, device_used)
+    return _mean(samples, steps, "w", lambda own: {"max_w": max(value for _, value in own)})
 
 
 @metric(unit="J", better="lower")
@@ -71,16 +71,16 @@ def energy_per_step(
     need_rows(steps, "steps", RECORD)
     counted = device_samples is not None and any(s.quantity == ENERGY for s in device_samples.series)
     quantity = ENERGY if counted else POWER
-    found = _of(device_samples, quantity, steps, device_used)
-    _need_all(found, steps, facts)
-    joules = {rank: _joules(found, rank) / _number_of_steps(steps, rank) for rank in found.series}
+    samples = _of(device_samples, quantity, steps, device_used)
+    _need_all(samples, steps, facts)
+    joules = {rank: _joules(samples, rank) / _number_of_steps(steps, rank) for rank in samples.series}
     details: dict[str, Any] = {
         "per_rank_j": {label(rank): value for rank, value in joules.items()},
         "source": "counters of energy" if counted else "samples of power",
         "devices": len(joules),
-        "rank_source": found.how,
+        "rank_source": samples.how,
     }
-    return Measurement(sum(joules.values()), details, window_of(steps), _numbers(joules), found.findings)
+    return Measurement(sum(joules.values()), details, window_of(steps), _numbers(joules), samples.findings)
 
 
 @metric(unit="J/token", better="lower")
@@ -105,14 +105,14 @@ def energy_per_token(
             fix="write tokens_per_step, or global_batch_size and seq_len, into run_metadata.json",
             is_repairable=True,
         )
-    found = energy_per_step(device_samples, steps, device_used, facts)
+    energy = energy_per_step(device_samples, steps, device_used, facts)
     details = {
-        **found.details,
-        "energy_per_step_j": found.value,
+        **energy.details,
+        "energy_per_step_j": energy.value,
         "tokens_per_step": tokens.value,
         "tokens_per_step_source": tokens.source,
     }
-    return Measurement(found.value / tokens.value, details, found.window, found.ranks, found.findings)
+    return Measurement(energy.value / tokens.value, details, energy.window, energy.ranks, energy.findings)
 
 
 @metric(unit="MHz", better="higher")
@@ -131,15 +131,15 @@ def sm_clock(
     Reference:
         NVML clocks.sm; DCGM_FI_DEV_SM_CLOCK; AMD SMI gfx clock.
     """
-    found = _of(device_samples, "sm_clock_mhz", steps, device_used)
+    samples = _of(device_samples, "sm_clock_mhz", steps, device_used)
     limits = {} if device_samples is None else _latest(device_samples, "sm_clock_max_mhz")
     shares = {}
-    for rank, series in found.series.items():
+    for rank, series in samples.series.items():
         limit = limits.get(series.device)
-        own = inside(series, found.windows[rank])
+        own = inside(series, samples.windows[rank])
         if limit:
             shares[label(rank)] = 100 * sum(value < limit for _, value in own) / len(own)
-    measured = _mean(found, steps, "mhz", lambda own: {"min_mhz": min(value for _, value in own)})
+    measured = _mean(samples, steps, "mhz", lambda own: {"min_mhz": min(value for _, value in own)})
     more = {"per_rank_below_maximum_pct": shares} if shares else {}
     return Measurement(
         measured.value, {**measured.details, **more}, measured.window, measured.ranks, measured.findings
@@ -162,23 +162,23 @@ def throttled_time(
     Reference:
         NVML nvmlClocksEventReasons (formerly throttle reasons).
     """
-    found = _of(device_samples, "clock_reasons", steps, device_used)
+    samples = _of(device_samples, "clock_reasons", steps, device_used)
     reasons = {row["name"]: row["bit"] for row in load_data("device_samples")["reason"]}
     limiting = sum(reasons.values())
     shares: dict[Rank, float] = {}
     each = dict.fromkeys(reasons, 0.0)
-    for rank, series in found.series.items():
-        masks = [int(value) for _, value in inside(series, found.windows[rank])]
+    for rank, series in samples.series.items():
+        masks = [int(value) for _, value in inside(series, samples.windows[rank])]
         shares[rank] = 100 * sum(bool(mask & limiting) for mask in masks) / len(masks)
         for name, bit in reasons.items():
-            each[name] += 100 * sum(bool(mask & bit) for mask in masks) / len(masks) / len(found.series)
+            each[name] += 100 * sum(bool(mask & bit) for mask in masks) / len(masks) / len(samples.series)
     details = {
         "per_rank_pct": {label(rank): share for rank, share in shares.items()},
         "per_reason_pct": each,
-        "rank_source": found.how,
+        "rank_source": samples.how,
     }
     value = sum(shares.values()) / len(shares)
-    return Measurement(value, details, window_of(steps), _numbers(shares), found.findings)
+    return Measurement(value, details, window_of(steps), _numbers(shares), samples.findings)
 
 
 @metric(unit="°C", better="lower")
@@ -196,16 +196,16 @@ def device_temperature(
     Reference:
         NVML temperature.gpu; DCGM_FI_DEV_GPU_TEMP; AMD SMI hotspot.
     """
-    found = _of(device_samples, "temperature_c", steps, device_used)
+    samples = _of(device_samples, "temperature_c", steps, device_used)
     highest = {
-        rank: max(value for _, value in inside(series, found.windows[rank]))
-        for rank, series in found.series.items()
+        rank: max(value for _, value in inside(series, samples.windows[rank]))
+        for rank, series in samples.series.items()
     }
     details = {
         "per_rank_max_c": {label(rank): value for rank, value in highest.items()},
-        "rank_source": found.how,
+        "rank_source": samples.how,
     }
-    return Measurement(max(highest.values()), details, window_of(steps), _numbers(highest), found.findings)
+    return Measurement(max(highest.values()), details, window_of(steps), _numbers(highest), samples.findings)
 
 
 @metric(unit="GB/s", better="neither")
@@ -224,8 +224,8 @@ def nvlink_throughput(
         DCGM_FI_PROF_NVLINK_TX_BYTES and DCGM_FI_PROF_NVLINK_RX_BYTES, which are rates in bytes per second.
     """
     ways = {way: _of(device_samples, f"nvlink_{way}_bytes_per_s", steps, device_used) for way in ("tx", "rx")}
-    means = {way: _mean(found, steps, "bytes_per_s", lambda _: {}) for way, found in ways.items()}
-    details = {f"{way}_gb_per_s": found.value / GIGA for way, found in means.items()}
+    means = {way: _mean(samples, steps, "bytes_per_s", lambda _: {}) for way, samples in ways.items()}
+    details = {f"{way}_gb_per_s": rate.value / GIGA for way, rate in means.items()}
     first = means["tx"]
     return Measurement(sum(details.values()), details, first.window, first.ranks, [*first.findings])
 
@@ -237,22 +237,24 @@ def _of(
     return monitored(samples, quantity, steps, device_used)
 
 
-def _mean(found: Monitored, steps: pl.DataFrame, unit: str, extreme: Any) -> Measurement:
+def _mean(samples: Monitored, steps: pl.DataFrame, unit: str, extreme: Any) -> Measurement:
     """Return the mean over steps and ranks, with that of each rank; `extreme` is a detail of all samples."""
     means, covered = {}, {}
-    for rank, series in found.series.items():
-        means[rank], covered[rank] = mean_in(series, found.windows[rank])
+    for rank, series in samples.series.items():
+        means[rank], covered[rank] = mean_in(series, samples.windows[rank])
     _need_covered(covered)
-    every = [pair for rank, series in found.series.items() for pair in inside(series, found.windows[rank])]
+    every = [
+        pair for rank, series in samples.series.items() for pair in inside(series, samples.windows[rank])
+    ]
     details = {
         f"per_rank_{unit}": {label(rank): mean for rank, mean in means.items()},
         **extreme(every),
         "samples_count": len(every),
         "covered_pct": 100 * min(covered.values()),
-        "rank_source": found.how,
+        "rank_source": samples.how,
     }
     value = sum(means.values()) / len(means)
-    return Measurement(value, details, window_of(steps), _numbers(means), found.findings)
+    return Measurement(value, details, window_of(steps), _numbers(means), samples.findings)
 
 
 def _need_covered(covered: dict[Rank, float]) -> None:
@@ -265,18 +267,18 @@ def _need_covered(covered: dict[Rank, float]) -> None:
         )
 
 
-def _need_all(found: Monitored, steps: pl.DataFrame, facts: Facts) -> None:
+def _need_all(samples: Monitored, steps: pl.DataFrame, facts: Facts) -> None:
     """Raise NotMeasurable where some rank of the job has no samples: its energy is unknown."""
     ranks = facts.world_size.value if facts.world_size else steps["rank"].n_unique()
-    if len(found.series) < ranks:
-        what = f"{len(found.series)} of {ranks} ranks have samples and a trace, and energy is that of all"
+    if len(samples.series) < ranks:
+        what = f"{len(samples.series)} of {ranks} ranks have samples and a trace, and energy is that of all"
         raise NotMeasurable(what, fix="sample every device, and keep the traces of all ranks")
 
 
-def _joules(found: Monitored, rank: Rank) -> float:
+def _joules(samples: Monitored, rank: Rank) -> float:
     """Return the energy of a rank over its steps."""
-    series, windows = found.series[rank], found.windows[rank]
-    if found.quantity == POWER:
+    series, windows = samples.series[rank], samples.windows[rank]
+    if samples.quantity == POWER:
         mean, covered = mean_in(series, windows)
         _need_covered({rank: covered})
         return mean * sum(end - start for start, end in windows) / SECOND_NS

@@ -169,8 +169,8 @@ def _part_of_exposed(
         "of_messages_s": of_messages,
         "unknown_because_s": reasons,
     }
-    found = time_per_step(each, steps, f"{part}_ns", details)
-    return replace(found, findings=findings)
+    measurement = time_per_step(each, steps, f"{part}_ns", details)
+    return replace(measurement, findings=findings)
 
 
 def _listed(parts: pl.DataFrame, steps: pl.DataFrame, part: str, key: str) -> dict[str, float]:

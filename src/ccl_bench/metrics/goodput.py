@@ -47,72 +47,76 @@ def goodput(requests: pl.DataFrame, serving_statistics: pl.DataFrame, facts: Fac
     Reference:
         vLLM, `vllm bench serve --goodput`; AIPerf, `--goodput`; Zhong et al. 2024, DistServe.
     """
-    found = needed_benchmark(requests, serving_statistics)
+    benchmark = needed_benchmark(requests, serving_statistics)
     stated = {"ttft": facts.slo_ttft_s, "tpot": facts.slo_tpot_s, "latency": facts.slo_latency_s}
     given = {name: fact.value for name, fact in stated.items() if fact}
     if given:
-        return _of_requests(found, given, "run_metadata.json")
-    if not found.objectives:
-        raise NotMeasurable(_why_no_objective(found), fix=_STATE_THEM, is_repairable=True)
-    source = f"the result of {title(found.tool)}"
-    if found.ends and set(found.objectives) <= set(_QUANTITIES):
-        return _of_requests(found, found.objectives, source)
-    return _as_stored(found, source)
+        return _of_requests(benchmark, given, "run_metadata.json")
+    if not benchmark.objectives:
+        raise NotMeasurable(_why_no_objective(benchmark), fix=_STATE_THEM, is_repairable=True)
+    source = f"the result of {title(benchmark.tool)}"
+    if benchmark.ends and set(benchmark.objectives) <= set(_QUANTITIES):
+        return _of_requests(benchmark, benchmark.objectives, source)
+    return _as_stored(benchmark, source)
 
 
-def _why_no_objective(found: Benchmark) -> str:
-    said = found.stored.get(("goodput", "total"))
-    more = "" if said is None else f"; {title(found.tool)} stored {said:g} requests/s but not the objectives"
+def _why_no_objective(benchmark: Benchmark) -> str:
+    said = benchmark.stored.get(("goodput", "total"))
+    more = (
+        "" if said is None else f"; {title(benchmark.tool)} stored {said:g} requests/s but not the objectives"
+    )
     return f"no service-level objective is given{more}"
 
 
-def _of_requests(found: Benchmark, given: Mapping[str, float], source: str) -> Measurement:
+def _of_requests(benchmark: Benchmark, given: Mapping[str, float], source: str) -> Measurement:
     """Return the goodput of single requests under the objectives `given`."""
-    if not found.ends:
+    if not benchmark.ends:
         raise NotMeasurable("the result holds statistics and no single requests", fix=BENCHMARK_IT)
-    need_success(found)
+    need_success(benchmark)
     for quantity in given:
         needed = "latency_s" if quantity == "latency" else "ttft_s"
-        if found.ok[needed].null_count() == found.ok.height:
+        if benchmark.ok[needed].null_count() == benchmark.ok.height:
             raise NotMeasurable(
                 f"no request has a {quantity} to compare with the objective", fix=BENCHMARK_IT
             )
-    kept = {f"{name}_s": _kept(found, {name: value}) for name, value in given.items()}
-    good = _kept(found, given)
-    said = found.stored.get(("goodput", "total")) if given == found.objectives else None
+    kept = {f"{name}_s": _kept(benchmark, {name: value}) for name, value in given.items()}
+    good = _kept(benchmark, given)
+    said = benchmark.stored.get(("goodput", "total")) if given == benchmark.objectives else None
     return rate(
-        found,
+        benchmark,
         good,
         "requests in time",
         objectives={f"{name}_s": value for name, value in given.items()},
         objectives_from=source,
         requests_keeping_each=kept,
-        share_of_all=good / sum(count for end, count in found.ends.items() if end != "warmup"),
+        share_of_all=good / sum(count for end, count in benchmark.ends.items() if end != "warmup"),
         **({} if said is None else {"as_stored_requests_per_s": said}),
     )
 
 
-def _kept(found: Benchmark, given: Mapping[str, float]) -> int:
+def _kept(benchmark: Benchmark, given: Mapping[str, float]) -> int:
     """Return how many requests keep the objectives `given`."""
     limits = {f"{name}_s": given.get(name) for name in _QUANTITIES}
-    return within_objectives(found.ok, **limits).height
+    return within_objectives(benchmark.ok, **limits).height
 
 
-def _as_stored(found: Benchmark, source: str) -> Measurement:
+def _as_stored(benchmark: Benchmark, source: str) -> Measurement:
     """Return the tool's own goodput under its own objectives, where single requests are not recorded."""
-    need_success(found)
-    said = found.stored.get(("goodput", "total"))
+    need_success(benchmark)
+    said = benchmark.stored.get(("goodput", "total"))
     if said is None:
         raise NotMeasurable(
-            f"{title(found.tool)} had objectives and stored no goodput, and single requests are not recorded",
+            f"{title(benchmark.tool)} had objectives and stored no goodput, and single requests are not "
+            "recorded",
             fix=_STATE_THEM,
         )
     details = {
-        "tool": title(found.tool),
+        "tool": title(benchmark.tool),
         "source": "as the tool stored it",
         "objectives": {
-            f"{name}_s" if name in _QUANTITIES else name: value for name, value in found.objectives.items()
+            f"{name}_s" if name in _QUANTITIES else name: value
+            for name, value in benchmark.objectives.items()
         },
         "objectives_from": source,
     }
-    return Measurement(said, details, window_of(found))
+    return Measurement(said, details, window_of(benchmark))

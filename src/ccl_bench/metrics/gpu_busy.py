@@ -36,9 +36,9 @@ def gpu_busy(
     Reference:
         "GPU Utilization" of torch-tb-profiler; copies count as work here.
     """
-    found = share_of_steps(breakdown, steps, "busy_ns")
+    busy = share_of_steps(breakdown, steps, "busy_ns")
     details = {
-        **found.details,
+        **busy.details,
         "per_rank_parts_s_per_step": parts_by_rank(breakdown),
         "per_step_parts_s": parts_by_step(breakdown),
         **share_by_device(breakdown, device_used, "busy_ns", "window_ns"),
@@ -47,6 +47,6 @@ def gpu_busy(
         each = divided(breakdown, of_steps(communication_parts, steps), "exposed_communication_ns")
         waiting = share_of_steps(each, steps, "waiting_ns")
         details["waiting_pct"] = waiting.value
-        details["busy_without_waiting_pct"] = found.value - waiting.value
+        details["busy_without_waiting_pct"] = busy.value - waiting.value
         details["per_rank_waiting_pct"] = waiting.details["per_rank_pct"]
-    return replace(found, details=details)
+    return replace(busy, details=details)

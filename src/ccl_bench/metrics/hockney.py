@@ -68,14 +68,14 @@ def _details(fit: HockneyFit, parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _alpha_of_records(recorded_transfers: pl.DataFrame) -> Measurement:
     fit, parts = _overall(recorded_transfers)
-    found = Measurement(fit.alpha_s, _details(fit, parts), window=RECORDS)
-    return replace(found, findings=[inspector_finding()])
+    alpha = Measurement(fit.alpha_s, _details(fit, parts), window=RECORDS)
+    return replace(alpha, findings=[inspector_finding()])
 
 
 def _beta_of_records(recorded_transfers: pl.DataFrame) -> Measurement:
     fit, parts = _overall(recorded_transfers)
-    found = Measurement(fit.beta_s_per_byte, _details(fit, parts), window=RECORDS)
-    return replace(found, findings=[inspector_finding()])
+    beta = Measurement(fit.beta_s_per_byte, _details(fit, parts), window=RECORDS)
+    return replace(beta, findings=[inspector_finding()])
 
 
 @metric(

@@ -31,5 +31,5 @@ def ITL(  # noqa: N802 (the name it has everywhere)
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Inter Chunk Latency.
     """
-    found = needed_benchmark(requests, serving_statistics)
-    return times(found, "itl", gaps(found.ok), missing="the result records no times between tokens")
+    benchmark = needed_benchmark(requests, serving_statistics)
+    return times(benchmark, "itl", gaps(benchmark.ok), missing="the result records no times between tokens")

@@ -76,17 +76,17 @@ def _device(devices: pl.DataFrame, facts: Facts) -> tuple[Device, str]:
     """Return the device in the catalog and who named it: the traces, else the card."""
     seen = devices.filter(pl.col("name") != "").select("name", "memory_bytes").unique()
     try:
-        found = [device_catalog.device(name, memory_bytes=size) for name, size in seen.iter_rows()]
-        if len({device.name for device in found}) == 1:
-            return found[0], "deviceProperties of the traces"
+        candidates = [device_catalog.device(name, memory_bytes=size) for name, size in seen.iter_rows()]
+        if len({device.name for device in candidates}) == 1:
+            return candidates[0], "deviceProperties of the traces"
         if facts.device:
             return device_catalog.device(facts.device.value), facts.device.source
     except NotMeasurable as error:
         raise NotMeasurable(
             error.message, fix="name the device in full in the workload card", is_repairable=True
         ) from error
-    if found:
-        names = ", ".join(sorted({device.name for device in found}))
+    if candidates:
+        names = ", ".join(sorted({device.name for device in candidates}))
         raise NotMeasurable(
             f"the ranks saw different devices: {names}",
             fix="name the device in the workload card",

@@ -78,12 +78,12 @@ def memory_fragmentation(
 
 def _shares(devices: Iterable[DeviceMemory], part: str, at: str) -> dict[str, float]:
     """Return {device: part / reserved} where both are known and something is reserved."""
-    found = {}
+    shares = {}
     for device in devices:
         value, whole = getattr(device, f"{at}{part}"), getattr(device, f"{at}reserved_bytes")
         if value is not None and whole:
-            found[label(device)] = value / whole
-    return found
+            shares[label(device)] = value / whole
+    return shares
 
 
 def _scattered(devices: Iterable[DeviceMemory]) -> dict[str, float]:

@@ -31,8 +31,8 @@ _REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 
 
 def _of_records(recorded_transfers: pl.DataFrame, nccl_tests: NcclTests | None) -> Measurement:
-    found = _efficiency(recorded_transfers, nccl_tests, None)
-    return replace(found, window=RECORDS, findings=[inspector_finding(), *found.findings])
+    measurement = _efficiency(recorded_transfers, nccl_tests, None)
+    return replace(measurement, window=RECORDS, findings=[inspector_finding(), *measurement.findings])
 
 
 @metric(unit="ratio", better="higher", applies=(checks.several_ranks,), otherwise=(_of_records,))
@@ -98,7 +98,7 @@ def _sum(table: pl.DataFrame, column: str) -> float:
 def _rows(covered: pl.DataFrame, *by: str) -> list[dict[str, Any]]:
     """Return time and efficiency of the calls of each kind."""
     bus_bytes = (pl.col("size_bytes") * pl.col("bus_factor")).sum()
-    found = covered.group_by(by).agg(
+    kinds = covered.group_by(by).agg(
         pl.len().cast(pl.Int64).alias("calls_count"),
         (pl.col("time_ns").sum() / SECOND_NS).alias("time_s"),
         (pl.col("ceiling_ns").sum() / SECOND_NS).alias("ceiling_s"),
@@ -106,7 +106,7 @@ def _rows(covered: pl.DataFrame, *by: str) -> list[dict[str, Any]]:
         (bus_bytes / pl.col("ceiling_ns").sum()).alias("ceiling_bus_bandwidth_gb_per_s"),
         (pl.col("ceiling_ns").sum() / pl.col("time_ns").sum()).alias("efficiency_ratio"),
     )
-    return [_named(row) for row in found.sort(by, nulls_last=True).iter_rows(named=True)]
+    return [_named(row) for row in kinds.sort(by, nulls_last=True).iter_rows(named=True)]
 
 
 def _named(row: dict[str, Any]) -> dict[str, Any]:
@@ -118,11 +118,11 @@ def _named(row: dict[str, Any]) -> dict[str, Any]:
 
 def _uncovered(lacking: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the calls without a ceiling by the reason, most time first."""
-    found = lacking.group_by("collective", "size", "lacks", maintain_order=True).agg(
+    uncovered = lacking.group_by("collective", "size", "lacks", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("calls_count"),
         (pl.col("time_ns").sum() / SECOND_NS).alias("time_s"),
     )
-    ordered = found.sort("time_s", descending=True, maintain_order=True)
+    ordered = uncovered.sort("time_s", descending=True, maintain_order=True)
     return ordered.rename({"size": "group_size"}).to_dicts()
 
 

@@ -32,5 +32,5 @@ def output_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame) 
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Output Token Throughput.
     """
-    found = needed_benchmark(requests, serving_statistics)
-    return rate(found, total(found, "output_tokens"), "output tokens")
+    benchmark = needed_benchmark(requests, serving_statistics)
+    return rate(benchmark, total(benchmark, "output_tokens"), "output tokens")

@@ -27,5 +27,5 @@ def request_latency(requests: pl.DataFrame, serving_statistics: pl.DataFrame) ->
     Reference:
         vLLM, E2EL; AIPerf, Request Latency.
     """
-    found = needed_benchmark(requests, serving_statistics)
-    return times(found, "latency", latencies(found.ok), missing="no request has a latency")
+    benchmark = needed_benchmark(requests, serving_statistics)
+    return times(benchmark, "latency", latencies(benchmark.ok), missing="no request has a latency")

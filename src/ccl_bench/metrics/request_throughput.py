@@ -27,5 +27,5 @@ def request_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame)
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Request Throughput.
     """
-    found = needed_benchmark(requests, serving_statistics)
-    return rate(found, completed(found), "requests that succeeded")
+    benchmark = needed_benchmark(requests, serving_statistics)
+    return rate(benchmark, completed(benchmark), "requests that succeeded")

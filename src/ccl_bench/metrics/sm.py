@@ -53,9 +53,9 @@ def sm(
     need_rows(steps, "steps", RECORD)
     if sm_samples["samples"].sum():
         return _measured(sm_samples, window_of(steps))
-    found = _estimated(sm_use, window_of(steps))
+    estimate = _estimated(sm_use, window_of(steps))
     per_device = share_by_device(sm_use, device_used, "occupied_ns", "window_ns")
-    return replace(found, details={**found.details, **per_device})
+    return replace(estimate, details={**estimate.details, **per_device})
 
 
 def _measured(sm_samples: pl.DataFrame, window: str) -> Measurement:

@@ -35,40 +35,40 @@ CAUSE_SHARE = 0.5
 
 def straggler_of_step_times(step_times: pl.DataFrame) -> Measurement:
     """Return how far apart the mean steps of the ranks are in a file of step times, as a share of one."""
-    found = step_time_lag(step_times)
-    is_late = found.lag_s >= NOISE_FLOOR * found.step_s
+    lag = step_time_lag(step_times)
+    is_late = lag.lag_s >= NOISE_FLOOR * lag.step_s
     details: StragglerDetails = {
         "source": RANK_STEP_TIMES,
-        "slowest_rank": found.slowest_rank if is_late else "none",
-        "late_ranks": [found.slowest_rank] if is_late else [],
-        "straggler_lag_s": found.lag_s,
-        "step_s": found.step_s,
+        "slowest_rank": lag.slowest_rank if is_late else "none",
+        "late_ranks": [lag.slowest_rank] if is_late else [],
+        "straggler_lag_s": lag.lag_s,
+        "step_s": lag.step_s,
         "noise_floor_ratio": NOISE_FLOOR,
-        "per_rank_s": found.per_rank_s,
+        "per_rank_s": lag.per_rank_s,
     }
-    ratio = found.lag_s / found.step_s
-    return Measurement(ratio, details, RANK_STEP_TIMES, found.ranks, [found.finding])
+    ratio = lag.lag_s / lag.step_s
+    return Measurement(ratio, details, RANK_STEP_TIMES, lag.ranks, [lag.finding])
 
 
 def straggler_of_recorded_calls(recorded_arrivals: pl.DataFrame, facts: Facts) -> Measurement:
     """Return how far apart ranks are in the time that others are still to come, in Flight Recorder dumps."""
-    found = recorded_lag(recorded_arrivals, facts)
-    is_late = found.lag_s >= NOISE_FLOOR * found.recorded_s
+    lag = recorded_lag(recorded_arrivals, facts)
+    is_late = lag.lag_s >= NOISE_FLOOR * lag.recorded_s
     details: StragglerDetails = {
         "source": FLIGHT_RECORDER,
-        "slowest_rank": found.slowest_rank if is_late else "none",
-        "late_ranks": [found.slowest_rank] if is_late else [],
-        "straggler_lag_s": found.lag_s,
-        "recorded_s": found.recorded_s,
+        "slowest_rank": lag.slowest_rank if is_late else "none",
+        "late_ranks": [lag.slowest_rank] if is_late else [],
+        "straggler_lag_s": lag.lag_s,
+        "recorded_s": lag.recorded_s,
         "noise_floor_ratio": NOISE_FLOOR,
-        "wait_s": found.wait_s,
-        "mean_lateness_s": found.lateness_s,
-        "calls_count": found.calls,
+        "wait_s": lag.wait_s,
+        "mean_lateness_s": lag.lateness_s,
+        "calls_count": lag.calls,
     }
-    if found.clock_error_s is not None:
-        details["clock_error_s"] = found.clock_error_s
-    ratio = found.lag_s / found.recorded_s
-    return Measurement(ratio, details, f"calls in {FLIGHT_RECORDER}", found.ranks, found.findings)
+    if lag.clock_error_s is not None:
+        details["clock_error_s"] = lag.clock_error_s
+    ratio = lag.lag_s / lag.recorded_s
+    return Measurement(ratio, details, f"calls in {FLIGHT_RECORDER}", lag.ranks, lag.findings)
 
 
 @metric(
@@ -108,30 +108,32 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
     need_rows(steps, "steps", RECORD)
     waits = in_steps_of(waits, steps)
     need_waits(waits)
-    found = find_stragglers(waits, steps, breakdown, facts)
-    late, worst, step_ns = found.late, found.slowest, found.step_ns
+    stragglers = find_stragglers(waits, steps, breakdown, facts)
+    late, worst, step_ns = stragglers.late, stragglers.slowest, stragglers.step_ns
     per_rank = _per_rank(waits)
     details: StragglerDetails = {
         "slowest_rank": str(worst) if worst is not None else "none",
         "late_ranks": [label(rank) for rank in late],
-        "straggler_lag_s": found.lag_ns / SECOND_NS,
+        "straggler_lag_s": stragglers.lag_ns / SECOND_NS,
         "per_step_ratio": by_step(lags(waits).with_columns(pl.col("lag_ns") / step_ns), "lag_ns"),
         "step_s": step_ns / SECOND_NS,
         "noise_floor_ratio": NOISE_FLOOR,
         "wait_s_per_step": per_rank["wait_s_per_step"],
         "arrived_last_count": per_rank["arrived_last_count"],
         "caused_wait_s_per_step": per_rank["caused_wait_s_per_step"],
-        "persistence_ratio": 0.0 if worst is None else persistence(found.waits, worst, found.floor_ns),
-        "per_group": _per_group(waits_by_member(waits, found.floor_ns)),
-        "cause": _cause(breakdown, found.members, late, late if worst is None else [worst]),
+        "persistence_ratio": 0.0
+        if worst is None
+        else persistence(stragglers.waits, worst, stragglers.floor_ns),
+        "per_group": _per_group(waits_by_member(waits, stragglers.floor_ns)),
+        "cause": _cause(breakdown, stragglers.members, late, late if worst is None else [worst]),
         "members_complete": bool(waits["complete"].all()),
     }
-    ratio = found.lag_ns / step_ns if step_ns else math.inf
+    ratio = stragglers.lag_ns / step_ns if step_ns else math.inf
     return Measurement(ratio, details, "matched collectives inside steps", ranks_in(waits))
 
 
 def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
-    found = (
+    per_rank = (
         waits_by_rank_and_step(waits)
         .group_by("rank")
         .agg(
@@ -140,20 +142,20 @@ def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
             (pl.col("caused_ns").mean() / SECOND_NS).alias("caused_wait_s_per_step"),
         )
     )
-    return {name: by_rank(found, name) for name in found.columns if name != "rank"}
+    return {name: by_rank(per_rank, name) for name in per_rank.columns if name != "rank"}
 
 
 def _per_group(members: pl.DataFrame) -> dict[str, GroupWait]:
     """Return, for each process group, who waits least and how far apart its members are."""
-    found: dict[str, GroupWait] = {}
+    groups: dict[str, GroupWait] = {}
     for row in members.sort("group", "wait_ns", "rank").iter_rows(named=True):
         group: GroupWait = {
             "dimension": row["dimension"],
             "waits_least": label(row["rank"]) if row["least_alone"] else "none",
             "lag_s": row["lag_ns"] / SECOND_NS,
         }
-        found.setdefault(row["group"], group)
-    return found
+        groups.setdefault(row["group"], group)
+    return groups
 
 
 def _cause(breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int], named: list[int]) -> Cause:

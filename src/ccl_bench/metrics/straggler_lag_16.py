@@ -33,17 +33,17 @@ def _waits_by_step(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
         return {}
     ordered = rows.sort("rank", "iteration", "step", nulls_last=True)
     steps = step_labels(ordered)
-    found: dict[str, dict[str, float]] = {}
+    waiting: dict[str, dict[str, float]] = {}
     for rank, step, wait in zip(ordered["rank"], steps, ordered["wait_ns"], strict=True):
-        found.setdefault(label(rank), {})[step] = wait
-    return found
+        waiting.setdefault(label(rank), {})[step] = wait
+    return waiting
 
 
 def lag_of_step_times(step_times: pl.DataFrame) -> Measurement:
     """Return how far apart the mean steps of the ranks are in a file of step times."""
-    found = step_time_lag(step_times)
-    details = {"source": RANK_STEP_TIMES, "per_rank_s": found.per_rank_s, "slowest_rank": found.slowest_rank}
-    return Measurement(found.lag_s, details, RANK_STEP_TIMES, found.ranks, [found.finding])
+    lag = step_time_lag(step_times)
+    details = {"source": RANK_STEP_TIMES, "per_rank_s": lag.per_rank_s, "slowest_rank": lag.slowest_rank}
+    return Measurement(lag.lag_s, details, RANK_STEP_TIMES, lag.ranks, [lag.finding])
 
 
 @metric(

@@ -67,10 +67,10 @@ def token_to_expert_assignment(
     return Measurement(traced[0], traced[1], window="whole trace", ranks=ranks_in(expert_rows))
 
 
-def _from_records(found: MoeAssignments, facts: Facts) -> tuple[float, ExpertsDetails]:
+def _from_records(assignments: MoeAssignments, facts: Facts) -> tuple[float, ExpertsDetails]:
     layers: dict[str, list[list[int]]] = {}
     experts: list[tuple[int, ...]] = []
-    records = _filled(found.records, facts)
+    records = _filled(assignments.records, facts)
     for record in records:
         devices = _devices(record, facts)
         layers.setdefault(record.layer or "all", []).append(by_device(record.tokens, devices))
@@ -89,8 +89,8 @@ def _from_records(found: MoeAssignments, facts: Facts) -> tuple[float, ExpertsDe
         details["tokens_per_expert"] = _listed(sum_rows(_alike(experts)))
     if len(sums) > 1:
         details["per_layer"] = {layer: imbalance(row) for layer, row in sums.items() if any(row)}
-    if found.dropped_tokens is not None:
-        details["dropped_tokens_count"] = found.dropped_tokens
+    if assignments.dropped_tokens is not None:
+        details["dropped_tokens_count"] = assignments.dropped_tokens
     return imbalance(tokens), details
 
 
@@ -149,15 +149,15 @@ def _from_splits(
 ) -> tuple[float, ExpertsDetails] | None:
     """Return the imbalance of those expert-parallel groups that all members were recorded of, if any."""
     counts = expert_rows.drop_nulls("rank").group_by("group", "rank").agg(pl.col("received_rows").sum())
-    found = {}
+    received = {}
     for group in groups.filter(~pl.col("ambiguous")).sort("group").iter_rows(named=True):
         tokens = dict(
             counts.filter(pl.col("group") == group["group"]).select("rank", "received_rows").iter_rows()
         )
         is_whole = len(tokens) == group["size"] and set(tokens) == set(group["members"] or tokens)
         if is_whole and any(tokens.values()) and _shares_experts(group, facts):
-            found[group["group"]] = dict(sorted(tokens.items()))
-    if not found:
+            received[group["group"]] = dict(sorted(tokens.items()))
+    if not received:
         return None
     per_group: dict[str, ExpertGroup] = {
         name: {
@@ -165,9 +165,9 @@ def _from_splits(
             "coefficient_of_variation_ratio": coefficient_of_variation([*tokens.values()]),
             "tokens_per_device": {str(rank): count for rank, count in tokens.items()},
         }
-        for name, tokens in found.items()
+        for name, tokens in received.items()
     }
-    value = fmean(imbalance([*tokens.values()]) for tokens in found.values())
+    value = fmean(imbalance([*tokens.values()]) for tokens in received.values())
     return value, {"source": _SPLITS, "per_group": per_group}
 
 

@@ -27,6 +27,6 @@ def total_token_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFr
     Reference:
         vLLM, `vllm bench serve`.
     """
-    found = needed_benchmark(requests, serving_statistics)
-    taken, given = total(found, "input_tokens"), total(found, "output_tokens")
-    return rate(found, all_tokens(found), "tokens", input_tokens=taken, output_tokens=given)
+    benchmark = needed_benchmark(requests, serving_statistics)
+    taken, given = total(benchmark, "input_tokens"), total(benchmark, "output_tokens")
+    return rate(benchmark, all_tokens(benchmark), "tokens", input_tokens=taken, output_tokens=given)

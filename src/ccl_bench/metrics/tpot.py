@@ -30,14 +30,14 @@ def TPOT(  # noqa: N802 (the name it has everywhere)
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Inter Token Latency.
     """
-    found = needed_benchmark(requests, serving_statistics, instead="decode_step_time")
-    values = times_per_output_token(found.ok)
-    one_token = found.ok.filter(pl.col("output_tokens") == 1).height
-    at_once = found.ok.filter(
+    benchmark = needed_benchmark(requests, serving_statistics, instead="decode_step_time")
+    values = times_per_output_token(benchmark.ok)
+    one_token = benchmark.ok.filter(pl.col("output_tokens") == 1).height
+    at_once = benchmark.ok.filter(
         (pl.col("output_tokens") > 1) & (pl.col("latency_s") <= pl.col("ttft_s"))
     ).height
     measured = times(
-        found,
+        benchmark,
         "tpot",
         values,
         missing="no request has two output tokens or more, its latency and its time to first token",

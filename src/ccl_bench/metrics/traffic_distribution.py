@@ -85,8 +85,10 @@ def bytes_by_rank(calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 def distribution_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:
     """Return the share of bytes that the busiest dimension carries, from Execution Traces."""
     inside = attributed(calls_in_steps(et_traffic), et_steps)
-    found = _distribution(inside, et_steps.height)
-    return replace(found, window=WINDOW, findings=[*found.findings, source_finding(et_steps, inside)])
+    distribution = _distribution(inside, et_steps.height)
+    return replace(
+        distribution, window=WINDOW, findings=[*distribution.findings, source_finding(et_steps, inside)]
+    )
 
 
 @metric(
@@ -122,17 +124,17 @@ def traffic_distribution(
         Axis names: torchtitan; message sizes: nccl-tests doc/PERFORMANCE.md.
     """
     inside = attributed(traffic, steps)
-    found = _distribution(inside, steps.height)
+    distribution = _distribution(inside, steps.height)
     exposed = _exposed_ns(exposed_calls, traffic)
     parts = {} if call_parts is None else _parts_ns(inside, call_parts)
-    for name, row in found.details["per_dimension"].items():
+    for name, row in distribution.details["per_dimension"].items():
         time_ns = _time_ns(inside.filter(pl.col("dimension") == name))
         row["time_s_per_gpu_and_step"] = time_ns / steps.height / SECOND_NS
         row["exposed_s_per_gpu_and_step"] = exposed.get(name, 0) / steps.height / SECOND_NS
         if name in parts:
             times = parts[name]
             row["parts_s_per_gpu_and_step"] = {p: times.get(p, 0) / steps.height / SECOND_NS for p in PARTS}
-    return found
+    return distribution
 
 
 def _distribution(inside: pl.DataFrame, steps: int) -> Measurement:
@@ -198,10 +200,10 @@ def _parts_ns(inside: pl.DataFrame, call_parts: pl.DataFrame) -> dict[str, dict[
     """Return {dimension: {part: time of its calls, summed over traces, ns}}; the parts are the whole time."""
     own = call_parts.join(inside.select("trace", "call"), on=["trace", "call"], how="semi")
     sums = part_lengths(own, "trace", "dimension").group_by("dimension", "part").agg(pl.col("time_ns").sum())
-    found: dict[str, dict[str, int]] = {}
+    times: dict[str, dict[str, int]] = {}
     for dimension, part, time_ns in sums.iter_rows():
-        found.setdefault(dimension, {})[part] = time_ns
-    return found
+        times.setdefault(dimension, {})[part] = time_ns
+    return times
 
 
 def _exposed_ns(exposed_calls: pl.DataFrame, traffic: pl.DataFrame) -> dict[str, int]:

@@ -72,11 +72,11 @@ def traffic_window(traffic: pl.DataFrame) -> Measurement:
 
 def _per_dimension(windows: pl.DataFrame) -> dict[str, dict[str, Any]]:
     length = pl.col("end_ns") - pl.col("start_ns")
-    found = windows.group_by("dimension").agg(
+    dimensions = windows.group_by("dimension").agg(
         pl.len().alias("windows_count"),
         (length.mean() / SECOND_NS).alias("mean_length_s"),
         (pl.col("communication_ns").sum() / length.sum()).alias("duty_ratio"),
         known_sum("bytes").alias("total_bytes"),
         pl.col("calls").sum().alias("calls_count"),
     )
-    return {row.pop("dimension"): row for row in found.sort("dimension").to_dicts()}
+    return {row.pop("dimension"): row for row in dimensions.sort("dimension").to_dicts()}

@@ -31,6 +31,6 @@ def TTFT(  # noqa: N802 (the name it has everywhere)
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Time to First Token.
     """
-    found = needed_benchmark(requests, serving_statistics, instead="prefill_step_time")
+    benchmark = needed_benchmark(requests, serving_statistics, instead="prefill_step_time")
     missing = "no request has a time to its first token: the answers were not streamed"
-    return times(found, "ttft", times_to_first_token(found.ok), missing=missing)
+    return times(benchmark, "ttft", times_to_first_token(benchmark.ok), missing=missing)

@@ -44,8 +44,8 @@ def answer_what_if(
         (replays.ideal_but(named[kind].mask([name])) for kind, name in asked), progress, len(asked)
     )
     by: dict[str, dict[str, float]] = {kind: {} for kind in replays.answered}
-    for (kind, name), found in zip(asked, alone, strict=True):
-        by[kind][name] = float(found.mean()) / t_ideal
+    for (kind, name), lengths in zip(asked, alone, strict=True):
+        by[kind][name] = float(lengths.mean()) / t_ideal
     changed = [
         np.maximum(steps, each.at_least_s)
         for steps, each in zip(replays.steps_s(each.variant() for each in scenarios), scenarios, strict=True)
@@ -136,14 +136,14 @@ def _worst_workers(
     worst = sorted(score, key=lambda name: -score[name])[: math.ceil(WORST_WORKERS * len(score))]
     if not worst:
         return None
-    found = _explained(replays, np.logical_or.reduce([workers[name] for name in worst]), slow)
+    explained = _explained(replays, np.logical_or.reduce([workers[name] for name in worst]), slow)
     places = [(int(rank), int(stage or 0)) for rank, stage in (name.split("/") for name in worst)]
-    return Explained(*found, workers=places) if found else None
+    return Explained(*explained, workers=places) if explained else None
 
 
 def _last_stage(replays: Replays, slow: tuple[float, float]) -> Explained | None:
     """Return what the last pipeline stage explains."""
     stages = replays.names("stage")
     known = _in_order(stages.known)
-    found = _explained(replays, stages.mask(known[-1:]), slow) if len(known) > 1 else None
-    return Explained(*found) if found else None
+    explained = _explained(replays, stages.mask(known[-1:]), slow) if len(known) > 1 else None
+    return Explained(*explained) if explained else None

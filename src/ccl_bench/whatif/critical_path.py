@@ -92,7 +92,7 @@ class PathFinder:
         moments = self._moments
         event, own = int(step.ends[np.argmax(self._events.moments[step.ends])]), _NONE
         until = moments[event]
-        found: list[PathSegment] = []
+        segments: list[PathSegment] = []
         while until > step.begins[event]:
             before, took = self._binding(event, own)
             if before == _NONE:
@@ -100,12 +100,12 @@ class PathFinder:
             at = max(float(step.begins[before]), min(until, moments[before]))
             known_until = min(until, max(at, moments[before] + took))
             if known_until < until:
-                found.append(PathSegment(known_until, until, event, explained=False))
+                segments.append(PathSegment(known_until, until, event, explained=False))
             if at < known_until:
-                found.append(PathSegment(at, known_until, event, explained=True))
+                segments.append(PathSegment(at, known_until, event, explained=True))
             own = event - 1
             event, until = before, at
-        return found[::-1]
+        return segments[::-1]
 
     def _binding(self, event: int, own: int) -> tuple[int, float]:
         """Return the event that this one waited for longest, and for how long after it; -1 for none.
@@ -130,8 +130,8 @@ class PathFinder:
 
 
 def _view(numbers: Numbers | Times) -> Any:
-    found: Any = np.ascontiguousarray(numbers)
-    return memoryview(found)
+    contiguous: Any = np.ascontiguousarray(numbers)
+    return memoryview(contiguous)
 
 
 def find_critical_path(replays: Replays, step: int | None = None) -> CriticalPath:
@@ -206,7 +206,7 @@ def _slack(replays: Replays, labels: PathLabels, events: Sequence[PathEvents]) -
     several = members[meetings] > 1
     sources, meetings = sources[several], meetings[several]
     workers = labels.workers[sources // 2]
-    found: dict[str, list[float]] = {}
+    slacks: dict[str, list[float]] = {}
     for some in events:
         arrived = some.moments[sources]
         lead = some.moments[meetings] - arrived
@@ -214,5 +214,5 @@ def _slack(replays: Replays, labels: PathLabels, events: Sequence[PathEvents]) -
             inside = (arrived >= step.begins[sources]) & (arrived <= some.moments[step.ends].max())
             for worker in np.unique(workers[inside]).tolist():
                 least = lead[inside & (workers == worker)].min()
-                found.setdefault(worker, []).append(float(least) * replays.unit_s)
-    return {worker: float(np.mean(leads)) for worker, leads in found.items()}
+                slacks.setdefault(worker, []).append(float(least) * replays.unit_s)
+    return {worker: float(np.mean(leads)) for worker, leads in slacks.items()}

@@ -37,10 +37,10 @@ class _Incoming:
 
     def latest(self, moments: Times, values: Times) -> Times:
         """Return when the last of what each event with edges waits for has passed."""
-        found: Times = np.maximum.reduceat(
+        latest: Times = np.maximum.reduceat(
             moments[self.sources] + values[self.values], self.targets_at, axis=0
         )
-        return found
+        return latest
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ class _Level:
 
     def replay(self, moments: Times, values: Times, value: Numbers) -> None:
         """Set the moments of the events, which hold the earliest ones."""
-        found = moments[self.events]
+        own = moments[self.events]
         if self.incoming.targets.size:
             targets = self.incoming.targets
-            found[targets] = np.maximum(found[targets], self.incoming.latest(moments, values))
+            own[targets] = np.maximum(own[targets], self.incoming.latest(moments, values))
         if len(self.opens) < len(self.events):
-            self._pass_on(found, values[value[self.events]])
-        moments[self.events] = found
+            self._pass_on(own, values[value[self.events]])
+        moments[self.events] = own
 
-    def _pass_on(self, found: Times, took: Times) -> None:
+    def _pass_on(self, moments: Times, took: Times) -> None:
         """Let no event come earlier than the one before it in its piece, and the time that passes between.
 
         Less the time that has passed since its piece began, the moment of an event is the largest up to it.
@@ -71,15 +71,15 @@ class _Level:
         """
         took[self.opens] = 0
         passed = np.cumsum(took, axis=0, out=took)
-        found -= passed
-        known = found[np.isfinite(found)]
+        moments -= passed
+        known = moments[np.isfinite(moments)]
         apart = known.max() - known.min() + 1
         sizes = np.diff(np.append(self.opens, len(self.events)))
         shift = np.repeat(np.arange(len(sizes)) * apart, sizes)[:, None]
-        found += shift
-        np.maximum.accumulate(found, axis=0, out=found)
-        found -= shift
-        found += passed
+        moments += shift
+        np.maximum.accumulate(moments, axis=0, out=moments)
+        moments -= shift
+        moments += passed
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ class EventGraph:
         source, target, value = source[by_target], place[target[by_target]], value[by_target]
         bounds = np.searchsorted(level[order], np.arange(level.max() + 2))
         edges = np.searchsorted(target, bounds)
-        found = []
+        levels = []
         for first, until, begin, end in zip(bounds, bounds[1:], edges, edges[1:], strict=False):
             events = order[first:until]
             reached, at = np.unique(target[begin:end] - first, return_index=True)
             incoming = _Incoming(source[begin:end], value[begin:end], reached, at)
-            found.append(_Level(events, np.flatnonzero(opens[events]), incoming))
-        return tuple(found)
+            levels.append(_Level(events, np.flatnonzero(opens[events]), incoming))
+        return tuple(levels)
 
     def _levels(self) -> Numbers:
         """Return for each event how often what it waits for changed its chain, at most.
@@ -170,8 +170,8 @@ class EventGraph:
                     ready.append(other)
         if taken < len(chain):
             raise CyclicGraphError(f"{len(chain) - taken} operations or meetings wait for each other")
-        found: Numbers = np.array(level, dtype=np.int64)[piece]
-        return found
+        levels: Numbers = np.array(level, dtype=np.int64)[piece]
+        return levels
 
     def replay(self, values: Times, earliest: Times | None = None) -> Times:
         """Return when each event happens, `[event, column]`, for `values` of `[value, column]`.

@@ -53,19 +53,19 @@ def find_meetings(operations: pl.DataFrame, tables: Mapping[str, Any]) -> Meetin
     known = called.join(members, on=["trace", "call"], maintain_order="left").select("row", "meeting")
     rest = called.join(known, on="row", how="anti", maintain_order="left").drop_nulls("rank")
     several = operations["rank"].n_unique() > 1
-    found = [known.unique("row", maintain_order=True)]
+    pairs = [known.unique("row", maintain_order=True)]
     findings: list[Finding] = []
     stages: dict[int, int] = {}
     if several and not rest.is_empty():
         collectives = rest.filter(~pl.col("collective").is_in(MESSAGES))
         groups = _listed_groups(tables["listed_groups"], operations)
         for (name,), calls in collectives.group_by("collective", maintain_order=True):
-            found.append(_by_largest_group(calls, groups))
-            findings += _inferred(found[-1], f"groups of {name}")
+            pairs.append(_by_largest_group(calls, groups))
+            findings += _inferred(pairs[-1], f"groups of {name}")
         messages, stages = infer_messages(rest.filter(pl.col("collective").is_in(MESSAGES)))
-        found.append(messages)
+        pairs.append(messages)
         findings += _inferred(messages, "peers of messages")
-    return Meetings(_numbered(found), stages, tuple(findings))
+    return Meetings(_numbered(pairs), stages, tuple(findings))
 
 
 def _matched(tables: Mapping[str, Any]) -> pl.DataFrame:
@@ -84,9 +84,9 @@ def _matched(tables: Mapping[str, Any]) -> pl.DataFrame:
     return calls
 
 
-def _numbered(found: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def _numbered(sources: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return pairs of several sources with meetings numbered from 0."""
-    marked = [table.with_columns(source=pl.lit(number)) for number, table in enumerate(found)]
+    marked = [table.with_columns(source=pl.lit(number)) for number, table in enumerate(sources)]
     meeting = pl.struct("source", "meeting").rank("dense").cast(pl.Int64) - 1
     pairs: pl.DataFrame = pl.concat(marked).select("row", meeting.alias("meeting"))
     return pairs
@@ -161,9 +161,9 @@ def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
     ranks = sorted({rank for sides in kinds for rank, _ in sides})
     fitting = []
     for lines in _lines(ranks):
-        found = [_match_line(line, sides) for sides in kinds for line in lines]
-        matched = [each for each in found if each]
-        if len(matched) == len(found) and matched:
+        matches = [_match_line(line, sides) for sides in kinds for line in lines]
+        matched = [each for each in matches if each]
+        if len(matched) == len(matches) and matched:
             fitting.append(
                 (sum(cost for cost, _ in matched), lines, [pair for _, pairs in matched for pair in pairs])
             )
@@ -208,16 +208,16 @@ def _sides(calls: pl.DataFrame) -> list[dict[tuple[int, str], _Side]]:
         .agg(pl.len().alias("sides"), pl.col("size").alias("signature"))
         .filter(pl.col("sides") == 2 * ranks)
     )
-    found = []
+    sides = []
     for windows in kinds.group_by("signature", maintain_order=True).agg("window")["window"]:
         part = counted.filter(pl.col("window").is_in(windows.implode()))
-        found.append(
+        sides.append(
             {
                 (int(rank), str(name)): _side(mine)
                 for (rank, name), mine in part.group_by("rank", "collective", maintain_order=True)
             }
         )
-    return found
+    return sides
 
 
 def _side(calls: pl.DataFrame) -> _Side:

@@ -178,19 +178,19 @@ def _shards(path: Path, rows: pl.DataFrame, findings: list[Finding]) -> int:
         )
         findings.append(Finding("table-sizes-assumed", "note", message, path.name))
         return 1
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for entry in yaml_mapping(read_text(beside), IssueLog(str(beside))).entries:
         if isinstance(entry.node, ScalarNode) and entry.key in {"dp_size", "pp_size", "dsp_size"}:
             try:
-                found[entry.key] = whole_number(entry.node, ())[0]
+                sizes[entry.key] = whole_number(entry.node, ())[0]
             except NotUnderstoodError as error:
                 raise InputError(f"{entry.key}: {error}", where=str(beside), fix=_META_FIX) from error
     for name, column in (("dp_size", "dp_rank"), ("pp_size", "stage")):
         held = rows[column].n_unique()
-        if found.get(name, held) != held:
-            problem = f"states {name} {found[name]}, and the table holds {held} values of {column}"
+        if sizes.get(name, held) != held:
+            problem = f"states {name} {sizes[name]}, and the table holds {held} values of {column}"
             raise InputError(problem, where=str(beside), fix=_META_FIX)
-    return found.get("dsp_size", 1)
+    return sizes.get("dsp_size", 1)
 
 
 def _whole_steps(rows: pl.DataFrame, where: str, findings: list[Finding]) -> pl.DataFrame:

@@ -37,8 +37,8 @@ class Names:
     def mask(self, names: Iterable[str]) -> Mask:
         """Return which operations have one of some names."""
         wanted = {*names}
-        found: Mask = np.isin(self.codes, [place for place, name in enumerate(self.known) if name in wanted])
-        return found
+        mask: Mask = np.isin(self.codes, [place for place, name in enumerate(self.known) if name in wanted])
+        return mask
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class PathLabels:
 
     def mask(self, worker: str, kind: str) -> Mask:
         """Return the operations of a kind of a worker."""
-        found: Mask = (self.workers == worker) & (self.ends == kind)
-        return found
+        mask: Mask = (self.workers == worker) & (self.ends == kind)
+        return mask
 
 
 _BYTES = 1 << 28
@@ -174,19 +174,19 @@ class Replays(ABC):
     ) -> list[Times]:
         """Return the length of each step, s, for each variant; many are replayed in one pass."""
         at_once = max(1, _BYTES // max(1, 2 * self.recorded.nbytes))
-        found: list[Times] = []
+        lengths: list[Times] = []
         waiting: list[Times] = []
         for variant in variants:
             waiting.append(variant)
             if len(waiting) == at_once:
-                found += self._replay(waiting)
+                lengths += self._replay(waiting)
                 waiting = []
                 if progress:
-                    progress(len(found), total)
-        found += self._replay(waiting) if waiting else []
+                    progress(len(lengths), total)
+        lengths += self._replay(waiting) if waiting else []
         if progress:
-            progress(len(found), total)
-        return found
+            progress(len(lengths), total)
+        return lengths
 
 
 COMPUTE, TRANSFER = "compute", "transfer"
@@ -216,12 +216,12 @@ class TableReplays(Replays):
     @cached_property
     def ideal(self) -> Times:
         """The time that each operation would take without stragglers."""
-        found = np.empty_like(self.table.duration)
+        durations = np.empty_like(self.table.duration)
         for name in np.unique(self.table.operation):
             mine = self.table.operation == name
             typical = np.mean if self.is_compute[mine][0] else np.median
-            found[mine] = typical(self.table.duration[mine])
-        return found
+            durations[mine] = typical(self.table.duration[mine])
+        return durations
 
     @property
     def is_compute(self) -> Mask:
@@ -243,8 +243,8 @@ class TableReplays(Replays):
 
     def matches(self, kind: str, name: str) -> Mask:
         """Return which operations have a name; sending and receiving have their own besides the shown one."""
-        found = self.names(kind).mask([name])
-        return found | (self.table.operation == name) if kind == "operation" else found
+        mask = self.names(kind).mask([name])
+        return mask | (self.table.operation == name) if kind == "operation" else mask
 
     def without(self, mask: Mask) -> Times:
         """Return recorded times, ideal ones for some operations."""
@@ -261,8 +261,8 @@ class TableReplays(Replays):
     def transfer_s(self, mask: Mask) -> Times:
         """Return how long some operations move data in each step, on the worker where that is longest, s."""
         moved = np.where(mask[:, None], self.recorded, 0)
-        found: Times = np.max([moved[mine].sum(axis=0) for mine in self.workers.values()], axis=0)
-        return found
+        longest: Times = np.max([moved[mine].sum(axis=0) for mine in self.workers.values()], axis=0)
+        return longest
 
     def on_network(self, bandwidth: float, latency_s: float) -> Times:
         """Refuse: a table of operations states no sizes."""
@@ -307,8 +307,8 @@ class TableReplays(Replays):
     def step_lengths(self, moments: Times) -> Times:
         """Return the length of each step, s, from when its operations start and end."""
         operations = moments[: 2 * len(self.table.operation)]
-        found: Times = operations[1::2].max(axis=0) - operations[::2].min(axis=0)
-        return found
+        lengths: Times = operations[1::2].max(axis=0) - operations[::2].min(axis=0)
+        return lengths
 
     def _moments(self, variants: Sequence[Times]) -> list[Times]:
         width, delays = len(self.steps), np.zeros_like(self.recorded)

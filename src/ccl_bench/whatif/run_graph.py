@@ -65,12 +65,12 @@ class RunGraph:
 
     def step_lengths(self, moments: Times) -> Times:
         """Return how long the slowest rank took for each step, `[step, column]`, s."""
-        found = np.zeros((len(self.steps), moments.shape[1]))
+        lengths = np.zeros((len(self.steps), moments.shape[1]))
         for number, step in enumerate(self.steps):
             for trace, rows in self._rows_of_steps[step].items():
                 length = rows.length(moments) + self._beside[step, trace]
-                found[number] = np.maximum(found[number], length / 1e9)
-        return found
+                lengths[number] = np.maximum(lengths[number], length / 1e9)
+        return lengths
 
     def step_begins(self, step: int, moments: Times) -> Times:
         """Return for each event when a step begins on its rank; for meetings the first time of all."""
@@ -106,7 +106,7 @@ class RunGraph:
     @cached_property
     def _rows_of_steps(self) -> dict[int, dict[int, _Rows]]:
         """For each step the rows of each trace that belong to it, and those since the step before."""
-        found: dict[int, dict[int, _Rows]] = {step: {} for step in self.steps}
+        by_step: dict[int, dict[int, _Rows]] = {step: {} for step in self.steps}
         operations = self.operations.select("row", "trace", "step", "since")
         for _, part in operations.group_by("trace", maintain_order=True):
             parts = {
@@ -115,10 +115,10 @@ class RunGraph:
             before = np.zeros(0, dtype=np.int64)
             for since, rows in parts.items():
                 inside = rows.drop_nulls("step")["row"].to_numpy()
-                if since in found and inside.size:
-                    found[since][rows["trace"][0]] = _Rows(inside, before)
+                if since in by_step and inside.size:
+                    by_step[since][rows["trace"][0]] = _Rows(inside, before)
                 before = rows["row"].to_numpy()
-        return found
+        return by_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +131,14 @@ class _Rows:
 
     def length(self, moments: Times) -> Times:
         """Return the time from the begin of the step to the last end of an operation."""
-        found: Times = moments[2 * self.inside + 1].max(axis=0) - self.begin(moments)
-        return found
+        length: Times = moments[2 * self.inside + 1].max(axis=0) - self.begin(moments)
+        return length
 
     def begin(self, moments: Times) -> Times:
         """Return when the step begins: with its first operation, once what was launched before has ended."""
         first: Times = moments[2 * self.inside].min(axis=0)
-        found: Times = np.maximum(first, moments[2 * self.before + 1].max(axis=0, initial=NEVER))
-        return found
+        begin: Times = np.maximum(first, moments[2 * self.before + 1].max(axis=0, initial=NEVER))
+        return begin
 
 
 def load_run_graph(
@@ -257,10 +257,10 @@ class _Builder:
         """Return the rows of operations that others name by their number in their trace."""
         own = placed.select("trace", "operation", "row")
         other = own.rename({"operation": name, "row": "other"})
-        found = placed.select("trace", name).join(
+        joined = placed.select("trace", name).join(
             other, on=["trace", name], how="left", maintain_order="left"
         )
-        return found["other"].fill_null(_NONE).to_numpy()
+        return joined["other"].fill_null(_NONE).to_numpy()
 
     def _times(self) -> None:
         """Split the recorded times into what an operation takes itself and what it waits for."""

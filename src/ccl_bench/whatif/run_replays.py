@@ -96,9 +96,9 @@ class RunReplays(Replays):
             "dimension": pl.when(communicates).then("dimension"),
             "operation": pl.coalesce(collective, what),
         }
-        found = self.run.operations.select(columns[kind].fill_null("")).to_series()
-        known = found.unique().sort()
-        return Names(known.to_list(), found.cast(pl.Enum(known)).to_physical().cast(pl.Int64).to_numpy())
+        names = self.run.operations.select(columns[kind].fill_null("")).to_series()
+        known = names.unique().sort()
+        return Names(known.to_list(), names.cast(pl.Enum(known)).to_physical().cast(pl.Int64).to_numpy())
 
     def matches(self, kind: str, name: str) -> Mask:
         """Return which operations are meant: kernels by a part of their name or a pattern, others by name."""
@@ -281,15 +281,15 @@ def ideal_values(values: pl.DataFrame, changed: Mask | None = None) -> pl.DataFr
         is_changed = pl.Series(changed[values["row"].to_numpy()])
         wanted, others = values.filter(is_changed), values.filter(~is_changed)
         places = [_STAGE_PLACE, *_PLACES]
-    found = []
+    ideals = []
     for place in places:
         typical = (
             others.join(wanted.select(place).unique(), on=place, how="semi")
             .group_by(place)
             .agg(pl.col("ns").median().alias("ideal"))
         )
-        found.append(wanted.join(typical, on=place).select("value", "ideal"))
+        ideals.append(wanted.join(typical, on=place).select("value", "ideal"))
         wanted = wanted.join(typical, on=place, how="anti")
         if wanted.is_empty():
             break
-    return pl.concat([*found, wanted.select("value", ideal="ns")])
+    return pl.concat([*ideals, wanted.select("value", ideal="ns")])

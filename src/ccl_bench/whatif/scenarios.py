@@ -109,8 +109,8 @@ def _factor(text: str) -> float | None:
 def _mask(replays: Replays, text: str) -> Mask:
     """Return which operations any of the parts of a text names."""
     masks = [_part(replays, part.strip()) for part in text.split(",")]
-    found: Mask = np.logical_or.reduce(masks)
-    return found
+    mask: Mask = np.logical_or.reduce(masks)
+    return mask
 
 
 def _part(replays: Replays, text: str) -> Mask:

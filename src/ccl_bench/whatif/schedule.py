@@ -140,7 +140,7 @@ class _Stage:
 
     def _messages(self) -> list[Dependency]:
         """Computing waits for what it receives, receiving for the computing before, sending for its own."""
-        found = []
+        dependencies = []
         for direction, ahead in _DIRECTIONS.items():
             computing = self._of(f"{direction}-compute")
             from_peer = [k for k, each in enumerate(computing) if 0 <= each.gmc - ahead < self._chunks]
@@ -150,18 +150,20 @@ class _Stage:
             _expect(len(received), f"{direction}-recv {of}", len(from_peer), "operations that need one")
             _expect(len(sent), f"{direction}-send {of}", len(to_peer), "operations that give one")
             for message, k in zip(received, from_peer, strict=True):
-                found.append((message.number, computing[k].number))
+                dependencies.append((message.number, computing[k].number))
                 if k:
-                    found.append((computing[k - 1].number, message.number))
-            found += [(c.number, m.number) for m, c in zip(sent, to_peer, strict=True)]
-        return found
+                    dependencies.append((computing[k - 1].number, message.number))
+            dependencies += [(c.number, m.number) for m, c in zip(sent, to_peer, strict=True)]
+        return dependencies
 
     def _warm_up(self) -> list[Dependency]:
         """The first messages of the backward pass are posted before the last forward of the warm-up."""
         forwards = [each.optype == "forward-compute" for each in self._computing]
         before = self._computing[: forwards.index(False)] if False in forwards else []
         first = [self._of(name)[:1] for name in ("backward-recv", "backward-send")]
-        return [(before[-2].number, each.number) for found in first for each in found if len(before) > 1]
+        return [
+            (before[-2].number, each.number) for messages in first for each in messages if len(before) > 1
+        ]
 
     def _parameters(self) -> list[Dependency]:
         """The first forward of a chunk waits for its weights."""
@@ -177,14 +179,14 @@ class _Stage:
         scattered, separate = self._of("grads-reduce-scatter"), self._of("separate-grads-all-reduce")
         if separate:
             backwards = {each.mc: each.number for each in self._of("backward-compute")}
-            found = [(backwards[each.mc], each.number) for each in scattered if each.mc in backwards]
+            dependencies = [(backwards[each.mc], each.number) for each in scattered if each.mc in backwards]
             chain += separate
         else:
-            found = [(chain[-1].number, each.number) for each in scattered if chain]
+            dependencies = [(chain[-1].number, each.number) for each in scattered if chain]
         reduced = chain[-1:] if separate or not scattered else []
         last = [*reduced, *scattered[-1:]]
         for name in ("optimizer-clip-main-grad", "optimizer"):
             following = self._of(name)
-            found += [(earlier.number, later.number) for earlier in last for later in following]
+            dependencies += [(earlier.number, later.number) for earlier in last for later in following]
             last = following or last
-        return [*found, *((earlier.number, later.number) for earlier, later in pairwise(chain))]
+        return [*dependencies, *((earlier.number, later.number) for earlier, later in pairwise(chain))]

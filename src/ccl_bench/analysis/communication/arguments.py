@@ -46,9 +46,9 @@ def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Ser
     ).filter("certain")
     begun = events.filter("is_range").select(*_FIT, "turn", "number")
     started = events.filter(~pl.col("is_range")).select(*_FIT, "turn", operator="number")
-    found = begun.join(started, on=[*_FIT, "turn"], how="left", nulls_equal=True)
+    pairs = begun.join(started, on=[*_FIT, "turn"], how="left", nulls_equal=True)
     numbers = pl.DataFrame({"number": pl.int_range(ranges.height, dtype=pl.Int64, eager=True)})
-    return numbers.join(found, on="number", how="left", maintain_order="left")["operator"]
+    return numbers.join(pairs, on="number", how="left", maintain_order="left")["operator"]
 
 
 def _fitting(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
@@ -125,12 +125,12 @@ def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.
     """Return launched kernel calls with their arguments and the collective as it was recorded."""
     described = _described(collectives)
     own = _renamed(described, "kernel").unique(["correlation", "start_ns"], keep="first", maintain_order=True)
-    found = calls.join(own, on=["correlation", "start_ns"], how="left", maintain_order="left")
+    joined = calls.join(own, on=["correlation", "start_ns"], how="left", maintain_order="left")
     recorded = set(collectives["source"].unique())
     enclosing = [source for source in SOURCES[1:6] if source in recorded]
     for source in enclosing:
-        found = _with_enclosing(found, described, source)
-    return _with_parts(_first_known(found, ("kernel", *enclosing)), collectives)
+        joined = _with_enclosing(joined, described, source)
+    return _with_parts(_first_known(joined, ("kernel", *enclosing)), collectives)
 
 
 def _with_parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
@@ -161,13 +161,13 @@ def _with_parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
         ),
         *one,
     )
-    found = rows.join(said, on="_row", how="left", maintain_order="left", suffix=" of parts")
+    joined = rows.join(said, on="_row", how="left", maintain_order="left", suffix=" of parts")
     is_known = pl.col("recorded of parts").is_not_null()
     filled = [
         pl.when(is_known).then(pl.coalesce(f"{name} of parts", name)).otherwise(name).alias(name)
         for name in known
     ]
-    return found.with_columns(filled).select(calls.columns)
+    return joined.with_columns(filled).select(calls.columns)
 
 
 def _parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
@@ -228,10 +228,10 @@ def _with_enclosing(calls: pl.DataFrame, described: pl.DataFrame, source: str) -
     spans = ranges[["start_ns", "end_ns", "thread"]].with_row_index("_range")
     spans.columns = ["_range", "launch_ns", "_until", "launch_thread"]
     asked = calls[["launch_ns", "launch_thread"]].with_row_index("_row").sort("launch_ns")
-    found = asked.join_asof(
+    placed = asked.join_asof(
         spans, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False
     ).sort("_row")
-    row, inside = found["_range"], found["launch_ns"] < found["_until"]
+    row, inside = placed["_range"], placed["launch_ns"] < placed["_until"]
     around = row.zip_with(inside, pl.Series([None], dtype=row.dtype).new_from_index(0, row.len()))
     stated = [column for column in ranges.iter_columns() if column.null_count() < column.len()]
     return calls.hstack([column[around] for column in stated if column.name not in _PLACE])
@@ -247,8 +247,8 @@ def _first_known(calls: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:
         said = [pl.when(split.list.len() > 0).then(split) for split in known[name]]
         known[name] = [*said, *known[name]]
     folded = [pl.coalesce(values).alias(name) for name, values in known.items()]
-    found = calls.with_columns(folded)
-    return found[[name for name in found.columns if not name.startswith(tuple(f"{s} " for s in sources))]]
+    merged = calls.with_columns(folded)
+    return merged[[name for name in merged.columns if not name.startswith(tuple(f"{s} " for s in sources))]]
 
 
 def with_host_arguments(ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
@@ -258,14 +258,14 @@ def with_host_arguments(ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.D
     the range knows better.
     """
     described = _described(collectives)
-    found = _with_own_arguments(ranges, described)
+    calls = _with_own_arguments(ranges, described)
     paired_by = []
     for source in ("host", "op"):
-        started = _started(found, described, source)
+        started = _started(calls, described, source)
         paired_by += [started["is_paired"]] if started["is_paired"].any() else []
-        found = found.hstack(started.select(pl.col(f"^{source} .*$")))
+        calls = calls.hstack(started.select(pl.col(f"^{source} .*$")))
     is_paired = pl.all_horizontal(paired_by) if paired_by else pl.lit(value=False)
-    return _first_known(found.with_columns(is_paired.alias("is_paired")), ("host", "op", "gloo"))
+    return _first_known(calls.with_columns(is_paired.alias("is_paired")), ("host", "op", "gloo"))
 
 
 def starters(
@@ -274,10 +274,10 @@ def starters(
     """Return start and thread of each `gloo:*` range, and of the operator that started it, where certain."""
     by_name = naming.call_collectives(ranges["name"]).fill_null(naming.OTHER).alias("by_name")
     described = _described(collectives)
-    found = _with_own_arguments(ranges.with_columns(by_name), described)
+    calls = _with_own_arguments(ranges.with_columns(by_name), described)
     columns = ("operator_ns", "operator_end_ns", "operator_thread")
-    parts = [_started(found, described, source).select(columns) for source in sources]
-    begun = [found.select("start_ns", "thread").hstack(part).drop_nulls("operator_ns") for part in parts]
+    parts = [_started(calls, described, source).select(columns) for source in sources]
+    begun = [calls.select("start_ns", "thread").hstack(part).drop_nulls("operator_ns") for part in parts]
     return pl.concat(begun).unique(["start_ns", "thread"], keep="first", maintain_order=True)
 
 

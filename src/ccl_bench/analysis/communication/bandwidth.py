@@ -107,8 +107,8 @@ def transfers(
         _unmatched(traffic, matched, messages),
     ]
     moved = (pl.col("size_bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("size").fill_null(2) > 1)
-    found = pl.concat(parts).drop_nulls("step").filter(moved)
-    return found.with_columns(factors(found)).select(*DERIVED.get("transfers").table.columns)
+    in_steps = pl.concat(parts).drop_nulls("step").filter(moved)
+    return in_steps.with_columns(factors(in_steps)).select(*DERIVED.get("transfers").table.columns)
 
 
 _TRANSFERS = DERIVED.get("transfers").table.columns
@@ -143,9 +143,9 @@ def recorded_transfers(nccl_records: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.lit(RAW))
     )
     alone = on_device.filter(~is_whole).with_columns(pl.lit(RAW).alias("basis"))
-    found = pl.concat([matched.with_columns(basis.alias("basis")), alone], how="diagonal")
+    timed = pl.concat([matched.with_columns(basis.alias("basis")), alone], how="diagonal")
     between_two = pl.col("collective").is_in(["send", "recv"])
-    named = found.with_columns(
+    named = timed.with_columns(
         iteration=pl.lit(None, dtype=pl.Int64),
         step=pl.lit(None, dtype=pl.Int64),
         dimension=pl.coalesce("communicator_name", pl.lit("unknown")),
@@ -219,13 +219,13 @@ def _unmatched(traffic: pl.DataFrame, matched: pl.DataFrame, messages: pl.DataFr
     )
 
 
-def factors(found: pl.DataFrame) -> pl.Series:
+def factors(calls: pl.DataFrame) -> pl.Series:
     """Return the bus-bandwidth factor of each call; each kind and size of group is looked up once."""
-    kinds = found.select("collective", "size", "own_sizes").unique(maintain_order=True)
+    kinds = calls.select("collective", "size", "own_sizes").unique(maintain_order=True)
     factors = [known_bus_factor(*row) for row in kinds.iter_rows()]
     looked_up = kinds.with_columns(pl.Series("bus_factor", factors, dtype=pl.Float64))
     on = ["collective", "size", "own_sizes"]
-    return found.join(looked_up, on=on, how="left", nulls_equal=True, maintain_order="left")["bus_factor"]
+    return calls.join(looked_up, on=on, how="left", nulls_equal=True, maintain_order="left")["bus_factor"]
 
 
 def known_bus_factor(collective: str, size: int | None, own_sizes: bool | None = None) -> float | None:

@@ -63,17 +63,19 @@ def described_calls(
     range on the CPU.
     """
     if device_work.height:
-        found = with_kernel_arguments(_launched_calls(device_work), collectives)
-        found = found.with_columns(pl.lit(None, dtype=pl.Boolean).alias("is_paired"))
+        described = with_kernel_arguments(_launched_calls(device_work), collectives)
+        described = described.with_columns(pl.lit(None, dtype=pl.Boolean).alias("is_paired"))
     else:
         ranges = gloo_ranges(annotations)
         own = naming.call_collectives(ranges["name"]).fill_null(naming.OTHER)
-        found = with_host_arguments(ranges.with_columns(own.alias("by_name")), collectives)
-        found = found.rename({"thread": "stream"})
-        found = found.with_columns(pl.col("start_ns").alias("launch_ns"), launched_before=pl.lit(value=False))
+        described = with_host_arguments(ranges.with_columns(own.alias("by_name")), collectives)
+        described = described.rename({"thread": "stream"})
+        described = described.with_columns(
+            pl.col("start_ns").alias("launch_ns"), launched_before=pl.lit(value=False)
+        )
     is_barrier = pl.col("by_name") == "barrier"  # of symmetric memory, within an operator that moves data
     truest = pl.when(is_barrier).then("by_name").otherwise(pl.coalesce("recorded", "by_name"))
-    return with_types(found.with_columns(truest.alias("collective"))).select(
+    return with_types(described.with_columns(truest.alias("collective"))).select(
         "start_ns",
         "end_ns",
         "collective",
@@ -216,9 +218,9 @@ def _with_places(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFra
     )
 
 
-def _in_steps(found: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def _in_steps(described: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the calls in order of start, each with the step that it belongs to."""
-    ordered = found.sort("start_ns", maintain_order=True)
+    ordered = described.sort("start_ns", maintain_order=True)
     return ordered.with_columns(steps["step"].gather(assign_step(ordered, steps)).alias("step"))
 
 
@@ -285,8 +287,8 @@ def call_parts(
     )
     others = placed.with_columns(start_ns="until_ns", part="rest")
     columns = [*DERIVED.get("call_parts").table.columns]
-    found = pl.concat([waited.select(columns), others.select(columns)])
-    return found.filter(pl.col("start_ns") < pl.col("end_ns")).sort("trace", "start_ns", maintain_order=True)
+    pieces = pl.concat([waited.select(columns), others.select(columns)])
+    return pieces.filter(pl.col("start_ns") < pl.col("end_ns")).sort("trace", "start_ns", maintain_order=True)
 
 
 def _collectives(matched: pl.DataFrame, facts: Facts) -> pl.DataFrame:
@@ -395,14 +397,14 @@ def collective_parts(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> 
 def part_lengths(pieces: pl.DataFrame, *keys: str) -> pl.DataFrame:
     """Return for each value of `keys` and each `part` its time, `time_ns`; an instant counts for one part."""
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    found = pieces.select(keys).unique(maintain_order=True)
+    cumulative = pieces.select(keys).unique(maintain_order=True)
     for number, part in enumerate(_BEFORE_OTHERS, start=1):
         some = pieces.filter(pl.col("part").is_in(_BEFORE_OTHERS[:number]))
         lengths = merge_intervals(some, *keys).group_by(keys).agg(length.alias(part))
-        found = found.join(lengths, on=keys, how="left", nulls_equal=True, maintain_order="left")
+        cumulative = cumulative.join(lengths, on=keys, how="left", nulls_equal=True, maintain_order="left")
     whole = [pl.col(part).fill_null(0) for part in _BEFORE_OTHERS]
     own = [whole[0], *(more - less for less, more in pairwise(whole))]
-    wide = found.with_columns(time.alias(part) for part, time in zip(_BEFORE_OTHERS, own, strict=True))
+    wide = cumulative.with_columns(time.alias(part) for part, time in zip(_BEFORE_OTHERS, own, strict=True))
     tall = wide.unpivot(PARTS, index=keys, variable_name="part", value_name="time_ns")
     return tall.filter(pl.col("time_ns") > 0)
 
@@ -432,14 +434,14 @@ def _apart(pieces: pl.DataFrame) -> pl.DataFrame:
 def _once(pieces: pl.DataFrame) -> pl.DataFrame:
     """Return pieces of calls cut so that each instant is in one of them."""
     ordered = pieces.sort("start_ns", "call", maintain_order=True)
-    found: list[pl.DataFrame] = []
+    disjoint: list[pl.DataFrame] = []
     for part in _BEFORE_OTHERS:
         own = ordered.filter(pl.col("part") == part)
         reach = pl.col("end_ns").cum_max().shift(1)
         later = own.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
         once = later.filter(pl.col("start_ns") < pl.col("end_ns"))
-        found.append(subtract(once, pl.concat(found)) if found else once)
-    return pl.concat(found)
+        disjoint.append(subtract(once, pl.concat(disjoint)) if disjoint else once)
+    return pl.concat(disjoint)
 
 
 def _end_to_end(pieces: pl.DataFrame) -> pl.DataFrame:

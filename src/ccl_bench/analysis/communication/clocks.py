@@ -40,9 +40,9 @@ def clock_offsets(matched: pl.DataFrame) -> pl.DataFrame:
         # Medians are taken in doubles, which hold nanoseconds since the epoch to 256 ns only.
         pl.col("end_ns") - pl.col("end_ns").min(),
     )
-    found = [_aligned(window, part) for window, part in _windows(ends)]
+    aligned = [_aligned(window, part) for window, part in _windows(ends)]
     table = DERIVED.get("clock_offsets").table
-    return table.concat(found).sort("iteration", "rank")
+    return table.concat(aligned).sort("iteration", "rank")
 
 
 def _windows(ends: pl.DataFrame) -> Iterator[tuple[int | None, pl.DataFrame]]:

@@ -37,12 +37,12 @@ def mesh(facts: Facts) -> dict[str, int]:
 
 def strides(axes: Mapping[str, int]) -> dict[str, int]:
     """Return {axis: distance between neighbouring ranks} of a mesh."""
-    found: dict[str, int] = {}
+    distances: dict[str, int] = {}
     stride = 1
     for axis in reversed(list(axes)):
-        found[axis] = stride
+        distances[axis] = stride
         stride *= axes[axis]
-    return found
+    return distances
 
 
 def dimension_of(description: str | None, members: Sequence[int] | None, facts: Facts) -> str:
@@ -62,15 +62,15 @@ def dimension_of(description: str | None, members: Sequence[int] | None, facts: 
     if facts.world_size and len(members) == facts.world_size.value:
         return next(iter(axes)) if len(axes) == 1 else WORLD
     ordered, distances = sorted(members), strides(mesh(facts))
-    found = _by_ranks(ordered, axes, distances)
-    return "ep" if found == UNKNOWN and _is_expert_part(ordered, axes, distances, facts) else found
+    dimension = _by_ranks(ordered, axes, distances)
+    return "ep" if dimension == UNKNOWN and _is_expert_part(ordered, axes, distances, facts) else dimension
 
 
 def contradicts_mesh(description: str | None, members: Sequence[int] | None, facts: Facts) -> bool:
     """Whether a group is described as of one axis, and its members lie along another in the stated mesh."""
     named = described_dimension(description or "")
-    found = dimension_of(None, members, facts)
-    return named in _KINDS and found in _KINDS and _KINDS[named] != _KINDS[found]
+    dimension = dimension_of(None, members, facts)
+    return named in _KINDS and dimension in _KINDS and _KINDS[named] != _KINDS[dimension]
 
 
 _KINDS = {"tp": "tp", "pp": "pp"} | dict.fromkeys(("dp", "dp_replicate", "dp_shard", "cp"), "dp")
@@ -283,12 +283,12 @@ def groups(call_groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 def described_groups(call_groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Return one row a group, with `GROUP_COLUMNS`, of the groups that each trace communicated in."""
     unknown_rank = -1 - pl.col("trace")
-    found = call_groups.group_by("group", maintain_order=True).agg(
+    used = call_groups.group_by("group", maintain_order=True).agg(
         pl.col("members", "known_from", "description", "size").first(),
         pl.coalesce("rank", unknown_rank).n_unique().cast(pl.Int64).alias("seen_by"),
     )
     rows = []
-    for row in found.iter_rows(named=True):
+    for row in used.iter_rows(named=True):
         if row["members"] is None and facts.world_size and row["size"] == facts.world_size.value:
             row |= {"members": list(range(facts.world_size.value)), "known_from": "world size"}
         ambiguous = row["members"] is None and _may_be_several(row, facts)

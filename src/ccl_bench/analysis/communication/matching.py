@@ -31,13 +31,13 @@ _ROW = "_row"
 def listed_groups(process_groups: pl.DataFrame, identity: pl.DataFrame) -> pl.DataFrame:
     """One process group that a trace lists, and of which its rank is a member."""
     rank = identity["rank"][0] if identity.height else None
-    found = []
+    groups = []
     for row in process_groups.drop_nulls("ranks").iter_rows(named=True):
         ranks = row["ranks"]
         if rank in ranks:
             distances = [later - earlier for earlier, later in pairwise(ranks)]
-            found.append((f"{row['description']} {len(ranks)} {distances}", ranks))
-    kinds, ranks = [row[0] for row in found], [row[1] for row in found]
+            groups.append((f"{row['description']} {len(ranks)} {distances}", ranks))
+    kinds, ranks = [row[0] for row in groups], [row[1] for row in groups]
     return DERIVED.get("listed_groups").table.frame({"kind": kinds, "ranks": ranks})
 
 
@@ -65,8 +65,8 @@ def with_peers(calls: pl.DataFrame, listed: pl.DataFrame, world_size: int | None
     agreed = standing.group_by(_ROW).agg(
         pl.col("target").n_unique().alias("targets"), pl.col("target").first()
     )
-    found = known.join(agreed.filter(pl.col("targets") == 1), on=_ROW, how="left", maintain_order="left")
-    return found.with_columns(pl.coalesce("peer", "target").alias("peer")).select(calls.columns)
+    joined = known.join(agreed.filter(pl.col("targets") == 1), on=_ROW, how="left", maintain_order="left")
+    return joined.with_columns(pl.coalesce("peer", "target").alias("peer")).select(calls.columns)
 
 
 def _guesses(messages: pl.DataFrame, listed: pl.DataFrame) -> pl.DataFrame:

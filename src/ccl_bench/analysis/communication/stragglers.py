@@ -99,7 +99,7 @@ def waits_by_member(waits: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
     sums = waits.group_by("group", "dimension", "rank").agg(pl.col("wait_ns").sum())
     wait = pl.col("wait_ns")
     least, most = wait.min().over("group"), wait.max().over("group")
-    found = (
+    members = (
         sums.join(steps, on="group")
         .with_columns(wait / pl.col("steps"))
         .with_columns(
@@ -110,7 +110,7 @@ def waits_by_member(waits: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
         )
     )
     matters = (pl.col("lag_ns") > 0) & (pl.col("lag_ns") >= floor_ns)
-    return found.with_columns(
+    return members.with_columns(
         (matters & pl.col("waits_little")).alias("is_late"),
         (matters & ~pl.col("waits_little")).alias("is_victim"),
     ).drop("steps", "waits_little")

@@ -89,8 +89,8 @@ def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
         pl.col("occupied").count().cast(pl.Int64).alias("rated_kernels"),
         pl.len().cast(pl.Int64).alias("kernels"),
     )
-    found = sum_per_window(windows, rated, _occupied(inside))
-    return found.with_columns(
+    per_window = sum_per_window(windows, rated, _occupied(inside))
+    return per_window.with_columns(
         pl.exclude("window", "occupancy_pct").fill_null(0),
         step=steps["step"],
         window_ns=windows["end_ns"] - windows["start_ns"],
@@ -186,8 +186,8 @@ def stream_idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     length, cause = inside["end_ns"] - inside["start_ns"], inside["cause"]
     lengths = {"idle_ns": length} | {name: length * (cause == of) for name, of in _CAUSES.items()}
     parts = inside[["window", "stream"]].with_columns(**lengths)
-    found = parts.group_by("stream", "window").sum().sort("stream", "window")
-    return found.hstack([steps["step"][found["window"]]])[[*DERIVED.get("stream_idle").table.columns]]
+    sums = parts.group_by("stream", "window").sum().sort("stream", "window")
+    return sums.hstack([steps["step"][sums["window"]]])[[*DERIVED.get("stream_idle").table.columns]]
 
 
 def _device_gaps(origins: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

@@ -196,18 +196,18 @@ class Subject(NamedTuple):
     rank: int | None
 
 
-def lost_work(found: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
+def lost_work(row: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
     """Yield what was lost of a trace's device work, from its row of `completeness`."""
-    if not found["kernels"]:
+    if not row["kernels"]:
         return
-    hidden, graphs = found["hidden_graphs"], found["graph_launches"]
+    hidden, graphs = row["hidden_graphs"], row["graph_launches"]
     if hidden > FEW * graphs:
         message = (
             f"{hidden} of {graphs} launches of CUDA graphs have no kernel in the trace: busy, idle, overlap "
             "and every count and time of kernels are wrong"
         )
         yield _finding("cuda-graphs-hide-kernels", "error", message, hidden, of, ("kernels", "memcpy"))
-    lost, launched = found["lost_kernels"], found["kernel_launches"]
+    lost, launched = row["lost_kernels"], row["kernel_launches"]
     if lost > FEW * launched:
         share = f"{lost} of {launched} kernel launches in steps ({100 * lost / launched:.1f} %)"
         if lost > MANY * launched:
@@ -216,14 +216,14 @@ def lost_work(found: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
         else:
             message = f"{share} have no kernel in the trace: numbers of the device are too low by as much"
             yield _finding("kernels-missing", "warning", message, lost, of, ("kernels",))
-    silent, operators = found["silent_operators"], found["launching_operators"]
+    silent, operators = row["silent_operators"], row["launching_operators"]
     if silent > FEW * operators:
         message = (
             f"{silent} of {operators} communication operators launched kernels that are not recognised as "
-            f"communication, such as {found['silent_kernel']}: their time counts as compute"
+            f"communication, such as {row['silent_kernel']}: their time counts as compute"
         )
         yield _finding("kernels-unclassified", "warning", message, silent, of, ("device_work",))
-    lost, called = found["lost_copies"], found["copy_calls"]
+    lost, called = row["lost_copies"], row["copy_calls"]
     if lost > FEW * called:
         share = f"{lost} of {called} calls in steps that copy ({100 * lost / called:.1f} %)"
         message = f"{share} have no copy in the trace: numbers of copies are too low by as much"
@@ -236,18 +236,18 @@ def _finding(
     return Finding(code, severity, message, of.file, of.rank, count, touches)
 
 
-def sign_of_device(found: Mapping[str, int | str | None], backend: str) -> str:
+def sign_of_device(row: Mapping[str, int | str | None], backend: str) -> str:
     """Return what shows that a trace without kernels is of a device; empty where nothing does.
 
-    `found` is its row of `completeness`, `backend` what the file says of the job's collective backend.
+    `row` is its row of `completeness`, `backend` what the file says of the job's collective backend.
     """
-    used = found["backend"] or accelerator_backend(backend)
+    used = row["backend"] or accelerator_backend(backend)
     signs = (
-        (found["copies"], f"{found['copies']} copies or memory sets of a device"),
-        (found["kernel_launches"], f"{found['kernel_launches']} launches of kernels"),
-        (found["runtime_calls"], f"{found['runtime_calls']} calls of a device's runtime"),
+        (row["copies"], f"{row['copies']} copies or memory sets of a device"),
+        (row["kernel_launches"], f"{row['kernel_launches']} launches of kernels"),
+        (row["runtime_calls"], f"{row['runtime_calls']} calls of a device's runtime"),
         (used, f"the collective backend {used}"),
-        (found["device_operators"], f"{found['device_operators']} operators that only run on an accelerator"),
-        (found["devices_seen"], f"{found['devices_seen']} devices that the process saw"),
+        (row["device_operators"], f"{row['device_operators']} operators that only run on an accelerator"),
+        (row["devices_seen"], f"{row['devices_seen']} devices that the process saw"),
     )
     return next((text for sign, text in signs if sign), "")

@@ -98,7 +98,7 @@ def _part(origins: pl.DataFrame, ranges: pl.DataFrame) -> pl.Expr:
     """Return which part of sharding each work is, by where it was launched; null for the model's own."""
 
     patterns = (GATHERING, REDUCING, OWN, COPYING_OUT, RESHARDING)
-    opened = [markers.enclosing(origins, found, "launch_ns") for found in markers.named(ranges, *patterns)]
+    opened = [markers.enclosing(origins, marked, "launch_ns") for marked in markers.named(ranges, *patterns)]
     gathering, reducing, own, copying_out, resharding = (pl.lit(each).is_not_null() for each in opened)
     communicates = pl.col("kind") == COMMUNICATION
     gathers = (pl.col("collective") == "all_gather").fill_null(value=False)

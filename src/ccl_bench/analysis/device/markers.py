@@ -60,7 +60,7 @@ def matching(names: pl.Series, pattern: str) -> pl.Series:
 
 def all_matching(names: pl.Series, *patterns: str) -> list[pl.Series]:
     """Mark which names match, for each pattern; each distinct name is looked at once."""
-    return [is_one_of(names, found) for found in _matches(names, patterns)]
+    return [is_one_of(names, matched) for matched in _matches(names, patterns)]
 
 
 def _matches(names: pl.Series, patterns: Sequence[str]) -> list[pl.Series]:
@@ -69,8 +69,8 @@ def _matches(names: pl.Series, patterns: Sequence[str]) -> list[pl.Series]:
         return [names for _ in patterns]
     distinct = names.unique()
     text = pl.lit(distinct.cast(pl.String))
-    found = pl.select(text.str.contains(pattern).alias(str(place)) for place, pattern in enumerate(patterns))
-    return [distinct.filter(matches) for matches in found]
+    masks = pl.select(text.str.contains(pattern).alias(str(place)) for place, pattern in enumerate(patterns))
+    return [distinct.filter(matches) for matches in masks]
 
 
 def named(table: pl.DataFrame, *patterns: str) -> list[pl.DataFrame]:

@@ -142,8 +142,8 @@ def _before_backward_ends(
     )
     begun = assign_window(edges, steps).group_by("window")
     ends = begun.agg(pl.col("backward_ns").max(), pl.col("optimizer_ns").min())
-    found = sum_per_window(steps, ends).with_columns(steps["end_ns"])
-    until = found.select(pl.coalesce("backward_ns", "optimizer_ns", "end_ns")).to_series()
+    bounds = sum_per_window(steps, ends).with_columns(steps["end_ns"])
+    until = bounds.select(pl.coalesce("backward_ns", "optimizer_ns", "end_ns")).to_series()
     row = window_at(origins["launch_ns"], steps).cast(pl.UInt32)
     return origins["launch_ns"] < until[row]
 

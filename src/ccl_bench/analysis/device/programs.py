@@ -34,6 +34,6 @@ def program_work(steps: pl.DataFrame, hlo_operations: pl.DataFrame) -> pl.DataFr
             memory_bytes=pl.col("memory_bytes").sum(),
         )
     )
-    found = sum_per_window(windows, sums).drop("window").with_columns(pl.all().fill_null(0))
+    per_window = sum_per_window(windows, sums).drop("window").with_columns(pl.all().fill_null(0))
     length = (windows["end_ns"] - windows["start_ns"]).alias("window_ns")
-    return steps.select("step").hstack([length]).hstack(found)
+    return steps.select("step").hstack([length]).hstack(per_window)

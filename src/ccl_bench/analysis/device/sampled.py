@@ -32,13 +32,13 @@ def sm_samples(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
         .group_by("window")
         .agg(pl.len().cast(pl.Int64).alias("samples"), pl.col("value").mean().alias("sm_active_pct"))
     )
-    found = sum_per_window(windows, means)
+    per_window = sum_per_window(windows, means)
     return pl.DataFrame(
         {
             "step": steps["step"],
             "window_ns": windows["end_ns"] - windows["start_ns"],
-            "samples": found["samples"].fill_null(0),
-            "sm_active_pct": found["sm_active_pct"],
+            "samples": per_window["samples"].fill_null(0),
+            "sm_active_pct": per_window["sm_active_pct"],
         }
     )
 
@@ -60,8 +60,8 @@ def sampled_counters(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFram
         .group_by("window", "name")
         .agg(pl.len().cast(pl.Int64).alias("samples"), pl.col("value").mean().alias("mean_pct"))
     )
-    found = _numbered(steps).join(means, on="window").rename({"name": "counter"}).sort("window", "counter")
-    return found.select(*DERIVED.get("sampled_counters").table.columns)
+    rows = _numbered(steps).join(means, on="window").rename({"name": "counter"}).sort("window", "counter")
+    return rows.select(*DERIVED.get("sampled_counters").table.columns)
 
 
 @derived(
@@ -83,5 +83,5 @@ def network_rates(steps: pl.DataFrame, network_traffic: pl.DataFrame) -> pl.Data
         .group_by("window", "card", "is_sent")
         .agg(length.sum().alias("covered_ns"), (pl.col("bytes_per_s") * length / 1e9).sum().alias("bytes"))
     )
-    found = _numbered(steps).join(sums, on="window").sort("window", "card", "is_sent")
-    return found.select(*DERIVED.get("network_rates").table.columns)
+    rates = _numbered(steps).join(sums, on="window").sort("window", "card", "is_sent")
+    return rates.select(*DERIVED.get("network_rates").table.columns)

@@ -24,9 +24,9 @@ def short_name(name: str) -> str:
     """
     plain = name[:SEARCHED].replace("(anonymous namespace)::", "")
     text, folded = _without_brackets(_RETURNS.sub("", plain))
-    found = _OPERATION.search(folded)
-    if found and FOLDED in text:
-        text = text.replace(FOLDED, f"<...{found[0]}...>", 1)
+    match = _OPERATION.search(folded)
+    if match and FOLDED in text:
+        text = text.replace(FOLDED, f"<...{match[0]}...>", 1)
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 

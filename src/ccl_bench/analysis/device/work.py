@@ -165,10 +165,10 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     calls = keep_rows(launches[["correlation", "start_ns", "end_ns", "thread"]], has_number & started_some)
     calls.columns = ["correlation", "launch_ns", "launch_end_ns", "thread"]
     first = calls.unique("correlation", keep="first", maintain_order=True)
-    found = work.join(first, on="correlation", how="left", maintain_order="left")
+    joined = work.join(first, on="correlation", how="left", maintain_order="left")
     earliest = pl.Series([numbers.filter(has_number).min()], dtype=pl.Int64)
     before = (wanted > 0) & (wanted < earliest)
-    return found.hstack([before.fill_null(value=False).alias("launched_before")])
+    return joined.hstack([before.fill_null(value=False).alias("launched_before")])
 
 
 def communicating_operators(cpu_ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
@@ -202,7 +202,7 @@ def _with_operator(work: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     )
     if around.is_empty():
         return work.join(around.drop("until_ns"), on="thread", how="left")
-    found = (
+    placed = (
         work[["thread", "launch_ns"]]
         .with_row_index("row")
         .sort("launch_ns", nulls_last=True)
@@ -219,7 +219,7 @@ def _with_operator(work: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     )
     inside = pl.col("launch_ns") < pl.col("until_ns")
     names = ("operator", "of_torch", "operator_ns")
-    return work.hstack(found.select(pl.when(inside).then(name).alias(name) for name in names))
+    return work.hstack(placed.select(pl.when(inside).then(name).alias(name) for name in names))
 
 
 __all__ = ["COMMUNICATION", "COMPUTE", "FUSED", "MEMORY"]
@@ -347,13 +347,13 @@ def origins(
     """
     if device_work.height:
         by_name = device_work["collective"]
-        found = device_work.drop("collective").with_columns(on_device=pl.lit(value=True))
+        pieces = device_work.drop("collective").with_columns(on_device=pl.lit(value=True))
     else:
-        found = _on_host(work, annotations, collectives)
-        by_name = pl.Series("collective", [None] * found.height, dtype=pl.String)
+        pieces = _on_host(work, annotations, collectives)
+        by_name = pl.Series("collective", [None] * pieces.height, dtype=pl.String)
     key = ["start_ns", "stream"]
     called = described_calls[[*key, "collective"]].unique(key, keep="first", maintain_order=True)
-    named = found.join(called, on=key, how="left", nulls_equal=True, maintain_order="left")
+    named = pieces.join(called, on=key, how="left", nulls_equal=True, maintain_order="left")
     is_call = pl.col("kind") == COMMUNICATION
     true_name = pl.when(is_call).then(pl.coalesce("collective", by_name)).alias("collective")
     return named.with_columns(true_name)[_columns()]

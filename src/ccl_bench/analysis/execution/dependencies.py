@@ -104,11 +104,11 @@ class _Rank:
 
     def _previous_end(self) -> Numbers:
         """Return when the operation before each one on its chain ended, the earliest time without one."""
-        found = np.full(len(self.start), np.iinfo(np.int64).min // 2)
+        ends = np.full(len(self.start), np.iinfo(np.int64).min // 2)
         order = np.argsort(self.chain, kind="stable")
         same = self.chain[order][1:] == self.chain[order][:-1]
-        found[order[1:][same]] = self.end[order[:-1][same]]
-        return found
+        ends[order[1:][same]] = self.end[order[:-1][same]]
+        return ends
 
     def find_launchers(self) -> int:
         """Join work to the call that launched it; return what a launch takes at least, ns."""

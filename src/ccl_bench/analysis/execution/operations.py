@@ -190,7 +190,7 @@ def stalls(launches: pl.DataFrame, cpu_ops: pl.DataFrame, annotations: pl.DataFr
         source.select(*columns, kind=map_distinct(source["name"], of)).drop_nulls("kind")
         for source, of in sources
     ]
-    found = pl.concat(each.with_columns(pl.col("name").cast(pl.String)) for each in known)
-    parts = [outermost(part) for part in found.partition_by("kind", "thread", maintain_order=True)]
-    whole = pl.concat(parts) if parts else found
+    intervals = pl.concat(each.with_columns(pl.col("name").cast(pl.String)) for each in known)
+    parts = [outermost(part) for part in intervals.partition_by("kind", "thread", maintain_order=True)]
+    whole = pl.concat(parts) if parts else intervals
     return whole.sort("start_ns").select(*DERIVED.get("stalls").table.columns)

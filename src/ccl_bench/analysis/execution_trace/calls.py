@@ -107,25 +107,25 @@ def call_operators(
     spans = cpu_ops.select("start_ns", "end_ns", "thread").with_columns(linkable_ops["op"])
     operators = spans.filter(is_call).sort("start_ns", maintain_order=True)
     if kernels.height:
-        found = _launching(kernels, launches, operators)
+        calls = _launching(kernels, launches, operators)
     else:
         sources = ("host",) if (names == OPERATOR).any() else ("op",)
         begun = starters(gloo_ranges(annotations), collectives, sources)
-        found = begun.join(
+        calls = begun.join(
             operators, left_on=["operator_ns", "operator_thread"], right_on=["start_ns", "thread"], how="left"
         ).select("start_ns", pl.col("thread").alias("stream"), "op")
-    return found.drop_nulls("op").filter(pl.len().over("op") == 1)
+    return calls.drop_nulls("op").filter(pl.len().over("op") == 1)
 
 
 def _launching(kernels: pl.DataFrame, launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     """Return communication kernels with the operator in which each was launched."""
     calls = launched(kernels.filter(naming.kernel_collectives(kernels).is_not_null()), launches)
     within = operators.rename({"start_ns": "launch_ns", "end_ns": "_until", "thread": "launch_thread"})
-    found = calls.sort("launch_ns").join_asof(
+    placed = calls.sort("launch_ns").join_asof(
         within, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False
     )
     inside = pl.col("launch_ns") < pl.col("_until")
-    return found.select("start_ns", "stream", pl.when(inside).then("op").alias("op"))
+    return placed.select("start_ns", "stream", pl.when(inside).then("op").alias("op"))
 
 
 @derived(
@@ -181,10 +181,10 @@ def completed(calls: pl.DataFrame, et_calls: pl.DataFrame) -> pl.DataFrame:
         pl.col("call_stream").alias("stream"),
         *(pl.col(name).alias(f"et {name}") for name in (*_FILLED, "collective")),
     )
-    found = calls.join(known, on=["trace", "start_ns", "stream"], how="left", maintain_order="left")
+    joined = calls.join(known, on=["trace", "start_ns", "stream"], how="left", maintain_order="left")
     lacks = pl.col("size_bytes").is_null() | (pl.col("et own_sizes") & ~pl.col("own_sizes"))
     better = lacks & (pl.col("collective") == pl.col("et collective")) & pl.col("et size_bytes").is_not_null()
-    return found.with_columns(
+    return joined.with_columns(
         pl.when(better).then(pl.coalesce(f"et {name}", name)).otherwise(name).alias(name) for name in _FILLED
     ).select(calls.columns)
 

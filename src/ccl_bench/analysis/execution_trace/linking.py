@@ -121,11 +121,11 @@ def link_operators(nodes: pl.DataFrame, ops: pl.DataFrame) -> Link:
     in_order = _in_order(nodes, ops)
     offset = _offset(nodes, ops, in_order)
     by_external = _by_number(nodes, ops, "external_id", offset) if offset is not None else no_pairs()
-    found = dict(zip(RULES, (by_id, by_external, in_order), strict=True))
-    rule = max(RULES, key=lambda name: (found[name].height, -RULES.index(name)))
+    pairs = dict(zip(RULES, (by_id, by_external, in_order), strict=True))
+    rule = max(RULES, key=lambda name: (pairs[name].height, -RULES.index(name)))
     operators = int(nodes["is_operator"].sum())
     link = Link(
-        found[rule].sort("node"), rule, offset if rule == "external id" else None, operators, ops.height
+        pairs[rule].sort("node"), rule, offset if rule == "external id" else None, operators, ops.height
     )
     return link if link.rate >= LEAST_RATE else Link(no_pairs(), "none", None, operators, ops.height)
 

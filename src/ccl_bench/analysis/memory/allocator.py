@@ -76,8 +76,8 @@ class Ranges:
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         self._starts: list[int] = []
         self._ranges: dict[int, Range] = {}
-        for found in ranges:
-            self.add(*found)
+        for span in ranges:
+            self.add(*span)
 
     def __iter__(self) -> Iterator[Range]:
         """Yield the ranges by address."""
@@ -88,8 +88,8 @@ class Ranges:
         place = bisect_right(self._starts, address) - 1
         if place < 0:
             return None
-        found = self._ranges[self._starts[place]]
-        return found if address < found[1] else None
+        span = self._ranges[self._starts[place]]
+        return span if address < span[1] else None
 
     def add(self, start: int, end: int, is_expandable: bool = False) -> None:
         """Add a range in place of what it covers."""

@@ -73,57 +73,57 @@ class Replay:
 
 def replay_history(events: Sequence[Event], at_end: Sequence[Life]) -> Replay:
     """Return the lives that end in those blocks that are in use `at_end`."""
-    found = Replay(list(at_end))
+    replay = Replay(list(at_end))
     in_use = {life.address: life for life in at_end}
     for order in range(len(events) - 1, -1, -1):
         event = events[order]
         if event.action == "alloc":
-            _born(found, in_use, event, order)
+            _born(replay, in_use, event, order)
         elif event.action == "free_completed":
-            _died(found, in_use, event, order)
+            _died(replay, in_use, event, order)
         elif event.action == "free_requested":
-            _freed(found, in_use, event, order)
+            _freed(replay, in_use, event, order)
     for life in in_use.values():
         if life.lacks_freeing:
             life.freed = BEFORE
-    return found
+    return replay
 
 
-def _born(found: Replay, in_use: dict[int, Life], event: Event, order: int) -> None:
+def _born(replay: Replay, in_use: dict[int, Life], event: Event, order: int) -> None:
     life = in_use.pop(event.address, None)
     if life is None:
-        found.contradictions += 1
+        replay.contradictions += 1
         return
     if life.lacks_freeing:
         life.freed = order if life.died is None else life.died
-        found.contradictions += 1
+        replay.contradictions += 1
     life.born = order
     life.requested = event.size
     life.stack = event.stack if event.stack is not None else life.stack
     life.category = event.category or life.category
 
 
-def _died(found: Replay, in_use: dict[int, Life], event: Event, order: int) -> None:
-    _replace(found, in_use, Life(event.address, event.size, died=order), order)
+def _died(replay: Replay, in_use: dict[int, Life], event: Event, order: int) -> None:
+    _replace(replay, in_use, Life(event.address, event.size, died=order), order)
 
 
-def _replace(found: Replay, in_use: dict[int, Life], life: Life, order: int) -> None:
+def _replace(replay: Replay, in_use: dict[int, Life], life: Life, order: int) -> None:
     """Let a block be in use; what was there later and was never allocated began after it."""
     later = in_use.get(life.address)
     if later is not None:
         later.born = order
-        found.contradictions += 1
+        replay.contradictions += 1
     in_use[life.address] = life
-    found.lives.append(life)
+    replay.lives.append(life)
 
 
-def _freed(found: Replay, in_use: dict[int, Life], event: Event, order: int) -> None:
+def _freed(replay: Replay, in_use: dict[int, Life], event: Event, order: int) -> None:
     life = in_use.get(event.address)
     if life is not None and life.lacks_freeing:
         life.freed = order
         return
-    found.contradictions += 1
-    _replace(found, in_use, Life(event.address, event.size, freed=order, died=order), order)
+    replay.contradictions += 1
+    _replace(replay, in_use, Life(event.address, event.size, freed=order, died=order), order)
 
 
 SEGMENT_ACTIONS = frozenset({"segment_alloc", "segment_free", "segment_map", "segment_unmap"})
@@ -238,9 +238,9 @@ def memory_lives(
     parts = []
     for device in devices_in(memory_events, memory_blocks):
         events = events_of(memory_events, device)
-        found = replay_history(events, _in_use(memory_blocks, device))
-        fill_sizes(found.lives, events, segments_of(memory_segments, device), rules)
-        parts.append(_table(device, found))
+        replay = replay_history(events, _in_use(memory_blocks, device))
+        fill_sizes(replay.lives, events, segments_of(memory_segments, device), rules)
+        parts.append(_table(device, replay))
     return DERIVED.get("memory_lives").table.concat(parts)
 
 
@@ -284,8 +284,8 @@ def _in_use(memory_blocks: pl.DataFrame, device: int) -> list[Life]:
     ]
 
 
-def _table(device: int, found: Replay) -> pl.DataFrame:
-    lives = found.lives
+def _table(device: int, replay: Replay) -> pl.DataFrame:
+    lives = replay.lives
     return DERIVED.get("memory_lives").table.frame(
         {
             "device": [device] * len(lives),
@@ -298,6 +298,6 @@ def _table(device: int, found: Replay) -> pl.DataFrame:
             "category": [life.category for life in lives],
             "stack": [life.stack for life in lives],
             "is_exact": [life.is_exact for life in lives],
-            "contradictions": [found.contradictions] * len(lives),
+            "contradictions": [replay.contradictions] * len(lives),
         }
     )

@@ -83,9 +83,9 @@ def _segments_at(
 
 def _row(segments: Iterable[Range], active: pl.DataFrame, allocated: pl.DataFrame) -> tuple[int, ...]:
     blocks = sorted(active.select("address", (pl.col("address") + pl.col("bytes")).alias("end")).iter_rows())
-    found = _free(list(segments), blocks)
+    layout = _free(list(segments), blocks)
     in_use = int(active["bytes"].sum())
-    return found.reserved, int(allocated["bytes"].sum()), in_use, found.free, found.largest, found.split
+    return layout.reserved, int(allocated["bytes"].sum()), in_use, layout.free, layout.largest, layout.split
 
 
 def _free(segments: list[Range], blocks: list[tuple[int, int]]) -> _Free:

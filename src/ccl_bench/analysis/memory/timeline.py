@@ -148,8 +148,8 @@ def category_outline(memory_categories: pl.DataFrame, memory_timeline: pl.DataFr
     kinds = memory_categories.select("device", "category").unique()
     asked = ends.join(kinds, on="device").sort("order")
     states = memory_categories.select("device", "category", "order", "allocated_bytes").sort("order")
-    found = asked.join_asof(states, on="order", by=["device", "category"], check_sortedness=False)
-    rows = found.with_columns(pl.col("allocated_bytes").fill_null(0)).sort("device", "category", "point")
+    outline = asked.join_asof(states, on="order", by=["device", "category"], check_sortedness=False)
+    rows = outline.with_columns(pl.col("allocated_bytes").fill_null(0)).sort("device", "category", "point")
     return rows.select(*DERIVED.get("category_outline").table.columns)
 
 

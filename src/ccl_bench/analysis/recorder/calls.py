@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.recorder.divergence import Found
+from ccl_bench.analysis.recorder.divergence import DivergentCalls
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.result.hang import MISMATCH, MISSING, NO_DUMP
 
@@ -129,8 +129,8 @@ def find_groups(
     for rank, name, description in pl.concat([used, descriptions]).unique(maintain_order=True).iter_rows():
         members, possible = members_of(rank, name, description)
         group = ProcessGroup(len(numbers), name, description, members, possible)
-        found = numbers.setdefault((name, members), group)
-        rows.append((rank, name, found.number))
+        known = numbers.setdefault((name, members), group)
+        rows.append((rank, name, known.number))
     schema = {"rank": pl.Int64, "group": pl.String, "number": pl.Int64}
     of_rank = pl.DataFrame(rows, schema=schema, orient="row").unique(["rank", "group"], maintain_order=True)
     return Groups([*numbers.values()], of_rank)
@@ -176,7 +176,7 @@ _SEND, _RECEIVE = r"^send (?P<source>\d+)->(?P<target>\d+)$", r"^recv (?P<target
 
 def message_divergences(
     calls: pl.DataFrame, groups: list[ProcessGroup], first_records: Mapping[int, int]
-) -> Iterator[Found]:
+) -> Iterator[DivergentCalls]:
     """Yield, for each pair of ranks, the first message that one of them lacks or sees in another size.
 
     Where older records of either were overwritten, only messages that are still waited for are counted.
@@ -202,8 +202,8 @@ def message_divergences(
     unequal = met.filter(
         pl.col("row").is_null() | pl.col("row_in").is_null() | (pl.col("elements") != pl.col("elements_in"))
     ).filter(~_is_over())
-    for found in unequal.unique(pair, keep="first", maintain_order=True).iter_rows(named=True):
-        yield _found(found, groups[found["number"]], first_records)
+    for row in unequal.unique(pair, keep="first", maintain_order=True).iter_rows(named=True):
+        yield _message_divergence(row, groups[row["number"]], first_records)
 
 
 def _is_over() -> pl.Expr:
@@ -254,14 +254,16 @@ def _ends(calls: pl.DataFrame, groups: list[ProcessGroup]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _found(row: dict[str, int], group: ProcessGroup, first_records: Mapping[int, int]) -> Found:
+def _message_divergence(
+    row: dict[str, int], group: ProcessGroup, first_records: Mapping[int, int]
+) -> DivergentCalls:
     source, target, number = row["source"], row["target"], row["message"]
     sides = {source: row["row"], target: row["row_in"]}
     there = {rank: place for rank, place in sides.items() if place is not None}
     operation = f"message {source}->{target}"
     if len(there) == 2:
-        return Found(MISMATCH, group, number, operation, {}, [], there, is_p2p=True)
+        return DivergentCalls(MISMATCH, group, number, operation, {}, [], there, is_p2p=True)
     lacking = [rank for rank in sides if rank not in there]
     if lacking[0] in first_records:
-        return Found(MISSING, group, number, operation, there, lacking, is_p2p=True)
-    return Found(NO_DUMP, group, number, operation, there, [], {}, lacking, is_p2p=True)
+        return DivergentCalls(MISSING, group, number, operation, there, lacking, is_p2p=True)
+    return DivergentCalls(NO_DUMP, group, number, operation, there, [], {}, lacking, is_p2p=True)

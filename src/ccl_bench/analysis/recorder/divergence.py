@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DivergentCalls:
     """A divergence as rows of the calls."""
 
     kind: str
@@ -39,7 +39,7 @@ class Found:
 
 def collective_divergences(
     calls: pl.DataFrame, groups: list[ProcessGroup], first_records: Mapping[int, int]
-) -> Iterator[Found]:
+) -> Iterator[DivergentCalls]:
     """Yield the first divergence of each group that has one.
 
     `calls` are prepared, with their place as `row`; `first_records` is {rank with a dump: its first record},
@@ -69,7 +69,7 @@ def collective_divergences(
 
 def _of_group(
     group: ProcessGroup, calls: pl.DataFrame, spans: pl.DataFrame, first_records: Mapping[int, int]
-) -> Iterator[Found]:
+) -> Iterator[DivergentCalls]:
     last: dict[int, int] = dict(spans.select("rank", "last").iter_rows())
     begin = max(spans["first"])
     silent = [rank for rank in group.members if rank in first_records and rank not in last]
@@ -88,27 +88,27 @@ def _of_group(
         waiting = dict(rows.filter(~pl.col("is_done")).select("rank", "row").iter_rows())
         missing = sorted(rank for rank, number in last.items() if number < lacking)
         operation = rows["signature"][0].partition(" ")[0]
-        yield Found(MISSING, group, lacking, operation, waiting, missing, {}, absent, overwritten)
+        yield DivergentCalls(MISSING, group, lacking, operation, waiting, missing, {}, absent, overwritten)
         return
     # A call that is over shows that all members were there: none is missing whom no dump lists.
     others = group.possible if begin == 1 and calls["is_pending"].all() else ()
     missing = [rank for rank in others if rank in first_records]
     absent += [rank for rank in others if rank not in first_records]
-    yield from _all_wait(Found(MISSING, group, 0, "", {}, missing, {}, absent, overwritten), calls)
+    yield from _all_wait(DivergentCalls(MISSING, group, 0, "", {}, missing, {}, absent, overwritten), calls)
 
 
-def _all_wait(found: Found, calls: pl.DataFrame) -> Iterator[Found]:
+def _all_wait(divergent: DivergentCalls, calls: pl.DataFrame) -> Iterator[DivergentCalls]:
     """Yield the first collective in which all known members wait; nothing where there is none."""
     waits = calls.group_by("sequence").agg(pl.col("is_pending").all()).filter("is_pending")
     if waits.is_empty():
         return
     number = min(waits["sequence"])
     rows = calls.filter(pl.col("sequence") == number).sort("rank")
-    known = MISSING if found.overwritten else UNFINISHED
-    kind = MISSING if found.missing else NO_DUMP if found.without_dump else known
+    known = MISSING if divergent.overwritten else UNFINISHED
+    kind = MISSING if divergent.missing else NO_DUMP if divergent.without_dump else known
     operation = rows["signature"][0].partition(" ")[0]
     waiting = dict(rows.select("rank", "row").iter_rows())
-    yield replace(found, kind=kind, sequence=number, operation=operation, waiting=waiting)
+    yield replace(divergent, kind=kind, sequence=number, operation=operation, waiting=waiting)
 
 
 def _lacking(calls: pl.DataFrame, last: Mapping[int, int]) -> Iterator[int]:
@@ -125,7 +125,7 @@ def _lacking(calls: pl.DataFrame, last: Mapping[int, int]) -> Iterator[int]:
 
 def _mismatch(
     group: ProcessGroup, number: int, calls: pl.DataFrame, last: Mapping[int, int], absent: list[int]
-) -> Found:
+) -> DivergentCalls:
     """Return the divergence where calls differ: those of the fewer ranks, or of all without a majority."""
     rows = calls.filter(pl.col("sequence") == number).sort("rank")
     counts = Counter(rows["signature"].to_list()).most_common()
@@ -134,4 +134,4 @@ def _mismatch(
     waiting = dict(rows.filter(pl.col("signature") == common).select("rank", "row").iter_rows())
     missing = sorted(rank for rank, reached in last.items() if reached < number)
     operation = common.partition(" ")[0]
-    return Found(MISMATCH, group, number, operation, waiting, missing, differing, absent)
+    return DivergentCalls(MISMATCH, group, number, operation, waiting, missing, differing, absent)

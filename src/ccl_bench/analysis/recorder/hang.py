@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.recorder.calls import find_groups, message_divergences, prepared
-from ccl_bench.analysis.recorder.divergence import Found, collective_divergences
+from ccl_bench.analysis.recorder.divergence import DivergentCalls, collective_divergences
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.result.hang import UNFINISHED, Call, Divergence, Frame, Hang, Missing
 
@@ -24,13 +24,13 @@ def find_hang(tables: Mapping[str, pl.DataFrame], world_size: int | None, run: s
     first_records = {rank: firsts.get(rank, 0) for rank in sorted(dumps["rank"].drop_nulls().unique())}
     groups = find_groups(recorded, tables["recorded_groups"].drop_nulls("rank"), first_records, world_size)
     calls = prepared(recorded.sort("rank", "record"), groups.of_rank).with_row_index("row")
-    found = [
+    divergent = [
         *collective_divergences(calls, groups.groups, first_records),
         *message_divergences(calls, groups.groups, first_records),
     ]
     shown = _Calls(calls, tables["recorded_stacks"])
-    begun = {place: shown.begin(each) for place, each in enumerate(found)}
-    divergences = _explained(found, begun, shown)
+    begun = {place: shown.begin(each) for place, each in enumerate(divergent)}
+    divergences = _explained(divergent, begun, shown)
     everyone = {rank for group in groups.groups for rank in group.members}
     without = sorted(everyone - {*first_records})
     return Hang(run, [*first_records], without, calls.height, _culprits(divergences), divergences)
@@ -47,13 +47,15 @@ def _culprits(divergences: Sequence[Divergence]) -> list[int]:
     return free or [each.rank for each in first.missing] or first.without_dump or first.overwritten
 
 
-def _explained(found: Sequence[Found], begun: Mapping[int, int], shown: _Calls) -> list[Divergence]:
+def _explained(
+    divergent: Sequence[DivergentCalls], begun: Mapping[int, int], shown: _Calls
+) -> list[Divergence]:
     """Return the divergences, causes first and in order of time, each with what it follows from."""
     blocked: dict[int, int] = {}
     for place in sorted(begun, key=begun.__getitem__):
-        for rank in (*found[place].waiting, *found[place].differing):
+        for rank in (*divergent[place].waiting, *divergent[place].differing):
             blocked.setdefault(rank, place)
-    causes, mutual = _causes(found, begun, blocked)
+    causes, mutual = _causes(divergent, begun, blocked)
     order = sorted(begun, key=lambda place: (causes[place] is not None, begun[place]))
     position_of: dict[int | None, int | None] = {None: None}
     position_of.update((place, number) for number, place in enumerate(order))
@@ -76,12 +78,12 @@ def _explained(found: Sequence[Found], begun: Mapping[int, int], shown: _Calls) 
             [*each.group.possible] if each.kind != UNFINISHED else [],
         )
         for place in order
-        for each in [found[place]]
+        for each in [divergent[place]]
     ]
 
 
 def _causes(
-    found: Sequence[Found], begun: Mapping[int, int], blocked: Mapping[int, int]
+    divergent: Sequence[DivergentCalls], begun: Mapping[int, int], blocked: Mapping[int, int]
 ) -> tuple[dict[int, int | None], dict[int, bool]]:
     """Return what each divergence follows from, None of a cause, and whether it is of a circle.
 
@@ -93,7 +95,7 @@ def _causes(
         place: {blocked[rank] for rank in each.missing}
         if each.missing and all(rank in blocked for rank in each.missing)
         else set()
-        for place, each in enumerate(found)
+        for place, each in enumerate(divergent)
     }
     reached = {place: _reached(place, behind) for place in behind}
     circle_of = {
@@ -102,9 +104,9 @@ def _causes(
     }
     explaining = set().union(*behind.values())
     heads = {
-        place: max(circle, key=lambda at: (len(found[at].waiting), -begun[at]))
+        place: max(circle, key=lambda at: (len(divergent[at].waiting), -begun[at]))
         for place, circle in circle_of.items()
-        if reached[place] <= circle and (found[place].kind != UNFINISHED or place in explaining)
+        if reached[place] <= circle and (divergent[place].kind != UNFINISHED or place in explaining)
     }
     causes: dict[int, int | None] = {}
     for place in sorted(begun, key=begun.__getitem__):
@@ -116,7 +118,7 @@ def _causes(
     for place in sorted(heads, key=begun.__getitem__):
         if causes[place] is None:
             earlier = [at for at in heads if causes[at] is None and begun[at] < begun[place]]
-            causes[place] = _same(place, found, earlier, blocked)
+            causes[place] = _same(place, divergent, earlier, blocked)
     return causes, {place: len(circle) > 1 for place, circle in circle_of.items()}
 
 
@@ -133,12 +135,12 @@ def _reached(place: int, behind: Mapping[int, set[int]]) -> set[int]:
 
 
 def _same(
-    place: int, found: Sequence[Found], earlier: Sequence[int], blocked: Mapping[int, int]
+    place: int, divergent: Sequence[DivergentCalls], earlier: Sequence[int], blocked: Mapping[int, int]
 ) -> int | None:
     """Return an earlier cause that waits for the same ranks, which explains this one; None without any."""
 
     def free(at: int) -> set[int]:
-        return {rank for rank in found[at].suspects if rank not in blocked} or {*found[at].suspects}
+        return {rank for rank in divergent[at].suspects if rank not in blocked} or {*divergent[at].suspects}
 
     return next((at for at in earlier if free(place) and free(place) <= free(at)), None)
 
@@ -152,9 +154,9 @@ class _Calls:
         self._stacks = stacks
         self._shown: dict[int, Call] = {}
 
-    def begin(self, found: Found) -> int:
+    def begin(self, divergent: DivergentCalls) -> int:
         """Return when the first rank waited or differed, ns."""
-        rows = [*found.waiting.values(), *found.differing.values()]
+        rows = [*divergent.waiting.values(), *divergent.differing.values()]
         return int(min(self._calls["created_ns"].gather(rows), default=0))
 
     def last(self, rank: int) -> Call | None:

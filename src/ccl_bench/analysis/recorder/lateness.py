@@ -99,8 +99,8 @@ def _limits(calls: pl.DataFrame, ranks: list[int]) -> NDArray[np.float64]:
     import numpy as np
 
     place = {rank: number for number, rank in enumerate(ranks)}
-    found = np.full((len(ranks), len(ranks)), np.inf)
-    np.fill_diagonal(found, 0.0)
+    limits = np.full((len(ranks), len(ranks)), np.inf)
+    np.fill_diagonal(limits, 0.0)
     base = calls["created_ns"].min()
     meetings = calls.select(
         "number", "sequence", "rank", created=pl.col("created_ns") - base, ended=pl.col("completed_ns") - base
@@ -110,6 +110,6 @@ def _limits(calls: pl.DataFrame, ranks: list[int]) -> NDArray[np.float64]:
         created = part["created"].to_numpy().astype(np.float64)
         ended = part["ended"].cast(pl.Float64).fill_null(float("inf")).to_numpy()
         block = np.ix_(where, where)
-        found[block] = np.minimum(found[block], ended[:, None] - created[None, :])
-    np.fill_diagonal(found, np.minimum(found.diagonal(), 0.0))
-    return found
+        limits[block] = np.minimum(limits[block], ended[:, None] - created[None, :])
+    np.fill_diagonal(limits, np.minimum(limits.diagonal(), 0.0))
+    return limits

@@ -168,41 +168,41 @@ def gaps(ok: pl.DataFrame) -> list[float]:
     return ok["gaps_s"].drop_nulls().explode(empty_as_null=False).to_list()
 
 
-def total(found: Benchmark, quantity: str) -> int | None:
+def total(benchmark: Benchmark, quantity: str) -> int | None:
     """Return the tokens of all requests that succeeded, `quantity` being `input_tokens` or `output_tokens`.
 
     None where they were not counted, for which tools store 0.
     """
-    if found.ok.is_empty():
-        return round(found.stored.get((quantity, "total"), 0.0)) or None
-    return None if found.ok[quantity].null_count() else int(found.ok[quantity].sum()) or None
+    if benchmark.ok.is_empty():
+        return round(benchmark.stored.get((quantity, "total"), 0.0)) or None
+    return None if benchmark.ok[quantity].null_count() else int(benchmark.ok[quantity].sum()) or None
 
 
-def all_tokens(found: Benchmark) -> int | None:
+def all_tokens(benchmark: Benchmark) -> int | None:
     """Return the tokens that were taken in and given out; None where they are not known."""
-    parts = total(found, "input_tokens"), total(found, "output_tokens")
+    parts = total(benchmark, "input_tokens"), total(benchmark, "output_tokens")
     if None not in parts:
         return sum(filter(None, parts))
-    return round(found.stored.get(("tokens", "total"), 0.0)) or None
+    return round(benchmark.stored.get(("tokens", "total"), 0.0)) or None
 
 
-def ends_of(found: Benchmark) -> dict[str, int]:
+def ends_of(benchmark: Benchmark) -> dict[str, int]:
     """Return how many requests ended how, as listed, else as the tool counted them; those that are known."""
-    if found.ends:
-        return {OK: found.ok.height} | {end: n for end, n in sorted(found.ends.items()) if end != OK}
-    said = {OK: found.stored.get(("completed", "total"))}
-    said |= {end: found.stored.get((end, "total")) or None for end in OTHER_ENDS}
+    if benchmark.ends:
+        return {OK: benchmark.ok.height} | {end: n for end, n in sorted(benchmark.ends.items()) if end != OK}
+    said = {OK: benchmark.stored.get(("completed", "total"))}
+    said |= {end: benchmark.stored.get((end, "total")) or None for end in OTHER_ENDS}
     return {end: round(count) for end, count in said.items() if count is not None}
 
 
-def completed(found: Benchmark) -> int | None:
+def completed(benchmark: Benchmark) -> int | None:
     """Return how many requests succeeded."""
-    return ends_of(found).get(OK)
+    return ends_of(benchmark).get(OK)
 
 
-def longest(found: Benchmark) -> float:
+def longest(benchmark: Benchmark) -> float:
     """Return the longest latency of a request, s; 0 where none is known."""
-    return max(latencies(found.ok), default=0.0)
+    return max(latencies(benchmark.ok), default=0.0)
 
 
 def distribution(values: Sequence[float]) -> dict[str, float]:
@@ -212,10 +212,10 @@ def distribution(values: Sequence[float]) -> dict[str, float]:
     has it; `std_population` divides by n, as the other four do.
     """
     mean = math.fsum(values) / len(values)
-    found = spread(values) | {"mean": mean, "p90": percentile(values, 90), "p99": percentile(values, 99)}
-    if "std" in found:
-        found["std_population"] = found["std"] * math.sqrt((len(values) - 1) / len(values))
-    return found
+    summary = spread(values) | {"mean": mean, "p90": percentile(values, 90), "p99": percentile(values, 99)}
+    if "std" in summary:
+        summary["std_population"] = summary["std"] * math.sqrt((len(values) - 1) / len(values))
+    return summary
 
 
 def within_objectives(

@@ -85,9 +85,11 @@ def common_steps(
     each = own.group_by("iteration", "trace", maintain_order=True).agg(pl.col("step").unique())
     kept: dict[int, frozenset[int]] = {}
     for _, traces in each.group_by("iteration"):
-        numbers = {trace: frozenset(found) for trace, found in traces.select("trace", "step").iter_rows()}
+        numbers = {
+            trace: frozenset(recorded) for trace, recorded in traces.select("trace", "step").iter_rows()
+        }
         common = frozenset.intersection(*numbers.values())
-        kept |= {trace: common for trace, found in numbers.items() if found != common}
+        kept |= {trace: common for trace, recorded in numbers.items() if recorded != common}
     if not kept:
         return {}, []
     counts = each.filter(pl.col("trace").is_in([*kept])).select(pl.col("step").list.len())
@@ -159,23 +161,23 @@ def outliers(lengths: Sequence[float]) -> list[int]:
         return []
     middle = statistics.median(lengths)
     noise = _OF_NORMAL * statistics.median(abs(length - middle) for length in lengths)
-    found = [
+    places = [
         place
         for place, length in enumerate(lengths)
         if not middle / OUTLIER_FACTOR <= length <= OUTLIER_FACTOR * middle
         and abs(length - middle) > DEVIATIONS * noise
     ]
-    return found if len(found) <= OUTLIER_SHARE * len(lengths) else []
+    return places if len(places) <= OUTLIER_SHARE * len(lengths) else []
 
 
 def transient_findings(steps: pl.DataFrame | None, recorded: pl.DataFrame | None) -> list[Finding]:
     """Return what is to be said of steps unlike the others, in the traces and in a file of step times."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if steps is not None:
-        found += _findings(step_times(steps), "steps")
+        findings += _findings(step_times(steps), "steps")
     if recorded is not None:
-        found += _findings(recorded, "step_times")
-    return found
+        findings += _findings(recorded, "step_times")
+    return findings
 
 
 def _findings(times: pl.DataFrame, touches: str) -> Iterator[Finding]:

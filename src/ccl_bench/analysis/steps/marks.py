@@ -49,7 +49,7 @@ def _turn(updates: pl.DataFrame, loads: pl.Series) -> int:
     them take turns in size, unless data are read for each. What precedes the first one may lie before
     the recording, and proves nothing.
     """
-    names = [tuple(found) for found in updates["name"].to_list()]
+    names = [tuple(own) for own in updates["name"].to_list()]
     by_name = _cycle(names)
     sizes = list(zip(names, updates["since"], strict=True))[1:]
     read = loads.sort().search_sorted(updates["start_ns"])
@@ -100,9 +100,9 @@ def marked_steps(
     of_device = _named(keep_rows(annotations, annotations["on_device"]))
     evidence = Evidence(_ranges(annotations, cpu_ops), of_device, cpu_ops, device_work)
     for source, find in SOURCES.items():
-        found = find(evidence)
-        if found is not None and found.height:
-            return found.with_columns(pl.lit(source).alias("source"))
+        steps = find(evidence)
+        if steps is not None and steps.height:
+            return steps.with_columns(pl.lit(source).alias("source"))
     return None
 
 
@@ -157,9 +157,9 @@ def _numbered(ranges: pl.DataFrame, pattern: str) -> pl.DataFrame | None:
     return _counted_on(_in_one_piece(_of_one_name(disjoint)))
 
 
-def _of_one_name(found: pl.DataFrame) -> pl.DataFrame:
+def _of_one_name(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges of the name, its numbers left out, that covers most time."""
-    called = found.with_columns(kind=pl.col("name").str.replace_all(r"\d+", "").str.to_lowercase())
+    called = ranges.with_columns(kind=pl.col("name").str.replace_all(r"\d+", "").str.to_lowercase())
     if called["kind"].n_unique() == 1:
         return called[["step", "start_ns", "end_ns"]]
     covered = called.group_by("kind", maintain_order=True).agg((pl.col("end_ns") - pl.col("start_ns")).sum())
@@ -167,21 +167,21 @@ def _of_one_name(found: pl.DataFrame) -> pl.DataFrame:
     return called.filter(pl.col("kind") == most).select("step", "start_ns", "end_ns")
 
 
-def _in_one_piece(found: pl.DataFrame) -> pl.DataFrame:
+def _in_one_piece(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return one row for ranges of one number that follow on each other, unless all have that number."""
-    if found["step"].n_unique() in (1, found.height):
-        return found
-    runs = found.group_by(pl.col("step").rle_id().alias("run"), maintain_order=True)
+    if ranges["step"].n_unique() in (1, ranges.height):
+        return ranges
+    runs = ranges.group_by(pl.col("step").rle_id().alias("run"), maintain_order=True)
     return runs.agg(pl.col("step", "start_ns").first(), pl.col("end_ns").last()).drop("run")
 
 
-def _counted_on(found: pl.DataFrame) -> pl.DataFrame:
+def _counted_on(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return steps with numbers that go on where those of the trace begin again, as in each epoch."""
-    steps = found["step"]
+    steps = ranges["step"]
     begins = pl.concat([pl.Series([False]), steps.slice(1) <= steps.slice(0, steps.len() - 1)])
     if not begins.any():
-        return found
-    rows = found.with_columns(epoch=begins.cum_sum())
+        return ranges
+    rows = ranges.with_columns(epoch=begins.cum_sum())
     epochs = rows.group_by("epoch", maintain_order=True).agg(
         first=pl.col("step").first(), length=pl.col("step").last() - pl.col("step").first() + 1
     )
@@ -213,9 +213,9 @@ def _by_pass(evidence: Evidence) -> pl.DataFrame | None:
     names = evidence.ranges["name"]
     for pattern in (PASS, OF_UNKNOWN_PHASE):
         passes = outermost(evidence.ranges.filter(matching(names, pattern)))
-        found = _between(passes["start_ns"])
-        if found is not None:
-            return found
+        windows = _between(passes["start_ns"])
+        if windows is not None:
+            return windows
     return None
 
 
@@ -277,13 +277,13 @@ def chosen_ranges(annotations: pl.DataFrame, marker: pl.DataFrame) -> pl.DataFra
     if marker.is_empty():
         return None
     pattern = marker["pattern"][0]
-    found = _outermost(_matching(annotations, pattern))
-    if found.is_empty():
+    ranges = _outermost(_matching(annotations, pattern))
+    if ranges.is_empty():
         return None
-    captured = found["name"].str.extract(pattern, 1).str.extract(_NUMBER, 1).cast(pl.Int64)
-    is_numbered = captured.null_count() == 0 and captured.n_unique() == found.height
-    numbers = captured if is_numbered else pl.int_range(found.height, dtype=pl.Int64, eager=True)
-    return found.select(numbers.alias("step"), "start_ns", "end_ns", pl.lit(CHOSEN_RANGE).alias("source"))
+    captured = ranges["name"].str.extract(pattern, 1).str.extract(_NUMBER, 1).cast(pl.Int64)
+    is_numbered = captured.null_count() == 0 and captured.n_unique() == ranges.height
+    numbers = captured if is_numbered else pl.int_range(ranges.height, dtype=pl.Int64, eager=True)
+    return ranges.select(numbers.alias("step"), "start_ns", "end_ns", pl.lit(CHOSEN_RANGE).alias("source"))
 
 
 def overlapping_ranges(annotations: pl.DataFrame, pattern: str) -> int:

@@ -73,12 +73,12 @@ def steps(
     CPU entered the step, whichever is latest, so that windows of adjacent steps tile the trace and none
     holds what another one launched [torch-tb-profiler, OverallParser].
     """
-    found = chosen_ranges(annotations, marker)
-    if found is None:
-        found = marks.marked_steps(annotations, cpu_ops, device_work)
-    if found is None:
-        found = marks.whole_trace(annotations, device_work, launches, cpu_ops)
-    windows = _with_device_windows(found.sort("start_ns"), device_work)
+    spans = chosen_ranges(annotations, marker)
+    if spans is None:
+        spans = marks.marked_steps(annotations, cpu_ops, device_work)
+    if spans is None:
+        spans = marks.whole_trace(annotations, device_work, launches, cpu_ops)
+    windows = _with_device_windows(spans.sort("start_ns"), device_work)
     return windows.hstack(_counts(windows, device_work, gloo_ranges(annotations)))
 
 
@@ -110,10 +110,10 @@ _WINDOW = ("step", "start_ns", "end_ns", "device_start_ns", "device_end_ns", "so
 def _ahead(placed: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     """Return until when work of no step ran that was launched before each window; null without any."""
     is_known = placed["launched_before"] | placed["launch_ns"].is_not_null()
-    found = keep_rows(placed[["launch_ns", "end_ns"]], placed["window"].is_null() & is_known)
-    if found.is_empty():
+    unplaced = keep_rows(placed[["launch_ns", "end_ns"]], placed["window"].is_null() & is_known)
+    if unplaced.is_empty():
         return pl.Series("ahead_ns", [None], dtype=pl.Int64).new_from_index(0, windows.height)
-    outside = found.sort("launch_ns", nulls_last=False)
+    outside = unplaced.sort("launch_ns", nulls_last=False)
     until = outside["end_ns"].cum_max()
     launches = outside["launch_ns"].drop_nulls()
     earlier = outside.height - launches.len() + launches.search_sorted(windows["start_ns"]).cast(pl.Int64)

@@ -59,12 +59,12 @@ def merge_devices(counted: Sequence[DeviceMemory], seen: Sequence[DeviceMemory])
     Counters come first because they are never too late: a history may miss the peak.
     """
     by_key = {(device.rank, device.device): device for device in seen}
-    found = []
+    merged = []
     for device in counted:
         also = by_key.pop((device.rank, device.device), None)
-        found.append(_filled(device, also) if also else device)
+        merged.append(_filled(device, also) if also else device)
     known = {device.rank for device in counted}
-    return (*found, *(device for device in by_key.values() if device.rank not in known))
+    return (*merged, *(device for device in by_key.values() if device.rank not in known))
 
 
 def _filled(device: DeviceMemory, other: DeviceMemory) -> DeviceMemory:

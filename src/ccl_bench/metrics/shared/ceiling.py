@@ -34,10 +34,10 @@ def with_ceiling(transfers: pl.DataFrame, tests: NcclTests | None) -> pl.DataFra
     """
     keys = ["collective", "size", "spans_nodes", "size_bytes", "bus_factor"]
     kinds = transfers.select(keys).unique(maintain_order=True)
-    found = [_ceiling(tests.measured if tests else (), *row) for row in kinds.iter_rows()]
+    ceilings = [_ceiling(tests.measured if tests else (), *row) for row in kinds.iter_rows()]
     looked_up = kinds.with_columns(
-        pl.Series("ceiling_ns", [time for time, _ in found], dtype=pl.Float64),
-        pl.Series("lacks", [why for _, why in found], dtype=pl.String),
+        pl.Series("ceiling_ns", [time for time, _ in ceilings], dtype=pl.Float64),
+        pl.Series("lacks", [why for _, why in ceilings], dtype=pl.String),
     )
     return transfers.join(looked_up, on=keys, how="left", nulls_equal=True, maintain_order="left")
 

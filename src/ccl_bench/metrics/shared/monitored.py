@@ -82,16 +82,16 @@ def monitored(
 
 
 def _windows(steps: pl.DataFrame) -> Windows:
-    found: Windows = {}
+    windows: Windows = {}
     columns = ("rank", "device_start_ns", "device_end_ns")
     known = steps if steps["trace"].n_unique() == 1 else steps.drop_nulls("rank")
     ordered = known.sort("rank", "device_start_ns").select(columns).unique(maintain_order=True)
     for rank, start, end in ordered.iter_rows():
-        own = found.setdefault(rank, [])
+        own = windows.setdefault(rank, [])
         begin = max(start, own[-1][1]) if own else start
         if begin < end:
             own.append((begin, end))
-    return {rank: own for rank, own in found.items() if own}
+    return {rank: own for rank, own in windows.items() if own}
 
 
 def _ranks(
@@ -134,8 +134,8 @@ def _ranks(
 def _devices_of_ranks(device_used: pl.DataFrame, ranks: Sequence[Rank]) -> dict[Rank, int]:
     """Return the one device that each rank used; nothing where some rank used none or several."""
     known = device_used.drop_nulls(["rank", "device"]).group_by("rank").agg(pl.col("device").unique())
-    found: dict[Rank, int] = {rank: devices[0] for rank, devices in known.iter_rows() if len(devices) == 1}
-    return found if {*ranks} <= found.keys() else {}
+    used: dict[Rank, int] = {rank: devices[0] for rank, devices in known.iter_rows() if len(devices) == 1}
+    return used if {*ranks} <= used.keys() else {}
 
 
 def _on_clock(by_rank: dict[Rank, Series], windows: Windows) -> tuple[dict[Rank, Series], list[Finding]]:

@@ -40,14 +40,14 @@ def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: 
 
     `instead` is the metric that measures something like it from traces alone.
     """
-    found = benchmark_of(requests, statistics)
-    if found is None:
+    benchmark = benchmark_of(requests, statistics)
+    if benchmark is None:
         reason, fix = "the run holds no result of a serving benchmark", OF_TRAINING + BENCHMARK_IT
         if instead:
             reason += f": traces alone give {instead}, the time of a pass and not of a request"
             fix += f"; or ask for {instead}"
         raise NotMeasurable(reason, fix=fix)
-    return found
+    return benchmark
 
 
 def title(name: str) -> str:
@@ -71,14 +71,14 @@ def _row_of(name: str) -> dict[str, object]:
     return next((row for row in rows if row["name"] == name), {})
 
 
-def window_of(found: Benchmark) -> str:
+def window_of(benchmark: Benchmark) -> str:
     """Return what takes the place of steps."""
-    return f"serving benchmark, {title(found.tool)}"
+    return f"serving benchmark, {title(benchmark.tool)}"
 
 
-def need_success(found: Benchmark) -> None:
+def need_success(benchmark: Benchmark) -> None:
     """Raise NotMeasurable where no request succeeded."""
-    ends = ends_of(found)
+    ends = ends_of(benchmark)
     if ends.pop(OK, None) == 0:
         ended = ", ".join(f"{count} {end}" for end, count in ends.items())
         reason = "no request succeeded" + (f": {ended}" if ended else "")
@@ -86,40 +86,44 @@ def need_success(found: Benchmark) -> None:
 
 
 def times(
-    found: Benchmark, quantity: str, values: Sequence[float], *, missing: str, **more: Any
+    benchmark: Benchmark, quantity: str, values: Sequence[float], *, missing: str, **more: Any
 ) -> Measurement:
     """Return the mean of times in s with their distribution; `missing` says why there are none.
 
     Where the tool recorded no single requests, its own mean is used, if it is of the same quantity.
     """
-    need_success(found)
-    own = {name: found.stored[quantity, name] for name in _PERCENTILES if (quantity, name) in found.stored}
+    need_success(benchmark)
+    own = {
+        name: benchmark.stored[quantity, name]
+        for name in _PERCENTILES
+        if (quantity, name) in benchmark.stored
+    }
     about = {
-        "tool": title(found.tool),
-        "fields": meaning(found.tool),
-        "requests": ends_of(found),
+        "tool": title(benchmark.tool),
+        "fields": meaning(benchmark.tool),
+        "requests": ends_of(benchmark),
         **({"as_stored_s": own} if own else {}),
     }
     if values:
         spread = distribution(values)
         about |= {"source": "each request", "distribution_s": spread, **sampled_times(values), **more}
-        return Measurement(spread["mean"], about, window_of(found))
-    if found.ok.is_empty() and "mean" in own:
+        return Measurement(spread["mean"], about, window_of(benchmark))
+    if benchmark.ok.is_empty() and "mean" in own:
         about["source"] = "statistics that the tool stored; it recorded no single requests"
-        return Measurement(own["mean"], about, window_of(found))
-    raise NotMeasurable(_why_none(found, quantity, missing), fix=BENCHMARK_IT)
+        return Measurement(own["mean"], about, window_of(benchmark))
+    raise NotMeasurable(_why_none(benchmark, quantity, missing), fix=BENCHMARK_IT)
 
 
-def _why_none(found: Benchmark, quantity: str, missing: str) -> str:
+def _why_none(benchmark: Benchmark, quantity: str, missing: str) -> str:
     """Return why a time is not known; `missing` is what is to be said where requests are listed."""
-    tool = title(found.tool)
-    if found.in_one_piece:
+    tool = title(benchmark.tool)
+    if benchmark.in_one_piece:
         return "the answers were not streamed: each came in one piece, with all its tokens"
-    if not found.ok.is_empty():
+    if not benchmark.ok.is_empty():
         return missing
-    if quantity in found.unmeasured:
+    if quantity in benchmark.unmeasured:
         return f"{tool} stored 0 for it, as it does where nothing was measured"
-    return lacks(found.tool) or f"the {tool} result holds no single requests and no mean of it"
+    return lacks(benchmark.tool) or f"the {tool} result holds no single requests and no mean of it"
 
 
 def sampled_times(values: Sequence[float]) -> dict[str, Any]:
@@ -128,31 +132,31 @@ def sampled_times(values: Sequence[float]) -> dict[str, Any]:
     return shown | ({"values_left_out": len(values) - MOST_LISTED} if len(values) > MOST_LISTED else {})
 
 
-def rate(found: Benchmark, amount: int | None, what: str, **more: Any) -> Measurement:
+def rate(benchmark: Benchmark, amount: int | None, what: str, **more: Any) -> Measurement:
     """Return an amount for each second of the benchmark."""
-    need_success(found)
+    need_success(benchmark)
     if amount is None:
-        raise NotMeasurable(f"the {title(found.tool)} result does not say how many {what} there were")
-    if found.duration_s is None:
+        raise NotMeasurable(f"the {title(benchmark.tool)} result does not say how many {what} there were")
+    if benchmark.duration_s is None:
         raise NotMeasurable(
-            f"the {title(found.tool)} result does not say how long the benchmark took",
+            f"the {title(benchmark.tool)} result does not say how long the benchmark took",
             fix="add the tool's summary file, which does",
         )
-    if longest(found) > found.duration_s * (1 + _TOLERANCE):
+    if longest(benchmark) > benchmark.duration_s * (1 + _TOLERANCE):
         raise NotMeasurable(
-            f"a request took {longest(found):.4g} s in a benchmark of {found.duration_s:.4g} s, so the "
-            "length of the benchmark is wrong",
+            f"a request took {longest(benchmark):.4g} s in a benchmark of {benchmark.duration_s:.4g} s, so "
+            "the length of the benchmark is wrong",
             fix="copy the result again, or repeat the benchmark",
         )
     details = {
-        "tool": title(found.tool),
+        "tool": title(benchmark.tool),
         what.replace(" ", "_"): amount,
-        "duration_s": found.duration_s,
-        "duration": found.duration_source,
-        "requests": ends_of(found),
+        "duration_s": benchmark.duration_s,
+        "duration": benchmark.duration_source,
+        "requests": ends_of(benchmark),
         **more,
     }
-    return Measurement(amount / found.duration_s, details, window_of(found))
+    return Measurement(amount / benchmark.duration_s, details, window_of(benchmark))
 
 
 PROFILE_IT = "record with the profiler of a recent vLLM or SGLang, whose ranges say what each pass does"

@@ -68,19 +68,19 @@ def hidden_parts(
         return {}
     parts = of_steps(communication_parts, steps)
     both = [divided(breakdown, parts, f"{name}_ns") for name in ("communication", "exposed_communication")]
-    found = {}
+    hidden_pct = {}
     for part in PARTS:
         hidden = both[0].with_columns(hidden_ns=pl.col(f"{part}_ns") - both[1][f"{part}_ns"])
         shares = shares_by_rank(hidden, "hidden_ns", f"{part}_ns")
         if shares.height:
-            found[part] = mean_of(shares, "pct")
-    return {"hidden_pct_of_part": found}
+            hidden_pct[part] = mean_of(shares, "pct")
+    return {"hidden_pct_of_part": hidden_pct}
 
 
 def parts_by(table: pl.DataFrame, steps: pl.DataFrame, key: str, column: str) -> dict[str, dict[str, float]]:
     """Return {value of `key`: {part: a column in a step, mean over ranks, s}}, of parts that there are."""
-    found: dict[str, dict[str, float]] = {}
+    parts: dict[str, dict[str, float]] = {}
     counted = of_steps(table, steps).filter(pl.col(column) > 0)
     for (name, part), rows in counted.partition_by(key, "part", as_dict=True).items():
-        found.setdefault(str(name), {})[str(part)] = seconds(rows, steps, column)
-    return {name: {part: found[name].get(part, 0.0) for part in PARTS} for name in sorted(found)}
+        parts.setdefault(str(name), {})[str(part)] = seconds(rows, steps, column)
+    return {name: {part: parts[name].get(part, 0.0) for part in PARTS} for name in sorted(parts)}
