@@ -202,7 +202,7 @@ def test_bandwidth_stands_beside_the_peak_of_the_card() -> None:
 
 def test_bandwidth_stands_beside_the_peak_of_the_catalog_where_no_card_has_one() -> None:
     seen = looked(bus_bandwidth=[SIZE])
-    seen.found.devices.append(InspectedDevice("NVIDIA A100-SXM4-80GB", 85_174_583_296, 108, 8))
+    seen.inspection.devices.append(InspectedDevice("NVIDIA A100-SXM4-80GB", 85_174_583_296, 108, 8))
     assert bandwidth(seen).notes == (
         "Peak of the scale-up link: 300 GB/s in one direction, of A100 SXM 80GB in the catalog.",
     )

@@ -71,14 +71,14 @@ def find_changes(
     tolerance: float = TOLERANCE,
 ) -> tuple[Change, ...]:
     """Return the change of each named metric that at least one side has a value of."""
-    found = []
+    changes = []
     for name in names:
         one, two = baseline.get(name), other.get(name)
         if one is not None and one.value is not None and two is not None and two.value is not None:
-            found.append(_change(one, two, are_comparable=are_comparable, tolerance=tolerance))
+            changes.append(_change(one, two, are_comparable=are_comparable, tolerance=tolerance))
         elif known := next((each for each in (one, two) if each and each.value is not None), None):
-            found.append(_one_sided(known, one, two, are_comparable=are_comparable))
-    return tuple(found)
+            changes.append(_one_sided(known, one, two, are_comparable=are_comparable))
+    return tuple(changes)
 
 
 def _one_sided(known: Result, one: Result | None, two: Result | None, *, are_comparable: bool) -> Change:
@@ -100,9 +100,9 @@ def _one_sided(known: Result, one: Result | None, two: Result | None, *, are_com
 def _change(one: Result, two: Result, *, are_comparable: bool, tolerance: float) -> Change:
     before, after = float(one.value or 0.0), float(two.value or 0.0)
     samples = samples_of(one), samples_of(two)
-    found = remarks(one, two)
+    notes = remarks(one, two)
     interval = _centred(difference_interval(*samples), samples, after - before)
-    is_blocked = any(remark.blocks for remark in found)
+    is_blocked = any(remark.blocks for remark in notes)
     shaky, why = (unstable(*samples) if interval and interval.low < interval.high else ""), ""
     verdict: Verdict = "cannot tell"
     if not are_comparable:
@@ -112,7 +112,7 @@ def _change(one: Result, two: Result, *, are_comparable: bool, tolerance: float)
     elif not is_blocked:
         little = max(tolerance * abs(before), POINTS if one.unit == "%" else 0.0)
         verdict, why = _verdict(one.better, before, after - before, interval, little)
-    texts = (why, *(remark.text for remark in found), f"may be unstable: {shaky}" if shaky else "")
+    texts = (why, *(remark.text for remark in notes), f"may be unstable: {shaky}" if shaky else "")
     return Change(
         one.metric,
         one.unit,
@@ -177,18 +177,23 @@ REMARK = "a larger share of a shorter step: the time itself did not grow"
 
 
 def judge_shares(
-    changes: Iterable[Change], found: Attribution | None, tolerance: float
+    changes: Iterable[Change], attribution: Attribution | None, tolerance: float
 ) -> tuple[Change, ...]:
     """Return changes in which such a share is not called worse, since its time did not grow."""
-    return tuple(_judged(change, found, tolerance) for change in changes)
+    return tuple(_judged(change, attribution, tolerance) for change in changes)
 
 
-def _judged(change: Change, found: Attribution | None, tolerance: float) -> Change:
+def _judged(change: Change, attribution: Attribution | None, tolerance: float) -> Change:
     is_share = change.metric in SHARES_OF_STEP and change.verdict == "worse"
-    if not is_share or found is None or found.is_within_noise or found.step.difference_s >= 0:
+    if (
+        not is_share
+        or attribution is None
+        or attribution.is_within_noise
+        or attribution.step.difference_s >= 0
+    ):
         return change
-    before = (change.baseline or 0.0) * found.step.baseline_s
-    after = (change.other or 0.0) * found.step.other_s
+    before = (change.baseline or 0.0) * attribution.step.baseline_s
+    after = (change.other or 0.0) * attribution.step.other_s
     if after > (1 + tolerance) * before:
         return change
     return replace(change, verdict="changed", remarks=(REMARK, *change.remarks))

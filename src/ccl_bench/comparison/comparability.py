@@ -55,8 +55,8 @@ class FieldRule:
 def field_rules() -> dict[str, FieldRule]:
     """Return the rule of each field, in the order in which differences are listed."""
     raw = pkgutil.get_data(__package__, "fields.toml") or b""
-    found = (FieldRule(**row) for row in tomllib.loads(raw.decode())["field"])
-    return {rule.name: rule for rule in found}
+    rules = (FieldRule(**row) for row in tomllib.loads(raw.decode())["field"])
+    return {rule.name: rule for rule in rules}
 
 
 def rule_of(field: str) -> FieldRule:
@@ -71,22 +71,22 @@ _SHORTENED = ("workload.", "executor.")
 
 def fields_of(card: Card | None, facts: Facts | None = None) -> Fields:
     """Return what a card says, by the names of `fields.toml`; facts of the run have the last word."""
-    found: Fields = {}
+    fields: Fields = {}
     if card is not None:
         for path, value in _leaves(card, ""):
             name = next((path.removeprefix(p) for p in _SHORTENED if path.startswith(p)), path)
-            found[name] = value
+            fields[name] = value
         derived = {
             "data.global_batch_size": card.global_batch_size,
             "hardware.device.device_count": card.world_size,
             "parallelism.microbatches": card.microbatches,
         }
-        found |= {name: value for name, value in derived.items() if value is not None}
+        fields |= {name: value for name, value in derived.items() if value is not None}
     for rule in field_rules().values():
         fact = getattr(facts, rule.fact) if facts and rule.fact else None
         if fact is not None:
-            found[rule.name] = fact.value
-    return found
+            fields[rule.name] = fact.value
+    return fields
 
 
 def _leaves(part: Any, path: str) -> Iterator[tuple[str, Plain]]:
@@ -200,8 +200,8 @@ def find_differences(one: Mapping[str, Plain], other: Mapping[str, Plain]) -> tu
     """
     order = {name: place for place, name in enumerate(field_rules())}
     names = sorted({*one, *other}, key=lambda name: (order[rule_of(name).name], name))
-    found = (_difference(name, one.get(name), other.get(name)) for name in names)
-    return tuple(sorted(filter(None, found), key=lambda difference: difference.role != "workload"))
+    differences = (_difference(name, one.get(name), other.get(name)) for name in names)
+    return tuple(sorted(filter(None, differences), key=lambda difference: difference.role != "workload"))
 
 
 def _difference(name: str, one: Plain | None, other: Plain | None) -> Difference | None:
@@ -226,15 +226,17 @@ def judge_comparability(
     The same recording (`is_same_run`) did the same work, whether or not a card says which.
     """
     studied_too = {known_field(name) for name in study}
-    found = [
+    differences = [
         replace(each, role="studied") if rule_of(each.field).name in studied_too else each
         for each in find_differences(one, other)
     ]
-    workload = tuple(each for each in found if each.role == "workload")
+    workload = tuple(each for each in differences if each.role == "workload")
     missed = {*unknown_fields(one), *unknown_fields(other)} - studied_too
     unknown = () if is_same_run else tuple(name for name in field_rules() if name in missed)
     verdict: Verdict = "not comparable" if workload else "unknown" if unknown else "comparable"
-    return Comparability(verdict, workload, tuple(each for each in found if each.role == "studied"), unknown)
+    return Comparability(
+        verdict, workload, tuple(each for each in differences if each.role == "studied"), unknown
+    )
 
 
 def known_field(name: str) -> str:
@@ -279,9 +281,11 @@ def result_rules() -> tuple[ResultRule, ...]:
 
 def remarks(one: Result, other: Result) -> tuple[Remark, ...]:
     """Return what is to be said of two results that both have a value."""
-    found = ((rule, _describe(rule, one, other)) for rule in result_rules())
+    described = ((rule, _describe(rule, one, other)) for rule in result_rules())
     return tuple(
-        Remark(f"{seen}: {rule.reason}", rule.effect == "blocks") for rule, seen in found if seen is not None
+        Remark(f"{seen}: {rule.reason}", rule.effect == "blocks")
+        for rule, seen in described
+        if seen is not None
     )
 
 

@@ -91,15 +91,15 @@ def _pair(
     tolerance: float,
 ) -> Pair:
     same = is_same_work(baseline, other)
-    found = judge_comparability(baseline.fields, other.fields, study=study, is_same_run=same)
-    are_comparable = found.verdict != "not comparable"
+    comparability = judge_comparability(baseline.fields, other.fields, study=study, is_same_run=same)
+    are_comparable = comparability.verdict != "not comparable"
     results = baseline.results, other.results
     attribution = attribute_step(*results) if are_comparable else None
     changed = find_changes(*results, names, are_comparable=are_comparable, tolerance=tolerance)
     changed = judge_shares(changed, attribution, tolerance)
     return Pair(
         other.name,
-        found,
+        comparability,
         changed,
         attribution,
         tuple(judge_threshold(limit, changed) for limit in thresholds),

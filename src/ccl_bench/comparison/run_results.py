@@ -47,8 +47,8 @@ class RunResults:
     @property
     def statements(self) -> frozenset[str]:
         """Hashes of card and metadata behind the results."""
-        found = [each for result in self.results.values() for each in result.provenance.files.items()]
-        return frozenset(digest for name, digest in found if _states(name))
+        files = [each for result in self.results.values() for each in result.provenance.files.items()]
+        return frozenset(digest for name, digest in files if _states(name))
 
 
 def _states(name: str) -> bool:
@@ -76,12 +76,12 @@ def samples_of(result: Result) -> list[float]:
 
     They are `per_step_*`, {step: number}, or `values_*`, a list with one number for each request.
     """
-    for name, found in result.details.items():
+    for name, detail in result.details.items():
         each: object = None
-        if _PER_STEP.fullmatch(name) and isinstance(found, dict):
-            each = list(found.values())
-        elif _EACH.fullmatch(name) and isinstance(found, list):
-            each = found
+        if _PER_STEP.fullmatch(name) and isinstance(detail, dict):
+            each = list(detail.values())
+        elif _EACH.fullmatch(name) and isinstance(detail, list):
+            each = detail
         if isinstance(each, list) and each and all(isinstance(value, int | float) for value in each):
             factor = _TO_UNIT.get((result.unit, name.rpartition("_")[2]), 1.0)
             return [factor * value for value in each]
@@ -138,12 +138,12 @@ def _stored(path: Path) -> list[Result] | None:
     with storage.open_file(path) as stream:
         text = stream.read()
     try:
-        found = from_json(text)
+        results = from_json(text)
     except msgspec.ValidationError as error:
         raise InputError(f"holds no results: {error}", where=str(path), fix=_WRITE) from error
     except msgspec.DecodeError as error:
         raise InputError(f"is not JSON: {error}", where=str(path), fix=_WRITE) from error
-    return found
+    return results
 
 
 def _from_file(place: str, results: list[Result], folder: Path) -> RunResults:

@@ -58,7 +58,7 @@ class _DivisionRule:
 
     name: str
     metric: str
-    found: Callable[[Any], dict[str, float]]
+    parts_of: Callable[[Any], dict[str, float]]
     """Returns the parts, s; details that an older version wrote may lack any of them."""
     of: str = ""
     needs_both: bool = False
@@ -75,7 +75,7 @@ BY_TYPE, BY_KERNEL = "kernel types", "kernels with most time"
 def divide_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> Iterator[Division]:
     """Yield every division that both sides have the details for."""
     for way in _DIVISION_RULES:
-        one, two = (way.found(details_of(results, way.metric)) for results in (baseline, other))
+        one, two = (way.parts_of(details_of(results, way.metric)) for results in (baseline, other))
         names = list(one.keys() & two.keys() if way.needs_both else one.keys() | two.keys())
         parts = [part_difference(name, one, two) for name in sorted(names)] if one and two else []
         parts = [part for part in parts if part.baseline_s or part.other_s]
@@ -93,8 +93,8 @@ def part_difference(name: str, one: Mapping[str, float], two: Mapping[str, float
 
 def details_of(results: Mapping[str, Result], metric: str) -> Mapping[str, Any]:
     """Return the details of a metric that has a value, else none."""
-    found = results.get(metric)
-    return found.details if found is not None and found.value is not None else {}
+    result = results.get(metric)
+    return result.details if result is not None and result.value is not None else {}
 
 
 def _collectives(details: ExposedDetails) -> dict[str, float]:

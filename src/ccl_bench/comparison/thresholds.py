@@ -57,12 +57,12 @@ def parse_threshold(text: str, canonical: Callable[[str], str]) -> Threshold:
 
     `canonical` gives the registered name of a metric, and raises UsageError for an unknown one.
     """
-    found = _LIMIT.fullmatch(text.strip())
-    limit = float(found["number"]) if found else math.inf
-    if found is None or not math.isfinite(limit):
+    match = _LIMIT.fullmatch(text.strip())
+    limit = float(match["number"]) if match else math.inf
+    if match is None or not math.isfinite(limit):
         raise UsageError(f"{text!r} is not a limit", fix=GRAMMAR)
-    is_relative = bool(found["percent"])
-    metric, sign = canonical(found["metric"]) if found["metric"] else "", found["sign"] or ":"
+    is_relative = bool(match["percent"])
+    metric, sign = canonical(match["metric"]) if match["metric"] else "", match["sign"] or ":"
     if sign == ":" and limit < 0:
         raise UsageError(f"{text!r}: a change for the worse cannot be negative", fix=GRAMMAR)
     if not metric and not is_relative:

@@ -39,9 +39,9 @@ def with_transfer(gains: Gains, mask: Mask, took: Times) -> Times:
 
 def of_rows(gains: Gains, rows: pl.Series) -> Mask:
     """Return the operations of some rows."""
-    found = np.zeros(len(gains.operations), dtype=np.bool_)
-    found[rows.to_numpy()] = True
-    return found
+    mask = np.zeros(len(gains.operations), dtype=np.bool_)
+    mask[rows.to_numpy()] = True
+    return mask
 
 
 def transfers(gains: Gains, calls: pl.DataFrame) -> pl.DataFrame:
@@ -104,10 +104,10 @@ def slow_ranks(gains: Gains, which: Mask) -> Slow | None:
     sets = [ranks for ranks in sets if not _has_whole_stage(gains, ranks)]
     masks = [which & gains.where(pl.col("rank").is_in(ranks)) for ranks in sets]
     variants = [gains.replays.without(mask) for mask in masks]
-    found = gains.of(*variants)
-    alone = {ranks[0]: gain.by_step for ranks, gain in zip(sets, found, strict=True) if len(ranks) == 1}
+    by_set = gains.of(*variants)
+    alone = {ranks[0]: gain.by_step for ranks, gain in zip(sets, by_set, strict=True) if len(ranks) == 1}
     best: Slow | None = None
-    for ranks, mask, variant, gain in zip(sets, masks, variants, found, strict=True):
+    for ranks, mask, variant, gain in zip(sets, masks, variants, by_set, strict=True):
         beyond = gain.beyond(_anyway(alone, ranks))
         is_more = best is None or _is_more(gain, best.gain, several=len(ranks) > len(best.ranks))
         if beyond.is_sure and is_more:
@@ -120,8 +120,8 @@ def _anyway(alone: dict[int, Times], ranks: tuple[int, ...]) -> Times:
     others = [by_step for rank, by_step in alone.items() if rank not in ranks]
     if not others:
         return np.float64(0) * next(iter(alone.values()), np.zeros(1))
-    found: Times = np.maximum(0.0, len(ranks) * np.median(others, axis=0))
-    return found
+    gained: Times = np.maximum(0.0, len(ranks) * np.median(others, axis=0))
+    return gained
 
 
 def _is_more(gain: Gain, best: Gain, *, several: bool) -> bool:

@@ -56,45 +56,45 @@ def diagnose(
 def diagnose_loaded(run: Run, loaded: LoadedRun) -> Diagnosed:
     """Return the same of a run of which the needed tables are loaded."""
     inputs: dict[str, Any] = dict(loaded.inputs)
-    found = verdict_of(run, loaded, inputs)
+    diagnosed = verdict_of(run, loaded, inputs)
     graph = inputs.get("graph")
     notes = list(graph.findings if graph else loaded.findings)
     try:
         if graph is None:
-            raise NotMeasurable(found.why_no_verdict)
+            raise NotMeasurable(diagnosed.why_no_verdict)
         gains = inputs["gains"] = Gains(RunReplays(graph))
-        found = replace(found, replay_error=gains.replay_error, unexplained=gains.unexplained)
+        diagnosed = replace(diagnosed, replay_error=gains.replay_error, unexplained=gains.unexplained)
     except NotMeasurable as error:
         reason = str(error.args[0]) if error.args else str(error)
-        found = replace(found, why_no_gains=reason)
+        diagnosed = replace(diagnosed, why_no_gains=reason)
     except CyclicGraphError as error:
-        found = replace(found, why_no_gains=f"{error}: clocks of ranks or their matching are wrong")
-    found = replace(found, findings=[issue_of(each) for each in notes])
-    return _asked(found, diagnosis.load(), inputs)
+        diagnosed = replace(diagnosed, why_no_gains=f"{error}: clocks of ranks or their matching are wrong")
+    diagnosed = replace(diagnosed, findings=[issue_of(each) for each in notes])
+    return _asked(diagnosed, diagnosis.load(), inputs)
 
 
 def verdict_of(run: Run, loaded: LoadedRun, inputs: dict[str, Any] | None = None) -> Diagnosed:
     """Return the verdict alone; the graph that it rests on becomes one of the `inputs`."""
-    found = Diagnosed(str(run.path), None)
+    diagnosed = Diagnosed(str(run.path), None)
     try:
         graph = run_graph.graph_of(run, loaded)
         if inputs is not None:
             inputs["graph"] = graph
-        found = replace(found, steps=list(graph.steps))
-        return replace(found, verdict=find_verdict(graph, loaded.inputs))
+        diagnosed = replace(diagnosed, steps=list(graph.steps))
+        return replace(diagnosed, verdict=find_verdict(graph, loaded.inputs))
     except NotMeasurable as error:
         reason = str(error.args[0]) if error.args else str(error)
-        return replace(found, why_no_verdict=reason)
+        return replace(diagnosed, why_no_verdict=reason)
 
 
-def _asked(found: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, Any]) -> Diagnosed:
+def _asked(diagnosed: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, Any]) -> Diagnosed:
     """Return the answer with what each rule reports, or why it is silent."""
     opportunities: list[Opportunity] = []
     silent: dict[str, str] = {}
     for rule in rules:
         missing = [need for need in rule.needs if need not in inputs]
         if missing:
-            known = found.why_no_gains or found.why_no_verdict
+            known = diagnosed.why_no_gains or diagnosed.why_no_verdict
             reason = known if _REPLAYED & {*missing} and known else f"there is no table {', '.join(missing)}"
             silent[rule.name] = reason
             continue
@@ -107,13 +107,13 @@ def _asked(found: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, Any])
             silent[rule.name] = f"it failed: {type(error).__name__}: {error}"
             message = f"the diagnosis {rule.name} failed: {type(error).__name__}: {error}"
             failed = issue_of(Finding("diagnosis-failed", "warning", message))
-            found = replace(found, findings=[*found.findings, failed])
+            diagnosed = replace(diagnosed, findings=[*diagnosed.findings, failed])
             continue
         opportunities += own
         if not own:
             silent[rule.name] = NOTHING
     ordered = sorted(opportunities, key=lambda each: (each.gain_s is None, -(each.gain_s or 0.0)))
-    return replace(found, diagnoses=ordered, silent=silent)
+    return replace(diagnosed, diagnoses=ordered, silent=silent)
 
 
 def _looked(rule: Diagnosis, inputs: dict[str, Any]) -> list[Opportunity]:
@@ -130,16 +130,16 @@ def observe_run(
     """Return what a report of a run shows, with its diagnoses."""
     is_large = _size(run) > LARGE
     tables = () if is_large else needed_tables()
-    found, results, evidence = inspect_with_tables(
+    inspection, results, evidence = inspect_with_tables(
         run, (*REPORT_TABLES, *tables), jobs=jobs, use_cache=use_cache, progress=progress
     )
-    observed = report_data_of(found, results, evidence)
+    observed = report_data_of(inspection, results, evidence)
     if is_large:
         return replace(observed, diagnosed=_left_out(run))
     diagnosed = _or_reason(run, lambda: diagnose_loaded(run, evidence))
     return replace(
         observed,
-        inspection=replace(found, verdict=diagnosed.verdict),
+        inspection=replace(inspection, verdict=diagnosed.verdict),
         diagnosed=replace(diagnosed, findings=[]),
     )
 
@@ -149,11 +149,13 @@ def inspect_run(
 ) -> Inspection:
     """Return what is in a run, with its verdict."""
     tables = () if _size(run) > LARGE // 10 else (*run_graph.TABLES, *TABLES)
-    found, _, evidence = inspect_with_tables(run, tables, jobs=jobs, use_cache=use_cache, progress=progress)
+    inspection, _, evidence = inspect_with_tables(
+        run, tables, jobs=jobs, use_cache=use_cache, progress=progress
+    )
     if not tables:
-        return found
+        return inspection
     diagnosed = _or_reason(run, lambda: verdict_of(run, evidence))
-    return replace(found, verdict=diagnosed.verdict)
+    return replace(inspection, verdict=diagnosed.verdict)
 
 
 def _size(run: Run) -> int:

@@ -30,8 +30,8 @@ def expert_loads(traffic: pl.DataFrame) -> dict[int, float]:
     loads = by_rank.with_columns(
         load=pl.col("received_bytes") / pl.col("received_bytes").mean().over("group")
     )
-    found = {rank: float(load) for rank, load in loads.select("rank", "load").iter_rows()}
-    return found if max(found.values(), default=0.0) > _UNEVEN else {}
+    rank_loads = {rank: float(load) for rank, load in loads.select("rank", "load").iter_rows()}
+    return rank_loads if max(rank_loads.values(), default=0.0) > _UNEVEN else {}
 
 
 def expert_work(gains: Gains, loads: dict[int, float]) -> Mask:
@@ -49,9 +49,9 @@ def expert_work(gains: Gains, loads: dict[int, float]) -> Mask:
         .with_columns(done=pl.col("exchange").cast(pl.Int64).cum_sum().over("trace"))
     )
     theirs = order.filter(pl.col("computes") & (pl.col("done") % 2 == 1) & pl.col("rank").is_in(list(loads)))
-    found = np.zeros(len(gains.operations), dtype=np.bool_)
-    found[theirs["row"].to_numpy()] = True
-    return found
+    mask = np.zeros(len(gains.operations), dtype=np.bool_)
+    mask[theirs["row"].to_numpy()] = True
+    return mask
 
 
 def with_even_experts(gains: Gains, work: Mask, loads: dict[int, float]) -> Times:

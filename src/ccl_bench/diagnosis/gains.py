@@ -80,8 +80,8 @@ class Gain:
     @property
     def seen(self) -> Mask:
         """In which steps it saves more than their noise."""
-        found: Mask = self.by_step > SEEN * self.step_s
-        return found
+        seen: Mask = self.by_step > SEEN * self.step_s
+        return seen
 
     @property
     def comes_and_goes(self) -> bool:
@@ -140,8 +140,8 @@ class Gains:
 
     def where(self, condition: pl.Expr) -> Mask:
         """Return which operations fulfil a condition."""
-        found: Mask = self.operations.select(condition.fill_null(value=False)).to_series().to_numpy()
-        return found
+        mask: Mask = self.operations.select(condition.fill_null(value=False)).to_series().to_numpy()
+        return mask
 
     def of(self, *variants: Times) -> list[Gain]:
         """Return what each of several variants saves."""
@@ -191,5 +191,5 @@ class Gains:
 
     def saved(self, variant: Times) -> Times:
         """Return by how much a variant shortens each part of each operation, `[operation, part]`, ns."""
-        found: Times = (self.graph.values - variant)[:-1].reshape(-1, VALUES)
-        return found
+        saved: Times = (self.graph.values - variant)[:-1].reshape(-1, VALUES)
+        return saved

@@ -105,25 +105,25 @@ def ranges_of_rows(graph: RunGraph, trace: int) -> dict[int, str]:
 
     The time before an operation belongs to its range too; the bounds of a range belong to it.
     """
-    found: dict[int, str] = {}
+    ranges: dict[int, str] = {}
     mine = graph.operations.filter((pl.col("trace") == trace) & (pl.col("place") == "host"))
     for lane in mine.sort("lane", "start_ns", "row").partition_by("lane", maintain_order=True):
         names = lane["name"].cast(pl.String).fill_null("")
         is_step = names.str.slice(1).str.contains(_STEPS)
         rows = zip(lane["row"], lane["kind"], names, is_step, strict=True)
-        found |= _innermost(rows)
-    return found
+        ranges |= _innermost(rows)
+    return ranges
 
 
 def _innermost(rows: Iterable[tuple[int, str, str, bool]]) -> dict[int, str]:
-    found: dict[int, str] = {}
+    ranges: dict[int, str] = {}
     stack: list[str] = []
     for row, kind, name, is_step in rows:
-        found[row] = stack[-1] if stack else OUTSIDE
+        ranges[row] = stack[-1] if stack else OUTSIDE
         if kind != "mark" or is_step:
             continue
         if name.startswith(_OPENS):
             stack.append(name[1:])
         elif name.startswith(_CLOSES) and name[1:] in stack:
             del stack[len(stack) - 1 - stack[::-1].index(name[1:])]
-    return found
+    return ranges

@@ -62,8 +62,8 @@ def _traced_s(steps: pl.DataFrame, step_s: float) -> float | None:
     """Return the length of the mean step in the traces, s; None where it is the one that is known."""
     length = pl.col("end_ns") - pl.col("start_ns")
     traced = slowest(steps.select("iteration", "rank", "step", duration_ns=length))["duration_ns"]
-    found = float(traced.mean()) / SECOND_NS  # type: ignore[arg-type]
-    return found if abs(found - step_s) > _ALIKE * step_s else None
+    traced_s = float(traced.mean()) / SECOND_NS  # type: ignore[arg-type]
+    return traced_s if abs(traced_s - step_s) > _ALIKE * step_s else None
 
 
 def on_common_clock(table: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
@@ -125,15 +125,15 @@ def _shares(intervals: pl.DataFrame, windows: pl.DataFrame) -> dict[str, float]:
     """Return the share of each part in the windows of one trace, each instant in one part."""
     ordered = windows.sort("start_ns")
     whole = int((ordered["end_ns"] - ordered["start_ns"]).sum())
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     before, taken = 0, []
     for part in ("compute", "transfer", "unattributed", "waiting", "copies"):
         taken.append(part)
         some = intervals.filter(pl.col("part").is_in(taken))
         upto = int(union_lengths(some, ordered).sum())
-        found[part], before = (upto - before) / whole, upto
-    found["transfer"] += found["unattributed"]
-    return found
+        shares[part], before = (upto - before) / whole, upto
+    shares["transfer"] += shares["unattributed"]
+    return shares
 
 
 def _devices(devices: pl.DataFrame) -> str:

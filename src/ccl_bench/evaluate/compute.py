@@ -79,19 +79,19 @@ def evaluate_metrics(
     results = []
     traces: dict[frozenset[str], list[TraceProvenance]] = {}
     for name in names:
-        found = registry.get(name)
+        metric = registry.get(name)
         noted = TrackedFacts(facts)
-        reason = found.inapplicable(cast("Facts", noted))
+        reason = metric.inapplicable(cast("Facts", noted))
         if reason:
-            answer = Result(found.name, "not_applicable", found.unit, found.better, reason=reason)
+            answer = Result(metric.name, "not_applicable", metric.unit, metric.better, reason=reason)
             answer = replace(answer, findings=_about_facts(evidence, noted.asked))
-            provenance = Provenance(__version__, found.revision)
+            provenance = Provenance(__version__, metric.revision)
         else:
             failures = {} if failures is None else failures
-            way, answer, asked = _from_best_source(found, evidence, facts, failures)
+            way, answer, asked = _from_best_source(metric, evidence, facts, failures)
             touching = _touching(way, evidence, noted.asked | asked)
             if answer.value is None:
-                about = [_result_finding(f) for source in found.sources for f in _mistakes(source, evidence)]
+                about = [_result_finding(f) for source in metric.sources for f in _mistakes(source, evidence)]
                 touching = [*dict.fromkeys([*touching, *about])]
             answer = replace(answer, findings=[*touching, *answer.findings])
             provenance = _provenance(way, evidence, asked, traces)
@@ -119,16 +119,16 @@ def _from_best_source(
     if tried[-1][1].value is not None:
         return tried[-1]
     there = (_traces_behind, _has_file)
-    chosen = ([found for found in tried if is_there(found[0], evidence)] for is_there in there)
+    chosen = ([attempt for attempt in tried if is_there(attempt[0], evidence)] for is_there in there)
     behind = next(filter(None, chosen), tried)
-    return next((found for found in behind if not _timeless_reason(found[0], evidence)), behind[0])
+    return next((attempt for attempt in behind if not _timeless_reason(attempt[0], evidence)), behind[0])
 
 
 def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, failures: Failures) -> Result:
     """Compute one metric; whatever keeps it from a value becomes the result."""
     base = Result(metric.name, "ok", metric.unit, metric.better)
     try:
-        found = _compute_metric(metric, evidence, facts)
+        measurement = _compute_metric(metric, evidence, facts)
     except CclBenchError as error:
         reasons = (_unread_reason, _unusable_reason, _timeless_reason)
         better = next(filter(None, (reason(metric, evidence) for reason in reasons)), None)
@@ -144,11 +144,11 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
         return replace(base, status="failed", reason=reason, fix=_SEE_TRACEBACK)
     return replace(
         base,
-        value=found.value * metric.scale,
-        details=dict(found.details),
-        window=found.window,
-        ranks=list(found.ranks),
-        findings=[_result_finding(finding) for finding in found.findings],
+        value=measurement.value * metric.scale,
+        details=dict(measurement.details),
+        window=measurement.window,
+        ranks=list(measurement.ranks),
+        findings=[_result_finding(finding) for finding in measurement.findings],
     )
 
 
@@ -166,14 +166,16 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
     _check_chosen(metric, evidence)
     explaining = {name: evidence.inputs[name] for name in metric.explained_by if name in evidence.inputs}
     needed = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
-    found = metric.compute(*needed, **explaining)
-    if not math.isfinite(found.value):
-        raise NotMeasurable(f"it comes to {found.value}: the steps have no length", fix=RECORD)
-    if _is_share(metric) and not -_ROUNDING <= found.value <= 100 + _ROUNDING:
+    measurement = metric.compute(*needed, **explaining)
+    if not math.isfinite(measurement.value):
+        raise NotMeasurable(f"it comes to {measurement.value}: the steps have no length", fix=RECORD)
+    if _is_share(metric) and not -_ROUNDING <= measurement.value <= 100 + _ROUNDING:
         raise NotMeasurable(
-            f"it comes to {found.value:.4g} %, which no share can be", fix=_SEE_FACTS, is_repairable=True
+            f"it comes to {measurement.value:.4g} %, which no share can be",
+            fix=_SEE_FACTS,
+            is_repairable=True,
         )
-    return found
+    return measurement
 
 
 def _is_share(metric: Metric) -> bool:
@@ -390,13 +392,15 @@ def with_other_source(
     except UsageError:  # steps were chosen that only the first recorder has
         return results
     filled = frozenset(name for trace in evidence.traces for name in trace.filled)
-    found = {
+    other_results = {
         r.metric: r
         for r in evaluate_metrics(other.facts, asked, evidence, failures)
         if r.value is not None and not _is_of_other_source(r)
     }
     return [
-        _from_other(found[r.metric], other, run) if r.metric in found and _is_better(r, filled) else r
+        _from_other(other_results[r.metric], other, run)
+        if r.metric in other_results and _is_better(r, filled)
+        else r
         for r in results
     ]
 

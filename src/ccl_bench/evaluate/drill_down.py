@@ -80,20 +80,20 @@ def _count(column: str, steps: int) -> pl.Expr:
 
 def operators(table: pl.DataFrame, steps: int) -> pl.DataFrame:
     """Return operators in a mean step, those with most time on the device first, then by own time."""
-    found = table.group_by("name").agg(
+    by_name = table.group_by("name").agg(
         _count("count", steps),
         _seconds("host_ns", steps),
         _seconds("own_ns", steps),
         _count("launched", steps),
         _seconds("device_ns", steps),
     )
-    return found.sort("device_ns", "own_ns", "name", descending=[True, True, False])
+    return by_name.sort("device_ns", "own_ns", "name", descending=[True, True, False])
 
 
 def kernels(table: pl.DataFrame, steps: int) -> pl.DataFrame:
     """Return kernels by name in a mean step, the longest first."""
-    found = table.group_by("name", "type").agg(_count("count", steps), _seconds("duration_ns", steps))
-    ordered = found.sort("duration_ns", "name", descending=[True, False]).with_columns(
+    by_name = table.group_by("name", "type").agg(_count("count", steps), _seconds("duration_ns", steps))
+    ordered = by_name.sort("duration_ns", "name", descending=[True, False]).with_columns(
         pct=100 * pl.col("duration_ns") / pl.col("duration_ns").sum()
     )
     known = {name: short_name(name) for name in ordered["name"].drop_nulls()}
@@ -114,7 +114,7 @@ def products(table: pl.DataFrame, steps: int) -> pl.DataFrame:
     time, timed = ("device_ns", "timed") if on_device else ("host_ns", "count")
     shape = ("name", "batch", "rows", "inner", "columns", "dtype", "is_tf32")
     rate = (pl.col("flops") * pl.col(timed)).sum() * SECOND_NS / pl.col(time).sum()
-    found = (
+    by_shape = (
         table.with_columns(pl.col("is_tf32").fill_null(value=False))
         .group_by(shape)
         .agg(
@@ -125,18 +125,18 @@ def products(table: pl.DataFrame, steps: int) -> pl.DataFrame:
             pl.when(pl.col(time).sum() > 0).then(rate).alias("rate"),
         )
     )
-    return found.sort(time, *shape, descending=[True] + [False] * len(shape))
+    return by_shape.sort(time, *shape, descending=[True] + [False] * len(shape))
 
 
 def ranges(table: pl.DataFrame, steps: int) -> pl.DataFrame:
     """Return named ranges in a mean step, those with most time on the device first."""
-    found = table.group_by("path").agg(
+    by_path = table.group_by("path").agg(
         _count("count", steps),
         _seconds("host_ns", steps),
         _count("launched", steps),
         _seconds("device_ns", steps),
     )
-    return found.sort("device_ns", "host_ns", "path", descending=[True, True, False])
+    return by_path.sort("device_ns", "host_ns", "path", descending=[True, True, False])
 
 
 def calls(table: pl.DataFrame, steps: int) -> pl.DataFrame:
@@ -158,8 +158,8 @@ def calls(table: pl.DataFrame, steps: int) -> pl.DataFrame:
 
 def pairs(table: pl.DataFrame, _steps: int) -> pl.DataFrame:
     """Return what each rank sent to each other one, the most first."""
-    found = table.group_by("source", "target").agg(pl.col("calls", "bytes").sum())
-    return found.sort("bytes", "source", "target", descending=[True, False, False])
+    by_pair = table.group_by("source", "target").agg(pl.col("calls", "bytes").sum())
+    return by_pair.sort("bytes", "source", "target", descending=[True, False, False])
 
 
 def memory_at_peak(holders: pl.DataFrame) -> MemoryAtPeak | None:

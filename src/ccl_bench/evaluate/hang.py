@@ -42,14 +42,14 @@ def hang_of_run(
     alone = replace(run, traces=dumps)
     loaded = load_tables(alone, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
     stated = run.facts.world_size
-    found = find_hang(loaded.inputs, stated.value if stated else None, str(run.path))
-    if not found.ranks:
+    hang = find_hang(loaded.inputs, stated.value if stated else None, str(run.path))
+    if not hang.ranks:
         reason = "no dump states its rank: a dump says nothing of it, so its name must end in it"
         raise NotMeasurable(
             reason, where=str(run.path), fix="rename the files, such as comm_lib_trace_rank_0"
         )
-    if len(found.ranks) == 1 and not found.without_dump:
-        reason = f"only rank {found.ranks[0]} has a dump, and calls are compared between ranks"
+    if len(hang.ranks) == 1 and not hang.without_dump:
+        reason = f"only rank {hang.ranks[0]} has a dump, and calls are compared between ranks"
         raise NotMeasurable(reason, where=str(run.path), fix="put the dumps of all ranks into one folder")
     issues = [issue_of(each) for each in loaded.findings if not each.touches or {*each.touches} & {*TABLES}]
-    return replace(found, findings=issues)
+    return replace(hang, findings=issues)

@@ -111,9 +111,9 @@ def _model(run: Run) -> str:
 
 def issues(run: Run, findings: Iterable[Finding]) -> list[Issue]:
     """Return what is wrong with the files of a run and what they hold, the worst first."""
-    found = [issue_of(finding) for finding in findings]
-    found += [replace(issue, file=issue.file.removeprefix(f"{run.path}/")) for issue in run.stated.issues]
-    return sorted(dict.fromkeys(found), key=lambda issue: _SEVERITIES.index(issue.severity))
+    problems = [issue_of(finding) for finding in findings]
+    problems += [replace(issue, file=issue.file.removeprefix(f"{run.path}/")) for issue in run.stated.issues]
+    return sorted(dict.fromkeys(problems), key=lambda issue: _SEVERITIES.index(issue.severity))
 
 
 def _below(run: Run, path: Path) -> str:
@@ -130,11 +130,11 @@ def _traces(evidence: LoadedRun) -> list[InspectedTrace]:
     contents, steps = evidence.inputs["contents"], evidence.inputs["steps"]
     counted = {row["trace"]: row for row in contents.iter_rows(named=True)}
     by_trace = {key[0]: rows for key, rows in steps.partition_by("trace", as_dict=True).items()}
-    found = [
+    traces = [
         _trace(reduced, counted.get(position), by_trace.get(position))
         for position, reduced in enumerate(evidence.traces)
     ]
-    return sorted(found, key=lambda t: (t.rank is None, t.rank or 0, t.window or 0, t.file))
+    return sorted(traces, key=lambda t: (t.rank is None, t.rank or 0, t.window or 0, t.file))
 
 
 def _trace(
@@ -166,12 +166,12 @@ def _devices(devices: pl.DataFrame) -> list[InspectedDevice]:
 
 def _libraries(traces: Iterable[TraceTables]) -> dict[str, list[str]]:
     """Return each attribute of the traces with the values it has, of which several are a surprise."""
-    found: dict[str, dict[str, None]] = {}
+    by_name: dict[str, dict[str, None]] = {}
     for trace in traces:
         libraries = {n: v for n, v in trace.attributes.items() if not n.startswith(_OF_ONE_RECORDING)}
         for name, value in libraries.items():
-            found.setdefault(name, {})[value] = None
-    return {name: list(values) for name, values in sorted(found.items())}
+            by_name.setdefault(name, {})[value] = None
+    return {name: list(values) for name, values in sorted(by_name.items())}
 
 
 def _calls(inputs: dict[str, Any]) -> dict[str, int]:

@@ -283,13 +283,13 @@ def _restrict_to_common_steps(
     if "steps" not in inputs:
         return []
     traces = len(evidence.traces)
-    common, found = common_steps(inputs["steps"].with_columns(pl.col("trace") % traces), incomplete)
+    common, findings = common_steps(inputs["steps"].with_columns(pl.col("trace") % traces), incomplete)
     _keep_steps(inputs, {"steps", *contents} - {"calls"}, common, traces)
     if "calls" in inputs and common:
         kept = inputs["steps"].select("trace", "step", kept="step")
         calls = inputs["calls"].join(kept, on=["trace", "step"], how="left", maintain_order="left")
         inputs["calls"] = calls.with_columns(step="kept").drop("kept")
-    return found
+    return findings
 
 
 def _add_tables_across_ranks(wanted: Sequence[str], forms: Collection[Format], evidence: LoadedRun) -> None:
@@ -400,10 +400,10 @@ def needed_inputs(run: Run, names: Iterable[str]) -> list[str]:
     registry = metrics.load(names)
     analysis.load()
     given = stated_inputs(run)
-    sensible = [found for found in map(registry.get, names) if not found.inapplicable(run.facts)]
+    sensible = [metric for metric in map(registry.get, names) if not metric.inapplicable(run.facts)]
     recorded = {table for trace in run.traces for table in trace.form.tables}
-    ways = [way for found in sensible for way in usable_sources(found, recorded, given)]
+    ways = [way for metric in sensible for way in usable_sources(metric, recorded, given)]
     computed = [way for way in ways if not missing_tables(way.needs, given)]
-    needed = {need for found in computed for need in found.needs}
-    needed |= {name for found in computed for name in found.explained_by if not missing_tables([name], given)}
+    needed = {need for way in computed for need in way.needs}
+    needed |= {name for way in computed for name in way.explained_by if not missing_tables([name], given)}
     return sorted({*needed, *_steps_behind(needed - given.keys())})

@@ -112,7 +112,7 @@ def step_times(table: pl.DataFrame, on_node: int = 1) -> StepTimes | None:
 
 def _spreads(table: pl.DataFrame, key: str, names: list[str]) -> list[Spread]:
     seconds = pl.col("duration_ns") / SECOND_NS
-    found = (
+    spreads = (
         table.group_by(key)
         .agg(
             pl.len().alias("count"),
@@ -122,7 +122,7 @@ def _spreads(table: pl.DataFrame, key: str, names: list[str]) -> list[Spread]:
         )
         .sort(key)
     )
-    return [Spread(names[place], *numbers) for place, *numbers in found.iter_rows()]
+    return [Spread(names[place], *numbers) for place, *numbers in spreads.iter_rows()]
 
 
 def time_parts(
@@ -142,8 +142,8 @@ def time_parts(
         (pl.col(f"{part}_ns").mean() / SECOND_NS).alias(part) for part in parts
     )
     rows, names, each = ranks_of(means, on_node)
-    found = rows.group_by("row").agg(pl.col(parts).mean()).sort("row")
-    return [TimeParts(names[place], *parts) for place, *parts in found.iter_rows()], each
+    by_row = rows.group_by("row").agg(pl.col(parts).mean()).sort("row")
+    return [TimeParts(names[place], *parts) for place, *parts in by_row.iter_rows()], each
 
 
 def waits(table: pl.DataFrame, on_node: int = 1) -> Grid | None:
@@ -210,7 +210,7 @@ def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> li
         exact = known.with_columns(power.alias("about"))
     moved = (pl.col("bus_factor") * pl.col("size_bytes")).sum()
     reached = pl.when(pl.col("ceiling_ns").is_not_null().all()).then(moved / pl.col("ceiling_ns").sum())
-    found = (
+    sizes = (
         exact.group_by(*_KEYS, "about")
         .agg(
             pl.col("size_bytes").min().alias("min_bytes"),
@@ -224,7 +224,7 @@ def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> li
     )
     return [
         MessageSize(collective, dimension or "unknown", _REACH[spans], *rest)
-        for collective, dimension, spans, *rest in found.iter_rows()
+        for collective, dimension, spans, *rest in sizes.iter_rows()
     ]
 
 
@@ -252,15 +252,15 @@ def collect_report_data(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> ReportData:
     """Return what is in `run`, the result of every metric, and series to draw: every trace is read once."""
-    found, results, evidence = inspect_with_tables(
+    inspection, results, evidence = inspect_with_tables(
         run, REPORT_TABLES, jobs=jobs, use_cache=use_cache, progress=progress
     )
-    return report_data_of(found, results, evidence)
+    return report_data_of(inspection, results, evidence)
 
 
-def report_data_of(found: Inspection, results: list[Result], evidence: LoadedRun) -> ReportData:
+def report_data_of(inspection: Inspection, results: list[Result], evidence: LoadedRun) -> ReportData:
     """Return the same of a run that is inspected, with the tables that are drawn."""
-    return ReportData(found, results, _series(evidence, _drawable_metrics(results)))
+    return ReportData(inspection, results, _series(evidence, _drawable_metrics(results)))
 
 
 def _drawable_metrics(results: Iterable[Result]) -> frozenset[str]:

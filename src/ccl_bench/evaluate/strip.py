@@ -108,10 +108,10 @@ def _ranks(
     waited = dict(waits_by_rank_and_step(waits).select("trace", "wait_ns").iter_rows())
     most = max(waited.values(), default=0)
     on_node = facts.devices_per_node.value if facts.devices_per_node else None
-    found = []
+    ranks = []
     for row in windows.iter_rows(named=True):
         own, rank = waited.get(row["trace"]), row["rank"]
-        found.append(
+        ranks.append(
             StripRank(
                 label(rank),
                 ruler.length(row["start_ns"] - ruler.zero_ns),
@@ -123,7 +123,7 @@ def _ranks(
                 None if own is None else (most - own) / SECOND_NS,
             )
         )
-    return found
+    return ranks
 
 
 def in_order(ranks: list[StripRank]) -> list[StripRank]:
@@ -155,10 +155,10 @@ def _lanes(pieces: pl.DataFrame, ruler: Ruler) -> dict[int, list[Lane]]:
     joined = ordered.group_by(row, maintain_order=True).agg(
         pl.col("text").str.join(" "), pl.col("busy_ns").sum()
     )
-    found: dict[int, list[Lane]] = {}
+    lanes: dict[int, list[Lane]] = {}
     for trace, lane, on_device, drawn, _ in joined.sort(
         "busy_ns", descending=True, maintain_order=True
     ).iter_rows():
         name = "unknown" if lane is None else f"{'stream' if on_device else 'thread'} {lane}"
-        found.setdefault(trace, []).append(Lane(name, drawn))
-    return found
+        lanes.setdefault(trace, []).append(Lane(name, drawn))
+    return lanes

@@ -93,19 +93,19 @@ def _run(place: str, **reading: Any) -> Validation:
     run = discover_run(place)
     findings = load_tables(run, ("contents",), **reading).findings if run.traces else run.findings
     folder = run.path if run.path.is_dir() else run.path.parent
-    found = [_placed(issue, folder) for issue in issues(run, findings)]
-    return Validation(place, "run", [*_absent(run, place), *found])
+    placed = [_placed(issue, folder) for issue in issues(run, findings)]
+    return Validation(place, "run", [*_absent(run, place), *placed])
 
 
 def _absent(run: Run, place: str) -> list[Issue]:
     """Return what a run cannot do without, or should not."""
-    found = []
+    issues = []
     if not run.traces:
-        found.append(
+        issues.append(
             Issue("error", "holds no trace of a known format", "trace-missing", place, fix="add the traces")
         )
     if run.path.is_dir() and run.stated.card is None:
-        found.append(
+        issues.append(
             Issue(
                 "warning",
                 "has no workload card",
@@ -114,7 +114,7 @@ def _absent(run: Run, place: str) -> list[Issue]:
                 fix="write workload_card.yaml; metrics that need model or hardware are refused without it",
             )
         )
-    return found
+    return issues
 
 
 def _placed(issue: Issue, folder: Path) -> Issue:

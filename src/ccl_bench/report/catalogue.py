@@ -101,10 +101,10 @@ def _assumed(metric: Metric) -> list[str]:
     """Return what a metric assumes, and what watches each assumption."""
     analysis.load()
     lines = ["Assumes:"]
-    for found in assumed_of(tables_behind(metric.needs)):
-        watched = f"watched by {', '.join(found.guards)}"
-        lines += [_indented(found.assumes, 1), _indented(watched, 2)]
-        lines += [_indented(f"no number: {found.refused}", 2)] if found.refused else []
+    for assumption in assumed_of(tables_behind(metric.needs)):
+        watched = f"watched by {', '.join(assumption.guards)}"
+        lines += [_indented(assumption.assumes, 1), _indented(watched, 2)]
+        lines += [_indented(f"no number: {assumption.refused}", 2)] if assumption.refused else []
     return lines
 
 

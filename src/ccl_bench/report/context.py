@@ -25,7 +25,7 @@ OF_STEP = "of the traced step"
 class Context:
     """What sections draw from."""
 
-    found: Inspection
+    inspection: Inspection
     results: dict[str, Result]
     series: Series
     why_all: bool = False

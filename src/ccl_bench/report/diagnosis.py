@@ -18,39 +18,42 @@ if TYPE_CHECKING:
     from ccl_bench.result.diagnosis import Diagnosed, Evidence, Opportunity
 
 
-def diagnose_page(found: Diagnosed, *, why: bool = False) -> Group:
+def diagnose_page(diagnosed: Diagnosed, *, why: bool = False) -> Group:
     """Return the whole answer of `ccl-bench diagnose`."""
-    parts: list[RenderableType] = [heading(plain(found.run))]
-    if found.verdict is not None:
-        parts.append(indented(Text(plain(verdict_sentence(found.verdict)))))
-    parts += [indented(Text(plain(each))) for each in remarks(found)]
-    for number, each in enumerate(found.diagnoses, start=1):
-        parts += [Text(), indented(_opportunity(number, each, len(found.steps)))]
-    if found.unexplained is not None:
-        unexplained = f"{100 * found.unexplained:.2f} % of the step"
+    parts: list[RenderableType] = [heading(plain(diagnosed.run))]
+    if diagnosed.verdict is not None:
+        parts.append(indented(Text(plain(verdict_sentence(diagnosed.verdict)))))
+    parts += [indented(Text(plain(each))) for each in remarks(diagnosed)]
+    for number, each in enumerate(diagnosed.diagnoses, start=1):
+        parts += [Text(), indented(_opportunity(number, each, len(diagnosed.steps)))]
+    if diagnosed.unexplained is not None:
+        unexplained = f"{100 * diagnosed.unexplained:.2f} % of the step"
         parts += [Text(), indented(Text(f"The replay leaves {unexplained} unexplained.", "dim"))]
-    if why and found.silent:
-        rows = [(Text(name, "dim"), reason) for name, reason in found.silent.items()]
+    if why and diagnosed.silent:
+        rows = [(Text(name, "dim"), reason) for name, reason in diagnosed.silent.items()]
         parts += [Text(), heading("Silent"), indented(aligned(("", ""), rows, wide=(1,)))]
-    if found.findings:
-        parts += [Text(), heading("Data quality"), indented(issues(found.findings))]
+    if diagnosed.findings:
+        parts += [Text(), heading("Data quality"), indented(issues(diagnosed.findings))]
     return Group(*parts)
 
 
-def _opportunity(number: int, found: Opportunity, steps: int) -> RenderableType:
-    lines = [Text(plain(found.title)), Text(f"{gain(found)}: {plain(found.change)}", "bold")]
-    lines.append(Text(f"fix: {plain(found.remedy)} (--explain {found.name})", "dim"))
-    if found.steps and steps > 1:
-        seen = f"seen in {len(found.steps)} of {counted(steps, 'step')}: {ranges(found.steps)}"
+def _opportunity(number: int, opportunity: Opportunity, steps: int) -> RenderableType:
+    lines = [
+        Text(plain(opportunity.title)),
+        Text(f"{gain(opportunity)}: {plain(opportunity.change)}", "bold"),
+    ]
+    lines.append(Text(f"fix: {plain(opportunity.remedy)} (--explain {opportunity.name})", "dim"))
+    if opportunity.steps and steps > 1:
+        seen = f"seen in {len(opportunity.steps)} of {counted(steps, 'step')}: {ranges(opportunity.steps)}"
         lines.append(Text(seen, "dim"))
-    lines += [Text(_evidence(each), "dim") for each in found.evidence]
+    lines += [Text(_evidence(each), "dim") for each in opportunity.evidence]
     return bullet(Text(str(number), "bold"), lines)
 
 
-def _evidence(found: Evidence) -> str:
-    where = [f"rank {found.rank}" if found.rank is not None else "", f"step {found.step}"]
-    took = duration((found.end_ns - found.start_ns) / 1e9)
-    return f"such as {', '.join(filter(None, where))}: {plain(found.operation)}, {took}"
+def _evidence(evidence: Evidence) -> str:
+    where = [f"rank {evidence.rank}" if evidence.rank is not None else "", f"step {evidence.step}"]
+    took = duration((evidence.end_ns - evidence.start_ns) / 1e9)
+    return f"such as {', '.join(filter(None, where))}: {plain(evidence.operation)}, {took}"
 
 
 def diagnosis_catalogue(rules: Iterable[tuple[str, str, str]]) -> RenderableType:

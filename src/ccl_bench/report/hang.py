@@ -22,27 +22,27 @@ SHOWN = 8
 """Divergences that the text lists; JSON has all."""
 
 
-def hang_page(found: Hang) -> Group:
+def hang_page(hang: Hang) -> Group:
     """Return the whole answer of `ccl-bench hang`."""
-    parts: list[RenderableType] = [heading(plain(found.run)), indented(Text(plain(verdict(found))))]
-    for number, each in enumerate(found.divergences[:SHOWN], start=1):
+    parts: list[RenderableType] = [heading(plain(hang.run)), indented(Text(plain(verdict(hang))))]
+    for number, each in enumerate(hang.divergences[:SHOWN], start=1):
         parts += [Text(), indented(bullet(Text(str(number), "bold"), _lines(each)))]
-    if left := len(found.divergences) - SHOWN:
+    if left := len(hang.divergences) - SHOWN:
         more = f"{counted(left, 'more place')} in --format json" if left > 0 else ""
         parts += [Text(), indented(Text(more, "dim"))] if more else []
-    parts += [Text(), indented(Text(_coverage(found), "dim"))]
-    if found.findings:
-        parts += [Text(), heading("Data quality"), indented(issues(found.findings))]
+    parts += [Text(), indented(Text(_coverage(hang), "dim"))]
+    if hang.findings:
+        parts += [Text(), heading("Data quality"), indented(issues(hang.findings))]
     return Group(*parts)
 
 
-def verdict(found: Hang) -> str:
+def verdict(hang: Hang) -> str:
     """Return the answer in one sentence."""
-    if not found.divergences:
+    if not hang.divergences:
         return "No rank is missing: in every group the ranks made the same calls, and none waits."
-    first = found.divergences[0]
-    who, where = _ranks(found.culprits), _place(first)
-    is_one = len(found.culprits) == 1
+    first = hang.divergences[0]
+    who, where = _ranks(hang.culprits), _place(first)
+    is_one = len(hang.culprits) == 1
     if first.kind == MISMATCH and not first.waiting:
         return f"Calls do not match: {who} did not call the same in {where}."
     if first.kind == MISMATCH:
@@ -62,22 +62,24 @@ def verdict(found: Hang) -> str:
     )
 
 
-def _lines(found: Divergence) -> Iterator[str | Text]:
+def _lines(divergence: Divergence) -> Iterator[str | Text]:
     """Yield what there is to say of one place."""
-    title = Text(plain(f"{found.kind}: {_place(found)}"))
-    if found.follows_from is not None:
-        title.append(f" (follows from {found.follows_from + 1})", "dim")
+    title = Text(plain(f"{divergence.kind}: {_place(divergence)}"))
+    if divergence.follows_from is not None:
+        title.append(f" (follows from {divergence.follows_from + 1})", "dim")
     yield title
-    others = f"; the dumps list none, so {_ranks(found.possible)} may be too" if found.possible else ""
-    yield Text(f"members: {_ranks(found.members)}{others}", "dim")
-    yield from _calls("waits", found.waiting)
-    yield from _calls("called instead" if found.waiting else "called", found.differing)
-    for text, alike in groupby(sorted(found.missing, key=_last_call), _last_call):
+    others = (
+        f"; the dumps list none, so {_ranks(divergence.possible)} may be too" if divergence.possible else ""
+    )
+    yield Text(f"members: {_ranks(divergence.members)}{others}", "dim")
+    yield from _calls("waits", divergence.waiting)
+    yield from _calls("called instead" if divergence.waiting else "called", divergence.differing)
+    for text, alike in groupby(sorted(divergence.missing, key=_last_call), _last_call):
         yield Text(plain(f"missing: {_ranks([each.rank for each in alike])}, {text}"))
-    if found.without_dump:
-        yield Text(f"no dump: {_ranks(found.without_dump)}")
-    if found.overwritten:
-        yield Text(f"unknown: {_ranks(found.overwritten)}, whose calls in the group were overwritten")
+    if divergence.without_dump:
+        yield Text(f"no dump: {_ranks(divergence.without_dump)}")
+    if divergence.overwritten:
+        yield Text(f"unknown: {_ranks(divergence.overwritten)}, whose calls in the group were overwritten")
 
 
 def _calls(role: str, calls: Iterable[Call]) -> Iterator[Text]:
@@ -90,12 +92,12 @@ def _calls(role: str, calls: Iterable[Call]) -> Iterator[Text]:
         yield Text(plain(f"{role}: {_ranks_of([*alike])} in {call}{frame}"))
 
 
-def _last_call(found: Missing) -> str:
-    if found.last is None:
+def _last_call(missing: Missing) -> str:
+    if missing.last is None:
         return "with no call at all"
-    waits = f", waiting there ({found.waits_in + 1})" if found.waits_in is not None else ""
-    group = _group(found.last.group, found.last.description)
-    return f"last call {_call(found.last)} of {group}{_frame(found.last)}{waits}"
+    waits = f", waiting there ({missing.waits_in + 1})" if missing.waits_in is not None else ""
+    group = _group(missing.last.group, missing.last.description)
+    return f"last call {_call(missing.last)} of {group}{_frame(missing.last)}{waits}"
 
 
 def _call(call: Call) -> str:
@@ -117,13 +119,13 @@ def _frame(call: Call) -> str:
     return f" at {call.frame.file}:{call.frame.line} ({call.frame.function})" if call.frame else ""
 
 
-def _place(found: Divergence) -> str:
+def _place(divergence: Divergence) -> str:
     """Return where it is: the operation, its number, and the group."""
-    group = _group(found.group, found.description)
-    if found.kind == MISMATCH and not found.is_p2p:
-        return f"collective {found.sequence} of {group}"
-    operation, number = found.operation, found.sequence
-    if found.is_p2p:
+    group = _group(divergence.group, divergence.description)
+    if divergence.kind == MISMATCH and not divergence.is_p2p:
+        return f"collective {divergence.sequence} of {group}"
+    operation, number = divergence.operation, divergence.sequence
+    if divergence.is_p2p:
         _, _, ranks = operation.partition(" ")
         return f"message {number} from rank {ranks.replace('->', ' to rank ')} in {group}"
     return f"{operation}, collective {number} of {group}"
@@ -133,8 +135,8 @@ def _group(name: str, description: str) -> str:
     return description if description == "default_pg" else f"{description or 'group'} (group {name})"
 
 
-def _waiters(found: Divergence) -> str:
-    ranks = [call.rank for call in found.waiting]
+def _waiters(divergence: Divergence) -> str:
+    ranks = [call.rank for call in divergence.waiting]
     return f"{_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
 
 
@@ -150,6 +152,6 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _coverage(found: Hang) -> str:
-    have = f"{counted(found.calls, 'call')} of {counted(len(found.ranks), 'rank')}"
-    return have + (f"; no dump of {_ranks(found.without_dump)}" if found.without_dump else "")
+def _coverage(hang: Hang) -> str:
+    have = f"{counted(hang.calls, 'call')} of {counted(len(hang.ranks), 'rank')}"
+    return have + (f"; no dump of {_ranks(hang.without_dump)}" if hang.without_dump else "")

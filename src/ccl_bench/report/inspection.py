@@ -24,49 +24,52 @@ ROWS = 16
 _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "note": "dim"}
 
 
-def inspection_page(found: Inspection, *, why: bool = False) -> Group:
+def inspection_page(inspection: Inspection, *, why: bool = False) -> Group:
     """Return the whole page; with `why` it lists the metrics that are for other kinds of runs too."""
     sections = (
-        ("", Text(plain(verdict_sentence(found.verdict))) if found.verdict else None),
-        ("", _overview(found)),
-        ("Traces", _traces(found.traces)),
-        ("Process groups", _groups(found)),
-        ("Facts", _facts(found.facts)),
-        ("Other files", _files(found)),
-        ("Data quality", issues(found.issues) if found.issues else None),
-        (_measured_title(found), _measurable(found)),
-        ("No value for", _unmeasurable(found, why=why)),
+        ("", Text(plain(verdict_sentence(inspection.verdict))) if inspection.verdict else None),
+        ("", _overview(inspection)),
+        ("Traces", _traces(inspection.traces)),
+        ("Process groups", _groups(inspection)),
+        ("Facts", _facts(inspection.facts)),
+        ("Other files", _files(inspection)),
+        ("Data quality", issues(inspection.issues) if inspection.issues else None),
+        (_measured_title(inspection), _measurable(inspection)),
+        ("No value for", _unmeasurable(inspection, why=why)),
     )
-    parts: list[RenderableType] = [heading(plain(found.run))]
+    parts: list[RenderableType] = [heading(plain(inspection.run))]
     for title, content in sections:
         if content is not None:
             parts += [Text(), heading(title), indented(content)] if title else [indented(content)]
     return Group(*parts)
 
 
-def _overview(found: Inspection) -> RenderableType:
-    lines = dict(_lines(found))
+def _overview(inspection: Inspection) -> RenderableType:
+    lines = dict(_lines(inspection))
     return aligned(("", ""), [(Text(name, "dim"), text) for name, text in lines.items() if text])
 
 
-def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
+def _lines(inspection: Inspection) -> Iterator[tuple[str, str]]:
     """Yield the facts about the run as a whole, as (name, text)."""
-    traces = found.traces
+    traces = inspection.traces
     formats = ", ".join(dict.fromkeys(trace.format for trace in traces))
     volume = size(sum(trace.size_bytes for trace in traces))
     yield "traces", f"{counted(len(traces), f'{formats} file')}, {volume}" if traces else "none"
-    yield "ranks", _ranks(found)
+    yield "ranks", _ranks(inspection)
     windows = sorted({trace.window for trace in traces if trace.window is not None})
     yield "windows", ranges(windows)
-    yield "steps", _steps(traces) + (f"; chosen: {found.choice}" if found.choice else "")
-    yield "devices", "; ".join(_devices(found))
-    yield "libraries", ", ".join(f"{name} {' and '.join(values)}" for name, values in found.libraries.items())
+    yield "steps", _steps(traces) + (f"; chosen: {inspection.choice}" if inspection.choice else "")
+    yield "devices", "; ".join(_devices(inspection))
+    yield (
+        "libraries",
+        ", ".join(f"{name} {' and '.join(values)}" for name, values in inspection.libraries.items()),
+    )
     work = {"kernel": "kernels", "copies": "copies", "CPU operator": "cpu_ops"}
     totals = {noun: sum(getattr(trace, name) for trace in traces) for noun, name in work.items()}
     yield "work", ", ".join(_work(totals))
-    calls = ", ".join(f"{name} {count:,}" for name, count in found.calls.items())
+    calls = ", ".join(f"{name} {count:,}" for name, count in inspection.calls.items())
     none = "no calls" if any(totals.values()) else ""
-    yield "communication", f"{counted(sum(found.calls.values()), 'call')}: {calls}" if calls else none
+    yield "communication", f"{counted(sum(inspection.calls.values()), 'call')}: {calls}" if calls else none
 
 
 def _work(totals: dict[str, int]) -> Iterator[str]:
@@ -75,12 +78,16 @@ def _work(totals: dict[str, int]) -> Iterator[str]:
             yield f"{count:,} copies and sets" if noun == "copies" else counted(count, noun)
 
 
-def _ranks(found: Inspection) -> str:
-    if not found.ranks:
-        return "unknown" if found.traces else ""
-    of_all = f"{len(found.ranks)} of {found.world_size}" if found.world_size else str(len(found.ranks))
-    missing = f"; missing {ranges(found.missing_ranks)}" if found.missing_ranks else ""
-    return f"{of_all}: {ranges(found.ranks)}{missing}"
+def _ranks(inspection: Inspection) -> str:
+    if not inspection.ranks:
+        return "unknown" if inspection.traces else ""
+    of_all = (
+        f"{len(inspection.ranks)} of {inspection.world_size}"
+        if inspection.world_size
+        else str(len(inspection.ranks))
+    )
+    missing = f"; missing {ranges(inspection.missing_ranks)}" if inspection.missing_ranks else ""
+    return f"{of_all}: {ranges(inspection.ranks)}{missing}"
 
 
 def _steps(traces: Sequence[InspectedTrace]) -> str:
@@ -92,8 +99,8 @@ def _steps(traces: Sequence[InspectedTrace]) -> str:
     return f"{many} in each trace, from {sources}" if sources else many
 
 
-def _devices(found: Inspection) -> Iterator[str]:
-    for device in found.devices:
+def _devices(inspection: Inspection) -> Iterator[str]:
+    for device in inspection.devices:
         memory = f", {size(device.memory_bytes)}" if device.memory_bytes else ""
         units = f", {device.multiprocessors} multiprocessors" if device.multiprocessors else ""
         yield f"{device.count} x {device.name}{memory}{units}"
@@ -133,8 +140,8 @@ def _holds_work(trace: InspectedTrace) -> bool:
     return bool(trace.span_s or trace.kernels or trace.cpu_ops or trace.communication_calls)
 
 
-def _groups(found: Inspection) -> RenderableType | None:
-    if not found.groups:
+def _groups(inspection: Inspection) -> RenderableType | None:
+    if not inspection.groups:
         return None
     rows = [
         (
@@ -144,10 +151,10 @@ def _groups(found: Inspection) -> RenderableType | None:
             counted(group.users, "rank") if group.users else "nobody",
             group.description,
         )
-        for group in found.groups[:ROWS]
+        for group in inspection.groups[:ROWS]
     ]
     table = aligned(("DIMENSION", "SIZE", "RANKS", "USED BY", "DESCRIPTION"), rows, right=(1,))
-    return _with_rest(table, len(found.groups))
+    return _with_rest(table, len(inspection.groups))
 
 
 def _with_rest(table: RenderableType, count: int) -> RenderableType:
@@ -167,19 +174,19 @@ def _fact(value: object) -> str:
     return short(value) if isinstance(value, float) else str(value)
 
 
-def _files(found: Inspection) -> RenderableType | None:
+def _files(inspection: Inspection) -> RenderableType | None:
     rows: list[tuple[str, str | Text]] = [
-        (name, "read" if kind == name else kind) for name, kind in found.files.items()
+        (name, "read" if kind == name else kind) for name, kind in inspection.files.items()
     ]
-    rows += [(name, Text("not recognised, not used", "dim")) for name in found.unknown_files[:ROWS]]
-    if len(found.unknown_files) > ROWS:
-        rows.append((f"... and {len(found.unknown_files) - ROWS:,} more", ""))
+    rows += [(name, Text("not recognised, not used", "dim")) for name in inspection.unknown_files[:ROWS]]
+    if len(inspection.unknown_files) > ROWS:
+        rows.append((f"... and {len(inspection.unknown_files) - ROWS:,} more", ""))
     return aligned(("", ""), rows) if rows else None
 
 
-def issues(found: Iterable[Issue]) -> RenderableType:
+def issues(problems: Iterable[Issue]) -> RenderableType:
     """Return what is wrong, one after the other: where, what, and what to do."""
-    return Group(*(bullet(severity_mark(issue.severity), _issue_lines(issue)) for issue in found))
+    return Group(*(bullet(severity_mark(issue.severity), _issue_lines(issue)) for issue in problems))
 
 
 def severity_mark(severity: str) -> Text:
@@ -196,26 +203,28 @@ def _issue_lines(issue: Issue) -> Iterator[str | Text]:
         yield Text(f"fix: {plain(issue.fix)}", "dim")
 
 
-def _measured_title(found: Inspection) -> str:
-    known = sum(metric.status == "ok" for metric in found.metrics)
-    return f"Can be measured ({known} of {len(found.metrics)} metrics)"
+def _measured_title(inspection: Inspection) -> str:
+    known = sum(metric.status == "ok" for metric in inspection.metrics)
+    return f"Can be measured ({known} of {len(inspection.metrics)} metrics)"
 
 
-def _measurable(found: Inspection) -> RenderableType | None:
-    rows = [(metric.metric, Text(metric.unit, "dim")) for metric in found.metrics if metric.status == "ok"]
+def _measurable(inspection: Inspection) -> RenderableType | None:
+    rows = [
+        (metric.metric, Text(metric.unit, "dim")) for metric in inspection.metrics if metric.status == "ok"
+    ]
     return aligned(("", ""), rows) if rows else Text("nothing")
 
 
-def _unmeasurable(found: Inspection, *, why: bool) -> RenderableType | None:
+def _unmeasurable(inspection: Inspection, *, why: bool) -> RenderableType | None:
     rows = []
-    for metric in found.metrics:
+    for metric in inspection.metrics:
         if metric.status != "ok" and (why or not is_expected(metric)):
             reason = [Text(f"{STATUS_WORDS[metric.status]}: {plain(metric.reason)}")]
             if metric.fix:
                 reason.append(Text(f"fix: {plain(metric.fix)}", "dim"))
             rows.append((metric.metric, reason))
     parts: list[RenderableType] = [Described(rows)] if rows else []
-    if not why and (line := counts(found.metrics)):
+    if not why and (line := counts(inspection.metrics)):
         parts.append(Text(line, "dim"))
     return Group(*parts) if parts else None
 

@@ -34,30 +34,33 @@ if TYPE_CHECKING:
 _AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
 
 
-def title(found: Inspection) -> str:
+def title(inspection: Inspection) -> str:
     """Return the name of a run: its model, else its directory."""
-    return found.model or found.run.rstrip("/").rpartition("/")[2] or found.run
+    return inspection.model or inspection.run.rstrip("/").rpartition("/")[2] or inspection.run
 
 
-def identity(found: Inspection) -> Iterator[tuple[str, str]]:
+def identity(inspection: Inspection) -> Iterator[tuple[str, str]]:
     """Yield what is known of a run, as (name, text); the text is empty where nothing is known."""
-    traces = found.traces
+    traces = inspection.traces
     formats = ", ".join(dict.fromkeys(trace.format for trace in traces))
-    yield "directory", found.run
-    yield "model", found.model
-    degrees = [f"{axis} {found.facts[axis].value}" for axis in _AXES if axis in found.facts]
+    yield "directory", inspection.run
+    yield "model", inspection.model
+    degrees = [f"{axis} {inspection.facts[axis].value}" for axis in _AXES if axis in inspection.facts]
     yield "parallelism", ", ".join(degrees)
-    of_all = f" of {found.world_size}" if found.world_size else ""
-    missing = f"; missing {ranges(found.missing_ranks)}" if found.missing_ranks else ""
-    yield "ranks", f"{len(found.ranks)}{of_all}: {ranges(found.ranks)}{missing}" if found.ranks else ""
-    yield "devices", "; ".join(f"{each.count} x {each.name}" for each in found.devices)
-    yield "libraries", ", ".join(f"{name} {' and '.join(v)}" for name, v in found.libraries.items())
+    of_all = f" of {inspection.world_size}" if inspection.world_size else ""
+    missing = f"; missing {ranges(inspection.missing_ranks)}" if inspection.missing_ranks else ""
+    yield (
+        "ranks",
+        f"{len(inspection.ranks)}{of_all}: {ranges(inspection.ranks)}{missing}" if inspection.ranks else "",
+    )
+    yield "devices", "; ".join(f"{each.count} x {each.name}" for each in inspection.devices)
+    yield "libraries", ", ".join(f"{name} {' and '.join(v)}" for name, v in inspection.libraries.items())
     yield "traces", f"{counted(len(traces), f'{formats} file')}, {size(sum(t.size_bytes for t in traces))}"
     windows = sorted({trace.window for trace in traces if trace.window is not None})
     yield "windows", ranges(windows)
     numbers = sorted({step for trace in traces for step in trace.steps})
     sources = ", ".join(sorted({trace.step_source for trace in traces if trace.step_source}))
-    chosen = f"; chosen: {found.choice}" if found.choice else ""
+    chosen = f"; chosen: {inspection.choice}" if inspection.choice else ""
     yield "steps", f"{ranges(numbers)}, from {sources}{chosen}" if numbers else ""
 
 

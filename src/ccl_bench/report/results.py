@@ -130,11 +130,11 @@ def remarks(results: Iterable[Result]) -> list[str]:
     For a result without a value it lists what may be the cause, unless its reason is the same: errors, and
     mistakes in files that people write.
     """
-    found = dict.fromkeys(
+    findings = dict.fromkeys(
         finding for result in results for finding in result.findings if _counts(result, finding)
     )
     by_code: dict[str, list[ResultFinding]] = {}
-    for finding in found:
+    for finding in findings:
         by_code.setdefault(finding.code, []).append(finding)
     lines = []
     for alike in by_code.values():

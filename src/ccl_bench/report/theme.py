@@ -124,7 +124,7 @@ def with_plain_colours(part: Any, colours: dict[str, str] = LIGHT) -> Any:
     if isinstance(part, list):
         return [with_plain_colours(each, colours) for each in part]
     if isinstance(part, str):
-        return _VARIABLE.sub(lambda found: colours.get(found[1], found[0]), part)
+        return _VARIABLE.sub(lambda match: colours.get(match[1], match[0]), part)
     return part
 
 

@@ -33,16 +33,18 @@ _SMALL = 0.005
 _CLOSE = 10
 
 
-def verdict_sentence(found: diagnosis.Verdict) -> str:
+def verdict_sentence(breakdown: diagnosis.Verdict) -> str:
     """Return where the step goes: its length, and the shares of its parts, in one sentence."""
-    names = _ON_DEVICE if found.on_device else _ON_THREADS
-    parts = [f"{_share(share)} {names[part]}" for part, share in found.parts.items() if share >= _SMALL]
-    where = found.devices if found.on_device and found.devices else counted(found.ranks, "rank")
-    where += "" if found.on_device else " without a device"
-    what = "traced" if found.is_whole_trace else "a step"
-    if found.traced_step_s is not None:
-        what += f" ({duration(found.traced_step_s)} while it is traced)"
-    return f"{duration(found.step_s)} {what} on {where}: {', '.join(parts)}."
+    names = _ON_DEVICE if breakdown.on_device else _ON_THREADS
+    parts = [f"{_share(share)} {names[part]}" for part, share in breakdown.parts.items() if share >= _SMALL]
+    where = (
+        breakdown.devices if breakdown.on_device and breakdown.devices else counted(breakdown.ranks, "rank")
+    )
+    where += "" if breakdown.on_device else " without a device"
+    what = "traced" if breakdown.is_whole_trace else "a step"
+    if breakdown.traced_step_s is not None:
+        what += f" ({duration(breakdown.traced_step_s)} while it is traced)"
+    return f"{duration(breakdown.step_s)} {what} on {where}: {', '.join(parts)}."
 
 
 def _share(share: float) -> str:
@@ -50,50 +52,50 @@ def _share(share: float) -> str:
     return f"{percent:.0f} %" if percent >= _CLOSE else f"{percent:.1f} %"
 
 
-def gain(found: Opportunity) -> str:
+def gain(opportunity: Opportunity) -> str:
     """Return what an opportunity is worth, as `-340 ms (-54 %, ± 3 %)`; the error is of the step too."""
-    if found.gain_s is None or found.share is None:
+    if opportunity.gain_s is None or opportunity.share is None:
         return "gain unknown"
     error = ""
-    if found.gain_error is not None and found.gain_s > 0:
-        error = f", ± {_share(found.gain_error * found.share / found.gain_s)}"
-    return f"-{duration(found.gain_s)} (-{_share(found.share)}{error})"
+    if opportunity.gain_error is not None and opportunity.gain_s > 0:
+        error = f", ± {_share(opportunity.gain_error * opportunity.share / opportunity.gain_s)}"
+    return f"-{duration(opportunity.gain_s)} (-{_share(opportunity.share)}{error})"
 
 
-def remarks(found: Diagnosed) -> Iterator[str]:
+def remarks(diagnosed: Diagnosed) -> Iterator[str]:
     """Yield what the answer rests on and what it cannot say, each in a sentence."""
-    if found.verdict is None:
-        yield f"No verdict: {found.why_no_verdict}."
-    elif found.verdict.unattributed >= _SMALL:
+    if diagnosed.verdict is None:
+        yield f"No verdict: {diagnosed.why_no_verdict}."
+    elif diagnosed.verdict.unattributed >= _SMALL:
         yield (
-            f"{_share(found.verdict.unattributed)} of the step is counted as transfer and may be waiting: "
-            "the traces do not show when the other ranks came."
+            f"{_share(diagnosed.verdict.unattributed)} of the step is counted as transfer and may be "
+            "waiting: the traces do not show when the other ranks came."
         )
-    if found.why_no_gains and found.verdict is not None:
-        yield f"What changes are worth is unknown: {found.why_no_gains}."
-    elif found.verdict is not None and not found.diagnoses:
+    if diagnosed.why_no_gains and diagnosed.verdict is not None:
+        yield f"What changes are worth is unknown: {diagnosed.why_no_gains}."
+    elif diagnosed.verdict is not None and not diagnosed.diagnoses:
         yield "No cause of lost time was found that is worth more than the noise of the steps."
 
 
-def verdict(found: Diagnosed) -> Verdict:
+def verdict(diagnosed: Diagnosed) -> Verdict:
     """Return what a page says first: the sentence, and the causes that are worth most."""
     return Verdict(
-        verdict_sentence(found.verdict) if found.verdict else "",
-        tuple(Cause(each.title, gain(each), each.remedy, each.name) for each in found.diagnoses[:ON_TOP]),
-        (*remarks(found), *_more(found)),
+        verdict_sentence(diagnosed.verdict) if diagnosed.verdict else "",
+        tuple(Cause(each.title, gain(each), each.remedy, each.name) for each in diagnosed.diagnoses[:ON_TOP]),
+        (*remarks(diagnosed), *_more(diagnosed)),
     )
 
 
-def _more(found: Diagnosed) -> Iterator[str]:
-    rest = len(found.diagnoses) - ON_TOP
+def _more(diagnosed: Diagnosed) -> Iterator[str]:
+    rest = len(diagnosed.diagnoses) - ON_TOP
     if rest > 0:
         yield f"{counted(rest, 'smaller cause')}: ccl-bench diagnose shows all."
 
 
-def quality(found: Inspection) -> str:
+def quality(inspection: Inspection) -> str:
     """Return what is there of the data, in one line."""
-    of_all = f" of {found.world_size}" if found.world_size else ""
-    ranks = f"{len(found.ranks)}{of_all} ranks" if found.ranks else ""
-    steps = {(trace.window, step) for trace in found.traces for step in trace.steps}
+    of_all = f" of {inspection.world_size}" if inspection.world_size else ""
+    ranks = f"{len(inspection.ranks)}{of_all} ranks" if inspection.ranks else ""
+    steps = {(trace.window, step) for trace in inspection.traces for step in trace.steps}
     parts = [ranks, counted(len(steps), "step") if steps else ""]
-    return ", ".join(filter(None, ["complete" if not found.issues else "", *parts]))
+    return ", ".join(filter(None, ["complete" if not inspection.issues else "", *parts]))

@@ -21,24 +21,28 @@ ROWS = 8
 """Rows of a table that are shown; what is beyond is counted."""
 
 
-def what_if_page(found: WhatIf) -> Group:
+def what_if_page(answer: WhatIf) -> Group:
     """Return the whole page."""
-    could = f"{_seconds(found.t_ideal_s)} without stragglers: it takes {found.slowdown:.3f} times as long"
-    lines = [f"{_seconds(found.t_original_s)} a step; {could}"]
-    lines += list(_explanations(found))
-    lines.append(f"mean of {counted(len(found.steps), 'step')}; ideal: {found.idealisation}")
-    unexplained = f"{100 * found.unexplained:.2f} % of the recorded step"
-    lines.append(f"unexplained: {unexplained}, {_seconds(found.t_recorded_s)}")
+    could = f"{_seconds(answer.t_ideal_s)} without stragglers: it takes {answer.slowdown:.3f} times as long"
+    lines = [f"{_seconds(answer.t_original_s)} a step; {could}"]
+    lines += list(_explanations(answer))
+    lines.append(f"mean of {counted(len(answer.steps), 'step')}; ideal: {answer.idealisation}")
+    unexplained = f"{100 * answer.unexplained:.2f} % of the recorded step"
+    lines.append(f"unexplained: {unexplained}, {_seconds(answer.t_recorded_s)}")
     parts: list[RenderableType] = [
-        heading(plain(found.run)),
+        heading(plain(answer.run)),
         *(indented(Text(plain(line))) for line in lines),
     ]
-    if found.scenarios:
-        parts += [Text(), heading("Scenarios"), indented(_scenarios(found))]
-    parts += [Text(), heading("Critical path"), indented(critical_path_page(found.critical_path))]
-    parts += [Text(), heading("Slowdown where all but one takes its ideal time"), indented(_slowdowns(found))]
-    if found.findings:
-        parts += [Text(), heading("Findings"), indented(issues(map(issue_of, found.findings)))]
+    if answer.scenarios:
+        parts += [Text(), heading("Scenarios"), indented(_scenarios(answer))]
+    parts += [Text(), heading("Critical path"), indented(critical_path_page(answer.critical_path))]
+    parts += [
+        Text(),
+        heading("Slowdown where all but one takes its ideal time"),
+        indented(_slowdowns(answer)),
+    ]
+    if answer.findings:
+        parts += [Text(), heading("Findings"), indented(issues(map(issue_of, answer.findings)))]
     return Group(*parts)
 
 
@@ -47,16 +51,16 @@ def _seconds(seconds: float) -> str:
     return f"{1000 * seconds:,.1f} ms"
 
 
-def _explanations(found: WhatIf) -> Iterable[str]:
-    if found.m_w:
-        of_stage = "stage" in found.by
+def _explanations(answer: WhatIf) -> Iterable[str]:
+    if answer.m_w:
+        of_stage = "stage" in answer.by
         names = ", ".join(
             f"rank {rank} of stage {stage}" if of_stage else f"rank {rank}"
-            for rank, stage in found.m_w.workers
+            for rank, stage in answer.m_w.workers
         )
-        yield f"{names}: {_explained(found.m_w)}"
-    if found.m_s:
-        yield f"last stage: {_explained(found.m_s)}"
+        yield f"{names}: {_explained(answer.m_w)}"
+    if answer.m_s:
+        yield f"last stage: {_explained(answer.m_s)}"
 
 
 def _explained(explained: Explained) -> str:
@@ -66,15 +70,15 @@ def _explained(explained: Explained) -> str:
     )
 
 
-def _scenarios(found: WhatIf) -> RenderableType:
+def _scenarios(answer: WhatIf) -> RenderableType:
     rows = [
         (
             each.name,
             _seconds(each.t_s),
             _seconds(each.gain_s),
-            f"{100 * each.gain_s / found.t_original_s:.1f} %",
+            f"{100 * each.gain_s / answer.t_original_s:.1f} %",
         )
-        for each in found.scenarios
+        for each in answer.scenarios
     ]
     return aligned(("scenario", "step", "gain", "of the step"), rows, right=(1, 2, 3), wide=(0,))
 
@@ -90,9 +94,9 @@ def critical_path_page(path: CriticalPath) -> RenderableType:
     return aligned(head, rows, right=(2, 3, 4), wide=(1,))
 
 
-def _slowdowns(found: WhatIf) -> RenderableType:
+def _slowdowns(answer: WhatIf) -> RenderableType:
     rows = []
-    for kind, by in found.by.items():
+    for kind, by in answer.by.items():
         ordered = sorted(by.items(), key=lambda item: -item[1])
         rows += [(kind.capitalize(), name, f"{value:.4f}") for name, value in ordered[:ROWS]]
         rows += [(kind.capitalize(), f"{len(ordered) - ROWS} more", "")] if len(ordered) > ROWS else []

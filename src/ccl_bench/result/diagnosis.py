@@ -97,6 +97,6 @@ class Diagnosed(Displayed):
     findings: list[Issue] = field(default_factory=list)
 
 
-def to_json(found: Diagnosed) -> bytes:
+def to_json(diagnosed: Diagnosed) -> bytes:
     """Return diagnoses as indented JSON."""
-    return encode_json(found)
+    return encode_json(diagnosed)

@@ -105,6 +105,6 @@ class Hang:
     findings: list[Issue] = field(default_factory=list)
 
 
-def to_json(found: Hang) -> bytes:
+def to_json(hang: Hang) -> bytes:
     """Return the answer as indented JSON."""
-    return encode_json(found)
+    return encode_json(hang)

@@ -134,6 +134,6 @@ class Validation:
     issues: list[Issue] = field(default_factory=list)
 
 
-def to_json(found: Inspection | list[Validation]) -> bytes:
+def to_json(inspected: Inspection | list[Validation]) -> bytes:
     """Return an inspection, or validations, as indented JSON."""
-    return encode_json(found)
+    return encode_json(inspected)

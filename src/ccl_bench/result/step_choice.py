@@ -68,13 +68,13 @@ def _joined(text: str) -> str:
     """Return numbers of steps in order, ranges that touch as one: `5,3-4` is `3-5`."""
     if len(text) > _LONGEST:
         raise UsageError(f"{len(text):,} characters of steps are too many", fix="write ranges, such as 3-500")
-    found: list[Range] = []
+    ranges: list[Range] = []
     for first, last in sorted(map(parse_range, text.split(","))):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(found[-1][1], last)
+        if ranges and first <= ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], max(ranges[-1][1], last)
         else:
-            found.append((first, last))
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            ranges.append((first, last))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 @cache

@@ -98,6 +98,6 @@ class WhatIf(Displayed):
     findings: list[Finding] = field(default_factory=list)
 
 
-def to_json(found: WhatIf) -> bytes:
+def to_json(answer: WhatIf) -> bytes:
     """Return an answer as indented JSON."""
-    return encode_json(asdict(found))
+    return encode_json(asdict(answer))

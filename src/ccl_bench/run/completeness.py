@@ -48,7 +48,7 @@ def completeness_findings(facts: Facts, traces: list[TraceFile], others: Iterabl
     for trace in traces:
         formats_of[trace.form.name].append(trace)
     is_alone = len(formats_of) == 1
-    about = [f for found in formats_of.values() for f in _about_ranks(facts, found, is_alone=is_alone)]
+    about = [f for alike in formats_of.values() for f in _about_ranks(facts, alike, is_alone=is_alone)]
     return [*about, *_no_traces(traces, others)]
 
 
@@ -229,8 +229,8 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
     if whole and contents:
         left_out += (_cut_steps(whole, contents),)
     doubts = _device_unrecorded(rest.values()) or _without_communication(rest.values())
-    found = (*(_by_library(read.values()) or _by_device(read.values())), *left_out, *doubts)
-    return Exclusions(frozenset(other_steps), frozenset([*lacking, *cut]), whole, found)
+    findings = (*(_by_library(read.values()) or _by_device(read.values())), *left_out, *doubts)
+    return Exclusions(frozenset(other_steps), frozenset([*lacking, *cut]), whole, findings)
 
 
 def _by_device(traces: Iterable[TraceTables]) -> list[Finding]:
@@ -245,8 +245,8 @@ def _by_device(traces: Iterable[TraceTables]) -> list[Finding]:
             seen[trace.devices].append(trace)
     if len(seen) < 2 or frozenset.intersection(*seen):
         return []
-    said = {f"one on {', '.join(sorted(n))}": [t.trace.relative for t in found] for n, found in seen.items()}
-    if not all(trace.world_size for found in seen.values() for trace in found):
+    said = {f"one on {', '.join(sorted(n))}": [t.trace.relative for t in alike] for n, alike in seen.items()}
+    if not all(trace.world_size for alike in seen.values() for trace in alike):
         return [several_runs_finding(said)]
     message = f"the ranks ran on different devices: {listed(said)}"
     return [Finding("devices-differ", "warning", message, count=len(seen))]

@@ -182,8 +182,8 @@ def _read_side_file(stated: Stated, path: Path, *, has_ceiling: bool) -> None:
         else:
             stated.leave_out(path, stated.origins[attribute])
     elif path.match(side_files.MOE_FILE_PATTERN):
-        found = functools.partial(side_files.read_moe_assignments, before=stated.moe_assignments)
-        stated.read("moe_assignments", "moe_assignments", path, found)
+        assignments = functools.partial(side_files.read_moe_assignments, before=stated.moe_assignments)
+        stated.read("moe_assignments", "moe_assignments", path, assignments)
     elif not has_ceiling and side_files.is_nccl_tests_file(path):
         tests = functools.partial(side_files.read_nccl_tests, before=stated.nccl_tests)
         stated.read(CEILING, CEILING, path, tests)
@@ -298,17 +298,19 @@ def contradictions(sources: Sequence[Source], stated: Stated, traces: Sequence[T
     """
     assumed = _assumed(stated.config)
     names = dict.fromkeys(name for source in sources for name in source)
-    found = []
+    findings = []
     for name in names:
         said = [source[name] for source in sources if name in source]
         counted = [f for f in said if not (f.source == CONFIG and name in assumed) and f.source != COUNTED]
         if any(not _agree(name, counted[0].value, other.value) for other in counted[1:]):
-            found.append(_contradiction(name, counted))
+            findings.append(_contradiction(name, counted))
     sizes = sorted({trace.world_size for trace in traces if trace.world_size is not None})
     if len(sizes) > 1:
         message = f"the traces say that the job had {' and '.join(map(str, sizes))} ranks"
-        found.append(Finding(CODE, "warning", message, count=len(sizes), touches=(fact_table("world_size"),)))
-    return found
+        findings.append(
+            Finding(CODE, "warning", message, count=len(sizes), touches=(fact_table("world_size"),))
+        )
+    return findings
 
 
 def _contradiction(name: str, said: Sequence[Fact[Any]]) -> Finding:
@@ -382,7 +384,7 @@ _AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
 def _known(source: str, **values: Any) -> Source:
     """Return the values that are given as facts of one source."""
     facts = {name: fact(value, source) for name, value in values.items()}
-    return {name: found for name, found in facts.items() if found is not None}
+    return {name: known for name, known in facts.items() if known is not None}
 
 
 def _from_metadata(metadata: RunMetadata | None) -> Source:
@@ -450,19 +452,19 @@ def _from_catalog(card: Card | None) -> Source:
     from ccl_bench.catalog.models import model
 
     try:
-        found = model("/".join(card.hf_url.rstrip("/").split("/")[-2:]))
+        architecture = model("/".join(card.hf_url.rstrip("/").split("/")[-2:]))
     except NotMeasurable:
         return {}
     return _known(
-        f"catalog, {found.name}",
-        is_moe=found.experts > 0,
-        num_params=found.parameters,
-        num_params_embedding=found.lookup_parameters,
-        num_experts=found.experts or None,
-        num_params_active=found.active_parameters if found.experts else None,
-        num_layers=found.layers,
-        num_heads=found.heads,
-        head_dim=(found.qk_head_dim + found.v_head_dim) // 2,
+        f"catalog, {architecture.name}",
+        is_moe=architecture.experts > 0,
+        num_params=architecture.parameters,
+        num_params_embedding=architecture.lookup_parameters,
+        num_experts=architecture.experts or None,
+        num_params_active=architecture.active_parameters if architecture.experts else None,
+        num_layers=architecture.layers,
+        num_heads=architecture.heads,
+        head_dim=(architecture.qk_head_dim + architecture.v_head_dim) // 2,
     )
 
 

@@ -44,12 +44,12 @@ def keep_one_run(
 
     `findings` are those of finding the traces, such as ranks that are there twice.
     """
-    kept, found = _by_world_size(traces)
-    if any(f.code == SEVERAL for f in found):
-        return kept, found
+    kept, size_findings = _by_world_size(traces)
+    if any(f.code == SEVERAL for f in size_findings):
+        return kept, size_findings
     claimed_twice = [f for f in findings if f.code == "rank-duplicate"]
     looks = (_by_folder(kept, claimed_twice), _by_claims(kept, claimed_twice), _by_process(kept))
-    return kept, [*found, *next((several for several in looks if several), [])]
+    return kept, [*size_findings, *next((several for several in looks if several), [])]
 
 
 def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
@@ -65,7 +65,7 @@ def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[F
     for trace in agreeing:
         apart.pop(_folder(trace), None)
     if len(agreeing) < MOST * (len(agreeing) + len(strays)) or max(apart.values(), default=0) > 1:
-        said = {f"one of {size} ranks": [t.relative for t in found] for size, found in sorted(sizes.items())}
+        said = {f"one of {size} ranks": [t.relative for t in alike] for size, alike in sorted(sizes.items())}
         return [*traces], [several_runs_finding(said)]
     kept = [trace for trace in traces if trace.world_size in {None, size}]
     return kept, [_stray(trace, size, len(agreeing)) for trace in strays]

@@ -118,21 +118,21 @@ def discover_run(
         raise UsageError(f"unknown profile mode {profile_mode!r}", fix=f"one of: {', '.join(PROFILE_MODES)}")
     root = storage.to_path(place)
     with remote.remote_errors(root):
-        found = discovery.discover_traces(root, _rank_map(root), among)
-        higher = above(root, found.traces)
-        found.traces += higher.snapshots
+        discovered = discovery.discover_traces(root, _rank_map(root), among)
+        higher = above(root, discovered.traces)
+        discovered.traces += higher.snapshots
         named = [storage.to_path(p) if p else None for p in (card, config, ceiling)]
-        stated = read_stated(found.others, *named[:2], ceiling_path=named[2], above=higher.files)
+        stated = read_stated(discovered.others, *named[:2], ceiling_path=named[2], above=higher.files)
     if stated.device_samples:
         stated.device_samples = replace(stated.device_samples, ranks=_rank_map(root))
-    used, aside = _of_mode(found.traces, profile_mode)
+    used, aside = _of_mode(discovered.traces, profile_mode)
     used, exports = _without_exports(used)
-    traces, strays = keep_one_run(used, found.findings)
+    traces, strays = keep_one_run(used, discovered.findings)
     sources = fact_sources(stated, traces)
-    others = _not_understood(found.others, stated, root)
+    others = _not_understood(discovered.others, stated, root)
     run = Run(root, traces, others, merge_facts(sources), stated, choice=choice)
     findings = [
-        *found.findings,
+        *discovered.findings,
         *exports,
         *stated.findings,
         *contradictions(sources, stated, traces),

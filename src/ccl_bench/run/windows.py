@@ -65,8 +65,8 @@ def find_windows(traces: Sequence[TraceTables]) -> Windows:
             held[trace.trace.iteration][position] = trace
     joined = _joined(held)
     together: dict[int | None, dict[int, TraceTables]] = defaultdict(dict)
-    for number, found in held.items():
-        together[joined.get(number, number)] |= found
+    for number, members in held.items():
+        together[joined.get(number, number)] |= members
     changed = {position: joined[number] for number in joined for position in held[number]}
     findings = [*_joined_finding(joined), *_of_other_ranks(together), *_recorded_apart(together)]
     return Windows({p: n for p, n in changed.items() if traces[p].trace.iteration != n}, tuple(findings))
@@ -92,19 +92,19 @@ def renumber_windows(
 
 def _joined(held: Mapping[int | None, Mapping[int, TraceTables]]) -> dict[int | None, int | None]:
     """Return which window each is part of, of those with other ranks at the same time as an earlier one."""
-    found: dict[int | None, int | None] = {}
+    joined: dict[int | None, int | None] = {}
     kept: list[tuple[int | None, set[Hashable], Span]] = []
     spans = {number: span for number, traces in held.items() if (span := _span(traces.values()))}
     for number, span in sorted(spans.items(), key=lambda item: item[1]):
         ranks = _ranks(held[number])
         for place, (first, others, during) in enumerate(kept):
             if ranks.isdisjoint(others) and _overlap_well(span, during):
-                found[number] = first
+                joined[number] = first
                 kept[place] = first, ranks | others, (min(span[0], during[0]), max(span[1], during[1]))
                 break
         else:
             kept.append((number, ranks, span))
-    return found
+    return joined
 
 
 def _span(traces: Iterable[TraceTables]) -> Span | None:

@@ -91,8 +91,8 @@ class Table:
 
     def concat(self, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
         """Return the rows of all `parts`, which follow this schema."""
-        found = [part for part in parts if part.height]
-        return pl.concat(found) if found else self.empty()
+        nonempty = [part for part in parts if part.height]
+        return pl.concat(nonempty) if nonempty else self.empty()
 
 
 def keep_rows(table: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:

@@ -144,8 +144,8 @@ def bus_factor(collective: str, size: int) -> float:
 
 def operations(made: Timeline) -> list[Operation]:
     """Return all collectives of a run, in order of their end."""
-    found = [one for step in range(made.plan.steps) for one in _in_step(made, step)]
-    return sorted(found, key=lambda one: (one.end_ns, int(one.group)))
+    collectives = [one for step in range(made.plan.steps) for one in _in_step(made, step)]
+    return sorted(collectives, key=lambda one: (one.end_ns, int(one.group)))
 
 
 def _in_step(made: Timeline, step: int) -> list[Operation]:

@@ -77,7 +77,7 @@ def _replace(path: Path, pattern: re.Pattern[bytes], change: Callable[[int], int
     packed = path.suffix == ".gz"
     content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
     changed, count = pattern.subn(
-        lambda found: found[1] + str(change(int(found[2]))).encode(), content, count=1
+        lambda match: match[1] + str(change(int(match[2]))).encode(), content, count=1
     )
     if not count:
         raise UsageError(

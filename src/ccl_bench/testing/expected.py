@@ -156,11 +156,11 @@ class Expected:
 
     @cached_property
     def _calls(self) -> dict[int, list[RankCall]]:
-        found: dict[int, list[RankCall]] = defaultdict(list)
+        by_rank: dict[int, list[RankCall]] = defaultdict(list)
         for operation in self.operations:
             for rank in operation.members:
-                found[rank].append(RankCall(operation, rank))
-        return {rank: sorted(calls, key=lambda call: call.start_ns) for rank, calls in found.items()}
+                by_rank[rank].append(RankCall(operation, rank))
+        return {rank: sorted(calls, key=lambda call: call.start_ns) for rank, calls in by_rank.items()}
 
     @cached_property
     def _parts(self) -> dict[int, list[StepParts]]:
@@ -183,15 +183,15 @@ class Expected:
         It begins when what was launched before the recording has ended, or with the first kernel of the step.
         """
         if rank not in self._windows:
-            found: list[tuple[int, int]] = []
+            windows: list[tuple[int, int]] = []
             reached = 0
             ahead = max((end for _, _, end in self.timeline.backlog(rank)), default=0)
             for records in self.timeline.steps:
                 record = records[rank]
                 start = max(record.host_start_ns, reached, min(ahead, self._first_kernel_ns(rank, record)))
                 reached = max(reached, record.host_end_ns, record.device_end_ns)
-                found.append((start, reached))
-            self._windows[rank] = found
+                windows.append((start, reached))
+            self._windows[rank] = windows
         return self._windows[rank]
 
     def _first_kernel_ns(self, rank: int, record: RankStep) -> int:
@@ -240,10 +240,10 @@ class Expected:
 
     def bytes_by_collective(self, rank: int, step: int) -> Counter[str]:
         """Return the bytes of a step's messages by collective."""
-        found: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
         for call in self.calls(rank, step):
-            found[call.collective] += call.operation.bytes(rank)
-        return found
+            sizes[call.collective] += call.operation.bytes(rank)
+        return sizes
 
     def bytes_by_dimension(self, rank: int, step: int) -> Counter[str]:
         """Return the bytes of a step's messages by dimension of parallelism.
@@ -252,11 +252,11 @@ class Expected:
         """
         axes = [axis for axis in AXES if getattr(self.plan, axis) > 1]
         names = {WORLD: axes[0]} if len(axes) == 1 else {}
-        found: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
         for call in self.calls(rank, step):
             dimension = call.operation.dimension
-            found[names.get(dimension, dimension)] += call.operation.bytes(rank)
-        return found
+            sizes[names.get(dimension, dimension)] += call.operation.bytes(rank)
+        return sizes
 
     def wait_ns(self, rank: int, step: int) -> int:
         """Return how long a rank waited in the collectives of a step that all members leave together, ns.
@@ -292,11 +292,11 @@ class Expected:
         spans += [(UNKNOWN, *span) for span in self._calls_before(rank)]
         spans += [part for call in self._calls.get(rank, []) for part in self._parts_of(call)]
         window = self.windows(rank)[step - self.plan.first_step]
-        found = {WAITING: 0, TRANSFER: 0, UNKNOWN: 0}
+        parts_ns = {WAITING: 0, TRANSFER: 0, UNKNOWN: 0}
         for running, length in divide_window(window, spans).items():
             if running and COMPUTE not in running:
-                found[next(part for part in (TRANSFER, UNKNOWN, WAITING) if part in running)] += length
-        return found
+                parts_ns[next(part for part in (TRANSFER, UNKNOWN, WAITING) if part in running)] += length
+        return parts_ns
 
     def _calls_before(self, rank: int) -> Iterator[tuple[int, int]]:
         """Yield the calls that were launched before the recording, which belong to no step."""
@@ -326,16 +326,16 @@ class Expected:
 def values(expected: Expected) -> dict[str, float]:
     """Return metric -> value, over the ranks that have a file; metrics that do not apply are absent."""
     plan = expected.plan
-    found = _of_steps(expected) | _of_calls(expected) | _of_waits(expected) | _of_exposed_parts(expected)
+    by_metric = _of_steps(expected) | _of_calls(expected) | _of_waits(expected) | _of_exposed_parts(expected)
     if plan.pp > 1:
         bubbles = [
             fmean(expected.bubble_ns(rank, step) for rank in ranks) for ranks, step in _stages(expected)
         ]
-        found["bubble_size_pipeline"] = found["pipeline_bubble_16"] = fmean(bubbles) / SECOND_NS
+        by_metric["bubble_size_pipeline"] = by_metric["pipeline_bubble_16"] = fmean(bubbles) / SECOND_NS
     tokens = expected.tokens_by_expert_device()
     if plan.ep > 1 and any(tokens):
-        found["token_to_expert_assignment"] = max(tokens) / fmean(tokens)
-    return found
+        by_metric["token_to_expert_assignment"] = max(tokens) / fmean(tokens)
+    return by_metric
 
 
 def _stages(expected: Expected) -> list[tuple[list[int], int]]:
@@ -382,16 +382,16 @@ def _of_calls(expected: Expected) -> dict[str, float]:
     sizes = sum((expected.bytes_by_dimension(rank, step) for rank in ranks for step in steps), Counter())
     overlap = _overlap(expected)
     total = sum(sizes.values())
-    found = {
+    by_metric = {
         "coll_call_num": fmean(first),
         "coll_call_num_16": fmean(first),
         "traffic_distribution_16": total / len(ranks) / len(steps) / GIGA,
     }
     if total:
-        found["traffic_distribution"] = 100 * max(sizes.values()) / total
+        by_metric["traffic_distribution"] = 100 * max(sizes.values()) / total
     if overlap is not None:
-        found |= {"comm_comp_overlap": overlap, "comm_comp_overlap_16": overlap / 100}
-    return found
+        by_metric |= {"comm_comp_overlap": overlap, "comm_comp_overlap_16": overlap / 100}
+    return by_metric
 
 
 def _of_exposed_parts(expected: Expected) -> dict[str, float]:
@@ -432,29 +432,29 @@ def waits_in_groups(expected: Expected, step: int) -> dict[str, dict[int, int]]:
 
     Only over collectives that all members leave together. Groups go by their `Process Group Name`.
     """
-    found: dict[str, dict[int, int]] = {}
+    by_group: dict[str, dict[int, int]] = {}
     for operation in expected.operations:
         if operation.step == step and operation.is_symmetric:
-            waits = found.setdefault(operation.group, dict.fromkeys(sorted(operation.members), 0))
+            waits = by_group.setdefault(operation.group, dict.fromkeys(sorted(operation.members), 0))
             for rank in operation.members:
                 waits[rank] += operation.wait_ns(rank)
     missing = expected.plan.missing_ranks
     return {
         group: {rank: wait for rank, wait in waits.items() if rank not in missing}
-        for group, waits in found.items()
+        for group, waits in by_group.items()
     }
 
 
 def message_bytes(expected: Expected) -> dict[tuple[int, int], int]:
     """Return (sender, receiver) -> bytes sent from stage to stage in the whole run."""
-    found: Counter[tuple[int, int]] = Counter()
+    sizes: Counter[tuple[int, int]] = Counter()
     for operation in expected.operations:
         if operation.collective == "send_recv":
             sender, receiver = sorted(
                 operation.members, key=lambda rank: operation.members[rank].name != "send"
             )
-            found[sender, receiver] += operation.bytes(sender)
-    return dict(found)
+            sizes[sender, receiver] += operation.bytes(sender)
+    return dict(sizes)
 
 
 def lag_ns(expected: Expected, step: int) -> int:

@@ -65,12 +65,12 @@ class Mesh:
     @cached_property
     def groups(self) -> list[Group]:
         """All groups with more than one member, and the default group."""
-        found: list[Group] = []
+        groups: list[Group] = []
         for dimension in DIMENSIONS:
             for ranks in self._along(dimension):
                 if len(ranks) > 1 or dimension == WORLD:
-                    found.append(Group(str(len(found)), self._description(dimension), dimension, ranks))
-        return found
+                    groups.append(Group(str(len(groups)), self._description(dimension), dimension, ranks))
+        return groups
 
     def _description(self, dimension: str) -> str:
         if dimension == WORLD:

@@ -100,14 +100,14 @@ class Program:
 
     def followers(self) -> list[list[int]]:
         """Return the instructions that wait for each instruction, its successor on the stream included."""
-        found: list[list[int]] = [[] for _ in self.instructions]
+        followers: list[list[int]] = [[] for _ in self.instructions]
         last: dict[int, int] = {}
         for index, instruction in enumerate(self.instructions):
             before = {*instruction.after, last.get(instruction.stream, -1)} - {-1}
             for other in before:
-                found[other].append(index)
+                followers[other].append(index)
             last[instruction.stream] = index
-        return found
+        return followers
 
 
 class Builder:

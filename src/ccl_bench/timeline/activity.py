@@ -55,12 +55,12 @@ LONGEST_NAME = 120
 def activity_slices(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Return the slices of everything that occupied one rank, and of its steps."""
     steps = tables["steps"]
-    found = [*_steps(steps), _calls(tables["calls"])]
+    parts = [*_steps(steps), _calls(tables["calls"])]
     if tables["device_work"].height:
-        found += [_kernels(tables["device_work"]), _copies(tables["memcpy"], tables["device_work"])]
+        parts += [_kernels(tables["device_work"]), _copies(tables["memcpy"], tables["device_work"])]
     else:
-        found.append(_operators(tables["work"], tables["cpu_ops"]))
-    return pl.concat(found)
+        parts.append(_operators(tables["work"], tables["cpu_ops"]))
+    return pl.concat(parts)
 
 
 def _steps(steps: pl.DataFrame) -> list[pl.DataFrame]:
@@ -230,16 +230,19 @@ def overall_slices(
     spans = spans.rename({"device_end_ns": "end_ns"}).sort("start_ns")
     drawn = [slices(spans, STEP, name=pl.format("step {}", pl.col("step")))]
     waits = in_steps_of(waits, steps)
-    found = None if waits.is_empty() else find_stragglers(waits, steps, breakdown, facts)
-    if found is None or found.slowest is None:
+    stragglers = None if waits.is_empty() else find_stragglers(waits, steps, breakdown, facts)
+    if stragglers is None or stragglers.slowest is None:
         return pl.concat(drawn)
     at = ["iteration", "step"]
-    own = waits.filter(pl.col("rank") == found.slowest)
+    own = waits.filter(pl.col("rank") == stragglers.slowest)
     costs = own.group_by(at).agg(pl.col("caused_ns").sum())
-    for table in (late_steps(found.waits, found.slowest, found.floor_ns).filter("is_late"), costs):
+    for table in (
+        late_steps(stragglers.waits, stragglers.slowest, stragglers.floor_ns).filter("is_late"),
+        costs,
+    ):
         spans = spans.join(table, on=at, nulls_equal=True, maintain_order="left")
     cost = pl.format('"caused_wait_ns":{}', pl.col("caused_ns"))
-    return pl.concat([*drawn, slices(spans, LATE, name=pl.lit(f"rank {found.slowest}"), args=cost)])
+    return pl.concat([*drawn, slices(spans, LATE, name=pl.lit(f"rank {stragglers.slowest}"), args=cost)])
 
 
 FIRST_FLOW = 1 << 40

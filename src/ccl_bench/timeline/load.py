@@ -160,9 +160,9 @@ def load_ranks(
     for number, trace in engine.stream_traces(tasks, jobs=jobs, progress=progress):
         early[number] = trace
         while expected in early:
-            found = early.pop(expected)
-            if found.tables:
-                yield _rank(run, common, expected, found, most)
+            ready = early.pop(expected)
+            if ready.tables:
+                yield _rank(run, common, expected, ready, most)
             expected += 1
 
 
@@ -172,17 +172,17 @@ def _is_pipeline(run: Run) -> bool:
 
 def _rank(run: Run, common: Common, place: int, trace: TraceTables, most: int) -> RankSlices:
     position = common.traces[place]
-    found = [activity.activity_slices(tables) for tables in (trace.tables, *trace.further)]
-    found.append(common.critical.filter(pl.col("trace") == position).drop("trace"))
+    parts = [activity.activity_slices(tables) for tables in (trace.tables, *trace.further)]
+    parts.append(common.critical.filter(pl.col("trace") == position).drop("trace"))
     members = common.members.filter(pl.col("trace") == position)
-    found += [wait_slices(members), other_slices(common.call_parts.filter(trace=position), members)]
+    parts += [wait_slices(members), other_slices(common.call_parts.filter(trace=position), members)]
     if position in common.counted:
         devices = enumerate((trace.tables, *trace.further))
         numbered = ((tables, position + device * len(run.traces)) for device, tables in devices)
-        found += [activity.exposed_slices(tables, common.call_parts, of) for tables, of in numbered]
+        parts += [activity.exposed_slices(tables, common.call_parts, of) for tables, of in numbered]
         if _is_pipeline(run):
-            found.append(activity.bubble_slices(trace.tables, common.messages, position))
-    slices = _in_steps(pl.concat(found), trace.tables["steps"])
+            parts.append(activity.bubble_slices(trace.tables, common.messages, position))
+    slices = _in_steps(pl.concat(parts), trace.tables["steps"])
     if common.chosen is not None:
         slices = slices.filter(pl.col("step").is_in([*common.chosen]))
     offset = common.clocks.offsets_ns.get(position, 0)

@@ -68,13 +68,13 @@ def slices(table: pl.DataFrame, track: str, **columns: pl.Expr) -> pl.DataFrame:
     """Return a table of intervals as slices of a track; a column that is not given is null."""
     given = {"track": pl.lit(track), "category": pl.lit(track), **columns}
     present = set(table.columns)
-    found = [
+    exprs = [
         (given[name] if name in given else pl.col(name) if name in present else pl.lit(None))
         .cast(kind)
         .alias(name)
         for name, kind in COLUMNS.items()
     ]
-    return table.select(found)
+    return table.select(exprs)
 
 
 _ROW = ("track", "stream")
@@ -103,7 +103,7 @@ def assign_lanes(slices: pl.DataFrame) -> pl.DataFrame:
 def _lanes(starts: pl.Series, ends: pl.Series) -> list[int]:
     """Return the first lane in which each slice of one track fits; they come in order of start."""
     open_ends: list[list[int]] = []
-    found = []
+    lanes = []
     for start, end in zip(starts, ends, strict=True):
         for lane, waiting in enumerate(open_ends):  # noqa: B007
             while waiting and waiting[-1] <= start:
@@ -114,8 +114,8 @@ def _lanes(starts: pl.Series, ends: pl.Series) -> list[int]:
             lane, waiting = len(open_ends), []
             open_ends.append(waiting)
         waiting.append(end)
-        found.append(lane)
-    return found
+        lanes.append(lane)
+    return lanes
 
 
 _SHORTEST_NS = 1_000
@@ -157,8 +157,8 @@ def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, M
         fits = _count(slices, tracks, _length_ns(middle)) <= most
         low, high = (low, middle) if fits else (middle + 1, high)
     length_ns = min(_length_ns(low), _longest_ns(slices, tracks) + 1)
-    found = _merged(slices, tracks, length_ns)
-    return found, Merged(slices.height, found.height, length_ns)
+    fewer = _merged(slices, tracks, length_ns)
+    return fewer, Merged(slices.height, fewer.height, length_ns)
 
 
 def _longest_ns(slices: pl.DataFrame, tracks: Collection[str]) -> int:

@@ -78,19 +78,19 @@ def write_timeline(
     """
     if most_slices < FEWEST_SLICES:
         raise UsageError(f"{most_slices} slices show nothing", fix=f"allow {FEWEST_SLICES} or more")
-    found = load_common(run, jobs=jobs, use_cache=use_cache, progress=progress)
-    written = Written(target, found.whole.height, found.whole.height, clocks=found.clocks.statement)
-    most = max(1, most_slices // len(found.traces))
-    has_extras = found.members.height * _EXTRA <= most_slices
+    common = load_common(run, jobs=jobs, use_cache=use_cache, progress=progress)
+    written = Written(target, common.whole.height, common.whole.height, clocks=common.clocks.statement)
+    most = max(1, most_slices // len(common.traces))
+    has_extras = common.members.height * _EXTRA <= most_slices
     with storage.write_atomically(target) as temporary:
         with _opened(temporary, is_compressed=target.suffix == ".gz") as stream:
             stream.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-            stream.write("\n,".join(_whole_lines(found, has_extras)))
-            for rank in load_ranks(run, found, most, jobs=jobs, use_cache=use_cache, progress=progress):
+            stream.write("\n,".join(_whole_lines(common, has_extras)))
+            for rank in load_ranks(run, common, most, jobs=jobs, use_cache=use_cache, progress=progress):
                 stream.write("\n,")
-                stream.write("\n,".join(_rank_lines(found, rank, has_extras)))
+                stream.write("\n,".join(_rank_lines(common, rank, has_extras)))
                 _count(written, rank)
-            written.left_out = tuple(_left_out(run, found, written, most_slices, has_extras))
+            written.left_out = tuple(_left_out(run, common, written, most_slices, has_extras))
             stream.write(f'\n],"otherData":{json.dumps(_about(run, written))}}}\n')
         temporary.chmod(0o644)
         written.bytes = temporary.stat().st_size
@@ -110,29 +110,29 @@ def _opened(path: Path, *, is_compressed: bool) -> Iterator[TextIO]:
         yield stream
 
 
-def _whole_lines(found: Common, has_extras: bool) -> Iterator[str]:
+def _whole_lines(common: Common, has_extras: bool) -> Iterator[str]:
     """Yield the lines of what concerns all ranks together."""
-    yield from process_lines(_WHOLE, "all ranks", found.clocks.statement)
-    slices = with_threads(assign_lanes(_from_zero(found, found.whole)))
+    yield from process_lines(_WHOLE, "all ranks", common.clocks.statement)
+    slices = with_threads(assign_lanes(_from_zero(common, common.whole)))
     yield from thread_lines(_WHOLE, slices)
     yield from slice_lines(_WHOLE, slices)
     if has_extras:
-        yield from counter_lines(_WHOLE, _from_zero(found, found.waiting))
+        yield from counter_lines(_WHOLE, _from_zero(common, common.waiting))
 
 
-def _rank_lines(found: Common, rank: RankSlices, has_extras: bool) -> Iterator[str]:
+def _rank_lines(common: Common, rank: RankSlices, has_extras: bool) -> Iterator[str]:
     """Yield the lines of one rank."""
     process = _FIRST_RANK + rank.place
-    yield from process_lines(process, rank.name, "" if rank.trace in found.counted else "not in the numbers")
-    slices = with_threads(_from_zero(found, rank.slices))
+    yield from process_lines(process, rank.name, "" if rank.trace in common.counted else "not in the numbers")
+    slices = with_threads(_from_zero(common, rank.slices))
     yield from thread_lines(process, slices)
     yield from slice_lines(process, slices)
     if has_extras:
         yield from flow_lines(process, slices)
 
 
-def _from_zero(found: Common, table: pl.DataFrame) -> pl.DataFrame:
-    return table.with_columns(pl.col(r"^(start|end|at)_ns$") - found.zero_ns)
+def _from_zero(common: Common, table: pl.DataFrame) -> pl.DataFrame:
+    return table.with_columns(pl.col(r"^(start|end|at)_ns$") - common.zero_ns)
 
 
 def _count(written: Written, rank: RankSlices) -> None:
@@ -142,7 +142,7 @@ def _count(written: Written, rank: RankSlices) -> None:
     written.merged_below_ns = max(written.merged_below_ns, rank.merged.shorter_than_ns)
 
 
-def _left_out(run: Run, found: Common, written: Written, most: int, has_extras: bool) -> Iterator[str]:
+def _left_out(run: Run, common: Common, written: Written, most: int, has_extras: bool) -> Iterator[str]:
     """Yield everything that a reader would otherwise miss without knowing."""
     if written.merged_below_ns:
         yield (
@@ -153,11 +153,13 @@ def _left_out(run: Run, found: Common, written: Written, most: int, has_extras: 
         yield f"more than {most:,} slices are left: one for each kind on a track in a step"
     if not has_extras:
         yield "arrows between the ranks of a collective, and the counter of ranks that wait, are left out"
-    if found.no_critical:
-        yield f"there is no critical path: {found.no_critical}"
-    if found.chosen is not None:
-        yield f"nothing is shown but step {', '.join(map(str, sorted(found.chosen)))}"
-    uncounted = [run.traces[position].relative for position in found.traces if position not in found.counted]
+    if common.no_critical:
+        yield f"there is no critical path: {common.no_critical}"
+    if common.chosen is not None:
+        yield f"nothing is shown but step {', '.join(map(str, sorted(common.chosen)))}"
+    uncounted = [
+        run.traces[position].relative for position in common.traces if position not in common.counted
+    ]
     if uncounted:
         yield f"no number uses {counted(len(uncounted), 'trace')} of these: {', '.join(uncounted[:_NAMED])}"
 
@@ -191,8 +193,8 @@ _LANES = 1_000
 
 def metadata(process: int, what: str, thread: int | None = None, **args: Any) -> str:
     """Return a line that names or orders a process or a thread."""
-    found: dict[str, Any] = {"ph": "M", "pid": process, "name": what, "args": args}
-    return json.dumps(found if thread is None else {**found, "tid": thread}, ensure_ascii=False)
+    event: dict[str, Any] = {"ph": "M", "pid": process, "name": what, "args": args}
+    return json.dumps(event if thread is None else {**event, "tid": thread}, ensure_ascii=False)
 
 
 def process_lines(process: int, name: str, label: str = "") -> Iterator[str]:

@@ -45,10 +45,10 @@ def few_microbatches(facts: Facts, graph: RunGraph) -> Iterator[Opportunity]:
     Reference:
     "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (arXiv 2104.04473)
     """
-    found = theoretical_bubble_fraction(facts)
-    if found is None or facts.pp is None or facts.microbatches is None:
+    theory = theoretical_bubble_fraction(facts)
+    if theory is None or facts.pp is None or facts.microbatches is None:
         raise Silent("stages, microbatches and a schedule with a known bubble are not stated")
-    bubble, formula = found
+    bubble, formula = theory
     if bubble < _LARGE:
         return
     stages, microbatches = facts.pp.value, facts.microbatches.value

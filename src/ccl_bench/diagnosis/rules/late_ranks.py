@@ -42,21 +42,21 @@ def late_ranks(gains: Gains) -> Iterator[Opportunity]:
     Reference:
     "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25)
     """
-    found = slow_ranks(gains, gains.on_host)
-    if found is None:
+    slow = slow_ranks(gains, gains.on_host)
+    if slow is None:
         return
-    where = _longest_range(gains, found.ranks, found.variant)
+    where = _longest_range(gains, slow.ranks, slow.variant)
     title = (
-        f"{ranks_do(found.ranks, 'comes', 'come')} late: the host takes {found.ratio:.1f} times as long as "
+        f"{ranks_do(slow.ranks, 'comes', 'come')} late: the host takes {slow.ratio:.1f} times as long as "
         f"on other ranks{where}"
     )
     yield gains.opportunity(
-        found.gain,
-        found.variant,
+        slow.gain,
+        slow.variant,
         title=title,
         remedy="look at what the host does there: binding to cores, data loading, other load on the machine",
         change="its host takes what hosts of other ranks take",
-        ranks=found.ranks,
+        ranks=slow.ranks,
     )
 
 

@@ -81,8 +81,8 @@ def _even_factors(gains: Gains, base: Times) -> Times:
     totals = np.bincount(place, weights=own * gains.on_host, minlength=len(numbers))
     typical = float(np.median(totals))
     factors = np.where(totals > _UNEVEN * typical, typical / np.maximum(totals, 1), 1.0)
-    found: Times = factors[place]
-    return found
+    by_operation: Times = factors[place]
+    return by_operation
 
 
 def _host_times(gains: Gains, base: Times, factors: Times) -> Times:

@@ -43,18 +43,18 @@ def slow_device(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]:
     if not gains.has_device:
         raise Silent("the traces show no work of a device")
     computes = gains.where((pl.col("place") == "device") & pl.col("kind").is_in(["compute", "fused"]))
-    found = slow_ranks(gains, computes & ~expert_work(gains, expert_loads(traffic)))
-    if found is None:
+    slow = slow_ranks(gains, computes & ~expert_work(gains, expert_loads(traffic)))
+    if slow is None:
         return
     title = (
-        f"{ranks_do(found.ranks, 'computes', 'compute')} slowly: the same kernels take {found.ratio:.2f} "
+        f"{ranks_do(slow.ranks, 'computes', 'compute')} slowly: the same kernels take {slow.ratio:.2f} "
         "times as long as on other ranks"
     )
     yield gains.opportunity(
-        found.gain,
-        found.variant,
+        slow.gain,
+        slow.variant,
         title=title,
         remedy="compare clocks, temperature and power of the devices, and the work that ranks get",
         change="its kernels take what they take on other ranks",
-        ranks=found.ranks,
+        ranks=slow.ranks,
     )

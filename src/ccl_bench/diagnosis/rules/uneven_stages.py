@@ -49,15 +49,15 @@ def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
         raise Silent("there are no pipeline stages, or they are not known")
     computes = stage_work(gains)
     variants = [gains.replays.without(computes & gains.where(pl.col("stage") == each)) for each in ranks_of]
-    found = gains.of(*variants)
+    by_stage = gains.of(*variants)
     for place, (stage, ranks) in enumerate(ranks_of.items()):
-        others = [gain.by_step for number, gain in enumerate(found) if number != place]
-        beyond = found[place].beyond(np.maximum(0.0, np.median(others, axis=0)))
-        if not (beyond.is_sure and found[place].beyond(_best_alone(gains, computes, ranks)).is_sure):
+        others = [gain.by_step for number, gain in enumerate(by_stage) if number != place]
+        beyond = by_stage[place].beyond(np.maximum(0.0, np.median(others, axis=0)))
+        if not (beyond.is_sure and by_stage[place].beyond(_best_alone(gains, computes, ranks)).is_sure):
             continue
         which = " (the last)" if place == len(ranks_of) - 1 else " (the first)" if place == 0 else ""
         yield gains.opportunity(
-            found[place],
+            by_stage[place],
             variants[place],
             title=f"Stage {stage}{which} of {len(ranks_of)} takes longer than the other stages",
             remedy="move layers from it to other stages",
@@ -69,10 +69,10 @@ def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
 def stages(gains: Gains) -> dict[int, list[int]]:
     """Return the ranks of each pipeline stage, in order."""
     placed = gains.operations.select("stage", "rank").unique().drop_nulls().sort("stage", "rank")
-    found: dict[int, list[int]] = {}
+    ranks_of: dict[int, list[int]] = {}
     for stage, rank in placed.iter_rows():
-        found.setdefault(stage, []).append(rank)
-    return found
+        ranks_of.setdefault(stage, []).append(rank)
+    return ranks_of
 
 
 def stage_work(gains: Gains) -> Mask:
@@ -87,5 +87,5 @@ def _best_alone(gains: Gains, computes: Mask, ranks: list[int]) -> Times:
     if len(ranks) == 1:
         return np.zeros(len(gains.steps))
     masks = [computes & gains.where(pl.col("rank") == rank) for rank in ranks[:_MOST_RANKS]]
-    found = gains.of(*(gains.replays.without(mask) for mask in masks))
-    return max((gain.by_step for gain in found), key=lambda by_step: float(by_step.sum()))
+    by_rank = gains.of(*(gains.replays.without(mask) for mask in masks))
+    return max((gain.by_step for gain in by_rank), key=lambda by_step: float(by_step.sum()))

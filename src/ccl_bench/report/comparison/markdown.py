@@ -28,17 +28,17 @@ def markdown(comparison: Comparison) -> str:
 
 
 def _pair(comparison: Comparison, pair: Pair) -> Iterator[str]:
-    found = pair.comparability
+    comparability = pair.comparability
     yield f"## {escaped(phrases.title(comparison, pair))}"
     if first := phrases.verdict(comparison, pair):
         yield f"**{escaped(first)}**"
-    yield escaped(phrases.comparability(found))
+    yield escaped(phrases.comparability(comparability))
     if pair.judgements:
         yield "\n".join(
             f"- {_SIGNS.get(each.outcome, _KEPT)} {escaped(phrases.judgement(each))}"
             for each in pair.judgements
         )
-    if differences := [*found.workload, *phrases.on_both_sides(found)]:
+    if differences := [*comparability.workload, *phrases.on_both_sides(comparability)]:
         rows = [[each.field, *phrases.field_values(each), each.reason] for each in differences]
         yield _table(("field", "baseline", "run", ""), rows)
     if pair.attribution is not None:

@@ -122,9 +122,9 @@ def _data(rows: list[dict[str, Any]]) -> Table:
     return Table(("metric", "change", "from", "to", "verdict"), cells, numeric=frozenset({1, 2, 3}))
 
 
-def parts_chart(key: str, found: Attribution) -> Chart:
+def parts_chart(key: str, attribution: Attribution) -> Chart:
     """Return by how much each part of a step changed."""
-    parts = found.finest_parts
+    parts = attribution.finest_parts
     per, unit = time_unit([part.difference_s for part in parts])
     rows = [{"part": phrases.label(p.name), "change": per * p.difference_s} for p in parts]
     shown = {row["part"] for row in rows}
@@ -144,18 +144,18 @@ def parts_chart(key: str, found: Attribution) -> Chart:
             ],
         },
     }
-    return Chart(key, "Where in the step", spec, phrases.step_sentence(found), _parts(found))
+    return Chart(key, "Where in the step", spec, phrases.step_sentence(attribution), _parts(attribution))
 
 
-def _parts(found: Attribution) -> Table:
+def _parts(attribution: Attribution) -> Table:
     rows = tuple(
         (
-            phrases.label(part.name) if part is not found.step else "step",
+            phrases.label(part.name) if part is not attribution.step else "step",
             Quantity(part.baseline_s, duration(part.baseline_s)),
             Quantity(part.other_s, duration(part.other_s)),
             Quantity(part.difference_s, phrases.seconds(part)),
         )
-        for part in (*found.finest_parts, found.step)
+        for part in (*attribution.finest_parts, attribution.step)
     )
     return Table(("part", "baseline", "run", "change"), rows, numeric=frozenset({1, 2, 3}))
 
@@ -190,22 +190,22 @@ def sections(comparison: Comparison) -> Iterator[Section]:
 
 def _whether(key: str, title: str, pair: Pair, first: str) -> Section:
     """Return whether two runs compare, in what they differ, and which limits are kept."""
-    found = pair.comparability
-    notes = filter(None, (phrases.on_one_side(found), *map(phrases.judgement, pair.judgements)))
-    about = " ".join(filter(None, (first, f"{phrases.comparability(found)}." if first else "")))
-    about = about or phrases.comparability(found)
-    return Section(key, title, about, tables=tuple(_fields(found)), notes=tuple(notes))
+    comparability = pair.comparability
+    notes = filter(None, (phrases.on_one_side(comparability), *map(phrases.judgement, pair.judgements)))
+    about = " ".join(filter(None, (first, f"{phrases.comparability(comparability)}." if first else "")))
+    about = about or phrases.comparability(comparability)
+    return Section(key, title, about, tables=tuple(_fields(comparability)), notes=tuple(notes))
 
 
-def _fields(found: Comparability) -> Iterator[Table]:
-    if found.workload:
-        yield _field_table("Fields that define the workload and differ", found.workload)
-    if compared := phrases.on_both_sides(found):
+def _fields(comparability: Comparability) -> Iterator[Table]:
+    if comparability.workload:
+        yield _field_table("Fields that define the workload and differ", comparability.workload)
+    if compared := phrases.on_both_sides(comparability):
         yield _field_table("What is compared", compared)
 
 
-def _field_table(caption: str, found: Iterable[Difference]) -> Table:
-    rows = tuple((each.field, *phrases.field_values(each), each.reason) for each in found)
+def _field_table(caption: str, differences: Iterable[Difference]) -> Table:
+    rows = tuple((each.field, *phrases.field_values(each), each.reason) for each in differences)
     return Table(("field", "baseline", "run", "reason"), rows, caption, wide=frozenset({3}))
 
 
@@ -235,11 +235,11 @@ def _quantity(value: float | None, text: str) -> Cell:
     return text if value is None else Quantity(value, text)
 
 
-def _where(key: str, title: str, found: Attribution) -> Section:
+def _where(key: str, title: str, attribution: Attribution) -> Section:
     """Return where the step changed."""
-    tables = tuple(_division(each) for each in found.further_divisions)
-    chart = parts_chart(f"{key}-chart", found)
-    return Section(key, title, phrases.step_sentence(found), charts=(chart,), tables=tables)
+    tables = tuple(_division(each) for each in attribution.further_divisions)
+    chart = parts_chart(f"{key}-chart", attribution)
+    return Section(key, title, phrases.step_sentence(attribution), charts=(chart,), tables=tables)
 
 
 def _division(division: Division) -> Table:

@@ -52,12 +52,12 @@ def relative(change: Change) -> str:
 
 def interval(change: Change) -> str:
     """Return where the change lies, as a share of the baseline where there is one."""
-    found = change.interval
-    if found is None:
+    bounds = change.interval
+    if bounds is None:
         return "-"
     if not change.baseline:
-        return f"{found.low:+.3g} to {found.high:+.3g}"
-    low, high = (signed_percent(limit / abs(change.baseline)) for limit in (found.low, found.high))
+        return f"{bounds.low:+.3g} to {bounds.high:+.3g}"
+    low, high = (signed_percent(limit / abs(change.baseline)) for limit in (bounds.low, bounds.high))
     return low if low == high else f"{low.removesuffix(' %')} to {high}"
 
 
@@ -87,28 +87,28 @@ def headline(changes: Sequence[Change]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "no metric"
 
 
-def comparability(found: Comparability) -> str:
+def comparability(judged: Comparability) -> str:
     """Return whether two runs compare, in a sentence."""
-    if found.verdict == "not comparable":
-        names = ", ".join(each.field for each in found.workload)
+    if judged.verdict == "not comparable":
+        names = ", ".join(each.field for each in judged.workload)
         return f"not comparable: they did different work, they differ in {names}"
-    if found.verdict == "unknown":
+    if judged.verdict == "unknown":
         return (
-            f"comparable only if they did the same work: {', '.join(found.unknown)} "
+            f"comparable only if they did the same work: {', '.join(judged.unknown)} "
             "must be in both cards to decide this"
         )
     return "comparable: they did the same work"
 
 
-def on_one_side(found: Comparability) -> str:
+def on_one_side(judged: Comparability) -> str:
     """Return which fields that are compared only one side says; empty where there is none."""
-    names = [each.field for each in found.studied if each.baseline is None or each.other is None]
+    names = [each.field for each in judged.studied if each.baseline is None or each.other is None]
     return f"only one side states {', '.join(names)}" if names else ""
 
 
-def on_both_sides(found: Comparability) -> tuple[Difference, ...]:
+def on_both_sides(judged: Comparability) -> tuple[Difference, ...]:
     """Return the fields that are compared and that both sides say."""
-    return tuple(e for e in found.studied if e.baseline is not None and e.other is not None)
+    return tuple(e for e in judged.studied if e.baseline is not None and e.other is not None)
 
 
 def field_values(each: Difference) -> tuple[str, str]:
@@ -116,46 +116,46 @@ def field_values(each: Difference) -> tuple[str, str]:
     return _field_value(each.baseline), _field_value(each.other)
 
 
-def _field_value(found: object) -> str:
-    if found is None:
+def _field_value(setting: object) -> str:
+    if setting is None:
         return "-"
-    if isinstance(found, float):
-        return short(found)
-    return ", ".join(map(str, found)) if isinstance(found, list | tuple) else str(found)
+    if isinstance(setting, float):
+        return short(setting)
+    return ", ".join(map(str, setting)) if isinstance(setting, list | tuple) else str(setting)
 
 
 def verdict(comparison: Comparison, pair: Pair) -> str:
     """Return which run is faster, by how much and why, in one sentence; empty where steps are unknown."""
-    found = pair.attribution
-    if found is None or not found.step.baseline_s:
+    attribution = pair.attribution
+    if attribution is None or not attribution.step.baseline_s:
         return ""
-    step = found.step
+    step = attribution.step
     here, there = duration(step.other_s), duration(step.baseline_s)
-    if found.is_within_noise:
+    if attribution.is_within_noise:
         return (
             f"{pair.name} is as fast as {comparison.baseline}, as far as the noise of the steps shows: "
             f"{here} a step, {there} there."
         )
     word = "slower" if step.difference_s > 0 else "faster"
     share = f"{100 * abs(step.difference_s) / step.baseline_s:.1f} %"
-    largest = max(found.finest_parts, key=lambda part: part.difference_s * step.difference_s)
+    largest = max(attribution.finest_parts, key=lambda part: part.difference_s * step.difference_s)
     why = f"mostly {label(largest.name)} ({seconds(largest)})"
     return f"{pair.name} is {share} {word} than {comparison.baseline}: {here} a step, {there} there, {why}."
 
 
-def step_sentence(found: Attribution) -> str:
+def step_sentence(attribution: Attribution) -> str:
     """Return by how much the step changed, and in which parts."""
-    step = found.step
+    step = attribution.step
     if not step.difference_s:
         return f"The mean step on the device is as long: {duration(step.baseline_s)}."
     word = "longer" if step.difference_s > 0 else "shorter"
     share = f" ({signed_percent(step.difference_s / step.baseline_s)})" if step.baseline_s else ""
     changed = f"The mean step on the device got {duration(abs(step.difference_s))} {word}{share}"
-    if found.is_within_noise:
+    if attribution.is_within_noise:
         return f"{changed}, which may be noise."
-    largest = sorted(found.finest_parts, key=lambda part: -abs(part.difference_s))
+    largest = sorted(attribution.finest_parts, key=lambda part: -abs(part.difference_s))
     parts = ", ".join(f"{label(part.name)} {seconds(part)}" for part in largest if part.difference_s)
-    unknown = "" if found.interval else " Its noise is unknown."
+    unknown = "" if attribution.interval else " Its noise is unknown."
     return f"{changed}: {parts}.{unknown}"
 
 
@@ -169,13 +169,13 @@ def division_title(division: Division) -> str:
     return f"{label(division.of)} by {division.name}" if division.of else division.name
 
 
-def judgement(found: Judgement) -> str:
+def judgement(judged: Judgement) -> str:
     """Return what a threshold came to."""
-    if found.outcome == "crossed":
-        return f"limit {found.threshold} is crossed by {', '.join(found.metrics)}"
-    if found.outcome == "not judged":
-        return f"limit {found.threshold} cannot be judged: {found.reason}"
-    return f"limit {found.threshold} is kept"
+    if judged.outcome == "crossed":
+        return f"limit {judged.threshold} is crossed by {', '.join(judged.metrics)}"
+    if judged.outcome == "not judged":
+        return f"limit {judged.threshold} cannot be judged: {judged.reason}"
+    return f"limit {judged.threshold} is kept"
 
 
 def noise_note(comparison: Comparison) -> str:

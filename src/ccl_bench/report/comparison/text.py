@@ -49,20 +49,20 @@ def _opening(comparison: Comparison, pair: Pair) -> Iterator[RenderableType]:
 
 def _pair(comparison: Comparison, pair: Pair) -> Iterator[RenderableType]:
     yield from _opening(comparison, pair)
-    found = pair.comparability
-    if found.workload:
-        yield indented(_fields(found.workload), 4)
-    if compared := phrases.on_both_sides(found):
+    comparability = pair.comparability
+    if comparability.workload:
+        yield indented(_fields(comparability.workload), 4)
+    if compared := phrases.on_both_sides(comparability):
         yield indented(Text("what is compared:"))
         yield indented(_fields(compared), 4)
-    if alone := phrases.on_one_side(found):
+    if alone := phrases.on_one_side(comparability):
         yield indented(Text(plain(alone), "dim"))
     if pair.attribution is not None:
         yield Text()
         yield heading("Where the step changed")
         yield indented(_attribution(pair.attribution))
     yield Text()
-    yield _values(pair.changes) if found.workload else _changes(pair.changes)
+    yield _values(pair.changes) if comparability.workload else _changes(pair.changes)
     if pair.judgements:
         yield Text()
         yield heading("Limits")
@@ -108,10 +108,10 @@ def _verdict(change: Change) -> Text:
     return shown.append(f": {plain(phrases.why(change))}", "dim") if change.remarks else shown
 
 
-def _attribution(found: Attribution) -> RenderableType:
-    lines: list[RenderableType] = [Text(phrases.step_sentence(found))]
-    shown = () if found.is_within_noise else found.further_divisions
-    least_s = _WORTH * abs(found.step.difference_s)
+def _attribution(attribution: Attribution) -> RenderableType:
+    lines: list[RenderableType] = [Text(phrases.step_sentence(attribution))]
+    shown = () if attribution.is_within_noise else attribution.further_divisions
+    least_s = _WORTH * abs(attribution.step.difference_s)
     rows = [(phrases.division_title(each), _largest(each, least_s)) for each in shown]
     rows = [row for row in rows if row[1]]
     if rows:

@@ -51,25 +51,25 @@ def markdown(page: Page) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _verdict(found: Verdict) -> Iterator[str]:
-    if found.sentence:
-        yield f"**{escaped(found.sentence)}**"
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    if verdict.sentence:
+        yield f"**{escaped(verdict.sentence)}**"
     causes = [
         f"{number}. {escaped(each.title)}: **{escaped(each.gain)}**. What to do: {escaped(each.remedy)} "
         f"(`ccl-bench diagnose --explain {each.diagnosis}`)."
-        for number, each in enumerate(found.causes, start=1)
+        for number, each in enumerate(verdict.causes, start=1)
     ]
     if causes:
         yield "\n".join(causes)
-    yield from map(escaped, found.remarks)
+    yield from map(escaped, verdict.remarks)
 
 
 def _identity(rows: Iterable[tuple[str, str]]) -> list[str]:
     return ["\n".join(f"- {escaped(name)}: {escaped(text)}" for name, text in rows)]
 
 
-def _findings(found: Iterable[Finding]) -> list[str]:
-    return ["\n".join(line for finding in found for line in _finding(finding))]
+def _findings(findings: Iterable[Finding]) -> list[str]:
+    return ["\n".join(line for finding in findings for line in _finding(finding))]
 
 
 def _finding(finding: Finding) -> Iterator[str]:
@@ -142,8 +142,8 @@ def _cell(cell: Cell) -> str:
     return escaped(cell)
 
 
-def _definitions(found: Iterable[Definition]) -> Iterator[str]:
-    for each in found:
+def _definitions(definitions: Iterable[Definition]) -> Iterator[str]:
+    for each in definitions:
         yield f'<a id="{each.metric}"></a>\n\n### {escaped(each.metric)}'
         direction = _DIRECTIONS.get(each.better)
         facts = [each.unit, *([direction] if direction else []), f"revision {each.revision}"]

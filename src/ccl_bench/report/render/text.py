@@ -60,16 +60,16 @@ def _blocks(page: Page) -> Iterator[tuple[str, RenderableType]]:
     yield TITLES["definitions"], Group(manual, Text(f"Made by {plain(page.made_by)}.", "dim"))
 
 
-def verdict_block(found: Verdict) -> RenderableType:
+def verdict_block(verdict: Verdict) -> RenderableType:
     """Return where the step goes and what would change that, as a report begins."""
-    parts: list[RenderableType] = [Text(plain(found.sentence), "bold")] if found.sentence else []
-    for number, each in enumerate(found.causes, start=1):
+    parts: list[RenderableType] = [Text(plain(verdict.sentence), "bold")] if verdict.sentence else []
+    for number, each in enumerate(verdict.causes, start=1):
         lines = [Text.assemble(plain(each.title), ": ", (plain(each.gain), "bold"))]
         lines.append(
             Text(f"fix: {plain(each.remedy)} (ccl-bench diagnose --explain {each.diagnosis})", "dim")
         )
         parts.append(bullet(Text(str(number), "bold"), lines))
-    return Group(*parts, *(Text(plain(each), "dim") for each in found.remarks))
+    return Group(*parts, *(Text(plain(each), "dim") for each in verdict.remarks))
 
 
 def _finding(finding: Finding) -> RenderableType:
@@ -127,16 +127,16 @@ def _cell(cell: Cell) -> str:
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
 
 
-def text_report_name(found: Inspection, made_at: datetime) -> str:
+def text_report_name(inspection: Inspection, made_at: datetime) -> str:
     """Return `<timestamp>_<model>_dpXxY_tpZ_gpuN.txt`; X replicates weights, Y shards them.
 
     A pipeline adds `_ppP` after the tensor-parallel degree. Where nothing states a degree of
     parallelism the degrees are left out.
     """
-    name = found.model or found.run.rstrip("/").rpartition("/")[2] or "run"
+    name = inspection.model or inspection.run.rstrip("/").rpartition("/")[2] or "run"
     parts = [f"{made_at:%Y%m%d_%H%M%S}", _UNSAFE.sub("_", name).strip("_.") or "run"]
-    gpus = found.world_size or len(found.ranks)
-    stated = {axis: _degree(found, axis) for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")}
+    gpus = inspection.world_size or len(inspection.ranks)
+    stated = {axis: _degree(inspection, axis) for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")}
     if any(stated.values()):
         shards = stated["dp_shard"] or _rest(stated, gpus)
         parts += [f"dp{stated['dp_replicate'] or 1}x{shards}", f"tp{stated['tp'] or 1}"]
@@ -144,8 +144,8 @@ def text_report_name(found: Inspection, made_at: datetime) -> str:
     return "_".join([*parts, f"gpu{gpus}"]) + ".txt"
 
 
-def _degree(found: Inspection, axis: str) -> int | None:
-    fact = found.facts.get(axis)
+def _degree(inspection: Inspection, axis: str) -> int | None:
+    fact = inspection.facts.get(axis)
     return fact.value if fact and isinstance(fact.value, int) else None
 
 

@@ -98,8 +98,8 @@ def _silent(details: CollectiveBytesDetails | None) -> str:
 
 
 def _dimensions(context: Context) -> dict[str, DimensionTraffic]:
-    found = context.valued("traffic_distribution")
-    return cast("TrafficDetails", found.details)["per_dimension"] if found else {}
+    result = context.valued("traffic_distribution")
+    return cast("TrafficDetails", result.details)["per_dimension"] if result else {}
 
 
 def _moved(row: DimensionTraffic) -> float | None:
@@ -261,27 +261,27 @@ def bandwidth(context: Context) -> Section:
 
 def _peaks(context: Context) -> tuple[list[tuple[str, float]], list[str]]:
     """Return the links' peaks in GB/s, one direction, with a sentence on where each is from."""
-    facts = context.found.facts
-    found, sources = [], []
+    facts = context.inspection.facts
+    peaks, sources = [], []
     for name, title in (("scale_up_gbps", "scale-up link"), ("scale_out_gbps", "scale-out network")):
         fact = facts.get(name)
         if fact is not None and isinstance(fact.value, int | float):
             peak = fact.value / _BITS
-            found.append((f"{title} {amount(peak)} GB/s", peak))
+            peaks.append((f"{title} {amount(peak)} GB/s", peak))
             sources.append(f"Peak of the {title}: {amount(peak)} GB/s in one direction, from {fact.source}.")
     if "scale_up_gbps" not in facts and (link := _link_in_catalog(context)):
         peak, device = link
-        found.append((f"scale-up link {amount(peak)} GB/s", peak))
+        peaks.append((f"scale-up link {amount(peak)} GB/s", peak))
         sources.append(
             f"Peak of the scale-up link: {amount(peak)} GB/s in one direction, of {device} in the catalog."
         )
-    return found, sources or ["No source states the peak of a link."]
+    return peaks, sources or ["No source states the peak of a link."]
 
 
 def _link_in_catalog(context: Context) -> tuple[float, str] | None:
     from ccl_bench.catalog import devices
 
-    for seen in context.found.devices:
+    for seen in context.inspection.devices:
         try:
             device = devices.device(seen.name, memory_bytes=seen.memory_bytes)
         except NotMeasurable:
@@ -356,9 +356,9 @@ def _of_tests(entry: MessageSize) -> tuple[Cell, ...]:
 
 def _all_calls(context: Context) -> Table:
     rows = []
-    found = {name: context.valued(metric) for name, metric in BANDWIDTHS.items()}
-    parts = _known({n: r.details.get("time_parts_s", {}) for n, r in found.items() if r})
-    has_tests = any(r.details.get("nccl_tests_efficiency_ratio") for r in found.values() if r)
+    results = {name: context.valued(metric) for name, metric in BANDWIDTHS.items()}
+    parts = _known({n: r.details.get("time_parts_s", {}) for n, r in results.items() if r})
+    has_tests = any(r.details.get("nccl_tests_efficiency_ratio") for r in results.values() if r)
     for collective, metric in BANDWIDTHS.items():
         result = context.valued(metric)
         if result is None or result.value is None:

@@ -37,8 +37,8 @@ def _amount(value: float) -> Quantity:
     return Quantity(value, amount(value))
 
 
-def _left_out(found: DrillDown, name: str, noun: str) -> str:
-    count = found.left_out.get(name, 0)
+def _left_out(drill_down: DrillDown, name: str, noun: str) -> str:
+    count = drill_down.left_out.get(name, 0)
     return f"{counted(count, noun)} with less time left out." if count else ""
 
 
@@ -51,20 +51,20 @@ def _short(name: str, full: str = "") -> Cell:
 def operators(context: Context) -> Section:
     """Return the section of operators and named ranges."""
     key, title = "operators", "Operators and named ranges"
-    found = context.series.drill_down
-    if not found.operators and not found.ranges:
+    drill_down = context.series.drill_down
+    if not drill_down.operators and not drill_down.ranges:
         return absent(key, title, context.why("gpu_busy"))
     about = (
         "One rank in a mean step. Own time is that on the CPU in no operator inside. Device time is the sum "
         "of the durations of what an operator or range launched itself, without what those inside launched."
     )
-    tables = [_operators(found)] if found.operators else []
-    drawn = tuple(_range_flame(found.ranges)) if found.ranges else ()
-    tables += [_ranges(found)] if found.ranges else []
+    tables = [_operators(drill_down)] if drill_down.operators else []
+    drawn = tuple(_range_flame(drill_down.ranges)) if drill_down.ranges else ()
+    tables += [_ranges(drill_down)] if drill_down.ranges else []
     return Section(key, title, about, charts=drawn, tables=tuple(tables))
 
 
-def _operators(found: DrillDown) -> Table:
+def _operators(drill_down: DrillDown) -> Table:
     rows = [
         (
             _short(each.name),
@@ -74,14 +74,14 @@ def _operators(found: DrillDown) -> Table:
             _amount(each.launched),
             _time(each.device_s),
         )
-        for each in found.operators
+        for each in drill_down.operators
     ]
     head = ("operator", "calls", "own time", "time with callees", "launched", "device time")
-    note = _left_out(found, "operators", "operator")
+    note = _left_out(drill_down, "operators", "operator")
     return table(head, rows, caption="Operators", note=note, first=_IN_TERMINAL)
 
 
-def _ranges(found: DrillDown) -> Table:
+def _ranges(drill_down: DrillDown) -> Table:
     rows = [
         (
             _short(" › ".join(each.path)),
@@ -90,10 +90,10 @@ def _ranges(found: DrillDown) -> Table:
             _amount(each.launched),
             _time(each.device_s),
         )
-        for each in found.ranges
+        for each in drill_down.ranges
     ]
     head = ("range", "calls", "time on the CPU", "launched", "device time")
-    note = _left_out(found, "ranges", "range")
+    note = _left_out(drill_down, "ranges", "range")
     return table(head, rows, caption="Named ranges", note=note, first=_IN_TERMINAL, wide=(0,))
 
 
@@ -123,7 +123,7 @@ def _own_times(ranges: Sequence[RangeTime]) -> Iterator[tuple[list[str], float]]
         yield each.path, max(each.host_s - inside.get(tuple(each.path), 0.0), 0.0)
 
 
-def kernel_table(found: DrillDown) -> Table:
+def kernel_table(drill_down: DrillDown) -> Table:
     """Return the kernels of a mean step, the longest first."""
     rows = [
         (
@@ -134,10 +134,10 @@ def kernel_table(found: DrillDown) -> Table:
             _time(each.time_s / each.calls if each.calls else None),
             Quantity(each.pct, percent(each.pct)),
         )
-        for each in found.kernels
+        for each in drill_down.kernels
     ]
     head = ("kernel", "type", "calls", "time", "mean", "share of kernel time")
-    note = _left_out(found, "kernels", "kernel")
+    note = _left_out(drill_down, "kernels", "kernel")
     return table(
         head, rows, caption="Kernels of one rank in a mean step", note=note, first=_IN_TERMINAL, left=(0, 1)
     )
@@ -146,22 +146,22 @@ def kernel_table(found: DrillDown) -> Table:
 def products(context: Context) -> Section:
     """Return the section of matrix products."""
     key, title = "products", "Matrix products"
-    found = context.series.drill_down
-    if not found.products:
+    drill_down = context.series.drill_down
+    if not drill_down.products:
         why = "No shapes of matrix products were recorded: record_shapes=True of torch.profiler adds them."
         return absent(key, title, why if context.valued("gpu_busy") else context.why("gpu_busy"))
-    on_device = found.products[0].on_device
+    on_device = drill_down.products[0].on_device
     time = "of the kernels that it launched" if on_device else "of its operators on the CPU"
     about = (
         f"One rank in a mean step, by shape; time is {time}. A product of M × K and K × N counts as 2·M·K·N "
         "operations. The peak is the dense one of the element type in the device catalog."
     )
-    rows = [_product(each, _peak(context, each)) for each in found.products]
+    rows = [_product(each, _peak(context, each)) for each in drill_down.products]
     head = (
         *("operator", "batch", "M", "K", "N", "element type", "calls", "time"),
         *("mean", "TFLOP/s", "of the peak"),
     )
-    note = _left_out(found, "products", "shape")
+    note = _left_out(drill_down, "products", "shape")
     shown = table(head, rows, caption="Matrix products by shape", note=note, first=_IN_TERMINAL, left=(0, 5))
     return Section(key, title, about, tables=(shown,))
 
@@ -199,7 +199,7 @@ def _peak(context: Context, each: ProductShape) -> float | None:
     """Return the dense peak for a product in operations per second, where the devices of the run have one."""
     from ccl_bench.catalog import devices
 
-    for seen in context.found.devices if each.on_device else ():
+    for seen in context.inspection.devices if each.on_device else ():
         try:
             return devices.device(seen.name, memory_bytes=seen.memory_bytes).peak_flops(_dtype(each))
         except NotMeasurable:
@@ -210,27 +210,27 @@ def _peak(context: Context, each: ProductShape) -> float | None:
 def calls(context: Context) -> Section:
     """Return the section of kinds of calls and of who sends to whom."""
     key, title = "calls", "Kinds of calls"
-    found = context.series.drill_down
-    if not found.calls:
+    drill_down = context.series.drill_down
+    if not drill_down.calls:
         return absent(key, title, context.why("total_communication_time"))
     about = (
         "One rank in a mean step. Waiting, transfer and what is either add up to the time. Skew is the time "
         "from the first member's arrival to the last, bandwidth that of the bus; both are medians."
     )
-    rows = [_call(each) for each in found.calls]
+    rows = [_call(each) for each in drill_down.calls]
     head = (
         *("collective", "element type", "message", "dimension", "members", "calls", "time"),
         *("waiting", "transfer", "either", "skew", "bus, GB/s", "over"),
     )
-    note = _left_out(found, "calls", "kind")
+    note = _left_out(drill_down, "calls", "kind")
     shown = table(head, rows, caption="Calls by kind", note=note, first=_IN_TERMINAL, left=(0, 1, 3, 12))
     return Section(
         key,
         title,
         about,
-        charts=tuple(_pair_map(found.pairs)),
-        tables=(shown, *([_pairs(found)] if found.pairs else ())),
-        notes=() if found.pairs else (_NO_PAIRS,),
+        charts=tuple(_pair_map(drill_down.pairs)),
+        tables=(shown, *([_pairs(drill_down)] if drill_down.pairs else ())),
+        notes=() if drill_down.pairs else (_NO_PAIRS,),
     )
 
 
@@ -254,12 +254,12 @@ def _call(each: CallKind) -> tuple[Cell, ...]:
     )
 
 
-def _pairs(found: DrillDown) -> Table:
+def _pairs(drill_down: DrillDown) -> Table:
     rows = [
         (str(each.source), str(each.target), f"{each.calls:,}", Quantity(each.bytes, size(each.bytes)))
-        for each in found.pairs
+        for each in drill_down.pairs
     ]
-    note = _left_out(found, "pairs", "pair").replace("less time", "fewer bytes")
+    note = _left_out(drill_down, "pairs", "pair").replace("less time", "fewer bytes")
     head = ("from rank", "to rank", "calls", "bytes")
     return table(
         head,

@@ -77,22 +77,22 @@ _INSIDE_TORCH = ("_wrapped_call_impl (", "_call_impl (", "inner (", "wrapper (",
 
 def _call_sites(context: Context) -> Iterator[Chart]:
     """Yield the flame graph of what holds the peak."""
-    found = context.series.drill_down.memory
-    if found is None or not any(site.frames for site in found.sites):
+    at_peak = context.series.drill_down.memory
+    if at_peak is None or not any(site.frames for site in at_peak.sites):
         return
-    rows = [(_stack(site), site.bytes / GIGA) for site in found.sites]
+    rows = [(_stack(site), site.bytes / GIGA) for site in at_peak.sites]
     frames = {frame for stack, _ in rows for frame in stack}
     short = {frame: frame.partition(" (")[0] for frame in frames}
     spec = flame(rows, of="frame", unit="GB", shorter=short)
-    largest = found.sites[0]
+    largest = at_peak.sites[0]
     innermost = largest.frames[-1] if largest.frames else "memory without a stack"
     summary = (
-        f"{size(found.allocated_bytes)} are allocated on {found.device} at the peak. "
+        f"{size(at_peak.allocated_bytes)} are allocated on {at_peak.device} at the peak. "
         f"Most of one call site, {size(largest.bytes)}, was allocated in {innermost}."
     )
     cells = [
         (Quantity(site.bytes, size(site.bytes)), amount(site.blocks), " › ".join(_stack(site)))
-        for site in found.sites
+        for site in at_peak.sites
     ]
     data = table(("bytes", "blocks", "call stack, the outermost first"), cells, left=(2,), wide=(2,))
     title = "What holds the peak, by call stack"
@@ -108,15 +108,15 @@ def _stack(site: CallSite) -> list[str]:
 
 def _categories(context: Context) -> Iterator[Chart]:
     """Yield memory by what it is for, over time."""
-    found = context.series.drill_down.categories
-    if found is None:
+    curves = context.series.drill_down.categories
+    if curves is None:
         return
-    rows = {name: [each / GIGA for each in values] for name, values in found.allocated_bytes.items()}
-    x = "time since the first event, s" if found.is_timed else "events of the allocator"
-    spec = stacked_areas(found.at, rows, x=x, y="allocated, GB", of="category")
-    peaks = {name: max(values) for name, values in found.allocated_bytes.items()}
+    rows = {name: [each / GIGA for each in values] for name, values in curves.allocated_bytes.items()}
+    x = "time since the first event, s" if curves.is_timed else "events of the allocator"
+    spec = stacked_areas(curves.at, rows, x=x, y="allocated, GB", of="category")
+    peaks = {name: max(values) for name, values in curves.allocated_bytes.items()}
     most = max(peaks, key=lambda name: peaks[name])
-    summary = f"Most is {most}, at most {size(peaks[most])} on {found.device}."
+    summary = f"Most is {most}, at most {size(peaks[most])} on {curves.device}."
     cells = [(name, Quantity(peak, size(peak))) for name, peak in peaks.items()]
     data = table(("category", "most"), cells)
     yield Chart("memory-categories", "Allocated memory by what it is for", spec, summary, data)

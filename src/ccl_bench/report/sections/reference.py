@@ -27,9 +27,9 @@ def reference(context: Context) -> Iterator[Section]:
     missing = [result for result in context.results.values() if result.value is None]
     if missing:
         yield _missing(missing, list(context.results.values()), why=context.why_all)
-    if context.found.facts:
+    if context.inspection.facts:
         yield _facts(context)
-    if context.found.traces or context.found.files:
+    if context.inspection.traces or context.inspection.files:
         yield _files(context)
 
 
@@ -75,7 +75,7 @@ def _missing(missing: Iterable[Result], every: Sequence[Result], *, why: bool) -
 def _facts(context: Context) -> Section:
     rows = [
         (name, short(fact.value) if isinstance(fact.value, float) else str(fact.value), fact.source)
-        for name, fact in context.found.facts.items()
+        for name, fact in context.inspection.facts.items()
     ]
     shown = table(("fact", "value", "from"), rows, left=range(3), wide=(1, 2))
     return Section("facts", "Facts", "Facts about the run, with their sources.", tables=(shown,))
@@ -93,9 +93,11 @@ def _files(context: Context) -> Section:
             Quantity(trace.size_bytes, size(trace.size_bytes)),
             hashes.get(trace.file, "-"),
         )
-        for trace in context.found.traces
+        for trace in context.inspection.traces
     ]
-    others = [(name, "-", kind, "-", hashes.get(name, "-")) for name, kind in context.found.files.items()]
+    others = [
+        (name, "-", kind, "-", hashes.get(name, "-")) for name, kind in context.inspection.files.items()
+    ]
     head = ("file", "rank", "read as", "size", "SHA-256")
     shown = table(head, [*traces, *others], left=(0, 2, 4))
     return Section("files", "Files", "The files behind the numbers.", tables=(shown,))
@@ -103,11 +105,11 @@ def _files(context: Context) -> Section:
 
 def definitions(results: Iterable[Result], registry: Registry[Metric]) -> tuple[Definition, ...]:
     """Return the manual pages of those metrics that are known here."""
-    found = []
+    pages = []
     for result in results:
         if result.metric in registry:
             metric = registry.get(result.metric)
-            found.append(
+            pages.append(
                 Definition(result.metric, metric.unit, metric.better, metric.revision, metric.manual)
             )
-    return tuple(found)
+    return tuple(pages)

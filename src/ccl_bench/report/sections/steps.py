@@ -131,10 +131,10 @@ def _of(row: Spread) -> tuple[float, float, float]:
     return row.min_s, row.p50_s, row.max_s
 
 
-def _grid(found: Grid) -> Table:
-    by_step = zip(found.steps, *found.values_s, strict=True)
+def _grid(grid: Grid) -> Table:
+    by_step = zip(grid.steps, *grid.values_s, strict=True)
     rows = [(step, *(_cell(value) for value in values)) for step, *values in by_step]
-    return table(("step", *(f"rank {rank}" for rank in found.ranks)), rows)
+    return table(("step", *(f"rank {rank}" for rank in grid.ranks)), rows)
 
 
 def _cell(value: float | None) -> Cell:
@@ -275,8 +275,8 @@ def _time(value: float) -> Quantity:
 
 
 def _phases(context: Context) -> list[Chart]:
-    found = next(filter(None, map(context.valued, _PHASES)), None)
-    phases = cast("PhaseDetails", found.details)["per_phase_s"] if found else {}
+    result = next(filter(None, map(context.valued, _PHASES)), None)
+    phases = cast("PhaseDetails", result.details)["per_phase_s"] if result else {}
     shown = {name.replace("_", " "): value for name, value in phases.items() if value}
     if len(shown) < 2:
         return []

@@ -32,12 +32,12 @@ _PARTS = {
 
 def strip(context: Context) -> Section:
     """Return the section."""
-    found = context.series.strip
-    if found is None:
+    timeline = context.series.strip
+    if timeline is None:
         return absent(KEY, TITLE, context.why("gpu_busy"))
-    several = len(found.ranks) > 1
-    title = f"Step {found.step} of {'all ranks' if several else f'rank {found.ranks[0].rank}'}"
-    drawn = Drawn(title, _summary(found), _data(found), _table(found), " ".join(_notes(found)))
+    several = len(timeline.ranks) > 1
+    title = f"Step {timeline.step} of {'all ranks' if several else f'rank {timeline.ranks[0].rank}'}"
+    drawn = Drawn(title, _summary(timeline), _data(timeline), _table(timeline), " ".join(_notes(timeline)))
     about = (
         "What every rank did in the middle step of those recorded. A row has the colour of compute while "
         "anything computes, else that of communication, else that of copies, as in the parts of a step. "
@@ -46,10 +46,10 @@ def strip(context: Context) -> Section:
     return Section(KEY, TITLE, about, strip=drawn)
 
 
-def _summary(found: Strip) -> str:
-    length = duration(found.length * found.unit_ns / SECOND_NS)
-    took = f"Step {found.step} takes {length} from the first rank's start to the last rank's end."
-    late = [rank for rank in found.ranks if rank.late_s]
+def _summary(timeline: Strip) -> str:
+    length = duration(timeline.length * timeline.unit_ns / SECOND_NS)
+    took = f"Step {timeline.step} takes {length} from the first rank's start to the last rank's end."
+    late = [rank for rank in timeline.ranks if rank.late_s]
     if not late:
         return took
     latest = max(late, key=lambda rank: rank.late_s or 0.0)
@@ -57,20 +57,20 @@ def _summary(found: Strip) -> str:
     return f"{took} {least} that waits most."
 
 
-def _notes(found: Strip) -> Iterator[str]:
-    if found.drawn < found.pieces:
-        yield f"Short neighbours are drawn as one: {found.drawn:,} pieces for {found.pieces:,}."
-    if found.others:
-        yield f"{counted(found.others, 'trace')} without this step."
-    yield f"{found.clocks[0].upper()}{found.clocks[1:]}."
+def _notes(timeline: Strip) -> Iterator[str]:
+    if timeline.drawn < timeline.pieces:
+        yield f"Short neighbours are drawn as one: {timeline.drawn:,} pieces for {timeline.pieces:,}."
+    if timeline.others:
+        yield f"{counted(timeline.others, 'trace')} without this step."
+    yield f"{timeline.clocks[0].upper()}{timeline.clocks[1:]}."
 
 
-def _data(found: Strip) -> dict[str, object]:
+def _data(timeline: Strip) -> dict[str, object]:
     return {
-        "unit_ns": found.unit_ns,
-        "length": found.length,
-        "names": list(map(_name, found.names)),
-        "by_lateness": [rank.rank for rank in found.ranks] != [rank.rank for rank in _by_number(found)],
+        "unit_ns": timeline.unit_ns,
+        "length": timeline.length,
+        "names": list(map(_name, timeline.names)),
+        "by_lateness": [rank.rank for rank in timeline.ranks] != [rank.rank for rank in _by_number(timeline)],
         "ranks": [
             {
                 "rank": rank.rank,
@@ -80,21 +80,21 @@ def _data(found: Strip) -> dict[str, object]:
                 "late": duration(rank.late_s) if rank.late_s else "",
                 "lanes": list(map(asdict, rank.lanes)),
             }
-            for rank in found.ranks
+            for rank in timeline.ranks
         ],
     }
 
 
-def _by_number(found: Strip) -> list[StripRank]:
-    return sorted(found.ranks, key=lambda rank: int(rank.rank) if rank.rank.isdigit() else -1)
+def _by_number(timeline: Strip) -> list[StripRank]:
+    return sorted(timeline.ranks, key=lambda rank: int(rank.rank) if rank.rank.isdigit() else -1)
 
 
 def _name(name: StripName) -> str:
     return name.text if name.size_bytes is None else f"{name.text}, {size(name.size_bytes)}"
 
 
-def _table(found: Strip) -> Table:
-    has_fused = any(rank.parts_s["fused"] for rank in found.ranks)
+def _table(timeline: Strip) -> Table:
+    has_fused = any(rank.parts_s["fused"] for rank in timeline.ranks)
     shown = {part: title for part, title in _PARTS.items() if part != "fused" or has_fused}
     rows = [
         (
@@ -105,7 +105,7 @@ def _table(found: Strip) -> Table:
             _time(rank.waited_s),
             _time(rank.late_s),
         )
-        for rank in found.ranks
+        for rank in timeline.ranks
     ]
     head = ("rank", "node", *shown.values(), "step", "waited", "waited less than the most")
     return table(head, rows, left=(0, 1))
