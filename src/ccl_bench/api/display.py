@@ -71,37 +71,37 @@ def register() -> None:
     PAGES[CriticalPath] = _critical_path
 
 
-def _result(found: Result) -> str:
+def _result(result: Result) -> str:
     from ccl_bench.report.results import result_page
 
-    return as_html(result_page(found))
+    return as_html(result_page(result))
 
 
-def _inspection(found: Inspection) -> str:
+def _inspection(inspection: Inspection) -> str:
     from ccl_bench.report.inspection import inspection_page
 
-    return as_html(inspection_page(found))
+    return as_html(inspection_page(inspection))
 
 
-def _diagnosed(found: Diagnosed) -> str:
+def _diagnosed(diagnosed: Diagnosed) -> str:
     from ccl_bench.report.diagnosis import diagnose_page
 
-    return as_html(diagnose_page(found))
+    return as_html(diagnose_page(diagnosed))
 
 
-def _verdict(found: Verdict) -> str:
+def _verdict(verdict: Verdict) -> str:
     from ccl_bench.report.verdict import verdict_sentence
 
-    return as_html(verdict_sentence(found))
+    return as_html(verdict_sentence(verdict))
 
 
-def _what_if(found: WhatIf) -> str:
+def _what_if(what_if: WhatIf) -> str:
     from ccl_bench.report.what_if import what_if_page
 
-    return as_html(what_if_page(found))
+    return as_html(what_if_page(what_if))
 
 
-def _critical_path(found: CriticalPath) -> str:
+def _critical_path(path: CriticalPath) -> str:
     from ccl_bench.report.what_if import critical_path_page
 
-    return as_html(critical_path_page(found))
+    return as_html(critical_path_page(path))

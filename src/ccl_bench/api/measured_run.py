@@ -130,13 +130,13 @@ class MeasuredRun:
         asked = metrics.load().names() if names is None else [*names]
         missing = [name for name in dict.fromkeys(asked) if name not in self._results]
         if missing:
-            found = evaluate(
+            results = evaluate(
                 self.run,
                 missing,
                 **self.reading,
                 failures=self.failures,
             )
-            self._results |= dict(zip(missing, found, strict=True))
+            self._results |= dict(zip(missing, results, strict=True))
         return [self._results[name] for name in asked]
 
     def metric(self, name: str) -> Result:
@@ -185,10 +185,10 @@ class MeasuredRun:
 
     def verdict(self) -> Verdict:
         """Return where the time of a step goes; raise NotMeasurable where the traces do not show it."""
-        found = self.diagnose()
-        if found.verdict is None:
-            raise NotMeasurable(found.why_no_verdict, where=self.place)
-        return found.verdict
+        diagnosed = self.diagnose()
+        if diagnosed.verdict is None:
+            raise NotMeasurable(diagnosed.why_no_verdict, where=self.place)
+        return diagnosed.verdict
 
     def diagnose(self) -> Diagnosed:
         """Return the verdict, what costs time, and what changing it is worth."""

@@ -37,10 +37,10 @@ _TIMES = ("start_ns", "time_ns")
 def documented_tables() -> dict[str, Table]:
     """Return every table by name, those of single traces with the columns that say which trace it is."""
     analysis.load()
-    found = {name: _with_keys(table) for name, table in TABLES.items()}
+    tables = {name: _with_keys(table) for name, table in TABLES.items()}
     for each in DERIVED:
-        found[each.table.name] = each.table if each.across_ranks else _with_keys(each.table)
-    return found
+        tables[each.table.name] = each.table if each.across_ranks else _with_keys(each.table)
+    return tables
 
 
 def _with_keys(table: Table) -> Table:
@@ -107,10 +107,10 @@ class RunTables(Mapping[str, Table]):
         if len(places) < len(every) and {trace.rank for trace in loaded.traces} != ranks:
             places = every  # a file states another rank than its name
             loaded = self._load(wanted, places)
-        found = _of_ranks(_of(loaded, self[name]), ranks, loaded)
+        frame = _of_ranks(_of(loaded, self[name]), ranks, loaded)
         if choice and timed:
-            found = _begun_in(loaded.inputs["steps"], found, timed)
-        return _renumbered(found, places, len(every))
+            frame = _begun_in(loaded.inputs["steps"], frame, timed)
+        return _renumbered(frame, places, len(every))
 
     def _places(self, ranks: set[int] | None) -> Sequence[int]:
         """Return the places of the traces that ranks need, as names show; all where ranks have several."""
@@ -131,8 +131,8 @@ def _of(loaded: LoadedRun, table: Table) -> pl.DataFrame:
     if table.name in loaded.broken:
         error = loaded.broken[table.name]
         raise NotMeasurable(f"the table {table.name!r} failed: {type(error).__name__}: {error}") from error
-    found: pl.DataFrame = loaded.inputs[table.name]
-    return found.select([*table.columns])
+    frame: pl.DataFrame = loaded.inputs[table.name]
+    return frame.select([*table.columns])
 
 
 def _renumbered(table: pl.DataFrame, places: Sequence[int], traces: int) -> pl.DataFrame:

@@ -32,9 +32,9 @@ else:
         """Stands for numpy. A lazy loader would not do: threads may be the first to need it."""
 
         def __getattr__(self, name: str) -> object:
-            found = getattr(importlib.import_module("numpy"), name)
-            setattr(self, name, found)
-            return found
+            attribute = getattr(importlib.import_module("numpy"), name)
+            setattr(self, name, attribute)
+            return attribute
 
     pl = _lazily("polars")
     np = _Numpy()

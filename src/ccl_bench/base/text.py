@@ -28,10 +28,10 @@ def ranks_do(ranks: Sequence[int], one: str, several: str) -> str:
     return f"Ranks {numbers(sorted(ranks))} {several}"
 
 
-def numbers(found: Sequence[int]) -> str:
+def numbers(integers: Sequence[int]) -> str:
     """Return `3`, `3 and 5` or `1, 2, 3 and 4 more`."""
-    named = [str(number) for number in found[:_NAMED]]
-    last = f"{len(found) - _NAMED} more" if len(found) > _NAMED else named.pop()
+    named = [str(number) for number in integers[:_NAMED]]
+    last = f"{len(integers) - _NAMED} more" if len(integers) > _NAMED else named.pop()
     return f"{', '.join(named)} and {last}" if named else last
 
 

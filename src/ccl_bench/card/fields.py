@@ -80,8 +80,8 @@ def _hints(extra: dict[str, Any]) -> dict[str, Any]:
 def hint(info: FieldInfo, name: str) -> list[str]:
     """Return the list stored with a field under `units` or `also`."""
     extra = info.json_schema_extra
-    found = extra.get(f"x-{name}", []) if isinstance(extra, dict) else []
-    return [str(item) for item in found] if isinstance(found, list) else []
+    hints = extra.get(f"x-{name}", []) if isinstance(extra, dict) else []
+    return [str(item) for item in hints] if isinstance(hints, list) else []
 
 
 def is_literal(info: FieldInfo) -> bool:

@@ -139,17 +139,17 @@ class _Filler:
             else yaml_scalar(value)
         )
         indent, head = self._key_line(entry)
-        found = re.fullmatch(_REST, self._line(entry)[len(indent) + len(head) :])
-        self._set(entry.line, f"{indent}{head} {written}{found['comment'].rstrip() if found else ''}", found)
+        match = re.fullmatch(_REST, self._line(entry)[len(indent) + len(head) :])
+        self._set(entry.line, f"{indent}{head} {written}{match['comment'].rstrip() if match else ''}", match)
         return True
 
     def _put_item(self, node: SequenceNode, index: int, value: Any) -> bool:
         item = node.items[index] if index < len(node.items) else None
         if item is None or not _is_empty(item):
             return False
-        found = re.fullmatch(r"(?P<dash>\s*-)" + _REST, self._line(item))
-        head, comment = (found["dash"], found["comment"].strip()) if found else ("", "")
-        self._set(item.line, f"{head} {yaml_scalar(value)}" + (f"  {comment}" if comment else ""), found)
+        match = re.fullmatch(r"(?P<dash>\s*-)" + _REST, self._line(item))
+        head, comment = (match["dash"], match["comment"].strip()) if match else ("", "")
+        self._set(item.line, f"{head} {yaml_scalar(value)}" + (f"  {comment}" if comment else ""), match)
         return True
 
     def _put_below(self, entry: Entry, keys: list[str], value: Any) -> bool:
@@ -157,8 +157,8 @@ class _Filler:
             return False
         indent, head = self._key_line(entry)
         rest = self._line(entry)[len(indent) + len(head) :]
-        found = re.fullmatch(_REST, rest)
-        self._set(entry.line, f"{indent}{head}{found['comment'].rstrip() if found else ''}", found)
+        match = re.fullmatch(_REST, rest)
+        self._set(entry.line, f"{indent}{head}{match['comment'].rstrip() if match else ''}", match)
         self._insert(entry.line or 0, keys, value, f"{indent}  ")
         return True
 
@@ -183,10 +183,10 @@ class _Filler:
         return end
 
     def _key_line(self, entry: Entry) -> tuple[str, str]:
-        found = re.match(rf"(\s*)((['\"]?){re.escape(entry.key)}\3\s*:)(?=\s|$)", self._line(entry))
-        if found is None:
+        match = re.match(rf"(\s*)((['\"]?){re.escape(entry.key)}\3\s*:)(?=\s|$)", self._line(entry))
+        if match is None:
             raise self._refusal(entry.line)
-        return found[1], found[2]
+        return match[1], match[2]
 
     def _line(self, place: Entry | Node) -> str:
         return self.lines[(place.line or 1) - 1]
@@ -216,16 +216,16 @@ def _verify(before: str, after: str, filled: list[list[str]], file: str) -> None
 
 
 def _said(node: Node, path: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     if isinstance(node, MappingNode):
         for entry in node.entries:
-            found |= _said(entry.node, f"{path}.{spelling(entry.key)}".lstrip("."))
+            texts |= _said(entry.node, f"{path}.{spelling(entry.key)}".lstrip("."))
     elif isinstance(node, SequenceNode):
         for index, item in enumerate(node.items):
-            found |= _said(item, f"{path}[{index}]")
+            texts |= _said(item, f"{path}[{index}]")
     elif isinstance(node, ScalarNode) and not is_absent(node):
-        found[path] = node.text
-    return found
+        texts[path] = node.text
+    return texts
 
 
 def _entry(mapping: MappingNode, key: str) -> Entry | None:

@@ -137,7 +137,7 @@ _ALIKE = 0.02
 def _links(card: Card, log: IssueLog) -> None:
     """Warn of a link inside a node that is impossible in Gbit/s, or is the catalog's figure in GB/s."""
     written, name = card.hardware.network.bandwidth.scale_up, card.hardware.device.model
-    known = [devices.device(found).link_bytes_per_s for found in devices.models(name or "")]
+    known = [devices.device(model).link_bytes_per_s for model in devices.models(name or "")]
     sold = sorted({8 * both / 2 / 1e9 for both in known if both})  # Gbit/s in one direction
     if written is None or not sold or any(_alike(written, each) for each in sold):
         return
@@ -328,9 +328,9 @@ _DEVICE_KEYS = ("workload", "hardware", "xpu_spec")
 
 def _with_lone_link(root: MappingNode, log: IssueLog) -> MappingNode:
     """Return the card in which a single bandwidth is the link inside the node, where the run has one node."""
-    found = node_at(root, _LINK_KEYS)
-    items = found.items if isinstance(found, SequenceNode) else (found,)
-    if found is None or len(items) != 1 or not isinstance(items[0], ScalarNode) or is_absent(items[0]):
+    bandwidth = node_at(root, _LINK_KEYS)
+    items = bandwidth.items if isinstance(bandwidth, SequenceNode) else (bandwidth,)
+    if bandwidth is None or len(items) != 1 or not isinstance(items[0], ScalarNode) or is_absent(items[0]):
         return root
     total, per_node = (node_at(root, (*_DEVICE_KEYS, key)) for key in ("total_count", "count_per_node"))
     counts = [node.value for node in (total, per_node) if isinstance(node, ScalarNode)]
@@ -338,8 +338,8 @@ def _with_lone_link(root: MappingNode, log: IssueLog) -> MappingNode:
     if len(whole) < 2 or whole[0] > whole[1]:
         return root
     message = "its one value is read as scale_up: the run has one node"
-    log.note(LINKS, message, "write scale_up: before it", line=found.line)
-    pair = SequenceNode((ScalarNode(None, "", found.line), items[0]), found.line)
+    log.note(LINKS, message, "write scale_up: before it", line=bandwidth.line)
+    pair = SequenceNode((ScalarNode(None, "", bandwidth.line), items[0]), bandwidth.line)
     return replaced_at(root, _LINK_KEYS, pair)
 
 

@@ -76,14 +76,14 @@ def meaning(part: type[Section], names: tuple[int | str, ...]) -> str:
 
 
 def _fields_along(part: type[Section], names: tuple[int | str, ...]) -> list[tuple[str, FieldInfo]]:
-    found: list[tuple[str, FieldInfo]] = []
+    fields: list[tuple[str, FieldInfo]] = []
     current: Any = part
     for name in map(str, names):
         if not (isinstance(current, type) and issubclass(current, Section)):
             break
-        found.append((name, current.model_fields[name]))
+        fields.append((name, current.model_fields[name]))
         current = value_type(current.model_fields[name])
-    return found
+    return fields
 
 
 def near_miss_warner(part: type[Section], log: IssueLog) -> Callable[..., None]:
@@ -100,13 +100,13 @@ def near_miss_warner(part: type[Section], log: IssueLog) -> Callable[..., None]:
 
 def leaf_paths(part: type[Section], path: str = "") -> list[str]:
     """Return the dotted file paths of all values of a part."""
-    found: list[str] = []
+    paths: list[str] = []
     for name, info in part.model_fields.items():
         inner = f"{path}.{key_of(name, info)}" if path else key_of(name, info)
         kind = value_type(info)
         is_part = isinstance(kind, type) and issubclass(kind, Section)
-        found += leaf_paths(kind, inner) if is_part else [inner]
-    return found
+        paths += leaf_paths(kind, inner) if is_part else [inner]
+    return paths
 
 
 class KeyMatcher:
@@ -275,14 +275,14 @@ class _Walk:
 
     def values(self, node: MappingNode, part: type[Section], path: str) -> dict[str, Any]:
         """Return attribute → value for everything in `node` that is understood."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, entries in self.keys.by_field(node, part, path).items():
             info = part.model_fields[name]
             inner = f"{path}.{key_of(name, info)}" if path else key_of(name, info)
             self.log.lines.setdefault(inner, entries[0].line or 0)
             chosen = self.keys.only(entries, inner)
-            found[name] = self._value(chosen, info, inner) if chosen else None
-        return {name: value for name, value in found.items() if value is not None or may_be_none(part, name)}
+            values[name] = self._value(chosen, info, inner) if chosen else None
+        return {name: value for name, value in values.items() if value is not None or may_be_none(part, name)}
 
     def _value(self, entry: Entry, info: FieldInfo, path: str) -> Any:
         node, kind = entry.node, value_type(info)
@@ -329,16 +329,16 @@ class _Walk:
                 else f"write {' and '.join(names)}, in this order",
             )
         pairs = zip(names, node.items, strict=True)
-        found = self.values(
+        values = self.values(
             MappingNode(tuple(Entry(name, item, item.line) for name, item in pairs)), part, path
         )
-        known = [found[name] for name in names if found.get(name) is not None]
+        known = [values[name] for name in names if values.get(name) is not None]
         if part.order_rises and known != sorted(known):
             raise NotUnderstoodError(
                 f"{' then '.join(map(str, known))}: the list means {' then '.join(names)} and looks reversed",
                 f"swap them, or write {' and '.join(f'{name}:' for name in names)} below the key",
             )
-        return found
+        return values
 
     def _scalar(self, node: Node, kind: Any, info: FieldInfo, path: str) -> Any:
         if not isinstance(node, ScalarNode):
@@ -359,21 +359,21 @@ class _Walk:
         if isinstance(node, MappingNode):
             raise NotUnderstoodError("is a mapping where a list belongs", "write one `- item` line for each")
         items = node.items if isinstance(node, SequenceNode) else (node,)
-        found: list[str] = []
+        texts: list[str] = []
         for index, item in enumerate(items):
             if not isinstance(item, ScalarNode):
                 self.log.error(
                     f"{path}[{index}]", f"is {kind_of(item)} where a single value belongs", line=item.line
                 )
             elif not yaml_tree.is_absent(item):
-                self.log.lines[f"{path}[{len(found)}]"] = item.line or 0
-                found.append(item.text.strip())
-        if isinstance(node, ScalarNode) and found:
-            found = [part.strip() for part in found[0].split(",") if part.strip()]
+                self.log.lines[f"{path}[{len(texts)}]"] = item.line or 0
+                texts.append(item.text.strip())
+        if isinstance(node, ScalarNode) and texts:
+            texts = [part.strip() for part in texts[0].split(",") if part.strip()]
             self.log.note(
                 path, "a single value is read as a list", "write one `- item` line for each", line=node.line
             )
-        return tuple(found)
+        return tuple(texts)
 
     def _variables(self, node: Node, path: str) -> dict[str, str]:
         if isinstance(node, ScalarNode) and yaml_tree.is_absent(node):
@@ -382,13 +382,13 @@ class _Walk:
             raise NotUnderstoodError(
                 f"is {kind_of(node)} where a mapping belongs", "write `NAME: value` lines"
             )
-        found: dict[str, str] = {}
+        variables: dict[str, str] = {}
         for entry in node.entries:
             if not isinstance(entry.node, ScalarNode):
                 self.log.error(f"{path}.{shown(entry.key)}", f"is {kind_of(entry.node)}", line=entry.line)
             elif entry.node.value is not None:
-                found[entry.key] = entry.node.text
-        return found
+                variables[entry.key] = entry.node.text
+        return variables
 
 
 def _readers(kind: Any, units: list[str]) -> Callable[[ScalarNode], tuple[Any, str]]:

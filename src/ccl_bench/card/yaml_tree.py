@@ -253,17 +253,17 @@ def mapping_of(value: abc.Mapping[str, object]) -> MappingNode:
 
 def node_at(root: MappingNode, keys: Sequence[str]) -> Node | None:
     """Return what lies below these keys; None where a key is missing or written twice."""
-    found: Node = root
+    node: Node = root
     for key in keys:
         inner = (
-            [entry.node for entry in found.entries if entry.key == key]
-            if isinstance(found, MappingNode)
+            [entry.node for entry in node.entries if entry.key == key]
+            if isinstance(node, MappingNode)
             else []
         )
         if len(inner) != 1:
             return None
-        found = inner[0]
-    return found
+        node = inner[0]
+    return node
 
 
 def replaced_at(root: MappingNode, keys: Sequence[str], node: Node) -> MappingNode:
@@ -319,8 +319,10 @@ def yaml_mapping(text: str, log: IssueLog) -> MappingNode:
     root = _Tree(log).root(text)
     if isinstance(root, MappingNode):
         return root
-    found = "is empty" if root is None else "holds no mapping at its top level"
-    raise InputError(found, where=log.file, fix="write `key: value` lines, as in workload_card_template.yaml")
+    problem = "is empty" if root is None else "holds no mapping at its top level"
+    raise InputError(
+        problem, where=log.file, fix="write `key: value` lines, as in workload_card_template.yaml"
+    )
 
 
 def plain_value(text: str) -> Plain:
@@ -356,7 +358,7 @@ class _Tree:
         self.log = log
         self.stack: list[_Open] = []
         self.anchors: dict[str, tuple[Node, int] | None] = {}
-        self.found: Node | None = None
+        self.top: Node | None = None
         self.total = 0
 
     def root(self, text: str) -> Node | None:
@@ -372,7 +374,7 @@ class _Tree:
                 self._take(kind, event)
         except (YAMLError, *_PARSER_FAULTS) as error:
             raise self._malformed(error) from error
-        return self.found
+        return self.top
 
     def _more_documents(self, line: int) -> None:
         self.log.error(
@@ -412,7 +414,7 @@ class _Tree:
         if anchor:
             self.anchors[anchor] = (node, size)
         if not self.stack:
-            self.found = node
+            self.top = node
             return
         self.stack[-1].nodes.append(node)
         self.stack[-1].size += size

@@ -199,10 +199,10 @@ def is_local(kernel_name: str) -> bool:
 @cache
 def of_launcher(operator: str) -> str | None:
     """Return the canonical collective whose work an operator or range launches, `FUSED`, or None."""
-    found = next(
+    launched = next(
         (row["collective"] for row in _launchers() if re.search(row["match"], operator[:SEARCHED])), None
     )
-    return found if found == FUSED else of_annotation(operator) or found
+    return launched if launched == FUSED else of_annotation(operator) or launched
 
 
 def _launchers() -> list[dict[str, Any]]:

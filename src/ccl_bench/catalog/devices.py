@@ -82,7 +82,7 @@ def device(name: str, *, memory_bytes: int | None = None) -> Device:
     """
     candidates = [_catalog()[key] for key in _names_behind(name)]
     if memory_bytes is not None:
-        candidates = [found for found in candidates if _fits(found, memory_bytes)]
+        candidates = [candidate for candidate in candidates if _fits(candidate, memory_bytes)]
         if not candidates:
             raise NotMeasurable(
                 f"{name!r} reports {memory_bytes} bytes of memory, which no device of that name has",
@@ -116,8 +116,8 @@ def _names_behind(name: str) -> list[str]:
             return [own_name]
     for rule in load_data("devices")["match"]:
         if re.search(rule["pattern"], plain):
-            if found := list(rule["devices"]):
-                return found
+            if keys := list(rule["devices"]):
+                return keys
             raise NotMeasurable(f"no figures are known for {name!r}: {rule['why']}", fix=_GIVE_PEAK)
     hint = did_you_mean(name, _catalog())
     raise NotMeasurable(f"unknown device {name!r}", fix=f"{hint} Or {_GIVE_PEAK}" if hint else _GIVE_PEAK)
@@ -127,10 +127,10 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_\-/.]+", " ", name.lower()).strip()
 
 
-def _fits(found: Device, memory_bytes: int) -> bool:
-    if found.memory_bytes is None:
+def _fits(candidate: Device, memory_bytes: int) -> bool:
+    if candidate.memory_bytes is None:
         return True
-    return _LEAST_REPORTED <= memory_bytes / found.memory_bytes <= _MOST_REPORTED
+    return _LEAST_REPORTED <= memory_bytes / candidate.memory_bytes <= _MOST_REPORTED
 
 
 def _shared(one: Device, other: Device) -> Device:

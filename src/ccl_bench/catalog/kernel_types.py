@@ -25,9 +25,9 @@ def kernel_type(name: str) -> str:
     if of_kernel(name) is not None:
         return "communication"
     short = stem(name)
-    for pattern, looks_at_stem, found in _rules():
+    for pattern, looks_at_stem, kind in _rules():
         if pattern.is_in(short if looks_at_stem else name[:SEARCHED]):
-            return found
+            return kind
     return OTHER
 
 

@@ -26,8 +26,8 @@ def suggestion(asked: str, likeness: float = 1.0) -> str:
     meant, row = close[0], _rows()[close[0]]
     names = " or ".join(row["ask_for"])
     differs = row.get("differs", "")
-    found = f"ask for {names}" + (f": {differs}" if differs else "")
-    return found if meant == _plain(asked) else f"for {meant!r}, {found}"
+    advice = f"ask for {names}" + (f": {differs}" if differs else "")
+    return advice if meant == _plain(asked) else f"for {meant!r}, {advice}"
 
 
 @cache
@@ -62,4 +62,4 @@ def assumptions() -> tuple[Assumption, ...]:
 
 def assumed_of(tables: Collection[str]) -> list[Assumption]:
     """Return the assumptions that are made in some of `tables`."""
-    return [found for found in assumptions() if {*found.tables} & {*tables}]
+    return [assumption for assumption in assumptions() if {*assumption.tables} & {*tables}]

@@ -67,14 +67,14 @@ class Model:
 
 def model(name: str) -> Model:
     """Return the model called `name`: a Hugging Face name with or without its owner, in any case."""
-    found = _by_name().get(name.strip().lower())
-    if found is None:
+    entry = _by_name().get(name.strip().lower())
+    if entry is None:
         hint = did_you_mean(name, names())
         fix = "write model_flops_per_token into run_metadata.json, or the architecture into the card"
         raise NotMeasurable(
             f"unknown model {name!r}", fix=f"{hint} Or {fix}" if hint else fix, is_repairable=True
         )
-    return found
+    return entry
 
 
 def names() -> list[str]:
@@ -86,10 +86,10 @@ def names() -> list[str]:
 def _by_name() -> dict[str, Model]:
     known: dict[str, Model] = {}
     for row in load_data("models")["model"]:
-        found = _model(row)
+        entry = _model(row)
         for name in (row["name"], *row["aliases"]):
-            known[name.lower()] = found
-            known.setdefault(name.lower().rpartition("/")[2], found)
+            known[name.lower()] = entry
+            known.setdefault(name.lower().rpartition("/")[2], entry)
     return known
 
 

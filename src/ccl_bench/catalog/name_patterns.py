@@ -49,18 +49,18 @@ def needed_words(expression: str) -> frozenset[str]:
 
 def _of_sequence(parsed: Any) -> frozenset[str] | None:
     """Return the words that are hardest to find of a sequence of parts, all of which must match."""
-    found: list[frozenset[str]] = []
+    candidates: list[frozenset[str]] = []
     run = ""
     for kind, value in parsed:
         if kind is _constants.LITERAL:
             run += chr(value).lower()
             continue
-        found.append(frozenset({run}))
+        candidates.append(frozenset({run}))
         run = ""
         words = _of_part(kind, value)
-        found += [words] if words else []
-    found.append(frozenset({run}))
-    best = max(found, key=_rarity)
+        candidates += [words] if words else []
+    candidates.append(frozenset({run}))
+    best = max(candidates, key=_rarity)
     return best if _rarity(best) >= _SHORTEST else None
 
 

@@ -52,16 +52,16 @@ def timing(et_nodes: pl.DataFrame, kineto: TraceContent) -> Timing:
     ops = linkable_ops(kineto.table("cpu_ops"))
     link = link_operators(linkable_nodes(et_nodes), ops)
     spans = kineto.table("cpu_ops").select("start_ns", "end_ns", "thread").with_columns(ops["op"])
-    found = link.pairs.join(spans, on="op", how="inner", maintain_order="left")
-    columns = found.select("node", "start_ns", "end_ns")
+    linked = link.pairs.join(spans, on="op", how="inner", maintain_order="left")
+    columns = linked.select("node", "start_ns", "end_ns")
     timed = Timing(link, {node: (start, end) for node, start, end in columns.iter_rows()})
-    if not found.height:
+    if not linked.height:
         return timed
     calls = _calls(kineto, ops).join(link.pairs, on="op", how="inner")
     is_call = {
         (start, stream): node for start, stream, node in calls.select("start_ns", "stream", "node").rows()
     }
-    timed.work = _work(kineto, found, is_call)
+    timed.work = _work(kineto, linked, is_call)
     if not timed.work:
         timed.calls = _ranges(kineto.table("annotations"), is_call)
     return timed
@@ -125,11 +125,11 @@ class _Innermost:
 
 def _parents(spans: list[tuple[int, int, int]]) -> list[int]:
     """Return the place of the span that holds each, -1 where none does."""
-    found: list[int] = []
+    parents: list[int] = []
     stack: list[int] = []
     for place, (start, _, _) in enumerate(spans):
         while stack and -spans[stack[-1]][1] <= start:
             stack.pop()
-        found.append(stack[-1] if stack else -1)
+        parents.append(stack[-1] if stack else -1)
         stack.append(place)
-    return found
+    return parents

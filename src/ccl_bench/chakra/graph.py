@@ -220,10 +220,10 @@ def set_time(node: Any, start_ns: int, duration_ns: int) -> None:
 def _storages(values: str) -> tuple[int, ...]:
     """Return the storages of the tensors among operands; 0 stands for a tensor without any."""
     try:
-        found = [tensor[_STORAGE] for tensor in tensors(msgspec.json.decode(values))]
+        storages = [tensor[_STORAGE] for tensor in tensors(msgspec.json.decode(values))]
     except (msgspec.DecodeError, RecursionError):
         return ()
-    return tuple(dict.fromkeys(storage for storage in found if storage > 0))
+    return tuple(dict.fromkeys(storage for storage in storages if storage > 0))
 
 
 def _printable(text: str) -> str:

@@ -86,7 +86,7 @@ def network(transfers: pl.DataFrame, world: int, on_node: int | None) -> tuple[s
     levels: list[bool | None] = [False, True] if is_divided else [None]
     counts = [on_node, world // on_node] if is_divided and on_node else [world]
     free = transfers.filter((pl.col("basis") == WAIT_FREE) & pl.col("collective").is_in([*_RING_STEPS]))
-    found = [link(free if level is None else free.filter(pl.col("spans_nodes") == level)) for level in levels]
+    fits = [link(free if level is None else free.filter(pl.col("spans_nodes") == level)) for level in levels]
     lines = [
         "# Written by ccl-bench. Bandwidth and latency are measured: least squares of the times of wait-free",
         "# collectives over the steps of a ring and the bytes that it sends.",
@@ -95,12 +95,12 @@ def network(transfers: pl.DataFrame, world: int, on_node: int | None) -> tuple[s
     ]
     reasons = [
         f"bandwidth and latency{_REACH[level]} are left out: {each}"
-        for level, each in zip(levels, found, strict=True)
+        for level, each in zip(levels, fits, strict=True)
         if isinstance(each, str)
     ]
     if reasons:
         return "\n".join([*lines, *(f"# {reason}" for reason in reasons)]) + "\n", reasons
-    links = [each for each in found if not isinstance(each, str)]
+    links = [each for each in fits if not isinstance(each, str)]
     lines.append(f"bandwidth: [ {', '.join(f'{rate:.6g}' for rate, _ in links)} ]  # GB/s")
     lines.append(f"latency: [ {', '.join(f'{latency:.6g}' for _, latency in links)} ]  # ns")
     return "\n".join(lines) + "\n", []

@@ -100,8 +100,8 @@ def _timed(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
     same = [t for t in run.traces if t.form.name == "kineto" and t.rank == trace.rank]
     if trace.iteration is not None:
         same = [t for t in same if t.iteration == trace.iteration]
-    found = (timing(et_nodes, read_content(kineto, TABLES)[0]) for kineto in same)
-    return max(found, key=lambda timed: len(timed.spans), default=Timing())
+    timings = (timing(et_nodes, read_content(kineto, TABLES)[0]) for kineto in same)
+    return max(timings, key=lambda timed: len(timed.spans), default=Timing())
 
 
 def _operands(trace: TraceFile) -> dict[int, Operands]:

@@ -182,10 +182,10 @@ def _run_command(request: Request, mode: str, output: Path, nsys: NsysProgram | 
 
 def _flight_recorder_variables(output: Path) -> dict[str, str]:
     """Return what lets a job that hangs leave its last calls in the run directory, for `ccl-bench hang`."""
-    found = {"TORCH_FR_BUFFER_SIZE": _RECORDED_CALLS, "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
+    variables = {"TORCH_FR_BUFFER_SIZE": _RECORDED_CALLS, "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
     if "TORCH_NCCL_DEBUG_INFO_TEMP_FILE" not in os.environ:  # its former name, which would be overruled
-        found["TORCH_FR_DUMP_TEMP_FILE"] = str(output / layout.FLIGHT_RECORDER_PREFIX)
-    return found
+        variables["TORCH_FR_DUMP_TEMP_FILE"] = str(output / layout.FLIGHT_RECORDER_PREFIX)
+    return variables
 
 
 @contextlib.contextmanager
@@ -210,12 +210,12 @@ def _gather(request: Request, collected: Collected, before: FileStates) -> None:
     """Copy what the run left into the run directory."""
     collected.remarks += gather.rename_unfinished_traces(request.output)
     for root in request.source_folders:
-        found = gather.discover(root, before)
-        copied = gather.copy_files(found, request.output)
+        files = gather.discover(root, before)
+        copied = gather.copy_files(files, request.output)
         collected.copied.files += copied.files
         collected.copied.linked += copied.linked
-        collected.cards += sorted(found.cards, key=lambda card: (len(card.parts), card))
-        collected.remarks += [*copied.problems, *found.unreadable]
+        collected.cards += sorted(files.cards, key=lambda card: (len(card.parts), card))
+        collected.remarks += [*copied.problems, *files.unreadable]
         if not root.exists() and request.sources:
             collected.remarks.append(f"{root}: there is no such directory")
     collected.remarks += rank_summary.merge_saved_summaries(request.output)
@@ -228,8 +228,8 @@ def _describe(request: Request, collected: Collected) -> None:
     environment = read_object(output / ENVIRONMENT)
     if not environment:
         collected.remarks.append(f"{ENVIRONMENT} is missing: hardware and software of the run are unknown")
-    found = gather.discover(output, {})
-    config = effective_config(environment.get("command", ()), request.folder, found.configurations)
+    files = gather.discover(output, {})
+    config = effective_config(environment.get("command", ()), request.folder, files.configurations)
     observations = observe(output, environment, read_object(output / METADATA), config)
     if config and not config.path.resolve().is_relative_to(output.resolve()):
         torchtitan.save_config(config, output)
@@ -240,7 +240,7 @@ def _describe(request: Request, collected: Collected) -> None:
     collected.step_end = str(recording.get("step_end", ""))
     collected.overhead = _overhead(observations, output / layout.LOGS / "torch.log")
     collected.remarks += fill_card.fill_metadata(output, observations)
-    card = fill_card.place_card(output, request.card, [*found.cards, *collected.cards])
+    card = fill_card.place_card(output, request.card, [*files.cards, *collected.cards])
     collected.filled, contradictions = fill_card.fill_card(card, observations)
     collected.remarks += contradictions
 

@@ -43,34 +43,34 @@ class FoundFiles:
 
 def file_states(roots: Iterable[Path]) -> FileStates:
     """Return the files below `roots` with size and time, to recognise those that are written later."""
-    found: FileStates = {}
+    states: FileStates = {}
     for root in roots:
         for path in files_under(root)[0] if root.is_dir() else ():
             try:
                 stat = path.stat()
             except OSError:
                 continue
-            found[path] = (stat.st_size, stat.st_mtime_ns)
-    return found
+            states[path] = (stat.st_size, stat.st_mtime_ns)
+    return states
 
 
 def discover(root: Path, before: FileStates) -> FoundFiles:
     """Return the files below `root` that are new or changed since `before`."""
-    found = FoundFiles(root)
+    files = FoundFiles(root)
     if not root.exists():
-        return found
+        return files
     traces = discover_traces(root)
-    found.unreadable = [f"{f.file}: {f.message}" for f in traces.findings if f.code == "file-unreadable"]
-    found.traces = [trace for trace in traces.traces if _is_new(trace.path, before)]
+    files.unreadable = [f"{f.file}: {f.message}" for f in traces.findings if f.code == "file-unreadable"]
+    files.traces = [trace for trace in traces.traces if _is_new(trace.path, before)]
     for path in (path for path in traces.others if _is_new(path, before)):
         suffix = path.suffix.lower()
         if suffix == ".toml" and is_train_config_file(path):
-            found.configurations.append(path)
+            files.configurations.append(path)
         elif suffix in {".yaml", ".yml"} and is_card_file(path):
-            found.cards.append(path)
+            files.cards.append(path)
         elif side_file(path) is not None:
-            found.side_files.append(path)
-    return found
+            files.side_files.append(path)
+    return files
 
 
 def _is_new(path: Path, before: FileStates) -> bool:

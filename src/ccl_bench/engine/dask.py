@@ -112,8 +112,8 @@ def read_on_cluster(client: Client, tasks: Sequence[Task], without_workers: With
     for position in sorted(suspects):
         alone = _submit(client, {position: tasks[position]}, without_workers)
         for _, result in alone:
-            found = result if isinstance(result, TraceTables) else abandoned_trace(tasks[position], result)
-            yield position, found
+            trace = result if isinstance(result, TraceTables) else abandoned_trace(tasks[position], result)
+            yield position, trace
 
 
 def _submit(

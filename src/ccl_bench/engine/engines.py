@@ -81,18 +81,18 @@ def stream_traces(
             progress(done + share, len(tasks))
 
     with contextlib.closing(_IN_USE.get()(tasks, jobs)) as answers, memory.watch_reading(show):
-        for found in answers:
+        for answer in answers:
             done += 1
             show(0)
-            yield found
+            yield answer
 
 
 def read_traces(
     tasks: Sequence[Task], *, jobs: int | None = None, progress: Progress | None = None
 ) -> list[TraceTables]:
     """Return what each task came to, in the order of the tasks."""
-    found = dict(stream_traces(tasks, jobs=jobs, progress=progress))
-    return [found[position] for position in range(len(tasks))]
+    traces = dict(stream_traces(tasks, jobs=jobs, progress=progress))
+    return [traces[position] for position in range(len(tasks))]
 
 
 def read_concatenated(
@@ -100,9 +100,9 @@ def read_concatenated(
 ) -> tuple[list[TraceTables], Tables]:
     """Return what each task came to, without its tables, and the named tables of all tasks as one each."""
     together = ConcatenatedTables(names, len(tasks))
-    found: dict[int, TraceTables] = {}
+    traces: dict[int, TraceTables] = {}
     with contextlib.closing(stream_traces(tasks, jobs=jobs, progress=progress)) as answers:
         for position, trace in answers:
             together.take(position, trace)
-            found[position] = trace
-    return [found[position] for position in range(len(tasks))], together.tables()
+            traces[position] = trace
+    return [traces[position] for position in range(len(tasks))], together.tables()

@@ -225,7 +225,7 @@ def _read_trace(task: Task, wanted: tuple[str, ...]) -> TraceTables:
     recorded = tables.pop(RECORDED, steps)
     steps_from = "" if recorded is None else "".join(recorded["source"].head(1))
     notes = (*notes, *marker_findings(task.choice, content, task.trace))
-    found = TraceTables(
+    trace = TraceTables(
         task.trace,
         tables,
         [
@@ -247,8 +247,8 @@ def _read_trace(task: Task, wanted: tuple[str, ...]) -> TraceTables:
         range_names=names_to_choose(content) if task.choice.marker and steps_from != CHOSEN_RANGE else (),
     )
     if in_steps:
-        _note_completeness(found, tables.pop(_COMPLETENESS).row(0, named=True))
-    return found
+        _note_completeness(trace, tables.pop(_COMPLETENESS).row(0, named=True))
+    return trace
 
 
 def _by_device(
@@ -351,8 +351,8 @@ def _whole_steps(steps: pl.DataFrame, content: TraceContent) -> frozenset[int] |
         return None
     table = DERIVED.get(_WHOLE)
     given = [steps if need == "steps" else content.table(need) for need in table.needs]
-    found = table.compute(*given)
-    return frozenset(found.filter("is_whole")["step"])
+    frame = table.compute(*given)
+    return frozenset(frame.filter("is_whole")["step"])
 
 
 def _resolve_rank(trace: TraceFile, content: TraceContent) -> tuple[int | None, list[Finding]]:
@@ -408,17 +408,17 @@ class ConcatenatedTables:
 
     def tables(self) -> Tables:
         """Return each table of all traces as one, in the order of the traces."""
-        found = self._joined([self._blocks.pop(number) for number in sorted(self._blocks)])
-        return {name: found[name] if name in found else empty_table(name) for name in self._names}
+        joined = self._joined([self._blocks.pop(number) for number in sorted(self._blocks)])
+        return {name: joined[name] if name in joined else empty_table(name) for name in self._names}
 
     def _joined(self, parts: list[Tables]) -> Tables:
         """Return the tables of several parts as one each; every part is let go when it is done with."""
-        found = {}
+        joined = {}
         for name in self._names:
             tables = [part.pop(name) for part in parts if name in part]
             if tables:
-                found[name] = pl.concat(tables)
-        return found
+                joined[name] = pl.concat(tables)
+        return joined
 
 
 def _compact(table: pl.DataFrame) -> pl.DataFrame:

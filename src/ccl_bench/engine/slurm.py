@@ -47,7 +47,7 @@ _LAST_LINES = 3
 
 def parse_options(text: str) -> dict[str, str]:
     """Return the options in `queue=debug,cores=4`; UsageError for one that is unknown or has no value."""
-    found = {}
+    options = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
         if name not in OPTIONS:
@@ -55,8 +55,8 @@ def parse_options(text: str) -> dict[str, str]:
             raise UsageError(f"unknown option of Slurm {name!r}", fix=fix)
         if not value or (name in {"cores", "processes"} and not value.isdecimal()):
             raise UsageError(f"{value!r} is not a value of Slurm's {name}", fix=f"write it as in {name}=4")
-        found[name] = value
-    return found
+        options[name] = value
+    return options
 
 
 @contextlib.contextmanager
@@ -96,10 +96,10 @@ def _cluster_of_jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Cl
 def _jobqueue() -> Any:
     """Return dask-jobqueue; where it is first imported it has Ctrl-C end the program with status 0."""
     before = signal.getsignal(signal.SIGINT)
-    found = import_extra("dask_jobqueue")
+    jobqueue = import_extra("dask_jobqueue")
     if signal.getsignal(signal.SIGINT) is not before:
         signal.signal(signal.SIGINT, before)
-    return found
+    return jobqueue
 
 
 def _settings(chosen: Mapping[str, str]) -> dict[str, Any]:

@@ -65,10 +65,10 @@ def load_windows(
     """Return what is to be logged of a run, or of the windows that a watch kept, in the order of steps."""
     kept = Path(place)
     if (kept / LIST).is_file():
-        found = list(_kept_windows(kept, {*names}))
-        if not found:
+        windows = list(_kept_windows(kept, {*names}))
+        if not windows:
             raise InputError("holds no measured window", where=str(kept / LIST), fix="wait for the first one")
-        return sorted((replace(w, run=name or w.run) for w in found), key=lambda w: (w.step or 0, w.at))
+        return sorted((replace(w, run=name or w.run) for w in windows), key=lambda w: (w.step or 0, w.at))
     asked = names or [metric.name for metric in metrics.load() if not metric.variant_of]
     results = [*load_results(str(place), asked, progress=progress).results.values()]
     results = [result for result in results if not names or result.metric in names]
@@ -83,10 +83,10 @@ def _kept_windows(folder: Path, names: set[str]) -> Iterator[MeasuredWindow]:
     last: dict[str, dict[str, Any]] = {}
     for line in (folder / LIST).read_bytes().splitlines():
         with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
-            found = msgspec.json.decode(line)
-            last[found["window"]] = found
-    for found in last.values():
-        file = folder / Path(str(found.get("results"))).name
+            record = msgspec.json.decode(line)
+            last[record["window"]] = record
+    for record in last.values():
+        file = folder / Path(str(record.get("results"))).name
         try:
             results = from_json(file.read_bytes())
         except (OSError, msgspec.DecodeError) as error:
@@ -94,8 +94,8 @@ def _kept_windows(folder: Path, names: set[str]) -> Iterator[MeasuredWindow]:
             raise InputError(f"holds no results: {error}", where=str(file), fix=fix) from error
         results = [result for result in results if not names or result.metric in names]
         findings = [*dict.fromkeys(each for result in results for each in result.findings)]
-        step = found["step"] if isinstance(found.get("step"), int) else None
-        run, window, at = (str(found.get(key, "")) for key in ("run", "window", "at"))
+        step = record["step"] if isinstance(record.get("step"), int) else None
+        run, window, at = (str(record.get(key, "")) for key in ("run", "window", "at"))
         yield MeasuredWindow(run, window, step, 0, [], results, findings, "", at)
 
 
@@ -240,8 +240,8 @@ class MlFlow:
         self._run_id = active.info.run_id if active else self._new_run(place, run)
 
     def _new_run(self, experiment: str, run: str) -> str:
-        found = self._client.get_experiment_by_name(experiment)
-        number = found.experiment_id if found else self._client.create_experiment(experiment)
+        existing = self._client.get_experiment_by_name(experiment)
+        number = existing.experiment_id if existing else self._client.create_experiment(experiment)
         return str(self._client.create_run(number, run_name=run).info.run_id)
 
     def show(self, window: MeasuredWindow) -> None:

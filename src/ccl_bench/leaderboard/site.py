@@ -106,7 +106,7 @@ def _number_data(connection: Connection, metric: str, places: dict[str, int]) ->
     Only numbers of one kind compare: of one revision and unit, measured alike. A number that an error makes
     doubtful says so; note and doubt are left out if both are empty.
     """
-    found: list[Any] = [0] * len(places)
+    items: list[Any] = [0] * len(places)
     kinds: dict[tuple[Any, ...], int] = {}
     asked = number_rows().where(VALUES.c.metric == metric).order_by(VALUES.c.run)
     for row in connection.execute(asked).mappings():
@@ -116,8 +116,8 @@ def _number_data(connection: Connection, metric: str, places: dict[str, int]) ->
             kind = kinds.setdefault((number.revision, number.unit, number.measured), len(kinds))
             item = [number.value, shown.text, number.place, number.ranked, kind]
             apart = [shown.note, bool(number.errors)]
-            found[places[row["run"]]] = [*item, *apart] if any(apart) else item
-    return found
+            items[places[row["run"]]] = [*item, *apart] if any(apart) else item
+    return items
 
 
 def _assignment(name: str, value: Any) -> str:
@@ -233,9 +233,9 @@ class _SiteWriter:
                 self._write(to.table(asked), table_page(connection, asked, to))
 
     def _workloads(self, connection: Connection, top: SiteLinks, below: SiteLinks) -> None:
-        found = query_result.list_workloads(connection)
-        self._write("workloads.html", workloads_page(found, top))
-        for workload in found:
+        workloads = query_result.list_workloads(connection)
+        self._write("workloads.html", workloads_page(workloads, top))
+        for workload in workloads:
             runs = query_result.runs_of_workload(connection, workload["key"])
             self._write(top.workload(workload["key"]), workload_page(workload, runs, below))
 

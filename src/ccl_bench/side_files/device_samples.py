@@ -110,11 +110,11 @@ def device_samples_in_text(
     """Return the samples in a text behind those read `before`; `file` names it in messages."""
     log = IssueLog(file)
     tool, samples = _samples(text, file.replace("\\", "/").rsplit("/", 1)[-1], log)
-    found = _series(tool, samples)
-    if not found and not log.entries:
+    series = _series(tool, samples)
+    if not series and not log.entries:
         log.error("", "holds no sample of a known quantity", _TIMES)
     known = before or DeviceSamples()
-    return Reading(DeviceSamples((*known.series, *found), known.ranks), log.in_order(), file)
+    return Reading(DeviceSamples((*known.series, *series), known.ranks), log.in_order(), file)
 
 
 def _samples(text: str, file: str, log: IssueLog) -> tuple[str, list[_Sample]]:
@@ -185,7 +185,7 @@ def _of_table(lines: Sequence[str], file: str, log: IssueLog) -> tuple[str, list
         raise InputError("is a log of devices whose samples have no times", where=log.file, fix=_TIMES)
     tool = "nvidia_smi" if any("." in name for name in names) else "amd_smi"
     _check_units(tool, header, log)
-    found, lost = [], 0
+    samples, lost = [], 0
     for line in lines[1:]:
         cells = _fields(line)
         if not cells or [_bare(cell) for cell in cells] == names:
@@ -195,12 +195,12 @@ def _of_table(lines: Sequence[str], file: str, log: IssueLog) -> tuple[str, list
         if time is None:
             lost += 1
             continue
-        found.append(_Sample(_device_in(row, file), *time, _numbers(row, tool)))
+        samples.append(_Sample(_device_in(row, file), *time, _numbers(row, tool)))
     if lost:
         log.warning(
             "", f"{lost} lines are cut off or have no time and are left out", "nothing, unless they are many"
         )
-    return tool, found
+    return tool, samples
 
 
 def _check_units(tool: str, header: Sequence[str], log: IssueLog) -> None:
@@ -261,8 +261,8 @@ def _time(text: object) -> tuple[int, bool] | None:
     if re.fullmatch(r"\d{9,20}(?:\.\d{1,9})?", said):
         whole, _, rest = said.partition(".")
         unit = next((unit for limit, unit in _EPOCH_UNITS if int(whole) < limit), 0)
-        found = int(whole) * unit + (int(rest.ljust(9, "0")) * unit // 10**9 if rest else 0)
-        return (found, False) if found >= _FIRST_NS else None
+        time_ns = int(whole) * unit + (int(rest.ljust(9, "0")) * unit // 10**9 if rest else 0)
+        return (time_ns, False) if time_ns >= _FIRST_NS else None
     match = _LOCAL.fullmatch(said)
     if match is None:
         return None
@@ -270,12 +270,12 @@ def _time(text: object) -> tuple[int, bool] | None:
         moment = datetime(*(int(match[part]) for part in range(1, 7)), tzinfo=UTC)  # type: ignore[misc,arg-type]
     except ValueError:
         return None
-    found = int(moment.timestamp()) * 10**9 + int((match[7] or "0").ljust(9, "0"))
+    time_ns = int(moment.timestamp()) * 10**9 + int((match[7] or "0").ljust(9, "0"))
     zone = match[8]
     if zone and zone != "Z":
         digits = zone.replace(":", "")
-        found -= (1 if digits[0] == "+" else -1) * (int(digits[1:3]) * 60 + int(digits[3:])) * 60 * 10**9
-    return (found, zone is None) if found >= _FIRST_NS else None
+        time_ns -= (1 if digits[0] == "+" else -1) * (int(digits[1:3]) * 60 + int(digits[3:])) * 60 * 10**9
+    return (time_ns, zone is None) if time_ns >= _FIRST_NS else None
 
 
 def _names_of_dmon(line: str) -> list[str]:
@@ -334,11 +334,11 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 def _of_prometheus_text(lines: Iterable[str], file: str, log: IssueLog) -> Iterator[_Sample]:
     """Yield the samples of DCGM's exporter that have a time."""
-    found = [match for line in lines if (match := _METRIC.match(line))]
-    if found and not any(match[4] for match in found):
+    matches = [match for line in lines if (match := _METRIC.match(line))]
+    if matches and not any(match[4] for match in matches):
         what = "is a page of DCGM's exporter, whose samples have no times: give Prometheus' query_range"
         raise InputError(what, where=log.file, fix="give the answer over the run, as JSON")
-    for match in found:
+    for match in matches:
         time, value = _time(match[4] or ""), _number(match[3])
         if time and value is not None:
             yield _Sample(_labelled(dict(_LABEL.findall(match[2])), file), *time, {match[1]: value})
@@ -367,7 +367,7 @@ def _flat(item: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Any]]:
 
 def _series(tool: str, samples: Iterable[_Sample]) -> list[Series]:
     """Return samples as series in order of time; of several names of a quantity the best counts."""
-    found: dict[tuple[Device, str, str, bool], list[tuple[int, float]]] = {}
+    points: dict[tuple[Device, str, str, bool], list[tuple[int, float]]] = {}
     for sample in samples:
         for name, value in sample.values.items():
             key = (
@@ -376,10 +376,10 @@ def _series(tool: str, samples: Iterable[_Sample]) -> list[Series]:
                 else None
             )
             if key:
-                found.setdefault(key, []).append((sample.time_ns, value * _names(tool)[name][1]))
+                points.setdefault(key, []).append((sample.time_ns, value * _names(tool)[name][1]))
     order = {name: place for place, name in enumerate(_names(tool))}
     best: dict[tuple[Device, str], Series] = {}
-    for (device, _, quantity, local), pairs in sorted(found.items(), key=lambda item: order[item[0][1]]):
+    for (device, _, quantity, local), pairs in sorted(points.items(), key=lambda item: order[item[0][1]]):
         if (device, quantity) not in best:
             once = sorted(dict(pairs).items())
             best[device, quantity] = Series(

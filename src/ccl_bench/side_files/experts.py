@@ -69,10 +69,10 @@ def read_moe_assignments(path: Location, before: MoeAssignments | None = None) -
     data, log = read_json(path)
     named = _RANK_IN_NAME.search(str(path))
     parts = [_part(*each, log) for each in _by_rank(data, int(named[1]) if named else None)]
-    found = _concat(parts)
-    if not found.records and not log.entries:
+    assignments = _concat(parts)
+    if not assignments.records and not log.entries:
         log.error("", "holds no counts of tokens", _EXAMPLE)
-    return Reading(_concat([before or MoeAssignments(), found]), log.in_order(), str(path))
+    return Reading(_concat([before or MoeAssignments(), assignments]), log.in_order(), str(path))
 
 
 def is_moe_assignments(data: object) -> bool:
@@ -123,13 +123,13 @@ def _part(item: Any, place: str, rank: int | None, log: IssueLog) -> MoeAssignme
         fix = "write the number of devices that share experts"
         log.error(f"{prefix}{_key(item, SIZE_KEYS)}", "is 0", fix)
         devices = None
-    found: list[ExpertTokens] = []
+    records: list[ExpertTokens] = []
     for layer, counts, path in counted:
         tokens = _tokens(counts, path, log)
         if tokens:
             owner = rank if stated is None else stated
-            found.append(ExpertTokens(tokens, owner, layer, devices, isinstance(counts, dict)))
-    return MoeAssignments(tuple(found), _dropped(item, prefix, log))
+            records.append(ExpertTokens(tokens, owner, layer, devices, isinstance(counts, dict)))
+    return MoeAssignments(tuple(records), _dropped(item, prefix, log))
 
 
 def _key(record: dict[str, Any], names: tuple[str, ...]) -> str | None:
@@ -184,30 +184,30 @@ def _tokens(counts: Any, path: str, log: IssueLog) -> tuple[int, ...]:
         return ()
     by_expert = _named(counts, path, log) if isinstance(counts, dict) else dict(enumerate(counts))
     place = "{}.{}".format if isinstance(counts, dict) else "{}[{}]".format
-    found = {
+    checked = {
         expert: _whole(value, place(path, expert).lstrip("."), log) for expert, value in by_expert.items()
     }
-    if not found or None in found.values():
+    if not checked or None in checked.values():
         return ()
-    return tuple(found.get(expert) or 0 for expert in range(max(found) + 1))
+    return tuple(checked.get(expert) or 0 for expert in range(max(checked) + 1))
 
 
 def _named(counts: dict[str, Any], path: str, log: IssueLog) -> dict[int, Any]:
     """Return counts by the number of their expert; other keys are reported, and too large numbers refused."""
-    found: dict[int, Any] = {}
+    by_expert: dict[int, Any] = {}
     strays = []
     for key, value in counts.items():
         place = f"{path}.{shown(key)}".lstrip(".")
         named = _EXPERT.fullmatch(key)
         if named is None:
             strays.append((shown(key), place))
-        elif int(named[1]) >= MOST_EXPERTS or int(named[1]) in found:
+        elif int(named[1]) >= MOST_EXPERTS or int(named[1]) in by_expert:
             log.error(place, "is no separate number of an expert", "number the experts of a layer from 0")
             return {}
         else:
-            found[int(named[1])] = value
+            by_expert[int(named[1])] = value
     report_unknown_keys(strays, ("expert_0", *_META_KEYS, "layers", *COUNT_KEYS), log)
-    return found
+    return by_expert
 
 
 def _dropped(record: dict[str, Any], prefix: str, log: IssueLog) -> int | None:
@@ -216,6 +216,6 @@ def _dropped(record: dict[str, Any], prefix: str, log: IssueLog) -> int | None:
         return None
     value, path = record[key], f"{prefix}{key}"
     if isinstance(value, list):
-        found = [_whole(item, f"{path}[{index}]", log) for index, item in enumerate(value)]
-        return sum(item for item in found if item is not None)
+        counts = [_whole(item, f"{path}[{index}]", log) for index, item in enumerate(value)]
+        return sum(item for item in counts if item is not None)
     return _whole(value, path, log)

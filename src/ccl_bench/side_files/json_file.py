@@ -30,13 +30,13 @@ def json_value(text: str, file: str = "") -> tuple[Any, IssueLog]:
     log = IssueLog(file)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for key, value in pairs:
-            if key in found and repr(found[key]) != repr(value):
+            if key in members and repr(members[key]) != repr(value):
                 log.error(shown(key), "is written more than once with different content", "keep one")
                 value = None
-            found[key] = value
-        return found
+            members[key] = value
+        return members
 
     try:
         return json.loads(text, object_pairs_hook=unique), log
@@ -55,11 +55,11 @@ def json_value(text: str, file: str = "") -> tuple[Any, IssueLog]:
 
 def key_lines(text: str) -> dict[str, int]:
     """Return the line of the first occurrence of each quoted key."""
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for line, content in enumerate(text.splitlines(), start=1):
         for key in re.findall(r'"([^"\\]*)"\s*:', content):
-            found.setdefault(key, line)
-    return found
+            lines.setdefault(key, line)
+    return lines
 
 
 def finite_number(value: object, path: str, log: IssueLog) -> float | None:

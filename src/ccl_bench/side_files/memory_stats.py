@@ -122,33 +122,33 @@ Values = dict[str, int]
 def read_memory_stats(path: Location) -> Reading[MemoryStats]:
     """Return what the file says of each device; InputError only where it is not JSON."""
     data, log = read_json(path)
-    found: dict[Owner, Values] = {}
-    _collect(data, "", (None, None), found, log)
+    by_owner: dict[Owner, Values] = {}
+    _collect(data, "", (None, None), by_owner, log)
     report_unknown_keys(_unknown_keys(data), _PLAIN_NAMES, log)
-    if not found:
+    if not by_owner:
         log.error("", "holds no counters of a device", "write torch.cuda.memory_stats() of each rank")
-    ordered = sorted(found.items(), key=lambda item: tuple((n is None, n or 0) for n in item[0]))
+    ordered = sorted(by_owner.items(), key=lambda item: tuple((n is None, n or 0) for n in item[0]))
     devices = [_checked(DeviceMemory(*owner, **values), log) for owner, values in ordered]
     return Reading(MemoryStats(tuple(devices)), log.in_order(), str(path))
 
 
 def is_memory_stats(data: object) -> bool:
     """Whether JSON data has the shape of an allocator's counters or of a snapshot."""
-    found: dict[Owner, Values] = {}
-    _collect(data, "", (None, None), found, IssueLog())
-    return bool(found)
+    by_owner: dict[Owner, Values] = {}
+    _collect(data, "", (None, None), by_owner, IssueLog())
+    return bool(by_owner)
 
 
-def _collect(data: Any, path: str, owner: Owner, found: dict[Owner, Values], log: IssueLog) -> None:
-    """Add every device in `data` to `found`."""
+def _collect(data: Any, path: str, owner: Owner, by_owner: dict[Owner, Values], log: IssueLog) -> None:
+    """Add every device in `data` to `by_owner`."""
     for inner, item, item_owner in _parts(data, path, owner):
         if _is_segments(item):
             for values_owner, values in _segments(item, item_owner):
-                _merge(found, values_owner, values)
+                _merge(by_owner, values_owner, values)
         elif isinstance(item, dict) and (values := _values(item, inner, log)):
-            _merge(found, item_owner, values)
+            _merge(by_owner, item_owner, values)
         elif inner != path and isinstance(item, dict | list):
-            _collect(item, inner, item_owner, found, log)
+            _collect(item, inner, item_owner, by_owner, log)
 
 
 def _parts(data: Any, path: str, owner: Owner) -> Iterator[tuple[str, Any, Owner]]:
@@ -205,7 +205,7 @@ def _flat(data: dict[str, Any], prefix: str = "", depth: int = _NESTED) -> Itera
 
 def _values(data: dict[str, Any], path: str, log: IssueLog) -> Values:
     """Return the numbers of one device by field."""
-    found: Values = {}
+    numbers: Values = {}
     for key, value in _flat(data):
         name, unit = field_of(key)
         if not name:
@@ -221,8 +221,8 @@ def _values(data: dict[str, Any], path: str, log: IssueLog) -> Values:
             continue
         if unit == 10**9:
             log.note(inner, "is read as 10^9 bytes", "write _gib for 2^30, or bytes")
-        found[name] = max(found.get(name, 0), round(number * (unit or 1)))
-    return found
+        numbers[name] = max(numbers.get(name, 0), round(number * (unit or 1)))
+    return numbers
 
 
 def _unknown_keys(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -247,9 +247,9 @@ def _is_known(path: str) -> bool:
     )
 
 
-def _merge(found: dict[Owner, Values], owner: Owner, values: Values) -> None:
+def _merge(by_owner: dict[Owner, Values], owner: Owner, values: Values) -> None:
     """Keep the highest of repeated peaks, and the latest of everything else."""
-    known = found.setdefault(owner, {})
+    known = by_owner.setdefault(owner, {})
     for name, value in values.items():
         known[name] = max(known.get(name, 0), value) if name.startswith("peak_") else value
 

@@ -143,13 +143,13 @@ def nccl_tests_in_text(text: str, *, file: str = "", before: NcclTests | None = 
     else:
         log, tests = IssueLog(file), [*_text_tests(text)]
     name = PurePath(file).name
-    found = [one for test in tests for one in _measured(test, name, log)]
+    measured = [one for test in tests for one in _measured(test, name, log)]
     devices = frozenset(device for test in tests for device in test.devices)
-    if not found and not log.entries:
+    if not measured and not log.entries:
         fix = "give what all_reduce_perf and the like print"
         log.error("", "holds no measured size of any collective", fix)
     known = before or NcclTests()
-    together = NcclTests((*known.measured, *found), known.device_names | devices, (*known.files, name))
+    together = NcclTests((*known.measured, *measured), known.device_names | devices, (*known.files, name))
     return Reading(together, log.in_order(), file)
 
 
@@ -158,13 +158,13 @@ def _text_tests(text: str) -> Iterator[_Test]:
     test, program = _Test(), ""
     for number, raw in enumerate(text.splitlines(), start=1):
         line = _LAUNCHER.sub("", raw).strip()
-        if found := _STARTING.match(line) or _THREADS.match(line):
+        if match := _STARTING.match(line) or _THREADS.match(line):
             if test.rows or test.columns:
                 yield test
                 test = _Test(line=number)
             named = _PROGRAM.search(line)
             test.program = named[1] if named else test.program or program
-            program = "" if found.re is _THREADS else program
+            program = "" if match.re is _THREADS else program
         elif rank := _RANK.match(line):
             test.ranks.append((int(rank[2] or 0), int(rank[1])))
             test.hosts.add(rank[3])
@@ -227,8 +227,8 @@ def _read_result(row: object, place: str, test: _Test, log: IssueLog) -> None:
     if any(half.get("nwrong") for half in kept):
         test.wrong += 1
         return
-    found = [tuple(half.get(key) for key in ("time", "alg_bw", "bus_bw")) for half in kept]
-    timed = [half for half in found if all(isinstance(each, int | float) for each in half)]
+    timings = [tuple(half.get(key) for key in ("time", "alg_bw", "bus_bw")) for half in kept]
+    timed = [half for half in timings if all(isinstance(each, int | float) for each in half)]
     if timed and size > 0:
         test.rows.append((0, size, *min(timed)))  # type: ignore[arg-type]
 

@@ -57,15 +57,15 @@ def read_step_times(path: Location) -> Reading[StepTimes]:
 def read_rank_step_times(path: Location) -> Reading[RankStepTimes]:
     """Return the step durations of each rank; InputError only where the file is not JSON."""
     data, log = read_json(path)
-    found: dict[int, dict[int, float]] = {}
+    by_rank: dict[int, dict[int, float]] = {}
     for key, value in _ranks(data, log).items():
         times = _step_times(value, str(key), log)
         if times.seconds:
-            found[key] = times.seconds
-    if len({frozenset(steps) for steps in found.values()}) > 1:
+            by_rank[key] = times.seconds
+    if len({frozenset(steps) for steps in by_rank.values()}) > 1:
         log.warning("", "the ranks do not hold the same steps", "compare ranks on the steps they share")
-    _check_plausible([seconds for steps in found.values() for seconds in steps.values()], log)
-    return Reading(RankStepTimes(found), log.in_order(), str(path))
+    _check_plausible([seconds for steps in by_rank.values() for seconds in steps.values()], log)
+    return Reading(RankStepTimes(by_rank), log.in_order(), str(path))
 
 
 def is_step_times(data: object) -> bool:
@@ -101,22 +101,22 @@ def _step_times(data: Any, path: str, log: IssueLog) -> StepTimes:
 
 
 def _numbered(data: dict[str, Any], path: str, log: IssueLog) -> dict[int, float]:
-    found: dict[int, float] = {}
+    durations: dict[int, float] = {}
     for key, value in data.items():
         inner, step = f"{path}.{shown(key)}" if path else shown(key), _step_number(key)
         if step is None:
             if key.lower() not in ("unit", "units"):
                 log.warning(inner, "is not a step number and is ignored", "write {step: seconds} only")
-        elif step in found:
+        elif step in durations:
             log.error(inner, "repeats a step", "keep one duration for each step")
         elif (seconds := _seconds(value, inner, log)) is not None:
-            found[step] = seconds
-    return found
+            durations[step] = seconds
+    return durations
 
 
 def _listed(data: list[Any], path: str, log: IssueLog) -> StepTimes:
     records = [item for item in data if isinstance(item, dict)]
-    found: dict[int, float] = {}
+    durations: dict[int, float] = {}
     for index, item in enumerate(data):
         inner, step, value = f"{path}[{index}]", index, item
         if isinstance(item, dict):
@@ -125,13 +125,13 @@ def _listed(data: list[Any], path: str, log: IssueLog) -> StepTimes:
                 log.error(inner, "holds no duration in seconds", f"write it as {_DURATION_KEYS[0]}")
                 continue
             step, value, inner = item.get("step", index), item[key], f"{inner}.{key}"
-        if isinstance(step, bool) or not isinstance(step, int) or step in found:
+        if isinstance(step, bool) or not isinstance(step, int) or step in durations:
             log.error(
                 inner, f"{shown(repr(step))} is not a separate step number", "number the steps once each"
             )
         elif (seconds := _seconds(value, inner, log)) is not None:
-            found[step] = seconds
-    return StepTimes(found, is_numbered=any("step" in item for item in records))
+            durations[step] = seconds
+    return StepTimes(durations, is_numbered=any("step" in item for item in records))
 
 
 def _ranks(data: Any, log: IssueLog) -> dict[int, Any]:
@@ -140,16 +140,16 @@ def _ranks(data: Any, log: IssueLog) -> dict[int, Any]:
     if not isinstance(data, dict):
         log.error("", "is neither {rank: durations} nor a list of lists", "write one of the two")
         return {}
-    found: dict[int, Any] = {}
+    by_rank: dict[int, Any] = {}
     for key, value in data.items():
         rank = _rank_number(key)
         if rank is None:
             log.warning(shown(key), "is not a rank and is ignored", "write {rank: durations} only")
-        elif rank in found:
+        elif rank in by_rank:
             log.error(shown(key), "repeats a rank", "keep one entry for each rank")
         else:
-            found[rank] = value
-    return found
+            by_rank[rank] = value
+    return by_rank
 
 
 def _seconds(value: Any, path: str, log: IssueLog) -> float | None:

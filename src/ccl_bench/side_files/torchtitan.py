@@ -303,12 +303,12 @@ def _check(config: TrainConfig, log: IssueLog) -> None:
 
 def _lines(text: str) -> dict[str, int]:
     """Return dotted key → line, for lines that hold one key."""
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if header := re.match(r"\s*\[([\w.\-]+)\]", line):
             section = f"{header[1]}."
-            found.setdefault(header[1], number)
+            lines.setdefault(header[1], number)
         elif key := re.match(r"\s*([\w.\-]+)\s*=", line):
-            found.setdefault(f"{section}{key[1]}", number)
-    return found
+            lines.setdefault(f"{section}{key[1]}", number)
+    return lines

@@ -82,30 +82,30 @@ class _Series:
 def read_training_metrics(path: Location) -> Reading[TrainingMetrics]:
     """Return the series of a run and its final loss; InputError only where the file is not JSON."""
     data, log = read_json(path)
-    found: dict[str, _Series] = {}
-    _collect(data, found, log)
-    if not found:
+    by_name: dict[str, _Series] = {}
+    _collect(data, by_name, log)
+    if not by_name:
         log.error("", "holds no numeric series", 'write [{"step": 1, "loss": 2.5}, ...]')
-    for name, series in found.items():
+    for name, series in by_name.items():
         _repeats(name, series, log)
-    loss_name, perplexity_name = (_first_named(names, found) for names in (LOSS_NAMES, PERPLEXITY_NAMES))
+    loss_name, perplexity_name = (_first_named(names, by_name) for names in (LOSS_NAMES, PERPLEXITY_NAMES))
     metrics = TrainingMetrics(
-        {name: kept for name, series in found.items() if (kept := _kept(series))},
+        {name: kept for name, series in by_name.items() if (kept := _kept(series))},
         loss_name,
-        _final_loss(found, loss_name, log),
-        _final_value(found, perplexity_name, "perplexity", log),
+        _final_loss(by_name, loss_name, log),
+        _final_value(by_name, perplexity_name, "perplexity", log),
     )
-    if found and not (loss_name or perplexity_name or "final_loss" in found):
+    if by_name and not (loss_name or perplexity_name or "final_loss" in by_name):
         log.warning(
             "",
             f"no series is called {LOSS_NAMES[0]}, {LOSS_NAMES[1]} or {PERPLEXITY_NAMES[0]}",
-            f"found: {', '.join(map(shown, found))}",
+            f"found: {', '.join(map(shown, by_name))}",
         )
     return Reading(metrics, log.in_order(), str(path))
 
 
-def _first_named(names: tuple[str, ...], found: dict[str, _Series]) -> str | None:
-    return next((name for wanted in names for name in found if name.lower() == wanted), None)
+def _first_named(names: tuple[str, ...], by_name: dict[str, _Series]) -> str | None:
+    return next((name for wanted in names for name in by_name if name.lower() == wanted), None)
 
 
 def is_training_metrics(data: object) -> bool:
@@ -116,9 +116,9 @@ def is_training_metrics(data: object) -> bool:
     return bool(names) and any("loss" in name or name in known for name in names)
 
 
-def _collect(data: Any, found: dict[str, _Series], log: IssueLog) -> None:
+def _collect(data: Any, by_name: dict[str, _Series], log: IssueLog) -> None:
     if isinstance(data, list):
-        _records(data, "", found, log)
+        _records(data, "", by_name, log)
         return
     if not isinstance(data, dict):
         log.error("", "is neither a list of records nor a mapping of series", 'write {"loss": [2.5, ...]}')
@@ -126,12 +126,12 @@ def _collect(data: Any, found: dict[str, _Series], log: IssueLog) -> None:
     steps = next((data[key] for key in STEP_KEYS if _is_steps(data.get(key))), None)
     for name, value in data.items():
         if name in _WRAPPERS and isinstance(value, list) and any(isinstance(item, dict) for item in value):
-            _records(value, name, found, log)
+            _records(value, name, by_name, log)
         elif name not in STEP_KEYS:
-            _one_series(name, value, steps, found, log)
+            _one_series(name, value, steps, by_name, log)
 
 
-def _records(records: list[Any], path: str, found: dict[str, _Series], log: IssueLog) -> None:
+def _records(records: list[Any], path: str, by_name: dict[str, _Series], log: IssueLog) -> None:
     for index, record in enumerate(records):
         inner = f"{path}[{index}]"
         if not isinstance(record, dict):
@@ -143,16 +143,16 @@ def _records(records: list[Any], path: str, found: dict[str, _Series], log: Issu
             step = None
         for name, value in record.items():
             if name in _READ_ALWAYS or (name not in STEP_KEYS and _is_number(value)):
-                _point(name, step, value, f"{inner}.{shown(name)}", found, log)
+                _point(name, step, value, f"{inner}.{shown(name)}", by_name, log)
 
 
 def _one_series(
-    name: str, value: Any, steps: list[int] | None, found: dict[str, _Series], log: IssueLog
+    name: str, value: Any, steps: list[int] | None, by_name: dict[str, _Series], log: IssueLog
 ) -> None:
     path = shown(name)
     if isinstance(value, dict) and value and all(key.isdecimal() and len(key) < 16 for key in value):
         for key, item in value.items():
-            _point(name, int(key), item, f"{path}.{key}", found, log)
+            _point(name, int(key), item, f"{path}.{key}", by_name, log)
     elif isinstance(value, list):
         numbers = steps if steps and len(steps) == len(value) else None
         if steps and numbers is None:
@@ -164,13 +164,13 @@ def _one_series(
         for index, item in enumerate(value):
             is_pair = isinstance(item, list) and len(item) == 2 and _is_step(item[0])
             step = item[0] if is_pair else numbers[index] if numbers else None
-            _point(name, step, item[1] if is_pair else item, f"{path}[{index}]", found, log)
+            _point(name, step, item[1] if is_pair else item, f"{path}[{index}]", by_name, log)
     elif name in _READ_ALWAYS or _is_number(value):
-        _point(name, None, value, path, found, log)
+        _point(name, None, value, path, by_name, log)
 
 
 def _point(
-    name: str, step: int | None, value: Any, path: str, found: dict[str, _Series], log: IssueLog
+    name: str, step: int | None, value: Any, path: str, by_name: dict[str, _Series], log: IssueLog
 ) -> None:
     number = finite_number(value, path, log)
     is_loss = name.lower() in LOSS_NAMES or name.lower() == "final_loss"
@@ -181,7 +181,7 @@ def _point(
     if number is not None and is_perplexity and not 1 <= number <= LARGEST_PERPLEXITY:
         log.error(path, f"{number:g} is not the perplexity of any model", "check what was written")
         number = None
-    found.setdefault(name, _Series()).points.append((step, number, path))
+    by_name.setdefault(name, _Series()).points.append((step, number, path))
 
 
 def _repeats(name: str, series: _Series, log: IssueLog) -> None:
@@ -202,9 +202,9 @@ def _kept(series: _Series) -> tuple[Point, ...]:
     return tuple(points)
 
 
-def _final_loss(found: dict[str, _Series], loss_name: str | None, log: IssueLog) -> float | None:
-    stated = found["final_loss"].points[-1][1] if "final_loss" in found else None
-    value = _final_value(found, loss_name, "loss", log)
+def _final_loss(by_name: dict[str, _Series], loss_name: str | None, log: IssueLog) -> float | None:
+    stated = by_name["final_loss"].points[-1][1] if "final_loss" in by_name else None
+    value = _final_value(by_name, loss_name, "loss", log)
     if stated is not None and value is not None and not math.isclose(stated, value, rel_tol=1e-3):
         log.warning(
             "final_loss", f"{stated:g} is used, and the series ends at {value:g}", "correct one of them"
@@ -212,11 +212,11 @@ def _final_loss(found: dict[str, _Series], loss_name: str | None, log: IssueLog)
     return stated if stated is not None else value
 
 
-def _final_value(found: dict[str, _Series], name: str | None, what: str, log: IssueLog) -> float | None:
+def _final_value(by_name: dict[str, _Series], name: str | None, what: str, log: IssueLog) -> float | None:
     """Return the value of a series at the last step; None, and why, where it has none."""
     if name is None:
         return None
-    last = found[name].last()
+    last = by_name[name].last()
     if len(set(last)) > 1:
         log.error(shown(name), "holds different values for the last step", "keep one")
         return None

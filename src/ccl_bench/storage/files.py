@@ -67,11 +67,11 @@ def unreadable(path: Path, error: OSError) -> InputError:
 
 def read_head(path: Path, size: int) -> bytes:
     """Return the first `size` bytes of a file after decompression, fewer where it is damaged."""
-    found = b""
+    head = b""
     with _beginning(path, size) as stream, contextlib.suppress(*DAMAGED):
-        while len(found) < size and (block := stream.read(size - len(found))):
-            found += block
-    return found
+        while len(head) < size and (block := stream.read(size - len(head))):
+            head += block
+    return head
 
 
 @contextlib.contextmanager
@@ -90,16 +90,16 @@ def read_whole(stream: BinaryIO, file: str, largest_bytes: int, fix: str) -> byt
 
     Raises InputError where it is damaged or larger than `largest_bytes`; `fix` says how to get a smaller one.
     """
-    found = bytearray()
+    content = bytearray()
     try:
-        while len(found) <= largest_bytes and (piece := stream.read(_PIECE_BYTES)):
-            found += piece
+        while len(content) <= largest_bytes and (piece := stream.read(_PIECE_BYTES)):
+            content += piece
     except DAMAGED as error:
         message = f"cannot be read to its end: {error}"
         raise InputError(message, where=file, fix="copy it again and compare checksums") from error
-    if len(found) > largest_bytes:
+    if len(content) > largest_bytes:
         raise InputError(f"is larger than {largest_bytes / (1 << 30):.3g} GiB", where=file, fix=fix)
-    return bytes(found)
+    return bytes(content)
 
 
 def sha256(path: Path) -> str:

@@ -54,8 +54,8 @@ class GzipFile(igzip.IGzipFile):
                 if not self._is_bomb():
                     return block
                 self._damage = f"decompresses to more than {MOST_RATIO} times its size, more than any trace"
-        if found := self._rest.read(size):
-            return found
+        if rest := self._rest.read(size):
+            return rest
         raise OSError(self._damage)
 
     def _is_bomb(self) -> bool:
@@ -66,34 +66,34 @@ class GzipFile(igzip.IGzipFile):
 def _inflated_after(raw: BinaryIO, given: int) -> bytes:
     """Return what can be decompressed after the first `given` bytes of the content."""
     raw.seek(0)
-    found = bytearray()
+    inflated = bytearray()
     seen = 0
     inflator, is_sound = zlib.decompressobj(_GZIP), True
     while is_sound and (block := raw.read(_BLOCK_BYTES)):
         content, inflator, is_sound = _inflated(block, inflator)
-        found += content[max(0, given - seen) :]
+        inflated += content[max(0, given - seen) :]
         seen += len(content)
-    return bytes(found)
+    return bytes(inflated)
 
 
 def _inflated(block: bytes, inflator: zlib._Decompress) -> tuple[bytes, zlib._Decompress, bool]:
     """Return what `block` decompresses to, the state after it, and whether it was sound."""
     before = inflator.copy()
     try:
-        found = inflator.decompress(block)
+        inflated = inflator.decompress(block)
         while inflator.eof and inflator.unused_data:  # the next member of the file
             following, inflator = inflator.unused_data, zlib.decompressobj(_GZIP)
-            found += inflator.decompress(following)
+            inflated += inflator.decompress(following)
     except zlib.error:
         return _inflated_by_byte(block, before), before, False
-    return found, inflator, True
+    return inflated, inflator, True
 
 
 def _inflated_by_byte(block: bytes, inflator: zlib._Decompress) -> bytes:
-    found = bytearray()
+    inflated = bytearray()
     try:
         for at in range(len(block)):
-            found += inflator.decompress(block[at : at + 1])
+            inflated += inflator.decompress(block[at : at + 1])
     except zlib.error:
         pass
-    return bytes(found)
+    return bytes(inflated)

@@ -100,8 +100,8 @@ def show(name: Name, /) -> int:
     from ccl_bench.report import results
     from ccl_bench.report.console import show as show_page
 
-    found = read_baseline(name)
-    show_page(results.table(results.valued_first(found)))
+    saved = read_baseline(name)
+    show_page(results.table(results.valued_first(saved)))
     return 0
 
 

@@ -72,9 +72,9 @@ def diagnose(
         raise UsageError("no run is given", fix="name a directory, trace file or URL")
     limits = [_limit(text) for text in fail_on or ()]
     with reading.open(run, card=workload_card) as measured:
-        found = measured.diagnose()
-    _show(found, form, why=why)
-    return _judged(found, limits)
+        diagnosed = measured.diagnose()
+    _show(diagnosed, form, why=why)
+    return _judged(diagnosed, limits)
 
 
 def _manual(name: str | None) -> int:
@@ -93,16 +93,16 @@ def _manual(name: str | None) -> int:
     return 0
 
 
-def _show(found: Diagnosed, form: str, *, why: bool) -> None:
+def _show(diagnosed: Diagnosed, form: str, *, why: bool) -> None:
     if form == "json":
         from ccl_bench.result.diagnosis import to_json
 
-        sys.stdout.write(to_json(found).decode() + "\n")
+        sys.stdout.write(to_json(diagnosed).decode() + "\n")
         return
     from ccl_bench.report.console import show
     from ccl_bench.report.diagnosis import diagnose_page
 
-    show(diagnose_page(found, why=why))
+    show(diagnose_page(diagnosed, why=why))
 
 
 def _limit(text: str) -> tuple[str, float]:
@@ -119,14 +119,14 @@ def _limit(text: str) -> tuple[str, float]:
     return diagnosis.load().canonical(parts["name"]), share
 
 
-def _judged(found: Diagnosed, limits: Iterable[tuple[str, float]]) -> int:
+def _judged(diagnosed: Diagnosed, limits: Iterable[tuple[str, float]]) -> int:
     """Return 5 where a limit is crossed, 3 where one cannot be judged, else 0."""
     status = 0
     for name, share in limits:
-        for each in found.diagnoses:
+        for each in diagnosed.diagnoses:
             if each.name == name and (not share or (each.share is not None and each.share > share)):
                 return CROSSED
-        unknown = any(each.name == name and each.share is None for each in found.diagnoses)
-        if unknown or (found.why_no_gains and name in found.silent):
+        unknown = any(each.name == name and each.share is None for each in diagnosed.diagnoses)
+        if unknown or (diagnosed.why_no_gains and name in diagnosed.silent):
             status = NotMeasurable.exit_status
     return status

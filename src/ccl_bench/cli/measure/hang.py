@@ -46,14 +46,14 @@ def hang(
     """Show why a job hangs."""
     reading = options.Reading(jobs=jobs, no_cache=no_cache, engine=engine, memory=memory)
     with reading.open(run) as measured:
-        found = measured.hang()
+        result = measured.hang()
     if form == "json":
         from ccl_bench.result.hang import to_json
 
-        sys.stdout.write(to_json(found).decode() + "\n")
+        sys.stdout.write(to_json(result).decode() + "\n")
     else:
         from ccl_bench.report.console import show
         from ccl_bench.report.hang import hang_page
 
-        show(hang_page(found))
+        show(hang_page(result))
     return 0

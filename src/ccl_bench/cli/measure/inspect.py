@@ -40,14 +40,14 @@ def inspect(
 ) -> int:
     """Look at a run and print what is in it."""
     with reading.open(run, card=workload_card) as measured:
-        found = measured.inspect()
+        inspected = measured.inspect()
     if form == "json":
         from ccl_bench.result.inspection import to_json
 
-        sys.stdout.write(to_json(found).decode() + "\n")
+        sys.stdout.write(to_json(inspected).decode() + "\n")
     else:
         from ccl_bench.report import inspection
         from ccl_bench.report.console import show
 
-        show(inspection.inspection_page(found, why=why))
+        show(inspection.inspection_page(inspected, why=why))
     return 0

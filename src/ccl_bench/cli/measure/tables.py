@@ -91,10 +91,10 @@ def parse_ranks(text: str) -> list[int]:
     """Return the ranks in a text such as `0,8-10`; raise UsageError where it names none."""
     from ccl_bench.result.step_choice import parse_range
 
-    found = [parse_range(part, "ranks") for part in text.split(",")]
-    if max(last for _, last in found) > _MOST_RANKS:
+    ranges = [parse_range(part, "ranks") for part in text.split(",")]
+    if max(last for _, last in ranges) > _MOST_RANKS:
         raise UsageError(f"{text} names more ranks than a run has", fix="write them as 0,8,16 or 0-3")
-    return [rank for first, last in found for rank in range(first, last + 1)]
+    return [rank for first, last in ranges for rank in range(first, last + 1)]
 
 
 def _explain(name: str, *, as_json: bool) -> int:
@@ -106,12 +106,12 @@ def _explain(name: str, *, as_json: bool) -> int:
     if name not in known:
         fix = did_you_mean(name, known) or "ccl-bench tables RUN lists those of a run"
         raise UsageError(f"there is no table {name!r}", fix=fix)
-    found = known[name]
+    table = known[name]
     if as_json:
-        sys.stdout.write(_as_json(schema_of(found)))
+        sys.stdout.write(_as_json(schema_of(table)))
         return 0
-    rows = [(key, column.dtype, found.unit(key), column.doc) for key, column in found.columns.items()]
-    show(f"{found.name}: {found.doc}", "", aligned(("COLUMN", "TYPE", "UNIT", "MEANING"), rows))
+    rows = [(key, column.dtype, table.unit(key), column.doc) for key, column in table.columns.items()]
+    show(f"{table.name}: {table.doc}", "", aligned(("COLUMN", "TYPE", "UNIT", "MEANING"), rows))
     return 0
 
 
@@ -155,5 +155,5 @@ def _write(
         say("ccl-bench", f"note: without rows and not written: {', '.join(empty)}")
 
 
-def _as_json(found: object) -> str:
-    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+def _as_json(content: object) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

@@ -44,18 +44,18 @@ def validate(
 
     if not path:
         raise UsageError("PATH is missing", fix="name the run or file to check")
-    reading, found = options.Reading(memory=memory), []
+    reading, validations = options.Reading(memory=memory), []
     for place in path:
         with reading.in_use() as progress:
-            found.append(validate(place, jobs=jobs, use_cache=not no_cache, progress=progress))
+            validations.append(validate(place, jobs=jobs, use_cache=not no_cache, progress=progress))
     if form == "json":
         from ccl_bench.result.inspection import to_json
 
-        sys.stdout.write(to_json(found).decode() + "\n")
+        sys.stdout.write(to_json(validations).decode() + "\n")
     else:
         from ccl_bench.report import inspection
         from ccl_bench.report.console import show
 
-        show(inspection.validation_page(found))
-    has_errors = any(issue.severity == "error" for one in found for issue in one.issues)
+        show(inspection.validation_page(validations))
+    has_errors = any(issue.severity == "error" for one in validations for issue in one.issues)
     return InputError.exit_status if has_errors else 0

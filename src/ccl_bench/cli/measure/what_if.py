@@ -93,11 +93,11 @@ def what_if(
             replays = measured.replays
     scenarios = parse_scenarios(replays, *(each or () for each in (without, scale, ideal, overlap, network)))
     with progress_bar(1, "replaying") as progress:
-        found = answer_what_if(replays, scenarios, progress)
+        answer = answer_what_if(replays, scenarios, progress)
     if form == "json":
-        sys.stdout.write(to_json(found).decode() + "\n")
+        sys.stdout.write(to_json(answer).decode() + "\n")
     else:
-        show(what_if_page(found))
+        show(what_if_page(answer))
     return 0
 
 

@@ -177,28 +177,28 @@ def _sinks(listen: str | None, otlp: str | None, closing: contextlib.ExitStack) 
     """Return what shows the numbers, each closed at the end."""
     from ccl_bench.integrations.watching.gauges import OtlpPush, PrometheusPage
 
-    found: list[Sink] = []
+    sinks: list[Sink] = []
     if listen is not None:
         page = PrometheusPage(listen)
         closing.callback(page.close)
         _remark(f"numbers are at {page.address}")
-        found.append(page)
+        sinks.append(page)
     if otlp is not None:
         pushes = OtlpPush(otlp, _remark)
         closing.callback(pushes.close)
-        found.append(pushes)
-    return found
+        sinks.append(pushes)
+    return sinks
 
 
 def _trackers(names: Iterable[str], run: str, closing: contextlib.ExitStack) -> list[Sink]:
     """Return the trackers of these names, each closed at the end."""
     from ccl_bench.integrations.trackers import open_tracker
 
-    found = []
+    trackers = []
     for name in names:
-        found.append(open_tracker(name, run))
-        closing.callback(found[-1].close)
-    return found
+        trackers.append(open_tracker(name, run))
+        closing.callback(trackers[-1].close)
+    return trackers
 
 
 def _directory(name: str) -> Path:

@@ -308,7 +308,7 @@ def token(
     return 0
 
 
-def _show_tokens(found: list[TokenRow]) -> None:
+def _show_tokens(tokens: list[TokenRow]) -> None:
     from ccl_bench.report.console import aligned, show
 
     rows = [
@@ -320,7 +320,7 @@ def _show_tokens(found: list[TokenRow]) -> None:
             row.expires_at[:10],
             _token_state(row),
         )
-        for row in found
+        for row in tokens
     ]
     show(aligned(("ID", "SUBMITTER", "ROLE", "MADE", "EXPIRES", ""), rows))
 

@@ -178,13 +178,13 @@ def _send(upload: Upload, destination: Destination, scratch: Path) -> int:
         with progress_bar(len(upload.run_files), "storing traces") as progress:
             upload_traces(upload, progress)
     with progress_bar(1, "sending") as progress:
-        found = destination.take(upload, scratch, progress)
-    words = found.state.replace("_", "-")
-    _say(f"published, {words}" if found.is_new else f"already published, {words}")
-    replaced = (f"it replaces {run[:12]}" for run in found.replaced)
-    for remark in (*replaced, *found.remarks, *disclosure_summaries(upload)):
+        published = destination.take(upload, scratch, progress)
+    words = published.state.replace("_", "-")
+    _say(f"published, {words}" if published.is_new else f"already published, {words}")
+    replaced = (f"it replaces {run[:12]}" for run in published.replaced)
+    for remark in (*replaced, *published.remarks, *disclosure_summaries(upload)):
         _say(remark)
-    sys.stdout.write(f"{found.place}\n")
+    sys.stdout.write(f"{published.place}\n")
     return 0
 
 
@@ -259,9 +259,9 @@ def approve(
     from ccl_bench.cli.runner import say
 
     asked = _open_leaderboard(at, token_file, database)
-    found = asked.waiting() if run is None else [asked.approve(_run_id(run), note)]
-    if found:
-        _show_receipts(found)
+    receipts = asked.waiting() if run is None else [asked.approve(_run_id(run), note)]
+    if receipts:
+        _show_receipts(receipts)
     else:
         say(PROGRAM, "no run waits for approval")
     return 0
@@ -285,16 +285,16 @@ def _open_leaderboard(
 
 def _run_id(run: str) -> str:
     """Return an identifier, also where the address of the page is given."""
-    found = _ID.search(run)
-    if found is None:
+    match = _ID.search(run)
+    if match is None:
         raise UsageError(
             f"{run} is not an identifier of a run", fix="take the 64 digits from the address of its page"
         )
-    return found[0]
+    return match[0]
 
 
-def _show_receipts(found: Iterable[Receipt]) -> None:
+def _show_receipts(receipts: Iterable[Receipt]) -> None:
     from ccl_bench.report.console import aligned, show
 
-    rows = [(each.id, each.state, each.verification.state, each.submitter, each.name) for each in found]
+    rows = [(each.id, each.state, each.verification.state, each.submitter, each.name) for each in receipts]
     show(aligned(("RUN", "STATE", "RECOMPUTED", "SUBMITTER", "NAME"), rows))

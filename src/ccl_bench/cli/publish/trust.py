@@ -128,7 +128,7 @@ def key(
     return 0
 
 
-def _show_keys(found: list[KeyRow]) -> None:
+def _show_keys(keys: list[KeyRow]) -> None:
     from ccl_bench.report.console import aligned, show
 
     rows = [
@@ -139,7 +139,7 @@ def _show_keys(found: list[KeyRow]) -> None:
             row.public_key,
             f"revoked {row.revoked_at[:10]}" if row.revoked_at else "",
         )
-        for row in found
+        for row in keys
     ]
     show(aligned(("ID", "SUBMITTER", "REGISTERED", "KEY", ""), rows))
 
@@ -198,28 +198,28 @@ def audit(
 
     store = open_store(data, database)
     with progress_bar(1, "checking runs") as progress:
-        found = audit_store(store, head=head, progress=progress)
+        result = audit_store(store, head=head, progress=progress)
     store.engine.dispose()
     if form == "json":
         import msgspec
 
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n")
     else:
-        _show_audit(found)
-    return InputError.exit_status if found.problems else 0
+        _show_audit(result)
+    return InputError.exit_status if result.problems else 0
 
 
-def _show_audit(found: Audit) -> None:
+def _show_audit(result: Audit) -> None:
     from ccl_bench.base.text import counted
     from ccl_bench.cli.runner import say
     from ccl_bench.report.console import show
 
-    for problem in found.problems:
+    for problem in result.problems:
         say(PROGRAM, f"{problem.where}: {problem.message}")
-    if found.unlisted:
-        unlisted = counted(found.unlisted, "folder")
+    if result.unlisted:
+        unlisted = counted(result.unlisted, "folder")
         say(PROGRAM, f"{unlisted} of bundles not on the board: ccl-bench index puts them there")
-    signed = f"{found.signed} of them signed"
-    show(f"{counted(found.runs, 'run')}, {signed}; {counted(found.entries, 'entry', 'entries')} in the log")
-    if found.head:
-        show(f"head {found.head}")
+    signed = f"{result.signed} of them signed"
+    show(f"{counted(result.runs, 'run')}, {signed}; {counted(result.entries, 'entry', 'entries')} in the log")
+    if result.head:
+        show(f"head {result.head}")

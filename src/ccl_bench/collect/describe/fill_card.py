@@ -182,13 +182,13 @@ def configured_card_values(settings: TrainConfig, world_size: int | None) -> dic
 CARD_FILE_NAME = "workload_card.yaml"
 
 
-def place_card(target: Path, given: Path | None, found: list[Path]) -> Path:
-    """Return the card in the run directory: the one there, else a copy of `given` or `found`, else empty."""
+def place_card(target: Path, given: Path | None, cards: list[Path]) -> Path:
+    """Return the card in the run directory: the one there, else a copy of `given` or `cards`, else empty."""
     card = target / CARD_FILE_NAME
     if given is not None and not (card.exists() and card.samefile(given)):
         shutil.copyfile(given, card)
-    elif not card.exists() and found:
-        shutil.copyfile(found[0], card)
+    elif not card.exists() and cards:
+        shutil.copyfile(cards[0], card)
     elif not card.exists():
         replace_text(card, template())
     return card

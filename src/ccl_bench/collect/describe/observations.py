@@ -124,7 +124,7 @@ def observe(
 def _backend(traces: list[TraceFile]) -> str:
     for trace in traces:
         if trace.form.name == "kineto":
-            found = _BACKEND.search(storage.read_head(trace.path, HEAD_BYTES))
-            if found:
-                return found[1].decode(errors="replace")
+            match = _BACKEND.search(storage.read_head(trace.path, HEAD_BYTES))
+            if match:
+                return match[1].decode(errors="replace")
     return ""

@@ -72,11 +72,13 @@ class EffectiveConfig:
     """The same as torchtitan's own tables."""
 
 
-def effective_config(command: Sequence[str], folder: Path, found: Iterable[Path]) -> EffectiveConfig | None:
-    """Return the configuration that the command names, else the first of those that were `found`."""
+def effective_config(
+    command: Sequence[str], folder: Path, configurations: Iterable[Path]
+) -> EffectiveConfig | None:
+    """Return the configuration that the command names, else the first of `configurations`."""
     options = dict(_command_line_options(command))
     named = next((folder / options[name] for name in _FILE_OPTIONS if name in options), None)
-    for path in (named, *found):
+    for path in (named, *configurations):
         data = _read_train_config(path) if path else None
         if path and data is not None:
             changed = _with_overrides(data, options)
@@ -173,10 +175,10 @@ def logged_losses(log: Path) -> tuple[Series, Series]:
     """
     losses: dict[int, list[float]] = {}
     norms: dict[int, list[float]] = {}
-    for found in _lines(log, _LOSS):
-        if not found[2].startswith("-"):
-            losses.setdefault(int(found[1]), []).append(_number(found[2]))
-            norms.setdefault(int(found[1]), []).append(_number(found[3]))
+    for match in _lines(log, _LOSS):
+        if not match[2].startswith("-"):
+            losses.setdefault(int(match[1]), []).append(_number(match[2]))
+            norms.setdefault(int(match[1]), []).append(_number(match[3]))
     return _means(losses), _means(norms)
 
 
@@ -232,8 +234,8 @@ def _logged_intervals(log: Path) -> list[tuple[int, int, list[float]]]:
     The first line and the one after it are left out: they hold the warm-up of the training.
     """
     by_step: dict[int, list[float]] = {}
-    for found in _lines(log, _RATE):
-        if rate := int(found[2].replace(",", "")):
-            by_step.setdefault(int(found[1]), []).append(1 / rate)
+    for match in _lines(log, _RATE):
+        if rate := int(match[2].replace(",", "")):
+            by_step.setdefault(int(match[1]), []).append(1 / rate)
     steps = sorted(by_step)[1:]
     return [(before, last, by_step[last]) for before, last in pairwise(steps)]

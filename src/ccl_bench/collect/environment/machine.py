@@ -62,10 +62,10 @@ def program_output(
     """Return the output of a program; raise Absent where it is not there, fails or takes too long."""
     program = command[0]
     path = environment.get("PATH") if environment is not None else None
-    found = shutil.which(program, path=path)
-    if found is None:
+    executable = shutil.which(program, path=path)
+    if executable is None:
         raise Unavailable(f"{program} is not installed")
-    result = _run_program([found, *command[1:]], timeout_s, folder, environment)
+    result = _run_program([executable, *command[1:]], timeout_s, folder, environment)
     if result.returncode:
         reason = (result.stderr.strip() or result.stdout.strip()).splitlines()
         raise Unavailable(
@@ -118,8 +118,8 @@ def _memory_bytes() -> int | None:
 def _proc_field(path: Path, name: str) -> str:
     """Return the first value of a name in a `name : value` file, empty if there is none."""
     text = path.read_text(errors="replace") if path.is_file() else ""
-    found = re.search(rf"^{name}\s*:\s*(.*)$", text, flags=re.MULTILINE)
-    return found[1].strip() if found else ""
+    match = re.search(rf"^{name}\s*:\s*(.*)$", text, flags=re.MULTILINE)
+    return match[1].strip() if match else ""
 
 
 _DEVICE_FIELDS = {
@@ -192,46 +192,46 @@ def nvlink_rates() -> dict[str, list[float]]:
 
 def parse_nvlinks(text: str) -> dict[str, list[float]]:
     """Return device index -> rates of its links, from the output of `nvidia-smi nvlink --status`."""
-    found: dict[str, list[float]] = {}
+    rates: dict[str, list[float]] = {}
     device = ""
     for line in text.splitlines():
         if head := _DEVICE.match(line):
             device = head[1]
-            found[device] = []
+            rates[device] = []
         elif device and (link := _LINK.match(line)):
-            found[device].append(float(link[2]))
-    if not any(found.values()):
+            rates[device].append(float(link[2]))
+    if not any(rates.values()):
         raise Unavailable("nvidia-smi lists no active NVLink")
-    return found
+    return rates
 
 
 def network_adapters() -> list[dict[str, Any]]:
     """Return the network adapters with their rates according to the kernel, Gbit/s."""
-    found = [*infiniband_ports(_INFINIBAND), *network_interfaces(_NETWORK)]
-    if not found:
+    adapters = [*infiniband_ports(_INFINIBAND), *network_interfaces(_NETWORK)]
+    if not adapters:
         raise Unavailable("the kernel reports no rate of a network adapter")
-    return found
+    return adapters
 
 
 def infiniband_ports(folder: Path) -> list[dict[str, Any]]:
     """Return the ports of InfiniBand and RoCE adapters; `rate` reads like `200 Gb/sec (4X HDR)`."""
-    found = []
+    ports = []
     for rate in sorted(folder.glob("*/ports/*/rate")):
         number = re.match(r"[\d.]+", _file_text(rate))
         if number:
             kind = _file_text(rate.with_name("link_layer")) or "InfiniBand"
-            found.append({"name": rate.parts[-4], "kind": kind, "rate_gbps": float(number[0])})
-    return found
+            ports.append({"name": rate.parts[-4], "kind": kind, "rate_gbps": float(number[0])})
+    return ports
 
 
 def network_interfaces(folder: Path) -> list[dict[str, Any]]:
     """Return network interfaces that are up and have a rate; `speed` is in Mbit/s, -1 if unknown."""
-    found = []
+    interfaces = []
     for speed in sorted(folder.glob("*/speed")):
         number = _file_text(speed)
         if number.isdigit() and int(number) > 0 and _file_text(speed.with_name("operstate")) == "up":
-            found.append({"name": speed.parts[-2], "kind": "Ethernet", "rate_gbps": int(number) / 1000})
-    return found
+            interfaces.append({"name": speed.parts[-2], "kind": "Ethernet", "rate_gbps": int(number) / 1000})
+    return interfaces
 
 
 def _file_text(path: Path) -> str:
@@ -285,10 +285,10 @@ def describe_software(command: Sequence[str], folder: Path, environment: Mapping
         python, "-c", program, timeout_s=PROBE_TIMEOUT_S, folder=folder, environment=environment
     )
     try:
-        found: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
+        software: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
     except (IndexError, ValueError) as error:
         raise Unavailable(f"{python} printed no versions") from error
-    return found
+    return software
 
 
 def find_interpreter(command: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -303,8 +303,8 @@ def find_interpreter(command: Sequence[str], environment: Mapping[str, str]) -> 
         if _PYTHON.search(word):
             return word
         program = shutil.which(word, path=path)
-        if program and (found := _shebang(Path(program))):
-            return found
+        if program and (interpreter := _shebang(Path(program))):
+            return interpreter
     return _DEFAULT
 
 

@@ -40,18 +40,18 @@ LIBRARIES = (
 
 
 def _library_versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in LIBRARIES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _torch_properties() -> dict[str, Any]:
     torch: Any = importlib.import_module("torch")
-    found: dict[str, Any] = {
+    properties: dict[str, Any] = {
         "version": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": getattr(torch.version, "hip", None),
@@ -60,13 +60,13 @@ def _torch_properties() -> dict[str, Any]:
         "devices": [],
     }
     if torch.distributed.is_available() and torch.distributed.is_nccl_available():
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        properties["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     if torch.backends.cudnn.is_available():
-        found["cudnn"] = torch.backends.cudnn.version()
+        properties["cudnn"] = torch.backends.cudnn.version()
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             device = torch.cuda.get_device_properties(index)
-            found["devices"].append(
+            properties["devices"].append(
                 {
                     "name": device.name,
                     "memory_bytes": device.total_memory,
@@ -74,7 +74,7 @@ def _torch_properties() -> dict[str, Any]:
                     "compute_capability": f"{device.major}.{device.minor}",
                 }
             )
-    return found
+    return properties
 
 
 def main() -> None:

@@ -111,8 +111,8 @@ def _was_killed(failure: re.Match[str]) -> bool:
 
 def _cause(text: str) -> tuple[str, str]:
     for pattern, cause, fix in _failure_patterns():
-        if found := pattern.search(text):
-            return cause.format(**found.groupdict()), fix
+        if match := pattern.search(text):
+            return cause.format(**match.groupdict()), fix
     return "", ""
 
 

@@ -81,13 +81,13 @@ class NsysProgram:
 
     def __init__(self, environment: Mapping[str, str], options: Sequence[str] = ()) -> None:
         """Find `nsys` on the PATH of the command; `options` go to `nsys profile` after ours."""
-        found = shutil.which("nsys", path=environment.get("PATH"))
-        if found is None:
+        path = shutil.which("nsys", path=environment.get("PATH"))
+        if path is None:
             raise InputError(
                 "nsys is not on PATH",
                 fix="load the module of Nsight Systems, or use --profile-mode torch",
             )
-        self.path = found
+        self.path = path
         self.options = list(options)
         self.session = f"ccl-bench-{time.time_ns():x}"
 
@@ -186,13 +186,13 @@ def _ranks_by_process(
     unranked: Sequence[_RecordedProcess], known: Sequence[dict[str, Any]]
 ) -> dict[str, int]:
     ranks = {(each["node"], each["pid"]): each["rank"] for each in known}
-    found = {}
+    by_process = {}
     for process in unranked:
         pid = _PID.search(process.part.id)
         rank = ranks.get((process.node, int(pid[1]))) if pid else None
         if rank is not None:
-            found[process.name] = rank
-    return found
+            by_process[process.name] = rank
+    return by_process
 
 
 def _ranks_by_node(unranked: Sequence[_RecordedProcess]) -> dict[str, int]:

@@ -35,13 +35,13 @@ def descendants(pid: int) -> list[int]:
             # The name in parentheses may hold spaces and parentheses itself.
             fields = stat.read_text(errors="replace").rpartition(")")[2].split()
             children[int(fields[1])].append(int(stat.parent.name))
-    found: list[int] = []
+    pids: list[int] = []
     pending = [pid]
     while pending:
         below = children[pending.pop(0)]
-        found += below
+        pids += below
         pending += below
-    return found
+    return pids
 
 
 def kill_processes(pids: Iterable[int]) -> None:

@@ -96,14 +96,14 @@ def _number_from_environment(*names: str) -> int:
 
 def parse_ranks(text: str) -> tuple[int, ...]:
     """Return the ranks that a text such as `0,8-11` names, in order; raise UsageError for anything else."""
-    found: set[int] = set()
+    ranks: set[int] = set()
     for part in text.split(","):
         first, dash, last = (each.strip() for each in part.partition("-"))
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < _MOST_RANKS):
             raise UsageError(f"{part.strip()!r} names no ranks", fix="write them as 0,8,16 or 0-3")
-        found.update(range(int(first), int(last) + 1))
-    return tuple(sorted(found))
+        ranks.update(range(int(first), int(last) + 1))
+    return tuple(sorted(ranks))
 
 
 BARRIER_TIMEOUT_S = 3600.0

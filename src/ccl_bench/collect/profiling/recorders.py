@@ -241,13 +241,13 @@ class ExpertCounts:
 def _integer_tensor(output: Any) -> Any:
     """Return the only integer tensor in a router's output."""
     outputs = output if isinstance(output, tuple | list) else [output]
-    found = [p for p in outputs if hasattr(p, "is_floating_point") and not p.is_floating_point()]
-    if len(found) != 1:
+    tensors = [p for p in outputs if hasattr(p, "is_floating_point") and not p.is_floating_point()]
+    if len(tensors) != 1:
         raise UsageError(
-            f"a router returned {len(found)} integer tensors; one is needed to identify the experts",
+            f"a router returned {len(tensors)} integer tensors; one is needed to identify the experts",
             fix="name the tensor, for example chosen=lambda output: output[1]",
         )
-    return found[0]
+    return tensors[0]
 
 
 _ET, _SNAPSHOT = "et.json", "memory_snapshot.pickle"

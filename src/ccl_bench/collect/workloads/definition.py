@@ -131,14 +131,14 @@ def torchtitan_version() -> str:
 def read_definition(path: Path) -> Definition:
     """Return the definition in a TOML file; InputError names the mistake and its place."""
     try:
-        found = msgspec.toml.decode(path.read_bytes(), type=Definition)
+        definition = msgspec.toml.decode(path.read_bytes(), type=Definition)
     except OSError as error:
         fix = "check the path"
         raise InputError(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         fix = "correct it; the definitions in workloads/ are examples"
         raise InputError(str(error), where=str(path), fix=fix) from error
-    return found if found.name else found.replace(name=path.stem)
+    return definition if definition.name else definition.replace(name=path.stem)
 
 
 def _merge_tables(below: Tables, above: Tables) -> Tables:

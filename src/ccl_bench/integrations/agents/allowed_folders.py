@@ -77,15 +77,15 @@ class AllowedFolders:
     def runs(self, under: str = "") -> tuple[list[Path], bool]:
         """Return the folders below `under` that hold a run, and whether all folders were looked at."""
         places = [self._place(under)] if under else self.roots
-        found: dict[Path, None] = {}
+        runs: dict[Path, None] = {}
         until_s = time.monotonic() + MOST_SECONDS
         for place in places:
             for folder, names in _folders(place):
                 if time.monotonic() > until_s:
-                    return [*found], False
+                    return [*runs], False
                 if _is_run(folder, names):
-                    found[self._whole_run(folder)] = None
-        return [*found], True
+                    runs[self._whole_run(folder)] = None
+        return [*runs], True
 
     def _place(self, name: str) -> Path:
         if "://" in name:

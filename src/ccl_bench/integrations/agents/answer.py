@@ -76,15 +76,15 @@ def shortened(body: Mapping[str, object], most_bytes: int) -> tuple[dict[str, ob
     """Return the parts of an answer with as many entries and characters as fit, and whether some are out."""
     whole = _cut(body, 1 << 40, 1 << 40)
     for entries, characters in _LIMITS:
-        found = _cut(body, entries, characters)
-        if size_bytes(found) <= most_bytes:
-            return found, found != whole
+        cut = _cut(body, entries, characters)
+        if size_bytes(cut) <= most_bytes:
+            return cut, cut != whole
     return {"answer": "more than fits"}, True
 
 
 def _cut(body: Mapping[str, object], entries: int, characters: int) -> dict[str, object]:
-    found = {name: _entries(value, entries, characters, _DEPTH) for name, value in body.items()}
-    return {name: value for name, value in found.items() if value not in ("", [], {})}
+    parts = {name: _entries(value, entries, characters, _DEPTH) for name, value in body.items()}
+    return {name: value for name, value in parts.items() if value not in ("", [], {})}
 
 
 def _entries(value: Any, entries: int, characters: int, depth: int) -> Any:
@@ -100,11 +100,11 @@ def _entries(value: Any, entries: int, characters: int, depth: int) -> Any:
     rest = len(value) - entries
     if isinstance(value, dict):
         most = min(characters, _KEY_CHARACTERS)
-        found = {
+        mapping = {
             k if len(k) <= most else quoted(k.strip("«»"), most): _entries(v, entries, characters, depth - 1)
             for k, v in [*value.items()][:entries]
         }
-        return found | ({"left_out": rest} if rest > 0 else {})
+        return mapping | ({"left_out": rest} if rest > 0 else {})
     kept = [_entries(each, entries, characters, depth - 1) for each in value[:entries]]
     return kept + ([f"{rest} left out"] if rest > 0 else [])
 
@@ -143,10 +143,10 @@ def room_for_rows() -> int:
     return MOST_BYTES - _FINDINGS_BYTES - _CALLS * _CALL_CHARACTERS - 1_200
 
 
-def _findings(found: Sequence[Issue | ResultFinding]) -> list[object]:
+def _findings(findings: Sequence[Issue | ResultFinding]) -> list[object]:
     """Return findings, the worst first and those of one code as one, as many as fit."""
     by_code: dict[str, list[Issue | ResultFinding]] = {}
-    for each in sorted(found, key=lambda each: _SEVERITIES.index(each.severity)):
+    for each in sorted(findings, key=lambda each: _SEVERITIES.index(each.severity)):
         by_code.setdefault(each.code or each.message, []).append(each)
     rows = [_finding(alike) for alike in by_code.values()]
     kept = fitting(rows, _FINDINGS_BYTES - 100)

@@ -68,10 +68,10 @@ class RunTools:
 
         `steps` such as `3-5` restricts every number to these steps.
         """
-        found = self._opened(run, steps).inspect()
-        body, at = _inspected(found), _at(run, steps)
+        inspection = self._opened(run, steps).inspect()
+        body, at = _inspected(inspection), _at(run, steps)
         calls = [call("diagnose", **at), call("list_metrics", **at), call("list_tables", run=run)]
-        return Answer(body, found.issues, calls, narrower=_of_command("inspect", "--json"))
+        return Answer(body, inspection.issues, calls, narrower=_of_command("inspect", "--json"))
 
     def diagnose(self, run: str, steps: str = "") -> Answer:
         """Show where the time of a step goes, what costs time, and what changing it would gain.
@@ -79,19 +79,19 @@ class RunTools:
         Diagnoses come with the gain that a replay of the run gives, the most first. `explain` has the manual
         page of each by its name.
         """
-        found = self._opened(run, steps).diagnose()
+        diagnosed = self._opened(run, steps).diagnose()
         body: dict[str, object] = {
-            "verdict": quoted(verdict_sentence(found.verdict), 400) if found.verdict else None,
-            "remarks": [quoted(each, 300) for each in remarks(found)],
-            "diagnoses": [_diagnosed(each) for each in found.diagnoses],
-            "parts_of_step": found.verdict.parts if found.verdict else {},
-            "silent_rules": len(found.silent),
+            "verdict": quoted(verdict_sentence(diagnosed.verdict), 400) if diagnosed.verdict else None,
+            "remarks": [quoted(each, 300) for each in remarks(diagnosed)],
+            "diagnoses": [_diagnosed(each) for each in diagnosed.diagnoses],
+            "parts_of_step": diagnosed.verdict.parts if diagnosed.verdict else {},
+            "silent_rules": len(diagnosed.silent),
         }
         at = _at(run, steps)
-        calls = [call("explain", name=each.name) for each in found.diagnoses[:2]]
-        calls += [] if found.why_no_gains else [call("what_if", **at)]
+        calls = [call("explain", name=each.name) for each in diagnosed.diagnoses[:2]]
+        calls += [] if diagnosed.why_no_gains else [call("what_if", **at)]
         calls.append(call("list_metrics", **at))
-        return Answer(body, found.findings, calls, narrower=_of_command("diagnose", "--format json"))
+        return Answer(body, diagnosed.findings, calls, narrower=_of_command("diagnose", "--format json"))
 
     def list_metrics(self, run: str, steps: str = "", start: int = 0) -> Answer:
         """List the metrics that have a value for a run, with unit and value, from number `start` on.
@@ -130,9 +130,9 @@ class RunTools:
         """Show the manual page of a metric or diagnosis, or what to do about the code of a finding."""
         registry, rules = metrics.load(), diagnosis.load()
         if name in registry:
-            found = registry.get(name)
-            head: dict[str, object] = {"metric": found.name, "unit": found.unit, "better": found.better}
-            manual = found.manual
+            metric = registry.get(name)
+            head: dict[str, object] = {"metric": metric.name, "unit": metric.unit, "better": metric.better}
+            manual = metric.manual
         elif name in rules:
             rule = rules.get(name)
             head, manual = {"diagnosis": rule.name, "kind": rule.kind}, rule.manual
@@ -163,32 +163,32 @@ class RunTools:
         latency in µs. Parts are rank:R, stage:S, operation:NAME, kernel:NAME, comm:COLLECTIVE and
         dimension:NAME.
         """
-        found = self._opened(run, steps).what_if(
+        answer = self._opened(run, steps).what_if(
             without=without or (),
             scale=scale or (),
             ideal=ideal or (),
             overlap=overlap or (),
             network=network or (),
         )
-        path = asdict(found.critical_path)
+        path = asdict(answer.critical_path)
         body: dict[str, object] = {
-            "recorded_step_s": found.t_recorded_s,
-            "replayed_step_s": found.t_original_s,
-            "ideal_step_s": found.t_ideal_s,
+            "recorded_step_s": answer.t_recorded_s,
+            "replayed_step_s": answer.t_original_s,
+            "ideal_step_s": answer.t_ideal_s,
             "scenarios": [
                 {"scenario": quoted(each.name), "step_s": each.t_s, "gain_s": each.gain_s}
-                for each in found.scenarios
+                for each in answer.scenarios
             ],
-            "unexplained_share": found.unexplained,
-            "steps": found.steps[:50],
+            "unexplained_share": answer.unexplained,
+            "steps": answer.steps[:50],
             "critical_path": path["parts"][:12],
-            "slowdown_of_each_alone": _clean({kind: _worst(names) for kind, names in found.by.items()}),
+            "slowdown_of_each_alone": _clean({kind: _worst(names) for kind, names in answer.by.items()}),
         }
         at = _at(run, steps)
         calls = [call("diagnose", **at)]
-        if not found.scenarios and (worst := _worst(found.by.get("rank", {}))):
+        if not answer.scenarios and (worst := _worst(answer.by.get("rank", {}))):
             calls.insert(0, call("what_if", **at, without=[f"rank:{next(iter(worst))}"]))
-        findings = [issue_of(each) for each in found.findings]
+        findings = [issue_of(each) for each in answer.findings]
         return Answer(body, findings, calls, narrower=_of_command("what-if", "--format json"))
 
     def compare(self, baseline: str, run: str, metric: str = "") -> Answer:
@@ -288,16 +288,16 @@ def _name(text: str) -> str:
     return text if _WORD.fullmatch(text) else quoted(text, 80)
 
 
-def _inspected(found: Inspection) -> dict[str, object]:
-    traces = found.traces
+def _inspected(inspection: Inspection) -> dict[str, object]:
+    traces = inspection.traces
     formats = Counter(trace.format for trace in traces)
     steps = sorted({step for trace in traces for step in trace.steps})
-    statuses = Counter(metric.status for metric in found.metrics)
+    statuses = Counter(metric.status for metric in inspection.metrics)
     return {
-        "verdict": quoted(verdict_sentence(found.verdict), 400) if found.verdict else None,
-        "world_size": found.world_size,
-        "ranks": ranges(found.ranks),
-        "missing_ranks": ranges(found.missing_ranks),
+        "verdict": quoted(verdict_sentence(inspection.verdict), 400) if inspection.verdict else None,
+        "world_size": inspection.world_size,
+        "ranks": ranges(inspection.ranks),
+        "missing_ranks": ranges(inspection.missing_ranks),
         "traces": {
             "count": len(traces),
             "formats": formats,
@@ -307,18 +307,19 @@ def _inspected(found: Inspection) -> dict[str, object]:
         },
         "steps": ranges(steps),
         "metrics_by_status": statuses,
-        "model": quoted(found.model) if found.model else None,
-        "devices": [f"{device.count} x {quoted(device.name, 80)}" for device in found.devices],
-        "calls_of_collectives": _clean(found.calls),
+        "model": quoted(inspection.model) if inspection.model else None,
+        "devices": [f"{device.count} x {quoted(device.name, 80)}" for device in inspection.devices],
+        "calls_of_collectives": _clean(inspection.calls),
         "facts": {
-            name: f"{_value(fact.value)} ({quoted(fact.source, 60)})" for name, fact in found.facts.items()
+            name: f"{_value(fact.value)} ({quoted(fact.source, 60)})"
+            for name, fact in inspection.facts.items()
         },
         "groups": [
             {"group": quoted(group.description, 60), "size": group.size, "dimension": group.dimension}
-            for group in found.groups
+            for group in inspection.groups
         ],
-        "libraries": _clean(found.libraries),
-        "unknown_files": [quoted(name, 80) for name in found.unknown_files],
+        "libraries": _clean(inspection.libraries),
+        "unknown_files": [quoted(name, 80) for name in inspection.unknown_files],
     }
 
 
@@ -326,14 +327,14 @@ def _value(value: float | str | bool) -> str:
     return quoted(value, 60) if isinstance(value, str) else str(value)
 
 
-def _diagnosed(found: Opportunity) -> dict[str, object]:
-    evidence = found.evidence[:2]
+def _diagnosed(opportunity: Opportunity) -> dict[str, object]:
+    evidence = opportunity.evidence[:2]
     return {
-        "name": found.name,
-        "title": quoted(found.title, 300),
-        "gain": gain(found),
-        "remedy": quoted(found.remedy, 300),
-        "ranks": ranges(found.ranks),
+        "name": opportunity.name,
+        "title": quoted(opportunity.title, 300),
+        "gain": gain(opportunity),
+        "remedy": quoted(opportunity.remedy, 300),
+        "ranks": ranges(opportunity.ranks),
         "evidence": [
             {"rank": e.rank, "step": e.step, "operation": quoted(e.operation, 80)}
             | {"start_ns": e.start_ns, "end_ns": e.end_ns}
@@ -343,14 +344,14 @@ def _diagnosed(found: Opportunity) -> dict[str, object]:
 
 
 def _valued(result: Result) -> dict[str, Any]:
-    found: dict[str, Any] = {"metric": result.metric, "value": result.value, "unit": result.unit}
-    return found | ({} if result.value is None else {"reads": with_unit(result.value, result.unit)})
+    entry: dict[str, Any] = {"metric": result.metric, "value": result.value, "unit": result.unit}
+    return entry | ({} if result.value is None else {"reads": with_unit(result.value, result.unit)})
 
 
 def _changed(change: Change) -> dict[str, Any]:
-    found: dict[str, Any] = {"metric": change.metric, "verdict": change.verdict, "unit": change.unit}
-    found |= {"baseline": change.baseline, "run": change.other, "relative": change.relative}
-    return found | ({"why": quoted("; ".join(change.remarks), 200)} if change.remarks else {})
+    entry: dict[str, Any] = {"metric": change.metric, "verdict": change.verdict, "unit": change.unit}
+    entry |= {"baseline": change.baseline, "run": change.other, "relative": change.relative}
+    return entry | ({"why": quoted("; ".join(change.remarks), 200)} if change.remarks else {})
 
 
 def _worst(slowdowns: dict[str, float]) -> dict[str, float]:

@@ -79,12 +79,12 @@ class Gauge:
 
 def gauges(measured: MeasuredWindow) -> list[Gauge]:
     """Return the values of a window in base units; a metric without a value has no gauge."""
-    found = []
+    window_gauges = []
     for result in measured.values:
         unit = _UNITS.get(result.unit) or _Unit(_word(result.unit), "1")
         about = METRICS.get(result.metric).summary if result.metric in METRICS else result.metric
-        found.append(Gauge(_word(result.metric), unit, about, (result.value or 0.0) * unit.factor))
-    return found
+        window_gauges.append(Gauge(_word(result.metric), unit, about, (result.value or 0.0) * unit.factor))
+    return window_gauges
 
 
 def _word(text: str) -> str:
@@ -138,8 +138,8 @@ class PrometheusPage:
         findings = GaugeMetricFamily(
             "ccl_bench_findings", "Findings about the last window.", labels=["run", "code", "severity"]
         )
-        for (code, severity), found in _findings(last).items():
-            findings.add_metric([*run, code, severity], found)
+        for (code, severity), occurrences in _findings(last).items():
+            findings.add_metric([*run, code, severity], occurrences)
         yield findings
         if last.step is not None:
             step = GaugeMetricFamily("ccl_bench_last_step", "Step of the last window.", labels=["run"])

@@ -64,13 +64,13 @@ class MeasuredWindow:
         values = {result.metric: {"value": result.value, "unit": result.unit} for result in self.values}
         kinds = dict.fromkeys((finding.code, finding.severity) for finding in self.findings)
         counts = {kind: sum((f.code, f.severity) == kind for f in self.findings) for kind in kinds}
-        found: dict[str, Any] = {"run": self.run, "window": self.window, "step": self.step, "at": self.at}
-        found |= {"traces": self.traces, "ranks": len(self.ranks), "values": values}
-        found["findings"] = [
+        record: dict[str, Any] = {"run": self.run, "window": self.window, "step": self.step, "at": self.at}
+        record |= {"traces": self.traces, "ranks": len(self.ranks), "values": values}
+        record["findings"] = [
             {"code": code, "severity": severity, "count": count} for (code, severity), count in counts.items()
         ]
         kept = {"results": file, "signature": self.signature} if file else {}
-        return msgspec.json.encode(found | kept)
+        return msgspec.json.encode(record | kept)
 
 
 class Sink(Protocol):
@@ -103,8 +103,8 @@ class KeptResults:
         self._list.seek(0)
         for line in self._list:
             try:
-                found = msgspec.json.decode(line)
-                yield found["window"], found["signature"]
+                record = msgspec.json.decode(line)
+                yield record["window"], record["signature"]
             except (msgspec.DecodeError, KeyError, TypeError):  # cut off, or of somebody else
                 continue
 
@@ -240,8 +240,8 @@ class Watcher:
         step = window.number if window.number is not None else last_step(results)
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         counts = len(run.traces), run.ranks
-        found = (how.run, window.name, step, *counts, results, findings, window.signature, at)
-        return MeasuredWindow(*found), ""
+        fields = (how.run, window.name, step, *counts, results, findings, window.signature, at)
+        return MeasuredWindow(*fields), ""
 
     def _missing_ranks(self, run: Run) -> str:
         """Return which ranks a window lacks that the run has and the last window had; empty where none."""
@@ -285,9 +285,9 @@ def last_step(results: Iterable[Result]) -> int | None:
     steps = [
         int(label)
         for result in results
-        for name, found in result.details.items()
-        if name.startswith("per_step") and isinstance(found, dict)
-        for label in found
+        for name, by_step in result.details.items()
+        if name.startswith("per_step") and isinstance(by_step, dict)
+        for label in by_step
         if str(label).isdecimal()
     ]
     return max(steps, default=None)

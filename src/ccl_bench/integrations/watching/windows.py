@@ -132,17 +132,17 @@ def _files(root: Path, without: Path | None) -> Iterator[FileState]:
             subfolders[:] = [name for name in subfolders if name != without.name]
         for name in names:
             path = f"{folder}/{name}"
-            if name[0] != "." and (found := file_state(path, path[start:])):
-                yield found
+            if name[0] != "." and (state := file_state(path, path[start:])):
+                yield state
 
 
 def file_state(path: str | Path, relative: str) -> FileState | None:
     """Return a file as it is now; None for one that is gone, or is no file."""
     try:
-        found = os.stat(path)  # noqa: PTH116  many files are looked at often
+        status = os.stat(path)  # noqa: PTH116  many files are looked at often
     except OSError:
         return None
-    return FileState(relative, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+    return FileState(relative, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
 def _relative(file: FileState) -> str:
@@ -164,14 +164,14 @@ def _in_time(timed: list[tuple[Written, FileState]]) -> list[Window]:
     groups: dict[int, list[tuple[Written, FileState]]] = defaultdict(list)
     for number, each in zip(numbers, timed, strict=True):
         groups[number].append(each)
-    return [_of_time(found) for found in groups.values()]
+    return [_of_time(group) for group in groups.values()]
 
 
-def _of_time(found: list[tuple[Written, FileState]]) -> Window:
-    first_ns = found[0][0].time_ns
+def _of_time(group: list[tuple[Written, FileState]]) -> Window:
+    first_ns = group[0][0].time_ns
     began = datetime.fromtimestamp(first_ns / SECOND_NS, UTC)
     name = f"at_{began:%Y%m%dT%H%M%S}.{first_ns % SECOND_NS // 1_000_000:03d}Z"
-    return Window(name, None, tuple(sorted((file for _, file in found), key=_relative)))
+    return Window(name, None, tuple(sorted((file for _, file in group), key=_relative)))
 
 
 def _is_of_run(file: FileState) -> bool:

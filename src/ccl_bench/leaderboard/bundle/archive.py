@@ -111,8 +111,8 @@ class Unpacked:
 
 def unpack(archive: Path, folder: Path, limits: Limits) -> Unpacked:
     """Unpack an archive below a folder; raise InputError where anything in it is not as it should be."""
-    found = Unpacked(folder / "bundle", folder / RUN_FOLDER)
-    for place in (found.bundle, found.run):
+    unpacked = Unpacked(folder / "bundle", folder / RUN_FOLDER)
+    for place in (unpacked.bundle, unpacked.run):
         place.mkdir()
     with archive.open("rb") as raw, _gzip_reader(raw) as stream:
         room = limits.unpacked_bytes
@@ -122,10 +122,10 @@ def unpack(archive: Path, folder: Path, limits: Limits) -> Unpacked:
                 raise _refusal(f"holds more than {limits.files:,} files")
             if room < 0:
                 raise _refusal(f"holds more than {limits.unpacked_bytes:,} bytes when unpacked")
-            _extract_file(stream, info, found, limits)
-    for place in (found.bundle, found.run):
+            _extract_file(stream, info, unpacked, limits)
+    for place in (unpacked.bundle, unpacked.run):
         _sync(place)
-    return found
+    return unpacked
 
 
 def _gzip_reader(raw: BinaryIO) -> BinaryIO:
@@ -161,15 +161,15 @@ def _check_end(stream: BinaryIO) -> None:
     raise _refusal("has data after its end")
 
 
-def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, found: Unpacked, limits: Limits) -> None:
+def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, unpacked: Unpacked, limits: Limits) -> None:
     """Write one file to where its name says."""
     if info.size > limits.of(info.name):
         raise _refusal(f"holds {info.name[:100]!r} of more than {limits.of(info.name):,} bytes")
     below = info.name.removeprefix(f"{RUN_FOLDER}/")
     if info.name in SENT:
-        _write_file(stream, info, found.bundle / info.name)
+        _write_file(stream, info, unpacked.bundle / info.name)
     elif below != info.name and not (problem := name_problem(below)):
-        found.sha256[below] = _write_file(stream, info, found.run / below)
+        unpacked.sha256[below] = _write_file(stream, info, unpacked.run / below)
     else:
         why = problem if below != info.name else "is not allowed in a bundle"
         raise _refusal(f"holds a file whose name {why}: {info.name[:100]!r}")
@@ -199,13 +199,13 @@ def _write_file(stream: BinaryIO, info: tarfile.TarInfo, path: Path) -> str:
 
 def _read_exactly(stream: BinaryIO, size: int) -> bytes:
     """Return the next `size` bytes; raise InputError where the archive ends before."""
-    found = bytearray()
-    while len(found) < size:
-        block = _read(stream, size - len(found))
+    content = bytearray()
+    while len(content) < size:
+        block = _read(stream, size - len(content))
         if not block:
             raise _refusal("ends too early: it was truncated on its way")
-        found += block
-    return bytes(found)
+        content += block
+    return bytes(content)
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:

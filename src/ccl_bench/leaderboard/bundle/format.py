@@ -119,10 +119,10 @@ def read_history(folder: Path) -> list[Event]:
     return events
 
 
-def _is_valid_event(found: Event) -> bool:
-    has_time = not found.at or _TIME.fullmatch(found.at)
-    has_key = not found.key or _KEY.fullmatch(found.key)
-    replaced = found.superseded_by is None or _IDENTIFIER.fullmatch(found.superseded_by)
+def _is_valid_event(event: Event) -> bool:
+    has_time = not event.at or _TIME.fullmatch(event.at)
+    has_key = not event.key or _KEY.fullmatch(event.key)
+    replaced = event.superseded_by is None or _IDENTIFIER.fullmatch(event.superseded_by)
     return bool(has_time and has_key and replaced)
 
 
@@ -136,10 +136,10 @@ def write_history(folder: Path, events: list[Event]) -> None:
 def history_stamp(folder: Path) -> str:
     """Return what changes whenever the history does."""
     try:
-        found = (folder / HISTORY).stat()
+        stat = (folder / HISTORY).stat()
     except FileNotFoundError:
         return ""
-    return f"{found.st_size}-{found.st_mtime_ns}"
+    return f"{stat.st_size}-{stat.st_mtime_ns}"
 
 
 CARD, RESULTS, PROVENANCE, REPORT = "workload_card.yaml", "results.json", "provenance.json", "report.json"

@@ -239,10 +239,10 @@ def read_secret_key(path: Path) -> SecretKey:
     if raw[:2] == _ALGORITHM and raw[2:4] != _NO_PASSWORD:
         take_off = f"take a copy without one: cp {path.name} copy.key; minisign -C -W -s copy.key"
         raise InputError("is protected by a password", where=str(path), fix=take_off)
-    found = SecretKey(held[:8], held[8:40])
-    if raw[:2] != _ALGORITHM or found.public.raw != held[40:72]:
+    key = SecretKey(held[:8], held[8:40])
+    if raw[:2] != _ALGORITHM or key.public.raw != held[40:72]:
         raise InputError("is a damaged secret key", where=str(path), fix="restore it from a copy")
-    return found
+    return key
 
 
 def parse_signature(text: str) -> Signature:

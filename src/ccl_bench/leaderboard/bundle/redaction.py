@@ -65,13 +65,13 @@ class _Pattern:
 
 def find_disclosures(files: Mapping[str, Path]) -> list[Disclosure]:
     """Return the personal data and secrets in files, secrets first."""
-    found = [each for name, path in files.items() for each in _disclosures_of(name, path)]
-    return sorted(found, key=lambda each: not each.is_secret)
+    disclosures = [each for name, path in files.items() for each in _disclosures_of(name, path)]
+    return sorted(disclosures, key=lambda each: not each.is_secret)
 
 
-def refuse_secrets(found: Iterable[Disclosure]) -> None:
+def refuse_secrets(disclosures: Iterable[Disclosure]) -> None:
     """Raise InputError where a file holds a secret."""
-    secrets = [each for each in found if each.is_secret]
+    secrets = [each for each in disclosures if each.is_secret]
     if not secrets:
         return
     first, more = secrets[0], f", and {len(secrets) - 1} more" if len(secrets) > 1 else ""
@@ -122,7 +122,7 @@ def _patterns() -> tuple[_Pattern, ...]:
     raw = tomllib.loads(
         resources.files(__package__).joinpath("privacy_patterns.toml").read_text(encoding="utf-8")
     )
-    found = [
+    patterns = [
         _Pattern(
             rule["name"],
             tuple(hint.encode() for hint in rule["hint"]),
@@ -132,7 +132,7 @@ def _patterns() -> tuple[_Pattern, ...]:
         for group in ("secret", "personal")
         for rule in raw[group]
     ]
-    return (*found, *_machine_patterns())
+    return (*patterns, *_machine_patterns())
 
 
 def _machine_patterns() -> Iterator[_Pattern]:
@@ -260,8 +260,8 @@ def _rank_variables(name: object, value: bytes | None) -> str | None:
     """Return the variables of an environment that state a rank; None if the row is no environment."""
     if not str(name).endswith((":ENVIRONMENT_VARIABLE", "DeviceEnvironment")):
         return None
-    found = _SETTING.findall(_decode(value))
-    return ";".join(f"{key}={number}" for key, number in found if key in _rules()["variables"])
+    settings = _SETTING.findall(_decode(value))
+    return ";".join(f"{key}={number}" for key, number in settings if key in _rules()["variables"])
 
 
 def _decode(text: bytes | None) -> str:
@@ -332,8 +332,8 @@ def _side_files(run: Run) -> dict[str, Path]:
     A card that lies elsewhere must be named again when the copy is opened.
     """
     paths = [run.stated.origins.get("card"), run.path / FILE_NAME]
-    found = [path for path in paths if path is not None and path.is_relative_to(run.path) and path.is_file()]
-    return {path.relative_to(run.path).as_posix(): path for path in found}
+    files = [path for path in paths if path is not None and path.is_relative_to(run.path) and path.is_file()]
+    return {path.relative_to(run.path).as_posix(): path for path in files}
 
 
 def _export_name(name: str) -> str:

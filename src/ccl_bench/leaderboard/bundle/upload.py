@@ -141,8 +141,8 @@ def _file_rows(upload: Upload) -> Iterator[tuple[str, str, str]]:
 
 def disclosure_summaries(upload: Upload) -> Iterator[str]:
     """Yield a sentence for each kind of personal data in an upload."""
-    for what in dict.fromkeys(found.what for found in upload.disclosures):
-        same = [found for found in upload.disclosures if found.what == what]
+    for what in dict.fromkeys(disclosure.what for disclosure in upload.disclosures):
+        same = [disclosure for disclosure in upload.disclosures if disclosure.what == what]
         example = same[0]
         yield f"{what} found in {counted(len(same), 'file')}: {example.example} in {example.file}"
 

@@ -43,16 +43,16 @@ def validate_bundle(folder: Path, limits: Limits, hashes: Mapping[str, str] | No
 
     `hashes` are those of the run's files that came with it; empty if none came.
     """
-    found = list(_file_problems(folder, limits))
+    problems = list(_file_problems(folder, limits))
     bundle = Bundle(folder)
-    if not found:
-        found = list(_content_problems(bundle))
-    if not found and hashes:
-        found = list(_run_file_problems(bundle.provenance, hashes))
-    if not found:
+    if not problems:
+        problems = list(_content_problems(bundle))
+    if not problems and hashes:
+        problems = list(_run_file_problems(bundle.provenance, hashes))
+    if not problems:
         return bundle
-    more = f"; and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
-    raise InputError("; ".join(found[:_MAX_SHOWN]) + more, where="the bundle is refused", fix=VALIDATE_FIX)
+    more = f"; and {len(problems) - _MAX_SHOWN} more" if len(problems) > _MAX_SHOWN else ""
+    raise InputError("; ".join(problems[:_MAX_SHOWN]) + more, where="the bundle is refused", fix=VALIDATE_FIX)
 
 
 def _file_problems(folder: Path, limits: Limits) -> Iterator[str]:

@@ -33,8 +33,8 @@ def compare_page(chosen: Sequence[tuple[Bundle, ListedRun]], to: Links, *, note:
         return render_page(
             "compare.html", "Compare runs", to, at="compare", runs=runs, note=note, body=[], charts=None
         )
-    found = compare_runs([_side(bundle, listed) for bundle, listed in chosen], _names(chosen))
-    shown = list(sections(found))
+    comparison = compare_runs([_side(bundle, listed) for bundle, listed in chosen], _names(chosen))
+    shown = list(sections(comparison))
     charts = {chart.key: chart.spec for each in shown for chart in each.charts}
     return render_page(
         "compare.html",
@@ -42,9 +42,9 @@ def compare_page(chosen: Sequence[tuple[Bundle, ListedRun]], to: Links, *, note:
         to,
         at="compare",
         runs=runs,
-        note=note or phrases.noise_note(found),
+        note=note or phrases.noise_note(comparison),
         body=[section(each) for each in shown],
-        definitions=_definitions(found),
+        definitions=_definitions(comparison),
         charts={"config": CHART_CONFIG, "specs": charts} if charts else None,
     )
 
@@ -61,7 +61,7 @@ def _names(chosen: Sequence[tuple[Bundle, ListedRun]]) -> list[str]:
     return sorted(measured - unit_variants())
 
 
-def _definitions(found: Comparison) -> str:
+def _definitions(comparison: Comparison) -> str:
     known = known_metrics()
-    named = {change.metric for pair in found.pairs for change in pair.changes}
+    named = {change.metric for pair in comparison.pairs for change in pair.changes}
     return definitions(metric_definition(known[name]) for name in sorted(named) if name in known)

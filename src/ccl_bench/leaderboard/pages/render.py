@@ -111,14 +111,14 @@ def _read_asset(name: str) -> str:
 
 def render_page(template: str, title: str, to: Links, *, at: str = "", **values: Any) -> str:
     """Return a whole page from a template; `at` is the part of the leaderboard that it belongs to."""
-    found = template_environment().get_template(template)
+    compiled = template_environment().get_template(template)
     frame = {
         "version": __version__,
         "names": _NAMES,
         "logo": report_frame.logo(),
         "icon": report_frame.icon(),
     }
-    return found.render(title=title, to=to, at=at, **frame, **values)
+    return compiled.render(title=title, to=to, at=at, **frame, **values)
 
 
 _NAMES = {

@@ -68,7 +68,7 @@ def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
         measured=measured,
         missing=[each for each in shown if each.result.value is None],
         status_words=STATUS_WORDS,
-        findings=findings(found) if (found := list(_findings(bundle.results))) else "",
+        findings=findings(run_findings) if (run_findings := list(_findings(bundle.results))) else "",
         fields=bundle.fields,
         description=bundle.card.card.description or "",
         card=bundle.text(CARD),
@@ -114,8 +114,8 @@ def _findings(results: Iterable[Result]) -> Iterator[Finding]:
     """Yield the findings about the data, the worst first, each with the count of affected numbers."""
     touched: Counter[tuple[str, str, str, str]] = Counter()
     for result in results:
-        for found in {(f.severity, f.code, f.message, f.file) for f in result.findings}:
-            touched[found] += 1
+        for key in {(f.severity, f.code, f.message, f.file) for f in result.findings}:
+            touched[key] += 1
     for (severity, code, message, file), count in sorted(
         touched.items(), key=lambda item: (_severity_rank(item[0][0]), -item[1], item[0])
     ):

@@ -73,11 +73,11 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
     phases = query_result.count_phases(connection)
     asked = complete_query(query, phases)
     shown = asked.columns
-    found = query_result.find_runs(connection, asked, shown)
-    last = max(1, -(-found.total // asked.size))
+    result = query_result.find_runs(connection, asked, shown)
+    last = max(1, -(-result.total // asked.size))
     if asked.page > last:
         asked = asked.model_copy(update={"page": last})
-        found = query_result.find_runs(connection, asked, shown)
+        result = query_result.find_runs(connection, asked, shown)
     return render_page(
         "table.html",
         "Leaderboard",
@@ -89,8 +89,8 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
             _column(asked, to, name, name, *query_result.unit_and_direction(connection, name))
             for name in shown
         ],
-        groups=list(group_rows(found, asked, shown)),
-        total=found.total,
+        groups=list(group_rows(result, asked, shown)),
+        total=result.total,
         first=(asked.page - 1) * asked.size + 1,
         last_page=last,
         pages=_pages(asked, last, to),
@@ -107,12 +107,12 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
     )
 
 
-def group_rows(found: QueryResult, asked: RunQuery, shown: Sequence[str]) -> Iterator[Group]:
+def group_rows(result: QueryResult, asked: RunQuery, shown: Sequence[str]) -> Iterator[Group]:
     """Yield the rows of a page, those of one workload together where that is asked for."""
     if asked.together == "no":
-        yield Group("", "", found.total, [_row(listed, asked, shown) for listed in found.runs])
+        yield Group("", "", result.total, [_row(listed, asked, shown) for listed in result.runs])
         return
-    for workload, together in groupby(found.runs, key=lambda listed: listed.run["workload"]):
+    for workload, together in groupby(result.runs, key=lambda listed: listed.run["workload"]):
         listed = list(together)
         rows = [_row(each, asked, shown) for each in listed]
         yield Group(workload, listed[0].workload, listed[0].workload_size, rows)

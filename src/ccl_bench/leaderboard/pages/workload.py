@@ -201,16 +201,16 @@ def configuration(run: Mapping[str, Any]) -> str:
 
 
 def _samples(runs: Sequence[ListedRun], metric: str, by: str) -> list[Sample]:
-    found = []
+    samples = []
     for listed in runs:
         number = listed.numbers.get(metric)
         version = str(listed.run[by] or "")[: _DAY if by == "submitted_at" else None]
         if number and version:
             name = listed.run[_NAMED[by]] or "" if by in _NAMED else ""
-            found.append(Sample(name, version, configuration(listed.run), listed.run["id"], number))
-    kinds = Counter(_comparable_key(sample.number) for sample in found)
+            samples.append(Sample(name, version, configuration(listed.run), listed.run["id"], number))
+    kinds = Counter(_comparable_key(sample.number) for sample in samples)
     commonest = max(kinds, key=lambda kind: (kinds[kind], kind), default=None)
-    return [sample for sample in found if _comparable_key(sample.number) == commonest]
+    return [sample for sample in samples if _comparable_key(sample.number) == commonest]
 
 
 def _comparable_key(number: Number) -> tuple[int, str, str, str]:

@@ -68,22 +68,22 @@ def audit_store(store: Store, *, head: str | None = None, progress: Progress | N
     """
     wanted = _parsed_head(head)
     with _snapshot(store) as connection:
-        found = Audit()
-        changes = _read_log(connection, found, wanted)
+        audit = Audit()
+        changes = _read_log(connection, audit, wanted)
         rows = {row.id: _Row(*row) for row in connection.execute(_ROWS)}
         keys = {row.id: row.public_key for row in connection.execute(select(KEYS.c.id, KEYS.c.public_key))}
-    found.runs = len(rows)
-    found.unlisted = len(store.folders() - rows.keys() - changes.keys())
+    audit.runs = len(rows)
+    audit.unlisted = len(store.folders() - rows.keys() - changes.keys())
     listed = sorted(rows.keys() | changes.keys())
     for done, run in enumerate(listed, start=1):
         problem = _run_problem(store, run, rows.get(run), changes.get(run, []), keys)
         if problem:
-            found.problems.append(Problem(run, problem))
+            audit.problems.append(Problem(run, problem))
         elif run in rows and rows[run].signed_by:
-            found.signed += 1
+            audit.signed += 1
         if progress:
             progress(done, len(listed))
-    return found
+    return audit
 
 
 _ROWS = select(RUNS.c.id, RUNS.c.state, RUNS.c.signed_by)
@@ -106,21 +106,21 @@ def _parsed_head(head: str | None) -> tuple[int, str] | None:
     return int(parts[1]), parts[2]
 
 
-def _read_log(connection: Connection, found: Audit, wanted: tuple[int, str] | None) -> dict[str, list[Entry]]:
+def _read_log(connection: Connection, audit: Audit, wanted: tuple[int, str] | None) -> dict[str, list[Entry]]:
     """Note where the chain is broken, and return the entries of each run that was not removed since."""
     changes: dict[str, list[Entry]] = {}
     previous = log.START
     for entry in log.entries(connection):
-        problems = _entry_problems(entry, found.entries, previous, wanted)
-        found.problems += [Problem(f"entry {entry.number}", problem) for problem in problems]
-        found.entries, found.head, previous = entry.number, entry.head, entry.hash
+        problems = _entry_problems(entry, audit.entries, previous, wanted)
+        audit.problems += [Problem(f"entry {entry.number}", problem) for problem in problems]
+        audit.entries, audit.head, previous = entry.number, entry.head, entry.hash
         if entry.state == log.REMOVED:
             changes.pop(entry.run, None)
         else:
             changes.setdefault(entry.run, []).append(entry)
-    if wanted and found.entries < wanted[0]:
+    if wanted and audit.entries < wanted[0]:
         missing = "the log ends before the entry that --head names: entries were removed"
-        found.problems.append(Problem(f"entry {wanted[0]}", missing))
+        audit.problems.append(Problem(f"entry {wanted[0]}", missing))
     return changes
 
 

@@ -222,9 +222,11 @@ class ServerDestination:
         if size > most:
             fix = "put the traces into object storage: --traces s3://bucket/folder"
             raise InputError(f"takes up to {most:,} bytes, and this is {size:,}", where=where, fix=fix)
-        found = self.leaderboard.publish(archive, progress=progress)
-        place = self.leaderboard.page(found.id)
-        return PublishResult(place, found.state, found.is_new, found.replaced, found.remarks)
+        acceptance = self.leaderboard.publish(archive, progress=progress)
+        place = self.leaderboard.page(acceptance.id)
+        return PublishResult(
+            place, acceptance.state, acceptance.is_new, acceptance.replaced, acceptance.remarks
+        )
 
 
 @dataclass(frozen=True)
@@ -254,11 +256,11 @@ class DirectoryDestination:
             bundle = Bundle(shutil.copytree(upload.bundle.folder, folder / "bundle"))
             run_files = _copy_files(upload.sent, folder / "run") if upload.sent else None
             owner = Caller(self.submitter(upload), Role.ADMIN)
-            found = ingest_bundle(store, load_settings(store.data), owner, bundle, run_files)
+            ingested = ingest_bundle(store, load_settings(store.data), owner, bundle, run_files)
         store.engine.dispose()
-        place = str(self.data / store.folder.name / found.run)
-        remarks = [*found.remarks, f"look at it with ccl-bench serve {self.data}"]
-        return PublishResult(place, found.state.value, found.is_new, found.replaced, remarks)
+        place = str(self.data / store.folder.name / ingested.run)
+        remarks = [*ingested.remarks, f"look at it with ccl-bench serve {self.data}"]
+        return PublishResult(place, ingested.state.value, ingested.is_new, ingested.replaced, remarks)
 
 
 def upload_traces(upload: Upload, progress: Progress | None = None) -> None:

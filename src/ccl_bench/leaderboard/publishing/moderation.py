@@ -94,17 +94,17 @@ def run_not_found(run: str) -> RequestRefused:
 
 def _existing_publication(store: Store, run: str) -> Publication:
     with store.engine.connect() as connection:
-        found = find_publication(connection, run) if ID.fullmatch(run) else None
-    if found is None:
+        publication = find_publication(connection, run) if ID.fullmatch(run) else None
+    if publication is None:
         raise run_not_found(run)
-    return found
+    return publication
 
 
 def _own_publication(store: Store, caller: Caller, run: str) -> Publication:
     """Return a publication that is the caller's own, or anyone's for a maintainer."""
-    found = _existing_publication(store, run)
-    if found.submitter == caller.submitter or caller.may(Role.MAINTAINER):
-        return found
+    publication = _existing_publication(store, run)
+    if publication.submitter == caller.submitter or caller.may(Role.MAINTAINER):
+        return publication
     if current_state(store, run) is State.QUARANTINED:
         raise run_not_found(run)
     raise RequestRefused(
@@ -127,11 +127,11 @@ def receipt(store: Store, run: str) -> Receipt:
 
 def visible_receipt(store: Store, run: str, caller: Caller | None) -> Receipt:
     """Return the state of a bundle, for those who may know it."""
-    found = receipt(store, run)
-    is_theirs = caller and (caller.submitter == found.submitter or caller.may(Role.MAINTAINER))
-    if found.state == "quarantined" and not is_theirs:
+    run_receipt = receipt(store, run)
+    is_theirs = caller and (caller.submitter == run_receipt.submitter or caller.may(Role.MAINTAINER))
+    if run_receipt.state == "quarantined" and not is_theirs:
         raise run_not_found(run)
-    return found
+    return run_receipt
 
 
 def receipts_in_state(store: Store, state: str) -> list[Receipt]:
@@ -148,15 +148,15 @@ def receipts_in_state(store: Store, state: str) -> list[Receipt]:
 
 
 def _build_receipt(store: Store, connection: Connection, run: str) -> Receipt:
-    found = find_publication(connection, run) if ID.fullmatch(run) else None
-    if found is None:
+    publication = find_publication(connection, run) if ID.fullmatch(run) else None
+    if publication is None:
         raise run_not_found(run)
     bundle = store.bundle(run)
     job, message = queue.job_states(connection, [run]).get(run, ("none", ""))
     return Receipt(
         id=run,
         name=bundle.provenance.run,
-        submitter=found.submitter,
+        submitter=publication.submitter,
         state=bundle.history[-1].state.value,
         verification=Verification(state=str(job), message=message),  # type: ignore[arg-type]
         page=f"/runs/{run}",

@@ -63,9 +63,11 @@ def find_publication(connection: Connection, run: str) -> Publication | None:
 def listed_publications(store: Store, recording: str) -> list[Publication]:
     """Return the publications of a recording that are listed, by what their files say."""
     with store.engine.connect() as connection:
-        found = _publications(connection, PUBLICATIONS.c.recording == recording)
+        publications = _publications(connection, PUBLICATIONS.c.recording == recording)
     return [
-        each for each in found if (store.folder / each.run).is_dir() and _is_listed(store.bundle(each.run))
+        each
+        for each in publications
+        if (store.folder / each.run).is_dir() and _is_listed(store.bundle(each.run))
     ]
 
 

@@ -83,10 +83,10 @@ def claim(engine: Engine, holder: str) -> Job | None:
             return None
     with writing(engine) as connection:
         first = select(JOBS.c.run, JOBS.c.attempts).where(_is_due()).order_by(JOBS.c.queued_at, JOBS.c.run)
-        found = connection.execute(first.limit(1).with_for_update(skip_locked=True)).first()
-        if found is None:
+        row = connection.execute(first.limit(1).with_for_update(skip_locked=True)).first()
+        if row is None:
             return None
-        run, attempts = found
+        run, attempts = row
         if attempts >= MAX_ATTEMPTS:
             given_up = f"the worker died {attempts} times while it recomputed the run"
             _update_job(connection, run, _ended_values(JobState.FAILED, given_up))

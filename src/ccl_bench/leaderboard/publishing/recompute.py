@@ -63,8 +63,8 @@ def recompute_run(
         if too_much := _wait_or_exceeded(process, scratch, settings, may_go_on):
             return SandboxAnswer(error=f"it takes more than {too_much}")
     try:
-        found = strip_folder(answer.read_bytes(), run, bundle.provenance.run)
-        return ANSWER.decode(strip_folder(found, scratch, "the scratch folder"))
+        stripped = strip_folder(answer.read_bytes(), run, bundle.provenance.run)
+        return ANSWER.decode(strip_folder(stripped, scratch, "the scratch folder"))
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(f"measuring ended with status {process.returncode} and no answer") from error
 
@@ -140,8 +140,8 @@ def fetch_run(
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         with remote.remote_errors(place):
-            found = _copy_hashed(place / name, target, size, may_go_on)
-        if found != digest:
+            copied = _copy_hashed(place / name, target, size, may_go_on)
+        if copied != digest:
             raise InputError("differs from the published file", where=f"{address}/{name}")
 
 
@@ -170,39 +170,42 @@ _MAX_SHOWN = 5
 
 def differences(bundle: Bundle, answer: SandboxAnswer) -> list[str]:
     """Describe where a bundle claims something else than what was recomputed."""
-    found = [
+    descriptions = [
         *_result_differences(bundle, answer),
         *_field_differences(bundle, answer),
         *_report_differences(bundle, answer),
     ]
-    more = [f"and {len(found) - _MAX_SHOWN} more"] if len(found) > _MAX_SHOWN else []
-    return found[:_MAX_SHOWN] + more
+    more = [f"and {len(descriptions) - _MAX_SHOWN} more"] if len(descriptions) > _MAX_SHOWN else []
+    return descriptions[:_MAX_SHOWN] + more
 
 
 def _result_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
-    found = {result.metric: result for result in answer.results}
+    recomputed = {result.metric: result for result in answer.results}
     is_same_version = bundle.provenance.tool_version == __version__
     for claimed in bundle.results:
-        if why := _result_difference(claimed, found.get(claimed.metric), is_same_version=is_same_version):
+        if why := _result_difference(
+            claimed, recomputed.get(claimed.metric), is_same_version=is_same_version
+        ):
             yield f"{claimed.metric}: {why}"
 
 
-def _result_difference(claimed: Result, found: Result | None, *, is_same_version: bool) -> str:
+def _result_difference(claimed: Result, recomputed: Result | None, *, is_same_version: bool) -> str:
     """Return how a claimed number differs; a number that is not claimed cannot be wrong."""
     if claimed.value is None:
         return ""
-    if found is None or found.value is None:
-        why = found.reason if found else "it was not computed"
+    if recomputed is None or recomputed.value is None:
+        why = recomputed.reason if recomputed else "it was not computed"
         return f"claimed {claimed.value:g} {claimed.unit}, but there is none: {_short(why)}"
-    if first_difference(claimed.value, found.value) is not None:
-        return f"claimed {claimed.value:.9g}, recomputed {found.value:.9g} {claimed.unit}"
-    if measurement_basis(claimed) != measurement_basis(found):
+    if first_difference(claimed.value, recomputed.value) is not None:
+        return f"claimed {claimed.value:.9g}, recomputed {recomputed.value:.9g} {claimed.unit}"
+    if measurement_basis(claimed) != measurement_basis(recomputed):
         return (
-            f"claimed as {_short(measurement_basis(claimed))}, measured as {_short(measurement_basis(found))}"
+            f"claimed as {_short(measurement_basis(claimed))}, "
+            f"measured as {_short(measurement_basis(recomputed))}"
         )
-    if _finding_counts(claimed) != _finding_counts(found):
+    if _finding_counts(claimed) != _finding_counts(recomputed):
         return "the findings about the data differ"
-    place = first_difference(claimed.details, found.details) if is_same_version else None
+    place = first_difference(claimed.details, recomputed.details) if is_same_version else None
     return "" if place is None else f"its details differ at {_short(place)}"
 
 
@@ -214,9 +217,9 @@ def _finding_counts(result: Result) -> Counter[tuple[str, str]]:
 def _field_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
     stated = bundle.provenance.fields
     for name in sorted(stated.keys() | answer.fields.keys()):
-        said, found = stated.get(name), answer.fields.get(name)
-        if said != found:
-            yield f"{name}: the bundle states {_short(said)}, card and traces {_short(found)}"
+        said, recomputed = stated.get(name), answer.fields.get(name)
+        if said != recomputed:
+            yield f"{name}: the bundle states {_short(said)}, card and traces {_short(recomputed)}"
 
 
 def _report_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
@@ -230,35 +233,35 @@ def _report_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
         yield "the report has different findings about the data"
 
 
-def _issue_counts(found: Iterable[Issue]) -> Counter[tuple[str, str, int]]:
+def _issue_counts(issues: Iterable[Issue]) -> Counter[tuple[str, str, int]]:
     """Return what is wrong with the data; what is wrong with the card alone carries no code."""
-    return Counter((each.code, each.severity, each.count) for each in found if each.code)
+    return Counter((each.code, each.severity, each.count) for each in issues if each.code)
 
 
-def first_difference(claimed: object, found: object) -> str | None:
+def first_difference(claimed: object, recomputed: object) -> str | None:
     """Return where two pieces of plain data differ, such as `per_rank.3`; None where they do not."""
-    if isinstance(claimed, dict) and isinstance(found, dict):
-        if claimed.keys() != found.keys():
-            return str(min(map(str, claimed.keys() ^ found.keys())))
-        pairs = ((str(key), claimed[key], found[key]) for key in claimed)
-    elif isinstance(claimed, list | tuple) and isinstance(found, list | tuple):
-        if len(claimed) != len(found):
+    if isinstance(claimed, dict) and isinstance(recomputed, dict):
+        if claimed.keys() != recomputed.keys():
+            return str(min(map(str, claimed.keys() ^ recomputed.keys())))
+        pairs = ((str(key), claimed[key], recomputed[key]) for key in claimed)
+    elif isinstance(claimed, list | tuple) and isinstance(recomputed, list | tuple):
+        if len(claimed) != len(recomputed):
             return "its length"
-        pairs = ((str(index), *pair) for index, pair in enumerate(zip(claimed, found, strict=True)))
+        pairs = ((str(index), *pair) for index, pair in enumerate(zip(claimed, recomputed, strict=True)))
     else:
-        return None if _is_same(claimed, found) else ""
+        return None if _is_same(claimed, recomputed) else ""
     for name, one, other in pairs:
         if (place := first_difference(one, other)) is not None:
             return f"{name}.{place}".rstrip(".")
     return None
 
 
-def _is_same(claimed: object, found: object) -> bool:
-    if isinstance(claimed, float) and isinstance(found, int | float):
-        return claimed == found or math.isclose(
-            claimed, found, rel_tol=TOLERANCE, abs_tol=_ABSOLUTE_TOLERANCE
+def _is_same(claimed: object, recomputed: object) -> bool:
+    if isinstance(claimed, float) and isinstance(recomputed, int | float):
+        return claimed == recomputed or math.isclose(
+            claimed, recomputed, rel_tol=TOLERANCE, abs_tol=_ABSOLUTE_TOLERANCE
         )
-    return type(claimed) is type(found) and claimed == found
+    return type(claimed) is type(recomputed) and claimed == recomputed
 
 
 def _short(value: object) -> str:

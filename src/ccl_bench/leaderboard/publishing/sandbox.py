@@ -53,12 +53,12 @@ def main(request: Path, answer: Path) -> None:
     asked = REQUEST.decode(request.read_bytes())
     _confine(asked, answer.parent)
     try:
-        found = _measure(asked)
+        outcome = _measure(asked)
     except CclBenchError as error:
-        found = SandboxAnswer(error=f"{error.where}: {error.message}" if error.where else error.message)
+        outcome = SandboxAnswer(error=f"{error.where}: {error.message}" if error.where else error.message)
     except MemoryError:
-        found = SandboxAnswer(error=f"it takes more than {asked.memory_bytes:,} bytes of memory")
-    answer.write_bytes(msgspec.json.encode(found))
+        outcome = SandboxAnswer(error=f"it takes more than {asked.memory_bytes:,} bytes of memory")
+    answer.write_bytes(msgspec.json.encode(outcome))
 
 
 def _confine(asked: SandboxRequest, scratch: Path) -> None:

@@ -64,15 +64,15 @@ def load_settings(data: Path) -> Settings:
     """Return the settings of a data directory."""
     path = data / FILE
     try:
-        found = msgspec.toml.decode(path.read_bytes(), type=Settings)
+        settings = msgspec.toml.decode(path.read_bytes(), type=Settings)
     except FileNotFoundError:
         return Settings()
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         fix = "correct the file, or remove it to use the defaults"
         raise InputError(f"cannot be used: {error}", where=str(path), fix=fix) from error
-    for address in found.trace_storage:
+    for address in settings.trace_storage:
         _check_storage(address, path)
-    return found
+    return settings
 
 
 STORAGE = ("s3://", "gs://", "gcs://", "az://", "abfs://")

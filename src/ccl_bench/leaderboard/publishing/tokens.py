@@ -129,11 +129,11 @@ def create_token(engine: Engine, submitter: str, role: Role, *, days: int = DEFA
 
 def authenticate(engine: Engine, token: str) -> Caller | None:
     """Return the holder of a token; None if it is forged, revoked or expired."""
-    found = _TOKEN.fullmatch(token)
-    if found is None:
+    match = _TOKEN.fullmatch(token)
+    if match is None:
         return None
     with engine.connect() as connection:
-        row = connection.execute(select(TOKENS).where(TOKENS.c.id == found[1])).mappings().first()
+        row = connection.execute(select(TOKENS).where(TOKENS.c.id == match[1])).mappings().first()
     digest = row["digest"] if row else "0" * 64
     is_right = hmac.compare_digest(digest, _digest(token))
     if row is None or not is_right or row["revoked_at"] or row["expires_at"] <= timestamp():

@@ -139,9 +139,9 @@ class Worker:
             answer = recompute_run(bundle, place, scratch, settings, lambda: self._may_go_on(job))
         if answer.error:
             return JobState.FAILED, answer.error
-        found = differences(bundle, answer)
-        if found:
-            return JobState.DIFFERENT, "; ".join(found)
+        mismatches = differences(bundle, answer)
+        if mismatches:
+            return JobState.DIFFERENT, "; ".join(mismatches)
         values = sum(result.value is not None for result in bundle.results)
         return JobState.VERIFIED, f"{counted(values, 'number')} recomputed with ccl-bench {__version__}"
 

@@ -105,32 +105,32 @@ def find_numbers(
     connection: Connection, runs: Sequence[str], names: Iterable[str] | None = None
 ) -> dict[str, dict[str, Number]]:
     """Return the numbers of some runs by run and metric; of the named metrics only, if any are named."""
-    found: dict[str, dict[str, Number]] = {run: {} for run in runs}
+    numbers: dict[str, dict[str, Number]] = {run: {} for run in runs}
     asked = number_rows().where(VALUES.c.run.in_(runs))
     if names is not None:
         asked = asked.where(VALUES.c.metric.in_(sorted(names)))
     for row in connection.execute(asked).mappings():
         plain = {name: value for name, value in row.items() if name not in {"run", "metric"}}
-        found[row["run"]][row["metric"]] = Number(**plain)
-    return found
+        numbers[row["run"]][row["metric"]] = Number(**plain)
+    return numbers
 
 
 def where_clauses(query: RunQuery, *, but: str = "") -> list[ColumnElement[bool]]:
     """Return what a run must fulfil; `but` names a column that may be anything."""
     state = query.state
-    found = [RUNS.c.state == state if state else is_listed()]
+    clauses = [RUNS.c.state == state if state else is_listed()]
     if query.phase not in {"", "any"}:
-        found.append(RUNS.c.phase == query.phase)
+        clauses.append(RUNS.c.phase == query.phase)
     for name in TEXT_FILTERS:
         if name != but and (wanted := getattr(query, name)):
-            found.append(RUNS.c[name].in_(wanted))
+            clauses.append(RUNS.c[name].in_(wanted))
     for name in NUMBER_FILTERS:
         if name != but and (number := getattr(query, name)) is not None:
-            found.append(RUNS.c[name] == number)
+            clauses.append(RUNS.c[name] == number)
     if query.workload:
-        found.append(RUNS.c.workload.startswith(query.workload, autoescape=True))
+        clauses.append(RUNS.c.workload.startswith(query.workload, autoescape=True))
     words = query.q.lower().split()[:_MAX_SEARCH_WORDS]
-    return found + [RUNS.c.searched.contains(word, autoescape=True) for word in words]
+    return clauses + [RUNS.c.searched.contains(word, autoescape=True) for word in words]
 
 
 def _order(asked: Select[Any], query: RunQuery) -> Select[Any]:
@@ -168,14 +168,14 @@ def _page_of_all(connection: Connection, query: RunQuery, skipped: int) -> list[
     asked = select(WORKLOADS.c.key).order_by(size, WORKLOADS.c.label, WORKLOADS.c.key)
     counts = dict(_counts(connection, query, "workload")["workload"])
     groups = [(key, counts[key]) for key in connection.execute(asked).scalars() if key in counts]
-    found: list[str] = []
+    runs: list[str] = []
     for keys, before, most in _spans(groups, skipped, query.size):
         if most:
-            found += _read_in_order(connection, query, keys[0], before, most)
+            runs += _read_in_order(connection, query, keys[0], before, most)
         else:
             whole = select(RUNS.c.id).where(*where_clauses(query), RUNS.c.workload.in_(keys))
-            found += connection.execute(_order(whole, query)).scalars()
-    return found
+            runs += connection.execute(_order(whole, query)).scalars()
+    return runs
 
 
 def _spans(
@@ -207,18 +207,18 @@ def _read_in_order(
     connection: Connection, query: RunQuery, workload: str, skipped: int, most: int
 ) -> list[str]:
     """Return runs of a workload, or of all, in the order of a query; what it sorts by may be missing."""
-    found: list[str] = []
+    runs: list[str] = []
     for part in _parts(connection, query, workload):
-        asked = part.limit(most - len(found)).offset(skipped)
-        found += connection.execute(asked).scalars()
-        if len(found) == most:
+        asked = part.limit(most - len(runs)).offset(skipped)
+        runs += connection.execute(asked).scalars()
+        if len(runs) == most:
             break
-        if skipped and not found:
+        if skipped and not runs:
             count = select(func.count()).select_from(part.order_by(None).subquery())
             skipped -= connection.execute(count).scalar_one()
         else:
             skipped = 0
-    return found
+    return runs
 
 
 def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[Select[Any]]:
@@ -254,12 +254,14 @@ def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[S
 def filter_options(connection: Connection, query: RunQuery) -> dict[str, list[tuple[str, int]]]:
     """Return the values that each column may be narrowed down to, each with the runs that are left then."""
     names = (*TEXT_FILTERS, *NUMBER_FILTERS)
-    found = _counted(connection, query, names) if _is_narrowed(query) else _counts(connection, query, *names)
+    options = (
+        _counted(connection, query, names) if _is_narrowed(query) else _counts(connection, query, *names)
+    )
     return {
         name: sorted(
             values, key=lambda each: (int(each[0]) if name in NUMBER_FILTERS else 0, each[0].lower())
         )
-        for name, values in found.items()
+        for name, values in options.items()
     }
 
 
@@ -269,11 +271,11 @@ def _counts(connection: Connection, query: RunQuery, *names: str) -> dict[str, l
     asked = select(counts.field, counts.value, func.sum(counts["count"])).where(counts.field.in_(names))
     if query.phase not in {"", "any"}:
         asked = asked.where(counts.phase == query.phase)
-    found: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
+    totals: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
     grouped = asked.group_by(counts.field, counts.value).order_by(counts.field, counts.value)
     for name, value, runs in connection.execute(grouped):
-        found[name].append((value, runs))
-    return found
+        totals[name].append((value, runs))
+    return totals
 
 
 def _counted(
@@ -288,10 +290,10 @@ def _counted(
         .group_by(rows.c[name])
         for name, rows in sources.items()
     ]
-    found: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
+    totals: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
     for name, value, runs in connection.execute(union_all(*parts)):
-        found[name].append((value, runs))
-    return found
+        totals[name].append((value, runs))
+    return totals
 
 
 def _narrows(query: RunQuery, name: str) -> bool:
@@ -338,10 +340,10 @@ _BEGINNING = re.compile(r"[0-9a-f]{8,64}")
 
 def find_run(connection: Connection, beginning: str) -> ListedRun | None:
     """Return the run whose identifier begins so, with all its numbers; None where there is no single one."""
-    found = (
+    runs = (
         _select_runs(connection, _starts_with(RUNS.c.id, beginning), limit=2) if _is_hash(beginning) else []
     )
-    return found[0] if len(found) == 1 else None
+    return runs[0] if len(runs) == 1 else None
 
 
 def find_workload(connection: Connection, beginning: str) -> dict[str, Any] | None:
@@ -349,8 +351,8 @@ def find_workload(connection: Connection, beginning: str) -> dict[str, Any] | No
     if not _is_hash(beginning):
         return None
     asked = select(WORKLOADS).where(_starts_with(WORKLOADS.c.key, beginning)).limit(2)
-    found = connection.execute(asked).mappings().all()
-    return dict(found[0]) if len(found) == 1 else None
+    workloads = connection.execute(asked).mappings().all()
+    return dict(workloads[0]) if len(workloads) == 1 else None
 
 
 def list_workloads(connection: Connection) -> list[dict[str, Any]]:
@@ -412,11 +414,11 @@ def iterate_runs(engine: Engine, query: RunQuery) -> Iterator[ListedRun]:
     while seen < total:
         asked = query.model_copy(update={"page": page, "size": _EXPORT_PAGE})
         with engine.connect() as connection:
-            found = find_runs(connection, asked, query.columns or None)
-        if not found.runs:
+            result = find_runs(connection, asked, query.columns or None)
+        if not result.runs:
             return
-        yield from found.runs
-        page, seen, total = page + 1, seen + len(found.runs), found.total
+        yield from result.runs
+        page, seen, total = page + 1, seen + len(result.runs), result.total
 
 
 def export_csv(engine: Engine, query: RunQuery, metrics: list[str]) -> Iterator[str]:

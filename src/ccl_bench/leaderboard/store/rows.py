@@ -103,19 +103,19 @@ def workload_key(fields: Fields) -> str:
 def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
     """Yield a row for each number of a run; one that is another's in another unit is left out."""
     by_name = {single_line(result.metric, _LONGEST_NAME): result for result in bundle.results}
-    for name, found in by_name.items():
-        if name in unit_variants() or found.value is None or not math.isfinite(found.value):
+    for name, claimed in by_name.items():
+        if name in unit_variants() or claimed.value is None or not math.isfinite(claimed.value):
             continue
         known = known_metrics().get(name)
-        severities = [finding.severity for finding in found.findings]
+        severities = [finding.severity for finding in claimed.findings]
         number = {
             "run": bundle.id,
             "metric": name,
-            "value": found.value,
-            "unit": single_line(found.unit),
-            "better": known.better if known else found.better,
-            "revision": _number(found.provenance.metric_revision) or 0,
-            "measured": measurement_basis(found),
+            "value": claimed.value,
+            "unit": single_line(claimed.unit),
+            "better": known.better if known else claimed.better,
+            "revision": _number(claimed.provenance.metric_revision) or 0,
+            "measured": measurement_basis(claimed),
             "errors": severities.count("error"),
             "doubts": severities.count("error") + severities.count("warning"),
         }

@@ -130,22 +130,23 @@ class Store:
         for start in range(0, len(waiting), _AT_ONCE):
             names = waiting[start : start + _AT_ONCE]
             with locked(self.data):
-                found = {}
+                read_runs = {}
                 for done, name in enumerate(names, start=start + 1):
                     if read := self._read(name):
-                        found[name] = read
+                        read_runs[name] = read
                     if progress:
                         progress(done, len(waiting))
                 with writing(self.engine) as connection:
                     removed = _forget(connection, names)
-                    added = _write(connection, list(found.values()))
+                    added = _write(connection, list(read_runs.values()))
                     change_counts(connection, added=added, removed=removed)
                     touched = {run["workload"] for run in (*added[0], *removed[0])}
                     update_sizes(connection, touched)
                     _drop_empty(connection, touched)
                     seen = [name for name in names if name not in self.refused]
                     log_changes(
-                        connection, {name: found[name].history if name in found else None for name in seen}
+                        connection,
+                        {name: read_runs[name].history if name in read_runs else None for name in seen},
                     )
                 with (self.data / _CHANGES).open("ab") as stream:
                     stream.write(b".")
@@ -218,14 +219,14 @@ def _forget(connection: Connection, runs: Sequence[str]) -> _Rows:
     return gone[0], gone[1]
 
 
-def _write(connection: Connection, found: Sequence[_ReadRun]) -> _Rows:
+def _write(connection: Connection, read_runs: Sequence[_ReadRun]) -> _Rows:
     """Write rows and return those of the runs and of their numbers."""
-    workloads = {each.workload["key"]: each.workload for each in found}
+    workloads = {each.workload["key"]: each.workload for each in read_runs}
     known = set(connection.execute(select(WORKLOADS.c.key).where(WORKLOADS.c.key.in_(workloads))).scalars())
     for key in known:
         connection.execute(update(WORKLOADS).where(WORKLOADS.c.key == key).values(workloads[key]))
     missing = [{**workloads[key], "size": 0} for key in sorted(workloads.keys() - known)]
-    runs, values = [each.run for each in found], [row for each in found for row in each.values]
+    runs, values = [each.run for each in read_runs], [row for each in read_runs for row in each.values]
     for table, rows in ((WORKLOADS, missing), (RUNS, runs), (VALUES, values)):
         if rows:
             connection.execute(insert(table), rows)

@@ -173,9 +173,9 @@ def runs(request: Request, query: Annotated[RunQuery, Query()]) -> RunsAnswer:
     Without `columns` all numbers are given.
     """
     with current_store(request).engine.connect() as connection:
-        found = find_runs(connection, query, query.columns or None)
-    listed = [RunAnswer.model_validate(run_as_dict(each)) for each in found.runs]
-    return RunsAnswer(total=found.total, page=query.page, size=query.size, runs=listed)
+        result = find_runs(connection, query, query.columns or None)
+    listed = [RunAnswer.model_validate(run_as_dict(each)) for each in result.runs]
+    return RunsAnswer(total=result.total, page=query.page, size=query.size, runs=listed)
 
 
 @router.get("/runs.csv", responses=_CSV, response_class=StreamingResponse)
@@ -220,12 +220,12 @@ def run(request: Request, run: str) -> RunDetails:
 def workloads(request: Request) -> list[WorkloadAnswer]:
     """Return the workloads that have listed runs, those with most runs first."""
     with current_store(request).engine.connect() as connection:
-        found = query_result.list_workloads(connection)
+        rows = query_result.list_workloads(connection)
     return [
         WorkloadAnswer(
             key=each["key"], label=each["label"], runs=each["size"], fields=json.loads(each["fields"])
         )
-        for each in found
+        for each in rows
     ]
 
 

@@ -41,12 +41,12 @@ def optional_caller(request: Request, given: BearerToken) -> Caller | None:
     """Return who calls; None without a token, and a refusal with one that is not good."""
     if "authorization" not in request.headers:
         return None
-    found = authenticate(request.app.state.store.engine, given.credentials) if given else None
-    if found is None:
+    caller = authenticate(request.app.state.store.engine, given.credentials) if given else None
+    if caller is None:
         raise _unauthorized("the token is forged, revoked or expired")
-    request.state.caller = found
-    _limit_token(request, found)
-    return found
+    request.state.caller = caller
+    _limit_token(request, caller)
+    return caller
 
 
 def _limit_token(request: Request, caller: Caller) -> None:

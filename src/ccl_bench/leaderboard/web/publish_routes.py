@@ -113,17 +113,17 @@ async def _receive_and_ingest(
 
 
 def _ingest(store: Store, settings: Settings, caller: Caller, archive: Path, folder: Path) -> Acceptance:
-    found: IngestResult = ingest_archive(store, settings, caller, archive, folder)
-    said = receipt(store, found.run)
+    ingested: IngestResult = ingest_archive(store, settings, caller, archive, folder)
+    said = receipt(store, ingested.run)
     note = {
-        "run": found.run,
-        "state": found.state.value,
+        "run": ingested.run,
+        "state": ingested.state.value,
         "submitter": caller.submitter,
         "token": caller.token,
     }
-    tokens.log_event(store.data, "published" if found.is_new else "published-again", **note)
-    replaced, remarks = found.replaced, found.remarks
-    return Acceptance(**said.model_dump(), is_new=found.is_new, replaced=replaced, remarks=remarks)
+    tokens.log_event(store.data, "published" if ingested.is_new else "published-again", **note)
+    replaced, remarks = ingested.replaced, ingested.remarks
+    return Acceptance(**said.model_dump(), is_new=ingested.is_new, replaced=replaced, remarks=remarks)
 
 
 @router.get("/bundles")

@@ -84,10 +84,10 @@ class AddressLimit:
 def network_of(address: str) -> str:
     """Return what counts as one caller: an address of IPv4, or the /64 of an address of IPv6."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return address
-    return str(found) if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))
+    return str(ip) if ip.version == 4 else str(ipaddress.ip_network((ip, 64), strict=False))
 
 
 def too_many(who: str, allowed: int, wait_s: int) -> RequestRefused:

@@ -56,8 +56,8 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
         # asyncio sets this where a socket names its protocol, which the standard library's do not: the second
         # write of an answer would wait for the reader to acknowledge the first, 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        found = listener.getsockname()[1]
-        yield listener, f"http://{f'[{host}]' if ':' in host else host}:{found}"
+        bound_port = listener.getsockname()[1]
+        yield listener, f"http://{f'[{host}]' if ':' in host else host}:{bound_port}"
 
 
 def check_proxies(proxies: Sequence[str]) -> None:
