@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.stragglers import (
     NOISE_FLOOR,
+    Stragglers,
     find_stragglers,
     in_steps_of,
     lag_of,
@@ -121,15 +122,18 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         "wait_s_per_step": per_rank["wait_s_per_step"],
         "arrived_last_count": per_rank["arrived_last_count"],
         "caused_wait_s_per_step": per_rank["caused_wait_s_per_step"],
-        "persistence_ratio": 0.0
-        if worst is None
-        else persistence(stragglers.waits, worst, stragglers.floor_ns),
+        "persistence_ratio": _persistence(stragglers),
         "per_group": _per_group(waits_by_member(waits, stragglers.floor_ns)),
         "cause": _cause(breakdown, stragglers.members, late, late if worst is None else [worst]),
         "members_complete": bool(waits["complete"].all()),
     }
     ratio = stragglers.lag_ns / step_ns if step_ns else math.inf
     return Measurement(ratio, details, "matched collectives inside steps", ranks_in(waits))
+
+
+def _persistence(stragglers: Stragglers) -> float:
+    worst = stragglers.slowest
+    return 0.0 if worst is None else persistence(stragglers.waits, worst, stragglers.floor_ns)
 
 
 def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:

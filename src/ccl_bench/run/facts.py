@@ -369,16 +369,14 @@ def _assumed(config: TrainConfig | None) -> set[str]:
     """Return the facts of a configuration that are defaults, not written values."""
     if config is None:
         return set()
+    axes = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
     written = {
         "global_batch_size": (config.training, ("global_batch_size", "local_batch_size")),
         "seq_len": (config.training, ("seq_len",)),
         "pp_schedule": (config.parallelism, ("schedule",)),
-        **{axis: (config.parallelism, (axis,)) for axis in _AXES},
+        **{axis: (config.parallelism, (axis,)) for axis in axes},
     }
     return {name for name, (part, fields) in written.items() if not {*fields} & {*part.model_fields_set}}
-
-
-_AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
 
 
 def _known(source: str, **values: Any) -> Source:
