@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 from printing import aligned
 
-from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.analysis.facts import Facts
 from ccl_bench.engine.read_trace import empty_table
@@ -83,7 +82,7 @@ def groups_of(ranks: int) -> pl.DataFrame:
 
 def timed(sizes: Sequence[tuple[int, int]] = SIZES) -> list[Timed]:
     """Return what the tables took for each size."""
-    analysis.load()
+    DERIVED.load()
     _once(8, 100)
     return [_once(ranks, collectives) for ranks, collectives in sizes]
 

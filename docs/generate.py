@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from command_help import PROGRAMS, help_of, subcommands
 from render_notebooks import NOTEBOOKS, render
 
-from ccl_bench import __version__, analysis, diagnosis, metrics
+from ccl_bench import __version__, diagnosis, metrics
 from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.catalog import devices
 from ccl_bench.catalog.metric_names import assumed_of
@@ -251,7 +251,7 @@ def draw_pictures(folder: Path) -> None:
 def generate(folder: Path) -> None:
     """Write the whole manual into `folder`, replacing what is there."""
     registry = metrics.load()
-    analysis.load()
+    DERIVED.load()
     formats.load()
     shutil.rmtree(folder, ignore_errors=True)
     pages = folder / "pages"

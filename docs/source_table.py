@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ccl_bench as ccl
-from ccl_bench import analysis, metrics
-from ccl_bench.analysis.derived import raw_needs
+from ccl_bench import metrics
+from ccl_bench.analysis.derived import DERIVED, raw_needs
 from ccl_bench.base.errors import CclBenchError
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import formats
@@ -107,7 +107,7 @@ def row(metric: Metric, given: set[str]) -> list[str]:
 
 def source_table(given: dict[str, set[str]]) -> str:
     """Return the table: one row for each metric that traces give."""
-    analysis.load()
+    DERIVED.load()
     lines = ["| metric | " + " | ".join(SOURCES) + " |", "|---" * (len(SOURCES) + 1) + "|"]
     for metric in metrics.load():
         cells = row(metric, given.get(metric.name, set()))

@@ -31,10 +31,10 @@ class Answers:
 
 def need_place(place: str | Path) -> None:
     """Raise InputError where there is nothing at `place`, a path or an address."""
-    from ccl_bench.storage import remote, to_path
+    from ccl_bench.storage import is_remote, to_path
 
     path = to_path(place)
-    if not remote.is_remote(path) and not path.exists():
+    if not is_remote(path) and not path.exists():
         raise InputError("there is no such file or directory", where=str(place), fix="check the path")
 
 

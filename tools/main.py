@@ -49,9 +49,9 @@ def _run(program: str, app: Callable[[str], App], arguments: list[str]) -> int:
     """Run a form of the command that its words have chosen; return its exit status."""
 
     def call(words: list[str]) -> int:
-        from ccl_bench.cli import parser
+        from ccl_bench.cli import options
 
-        return parser.call(app(program), words)
+        return options.call(app(program), words)
 
     return runner.run(program, call, arguments)
 

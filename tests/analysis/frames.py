@@ -2,7 +2,6 @@
 
 import polars as pl
 
-from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, computation_order, raw_needs
 from ccl_bench.schema import TABLES
 
@@ -28,7 +27,7 @@ def table(name, rows=()):
 
 def derive(wanted, **raw):
     """Return a derived table computed from raw tables; those that are not given are empty."""
-    analysis.load()
+    DERIVED.load()
     tables = {name: raw.get(name, TABLES[name].empty()) for name in raw_needs([wanted])}
     for name in computation_order([wanted]):
         found = DERIVED.get(name)

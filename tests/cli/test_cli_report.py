@@ -112,13 +112,12 @@ def test_a_table_across_ranks_that_fails_takes_only_what_rests_on_it_along(
 ) -> None:
     from dataclasses import replace
 
-    from ccl_bench import analysis
     from ccl_bench.analysis.derived import DERIVED
 
     def fails(*_: object) -> None:
         raise KeyError("nothing")
 
-    analysis.load()
+    DERIVED.load()
     monkeypatch.setitem(DERIVED._items, "waits", replace(DERIVED.get("waits"), compute=fails))
     assert ccl_metrics(["--trace", str(small), "--all", "--format", "json"]) == 0
     found = {result["metric"]: result for result in json.loads(capsys.readouterr().out)}

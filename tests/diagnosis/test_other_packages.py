@@ -46,7 +46,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "strange-1.dist-info" / "entry_points.txt").write_text(entry)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_installed", entry_points)
-    fresh: Registry[diagnosis.Diagnosis] = Registry("diagnosis", diagnosis.GROUP)
+    fresh: Registry[diagnosis.Diagnosis] = Registry("diagnosis", diagnosis.GROUP, "ccl_bench.diagnosis.rules")
     monkeypatch.setattr(diagnosis, "DIAGNOSES", fresh)
     monkeypatch.setattr(diagnosis, "load", lambda: fresh)
     fresh.load_plugins()

@@ -5,7 +5,7 @@ import re
 import pytest
 from commands import ROOT, invoke
 
-from ccl_bench import analysis, metrics
+from ccl_bench import metrics
 from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.catalog.metric_names import assumed_of, assumptions
 from ccl_bench.schema import TABLES
@@ -18,7 +18,7 @@ OF_NO_METRIC = {"trace-missing", "memory-ran-out", "steps-left-out", "meetings-i
 GIVEN = {"facts", "device_samples", "memory_stats", "moe_assignments", "nccl_tests", "training_metrics"}
 """Inputs that no trace holds."""
 
-analysis.load()
+DERIVED.load()
 METRICS = list(metrics.load())
 
 

@@ -8,8 +8,8 @@ import re
 import pytest
 from commands import ROOT
 
-from ccl_bench import analysis, metrics
-from ccl_bench.analysis.derived import raw_needs
+from ccl_bench import metrics
+from ccl_bench.analysis.derived import DERIVED, raw_needs
 from ccl_bench.trace import formats
 
 
@@ -18,7 +18,7 @@ def source_table():
     spec = importlib.util.spec_from_file_location("source_table", ROOT / "docs" / "source_table.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    analysis.load()
+    DERIVED.load()
     return module
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.engine import Task, kept_tables, read_trace
 from ccl_bench.result.step_choice import StepChoice, step_choice
@@ -37,7 +36,7 @@ RUNS = (
 
 def every_table() -> tuple[str, ...]:
     """Return every table that comes from one trace."""
-    analysis.load()
+    DERIVED.load()
     return (*(each.table.name for each in DERIVED if not each.across_ranks), *TABLES)
 
 
@@ -175,7 +174,7 @@ def test_a_changed_program_computes_again(
 
 
 def test_tables_of_other_packages_are_not_kept(trace: TraceFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    analysis.load()
+    DERIVED.load()
     known = DERIVED.get("breakdown")
 
     def of_another_package(*tables: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ccl_bench import analysis, diagnosis
+from ccl_bench import diagnosis
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.schema import TABLES as RAW_TABLES
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SECTIONS = ["How it is seen", "Why it costs", "What to do", "When it is no problem", "Reference"]
 INPUTS = {"gains", "graph", "facts"}
 
-analysis.load()
+DERIVED.load()
 every_rule = pytest.mark.parametrize("rule", list(diagnosis.load()), ids=lambda rule: rule.name)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ccl_bench import analysis, metrics
+from ccl_bench import metrics
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.evaluate.load import stated_inputs
 from ccl_bench.run import Run
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 METRICS = metrics.load()
 FORMATS = formats.load()
-analysis.load()
+DERIVED.load()
 
 SECTIONS = ("Formula:", "Caveats:", "Reference:")
 UNITS = {

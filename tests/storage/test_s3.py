@@ -15,7 +15,7 @@ from ccl_bench.engine import local
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.run import open_run
-from ccl_bench.storage import remote
+from ccl_bench.trace import content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ def test_a_second_reading_fetches_no_trace(s3: str, monkeypatch: pytest.MonkeyPa
     def refused(_path: object) -> None:
         raise AssertionError("fetched again")
 
-    monkeypatch.setattr(remote, "local_copy", refused)
+    monkeypatch.setattr(content, "local_copy", refused)
     assert _results(open_run(s3)) == first
 
 

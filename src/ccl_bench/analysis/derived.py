@@ -42,7 +42,7 @@ class Derived:
     """Columns of raw tables that it looks at, where naming them saves memory; else all of them."""
 
 
-DERIVED: Registry[Derived] = Registry("table", GROUP)
+DERIVED: Registry[Derived] = Registry("table", GROUP, "ccl_bench.analysis", nested=True)
 
 
 def derived(

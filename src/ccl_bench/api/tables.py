@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ccl_bench import analysis, storage
+from ccl_bench import storage
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.base.lazy_imports import pl
@@ -36,7 +36,7 @@ _TIMES = ("start_ns", "time_ns")
 
 def documented_tables() -> dict[str, Table]:
     """Return every table by name, those of single traces with the columns that say which trace it is."""
-    analysis.load()
+    DERIVED.load()
     tables = {name: _with_keys(table) for name, table in TABLES.items()}
     for each in DERIVED:
         tables[each.table.name] = each.table if each.across_ranks else _with_keys(each.table)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import importlib
+import pkgutil
 from functools import cache, cached_property
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
@@ -12,6 +14,7 @@ from ccl_bench.base.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from importlib.metadata import EntryPoints
+    from typing import Self
 
 T = TypeVar("T")
 
@@ -34,21 +37,33 @@ def _installed() -> EntryPoints:
 class Registry(Generic[T]):
     """A mapping from names and aliases to one kind of thing, open to plug-ins.
 
-    Names are found in upper and lower case alike. Packages add theirs through the entry-point group
+    Names are found in upper and lower case alike. The modules of `package` register the project's own, those
+    below its folders too where it is `nested`. Other packages add theirs through the entry-point group
     `group`: each entry names a module whose import registers what it defines. A plug-in that fails to
     import is remembered in `broken` and never takes the others down. `suggest` knows what to ask for in
     place of words that are no name here, given such a word and the least likeness to one that it knows.
     """
 
-    def __init__(self, kind: str, group: str, suggest: Callable[[str, float], str] | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        package: str,
+        *,
+        nested: bool = False,
+        suggest: Callable[[str, float], str] | None = None,
+    ) -> None:
         self.kind = kind
         self.group = group
+        self._package = package
+        self._nested = nested
         self.broken: dict[str, str] = {}
         self._suggest = suggest
         self._items: dict[str, T] = {}
         self._aliases: dict[str, str] = {}
         self._spellings: dict[str, str] = {}
-        self._loaded = False
+        self._has_own = False
+        self._has_plugins = False
 
     def add(self, name: str, item: T, aliases: Iterable[str] = ()) -> None:
         """Register `item`; a name or alias that is taken is a programming error."""
@@ -67,11 +82,22 @@ class Registry(Generic[T]):
     def _entries(self) -> EntryPoints:
         return _installed().select(group=self.group)
 
+    def load(self) -> Self:
+        """Import the modules of the registry's own package and every plug-in, once; return the registry."""
+        if not self._has_own:
+            package = importlib.import_module(self._package)
+            walk = pkgutil.walk_packages if self._nested else pkgutil.iter_modules
+            for module in walk(package.__path__, f"{self._package}."):
+                importlib.import_module(module.name)
+            self._has_own = True
+        self.load_plugins()
+        return self
+
     def load_plugins(self) -> None:
         """Import every plug-in of the entry-point group once."""
-        if self._loaded:
+        if self._has_plugins:
             return
-        self._loaded = True
+        self._has_plugins = True
         for entry in self._entries:
             try:
                 entry.load()

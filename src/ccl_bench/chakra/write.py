@@ -13,7 +13,7 @@ from ccl_bench.chakra.device_timing import TABLES, Timing, timing
 from ccl_bench.chakra.graph import Operands, Recorded, nodes_of
 from ccl_bench.chakra.protobuf import VERSION, attribute, framed, message
 from ccl_bench.schema import TABLES as RAW
-from ccl_bench.storage import remote
+from ccl_bench.storage import local_copy
 from ccl_bench.trace.content import read_content
 from ccl_bench.trace.formats import execution_trace
 from ccl_bench.trace.formats.execution_trace.nodes import Losses, whole
@@ -106,7 +106,7 @@ def _timed(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
 
 def _operands(trace: TraceFile) -> dict[int, Operands]:
     """Return inputs and outputs of every node as in the file."""
-    with remote.local_copy(trace.path) as path, storage.open_file(path) as stream:
+    with local_copy(trace.path) as path, storage.open_file(path) as stream:
         return dict(_each(stream))
 
 

@@ -11,6 +11,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _call(words: list[str]) -> int:
-    from ccl_bench.cli import commands, parser
+    from ccl_bench.cli import commands, options
 
-    return parser.call(commands.app(PROGRAM), words)
+    return options.call(commands.app(PROGRAM), words)

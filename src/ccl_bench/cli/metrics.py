@@ -14,9 +14,9 @@ def main(arguments: list[str] | None = None, *, program: str = PROGRAM) -> int:
         question = kept_output.question_of(program, words) if arguments is None else None
         if question and (output := kept_output.load_output(question)):
             return runner.print_output(program, output)
-        from ccl_bench.cli import parser
+        from ccl_bench.cli import options
         from ccl_bench.cli.measure import metrics
 
-        return parser.call(metrics.app(program, question), words)
+        return options.call(metrics.app(program, question), words)
 
     return runner.run(program, call, arguments)

@@ -16,7 +16,7 @@ from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import from_json
 from ccl_bench.result.step_choice import EVERY_STEP
 from ccl_bench.run import discover_run, open_run
-from ccl_bench.storage import remote
+from ccl_bench.storage import remote_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +110,7 @@ def load_results(
     """
     is_baseline = place.startswith(PREFIX)
     path = baseline_path(place.removeprefix(PREFIX)) if is_baseline else storage.to_path(place)
-    with remote.remote_errors(path):
+    with remote_errors(path):
         results = path if path.is_file() else path / RESULTS
         stored = _stored(results) if results.is_file() else None
     if is_baseline and stored is None:

@@ -7,11 +7,8 @@ every rule.
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from ccl_bench.base.registry import Registry
@@ -52,7 +49,7 @@ class Diagnosis:
         return self.manual.split("\n\n", 1)[0].replace("\n", " ")
 
 
-DIAGNOSES: Registry[Diagnosis] = Registry("diagnosis", GROUP)
+DIAGNOSES: Registry[Diagnosis] = Registry("diagnosis", GROUP, "ccl_bench.diagnosis.rules")
 
 
 def diagnosis(*, kind: Kind) -> Callable[[Look], Look]:
@@ -67,12 +64,6 @@ def diagnosis(*, kind: Kind) -> Callable[[Look], Look]:
     return register
 
 
-@cache
 def load() -> Registry[Diagnosis]:
     """Import every rule of this package and of plug-ins; return the registry."""
-    from ccl_bench.diagnosis import rules
-
-    for module in pkgutil.iter_modules(rules.__path__):
-        importlib.import_module(f"{rules.__name__}.{module.name}")
-    DIAGNOSES.load_plugins()
-    return DIAGNOSES
+    return DIAGNOSES.load()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench import analysis, diagnosis
+from ccl_bench import diagnosis
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding, issue_of
@@ -38,7 +38,7 @@ NOTHING = "nothing beyond the noise of the steps"
 
 def needed_tables() -> list[str]:
     """Return the tables that verdict, replay and rules rest on."""
-    analysis.load()
+    DERIVED.load()
     asked = {need for rule in diagnosis.load() for need in rule.needs} - _REPLAYED
     return sorted(
         {*run_graph.TABLES, *TABLES, *(name for name in asked if name in DERIVED or name in RAW_TABLES)}

@@ -10,12 +10,13 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench import __version__, analysis
+from ccl_bench import __version__
+from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.engine.local import abandoned_trace
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace
 from ccl_bench.run.completeness import TraceTables
-from ccl_bench.storage import remote
+from ccl_bench.storage import is_remote
 from ccl_bench.trace import formats
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def _failure(client: Client, error: object) -> BaseException:
 
 def _absolute(task: Task) -> Task:
     """Return a task whose file can be found from another working directory."""
-    if remote.is_remote(task.trace.path):
+    if is_remote(task.trace.path):
         return task
     return replace(task, trace=replace(task.trace, path=task.trace.path.absolute()))
 
@@ -194,7 +195,7 @@ def _program() -> dict[str, str]:
     """Return what must be the same wherever parts of one answer are computed: packages, readers, tables."""
     from polars import __version__ as polars_version
 
-    analysis.load()
+    DERIVED.load()
     readers = {f"reader {form.name}": str(form.revision) for form in formats.load()}
     python = ".".join(platform.python_version_tuple()[:2])
     return {"ccl-bench": __version__, "polars": polars_version, "Python": python, **readers}
@@ -211,7 +212,7 @@ def _read_on_worker(task: Task, program: dict[str, str]) -> TraceTables:
         if own.get(name) != version:
             here = own.get(name, "missing")
             raise _other_program(f"{name} is {version} here and {here} on the worker {platform.node()}")
-    if not remote.is_remote(task.trace.path):
+    if not is_remote(task.trace.path):
         _check_file(task)
     return read_trace(task)
 

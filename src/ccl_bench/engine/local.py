@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench import analysis
+from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace, unread_trace
 from ccl_bench.trace import content
@@ -47,7 +47,7 @@ ATTEMPTS = 3
 
 def read_in_threads(tasks: Sequence[Task], workers: int) -> TraceStream:
     """Yield each task's number and what it came to, from at most `workers` threads at a time."""
-    analysis.load()
+    DERIVED.load()
     _ = pl.DataFrame()  # polars is imported at first use, which two threads must not come to at once
     with _thread_pool(workers) as submit:
         yield from run_bounded(dict(enumerate(tasks)), submit, workers=workers, room=memory_budget_bytes())

@@ -6,7 +6,6 @@ from collections.abc import Generator
 from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, Derived, computation_order, raw_needs, tables_behind
 from ccl_bench.analysis.device.completeness import (
     Subject,
@@ -158,7 +157,7 @@ TraceStream = Generator[tuple[int, TraceTables], None, None]
 
 def tables_of_each_trace(wanted: Iterable[str], forms: Collection[Format]) -> tuple[str, ...]:
     """Return the tables of single traces that `wanted` tables come down to in a run with these formats."""
-    analysis.load()
+    DERIVED.load()
     needed: dict[str, None] = {}
 
     def visit(name: str) -> None:
@@ -194,7 +193,7 @@ def read_trace(task: Task) -> TraceTables:
 
     A trace that cannot be read gives a finding instead.
     """
-    analysis.load()
+    DERIVED.load()
     wanted = tuple(name for name in task.wanted if contributes(task.trace.form, name))
     if not wanted:
         return TraceTables(task.trace, rank=task.trace.rank, world_size=task.trace.world_size)

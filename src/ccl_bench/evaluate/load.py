@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench import analysis, engine, metrics
+from ccl_bench import engine, metrics
 from ccl_bench.analysis.derived import DERIVED, computation_order, missing_tables, raw_needs
 from ccl_bench.analysis.facts import TrackedFacts
 from ccl_bench.analysis.findings import (
@@ -224,7 +224,7 @@ def load_tables(
 
     Raises UsageError where steps were chosen that the run does not have.
     """
-    analysis.load()
+    DERIVED.load()
     inputs = stated_inputs(run)
     asked = [name for name in wanted if name not in inputs]
     tables = tuple(dict.fromkeys([*asked, *(_steps_behind(asked) if run.choice else ())]))
@@ -398,7 +398,7 @@ def needed_inputs(run: Run, names: Iterable[str]) -> list[str]:
     """
     names = list(names)
     registry = metrics.load(names)
-    analysis.load()
+    DERIVED.load()
     given = stated_inputs(run)
     sensible = [metric for metric in map(registry.get, names) if not metric.inapplicable(run.facts)]
     recorded = {table for trace in run.traces for table in trace.form.tables}

@@ -9,7 +9,7 @@ from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Issue
 from ccl_bench.result.inspection import Validation
-from ccl_bench.storage import remote
+from ccl_bench.storage import remote_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ def validate(
     """Return everything that is wrong with the run, card, configuration or side file at `place`."""
     path = storage.to_path(place)
     try:
-        with remote.remote_errors(path):
+        with remote_errors(path):
             reader = _reader(path)
             if reader is not None:
                 kind, read = reader

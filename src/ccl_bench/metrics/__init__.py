@@ -106,7 +106,7 @@ def _parameters(function: Callable[..., Measurement]) -> _Parameters:
     return {"needs": tuple(name for name in asked if name not in optional), "explained_by": optional}
 
 
-METRICS: Registry[Metric] = Registry("metric", GROUP, suggestion)
+METRICS: Registry[Metric] = Registry("metric", GROUP, "ccl_bench.metrics", suggest=suggestion)
 
 
 def metric(
@@ -158,8 +158,7 @@ def load(names: Iterable[str] | None = None) -> Registry[Metric]:
     """
     asked = None if names is None else {*names}
     if asked is None or not asked <= _own_modules() or METRICS.has_plugins():
-        _load_all()
-        return METRICS
+        return METRICS.load()
     for name in sorted(asked):
         importlib.import_module(f"{__name__}.{name}")
     return METRICS if all(name in METRICS for name in asked) else load()
@@ -168,10 +167,3 @@ def load(names: Iterable[str] | None = None) -> Registry[Metric]:
 @cache
 def _own_modules() -> frozenset[str]:
     return frozenset(module.name for module in pkgutil.iter_modules(__path__))
-
-
-@cache
-def _load_all() -> None:
-    for name in sorted(_own_modules()):
-        importlib.import_module(f"{__name__}.{name}")
-    METRICS.load_plugins()

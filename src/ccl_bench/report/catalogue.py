@@ -6,8 +6,7 @@ import textwrap
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench import analysis
-from ccl_bench.analysis.derived import tables_behind
+from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.base.text import csv_lines
 from ccl_bench.catalog.metric_names import assumed_of
 
@@ -99,7 +98,7 @@ def manual_page(metric: Metric, aliases: Mapping[str, str]) -> str:
 
 def _assumed(metric: Metric) -> list[str]:
     """Return what a metric assumes, and what watches each assumption."""
-    analysis.load()
+    DERIVED.load()
     lines = ["Assumes:"]
     for assumption in assumed_of(tables_behind(metric.needs)):
         watched = f"watched by {', '.join(assumption.guards)}"

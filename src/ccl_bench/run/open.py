@@ -26,7 +26,7 @@ from ccl_bench.run.facts import (
 )
 from ccl_bench.run.one_run import keep_one_run
 from ccl_bench.run.windows import above
-from ccl_bench.storage import remote
+from ccl_bench.storage import remote_errors
 from ccl_bench.trace import discovery, formats
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def discover_run(
     if profile_mode not in PROFILE_MODES:
         raise UsageError(f"unknown profile mode {profile_mode!r}", fix=f"one of: {', '.join(PROFILE_MODES)}")
     root = storage.to_path(place)
-    with remote.remote_errors(root):
+    with remote_errors(root):
         discovered = discovery.discover_traces(root, _rank_map(root), among)
         higher = above(root, discovered.traces)
         discovered.traces += higher.snapshots
@@ -241,7 +241,7 @@ def _rank_map(root: Path) -> dict[str, int]:
     """Return {file: rank} from `ranks.json`, for traces that do not say whose they are."""
     path = root / RANK_MAP
     try:
-        with remote.remote_errors(root):
+        with remote_errors(root):
             if not root.is_dir() or not path.is_file():
                 return {}
             stored = path.read_bytes()

@@ -22,7 +22,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.run.completeness import CUT_SHORT
 from ccl_bench.run.one_run import listed, several_runs_finding
-from ccl_bench.storage import remote
+from ccl_bench.storage import is_remote
 from ccl_bench.trace import discovery
 from ccl_bench.trace.file_names import window_in_path
 
@@ -230,7 +230,7 @@ def run_above(root: Path) -> Path | None:
 
 def _trace_folder(root: Path) -> Path | None:
     window = root.absolute()
-    if remote.is_remote(root) or not root.is_dir() or window_in_path(window.name) is None:
+    if is_remote(root) or not root.is_dir() or window_in_path(window.name) is None:
         return None
     return next((folder for folder in window.parents if folder.name in _TRACES), None)
 

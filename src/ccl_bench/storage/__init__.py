@@ -1,7 +1,7 @@
 """Where bytes come from and go to: local and remote paths, compression, the cache, safe writing.
 
-`files` opens, reads and replaces files wherever they are, `gzip_file` reads damaged ones to the last whole
-byte, `remote` turns failures of remote stores into errors of ours.
+`files` opens, reads and replaces files, on disk and behind addresses such as `s3://`. `gzip_file` reads
+damaged ones to the last whole byte.
 """
 
 from ccl_bench.storage.files import (
@@ -11,14 +11,19 @@ from ccl_bench.storage.files import (
     MOST_ZEROS,
     cache_directory,
     decode_text,
+    is_remote,
     kept_text,
     load_text,
+    local_copy,
     open_file,
     read_head,
     read_whole,
     refuse_holes,
+    remote_errors,
+    remote_path,
     save_text,
     sha256,
+    stored_version,
     text_folder,
     to_path,
     unreadable,
@@ -33,14 +38,19 @@ __all__ = [
     "MOST_ZEROS",
     "cache_directory",
     "decode_text",
+    "is_remote",
     "kept_text",
     "load_text",
+    "local_copy",
     "open_file",
     "read_head",
     "read_whole",
     "refuse_holes",
+    "remote_errors",
+    "remote_path",
     "save_text",
     "sha256",
+    "stored_version",
     "text_folder",
     "to_path",
     "unreadable",

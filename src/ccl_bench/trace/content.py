@@ -34,7 +34,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.storage import remote
+from ccl_bench.storage import local_copy, stored_version
 from ccl_bench.trace import memory
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _state_of(path: Path) -> tuple[object, ...]:
     """Return the name of a file and what changes with what is in it."""
     stat = path.stat()
     times = getattr(stat, "st_mtime_ns", None) or stat.st_mtime, getattr(stat, "st_ctime_ns", 0)
-    return str(path.absolute()), stat.st_size, times, getattr(stat, "st_ino", 0), remote.version(path)
+    return str(path.absolute()), stat.st_size, times, getattr(stat, "st_ino", 0), stored_version(path)
 
 
 def is_cached(trace: TraceFile) -> bool:
@@ -301,7 +301,7 @@ def read_content(
         place = _folder_of(trace, state)
         if use_cache and (kept := load_cached(place, tables)):
             return kept
-        with remote.local_copy(trace.path) as path, ThreadPoolExecutor(1) as beside:
+        with local_copy(trace.path) as path, ThreadPoolExecutor(1) as beside:
             hashed = _hash(path, state, beside)  # on another core, where there is one
             content, sha256 = _read(trace, path), hashed.result()
     except OSError as error:

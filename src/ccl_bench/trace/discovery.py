@@ -15,7 +15,7 @@ from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.storage import remote
+from ccl_bench.storage import is_remote, local_copy
 from ccl_bench.trace import file_names, formats
 from ccl_bench.trace.format import Part, TraceFile
 
@@ -50,7 +50,7 @@ def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
     not let be looked at, are files too, unreadable ones. Raises InputError where `root` may not be entered,
     or holds so many files that it cannot be a run.
     """
-    if remote.is_remote(root):
+    if is_remote(root):
         shown = (path for path in root.rglob("*") if _is_shown(relative_name(path, root)))
         return sorted(shown, key=str), []
     _refuse_the_kernels(root)
@@ -132,7 +132,7 @@ def _folders(root: Path, closed: list[OSError]) -> Iterator[tuple[str, str, list
 
 def relative_name(path: Path, folder: Path) -> str:
     """Return a path below a folder, local or remote, with `/`."""
-    if remote.is_remote(folder):
+    if is_remote(folder):
         return str(path)[len(str(folder)) :].lstrip("/")
     return path.relative_to(folder).as_posix()
 
@@ -253,7 +253,7 @@ def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[Tr
     if form.in_parts is None:
         parts = [Part("", form.identity(head))]
     else:
-        with remote.local_copy(path) as local:
+        with local_copy(path) as local:
             parts = form.in_parts.parts(local)
     window, size = file_names.window_in_path(relative), _size(path)
     rank_of_name = file_names.rank_at_end if form.ends_in_rank else file_names.rank_in_name
@@ -283,7 +283,7 @@ def _rank_of(part: Part, mapped: int | None, named: int | None, *, alone: bool) 
 
 def _nearest(missing: Path) -> str:
     """Return what was probably meant by a path that leads nowhere."""
-    if remote.is_remote(missing):
+    if is_remote(missing):
         return "check the address"
     ways = [missing, *missing.parents]
     first = next((way for way in ways if way.absolute().parent.is_dir()), missing)
@@ -309,7 +309,7 @@ def discover_traces(
         raise InputError(f"cannot be opened: {error}", where=str(root), fix="check the address") from error
     if not exists:
         raise InputError("there is no such file or directory", where=str(root), fix=_nearest(root))
-    if not is_folder and not remote.is_remote(root) and not root.is_file():
+    if not is_folder and not is_remote(root) and not root.is_file():
         raise InputError("is neither a file nor a directory", where=str(root), fix="check the path")
     found = DiscoveredFiles()
     folder = root if is_folder else root.parent

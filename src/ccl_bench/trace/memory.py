@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.units import GIGA
-from ccl_bench.storage import GZIP_MAGIC, remote
+from ccl_bench.storage import GZIP_MAGIC, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,7 +95,7 @@ def inflated_bytes(trace: TraceFile) -> int:
 
     The end of a file that is cut off states anything: no more counts than traces compress.
     """
-    if remote.is_remote(trace.path):
+    if is_remote(trace.path):
         return trace.size * (_LIKELY_RATIO if trace.path.suffix == ".gz" else 1)
     with contextlib.suppress(OSError), trace.path.open("rb") as stream:
         if stream.read(2) != GZIP_MAGIC:

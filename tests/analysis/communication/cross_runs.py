@@ -9,7 +9,6 @@ from typing import Any
 
 import polars as pl
 
-from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.evaluate.compute import evaluate
@@ -22,7 +21,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "runs"
 
 _SIDE_FILES = ("run_metadata.json", "step_times_per_rank.json", "training_metrics.json")
 
-analysis.load()
+DERIVED.load()
 
 
 def tables_and_codes(folder: Path, *names: str) -> tuple[dict[str, pl.DataFrame], list[str]]:

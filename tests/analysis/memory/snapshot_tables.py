@@ -6,7 +6,6 @@ import io
 import pickle
 from typing import TYPE_CHECKING
 
-from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.trace.formats.memory_snapshot.reader import read_memory_snapshot
 
@@ -24,7 +23,7 @@ def content_of(snapshot: object) -> TraceContent:
 
 def tables_of(snapshot: object, *names: str) -> list[pl.DataFrame]:
     """Return raw or derived tables of a snapshot."""
-    analysis.load()
+    DERIVED.load()
     tables = dict(content_of(snapshot).tables)
     for name in computation_order(names):
         table = DERIVED.get(name)

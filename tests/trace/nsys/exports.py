@@ -2,7 +2,6 @@
 
 import sqlite3
 
-from ccl_bench import analysis
 from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.nsys.reader import read_nsys
@@ -77,7 +76,7 @@ def codes(found):
 
 def derived(found, name):
     """Return a derived table of one trace."""
-    analysis.load()
+    DERIVED.load()
     tables = {raw: found.table(raw) for raw in TABLES}
     tables["identity"] = TABLES["identity"].frame({"rank": [found.rank], "world_size": [found.world_size]})
     for step in computation_order([name]):

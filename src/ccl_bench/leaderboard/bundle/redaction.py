@@ -28,7 +28,6 @@ from ccl_bench.collect.environment.machine import FILE_NAME
 from ccl_bench.leaderboard.bundle.build import input_files, run_name
 from ccl_bench.run import open_run
 from ccl_bench.run.completeness import RANK_MAP
-from ccl_bench.storage import remote
 from ccl_bench.trace.formats.nsys.export import export_of
 
 if TYPE_CHECKING:
@@ -290,7 +289,7 @@ class StagedRun:
 
 def links_outside(run: Run, files: Mapping[str, Path]) -> list[str]:
     """Return which of some files of a run, its card among them, lie outside of it."""
-    if remote.is_remote(run.path):
+    if storage.is_remote(run.path):
         return []
     folder = (run.path if run.path.is_dir() else run.path.parent).resolve()
     return [

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE, write_archive
 from ccl_bench.leaderboard.publishing.models import Acceptance, Receipt, Terms
-from ccl_bench.storage import remote
+from ccl_bench.storage import remote_errors, remote_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -265,8 +265,8 @@ class DirectoryDestination:
 
 def upload_traces(upload: Upload, progress: Progress | None = None) -> None:
     """Copy the files of a run to its address in object storage; those that are there are left alone."""
-    place = remote.remote_path(upload.bundle.provenance.trace_url or "")
-    with remote.remote_errors(place):
+    place = remote_path(upload.bundle.provenance.trace_url or "")
+    with remote_errors(place):
         for done, (name, path) in enumerate(sorted(upload.run_files.items()), start=1):
             target = place / name
             if not (target.exists() and target.stat().st_size == path.stat().st_size):

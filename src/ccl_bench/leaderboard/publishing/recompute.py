@@ -23,7 +23,7 @@ from ccl_bench.leaderboard.publishing.sandbox import ANSWER, SandboxAnswer, Sand
 from ccl_bench.leaderboard.store.rows import measurement_basis
 from ccl_bench.result.report_data import from_json as report_from_json
 from ccl_bench.result.step_choice import EVERY_STEP
-from ccl_bench.storage import remote
+from ccl_bench.storage import remote_errors, remote_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -135,11 +135,11 @@ def fetch_run(
     others = {name: (digest, _SIDE_FILE_BYTES) for name, digest in made.files.items()}
     if sum(size for _, size in traces.values()) > settings.unpacked_bytes:
         raise InputError(f"the traces have more than {settings.unpacked_bytes:,} bytes", where=address)
-    place = remote.remote_path(address)
+    place = remote_path(address)
     for name, (digest, size) in {**traces, **others}.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        with remote.remote_errors(place):
+        with remote_errors(place):
             copied = _copy_hashed(place / name, target, size, may_go_on)
         if copied != digest:
             raise InputError("differs from the published file", where=f"{address}/{name}")

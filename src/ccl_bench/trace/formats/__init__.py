@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from functools import cache
-
 from ccl_bench.base.registry import Registry
 from ccl_bench.trace.format import Format, Identity, InParts, Part
 
@@ -25,7 +21,7 @@ __all__ = [
 GROUP = "ccl_bench.formats"
 
 
-FORMATS: Registry[Format] = Registry("trace format", GROUP)
+FORMATS: Registry[Format] = Registry("trace format", GROUP, "ccl_bench.trace.formats")
 
 
 def register(form: Format) -> Format:
@@ -34,17 +30,9 @@ def register(form: Format) -> Format:
     return form
 
 
-@cache
-def _import_own() -> None:
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-
-
 def load() -> Registry[Format]:
     """Import every format of this package and of plug-ins, and return the registry."""
-    _import_own()
-    FORMATS.load_plugins()
-    return FORMATS
+    return FORMATS.load()
 
 
 def recognised(head: bytes) -> Format | None:

@@ -15,7 +15,7 @@ from ccl_bench.base.text import counted
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import content, memory, quality
 from ccl_bench.trace.content import OnDisk, TraceContent
-from ccl_bench.trace.formats.kineto import communication, metadata, products, tables
+from ccl_bench.trace.formats.kineto import communication, metadata, tables
 from ccl_bench.trace.formats.kineto.events import (
     CATEGORIES,
     COMPLETE,
@@ -191,7 +191,7 @@ class RowBuilder:
     def _add_arguments(self, events: list[Event]) -> None:
         """Add what the arguments of events say: of communication calls and of matrix products."""
         self._calls += [communication.call(event) for event in events if communication.is_call(event)]
-        self._products += [products.product(event) for event in events if products.is_product(event)]
+        self._products += [tables.product(event) for event in events if tables.is_product(event)]
         if len(self._calls) + len(self._products) > _CALLS_AT_A_TIME:
             self._flush_arguments()
 
@@ -199,7 +199,7 @@ class RowBuilder:
         if self._calls:
             self._rows.add("collectives", communication.collectives(self._calls))
         if self._products:
-            self._rows.add("products", products.products(self._products))
+            self._rows.add("products", tables.products(self._products))
         self._calls, self._products = [], []
 
     def _timed(self, name: str, base_ns: int) -> pl.DataFrame | None:

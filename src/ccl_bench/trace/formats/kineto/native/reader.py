@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.trace.formats.kineto import products, tables
+from ccl_bench.trace.formats.kineto import tables
 from ccl_bench.trace.formats.kineto.communication import CALL_KINDS, CALL_NAMES
 from ccl_bench.trace.formats.kineto.events import (
     CATEGORIES,
@@ -166,7 +166,7 @@ def native_words() -> ctypes.Array[Word]:
     found = [*_key_words(Event, _Role.EVENT_KEY), *_key_words(Args, _Role.ARGUMENT_KEY)]
     kinds: dict[str, str | None] = {**CATEGORIES, **dict.fromkeys(UNUSED_CATEGORIES)}
     found += [_category_word(category, kind) for category, kind in kinds.items()]
-    prefixes = [name.encode() for name in (*CALL_NAMES, *products.NAMES)]
+    prefixes = [name.encode() for name in (*CALL_NAMES, *tables.PRODUCT_NAMES)]
     found += [Word(text, len(text), _Role.CALL_PREFIX) for text in prefixes]
     return (Word * len(found))(*found)
 
