@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ccl_bench.engine import Task
-from ccl_bench.engine.local import run_bounded
+from ccl_bench.engine.pools import run_bounded
 from ccl_bench.run.completeness import TraceTables
 from ccl_bench.trace.format import TraceFile
 from ccl_bench.trace.formats import load

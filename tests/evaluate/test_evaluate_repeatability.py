@@ -45,7 +45,7 @@ def test_tables_from_the_cache_give_the_same_bytes():
 
 
 def test_a_pool_of_processes_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ccl_bench.engine.local.POOL_WORTH_BYTES", 0)
+    monkeypatch.setattr("ccl_bench.engine.engines.POOL_WORTH_BYTES", 0)
 
     assert everything(FSDP, use_cache=False, jobs=2) == result.to_json(fresh(FSDP))
 

@@ -11,7 +11,7 @@ from commands import EXAMPLE, invoke, ran
 
 from ccl_bench import metrics, storage
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.engine import local
+from ccl_bench.engine import engines, pools
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.run import open_run
@@ -69,8 +69,8 @@ def test_workers_read_a_bucket_without_inheriting_its_connection(
     s3: str, on_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = open_run(s3)
-    assert not local._can_fork()
-    monkeypatch.setattr(local, "POOL_WORTH_BYTES", 0)
+    assert not pools._can_fork()
+    monkeypatch.setattr(engines, "POOL_WORTH_BYTES", 0)
     assert _results(run, jobs=2) == _results(open_run(on_disk))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.device.markers import matching, on_cpu
+from ccl_bench.analysis.device.markers import on_cpu
 from ccl_bench.analysis.flops import costs, innermost
 from ccl_bench.analysis.intervals import assign_step, window_at
+from ccl_bench.analysis.names import matching
 from ccl_bench.base.lazy_imports import pl
 
 _HOST = ("start_ns", "end_ns")

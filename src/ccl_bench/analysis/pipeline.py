@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.groups import stages_of
 from ccl_bench.analysis.communication.matching import point_to_point
-from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
 from ccl_bench.analysis.device.work import computing_times
 from ccl_bench.analysis.intervals import clip, device_windows, merge_intervals, subtract, union_lengths
+from ccl_bench.analysis.names import is_one_of
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema.table import keep_rows
 

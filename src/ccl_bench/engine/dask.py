@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import __version__
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.engine.local import abandoned_trace
+from ccl_bench.engine.pools import abandoned_trace
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace
 from ccl_bench.run.completeness import TraceTables
 from ccl_bench.storage import is_remote
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from ccl_bench.engine.local import Engine
+    from ccl_bench.engine.engines import Engine
 
     WithoutWorkers = Callable[[float], None]
     """Called again and again with how long there has been no worker, s; raises when that is too long."""

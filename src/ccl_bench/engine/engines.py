@@ -1,28 +1,88 @@
-"""The engines by name, and reading the traces of a run with the one in use."""
+"""Choose the engine that reads the traces of a run: by its name, or by the size and number of the traces."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.engine import local
-from ccl_bench.engine.read_trace import ConcatenatedTables
-from ccl_bench.trace import memory
+from ccl_bench.engine.pools import read_in_subprocesses, read_in_threads
+from ccl_bench.engine.read_trace import ConcatenatedTables, Task, TraceStream, read_trace
+from ccl_bench.trace import content, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ccl_bench.engine.local import Engine, Progress
-    from ccl_bench.engine.read_trace import Tables, Task, TraceStream
+    from ccl_bench.engine.read_trace import Tables
     from ccl_bench.run.completeness import TraceTables
 
+Engine = Callable[["Sequence[Task]", int | None], TraceStream]
+"""Reads traces with at most so many workers."""
+
+Progress = Callable[[float, int], None]
+"""Called with the number of traces done, the part of one at work included, and the number in all."""
+
+POOL_WORTH_BYTES = 4 << 20
+"""Bytes still to be parsed, as they lie on disk, below which starting workers costs more than it saves."""
+
+
+def count_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def auto(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
+    """Yield each task's number and what it came to: here, in threads, or in processes.
+
+    `jobs` bounds the number of workers; by default as many as there are cores.
+    """
+    workers = _worthwhile_workers(tasks, jobs)
+    if workers > 1 and not _reads_in_threads(tasks):
+        return read_in_subprocesses(tasks, workers)
+    return read_in_threads(tasks, workers) if workers > 1 else _one_by_one(tasks)
+
+
+def in_process(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
+    """Yield each task's number and what it came to, all in this process."""
+    workers = _worthwhile_workers(tasks, jobs)
+    if workers > 1 and _reads_in_threads(tasks):
+        return read_in_threads(tasks, workers)
+    return _one_by_one(tasks)
+
+
+def in_subprocesses(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
+    """Yield each task's number and what it came to, none in this process."""
+    return read_in_subprocesses(tasks, jobs or count_cores())
+
+
+def _uncached(tasks: Sequence[Task]) -> list[Task]:
+    return [task for task in tasks if not (task.use_cache and content.is_cached(task.trace))]
+
+
+def _worthwhile_workers(tasks: Sequence[Task], jobs: int | None) -> int:
+    left = _uncached(tasks)
+    pays = sum(task.trace.size for task in left) >= POOL_WORTH_BYTES
+    return min(jobs or count_cores(), len(left)) if pays else 1
+
+
+def _reads_in_threads(tasks: Sequence[Task]) -> bool:
+    """Whether threads do not wait for each other; processes each import polars first."""
+    return all(form.reads_in_threads() for form in {task.trace.form for task in _uncached(tasks)})
+
+
+def _one_by_one(tasks: Sequence[Task]) -> TraceStream:
+    for position, task in enumerate(tasks):
+        yield position, read_trace(task)
+
+
 _LOCAL: dict[str, Engine] = {
-    "auto": local.auto,
-    "local": local.in_process,
-    "processes": local.in_subprocesses,
+    "auto": auto,
+    "local": in_process,
+    "processes": in_subprocesses,
 }
 _SCHEDULERS = ("dask", "tcp", "tls")
 _SLURM = "slurm"
@@ -30,7 +90,7 @@ _SLURM = "slurm"
 NAMES = (*_LOCAL, "dask://HOST:PORT", _SLURM)
 """What a name may look like."""
 
-_IN_USE: ContextVar[Engine] = ContextVar("engine", default=local.auto)
+_IN_USE: ContextVar[Engine] = ContextVar("engine", default=auto)
 """Set by `use_engine` alone: jobs of a cluster are shared by all that one command reads."""
 
 

@@ -14,7 +14,7 @@ import poison_format
 import pytest
 from clusters import HERE, until
 
-from ccl_bench.engine import local
+from ccl_bench.engine import engines
 
 if TYPE_CHECKING:
     from clusters import Cluster
@@ -31,7 +31,7 @@ def kept(tmp_path: Path) -> Path:
     run.mkdir()
     for rank in range(2):
         text = json.dumps({"poison": "keep", "rank": rank, "folder": str(tmp_path / "readers")})
-        (run / f"rank{rank}_trace.json").write_text(text.ljust(local.POOL_WORTH_BYTES // 2))
+        (run / f"rank{rank}_trace.json").write_text(text.ljust(engines.POOL_WORTH_BYTES // 2))
     return run
 
 

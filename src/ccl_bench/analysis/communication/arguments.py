@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.communication import naming
+from ccl_bench.analysis.names import OTHER, call_collectives, has_own_sizes
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import collectives, dtypes
@@ -174,7 +174,7 @@ def _parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """Return the operators that were put together, each with the call that carries it out."""
     sources = (collectives.filter(pl.col("source") == source) for source in ("host", "op"))
     rows = next((rows for rows in sources if rows.height), collectives.clear())
-    named = rows.with_columns(naming.call_collectives(rows["name"]).alias("recorded"))
+    named = rows.with_columns(call_collectives(rows["name"]).alias("recorded"))
     starts = calls.drop_nulls("launch_ns").select("launch_ns", "launch_thread", "_row", "_together")
     ordered = starts.sort("launch_ns").rename({"launch_thread": "thread"})
     ended = named.drop_nulls("recorded").filter(~pl.col("recorded").is_in(TOGETHER)).sort("end_ns")
@@ -199,12 +199,12 @@ def _parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
 
 def _described(collectives: pl.DataFrame) -> pl.DataFrame:
     """Return the arguments of calls with the collective that each names, and whether that has own sizes."""
-    named = naming.call_collectives(collectives["name"])
-    has_own_sizes = naming.has_own_sizes(collectives["name"])
+    named = call_collectives(collectives["name"])
+    own_sizes = has_own_sizes(collectives["name"])
     names_alike = pl.col("source").is_in(["op", "gloo"])  # even and uneven exchanges
     is_said = ~names_alike | (named != EXCHANGE) | pl.col("in_split").is_not_null()
     return collectives.with_columns(
-        named.alias("recorded"), own_sizes=pl.when(named.is_not_null() & is_said).then(has_own_sizes)
+        named.alias("recorded"), own_sizes=pl.when(named.is_not_null() & is_said).then(own_sizes)
     )
 
 
@@ -272,7 +272,7 @@ def starters(
     ranges: pl.DataFrame, collectives: pl.DataFrame, sources: tuple[str, ...] = ("host", "op")
 ) -> pl.DataFrame:
     """Return start and thread of each `gloo:*` range, and of the operator that started it, where certain."""
-    by_name = naming.call_collectives(ranges["name"]).fill_null(naming.OTHER).alias("by_name")
+    by_name = call_collectives(ranges["name"]).fill_null(OTHER).alias("by_name")
     described = _described(collectives)
     calls = _with_own_arguments(ranges.with_columns(by_name), described)
     columns = ("operator_ns", "operator_end_ns", "operator_thread")

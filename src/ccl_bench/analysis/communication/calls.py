@@ -9,7 +9,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.communication.arguments import (
     with_host_arguments,
     with_kernel_arguments,
@@ -23,6 +22,7 @@ from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, gloo_ranges
 from ccl_bench.analysis.execution_trace.calls import completed
 from ccl_bench.analysis.intervals import assign_step, merge_intervals, subtract
+from ccl_bench.analysis.names import OTHER, call_collectives
 from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def described_calls(
         described = described.with_columns(pl.lit(None, dtype=pl.Boolean).alias("is_paired"))
     else:
         ranges = gloo_ranges(annotations)
-        own = naming.call_collectives(ranges["name"]).fill_null(naming.OTHER)
+        own = call_collectives(ranges["name"]).fill_null(OTHER)
         described = with_host_arguments(ranges.with_columns(own.alias("by_name")), collectives)
         described = described.rename({"thread": "stream"})
         described = described.with_columns(

@@ -6,8 +6,8 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.communication.naming import GLOO, holds_for
 from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.names import GLOO, holds_for
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.parallelism import described_dimension, mesh_order
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.launches import GRAPH_LAUNCH
-from ccl_bench.analysis.device.markers import all_matching, matching
 from ccl_bench.analysis.device.work import COMMUNICATION, FUSED
+from ccl_bench.analysis.names import all_matching, is_one_of, matching
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.devices import accelerator_backend, operator_pattern

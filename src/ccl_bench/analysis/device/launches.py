@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.device.markers import all_matching
 from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window, union_lengths
+from ccl_bench.analysis.names import all_matching, is_one_of
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema.table import keep_rows
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.intervals import merge_intervals
+from ccl_bench.analysis.names import all_matching, matching
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema.table import keep_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 EVALUATE = "autograd::engine::evaluate_function: "
 """Prefix of the operator in which autograd runs one node of the backward graph."""
@@ -51,26 +48,6 @@ def on_cpu(annotations: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges of CPU threads, with names as text."""
     ranges = keep_rows(annotations, ~annotations["on_device"])
     return ranges.replace_column(ranges.get_column_index("name"), ranges["name"].cast(pl.String))
-
-
-def matching(names: pl.Series, pattern: str) -> pl.Series:
-    """Mark which names match a pattern; each distinct name is looked at once."""
-    return all_matching(names, pattern)[0]
-
-
-def all_matching(names: pl.Series, *patterns: str) -> list[pl.Series]:
-    """Mark which names match, for each pattern; each distinct name is looked at once."""
-    return [is_one_of(names, matched) for matched in _matches(names, patterns)]
-
-
-def _matches(names: pl.Series, patterns: Sequence[str]) -> list[pl.Series]:
-    """Return the distinct names that match, for each pattern."""
-    if names.is_empty():
-        return [names for _ in patterns]
-    distinct = names.unique()
-    text = pl.lit(distinct.cast(pl.String))
-    masks = pl.select(text.str.contains(pattern).alias(str(place)) for place, pattern in enumerate(patterns))
-    return [distinct.filter(matches) for matches in masks]
 
 
 def named(table: pl.DataFrame, *patterns: str) -> list[pl.DataFrame]:

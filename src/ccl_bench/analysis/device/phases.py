@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import cast
 
-from ccl_bench.analysis.communication.naming import is_one_of
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.device.work import COMMUNICATION
@@ -16,6 +15,7 @@ from ccl_bench.analysis.intervals import (
     union_lengths,
     window_at,
 )
+from ccl_bench.analysis.names import is_one_of
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema.table import keep_rows
 

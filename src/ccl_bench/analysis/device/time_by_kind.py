@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication.naming import map_distinct
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, FUSED, computing_times, with_launch
 from ccl_bench.analysis.intervals import (
@@ -13,6 +12,7 @@ from ccl_bench.analysis.intervals import (
     subtract,
     union_lengths,
 )
+from ccl_bench.analysis.names import map_distinct
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.kernel_types import kernel_type
 from ccl_bench.schema.table import keep_rows

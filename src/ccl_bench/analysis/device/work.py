@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 
-from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.communication.arguments import starters
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import merge_intervals
+from ccl_bench.analysis.names import GLOO, OTHER, holds_for, is_one_of, map_distinct, recorded_collectives
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.collectives import canonical, is_fused, is_local, of_kernel, of_launcher
 from ccl_bench.schema.table import keep_rows
@@ -91,10 +91,10 @@ def _ran(kernels: pl.DataFrame) -> pl.DataFrame:
         "correlation",
         pl.when(per_sm >= 0).then(per_sm.clip(upper_bound=1.0)).alias("occupied"),
         pl.when(pl.col("occupancy_pct").is_between(0, 100)).then("occupancy_pct"),
-        naming.recorded_collectives(kernels["collective"]).alias("recorded"),
-        naming.map_distinct(kernels["name"], of_kernel).alias("by_name"),
-        naming.holds_for(kernels["name"], is_fused).alias("is_fused"),
-        naming.holds_for(kernels["name"], is_local).alias("is_local"),
+        recorded_collectives(kernels["collective"]).alias("recorded"),
+        map_distinct(kernels["name"], of_kernel).alias("by_name"),
+        holds_for(kernels["name"], is_fused).alias("is_fused"),
+        holds_for(kernels["name"], is_local).alias("is_local"),
     )
 
 
@@ -136,7 +136,7 @@ def _kind() -> pl.Expr:
 def _collective() -> pl.Expr:
     """Return what communication carries out: by operator for a part of a call, by name for a kernel."""
     whole = pl.when(pl.col("call_ns").is_not_null()).then("operator")
-    sure = pl.when(pl.col("by_name") != naming.OTHER).then("by_name")
+    sure = pl.when(pl.col("by_name") != OTHER).then("by_name")
     collective = pl.coalesce("recorded", whole, sure, "operator", "by_name")
     return pl.when(pl.col("kind") == COMMUNICATION).then(collective)
 
@@ -161,7 +161,7 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """
     numbers, wanted = launches["correlation"], work["correlation"]
     has_number = numbers > 0
-    started_some = naming.is_one_of(numbers, wanted)
+    started_some = is_one_of(numbers, wanted)
     calls = keep_rows(launches[["correlation", "start_ns", "end_ns", "thread"]], has_number & started_some)
     calls.columns = ["correlation", "launch_ns", "launch_end_ns", "thread"]
     first = calls.unique("correlation", keep="first", maintain_order=True)
@@ -174,15 +174,15 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 def communicating_operators(cpu_ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """Return the operators and ranges on the CPU that launch communication, each with what it carries out."""
     columns = ("start_ns", "end_ns", "thread", "name")
-    from_ranges = naming.holds_for(collectives["source"], lambda source: source in _RANGES)
+    from_ranges = holds_for(collectives["source"], lambda source: source in _RANGES)
     ranges = keep_rows(collectives[[*columns]], from_ranges)
-    means = naming.map_distinct(ranges["name"], lambda name: of_launcher(name) or canonical(name))
+    means = map_distinct(ranges["name"], lambda name: of_launcher(name) or canonical(name))
     recorded = ranges.with_columns(operator=means, of_torch=pl.lit(value=True))
-    launches_some = naming.holds_for(cpu_ops["name"], lambda name: of_launcher(name) is not None)
+    launches_some = holds_for(cpu_ops["name"], lambda name: of_launcher(name) is not None)
     own = keep_rows(cpu_ops[[*columns]], launches_some)
     named = own.with_columns(
-        operator=naming.map_distinct(own["name"], of_launcher),
-        of_torch=naming.holds_for(own["name"], lambda name: name.startswith(TORCH)),
+        operator=map_distinct(own["name"], of_launcher),
+        of_torch=holds_for(own["name"], lambda name: name.startswith(TORCH)),
     )
     kept = [*columns[:3], "operator", "of_torch"]
     return pl.concat([recorded[kept], named[kept]]).drop_nulls("operator")
@@ -258,7 +258,7 @@ def work(device_work: pl.DataFrame, cpu_ops: pl.DataFrame, annotations: pl.DataF
 
 def gloo_ranges(annotations: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges on the CPU in which gloo communicated."""
-    is_gloo = naming.holds_for(annotations["name"], lambda name: name.startswith(naming.GLOO))
+    is_gloo = holds_for(annotations["name"], lambda name: name.startswith(GLOO))
     return keep_rows(annotations, is_gloo & ~annotations["on_device"])
 
 
@@ -294,8 +294,8 @@ def _computing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
     thread = ("process", "thread")
     ordered = cpu_ops.sort(*thread, "start_ns", "end_ns", descending=[False, False, False, True])
     named = ordered.with_columns(
-        communicates=naming.holds_for(ordered["name"], lambda name: name.startswith(TORCH)),
-        is_dispatched=naming.holds_for(ordered["name"], lambda name: bool(_DISPATCHED.match(name))),
+        communicates=holds_for(ordered["name"], lambda name: name.startswith(TORCH)),
+        is_dispatched=holds_for(ordered["name"], lambda name: bool(_DISPATCHED.match(name))),
     )
     next_call = pl.when("communicates").then("start_ns").shift(-1).backward_fill().over(thread)
     calls_communication = (next_call < pl.col("end_ns")).fill_null(value=False)

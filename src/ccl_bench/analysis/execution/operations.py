@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.communication.naming import map_distinct
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, TORCH, gloo_ranges
 from ccl_bench.analysis.intervals import outermost
+from ccl_bench.analysis.names import map_distinct
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.host_stalls import stall_of_call, stall_of_range
 

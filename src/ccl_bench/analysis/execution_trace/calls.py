@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.communication import naming
 from ccl_bench.analysis.communication.arguments import launched, starters, with_sizes
 from ccl_bench.analysis.communication.groups import GROUP_COLUMNS, described_groups, with_groups
 from ccl_bench.analysis.communication.traffic import with_dimensions
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import gloo_ranges
 from ccl_bench.analysis.execution_trace.linking import links_of_ranks
+from ccl_bench.analysis.names import call_collectives, has_own_sizes, kernel_collectives
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.result import WHOLE_TRACE
 
@@ -64,12 +64,12 @@ def et_described_calls(
 
 def _grouped(et_communication: pl.DataFrame, et_groups: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the calls that move data or synchronise, with their group, and the groups."""
-    canonical = naming.call_collectives(et_communication["name"])
+    canonical = call_collectives(et_communication["name"])
     calls = et_communication.with_columns(canonical.alias("collective")).filter(canonical.is_not_null())
     described = calls.with_columns(
         pl.col("group_name").rank("dense").cast(pl.Int64).alias("stream"),
         pl.lit(None, dtype=pl.List(pl.Int64)).alias("group_ranks"),
-        naming.has_own_sizes(calls["name"]).alias("own_sizes"),
+        has_own_sizes(calls["name"]).alias("own_sizes"),
     )
     return with_groups(described, et_groups)
 
@@ -103,7 +103,7 @@ def call_operators(
     names = linkable_ops["name"].cast(pl.String)
     is_call = names == OPERATOR
     if not is_call.any():
-        is_call = names.str.starts_with(C10D) & naming.call_collectives(names).is_not_null()
+        is_call = names.str.starts_with(C10D) & call_collectives(names).is_not_null()
     spans = cpu_ops.select("start_ns", "end_ns", "thread").with_columns(linkable_ops["op"])
     operators = spans.filter(is_call).sort("start_ns", maintain_order=True)
     if kernels.height:
@@ -119,7 +119,7 @@ def call_operators(
 
 def _launching(kernels: pl.DataFrame, launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     """Return communication kernels with the operator in which each was launched."""
-    calls = launched(kernels.filter(naming.kernel_collectives(kernels).is_not_null()), launches)
+    calls = launched(kernels.filter(kernel_collectives(kernels).is_not_null()), launches)
     within = operators.rename({"start_ns": "launch_ns", "end_ns": "_until", "thread": "launch_thread"})
     placed = calls.sort("launch_ns").join_asof(
         within, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.device.markers import matching
 from ccl_bench.analysis.intervals import outermost, window_at
+from ccl_bench.analysis.names import matching
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema.table import keep_rows
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.device.markers import EVALUATE, matching
+from ccl_bench.analysis.device.markers import EVALUATE
 from ccl_bench.analysis.device.work import COMMUNICATION
 from ccl_bench.analysis.intervals import DEVICE_RANGE, PATTERN, outermost
+from ccl_bench.analysis.names import matching
 from ccl_bench.analysis.serving.forward_passes import OF_UNKNOWN_PHASE, PASS
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.kernel_types import kernel_type

@@ -1,4 +1,4 @@
-"""Which rows are communication, and which collective: metadata first, name second."""
+"""Look at the names of rows, each distinct name once: which match, and which collective is meant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import collectives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 OTHER = collectives.OTHER_COMMUNICATION
 
@@ -38,6 +38,26 @@ def is_one_of(names: pl.Series, wanted: pl.Series) -> pl.Series:
         return pl.Series([False]).new_from_index(0, names.len())
     one_of = pl.col(names.name).is_in(pl.lit(wanted).implode()).fill_null(value=False)
     return names.to_frame().select(one_of).to_series()
+
+
+def matching(names: pl.Series, pattern: str) -> pl.Series:
+    """Mark which names match a pattern; each distinct name is looked at once."""
+    return all_matching(names, pattern)[0]
+
+
+def all_matching(names: pl.Series, *patterns: str) -> list[pl.Series]:
+    """Mark which names match, for each pattern; each distinct name is looked at once."""
+    return [is_one_of(names, matched) for matched in _matches(names, patterns)]
+
+
+def _matches(names: pl.Series, patterns: Sequence[str]) -> list[pl.Series]:
+    """Return the distinct names that match, for each pattern."""
+    if names.is_empty():
+        return [names for _ in patterns]
+    distinct = names.unique()
+    text = pl.lit(distinct.cast(pl.String))
+    masks = pl.select(text.str.contains(pattern).alias(str(place)) for place, pattern in enumerate(patterns))
+    return [distinct.filter(matches) for matches in masks]
 
 
 def recorded_collectives(names: pl.Series) -> pl.Series:

@@ -1,4 +1,4 @@
-"""Read traces on this machine: in this process, in threads or in subprocesses.
+"""Read traces in threads or in subprocesses of this machine, as many at once as fit into memory.
 
 A trace that kills its subprocess leaves the others alone; threads stop reading as soon as the rest is not
 needed.
@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -23,23 +22,13 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace, unread_trace
-from ccl_bench.trace import content
 from ccl_bench.trace.memory import memory_budget_bytes, needed_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from ccl_bench.run.completeness import TraceTables
-
-Engine = Callable[["Sequence[Task]", int | None], TraceStream]
-"""Reads traces with at most so many workers."""
-
-Progress = Callable[[float, int], None]
-"""Called with the number of traces done, the part of one at work included, and the number in all."""
-
-POOL_WORTH_BYTES = 4 << 20
-"""Bytes still to be parsed, as they lie on disk, below which starting workers costs more than it saves."""
 
 ATTEMPTS = 3
 """Times that a trace may be begun before it is given up: once beside others, then alone."""
@@ -184,55 +173,6 @@ def _end_with_parent() -> None:
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)
-
-
-def count_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def auto(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
-    """Yield each task's number and what it came to: here, in threads, or in processes.
-
-    `jobs` bounds the number of workers; by default as many as there are cores.
-    """
-    workers = _worthwhile_workers(tasks, jobs)
-    if workers > 1 and not _reads_in_threads(tasks):
-        return read_in_subprocesses(tasks, workers)
-    return read_in_threads(tasks, workers) if workers > 1 else _one_by_one(tasks)
-
-
-def in_process(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
-    """Yield each task's number and what it came to, all in this process."""
-    workers = _worthwhile_workers(tasks, jobs)
-    if workers > 1 and _reads_in_threads(tasks):
-        return read_in_threads(tasks, workers)
-    return _one_by_one(tasks)
-
-
-def in_subprocesses(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
-    """Yield each task's number and what it came to, none in this process."""
-    return read_in_subprocesses(tasks, jobs or count_cores())
-
-
-def _uncached(tasks: Sequence[Task]) -> list[Task]:
-    return [task for task in tasks if not (task.use_cache and content.is_cached(task.trace))]
-
-
-def _worthwhile_workers(tasks: Sequence[Task], jobs: int | None) -> int:
-    left = _uncached(tasks)
-    pays = sum(task.trace.size for task in left) >= POOL_WORTH_BYTES
-    return min(jobs or count_cores(), len(left)) if pays else 1
-
-
-def _reads_in_threads(tasks: Sequence[Task]) -> bool:
-    """Whether threads do not wait for each other; processes each import polars first."""
-    return all(form.reads_in_threads() for form in {task.trace.form for task in _uncached(tasks)})
-
-
-def _one_by_one(tasks: Sequence[Task]) -> TraceStream:
-    for position, task in enumerate(tasks):
-        yield position, read_trace(task)
 
 
 PROCESS_BYTES = 128 << 20
