@@ -1,12 +1,13 @@
-"""A trace format, and a file of one."""
+"""A trace format, how its files are recognised, and a file of one."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
     from typing import BinaryIO
 
@@ -21,6 +22,44 @@ class Identity:
     world_size: int | None = None
     recording: str = ""
     """What files have in common that are one recording in several forms; empty where a form has no other."""
+
+
+Recogniser = Callable[[bytes], bool]
+"""Whether a file that begins with these bytes is of a format."""
+
+
+def holds(*texts: bytes) -> Recogniser:
+    """Recognise files whose first bytes hold each of these texts."""
+    return lambda head: all(text in head for text in texts)
+
+
+def begins(pattern: bytes) -> Recogniser:
+    """Recognise files that begin as a regular expression says; a dot is any byte."""
+    return lambda head: bool(re.match(pattern, head, re.DOTALL))
+
+
+def shows(pattern: bytes) -> Recogniser:
+    """Recognise files in whose first bytes a regular expression is found."""
+    return lambda head: bool(re.search(pattern, head))
+
+
+def all_of(*recognisers: Recogniser) -> Recogniser:
+    """Recognise what each of several recognisers does; later ones are only asked after the earlier agreed."""
+    return lambda head: all(each(head) for each in recognisers)
+
+
+def any_of(*recognisers: Recogniser) -> Recogniser:
+    """Recognise what one of several recognisers does."""
+    return lambda head: any(each(head) for each in recognisers)
+
+
+def none_of(*recognisers: Recogniser) -> Recogniser:
+    """Recognise what none of several recognisers does."""
+    return lambda head: not any(each(head) for each in recognisers)
+
+
+def _unknown(head: bytes) -> Identity:  # noqa: ARG001 (called as those are that look)
+    return Identity()
 
 
 def _never() -> bool:
@@ -61,10 +100,10 @@ class Format:
     """Raised when the same file would give other tables, so that cached ones are not used."""
     tables: frozenset[str]
     """Raw tables that the format can fill; a trace takes part in what is computed from one of them."""
-    recognises: Callable[[bytes], bool]
+    recognises: Recogniser
     """Whether a file that begins with these bytes is of this format."""
-    identity: Callable[[bytes], Identity]
-    """What these first bytes say of rank and world size."""
+    identity: Callable[[bytes], Identity] = _unknown
+    """What these first bytes say of rank and world size; by default nothing."""
     read: Callable[[BinaryIO, str], TraceContent] | None = None
     """Read a whole file; the text names it in messages. None for a format that is read in parts."""
     in_parts: InParts | None = None

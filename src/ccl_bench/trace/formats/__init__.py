@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from ccl_bench.base.registry import Registry
-from ccl_bench.trace.format import Format, Identity, InParts, Part
+from ccl_bench.trace.format import (
+    Format,
+    Identity,
+    InParts,
+    Part,
+    all_of,
+    any_of,
+    begins,
+    holds,
+    none_of,
+    shows,
+)
 
 __all__ = [
     "FORMATS",
@@ -12,9 +23,15 @@ __all__ = [
     "Identity",
     "InParts",
     "Part",
+    "all_of",
+    "any_of",
+    "begins",
+    "holds",
     "load",
+    "none_of",
     "recognised",
     "register",
+    "shows",
     "suffixes",
 ]
 

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, register
+from ccl_bench.trace.formats import Format, all_of, any_of, begins, register, shows
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
 
-_EVENTS = re.compile(rb'\A\s*(?:\[|\{.*?"traceEvents"\s*:\s*\[)\s*\{', re.DOTALL)
-_HARDWARE = re.compile(rb'"name"\s*:\s*"Ascend Hardware"')
-_TIME_AS_TEXT = re.compile(rb'"ts"\s*:\s*"\d')
-_QUEUE = re.compile(rb'"cat"\s*:\s*"(?:enqueue|dequeue|async_npu|async_task_queue)"|"name"\s*:\s*"CANN"')
+_HARDWARE = rb'"name"\s*:\s*"Ascend Hardware"'
+_TIME_AS_TEXT = rb'"ts"\s*:\s*"\d'
+_QUEUE = rb'"cat"\s*:\s*"(?:enqueue|dequeue|async_npu|async_task_queue)"|"name"\s*:\s*"CANN"'
 
-
-def recognises(head: bytes) -> bool:
-    """Whether a file begins as such a trace: it names the hardware, or its queues beside times as text."""
-    if not _EVENTS.match(head):
-        return False
-    return bool(_HARDWARE.search(head) or (_TIME_AS_TEXT.search(head) and _QUEUE.search(head)))
-
-
-def identity(_: bytes) -> Identity:
-    """Return nothing: the file does not say whose trace it is."""
-    return Identity()
+recognises = all_of(
+    any_of(shows(_HARDWARE), all_of(shows(_TIME_AS_TEXT), shows(_QUEUE))),
+    begins(rb'\s*(?:\[|\{.*?"traceEvents"\s*:\s*\[)\s*\{'),
+)
+"""A Chrome trace that names the hardware, or its queues beside times as text."""
 
 
 def _read(stream: BinaryIO, file: str) -> TraceContent:
@@ -43,7 +35,6 @@ ASCEND = register(
         revision=1,
         tables=frozenset({"kernels", "memcpy", "cpu_ops", "launches", "annotations"}),
         recognises=recognises,
-        identity=identity,
         read=_read,
         recorder="torch's profiler",
     )

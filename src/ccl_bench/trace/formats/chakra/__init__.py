@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, register
+from ccl_bench.trace.formats import Format, Identity, all_of, begins, none_of, register
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,9 +18,12 @@ _VERSION, _ATTRIBUTES = 1, 2
 """Fields of the metadata."""
 
 
-def recognises(head: bytes) -> bool:
-    """Whether a file begins as Chakra's: the length of the metadata, the metadata, and nodes."""
-    return _metadata(head) is not None
+recognises = all_of(
+    none_of(begins(rb'[\[{]\n[ "]')),  # indented JSON
+    begins(rb"[\x80-\xff]{0,9}(?:\x00|[\x01-\x7f][\x0a\x12])"),
+    lambda head: _metadata(head) is not None,
+)
+"""The length of the metadata, the metadata, which has two fields, and nodes."""
 
 
 def identity(head: bytes) -> Identity:

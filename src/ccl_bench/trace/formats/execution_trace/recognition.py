@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ccl_bench.trace.format import Identity
+from ccl_bench.trace.format import Identity, all_of, any_of, holds, none_of, shows
 
-_NODES = re.compile(rb'"nodes"\s*+:\s*+\[')
-_OWN = (b'"rf_id"', b'"fw_parent"', b"|execution_trace|", b"|execution_graph|")
-_SCHEMA = re.compile(rb'"schema"\s*+:\s*+"\d+\.\d+\.\d+')
+_NODES = rb'"nodes"\s*+:\s*+\['
+_HEADER = all_of(shows(rb'"schema"\s*+:\s*+"\d+\.\d+\.\d+'), holds(b'"start_ts"'))
 _STATED = {key: re.compile(rb'"%s"\s*+:\s*+(\d{1,9})\s*+[,}]' % key) for key in (b"rank", b"world_size")}
 _DEFAULT_GROUP = re.compile(
     rb'\{\\"pg_name\\": ?\\"0\\"[^{}\[\]]{0,512}\\"ranks\\": ?\[[\d, .]*+\]'
@@ -16,12 +15,19 @@ _DEFAULT_GROUP = re.compile(
 )
 
 
-def recognises(head: bytes) -> bool:
-    """Whether the first bytes of a file are those of an Execution Trace."""
-    if b'"traceEvents"' in head or not (start := _NODES.search(head)):
-        return False
-    before = head[: start.start()]
-    return any(word in head for word in _OWN) or bool(_SCHEMA.search(before) and b'"start_ts"' in before)
+recognises = all_of(
+    shows(_NODES),
+    none_of(holds(b'"traceEvents"')),
+    any_of(
+        *map(holds, (b'"rf_id"', b'"fw_parent"', b"|execution_trace|", b"|execution_graph|")),
+        lambda head: _HEADER(_before_nodes(head)),
+    ),
+)
+"""JSON with nodes, in the words or behind the header of an Execution Trace."""
+
+
+def _before_nodes(head: bytes) -> bytes:
+    return re.split(_NODES, head, maxsplit=1)[0]
 
 
 def identity(head: bytes) -> Identity:
@@ -29,7 +35,7 @@ def identity(head: bytes) -> Identity:
 
     PyTorch itself writes no rank; it is in the file's name.
     """
-    top = _NODES.split(head, maxsplit=1)[0]
+    top = _before_nodes(head)
     rank, world_size = (number.search(top) for number in _STATED.values())
     world_size = world_size or _DEFAULT_GROUP.search(head)
     return Identity(int(rank[1]) if rank else None, int(world_size[1]) if world_size else None)

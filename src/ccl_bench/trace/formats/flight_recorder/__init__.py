@@ -9,29 +9,27 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, register
+from ccl_bench.trace.formats import Format, Identity, all_of, any_of, begins, holds, none_of, register
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
 
-_PICKLE = re.compile(rb"\x80[\x02-\x05]")
-_OBJECT = re.compile(rb"\s*\{")
-_FIELDS = (b"collective_seq_id", b"profiling_name")
-"""What every entry has, in each version from 2.0 on."""
-_PARTS = (b"pg_config", b"entries", b"version")
-"""What a dump without entries has."""
 _FIRST_TIME = re.compile(
     rb'time_created_ns(?:"\s*:\s*(?P<text>\d{1,20})|(?:q.|r.{4}|\x94)?\x8a\x08(?P<number>.{8}))', re.DOTALL
 )
 
 
-def recognises(head: bytes) -> bool:
-    """Whether the first bytes are a pickle's or JSON's, and name what a dump holds."""
-    if not (_PICKLE.match(head) or _OBJECT.match(head)) or b'"traceEvents"' in head:
-        return False
-    return all(field in head for field in _FIELDS) or all(part in head for part in _PARTS)
+_ENTRY = holds(b"collective_seq_id", b"profiling_name")
+"""What every entry has, in each version from 2.0 on."""
+
+_WITHOUT_ENTRIES = holds(b"pg_config", b"entries", b"version")
+
+recognises = all_of(
+    any_of(_ENTRY, _WITHOUT_ENTRIES), begins(rb"\x80[\x02-\x05]|\s*\{"), none_of(holds(b'"traceEvents"'))
+)
+"""A pickle or JSON that names what a dump holds."""
 
 
 def identity(head: bytes) -> Identity:

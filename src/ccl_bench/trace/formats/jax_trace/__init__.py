@@ -6,30 +6,25 @@ read where no profile lies beside them. Each device is a trace.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, InParts, Part, register
+from ccl_bench.trace.formats import Format, Identity, InParts, Part, all_of, begins, holds, register, shows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.trace.content import TraceContent
 
-_EVENTS = re.compile(rb'\A\s*\{.{0,256}?"traceEvents"\s*:\s*\[\s*\{', re.DOTALL)
-_PROCESS = re.compile(rb'"name"\s*:\s*"/(?:host:CPU|device:\w+:\d+[^"]*)"')
-
 _COPY = "perfetto_trace.json"
 """What `create_perfetto_trace` writes beside a profile and its trace."""
 
 
-def recognises(head: bytes) -> bool:
-    """Whether a file begins as such a trace: XLA's names of devices are the names of its processes."""
-    return bool(_EVENTS.match(head) and b'"process_name"' in head and _PROCESS.search(head))
-
-
-def _nobody(head: bytes) -> Identity:  # noqa: ARG001 (its events say which devices it holds)
-    return Identity()
+recognises = all_of(
+    holds(b'"process_name"'),
+    shows(rb'"name"\s*:\s*"/(?:host:CPU|device:\w+:\d+[^"]*)"'),
+    begins(rb'\s*\{.{0,256}?"traceEvents"\s*:\s*\[\s*\{'),
+)
+"""A Chrome trace in which XLA's names of devices are the names of processes."""
 
 
 def _parts(path: Path) -> list[Part]:
@@ -59,7 +54,6 @@ JAX_TRACE = register(
         revision=1,
         tables=frozenset({"kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives"}),
         recognises=recognises,
-        identity=_nobody,
         in_parts=InParts(_parts, _read),
         recorder="JAX's profiler",
         step_marker=r"#step_num=(\d+)#$",

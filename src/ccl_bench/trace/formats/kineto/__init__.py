@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, register
+from ccl_bench.trace.formats import Format, Identity, all_of, any_of, begins, holds, none_of, register
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -16,18 +16,15 @@ if TYPE_CHECKING:
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*(?=\{)')
 _NUMBERS = {key: re.compile(rb'"%s"\s*:\s*(\d{1,9})\s*[,}]' % key) for key in (b"rank", b"world_size")}
 _MANY = 10**9
-_EVENT = re.compile(rb'\A\s*\[\s*\{[^{}]*"ph"\s*:')
-_OF_NCCL = b'"CommHash"'
-"""Stands in the events of NCCL's example profiler plug-in, which times callbacks."""
+_OF_NCCL = holds(b'"CommHash"')
+"""The events of NCCL's example profiler plug-in, which times callbacks."""
 
-
-def recognises(head: bytes) -> bool:
-    """Whether the first bytes of a file are those of a Chrome trace."""
-    if b'"traceEvents"' in head:
-        return True
-    if _EVENT.match(head):
-        return _OF_NCCL not in head
-    return b'"deviceProperties"' in head and b'"schemaVersion"' in head
+recognises = any_of(
+    holds(b'"traceEvents"'),
+    all_of(begins(rb'\s*\[\s*\{[^{}]*"ph"\s*:'), none_of(_OF_NCCL)),
+    holds(b'"deviceProperties"', b'"schemaVersion"'),
+)
+"""A Chrome trace."""
 
 
 def identity(head: bytes) -> Identity:

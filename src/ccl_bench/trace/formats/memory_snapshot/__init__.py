@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, register
+from ccl_bench.trace.formats import Format, all_of, any_of, begins, holds, register
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
 
-_PROTO = 0x80
-_PROTOCOLS = range(2, 6)
-
-
-def recognises(head: bytes) -> bool:
-    """Whether the first bytes are those of a pickle that names what a snapshot holds."""
-    if len(head) < 2 or head[0] != _PROTO or head[1] not in _PROTOCOLS:
-        return False
-    return (
-        b"device_traces" in head
-        or (b"segments" in head[:64])
-        or (b"total_size" in head and b"blocks" in head)
-    )
-
-
-def identity(_: bytes) -> Identity:
-    """Return nothing: a snapshot does not say whose it is."""
-    return Identity()
+recognises = all_of(
+    begins(rb"\x80[\x02-\x05]"),
+    any_of(holds(b"device_traces"), begins(rb".{0,56}segments"), holds(b"total_size", b"blocks")),
+)
+"""A pickle that names what a snapshot holds."""
 
 
 def _read(stream: BinaryIO, file: str) -> TraceContent:
@@ -53,7 +40,6 @@ MEMORY_SNAPSHOT = register(
             }
         ),
         recognises=recognises,
-        identity=identity,
         read=_read,
         suffixes=(".pickle", ".pickle.gz", ".pkl", ".pkl.gz"),
     )

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, register
+from ccl_bench.trace.formats import Format, all_of, begins, holds, register
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
 
-_RECORD = re.compile(rb'\A\s*\{\s*"header"\s*:\s*\{[^{}]*"n_ranks"\s*:')
-_VERSION = b'"inspector_output_format_version"'
-
-
-def recognises(head: bytes) -> bool:
-    """Whether a file that begins with these bytes holds records of the NCCL Inspector."""
-    return _RECORD.match(head) is not None and _VERSION in head
-
-
-def identity(_: bytes) -> Identity:
-    """Return nothing: a process may hold several ranks, and their numbers are those in a communicator."""
-    return Identity()
+recognises = all_of(
+    holds(b'"inspector_output_format_version"'), begins(rb'\s*\{\s*"header"\s*:\s*\{[^{}]*"n_ranks"\s*:')
+)
+"""A record. A process may hold several ranks, and their numbers are those in a communicator."""
 
 
 def _read(stream: BinaryIO, file: str) -> TraceContent:
@@ -39,7 +30,6 @@ NCCL_INSPECTOR = register(
         revision=1,
         tables=frozenset({"nccl_records"}),
         recognises=recognises,
-        identity=identity,
         read=_read,
         suffixes=(".log", ".log.gz", ".jsonl", ".jsonl.gz"),
         recorder="NCCL Inspector",

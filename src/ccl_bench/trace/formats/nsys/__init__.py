@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, InParts, Part, register
+from ccl_bench.trace.formats import Format, Identity, InParts, Part, any_of, register
 from ccl_bench.trace.formats.nsys.recognition import is_export, is_json_export, is_report
 
 if TYPE_CHECKING:
@@ -13,13 +13,7 @@ if TYPE_CHECKING:
     from ccl_bench.trace.content import TraceContent
 
 
-def recognises(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is of this format."""
-    return is_export(head) or is_report(head) or is_json_export(head)
-
-
-def _nobody(head: bytes) -> Identity:  # noqa: ARG001 (a report says more only once it is opened)
-    return Identity()
+recognises = any_of(is_export, is_report, is_json_export)
 
 
 def _parts(path: Path) -> list[Part]:
@@ -58,7 +52,6 @@ NSYS = register(
             }
         ),
         recognises=recognises,
-        identity=_nobody,
         in_parts=InParts(_parts, _read),
         suffixes=(".sqlite", ".sqlite.gz", ".nsys-rep", ".qdrep", ".json", ".json.gz"),
         exports=((".nsys-rep", ".sqlite"), (".qdrep", ".sqlite")),

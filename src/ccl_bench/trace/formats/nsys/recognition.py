@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from ccl_bench.trace.format import all_of, any_of, begins, holds
+
 SQLITE_MAGIC = b"SQLite format 3\x00"
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
 
-_TABLES_OF_NSYS = (b"StringIds", b"TARGET_INFO_SESSION_START_TIME", b"CUPTI_ACTIVITY_KIND_", b"NVTX_EVENTS")
+_TABLES = (b"StringIds", b"TARGET_INFO_SESSION_START_TIME", b"CUPTI_ACTIVITY_KIND_", b"NVTX_EVENTS")
+_EVENTS = (b'"CudaEvent"', b'"TraceProcessEvent"', b'"NvtxEvent"', b'"MmapEvent"', b'"CommEvent"')
 
+is_export = all_of(begins(SQLITE_MAGIC), any_of(*map(holds, _TABLES)))
+"""A database that `nsys export` wrote."""
 
-def is_export(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a database that `nsys export` wrote."""
-    return head.startswith(SQLITE_MAGIC) and any(name in head for name in _TABLES_OF_NSYS)
+is_report = begins(REPORT_MAGIC)
+"""A report, `.nsys-rep` or `.qdrep`."""
 
-
-def is_report(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a report, `.nsys-rep` or `.qdrep`."""
-    return head.startswith(REPORT_MAGIC)
-
-
-_EVENTS_OF_NSYS = (b'"CudaEvent"', b'"TraceProcessEvent"', b'"NvtxEvent"', b'"MmapEvent"', b'"CommEvent"')
-
-
-def is_json_export(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a report as `nsys export --type json` writes it."""
-    if head.startswith(b'{"data":["[Unknown]"'):
-        return True
-    return head.startswith(b'{"Type":') and any(name in head for name in _EVENTS_OF_NSYS)
+is_json_export = any_of(
+    begins(rb'\{"data":\["\[Unknown\]"'), all_of(begins(rb'\{"Type":'), any_of(*map(holds, _EVENTS)))
+)
+"""A report as `nsys export --type json` writes it."""

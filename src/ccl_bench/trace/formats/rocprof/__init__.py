@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, InParts, Part, register
+from ccl_bench.trace.formats import Format, InParts, Part, all_of, begins, holds, register
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,30 +12,17 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.content import TraceContent
 
-_TOOL = re.compile(rb'\A\s*\{\s*"rocprofiler-sdk-tool"\s*:')
-_AGENTS = b'"agents"'
-"""Stands in a file of results and not in rocprofv3's record of its own configuration, which begins alike."""
+_AGENTS = holds(b'"agents"')
+"""A file of results, and not rocprofv3's record of its own configuration, which begins alike."""
 
-
-def recognises(head: bytes) -> bool:
-    """Whether a file that begins with these bytes holds results of rocprofv3."""
-    return _TOOL.match(head) is not None and _AGENTS in head
-
-
-def identity(_: bytes) -> Identity:
-    """Return nothing: the file does not state whose trace it is."""
-    return Identity()
+recognises = all_of(begins(rb'\s*\{\s*"rocprofiler-sdk-tool"\s*:'), _AGENTS)
+recognises_database = all_of(begins(rb"SQLite format 3\x00"), holds(b"rocpd_kernel_dispatch"))
 
 
 def _read(stream: BinaryIO, file: str) -> TraceContent:
     from ccl_bench.trace.formats.rocprof.reader import read_rocprof
 
     return read_rocprof(stream, file)
-
-
-def recognises_database(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a database of rocprofv3."""
-    return head.startswith(b"SQLite format 3\x00") and b"rocpd_kernel_dispatch" in head
 
 
 def _parts(path: Path) -> list[Part]:
@@ -60,7 +46,6 @@ ROCPROF = register(
         revision=1,
         tables=_TABLES,
         recognises=recognises,
-        identity=identity,
         read=_read,
         recorder="rocprofv3",
     )
@@ -73,7 +58,6 @@ ROCPD = register(
         revision=2,
         tables=_TABLES,
         recognises=recognises_database,
-        identity=identity,
         in_parts=InParts(_parts, _read_part),
         suffixes=(".db",),
         exports=((".db", ".json"),),

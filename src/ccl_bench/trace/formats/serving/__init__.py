@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, register
+from ccl_bench.trace.formats import Format, register
 from ccl_bench.trace.formats.serving import recognition
 
 if TYPE_CHECKING:
@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
-
-
-def _identity(_: bytes) -> Identity:
-    """Return nothing: a result is of the whole job and of no rank."""
-    return Identity()
 
 
 def _vllm(stream: BinaryIO, file: str) -> TraceContent:
@@ -79,7 +74,6 @@ SERVING = tuple(
             revision=2,
             tables=frozenset({"requests", "serving_statistics"}),
             recognises=recognises,
-            identity=_identity,
             read=read,
             suffixes=(".json", ".json.gz", ".jsonl"),
             of_rank=False,

@@ -2,70 +2,60 @@
 
 from __future__ import annotations
 
-_CHROME_TRACE = b'"traceEvents"'
+from typing import TYPE_CHECKING
+
+from ccl_bench.trace.format import all_of, any_of, begins, holds, none_of
+
+if TYPE_CHECKING:
+    from ccl_bench.trace.format import Recogniser
 
 
-def _holds(head: bytes, *keys: bytes) -> bool:
-    """Whether `head` is the start of JSON and names every one of `keys`."""
-    starts_as_json = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"["}
-    named = all(b'"%s"' % key in head for key in keys)
-    return starts_as_json and named and _CHROME_TRACE not in head
+def _names(*keys: bytes) -> Recogniser:
+    """Recognise the start of JSON that names every one of `keys`."""
+    quoted = (b'"%s"' % key for key in keys)
+    return all_of(holds(*quoted), begins(rb"[\xef\xbb\xbf \t\r\n]*[{\[]"), none_of(holds(b'"traceEvents"')))
 
 
-def is_vllm(head: bytes) -> bool:
-    """Whether it is a result of vLLM's `benchmark_serving` or `vllm bench serve`."""
-    return _holds(head, b"model_id", b"num_prompts", b"duration", b"completed")
+is_vllm = _names(b"model_id", b"num_prompts", b"duration", b"completed")
+"""A result of vLLM's `benchmark_serving` or `vllm bench serve`."""
 
+is_vllm_latency = _names(b"avg_latency", b"latencies", b"percentiles")
+"""A result of `vllm bench latency`."""
 
-def is_vllm_latency(head: bytes) -> bool:
-    """Whether it is a result of `vllm bench latency`."""
-    return _holds(head, b"avg_latency", b"latencies", b"percentiles")
+is_vllm_throughput = _names(b"elapsed_time", b"num_requests", b"total_num_tokens", b"tokens_per_second")
+"""A result of `vllm bench throughput`."""
 
+is_sglang = all_of(
+    _names(b"backend", b"dataset_name", b"duration", b"completed", b"mean_ttft_ms"), none_of(is_vllm)
+)
+"""A result of SGLang's `bench_serving`."""
 
-def is_vllm_throughput(head: bytes) -> bool:
-    """Whether it is a result of `vllm bench throughput`."""
-    return _holds(head, b"elapsed_time", b"num_requests", b"total_num_tokens", b"tokens_per_second")
+is_genai_bench = all_of(
+    _names(b"aggregated_metrics", b"num_concurrency"),
+    any_of(_names(b"individual_request_metrics"), _names(b"iteration_type")),
+)
+"""One scenario of genai-bench."""
 
-
-def is_sglang(head: bytes) -> bool:
-    """Whether it is a result of SGLang's `bench_serving`."""
-    named = _holds(head, b"backend", b"dataset_name", b"duration", b"completed", b"mean_ttft_ms")
-    return named and not is_vllm(head)
-
-
-def is_genai_bench(head: bytes) -> bool:
-    """Whether it is one scenario of genai-bench."""
-    return _holds(head, b"aggregated_metrics", b"num_concurrency") and (
-        _holds(head, b"individual_request_metrics") or _holds(head, b"iteration_type")
-    )
+_RECORD = all_of(_names(b"metadata", b"x_request_id", b"metrics"), none_of(_names(b"responses")))
+"""One request. The raw export has the same metadata, and the responses instead of metrics."""
 
 
 def is_aiperf_records(head: bytes) -> bool:
-    """Whether it is AIPerf's `profile_export.jsonl`: one request a line.
-
-    The raw export has the same metadata and the responses instead of metrics.
-    """
-    first = next((line for line in head.splitlines() if line.strip()), b"")
-    return _holds(first, b"metadata", b"x_request_id", b"metrics") and not _holds(first, b"responses")
+    """Whether it is AIPerf's `profile_export.jsonl`: one request a line."""
+    return _RECORD(next((line for line in head.splitlines() if line.strip()), b""))
 
 
-def is_aiperf_summary(head: bytes) -> bool:
-    """Whether it is AIPerf's `profile_export_aiperf.json`; without successes it counts errors alone."""
-    counted = _holds(head, b"request_latency", b"request_count") or _holds(head, b"error_request_count")
-    return counted and _holds(head, b"unit", b"avg")
+is_aiperf_summary = all_of(
+    any_of(_names(b"request_latency", b"request_count"), _names(b"error_request_count")),
+    _names(b"unit", b"avg"),
+)
+"""AIPerf's `profile_export_aiperf.json`; without successes it counts errors alone."""
 
+is_aiperf = any_of(all_of(holds(b'"x_request_id"'), is_aiperf_records), is_aiperf_summary)
+"""Whatever AIPerf writes."""
 
-def is_aiperf(head: bytes) -> bool:
-    """Whether AIPerf wrote it."""
-    return is_aiperf_records(head) or is_aiperf_summary(head)
+is_llmperf_summary = _names(b"results_num_completed_requests", b"results_ttft_s_mean")
+"""The summary of an LLMPerf run."""
 
-
-def is_llmperf_summary(head: bytes) -> bool:
-    """Whether it is the summary of an LLMPerf run."""
-    return _holds(head, b"results_num_completed_requests", b"results_ttft_s_mean")
-
-
-def is_llmperf(head: bytes) -> bool:
-    """Whether LLMPerf wrote it."""
-    individual = _holds(head, b"inter_token_latency_s", b"end_to_end_latency_s", b"ttft_s")
-    return individual or is_llmperf_summary(head)
+is_llmperf = any_of(_names(b"inter_token_latency_s", b"end_to_end_latency_s", b"ttft_s"), is_llmperf_summary)
+"""Whatever LLMPerf writes: one request after the other, or the summary."""

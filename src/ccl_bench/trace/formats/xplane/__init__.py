@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, InParts, Part, register
+from ccl_bench.trace.formats import Format, Identity, InParts, Part, all_of, begins, register
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -12,23 +12,11 @@ if TYPE_CHECKING:
     from ccl_bench.trace.content import TraceContent
 
 
-_FIRST_PLANE = b"\x0a"
-"""The tag of a plane, which is field 1 of the file."""
-
-_NAMES = (b"/host:metadata", b"/host:CPU", b"/device:TPU:", b"/device:GPU:", b"Task Environment")
-
-_HEAD_BYTES = 4096
-"""Bytes in which the name of the first plane stands."""
-
-
-def recognises(head: bytes) -> bool:
-    """Whether a file begins with a plane that has the name of one of these profiles."""
-    beginning = head[:_HEAD_BYTES]
-    return beginning[:1] == _FIRST_PLANE and any(name in beginning for name in _NAMES)
-
-
-def _nobody(head: bytes) -> Identity:  # noqa: ARG001 (a profile says more only once it is opened)
-    return Identity()
+recognises = all_of(
+    begins(rb"\x0a"),  # a plane is field 1 of the file
+    begins(rb".{0,4095}?(?:/host:metadata|/host:CPU|/device:TPU:|/device:GPU:|Task Environment)"),
+)
+"""A profile: its first plane has one of these names."""
 
 
 def _parts(path: Path) -> list[Part]:
@@ -67,7 +55,6 @@ XPLANE = register(
             }
         ),
         recognises=recognises,
-        identity=_nobody,
         in_parts=InParts(_parts, _read),
         suffixes=(".xplane.pb", ".xplane.pb.gz"),
         exports=((".trace.json.gz", ".xplane.pb"), (".trace.json", ".xplane.pb")),
