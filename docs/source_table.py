@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ccl_bench.metrics import Metric
-    from ccl_bench.trace.format import Format
+    from ccl_bench.trace.formats import Format
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "profilers.md"

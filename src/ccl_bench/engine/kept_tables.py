@@ -29,7 +29,7 @@ from ccl_bench.trace import content
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 MOST_ANSWERS = 16
 """Questions about one trace that are kept, the latest."""

@@ -20,17 +20,17 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine import kept_tables
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
-from ccl_bench.run.completeness import CUT_SHORT, FORMAT_RANGE, TraceTables
+from ccl_bench.run.completeness import FORMAT_RANGE, TraceTables
 from ccl_bench.schema import KEYS, TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import read_content
+from ccl_bench.trace.quality import CUT_SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from ccl_bench.trace.content import TraceContent
-    from ccl_bench.trace.format import TraceFile
-    from ccl_bench.trace.formats import Format
+    from ccl_bench.trace.formats import Format, TraceFile
 
 RECORDED = "recorded_steps"
 """Name under which the steps of a trace are kept as they were before some were chosen."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ccl_bench.trace.format import Identity, all_of, any_of, holds, none_of, shows
+from ccl_bench.trace.formats import Identity, all_of, any_of, holds, none_of, shows
 
 _NODES = rb'"nodes"\s*+:\s*+\['
 _HEADER = all_of(shows(rb'"schema"\s*+:\s*+"\d+\.\d+\.\d+'), holds(b'"start_ts"'))
