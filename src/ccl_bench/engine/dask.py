@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from ccl_bench.engine.engines import Engine
+    from ccl_bench.engine.read_trace import Engine
 
     WithoutWorkers = Callable[[float], None]
     """Called again and again with how long there has been no worker, s; raises when that is too long."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.engine.pools import read_in_subprocesses, read_in_threads
-from ccl_bench.engine.read_trace import ConcatenatedTables, Task, TraceStream, read_trace
+from ccl_bench.engine.read_trace import ConcatenatedTables, Engine, Task, TraceStream, read_trace
 from ccl_bench.trace import content, memory
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine.read_trace import Tables
     from ccl_bench.run.completeness import TraceTables
-
-Engine = Callable[["Sequence[Task]", int | None], TraceStream]
-"""Reads traces with at most so many workers."""
 
 Progress = Callable[[float, int], None]
 """Called with the number of traces done, the part of one at work included, and the number in all."""

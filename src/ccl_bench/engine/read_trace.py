@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +27,7 @@ from ccl_bench.trace.content import read_content
 from ccl_bench.trace.quality import CUT_SHORT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     from ccl_bench.trace.content import TraceContent
     from ccl_bench.trace.formats import Format, TraceFile
@@ -153,6 +153,9 @@ class Task:
 
 TraceStream = Generator[tuple[int, TraceTables], None, None]
 """Each task's number and what it came to, as soon as that is known. Closing it stops what is at work."""
+
+Engine = Callable[[Sequence[Task], int | None], TraceStream]
+"""Reads traces with at most so many workers."""
 
 
 def tables_of_each_trace(wanted: Iterable[str], forms: Collection[Format]) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.registry import Registry
@@ -35,32 +36,57 @@ Recogniser = Callable[[bytes], bool]
 
 def holds(*texts: bytes) -> Recogniser:
     """Recognise files whose first bytes hold each of these texts."""
-    return lambda head: all(text in head for text in texts)
+    return partial(_holds, texts)
 
 
 def begins(pattern: bytes) -> Recogniser:
     """Recognise files that begin as a regular expression says; a dot is any byte."""
-    return lambda head: bool(re.match(pattern, head, re.DOTALL))
+    return partial(_begins, pattern)
 
 
 def shows(pattern: bytes) -> Recogniser:
     """Recognise files in whose first bytes a regular expression is found."""
-    return lambda head: bool(re.search(pattern, head))
+    return partial(_shows, pattern)
 
 
 def all_of(*recognisers: Recogniser) -> Recogniser:
     """Recognise what each of several recognisers does; later ones are only asked after the earlier agreed."""
-    return lambda head: all(each(head) for each in recognisers)
+    return partial(_all, recognisers)
 
 
 def any_of(*recognisers: Recogniser) -> Recogniser:
     """Recognise what one of several recognisers does."""
-    return lambda head: any(each(head) for each in recognisers)
+    return partial(_any, recognisers)
 
 
 def none_of(*recognisers: Recogniser) -> Recogniser:
     """Recognise what none of several recognisers does."""
-    return lambda head: not any(each(head) for each in recognisers)
+    return partial(_none, recognisers)
+
+
+# Formats travel to other processes with the traces, which functions inside of functions cannot.
+def _holds(texts: tuple[bytes, ...], head: bytes) -> bool:
+    return all(text in head for text in texts)
+
+
+def _begins(pattern: bytes, head: bytes) -> bool:
+    return re.match(pattern, head, re.DOTALL) is not None
+
+
+def _shows(pattern: bytes, head: bytes) -> bool:
+    return re.search(pattern, head) is not None
+
+
+def _all(recognisers: tuple[Recogniser, ...], head: bytes) -> bool:
+    return all(each(head) for each in recognisers)
+
+
+def _any(recognisers: tuple[Recogniser, ...], head: bytes) -> bool:
+    return any(each(head) for each in recognisers)
+
+
+def _none(recognisers: tuple[Recogniser, ...], head: bytes) -> bool:
+    return not _any(recognisers, head)
 
 
 def _unknown(head: bytes) -> Identity:  # noqa: ARG001 (called as those are that look)
@@ -105,7 +131,7 @@ class Format:
     """Raised when the same file would give other tables, so that cached ones are not used."""
     tables: frozenset[str]
     """Raw tables that the format can fill; a trace takes part in what is computed from one of them."""
-    recognises: Recogniser
+    recognises: Recogniser = field(compare=False)
     """Whether a file that begins with these bytes is of this format."""
     identity: Callable[[bytes], Identity] = _unknown
     """What these first bytes say of rank and world size; by default nothing."""
