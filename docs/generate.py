@@ -84,7 +84,7 @@ WRITTEN = {
     },
     "What numbers mean": {
         "Definitions and decisions": "definitions-decisions.md",
-        "Overlap beside HolisticTraceAnalysis": "hta-overlap.md",
+        "Overlap compared with HolisticTraceAnalysis": "hta-overlap.md",
     },
     "How it is built": {"Architecture": "architecture.md"},
     "What it withstands": {
