@@ -55,7 +55,7 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
     """Put values at dotted paths of a card's file where it says nothing.
 
     A value is a text, a number, true or false, a list of texts, or a mapping for environment variables;
-    empty ones are passed over.
+    empty ones are skipped.
     """
     wanted = dict(_leaves(values))
     text = before = read_text(path)
