@@ -46,7 +46,7 @@ ATTEMPTS = 3
 
 
 def read_in_threads(tasks: Sequence[Task], workers: int) -> TraceStream:
-    """Yield each task's number and what it came to, from at most `workers` threads at a time."""
+    """Yield each task's number and its outcome, from at most `workers` threads at a time."""
     analysis.load()
     _ = pl.DataFrame()  # polars is imported at first use, which two threads must not come to at once
     with _thread_pool(workers) as submit:
@@ -85,7 +85,7 @@ def _interrupt(thread: int) -> None:
 
 
 def read_in_subprocesses(tasks: Sequence[Task], workers: int) -> TraceStream:
-    """Yield each task's number and what it came to, from at most `workers` processes at a time.
+    """Yield each task's number and its outcome, from at most `workers` processes at a time.
 
     Where a process dies, those that were at work begin again, each alone, which shows whose fault it was.
     """
@@ -113,7 +113,7 @@ def _read_in_pool(tasks: dict[int, Task], workers: int) -> TraceStream:
 
 
 def _read_alone(task: Task) -> TraceTables:
-    """Return what a task comes to in a process of its own, or that it cannot be done."""
+    """Return the outcome of a task in a separate process, or that it cannot be done."""
     for _ in range(ATTEMPTS - 1):
         with contextlib.suppress(WorkersDied):
             for _, result in _read_in_pool({0: task}, 1):
@@ -192,7 +192,7 @@ def count_cores() -> int:
 
 
 def auto(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
-    """Yield each task's number and what it came to: here, in threads, or in processes.
+    """Yield each task's number and its outcome: here, in threads, or in processes.
 
     `jobs` bounds the number of workers; by default as many as there are cores.
     """
@@ -203,7 +203,7 @@ def auto(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
 
 
 def in_process(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
-    """Yield each task's number and what it came to, all in this process."""
+    """Yield each task's number and its outcome, all in this process."""
     workers = _worthwhile_workers(tasks, jobs)
     if workers > 1 and _reads_in_threads(tasks):
         return read_in_threads(tasks, workers)
@@ -211,7 +211,7 @@ def in_process(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
 
 
 def in_subprocesses(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
-    """Yield each task's number and what it came to, none in this process."""
+    """Yield each task's number and its outcome, none in this process."""
     return read_in_subprocesses(tasks, jobs or count_cores())
 
 
@@ -254,7 +254,7 @@ class WorkersDied(Exception):  # noqa: N818 (an event to act on, no error to rep
 def run_bounded(
     tasks: Mapping[int, Task], submit: Callable[[Task], Future[TraceTables]], *, workers: int, room: int
 ) -> TraceStream:
-    """Yield each task's number and what it came to, as soon as it is done.
+    """Yield each task's number and its outcome, as soon as it is done.
 
     Tasks begin in order. At most `workers` are in hand, and what these need stays below `room`
     bytes; a task that needs more than that is worked on alone.
