@@ -87,7 +87,7 @@ WRITTEN = {
         "Overlap compared with HolisticTraceAnalysis": "hta-overlap.md",
     },
     "How it is built": {"Architecture": "architecture.md"},
-    "What it withstands": {
+    "Speed, limits and security": {
         "Speed and memory": "benchmarks.md",
         "Damage and limits": "robustness.md",
         "Threat model": "threat-model.md",
