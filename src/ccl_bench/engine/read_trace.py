@@ -152,7 +152,7 @@ class Task:
 
 
 TraceStream = Generator[tuple[int, TraceTables], None, None]
-"""Each task's number and what it came to, as soon as that is known. Closing it stops what is at work."""
+"""Each task's number and its outcome, as soon as that is known. Closing it stops what is at work."""
 
 Engine = Callable[[Sequence[Task], int | None], TraceStream]
 """Reads traces with at most so many workers."""
@@ -294,7 +294,7 @@ def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None
 
 
 def unread_trace(task: Task, code: str, message: str) -> TraceTables:
-    """Return what a trace comes to that could not be read: a finding with one of the codes of UNREAD."""
+    """Return the outcome of a trace that could not be read: a finding with one of the codes of UNREAD."""
     trace = task.trace
     finding = Finding(code, "error", message, trace.relative, rank=trace.rank)
     return TraceTables(trace, findings=[_touching_own_tables(finding, trace.form)], rank=trace.rank)
@@ -383,7 +383,7 @@ class ConcatenatedTables:
         self._blocks: dict[int, Tables] = {}
 
     def take(self, position: int, trace: TraceTables) -> None:
-        """Take the tables out of what the trace at `position` came to."""
+        """Take the tables out of the outcome of the trace at `position`."""
         number = position // BLOCK
         loose = self._loose.setdefault(number, {})
         devices = self._keyed_devices(position, trace)
