@@ -190,9 +190,9 @@ def test_between_two_sizes_the_time_is_their_geometric_mean(size: int, time_s: f
         ({"size_bytes": MIB - 1}, "from 1048576 to 4194304 bytes"),
         ({"collective": "all_gather"}, "no all_gather was measured"),
         ({"size": 8, "bus_factor": 1.75}, "over 4 ranks, not over 8"),
-        ({"size": None}, "group is not known"),
+        ({"size": None}, "group is unknown"),
         ({"spans_nodes": True}, "between nodes"),
-        ({"bus_factor": 1.0}, "parts of their own sizes"),
+        ({"bus_factor": 1.0}, "parts have different sizes"),
     ],
 )
 def test_what_was_not_measured_has_no_ceiling(other: dict[str, Any], why: str) -> None:
