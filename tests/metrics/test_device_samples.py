@@ -280,7 +280,7 @@ def test_more_devices_than_ranks_are_refused_where_kernels_do_not_say(tmp_path: 
     rows = (tmp_path / "smi.csv").read_text()
     (tmp_path / "smi.csv").write_text(rows + rows.partition("\n")[2].replace(", 1, GPU-1", ", 2, GPU-2"))
     (draw,) = results(tmp_path, "power_draw")
-    assert "3 devices were sampled, and 2 ranks traced" in draw.reason
+    assert "3 devices were sampled, but 2 ranks traced" in draw.reason
 
 
 def test_energy_of_some_ranks_is_not_that_of_the_job(run: Path) -> None:

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("ccl_bench.leaderboard")
 _SECRET = re.compile(r"(cclb_[0-9a-f]{12}_)[A-Za-z0-9_-]+")
-"""A token that somebody wrote into an address: its secret is never logged."""
+"""A token in an address: its secret is never logged."""
 _ABOUT = "Published results of LLM training and inference, measured from their traces."
 _BODY_BYTES = 64 << 10
-"""Of every request but an upload, which has limits of its own."""
+"""Of every request except an upload, which has its own limits."""
 
 
 def create_app(store: Store) -> FastAPI:
-    """Return the application on a store."""
+    """Return the application for a store."""
     app = FastAPI(
         title="ccl-bench leaderboard",
         version=__version__,
