@@ -65,7 +65,7 @@ PLACES = [
         "no such file",
         "check the path: there is no RUM; did you mean RUN",
     ),
-    ("ccl-bench serve typo", "typo: is no directory", "ccl-bench publish RUN --to DIR"),
+    ("ccl-bench serve typo", "typo: is not a directory", "ccl-bench publish RUN --to DIR"),
     ("ccl-bench inspect empty", "empty: holds no trace of a known format", "that the profiler wrote"),
     ("ccl-metrics empty -m mfu", "empty: holds no trace of a known format", "that the profiler wrote"),
     ("ccl-bench inspect program", "there are only files such as main.py", "that the profiler wrote"),

@@ -1,4 +1,4 @@
-"""Hosts that collect garbage in the step."""
+"""The rule `garbage_collection`: hosts collect garbage in the step."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ def garbage_collection(
     gc.collect. Python's own collections have no range unless the program marks them (gc.callbacks with
     record_function): unmarked they are part of late_ranks.
 
-    Why it costs:
-    A collection stops the host for tens to hundreds of milliseconds. Ranks collect in different steps, so
-    that all of them wait for each one's.
+    Why it costs: A collection stops the host for tens to hundreds of milliseconds. Ranks collect in
+    different steps, so all ranks wait for every collection.
 
     What to do:
     Switch automatic collection off and collect on all ranks in the same steps: torchtitan training.gc_freq;
     Megatron --manual-gc --manual-gc-interval 100; else gc.disable() and gc.collect(1) every so many steps.
     gc.freeze() after start-up makes collections shorter.
 
-    When it is no problem:
-    If it runs while the device has work queued, the replay gains nothing and the rule is silent.
+    When it is no problem: If it runs while the device has work queued, the replay gains nothing and the
+    rule reports nothing.
 
     Reference:
     "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25), section 5.4
