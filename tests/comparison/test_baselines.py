@@ -91,7 +91,7 @@ def test_a_name_that_leaves_the_folder_is_refused(work: Path, name: str) -> None
     for words in (["set", "--", name, "run"], ["show", "--", name], ["remove", "--", name]):
         ended = called(work, "baseline", *words)
         assert ended.returncode == 2, words
-        assert "cannot be the name of a baseline" in ended.stderr
+        assert "is not a valid name of a baseline" in ended.stderr
     assert called(work, "compare", f"baseline:{name}", slower(work)).returncode == 2
 
 

@@ -332,7 +332,7 @@ def test_experts_have_a_bar_for_each_device() -> None:
     )
     section = experts(looked(result))
     assert [point["value"] for point in _values(section.charts[0].spec)] == [400, 200, 1800, 800]
-    assert section.charts[0].summary == "Most tokens, 1,800, went to device 2, least, 200, to 1."
+    assert section.charts[0].summary == "Most tokens, 1,800, went to device 2, fewest, 200, to 1."
     assert rows(section.tables[0]) == [["0", "2.25"]]
 
 

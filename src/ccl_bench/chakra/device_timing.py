@@ -1,4 +1,4 @@
-"""Device work and times of one rank, found in the Kineto trace that belongs to its Execution Trace."""
+"""Device work and times of one rank, from the Kineto trace that matches its Execution Trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccl_bench.trace.content import TraceContent
 
 TABLES = ("cpu_ops", "launches", "kernels", "memcpy", "annotations")
-"""Tables of a Kineto trace that are looked at."""
+"""Tables of a Kineto trace that are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Work:
     node: int | None
     """Node that launched it."""
     call: int | None
-    """Node of the communication call that it is."""
+    """Node of its communication call."""
 
 
 @dataclass(slots=True)
 class Timing:
-    """What a Kineto trace adds to an Execution Trace."""
+    """Times and device work of a Kineto trace, for an Execution Trace."""
 
     link: Link | None = None
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class _Innermost:
             self.parents[thread] = _parents(spans)
 
     def at(self, thread: int | None, time_ns: int | None) -> int | None:
-        """Return the node of the operator, or None where none ran."""
+        """Return the node of the operator, or None if none ran."""
         if thread is None or time_ns is None or thread not in self.starts:
             return None
         spans = self.starts[thread]
@@ -124,7 +124,7 @@ class _Innermost:
 
 
 def _parents(spans: list[tuple[int, int, int]]) -> list[int]:
-    """Return the place of the span that holds each, -1 where none does."""
+    """Return the index of the span that contains each time, or -1."""
     parents: list[int] = []
     stack: list[int] = []
     for place, (start, _, _) in enumerate(spans):

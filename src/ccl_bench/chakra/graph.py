@@ -1,4 +1,4 @@
-"""One rank as Chakra's graph: operators of the Execution Trace, the work they launched, dependencies."""
+"""The Chakra graph of one rank: operators of the Execution Trace, launched work, dependencies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A node as it starts."""
+    """A node at its start."""
 
     node: int
     parent: int
@@ -41,7 +41,7 @@ class Start:
 
 @dataclass(slots=True)
 class Dependencies:
-    """What has happened up to some node, thread by thread."""
+    """State before a node, thread by thread."""
 
     running: dict[int, list[Start]] = field(default_factory=dict)
     makers: dict[int, int] = field(default_factory=dict)
@@ -96,7 +96,7 @@ _NONE = Operands(["[]"] * 3, ["[]"] * 3)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What the Execution Trace of a rank holds."""
+    """The Execution Trace of a rank."""
 
     nodes: pl.DataFrame
     calls: pl.DataFrame
@@ -131,7 +131,7 @@ def nodes_of(recorded: Recorded, timed: Timing) -> Iterator[Any]:
 
 
 def _exclusive_ns(rows: list[dict[str, Any]], timed: Timing) -> dict[int, int]:
-    """Return the time of each node on the CPU without that of the nodes it called, ns."""
+    """Return the own CPU time of each node, without the nodes that it called, ns."""
     own = {node: end - start for node, (start, end) in timed.spans.items()}
     holder: dict[int, int | None] = {}
     for row in rows:
@@ -168,7 +168,7 @@ def _operator(row: dict[str, Any], recorded: Recorded, timed: Timing, exclusive:
 def _device_nodes(
     work: list[Work], first: int, calls: dict[int, dict[str, Any]], rank: int | None
 ) -> Iterator[Any]:
-    """Yield device work; it waits for its launch and for what its stream did before."""
+    """Yield device work; it depends on its launch and on earlier work of its stream."""
     last: dict[tuple[int, int], int] = {}
     for number, done in enumerate(work, first):
         node = message("Node")(id=number, name=_printable(done.name), type=COMPUTE)
@@ -187,7 +187,7 @@ def _device_nodes(
 
 
 def make_communication(node: Any, call: dict[str, Any], rank: int | None) -> None:
-    """Give a node the type, size and group of a call; what Chakra has no type for stays work."""
+    """Set type, size and group of a call on a node; a call without a Chakra type stays work."""
     collective = call["collective"]
     if collective in {"send", "recv"}:
         node.type = SEND if collective == "send" else RECEIVE
@@ -212,7 +212,7 @@ def make_communication(node: Any, call: dict[str, Any], rank: int | None) -> Non
 
 
 def set_time(node: Any, start_ns: int, duration_ns: int) -> None:
-    """Give a node start and duration, in whole microseconds."""
+    """Set start and duration of a node, in whole microseconds."""
     node.start_time_micros = max(0, start_ns // 1000)
     node.duration_micros = max(0, round(duration_ns / 1000))
 
@@ -227,5 +227,5 @@ def _storages(values: str) -> tuple[int, ...]:
 
 
 def _printable(text: str) -> str:
-    """Return text that protobuf takes: without halves of surrogate pairs."""
+    """Return text that protobuf accepts: without unpaired surrogates."""
     return text.encode("utf-8", "replace").decode()

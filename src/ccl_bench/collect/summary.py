@@ -1,4 +1,4 @@
-"""The page that `ccl-bench collect` prints: what is in the run, what can be measured, the next command."""
+"""The summary that `ccl-bench collect` prints: contents of the run, measurable metrics, next command."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def disk_error_message(collected: Collected) -> str:
     """Return the message on a run directory that a disk error left incomplete."""
     where = shlex.quote(str(collected.output))
     return (
-        f"{collected.output}: the run is incomplete: {collected.disk_error}; recorded files are kept\n"
+        f"{collected.output}: the run is incomplete: {collected.disk_error}; the recorded files are kept\n"
         f"  fix: free space there, then: ccl-bench collect --output {where}"
     )
 
@@ -78,10 +78,11 @@ def no_trace_message(collected: Collected) -> str:
         fix = "correct the failure and run it again, or gather what it wrote elsewhere:"
     else:
         what = "holds no trace of a known format"
-        fix = "switch on its profiler (docs/collecting.md), or name the folder that it writes to:"
+        fix = "switch on its profiler (docs/collecting.md), or give the folder that it writes to:"
         if collected.is_watched and not collected.step_end:
             what += (
-                ", and no optimizer of PyTorch stepped in the command, and no function of jax.jit ran twice\n"
+                "; the command never stepped an optimizer of PyTorch, and called no "
+                "function of jax.jit twice\n"
                 "  a loop without one, such as inference, is not recorded from outside"
             )
             fix = f"put ccl_bench.profile around the loop, {fix}"
@@ -114,5 +115,5 @@ def _next_commands(collected: Collected, *, has_numbers: bool) -> Iterator[str]:
     where = shlex.quote(str(collected.output))
     if has_numbers:
         yield f"next: ccl-metrics {where} --all"
-        yield f"what costs time: ccl-bench diagnose {where}"
-    yield f"what cannot be measured, and why: ccl-bench inspect {where}"
+        yield f"causes of lost time: ccl-bench diagnose {where}"
+    yield f"metrics without a value: ccl-bench inspect {where}"
