@@ -136,4 +136,4 @@ def test_a_run_without_communication_has_nothing_to_export(tmp_path: Path) -> No
     (tmp_path / "run_metadata.json").write_text('{"world_size": 2}')
     done = invoke(f"ccl-bench chakra {tmp_path} -o {tmp_path / 'out'} --communication")
     assert done.returncode == 4
-    assert "holds no communication in a step" in done.stderr
+    assert "contains no communication in a step" in done.stderr
