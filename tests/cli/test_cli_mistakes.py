@@ -35,7 +35,7 @@ COMMAND_LINES = [
     ("ccl-bench validate", "PATH is missing", "name the run"),
     ("ccl-bench --nothing", "unknown option --nothing", "--help"),
     ("ccl-bench completion tcsh", 'invalid value "tcsh"', "one of: bash, zsh, fish"),
-    ("ccl-bench diagnose RUN --steps 90-91", "no trace holds step 90, 91", "there are 1, 2"),
+    ("ccl-bench diagnose RUN --steps 90-91", "no trace contains step 90, 91", "there are 1, 2"),
     ("ccl-metrics -m coll_call_nun", "unknown metric 'coll_call_nun'", "did you mean coll_call_num"),
     ("ccl-metrics -t nowhere -m nothing", "unknown metric 'nothing'", "known: ITL"),
     ("ccl-metrics --metrik mfu", "unknown option --metrik", "did you mean --metric"),

@@ -265,7 +265,7 @@ def test_a_trace_that_disappears_is_a_remark_and_no_end(root: Path) -> None:
 def test_a_directory_that_is_renamed_ends_the_watch(root: Path) -> None:
     seen = Seen(root)
     root.rename(root.with_name("elsewhere"))
-    with pytest.raises(InputError, match="the watched directory is gone"):
+    with pytest.raises(InputError, match="the watched directory no longer exists"):
         seen.look()
 
 
@@ -397,8 +397,8 @@ def test_a_dashboard_sees_windows_as_they_come_until_ctrl_c(
         (["/no/such/folder"], 4, "/no/such/folder: does not exist"),
         ([__file__], 4, "is no directory"),
         (["s3://bucket/run"], 2, "cannot be watched"),
-        ([".", "--listen", "here"], 2, "'here' is no address to listen on"),
-        ([".", "--otlp", "collector"], 2, "'collector' is no address of a collector"),
+        ([".", "--listen", "here"], 2, "'here' is not an address to listen on"),
+        ([".", "--otlp", "collector"], 2, "'collector' is not the address of a collector"),
         ([".", "-o", "."], 2, "results cannot be kept among the traces"),
         ([".", "-m", "gpu_bsy"], 2, "did you mean gpu_busy"),
         ([".", "--settle", "-1"], 2, "must be 0 or more"),

@@ -62,7 +62,7 @@ def test_a_lag_below_the_noise_makes_no_rank_late(tmp_path: Path) -> None:
     [
         ({"0": [0.5, 0.5]}, f"{FILE} holds step times of rank 0 alone"),
         ({"0": [1.0, 1.2], "1": [1.5], "2": {"10": 2.0}}, f"the 3 ranks of {FILE} have no step in common"),
-        ({"0": 1.1, "1": 1.3}, f"{FILE} holds nothing usable"),
+        ({"0": 1.1, "1": 1.3}, f"{FILE} contains no usable data"),
     ],
 )
 def test_ranks_that_cannot_be_compared_give_no_lag(tmp_path: Path, times: Any, reason: str) -> None:

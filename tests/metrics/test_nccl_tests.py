@@ -220,7 +220,7 @@ def test_without_a_usable_table_the_metric_says_why(tmp_path: Path, corpus: Path
     assert "--ceiling" in nothing.fix
     (tmp_path / "nccl.log").write_text(OLD.replace("Rank  1", "Rank  0"))
     [damaged] = evaluate(open_run(tmp_path), ["nccl_tests_efficiency"], jobs=1, use_cache=False)
-    assert damaged.reason == "nccl.log holds nothing usable"
+    assert damaged.reason == "nccl.log contains no usable data"
     assert "lists a rank twice" in damaged.findings[0].message
     for place in (tmp_path / "run_metadata.json", tmp_path / "workload_card.yaml"):
         with pytest.raises(InputError, match=r"nccl-tests|measured size"):

@@ -103,7 +103,7 @@ def _absent(run: Run, place: str) -> list[Issue]:
     if not run.traces:
         issues.append(
             Issue(
-                "error", "contains no trace of a known format", "trace-missing", place, fix="add the traces"
+                "error", "holds no trace of a known format", "trace-missing", place, fix="add the traces"
             )
         )
     if run.path.is_dir() and run.stated.card is None:
