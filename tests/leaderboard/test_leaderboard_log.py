@@ -97,9 +97,7 @@ def test_a_changed_entry_is_found(board: Store, column: str) -> None:
     with writing(board.engine) as connection:
         connection.execute(update(LOG).where(LOG.c.number == 2).values({column: CHANGES[column]}))
     found = audit_store(board).problems
-    assert ("entry 2", "it was changed: its hash differs") in [
-        (each.where, each.message) for each in found
-    ]
+    assert ("entry 2", "it was changed: its hash differs") in [(each.where, each.message) for each in found]
 
 
 def test_a_changed_entry_with_a_new_hash_breaks_the_chain(board: Store) -> None:

@@ -164,7 +164,8 @@ def test_a_file_is_not_overwritten(tmp_path: Path, capsys: Captured) -> None:
     ("options", "said"),
     [
         (["--steps", "9"], "no trace contains step 9\n  fix: there are 2, 3, 4"),
-        (["--steps", "4-2"], "'4-2' is not a list of steps"), (["--steps", "a"], "'a' is not a list of steps"),
+        (["--steps", "4-2"], "'4-2' is not a list of steps"),
+        (["--steps", "a"], "'a' is not a list of steps"),
         (["--max-slices", "10"], "10 slices are too few"),
     ],
 )  # fmt: skip

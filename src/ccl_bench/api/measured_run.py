@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.report_data import ReportData
     from ccl_bench.result.what_if import CriticalPath, WhatIf
     from ccl_bench.run import Run
-    from ccl_bench.timeline import Written
+    from ccl_bench.timeline import WrittenTimeline
     from ccl_bench.trace.format import TraceFile
     from ccl_bench.whatif import RunReplays
 
@@ -278,7 +278,7 @@ class MeasuredRun:
         replace_text(target, render(self.observed, chosen, why=why))
         return target
 
-    def timeline(self, output: str | Path, *, most_slices: int | None = None) -> Written:
+    def timeline(self, output: str | Path, *, most_slices: int | None = None) -> WrittenTimeline:
         """Write all ranks on one clock for Perfetto (ui.perfetto.dev), and return the outcome."""
         from ccl_bench.timeline import MOST_SLICES, write_timeline
 

@@ -20,7 +20,7 @@ TABLES = ("cpu_ops", "launches", "kernels", "memcpy", "annotations")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class DeviceWork:
     """One kernel, copy or memory set."""
 
     name: str
@@ -43,7 +43,7 @@ class Timing:
     """Node → start and end on the CPU, ns."""
     calls: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Node of a communication call without device work → start and end of the communication, ns."""
-    work: list[Work] = field(default_factory=list)
+    work: list[DeviceWork] = field(default_factory=list)
     """Device work in order of start."""
 
 
@@ -77,7 +77,7 @@ def _ranges(annotations: pl.DataFrame, is_call: dict[tuple[int, int], int]) -> d
     return {is_call[start, thread]: (start, end) for start, end, thread in rows if (start, thread) in is_call}
 
 
-def _work(kineto: TraceContent, ops: pl.DataFrame, is_call: dict[tuple[int, int], int]) -> list[Work]:
+def _work(kineto: TraceContent, ops: pl.DataFrame, is_call: dict[tuple[int, int], int]) -> list[DeviceWork]:
     columns = ["name", "start_ns", "end_ns", "device", "stream", "correlation"]
     copied = pl.when(pl.col("kind") == "memset").then(pl.lit("Memset")).otherwise("Memcpy " + pl.col("kind"))
     copies = kineto.table("memcpy").with_columns(copied.alias("name"))
@@ -87,7 +87,7 @@ def _work(kineto: TraceContent, ops: pl.DataFrame, is_call: dict[tuple[int, int]
     innermost = _Innermost(ops)
     fields = ("name", "start_ns", "end_ns", "device", "stream", "launch_ns", "launch_thread")
     return [
-        Work(
+        DeviceWork(
             str(name),
             start,
             end,

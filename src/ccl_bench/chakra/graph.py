@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.base.lazy_imports import pl
-    from ccl_bench.chakra.device_timing import Timing, Work
+    from ccl_bench.chakra.device_timing import DeviceWork, Timing
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class NodeStart:
     """A node at its start."""
 
     node: int
@@ -43,11 +43,11 @@ class Start:
 class Dependencies:
     """State before a node, thread by thread."""
 
-    running: dict[int, list[Start]] = field(default_factory=dict)
+    running: dict[int, list[NodeStart]] = field(default_factory=dict)
     makers: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
 
-    def of(self, start: Start) -> list[int]:
+    def of(self, start: NodeStart) -> list[int]:
         """Return the nodes that the next node depends on; nodes must come in order of their number."""
         stack = self.running.setdefault(start.thread, [])
         while stack and stack[-1].node != start.parent:
@@ -59,7 +59,7 @@ class Dependencies:
         stack.append(start)
         return sorted(before)
 
-    def _ended(self, start: Start) -> None:
+    def _ended(self, start: NodeStart) -> None:
         for storage in start.writes:
             self.makers[storage] = max(self.makers.get(storage, 0), start.node)
 
@@ -95,7 +95,7 @@ _NONE = Operands(["[]"] * 3, ["[]"] * 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RankTrace:
     """The Execution Trace of a rank."""
 
     nodes: pl.DataFrame
@@ -104,7 +104,7 @@ class Recorded:
     rank: int | None
 
 
-def nodes_of(recorded: Recorded, timed: Timing) -> Iterator[Any]:
+def nodes_of(recorded: RankTrace, timed: Timing) -> Iterator[Any]:
     """Yield the nodes of one rank: those of the CPU by number, then device work in order of start."""
     table = recorded.nodes.filter(recorded.nodes["node"] > 0).unique(
         "node", keep="first", maintain_order=True
@@ -121,7 +121,7 @@ def nodes_of(recorded: Recorded, timed: Timing) -> Iterator[Any]:
             node.ctrl_deps.append(row["parent"])
         operands = recorded.operands.get(row["node"], _NONE)
         reads, writes = _storages(operands.inputs[0]), _storages(operands.outputs[0])
-        start = Start(row["node"], row["parent"] or 0, row["thread"] or 0, reads, writes)
+        start = NodeStart(row["node"], row["parent"] or 0, row["thread"] or 0, reads, writes)
         node.data_deps.extend(dependencies.of(start))
         if row["node"] in calls and row["node"] not in on_device:
             make_communication(node, calls[row["node"]], recorded.rank)
@@ -144,7 +144,7 @@ def _exclusive_ns(rows: list[dict[str, Any]], timed: Timing) -> dict[int, int]:
     return own
 
 
-def _operator(row: dict[str, Any], recorded: Recorded, timed: Timing, exclusive: dict[int, int]) -> Any:
+def _operator(row: dict[str, Any], recorded: RankTrace, timed: Timing, exclusive: dict[int, int]) -> Any:
     """Return a node of the CPU without its dependencies."""
     number, name = row["node"], str(row["name"])
     is_metadata = name.startswith(_ROOTS) or GROUPS in name
@@ -166,7 +166,7 @@ def _operator(row: dict[str, Any], recorded: Recorded, timed: Timing, exclusive:
 
 
 def _device_nodes(
-    work: list[Work], first: int, calls: dict[int, dict[str, Any]], rank: int | None
+    work: list[DeviceWork], first: int, calls: dict[int, dict[str, Any]], rank: int | None
 ) -> Iterator[Any]:
     """Yield device work; it depends on its launch and on earlier work of its stream."""
     last: dict[tuple[int, int], int] = {}

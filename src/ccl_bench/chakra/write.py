@@ -10,7 +10,7 @@ from ccl_bench import storage
 from ccl_bench.analysis.execution_trace.calls import et_described_calls
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.chakra.device_timing import TABLES, Timing, timing
-from ccl_bench.chakra.graph import Operands, Recorded, nodes_of
+from ccl_bench.chakra.graph import Operands, RankTrace, nodes_of
 from ccl_bench.chakra.protobuf import VERSION, attribute, framed, message
 from ccl_bench.schema import TABLES as RAW
 from ccl_bench.storage import remote
@@ -75,7 +75,7 @@ def _exported(run: Run, trace: TraceFile, path: Path) -> Exported:
     content, _ = read_content(trace, _ET_TABLES)
     timed = _timed(run, trace, content.table("et_nodes"))
     rank = content.rank if content.rank is not None else trace.rank
-    recorded = Recorded(content.table("et_nodes"), _described(content, rank), _operands(trace), rank)
+    recorded = RankTrace(content.table("et_nodes"), _described(content, rank), _operands(trace), rank)
     nodes = collectives = 0
     with storage.write_atomically(path) as temporary, temporary.open("wb") as stream:
         stream.write(framed(_metadata(content, rank)))

@@ -79,7 +79,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Collected:
+class CollectedRun:
     """The outcome of collecting a run."""
 
     output: Path
@@ -103,12 +103,12 @@ class Collected:
     """Why the run directory is not complete, if it is not."""
 
 
-def collect_run(request: Request) -> Collected:
+def collect_run(request: Request) -> CollectedRun:
     """Run the command, if there is one, gather its files, and describe the run.
 
     A failed command raises nothing: its files are still gathered.
     """
-    collected = Collected(request.output)
+    collected = CollectedRun(request.output)
     if not request.command:
         if request.sources:
             layout.prepare_run_directory(request.output, force=request.force)
@@ -123,7 +123,7 @@ def collect_run(request: Request) -> Collected:
     return collected
 
 
-def _record(request: Request, collected: Collected) -> None:
+def _record(request: Request, collected: CollectedRun) -> None:
     """Run the command once for each profiler, because concurrent profilers disturb each other.
 
     CUDA's profiling interface allows one subscriber: under Nsight Systems torch's profiler sees no kernels.
@@ -189,7 +189,7 @@ def _flight_recorder_variables(output: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _keep_disk_error(collected: Collected) -> Iterator[None]:
+def _keep_disk_error(collected: CollectedRun) -> Iterator[None]:
     """Store a disk error and continue: the recorded traces can still be inspected."""
     try:
         yield
@@ -197,7 +197,7 @@ def _keep_disk_error(collected: Collected) -> Iterator[None]:
         collected.disk_error = error.strerror or str(error)
 
 
-def _map_ranks(request: Request, collected: Collected, output: Path) -> None:
+def _map_ranks(request: Request, collected: CollectedRun, output: Path) -> None:
     """Write the rank of each process in a report, from the records of the processes."""
     collected.remarks += rank_summary.merge_saved_summaries(output)
     recording = read_object(output / METADATA).get("recording")
@@ -206,7 +206,7 @@ def _map_ranks(request: Request, collected: Collected, output: Path) -> None:
     collected.remarks += nsys.write_rank_map(request.output, recording.get("processes", []))
 
 
-def _gather(request: Request, collected: Collected, before: FileStates) -> None:
+def _gather(request: Request, collected: CollectedRun, before: FileStates) -> None:
     """Copy the files of the run into the run directory."""
     collected.remarks += gather.rename_unfinished_traces(request.output)
     for root in request.source_folders:
@@ -221,7 +221,7 @@ def _gather(request: Request, collected: Collected, before: FileStates) -> None:
     collected.remarks += rank_summary.merge_saved_summaries(request.output)
 
 
-def _describe(request: Request, collected: Collected) -> None:
+def _describe(request: Request, collected: CollectedRun) -> None:
     """Make links, fill metadata and card."""
     output = request.output
     collected.links = layout.make_links(output)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.collect.collect_run import Collected
+    from ccl_bench.collect.collect_run import CollectedRun
     from ccl_bench.collect.launch.failures import Failure
     from ccl_bench.result.inspection import Inspection
     from ccl_bench.result.report_data import ReportData
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MEASURED = "ok"
 
 
-def page(collected: Collected, observed: ReportData) -> Group:
+def page(collected: CollectedRun, observed: ReportData) -> Group:
     """Return the page that `ccl-bench collect` prints at its end."""
     inspection = observed.inspection
     names, rows = measurable_metrics(inspection), _summary_rows(collected, inspection)
@@ -61,7 +61,7 @@ def failure_message(failure: Failure) -> str:
     return "\n".join(lines)
 
 
-def disk_error_message(collected: Collected) -> str:
+def disk_error_message(collected: CollectedRun) -> str:
     """Return the message on a run directory that a disk error left incomplete."""
     where = shlex.quote(str(collected.output))
     return (
@@ -70,7 +70,7 @@ def disk_error_message(collected: Collected) -> str:
     )
 
 
-def no_trace_message(collected: Collected) -> str:
+def no_trace_message(collected: CollectedRun) -> str:
     """Return the message on a run without traces."""
     where = shlex.quote(str(collected.output))
     if collected.failure:
@@ -89,7 +89,7 @@ def no_trace_message(collected: Collected) -> str:
     return f"{collected.output}: {what}\n  fix: {fix} ccl-bench collect --output {where} --source FOLDER"
 
 
-def _summary_rows(collected: Collected, inspection: Inspection) -> Iterator[tuple[str, str]]:
+def _summary_rows(collected: CollectedRun, inspection: Inspection) -> Iterator[tuple[str, str]]:
     kinds = Counter(trace.format for trace in inspection.traces)
     yield "traces", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
     missing = f" of {inspection.world_size}" if inspection.missing_ranks else ""
@@ -111,7 +111,7 @@ def _overhead(measured: dict[str, float]) -> str:
     return ", ".join(f"{share:+.0%} step time {labels.get(name, name)}" for name, share in measured.items())
 
 
-def _next_commands(collected: Collected, *, has_numbers: bool) -> Iterator[str]:
+def _next_commands(collected: CollectedRun, *, has_numbers: bool) -> Iterator[str]:
     where = shlex.quote(str(collected.output))
     if has_numbers:
         yield f"next: ccl-metrics {where} --all"

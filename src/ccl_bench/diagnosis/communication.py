@@ -69,7 +69,7 @@ _MORE = 1.25
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowRanks:
     """Slow ranks that lengthen the step."""
 
     ranks: tuple[int, ...]
@@ -90,7 +90,7 @@ def lateness(gains: Gains) -> dict[int, float]:
     return {rank: float(ns) for rank, ns in sums.drop_nulls("rank").iter_rows()}
 
 
-def slow_ranks(gains: Gains, which: Mask) -> Slow | None:
+def slow_ranks(gains: Gains, which: Mask) -> SlowRanks | None:
     """Return the ranks whose operations of a kind take longer than on other ranks, and make others wait.
 
     A gain that all ranks share is noise. Whole pipeline stages are excluded: they have their own rule.
@@ -106,12 +106,12 @@ def slow_ranks(gains: Gains, which: Mask) -> Slow | None:
     variants = [gains.replays.without(mask) for mask in masks]
     by_set = gains.of(*variants)
     alone = {ranks[0]: gain.by_step for ranks, gain in zip(sets, by_set, strict=True) if len(ranks) == 1}
-    best: Slow | None = None
+    best: SlowRanks | None = None
     for ranks, mask, variant, gain in zip(sets, masks, variants, by_set, strict=True):
         beyond = gain.beyond(_anyway(alone, ranks))
         is_more = best is None or _is_more(gain, best.gain, several=len(ranks) > len(best.ranks))
         if beyond.is_sure and is_more:
-            best = Slow(ranks, gain, variant, _ratio(gains, mask, variant))
+            best = SlowRanks(ranks, gain, variant, _ratio(gains, mask, variant))
     return best
 
 

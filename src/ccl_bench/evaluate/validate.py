@@ -102,9 +102,7 @@ def _absent(run: Run, place: str) -> list[Issue]:
     issues = []
     if not run.traces:
         issues.append(
-            Issue(
-                "error", "holds no trace of a known format", "trace-missing", place, fix="add the traces"
-            )
+            Issue("error", "holds no trace of a known format", "trace-missing", place, fix="add the traces")
         )
     if run.path.is_dir() and run.stated.card is None:
         issues.append(

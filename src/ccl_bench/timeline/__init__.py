@@ -4,6 +4,6 @@
 trace events.
 """
 
-from ccl_bench.timeline.write import MOST_SLICES, Written, write_timeline
+from ccl_bench.timeline.write import MOST_SLICES, WrittenTimeline, write_timeline
 
-__all__ = ["MOST_SLICES", "Written", "write_timeline"]
+__all__ = ["MOST_SLICES", "WrittenTimeline", "write_timeline"]

@@ -19,7 +19,7 @@ from ccl_bench.timeline.activity import (
     shown_waits,
     wait_slices,
 )
-from ccl_bench.timeline.slices import Merged, assign_lanes, merge_short_slices
+from ccl_bench.timeline.slices import MergedSlices, assign_lanes, merge_short_slices
 from ccl_bench.whatif import run_graph
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _TABLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
+class SharedData:
     """Data of a run that all ranks share."""
 
     clocks: Clocks
@@ -79,7 +79,7 @@ def load_common(
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
-) -> Common:
+) -> SharedData:
     """Return the shared data of the ranks of a run; every trace is read, and only small tables are kept.
 
     Raises InputError if no trace has events to show, UsageError for chosen steps that no trace has.
@@ -98,7 +98,7 @@ def load_common(
     timed = clocks.applied(inputs["steps"])
     critical, no_critical = critical_slices(run, evidence)
     together = overall_slices(timed, inputs["waits"], inputs["breakdown"], inputs["facts"])
-    return Common(
+    return SharedData(
         clocks,
         _zero([timed, clocks.applied(contents)] if chosen is None else [_of_steps(timed, chosen)], kept),
         tuple(contents.sort("rank", "iteration", "trace", nulls_last=True)["trace"]),
@@ -136,12 +136,12 @@ class RankSlices:
     name: str
     slices: pl.DataFrame
     """In lanes, in the order of a viewer, on the common clock."""
-    merged: Merged
+    merged: MergedSlices
 
 
 def load_ranks(
     run: Run,
-    common: Common,
+    common: SharedData,
     most: int,
     *,
     jobs: int | None = None,
@@ -170,7 +170,7 @@ def _is_pipeline(run: Run) -> bool:
     return run.facts.pp is not None and run.facts.pp.value > 1
 
 
-def _rank(run: Run, common: Common, place: int, trace: TraceTables, most: int) -> RankSlices:
+def _rank(run: Run, common: SharedData, place: int, trace: TraceTables, most: int) -> RankSlices:
     position = common.traces[place]
     parts = [activity.activity_slices(tables) for tables in (trace.tables, *trace.further)]
     parts.append(common.critical.filter(pl.col("trace") == position).drop("trace"))
@@ -191,7 +191,7 @@ def _rank(run: Run, common: Common, place: int, trace: TraceTables, most: int) -
     return RankSlices(place, position, _name(common, trace), assign_lanes(fewer), merged)
 
 
-def _name(common: Common, trace: TraceTables) -> str:
+def _name(common: SharedData, trace: TraceTables) -> str:
     """Return the name of a trace in a viewer."""
     if trace.rank is None:
         return trace.trace.relative

@@ -125,7 +125,7 @@ _REDUCTION_ROW = ("track", "stream", "category", "step")
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedSlices:
     """The outcome of merging the slices of a trace."""
 
     before: int = 0
@@ -136,7 +136,7 @@ class Merged:
     """Length below which slices of work may be merged; 0 if none is."""
 
 
-def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, Merged]:
+def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, MergedSlices]:
     """Return at most `most` slices if possible, and the outcome of merging.
 
     At least one slice remains for each kind on a track and step.
@@ -146,7 +146,7 @@ def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, M
     merged slice states the number and total length of its parts.
     """
     if slices.height <= most:
-        return slices, Merged(slices.height, slices.height)
+        return slices, MergedSlices(slices.height, slices.height)
     activity = [key for key, track in TRACKS.items() if track.is_activity]
     every = [key for key in TRACKS if key not in {STEP, DEVICE_STEP}]
     tracks = activity if _count(slices, activity, _length_ns(_QUARTERS)) <= most else every
@@ -157,7 +157,7 @@ def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, M
         low, high = (low, middle) if fits else (middle + 1, high)
     length_ns = min(_length_ns(low), _longest_ns(slices, tracks) + 1)
     fewer = _merged(slices, tracks, length_ns)
-    return fewer, Merged(slices.height, fewer.height, length_ns)
+    return fewer, MergedSlices(slices.height, fewer.height, length_ns)
 
 
 def _longest_ns(slices: pl.DataFrame, tracks: Collection[str]) -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine import Progress
     from ccl_bench.run import Run
-    from ccl_bench.timeline.load import Common, RankSlices
+    from ccl_bench.timeline.load import RankSlices, SharedData
 
 MOST_SLICES = 500_000
 """Default number of slices of a file: about 75 MB of JSON, which Perfetto and chrome://tracing can open."""
@@ -44,7 +44,7 @@ _EXTRA = 5
 
 
 @dataclass(slots=True)
-class Written:
+class WrittenTimeline:
     """The outcome of writing a timeline."""
 
     path: Path
@@ -71,7 +71,7 @@ def write_timeline(
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
-) -> Written:
+) -> WrittenTimeline:
     """Write the timeline of a run to `target`, compressed if its name ends in `.gz`.
 
     If steps of the run were chosen, only those are shown.
@@ -81,7 +81,9 @@ def write_timeline(
             f"{most_slices} slices are too few for a timeline", fix=f"allow {FEWEST_SLICES} or more"
         )
     common = load_common(run, jobs=jobs, use_cache=use_cache, progress=progress)
-    written = Written(target, common.whole.height, common.whole.height, clocks=common.clocks.statement)
+    written = WrittenTimeline(
+        target, common.whole.height, common.whole.height, clocks=common.clocks.statement
+    )
     most = max(1, most_slices // len(common.traces))
     has_extras = common.members.height * _EXTRA <= most_slices
     with storage.write_atomically(target) as temporary:
@@ -112,7 +114,7 @@ def _opened(path: Path, *, is_compressed: bool) -> Iterator[TextIO]:
         yield stream
 
 
-def _whole_lines(common: Common, has_extras: bool) -> Iterator[str]:
+def _whole_lines(common: SharedData, has_extras: bool) -> Iterator[str]:
     """Yield the lines about all ranks together."""
     yield from process_lines(_WHOLE, "all ranks", common.clocks.statement)
     slices = with_threads(assign_lanes(_from_zero(common, common.whole)))
@@ -122,7 +124,7 @@ def _whole_lines(common: Common, has_extras: bool) -> Iterator[str]:
         yield from counter_lines(_WHOLE, _from_zero(common, common.waiting))
 
 
-def _rank_lines(common: Common, rank: RankSlices, has_extras: bool) -> Iterator[str]:
+def _rank_lines(common: SharedData, rank: RankSlices, has_extras: bool) -> Iterator[str]:
     """Yield the lines of one rank."""
     process = _FIRST_RANK + rank.place
     yield from process_lines(process, rank.name, "" if rank.trace in common.counted else "not in the numbers")
@@ -133,18 +135,20 @@ def _rank_lines(common: Common, rank: RankSlices, has_extras: bool) -> Iterator[
         yield from flow_lines(process, slices)
 
 
-def _from_zero(common: Common, table: pl.DataFrame) -> pl.DataFrame:
+def _from_zero(common: SharedData, table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.col(r"^(start|end|at)_ns$") - common.zero_ns)
 
 
-def _count(written: Written, rank: RankSlices) -> None:
+def _count(written: WrittenTimeline, rank: RankSlices) -> None:
     written.ranks += 1
     written.slices += rank.merged.after
     written.slices_of_run += rank.merged.before
     written.merged_below_ns = max(written.merged_below_ns, rank.merged.shorter_than_ns)
 
 
-def _left_out(run: Run, common: Common, written: Written, most: int, has_extras: bool) -> Iterator[str]:
+def _left_out(
+    run: Run, common: SharedData, written: WrittenTimeline, most: int, has_extras: bool
+) -> Iterator[str]:
     """Yield remarks on hidden or uncounted data."""
     if written.merged_below_ns:
         yield (
@@ -166,7 +170,7 @@ def _left_out(run: Run, common: Common, written: Written, most: int, has_extras:
         yield f"no number uses {counted(len(uncounted), 'trace')} of these: {', '.join(uncounted[:_NAMED])}"
 
 
-def _about(run: Run, written: Written) -> dict[str, Any]:
+def _about(run: Run, written: WrittenTimeline) -> dict[str, Any]:
     """Return the metadata of the file."""
     return {
         "made_by": f"ccl-bench {__version__}",

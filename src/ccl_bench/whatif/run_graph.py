@@ -104,9 +104,9 @@ class RunGraph:
         }
 
     @cached_property
-    def _rows_of_steps(self) -> dict[int, dict[int, _Rows]]:
+    def _rows_of_steps(self) -> dict[int, dict[int, _StepRows]]:
         """For each step the rows of each trace that belong to it, and those since the step before."""
-        by_step: dict[int, dict[int, _Rows]] = {step: {} for step in self.steps}
+        by_step: dict[int, dict[int, _StepRows]] = {step: {} for step in self.steps}
         operations = self.operations.select("row", "trace", "step", "since")
         for _, part in operations.group_by("trace", maintain_order=True):
             parts = {
@@ -116,13 +116,13 @@ class RunGraph:
             for since, rows in parts.items():
                 inside = rows.drop_nulls("step")["row"].to_numpy()
                 if since in by_step and inside.size:
-                    by_step[since][rows["trace"][0]] = _Rows(inside, before)
+                    by_step[since][rows["trace"][0]] = _StepRows(inside, before)
                 before = rows["row"].to_numpy()
         return by_step
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _StepRows:
     """The operations of one trace in one step."""
 
     inside: Numbers

@@ -148,7 +148,9 @@ def test_no_loop_ends_otherwise_than_it_would_without_ccl_bench(loops):
 
 def test_an_optimizer_that_comes_late_is_remarked(loops):
     (remark,) = _json(loops / "newcomer/ranks/rank0.json")["recording"]["remarks"]
-    assert remark.startswith("after step 4, while the profiler ran, another optimizer stepped for the first time")
+    assert remark.startswith(
+        "after step 4, while the profiler ran, another optimizer stepped for the first time"
+    )
 
 
 def test_a_program_with_a_profiler_of_its_own_keeps_it(loops):

@@ -36,7 +36,8 @@ def copies_in_step(gains: Gains) -> Iterator[Opportunity]:
     FSDP2: CPUOffloadPolicy(pin_memory=True). vLLM: --swap-space and --cpu-offload-gb move weights and
     caches.
 
-    When it is no problem: Copies that overlap with compute cost nothing; the replay shows this, and the
+    When it is no problem:
+    Copies that overlap with compute cost nothing; the replay shows this, and the
     rule reports nothing.
 
     Reference:

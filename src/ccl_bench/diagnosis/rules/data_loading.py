@@ -33,7 +33,8 @@ def data_loading(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame
     non_blocking=True. Megatron: --num-workers, and an indexed dataset on a local disk. torchtitan:
     training.dataloader options. Keep cores free for the workers.
 
-    When it is no problem: If the device has work queued meanwhile, the replay gains nothing and the rule
+    When it is no problem:
+    If the device has work queued meanwhile, the replay gains nothing and the rule
     reports nothing.
 
     Reference:

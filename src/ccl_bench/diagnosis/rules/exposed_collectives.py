@@ -36,19 +36,22 @@ _ALSO = {"dp": "dp_replicate", "world": "dp_replicate"}
 def exposed_collectives(gains: Gains) -> Iterator[Opportunity]:
     """Collectives of a parallelism dimension move data while nothing computes.
 
-    How it is seen: The run is replayed with collectives of one dimension that take no time after their last
+    How it is seen:
+    The run is replayed with collectives of one dimension that take no time after their last
     rank arrives. The gain is the most that hiding them can bring; waiting for late ranks remains.
 
     Why it costs:
     The device does nothing else while it waits for data.
 
-    What to do: It depends on the dimension, which the answer names. tp: asynchronous tensor parallelism
+    What to do:
+    It depends on the dimension, which the answer names. tp: asynchronous tensor parallelism
     (torchtitan parallelism.enable_async_tensor_parallel, Megatron --tp-comm-overlap). FSDP2: prefetching
     (set_modules_to_forward_prefetch), reshard_after_forward=False. DDP: buckets (bucket_cap_mb), Megatron
     --overlap-grad-reduce --overlap-param-gather, DeepSpeed overlap_comm. Experts: DeepEP, Megatron
     --overlap-moe-expert-parallel-comm. vLLM: --enable-dbo overlaps two batches.
 
-    When it is no problem: The first gather and the last reduction of a step have nothing to overlap with.
+    When it is no problem:
+    The first gather and the last reduction of a step have nothing to overlap with.
     Below 5 % of the step nothing is reported.
 
     Reference:

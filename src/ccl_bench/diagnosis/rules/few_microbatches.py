@@ -25,11 +25,13 @@ _WANTED = 0.1
 def few_microbatches(facts: Facts, graph: RunGraph) -> Iterator[Opportunity]:
     """The pipeline has so few microbatches that filling and draining it takes a large part of the step.
 
-    How it is seen: p stages and m microbatches leave each stage idle for (p - 1) / (m + p - 1) of an even
+    How it is seen:
+    p stages and m microbatches leave each stage idle for (p - 1) / (m + p - 1) of an even
     step, however fast it computes. The card states schedule and microbatches. The gain of more microbatches
     depends on how fast smaller ones compute, so it is unknown.
 
-    Why it costs: At the beginning of a step later stages have no work yet, at its end earlier stages have
+    Why it costs:
+    At the beginning of a step later stages have no work yet, at its end earlier stages have
     no work left.
 
     What to do:
@@ -38,7 +40,8 @@ def few_microbatches(facts: Facts, graph: RunGraph) -> Iterator[Opportunity]:
     schedule (Megatron --num-layers-per-virtual-pipeline-stage, torchtitan pipeline_parallel_schedule =
     "Interleaved1F1B"), one without a bubble ("ZBVZeroBubble", DualPipe), or fewer stages.
 
-    When it is no problem: If microbatches are already so small that kernels would get slower, or memory is
+    When it is no problem:
+    If microbatches are already so small that kernels would get slower, or memory is
     too small for more.
 
     Reference:

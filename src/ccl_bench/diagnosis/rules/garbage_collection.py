@@ -27,7 +27,8 @@ def garbage_collection(
     gc.collect. Python's own collections have no range unless the program marks them (gc.callbacks with
     record_function): unmarked they are part of late_ranks.
 
-    Why it costs: A collection stops the host for tens to hundreds of milliseconds. Ranks collect in
+    Why it costs:
+    A collection stops the host for tens to hundreds of milliseconds. Ranks collect in
     different steps, so all ranks wait for every collection.
 
     What to do:
@@ -35,7 +36,8 @@ def garbage_collection(
     Megatron --manual-gc --manual-gc-interval 100; else gc.disable() and gc.collect(1) every so many steps.
     gc.freeze() after start-up makes collections shorter.
 
-    When it is no problem: If it runs while the device has work queued, the replay gains nothing and the
+    When it is no problem:
+    If it runs while the device has work queued, the replay gains nothing and the
     rule reports nothing.
 
     Reference:

@@ -21,20 +21,23 @@ if TYPE_CHECKING:
 def late_ranks(gains: Gains) -> Iterator[Opportunity]:
     """Some ranks reach collectives or messages late because their host takes longer than that of others.
 
-    How it is seen: The ranks that arrive latest at collectives and messages are replayed with the host
+    How it is seen:
+    The ranks that arrive latest at collectives and messages are replayed with the host
     times of the other ranks: the median of the same operation at the same place in the step. The gain of an
     average rank is subtracted before the gain is compared with the noise.
 
     Why it costs:
     All members of a collective wait for the last one. One slow process sets the pace of all.
 
-    What to do: Look at the range that the diagnosis names. Bind processes to the cores and the NUMA node of
+    What to do:
+    Look at the range that the diagnosis names. Bind processes to the cores and the NUMA node of
     their device (torchrun --numa-binding node, numactl, srun --cpu-bind), give the data loader its own
     cores, and compare clock speed and other users of that machine. Megatron: --distributed-timeout-minutes
     does not help; --log-straggler names the rank, and so do [comm] trace_buf_size and the flight recorder
     of torchtitan.
 
-    When it is no problem: The gain is small if other ranks are nearly as late. Pipeline stages differ by
+    When it is no problem:
+    The gain is small if other ranks are nearly as late. Pipeline stages differ by
     design: a rank is compared with the other ranks of its stage, if there are any.
 
     Reference:

@@ -32,7 +32,8 @@ _WORTH = 0.05
 def launch_bound(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame) -> Iterator[Opportunity]:
     """The devices are idle because the hosts have not launched their work yet: the step is host-bound.
 
-    How it is seen: The run is replayed with hosts that take half their time, except for waiting for the
+    How it is seen:
+    The run is replayed with hosts that take half their time, except for waiting for the
     device. The gain is that of hosts twice as fast, not an upper bound. A rank with a slow host is replayed
     with the median of all ranks: late_ranks reports its cost. Data loading, garbage collection and
     compilation take no time here; they have their own rules.
@@ -47,7 +48,8 @@ def launch_bound(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame
     fewer Python callbacks in the step. Record again without --with-stack and record_shapes: the profiler
     itself slows hosts.
 
-    When it is no problem: If the profiler slows the host down. Compare the traced step with the untraced
+    When it is no problem:
+    If the profiler slows the host down. Compare the traced step with the untraced
     one (step_times_per_rank.json, or the overhead that ccl-bench collect prints).
 
     Reference:

@@ -22,19 +22,23 @@ if TYPE_CHECKING:
 def outlier_steps(gains: Gains) -> Iterator[Opportunity]:
     """Single steps take at least twice as long as the median step.
 
-    How it is seen: A step is an outlier if it is twice as long as the median, and six standard deviations
+    How it is seen:
+    A step is an outlier if it is twice as long as the median, and six standard deviations
     above it. If more than a fifth of the steps are, the run has several kinds of steps, and none is an
     outlier.
 
-    Why it costs: The mean step includes them; their cause, such as saving a checkpoint or an evaluation,
+    Why it costs:
+    The mean step includes them; their cause, such as saving a checkpoint or an evaluation,
     repeats in a longer run.
 
-    What to do: Find the special work in them: ccl-bench timeline RUN --steps N, or ccl-bench diagnose RUN
+    What to do:
+    Find the special work in them: ccl-bench timeline RUN --steps N, or ccl-bench diagnose RUN
     --steps N. Save checkpoints asynchronously (torch.distributed.checkpoint.async_save; torchtitan
     checkpoint.async_mode; Megatron --async-save), collect garbage seldom, look for other load on the
     machine.
 
-    When it is no problem: If the step intentionally does rare additional work.
+    When it is no problem:
+    If the step intentionally does rare additional work.
 
     Reference:
     Median absolute deviation as in Leys et al., Journal of Experimental Social Psychology 49(4), 2013

@@ -25,18 +25,22 @@ _FEWEST = 5
 def slow_calls(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     """Some collectives take far longer than the same collective, of the same size and group, at other times.
 
-    How it is seen: Calls of one group, collective and size are compared from the arrival of their last
+    How it is seen:
+    Calls of one group, collective and size are compared from the arrival of their last
     rank. The run is replayed with the median for calls that take more than 1.5 times as long.
 
-    Why it costs: Other calls show that the bandwidth is available, but these do not reach it: another job
+    Why it costs:
+    Other calls show that the bandwidth is available, but these do not reach it: another job
     uses the link, or the kernel gets too few multiprocessors.
 
-    What to do: Check which work runs concurrently with the slow calls. Concurrent collectives of several
+    What to do:
+    Check which work runs concurrently with the slow calls. Concurrent collectives of several
     groups share links: run them one after the other. Computing that fills the device leaves NCCL few
     multiprocessors: NCCL_MIN_CTAS, CUDA_DEVICE_MAX_CONNECTIONS=1 in Megatron, a stream of high priority
     (torch: is_high_priority_stream). On a shared network look for other jobs.
 
-    When it is no problem: If they are slow because they are hidden behind computing, the replay gains
+    When it is no problem:
+    If they are slow because they are hidden behind computing, the replay gains
     nothing and the rule reports nothing.
 
     Reference:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def slow_device(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]:
     """The same kernels take longer on the device of some ranks, and others wait for them.
 
-    How it is seen: The ranks that arrive latest at collectives and messages are replayed with kernel times
+    How it is seen:
+    The ranks that arrive latest at collectives and messages are replayed with kernel times
     of the other ranks: the median of the same kernel at the same place in the step. The work of uneven
     experts is excluded.
 
@@ -33,7 +34,8 @@ def slow_device(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]:
     ECC retirements, and other jobs on the device. Replace or exclude a device that stays slow. If the rank
     has more work than the others, balance that: sequence lengths, experts, layers.
 
-    When it is no problem: If the rank has more work by design, such as the last pipeline stage with the
+    When it is no problem:
+    If the rank has more work by design, such as the last pipeline stage with the
     output layer. Ranks are compared within their stage, if it has several.
 
     Reference:

@@ -23,10 +23,12 @@ _SLOWER = 1.2
 def slow_group(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     """The same collectives take longer in one process group than in the others of its dimension.
 
-    How it is seen: Calls of the same collective, size and number of ranks are compared between groups of a
+    How it is seen:
+    Calls of the same collective, size and number of ranks are compared between groups of a
     dimension, from the arrival of their last rank. The run is replayed with the times of the other groups.
 
-    Why it costs: A slow link or network adapter delays its group, and through the other dimensions all
+    Why it costs:
+    A slow link or network adapter delays its group, and through the other dimensions all
     ranks.
 
     What to do:
@@ -34,7 +36,8 @@ def slow_group(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     rates, NCCL_DEBUG=INFO for the rings and adapters that NCCL chose, nccl-tests on the nodes of this group
     alone. Groups that cross nodes belong to the dimension with the least traffic: keep tp inside a node.
 
-    When it is no problem: If groups differ by design, for example some inside a node and others across
+    When it is no problem:
+    If groups differ by design, for example some inside a node and others across
     nodes.
 
     Reference:

@@ -30,18 +30,22 @@ _TOGETHER = 8
 def small_messages(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     """Many collectives move so few bytes that each costs little more than its latency.
 
-    How it is seen: Collectives of one dimension that move up to 256 KiB, at least sixteen of them on a rank
+    How it is seen:
+    Collectives of one dimension that move up to 256 KiB, at least sixteen of them on a rank
     in a step. The run is replayed with eight of them combined: each takes an eighth of its time.
 
-    Why it costs: A collective takes at least ten microseconds, however small it is, and each needs a
+    Why it costs:
+    A collective takes at least ten microseconds, however small it is, and each needs a
     launch.
 
-    What to do: Combine them: buckets (DDP bucket_cap_mb and first bucket, DeepSpeed reduce_bucket_size and
+    What to do:
+    Combine them: buckets (DDP bucket_cap_mb and first bucket, DeepSpeed reduce_bucket_size and
     allgather_bucket_size, Megatron --ddp-bucket-size), larger FSDP2 units (fully_shard on blocks, not on
     layers), torch.distributed._coalescing_manager, gradient norms and losses reduced in one tensor. vLLM:
     custom all-reduce is on unless --disable-custom-all-reduce is given.
 
-    When it is no problem: If they are hidden behind computing, the replay gains nothing and the rule
+    When it is no problem:
+    If they are hidden behind computing, the replay gains nothing and the rule
     reports nothing.
 
     Reference:

@@ -32,14 +32,17 @@ _WORTH_OF_ONE = 0.05
 def synchronisation(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame) -> Iterator[Opportunity]:
     """Calls in the step make the host wait for the device, so that the device runs dry afterwards.
 
-    How it is seen: The run is replayed with hosts that do not wait in cudaStreamSynchronize,
+    How it is seen:
+    The run is replayed with hosts that do not wait in cudaStreamSynchronize,
     cudaDeviceSynchronize, cudaEventSynchronize and in copies that block. Its next work starts earlier. Data
     loading, garbage collection and compilation take no time here: they have their own rules.
 
-    Why it costs: The host cannot launch work while it waits, and afterwards the queue of the device is
+    Why it costs:
+    The host cannot launch work while it waits, and afterwards the queue of the device is
     empty: each call costs at least a launch latency, and often all of the next work of the host.
 
-    What to do: Find the code that reads values on the host: tensor.item(), .cpu(), .tolist(), nonzero,
+    What to do:
+    Find the code that reads values on the host: tensor.item(), .cpu(), .tolist(), nonzero,
     boolean indexing, torch.isnan checks, print of a loss. torch.cuda.set_sync_debug_mode("warn") names each
     line. Keep numbers on the device and read them every so many steps (torchtitan metrics.log_freq,
     Megatron --log-interval, --check-for-nan-in-loss-and-grad off), copy with pin_memory and

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 def uneven_experts(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]:
     """The experts of some ranks get more tokens than those of others, which wait for them.
 
-    How it is seen: The bytes that each rank receives in uneven all-to-alls show its tokens. Compute between
+    How it is seen:
+    The bytes that each rank receives in uneven all-to-alls show its tokens. Compute between
     such an all-to-all and the next belongs to experts; the run is replayed with the time of a mean load on
     all ranks.
 
-    Why it costs: The ranks synchronise in the all-to-all that returns tokens, so the busiest rank sets the
+    Why it costs:
+    The ranks synchronise in the all-to-all that returns tokens, so the busiest rank sets the
     pace of each layer.
 
     What to do:
@@ -32,7 +34,8 @@ def uneven_experts(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]
     expert (--moe-router-enable-expert-bias; torchtitan load_balance_coeff; DeepSeek-V3), a capacity
     (--moe-expert-capacity-factor), copies of hot experts (vLLM --enable-eplb), or another placement.
 
-    When it is no problem: Early in training routers are always uneven. Look at later steps.
+    When it is no problem:
+    Early in training routers are always uneven. Look at later steps.
 
     Reference:
     "GShard" (arXiv 2006.16668); "DeepSeek-V3 Technical Report" (arXiv 2412.19437), section 2.1.2

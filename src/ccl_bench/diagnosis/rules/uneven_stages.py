@@ -23,7 +23,8 @@ _MOST_RANKS = 8
 def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
     """One pipeline stage takes longer than the others, which wait for it.
 
-    How it is seen: Each stage is replayed with the times of the other stages: the median of the same
+    How it is seen:
+    Each stage is replayed with the times of the other stages: the median of the same
     operation. The gain of an average stage, or of one of its ranks alone, is subtracted before the gain is
     compared with the noise. On a run without a device the host times are used.
 
@@ -37,7 +38,8 @@ def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
     parallelism.pipeline_parallel_first_stage_less_layers and ..._last_stage_less_layers. DeepSpeed:
     PipelineModule(partition_method="parameters").
 
-    When it is no problem: If layers cannot be split, the full gain is out of reach: it assumes an even
+    When it is no problem:
+    If layers cannot be split, the full gain is out of reach: it assumes an even
     division.
 
     Reference:

@@ -24,16 +24,20 @@ def warm_up(gains: Gains) -> Iterator[Opportunity]:
     Each of the first steps takes more than 1.5 times the median of the steps after them, and is further
     above the longest of those than that is above the shortest.
 
-    Why it costs: It distorts the measurement, not the training: means and shares include one-time work,
+    Why it costs:
+    It distorts the measurement, not the training: means and shares include one-time work,
     such as compiling, loading modules, the allocator's first requests, and the set-up of communicators.
 
-    What to do: Leave the steps out with --skip-steps, or let the profiler wait and warm up longer:
+    What to do:
+    Leave the steps out with --skip-steps, or let the profiler wait and warm up longer:
     torch.profiler.schedule(wait=5, warmup=3, active=5); torchtitan profiling.profiler_warmup; Megatron
     --profile-step-start. The gain is the reduction of the mean step without them.
 
-    When it is no problem: If you measure the start itself.
+    When it is no problem:
+    If you measure the start itself.
 
-    Reference: torch.profiler.schedule; MLPerf Training also excludes the first steps
+    Reference:
+    torch.profiler.schedule; MLPerf Training also excludes the first steps
     """
     if len(gains.steps) < 3:
         raise Silent("there are fewer than three steps")

@@ -13,7 +13,7 @@ import msgspec
 from ccl_bench.api.measured_run import MeasuredRun
 from ccl_bench.base.errors import CclBenchError, UsageError
 from ccl_bench.integrations import require
-from ccl_bench.integrations.watching.windows import Settling, WatchedFolder, file_state
+from ccl_bench.integrations.watching.windows import WatchedFolder, WindowTracker, file_state
 from ccl_bench.result import ResultFinding, to_json
 from ccl_bench.run import open_run
 from ccl_bench.run.completeness import CUT_SHORT, UNREAD
@@ -83,7 +83,7 @@ class Sink(Protocol):
         """Stop."""
 
 
-class KeptResults:
+class StoredResults:
     """A directory with the results of every window and a list of them; no file is overwritten."""
 
     def __init__(self, folder: Path) -> None:
@@ -139,7 +139,7 @@ def _line_end(stream: Any) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Watching:
+class WatchOptions:
     """Options of a watch."""
 
     root: Path
@@ -160,9 +160,9 @@ class Watcher:
 
     def __init__(
         self,
-        how: Watching,
+        how: WatchOptions,
         *,
-        kept: KeptResults | None,
+        kept: StoredResults | None,
         sinks: Sequence[Sink],
         report: Callable[[MeasuredWindow, str], None],
         remark: Callable[[str], None],
@@ -173,7 +173,7 @@ class Watcher:
         self._report = report
         self._remark = remark
         self._folder = WatchedFolder(how.root, kept.folder if kept else None)
-        self._settling = Settling(how.settle_s, how.patience_s)
+        self._settling = WindowTracker(how.settle_s, how.patience_s)
         self._measured: dict[str, str] = {}
         self._ranks: set[int] = set()
 

@@ -59,7 +59,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Seen:
+class Scan:
     """The scan of a directory."""
 
     windows: list[Window] = field(default_factory=list)
@@ -80,7 +80,7 @@ class WatchedFolder:
         self._without = without
         self._is_trace: dict[FileState, bool] = {}
 
-    def look(self) -> Seen:
+    def look(self) -> Scan:
         """Return the current windows; raise InputError if the directory is missing."""
         numbered: dict[int, list[FileState]] = defaultdict(list)
         timed: list[tuple[Written, FileState]] = []
@@ -105,7 +105,7 @@ class WatchedFolder:
             beside = [file for file in others if not self._is_trace[file]] if not windows else []
             windows.append(Window(ALONE, None, tuple(sorted([*alone, *beside], key=_relative))))
         shared = [file.relative for file in others if not self._is_trace[file] and _is_of_run(file)]
-        return Seen(windows, shared)
+        return Scan(windows, shared)
 
     def _recognised(self, file: FileState) -> bool:
         """Whether a file is a trace by its first bytes, which are read once per state of the file."""
@@ -183,7 +183,7 @@ def _is_of_run(file: FileState) -> bool:
 
 
 @dataclass(slots=True)
-class _Known:
+class _WindowState:
     """The state of one window."""
 
     files: tuple[FileState, ...]
@@ -193,13 +193,13 @@ class _Known:
     """Whether the current files were found to be incomplete."""
 
 
-class Settling:
+class WindowTracker:
     """Detection of complete windows: their files have not changed for some time."""
 
     def __init__(self, settle_s: float, patience_s: float) -> None:
         self._settle_s = settle_s
         self._patience_s = patience_s
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _WindowState] = {}
 
     def update(self, windows: Iterable[Window], now_s: float, clock_s: float) -> None:
         """Process a scan; `clock_s` is the current time on the clock of modification times."""
@@ -210,7 +210,7 @@ class Settling:
                 known[window.name] = before
                 continue
             age_s = max(0.0, clock_s - max(file.changed_ns for file in window.files) / SECOND_NS)
-            known[window.name] = _Known(window.files, now_s if before else now_s - age_s)
+            known[window.name] = _WindowState(window.files, now_s if before else now_s - age_s)
         self._known = known
 
     def is_written(self, window: Window, now_s: float) -> bool:

@@ -98,7 +98,7 @@ PUBLISH_FIX = "make it with ccl-bench publish"
 
 
 @dataclass(frozen=True, slots=True)
-class Unpacked:
+class UnpackedBundle:
     """The unpacked contents of an archive on disk."""
 
     bundle: Path
@@ -109,9 +109,9 @@ class Unpacked:
     """File below the run → hash of what was written."""
 
 
-def unpack(archive: Path, folder: Path, limits: Limits) -> Unpacked:
+def unpack(archive: Path, folder: Path, limits: Limits) -> UnpackedBundle:
     """Unpack an archive below a folder; raise InputError if anything in it is invalid."""
-    unpacked = Unpacked(folder / "bundle", folder / RUN_FOLDER)
+    unpacked = UnpackedBundle(folder / "bundle", folder / RUN_FOLDER)
     for place in (unpacked.bundle, unpacked.run):
         place.mkdir()
     with archive.open("rb") as raw, _gzip_reader(raw) as stream:
@@ -161,7 +161,7 @@ def _check_end(stream: BinaryIO) -> None:
     raise _refusal("has data after its end")
 
 
-def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, unpacked: Unpacked, limits: Limits) -> None:
+def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, unpacked: UnpackedBundle, limits: Limits) -> None:
     """Write one file to the path that its name states."""
     if info.size > limits.of(info.name):
         raise _refusal(f"holds {info.name[:100]!r} of more than {limits.of(info.name):,} bytes")

@@ -24,7 +24,7 @@ from ccl_bench.leaderboard.web import api, page_routes
 from ccl_bench.leaderboard.web import publish_routes as publishing
 from ccl_bench.leaderboard.web.api import Refusal
 from ccl_bench.leaderboard.web.dependencies import page_links
-from ccl_bench.leaderboard.web.kept_answers import KeptAnswers
+from ccl_bench.leaderboard.web.kept_answers import AnswerCache
 from ccl_bench.leaderboard.web.rate_limits import AddressLimit, RateLimiter
 from ccl_bench.leaderboard.web.security import SecurityHeaders
 from ccl_bench.report.formatting import plain
@@ -58,7 +58,7 @@ def create_app(store: Store) -> FastAPI:
     app.state.store = store
     app.state.token_limiter = RateLimiter()
     app.add_middleware(GZipMiddleware, minimum_size=1000)
-    app.add_middleware(KeptAnswers, store=store)
+    app.add_middleware(AnswerCache, store=store)
     app.add_middleware(AddressLimit, data=store.data)
     app.add_middleware(SecurityHeaders)
     app.include_router(api.router)

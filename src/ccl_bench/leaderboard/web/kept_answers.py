@@ -21,7 +21,7 @@ _TABLES = {"/", "/api/v1/runs"}
 _Key = tuple[str, bytes, bool]
 
 
-class KeptAnswers:
+class AnswerCache:
     """Repeats an earlier answer to the same request while the index is unchanged.
 
     Concurrent requests for one answer wait, so that it is computed once. Only public pages and tables are
