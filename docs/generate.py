@@ -140,7 +140,7 @@ def assumptions_table(metric: Metric) -> str:
         )
         for found in assumed_of(behind)
     ]
-    return table(("input", "assumption", "watched by", "no number where"), rows)
+    return table(("input", "assumption", "checked by", "no number where"), rows)
 
 
 def sections(manual: str) -> str:

@@ -81,7 +81,7 @@ def test_nothing_is_overwritten_unless_asked(tmp_path: Path) -> None:
         (["-o", "{out}", "-t", "kernel"], 2, "did you mean kernels"),
         (["-o", "{out}", "-t", "requests"], 3, "no trace of the run fills the table 'requests'"),
         (["-o", "{out}", "--ranks", "7"], 2, "no trace of rank 7"),
-        (["-o", "{out}", "--ranks", "a"], 2, "'a' names no ranks"),
+        (["-o", "{out}", "--ranks", "a"], 2, "'a' is not a list of ranks"),
         (["-o", "{out}", "--ranks", "0-99999999999"], 2, "more ranks than a run has"),
         (["-o", __file__], 2, "is not a directory"),
     ],

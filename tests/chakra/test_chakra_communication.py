@@ -88,7 +88,7 @@ def test_the_system_replays_measured_durations(exported: Path) -> None:
 def test_nothing_is_written_over_without_force(exported: Path) -> None:
     again = invoke(f"ccl-bench chakra {exported / 'run'} -o {exported / 'out'} --communication")
     assert again.returncode == 2
-    assert "chakra.0.et exists" in again.stderr
+    assert "chakra.0.et already exists" in again.stderr
 
 
 def test_a_run_whose_times_fit_no_line_gets_no_bandwidth(tmp_path: Path) -> None:
@@ -136,4 +136,4 @@ def test_a_run_without_communication_has_nothing_to_export(tmp_path: Path) -> No
     (tmp_path / "run_metadata.json").write_text('{"world_size": 2}')
     done = invoke(f"ccl-bench chakra {tmp_path} -o {tmp_path / 'out'} --communication")
     assert done.returncode == 4
-    assert "holds no communication in a step" in done.stderr
+    assert "contains no communication in a step" in done.stderr

@@ -11,7 +11,7 @@ from chakra_wire import COMM_RECV_NODE, COMM_SEND_NODE, COMP_NODE, communication
 
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 from ccl_bench.chakra import export, protobuf
-from ccl_bench.chakra.graph import Dependencies, Start
+from ccl_bench.chakra.graph import Dependencies, NodeStart
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def test_an_operator_waits_for_who_made_its_tensor_and_for_its_thread(tmp_path: 
 
 def test_an_operator_does_not_wait_for_the_caller_whose_result_it_makes() -> None:
     known = Dependencies()
-    assert known.of(Start(5, 2, 1, writes=(50,))) == []
-    assert known.of(Start(6, 5, 1, reads=(50,))) == [5]  # by its thread, not by the tensor
-    assert known.of(Start(7, 2, 2, reads=(50,))) == []  # on another thread, while 5 still runs
+    assert known.of(NodeStart(5, 2, 1, writes=(50,))) == []
+    assert known.of(NodeStart(6, 5, 1, reads=(50,))) == [5]  # by its thread, not by the tensor
+    assert known.of(NodeStart(7, 2, 2, reads=(50,))) == []  # on another thread, while 5 still runs
 
 
 def test_time_on_the_cpu_is_without_that_of_the_operators_called(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_what_chakra_has_no_type_for_stays_work(tmp_path: Path) -> None:
 def test_nothing_is_overwritten_unless_asked(tmp_path: Path) -> None:
     run = open_run(_run(tmp_path, [THREAD]))
     export(run, tmp_path / "out")
-    with pytest.raises(UsageError, match=r"chakra\.0\.et exists"):
+    with pytest.raises(UsageError, match=r"chakra\.0\.et already exists"):
         export(run, tmp_path / "out")
     export(run, tmp_path / "out", force=True)
 

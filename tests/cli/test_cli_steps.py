@@ -84,14 +84,14 @@ def test_numbers_of_different_choices_are_not_judged(sharded: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--steps", "8-11"], "no trace holds step 10, 11\n  fix: there are 0, 1, 2, 3, 4"),
-        (["--steps", "4-2"], "'4-2' names no steps"),
+        (["--steps", "8-11"], "no trace contains step 10, 11\n  fix: there are 0, 1, 2, 3, 4"),
+        (["--steps", "4-2"], "'4-2' is not a list of steps"),
         (["--skip-steps", "-1"], "must be 0 or more"),
-        (["--skip-steps", "10"], "no step is left of"),
+        (["--skip-steps", "10"], "no step remains of"),
         (["--marker", "("], "the marker '(' is not a regular expression: unclosed group"),
         (
             ["--marker", "ProfilerSteps"],
-            "no range is named 'ProfilerSteps'\n  fix: did you mean ProfilerStep#",
+            "no range matches 'ProfilerSteps'\n  fix: did you mean ProfilerStep#",
         ),
     ],
 )

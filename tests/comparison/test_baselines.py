@@ -91,7 +91,7 @@ def test_a_name_that_leaves_the_folder_is_refused(work: Path, name: str) -> None
     for words in (["set", "--", name, "run"], ["show", "--", name], ["remove", "--", name]):
         ended = called(work, "baseline", *words)
         assert ended.returncode == 2, words
-        assert "cannot be the name of a baseline" in ended.stderr
+        assert "is not a valid name of a baseline" in ended.stderr
     assert called(work, "compare", f"baseline:{name}", slower(work)).returncode == 2
 
 
@@ -149,8 +149,8 @@ def test_markdown_shows_limits_before_metrics_and_folds_the_unchanged_away(kept:
     words = ("--fail-on", f"{STEP}>3%", "--fail-on", f"{STEP}>9%", "--format", "markdown")
     text = called(kept, "compare", "baseline:before", slower(kept), *words).stdout
     escaped = STEP.replace("_", r"\_")
-    assert rf"- ❌ limit {escaped}\>3% is crossed by {escaped}" in text
-    assert rf"- ✅ limit {escaped}\>9% is kept" in text
+    assert rf"- ❌ limit {escaped}\>3% is exceeded by {escaped}" in text
+    assert rf"- ✅ limit {escaped}\>9% is met" in text
     head, _, folded = text.partition("<details><summary>")
     (line,) = (each for each in head.splitlines() if each.startswith(f"| {escaped} |"))
     assert re.fullmatch(r".*\| [\d.]+ ms \| [\d.]+ ms \| \+[\d.]+ % \| .* \| worse \|", line)

@@ -69,7 +69,7 @@ def test_noise_that_could_hide_5_percent_says_so() -> None:
     found = changed(mean_of(1.0, 1.3, 0.8, 1.1), mean_of(1.1, 0.9, 1.2, 1.05))
     assert found.verdict == "cannot tell"
     assert "may hide in the noise" in found.remarks[0]
-    assert "may be unstable: 4 samples are few" in found.remarks
+    assert "may be unstable: there are only 4 samples" in found.remarks
     assert found.is_unstable
 
 

@@ -130,7 +130,7 @@ def test_many_samples_are_thinned_evenly() -> None:
 def test_few_samples_and_wide_ones_are_unstable() -> None:
     steady = [1.0, 1.01] * 4
     assert unstable(steady, steady) == ""
-    assert unstable(steady[:3], steady) == "3 samples are few"
+    assert unstable(steady[:3], steady) == "there are only 3 samples"
     # 21 % of deviation over the root of 8 samples are 7 % of the mean; of 800 samples they are 0.7 %.
     assert unstable(steady, [1.0, 1.5] * 4) == "single samples spread by 21 %"
     assert unstable(steady, [1.0, 1.5] * 400) == ""

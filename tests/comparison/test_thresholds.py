@@ -97,10 +97,11 @@ def test_an_alias_is_the_metric() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("fast", "is not a limit"), ("", "is not a limit"), ("mfu>", "is not a limit"),
-        ("mfu>x%", "is not a limit"),
+        ("fast", "is not a valid limit"), ("", "is not a valid limit"), ("mfu>", "is not a valid limit"),
+        ("mfu>x%", "is not a valid limit"),
         ("5", "names no metric"), ("mfu:-5%", "cannot be negative"), ("-5%", "cannot be negative"),
-        ("mfv>5%", "did you mean mfu"), ("mfu>5%%", "is not a limit"), ("mfu>1e999", "is not a limit"),
+        ("mfv>5%", "did you mean mfu"), ("mfu>5%%", "is not a valid limit"),
+        ("mfu>1e999", "is not a valid limit"),
     ],
 )  # fmt: skip
 def test_what_is_no_limit_is_refused(text: str, said: str) -> None:

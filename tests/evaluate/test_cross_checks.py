@@ -139,7 +139,7 @@ def test_a_file_that_holds_nothing_usable_is_named_where_it_is_missed(tmp_path, 
     (tmp_path / file).write_text(text)
     answer = invoke(f"ccl-metrics --trace {tmp_path} --metric {metric} --format json")
     (found,) = json.loads(answer.stdout)
-    assert (found["status"], found["reason"]) == ("not_measurable", f"{file} holds nothing usable")
+    assert (found["status"], found["reason"]) == ("not_measurable", f"{file} contains no usable data")
     (finding,) = (f for f in found["findings"] if f["file"] == file)
     assert finding["code"] in {"file-unusable", "file-malformed"}
     assert f"error: {file}: {finding['message']} ({finding['code']})" in answer.stderr

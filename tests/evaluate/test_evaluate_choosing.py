@@ -242,7 +242,7 @@ def test_nested_ranges_of_a_recording_count_once(recorded: Path):
 
 
 def test_a_marker_that_names_no_range_is_answered_with_those_that_there_are(recorded: Path):
-    with pytest.raises(UsageError, match="no range is named 'my_pas 1'") as caught:
+    with pytest.raises(UsageError, match="no range matches 'my_pas 1'") as caught:
         measured(recorded, STEP, choice=step_choice(marker="my_pas 1"))
     assert caught.value.fix.startswith("did you mean my pass 1")
     with pytest.raises(UsageError) as caught:
@@ -266,10 +266,10 @@ def test_ranges_that_overlap_are_reported(tmp_path: Path):
 @pytest.mark.parametrize(
     ("chosen", "said", "fix"),
     [
-        (step_choice("4-7"), "no trace holds step 6, 7", "there are 0, 1, 2, 3, 4, 5"),
-        (step_choice("0-999999999999"), "no trace holds step 6, 7, 8", "there are 0, 1, 2, 3, 4, 5"),
-        (step_choice(skip=6), "no step is left of 0, 1, 2, 3, 4, 5: without the first 6", "fewer"),
-        (step_choice("0", 1), "no step is left", "fewer"),
+        (step_choice("4-7"), "no trace contains step 6, 7", "there are 0, 1, 2, 3, 4, 5"),
+        (step_choice("0-999999999999"), "no trace contains step 6, 7, 8", "there are 0, 1, 2, 3, 4, 5"),
+        (step_choice(skip=6), "no step remains of 0, 1, 2, 3, 4, 5: without the first 6", "fewer"),
+        (step_choice("0", 1), "no step remains", "fewer"),
     ],
 )
 def test_steps_that_are_not_there_are_refused(transient: Path, chosen: StepChoice, said: str, fix: str):
@@ -310,15 +310,15 @@ def test_a_choice_means_the_same_however_it_is_written():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("a", None, None), "'a' names no steps"),
-        (("4-2", None, None), "'4-2' names no steps"),
-        (("", None, None), "'' names no steps"),
-        (("1-", None, None), "'1-' names no steps"),
-        (("٣", None, None), "names no steps"),
-        (("1-9999999999999999999", None, None), "names no steps"),
+        (("a", None, None), "'a' is not a list of steps"),
+        (("4-2", None, None), "'4-2' is not a list of steps"),
+        (("", None, None), "'' is not a list of steps"),
+        (("1-", None, None), "'1-' is not a list of steps"),
+        (("٣", None, None), "is not a list of steps"),
+        (("1-9999999999999999999", None, None), "is not a list of steps"),
         ((",".join(map(str, range(0, 1_000, 2))), None, None), "characters of steps are too many"),
-        ((None, 10**30, None), "steps cannot be left out"),
-        ((None, -1, None), "-1 steps cannot be left out"),
+        ((None, 10**30, None), "steps cannot be skipped"),
+        ((None, -1, None), "-1 steps cannot be skipped"),
         ((None, None, "("), "'(' is not a regular expression: unclosed group"),
         ((None, None, "(?=a)"), "look-around"),
         ((None, None, ""), "a marker has 1 to 1,000 characters, not 0"),

@@ -105,7 +105,9 @@ def test_the_counts_are_those_of_the_kineto_traces_of_the_same_steps(recorded: P
 def test_what_needs_times_is_refused_by_name(recorded: Path) -> None:
     for result in (_results(recorded)[name] for name in TIMED):
         assert result.status == "not_measurable"
-        assert result.reason.endswith(f"alone, which hold no times: {result.metric} needs them")
+        assert result.reason.endswith(
+            f"only Execution Traces, which contain no times: {result.metric} needs times"
+        )
         assert "torch.profiler" in result.fix
 
 

@@ -38,5 +38,5 @@ def test_more_than_the_memory_can_do_is_refused(copied_bytes: int, status: str, 
     if status == "ok":
         assert found.value == pytest.approx(100 * 1_000 / 2_039, rel=0.001)
     else:
-        assert found.reason == "it comes to 980.9 %, which no share can be"
+        assert found.reason == "the value is 980.9 %, which is impossible for a share"
         assert "check" in found.fix

@@ -254,4 +254,4 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.Monke
 
 def test_a_folder_that_is_none_is_a_usage_error() -> None:
     done = invoke("ccl-bench mcp --allow /no/such/folder")
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "ccl-bench: /no/such/folder is no folder")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "ccl-bench: /no/such/folder is not a folder")

@@ -55,7 +55,7 @@ def test_tensorboard_reads_values_with_their_steps_and_findings_as_text(
     assert busy == pytest.approx(EXPECTED["gpu_busy"], rel=1e-6)
     assert found.SummaryMetadata("ccl_bench/gpu_busy").summary_description == "in %, of seven"
     texts = [event.tensor_proto.string_val[0].decode() for event in found.Tensors("ccl_bench/findings")]
-    assert texts[0] == "nothing is wrong with the data"
+    assert texts[0] == "no findings about the data"
     assert "`ranks-missing`" in texts[1]
 
 
@@ -155,7 +155,7 @@ def test_a_list_that_names_files_elsewhere_reads_only_its_own_directory(
     with pytest.raises(InputError, match="holds no results"):
         load_windows(kept)
     (kept / "windows.jsonl").write_text("")
-    with pytest.raises(InputError, match="holds no measured window"):
+    with pytest.raises(InputError, match="contains no measured window"):
         load_windows(kept)
 
 

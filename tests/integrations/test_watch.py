@@ -24,8 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.integrations.watching.gauges import PrometheusPage, gauges
-from ccl_bench.integrations.watching.watch import KeptResults, MeasuredWindow, Watcher, Watching
-from ccl_bench.integrations.watching.windows import Settling, WatchedFolder, Window
+from ccl_bench.integrations.watching.watch import MeasuredWindow, StoredResults, Watcher, WatchOptions
+from ccl_bench.integrations.watching.windows import WatchedFolder, Window, WindowTracker
 from ccl_bench.result import Result, ResultFinding
 from ccl_bench.testing import Expected, Plan, timeline, values, write_run
 
@@ -46,9 +46,9 @@ class Seen:
     ) -> None:
         self.windows: list[MeasuredWindow] = []
         self.remarks: list[str] = []
-        self.kept = KeptResults(kept) if kept else None
+        self.kept = StoredResults(kept) if kept else None
         self.watcher = Watcher(
-            Watching(root, "plain", NAMES, settle_s, patience_s),
+            WatchOptions(root, "plain", NAMES, settle_s, patience_s),
             kept=self.kept,
             sinks=[],
             report=lambda measured, _file: self.windows.append(measured),
@@ -125,9 +125,9 @@ def test_a_window_waits_for_its_ranks_unless_the_last_one_had_no_more(root: Path
     seen = Seen(root, patience_s=0.0)
     assert seen.look() == ["iteration_10"]
     assert "ranks-missing" in {finding.code for finding in seen.windows[0].findings}
-    patient = Watching(root, "plain", NAMES, 0.0, 1e6)
+    patient = WatchOptions(root, "plain", NAMES, 0.0, 1e6)
     seen.watcher._how = patient
-    seen.watcher._settling = Settling(0.0, 1e6)
+    seen.watcher._settling = WindowTracker(0.0, 1e6)
     write_run(PLAN, root, iteration=20)
     (root / "profile_trace" / "iteration_20" / "rank1_trace.json").unlink()
     assert seen.look() == ["iteration_20"]
@@ -136,7 +136,7 @@ def test_a_window_waits_for_its_ranks_unless_the_last_one_had_no_more(root: Path
 def test_a_file_has_settled_when_it_did_not_change_for_the_time_that_is_asked(root: Path) -> None:
     (window,) = WatchedFolder(root).look().windows
     changed_s = max(file.changed_ns for file in window.files) / 1e9
-    settling = Settling(10.0, 60.0)
+    settling = WindowTracker(10.0, 60.0)
     settling.update([window], 100.0, changed_s + 4)
     assert [settling.is_written(window, now) for now in (100.0, 105.9, 106.1)] == [False, False, True]
     grown = Window(window.name, window.number, window.files[:1])
@@ -144,7 +144,7 @@ def test_a_file_has_settled_when_it_did_not_change_for_the_time_that_is_asked(ro
     assert [settling.is_written(grown, now) for now in (116.9, 117.1)] == [False, True]
     settling.refuse(grown)
     assert [settling.is_written(grown, now) for now in (118.0, 166.9, 167.1)] == [False, False, True]
-    settling = Settling(10.0, 60.0)
+    settling = WindowTracker(10.0, 60.0)
     settling.update([window], 100.0, changed_s - 5_000)  # a clock that is behind
     assert [settling.is_written(window, now) for now in (100.0, 110.1)] == [False, True]
 
@@ -182,7 +182,7 @@ def test_a_window_that_is_written_again_is_measured_again_and_nothing_is_overwri
         "iteration_10.3.json",
     ]
     with pytest.raises(UsageError, match="another ccl-bench watch writes into"):
-        KeptResults(kept)
+        StoredResults(kept)
     seen.kept.close()
 
 
@@ -265,7 +265,7 @@ def test_a_trace_that_disappears_is_a_remark_and_no_end(root: Path) -> None:
 def test_a_directory_that_is_renamed_ends_the_watch(root: Path) -> None:
     seen = Seen(root)
     root.rename(root.with_name("elsewhere"))
-    with pytest.raises(InputError, match="the watched directory is gone"):
+    with pytest.raises(InputError, match="the watched directory no longer exists"):
         seen.look()
 
 
@@ -397,8 +397,8 @@ def test_a_dashboard_sees_windows_as_they_come_until_ctrl_c(
         (["/no/such/folder"], 4, "/no/such/folder: does not exist"),
         ([__file__], 4, "is no directory"),
         (["s3://bucket/run"], 2, "cannot be watched"),
-        ([".", "--listen", "here"], 2, "'here' is no address to listen on"),
-        ([".", "--otlp", "collector"], 2, "'collector' is no address of a collector"),
+        ([".", "--listen", "here"], 2, "'here' is not an address to listen on"),
+        ([".", "--otlp", "collector"], 2, "'collector' is not the address of a collector"),
         ([".", "-o", "."], 2, "results cannot be kept among the traces"),
         ([".", "-m", "gpu_bsy"], 2, "did you mean gpu_busy"),
         ([".", "--settle", "-1"], 2, "must be 0 or more"),

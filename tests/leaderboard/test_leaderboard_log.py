@@ -97,9 +97,7 @@ def test_a_changed_entry_is_found(board: Store, column: str) -> None:
     with writing(board.engine) as connection:
         connection.execute(update(LOG).where(LOG.c.number == 2).values({column: CHANGES[column]}))
     found = audit_store(board).problems
-    assert ("entry 2", "it was changed: its hash is another") in [
-        (each.where, each.message) for each in found
-    ]
+    assert ("entry 2", "it was changed: its hash differs") in [(each.where, each.message) for each in found]
 
 
 def test_a_changed_entry_with_a_new_hash_breaks_the_chain(board: Store) -> None:
@@ -188,13 +186,13 @@ def _changed_history(board: Store) -> None:
 @pytest.mark.parametrize(
     ("tamper", "problem"),
     [
-        (_row_without_entry, "the log does not say that it was accepted"),
-        (_changed_row(state="verified"), "the board says verified, and the log withdrawn"),
-        (_changed_row(signed_by="0123456789ABCDEF"), "the board says signed by 0123456789ABCDEF"),
+        (_row_without_entry, "the log has no entry that it was accepted"),
+        (_changed_row(state="verified"), "the board states verified, but the log withdrawn"),
+        (_changed_row(signed_by="0123456789ABCDEF"), "the board states the signing key 0123456789ABCDEF"),
         (_removed_row, "it is not on the board"),
         (_changed_file, "the files changed after they were published"),
         (_removed_file, "is missing"),
-        (_removed_files, "its files are gone"),
+        (_removed_files, "its files are missing"),
         (_changed_history, "its history is not the one in the log"),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_directory_that_cannot_be_written_is_said_in_words(tmp_path: Path) -> 
 
 
 def test_a_directory_that_is_not_there_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no directory") as refused:
+    with pytest.raises(InputError, match="is not a directory") as refused:
         open_store(tmp_path / "nothing")
     assert "ccl-bench publish" in refused.value.fix
 

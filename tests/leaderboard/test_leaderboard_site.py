@@ -132,7 +132,7 @@ def test_a_site_on_a_disk_answers_every_question_as_the_server_does(
             shown = page.evaluate(CHOICES)
             assert {name: shown[name] for name in offered} == offered, asked
             words = page.locator("#count").inner_text()
-            assert words.startswith("No run fits") if not total else f"of {total} run" in words
+            assert words.startswith("No run matches") if not total else f"of {total} run" in words
 
     browser.walk(steps)
 

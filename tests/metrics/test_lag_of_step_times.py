@@ -62,7 +62,7 @@ def test_a_lag_below_the_noise_makes_no_rank_late(tmp_path: Path) -> None:
     [
         ({"0": [0.5, 0.5]}, f"{FILE} holds step times of rank 0 alone"),
         ({"0": [1.0, 1.2], "1": [1.5], "2": {"10": 2.0}}, f"the 3 ranks of {FILE} have no step in common"),
-        ({"0": 1.1, "1": 1.3}, f"{FILE} holds nothing usable"),
+        ({"0": 1.1, "1": 1.3}, f"{FILE} contains no usable data"),
     ],
 )
 def test_ranks_that_cannot_be_compared_give_no_lag(tmp_path: Path, times: Any, reason: str) -> None:
@@ -88,7 +88,7 @@ def test_values_that_could_not_be_used_are_named_beside_the_reason(tmp_path: Pat
 def test_of_uneven_lists_the_shared_steps_count_and_the_note_says_so(tmp_path: Path) -> None:
     _, lag = _measured(tmp_path, {"0": [1.0, 1.2], "1": [1.5]})
     assert lag.value == pytest.approx(1.5 - 1.0)
-    assert "of 2 ranks, of the steps that all of them have" in lag.findings[-1].message
+    assert "of 2 ranks, over the steps that all of them have" in lag.findings[-1].message
 
 
 def test_traces_that_show_who_waits_come_first(tmp_path: Path) -> None:

@@ -190,9 +190,9 @@ def test_between_two_sizes_the_time_is_their_geometric_mean(size: int, time_s: f
         ({"size_bytes": MIB - 1}, "from 1048576 to 4194304 bytes"),
         ({"collective": "all_gather"}, "no all_gather was measured"),
         ({"size": 8, "bus_factor": 1.75}, "over 4 ranks, not over 8"),
-        ({"size": None}, "group is not known"),
+        ({"size": None}, "group is unknown"),
         ({"spans_nodes": True}, "between nodes"),
-        ({"bus_factor": 1.0}, "parts of their own sizes"),
+        ({"bus_factor": 1.0}, "parts have different sizes"),
     ],
 )
 def test_what_was_not_measured_has_no_ceiling(other: dict[str, Any], why: str) -> None:
@@ -220,7 +220,7 @@ def test_without_a_usable_table_the_metric_says_why(tmp_path: Path, corpus: Path
     assert "--ceiling" in nothing.fix
     (tmp_path / "nccl.log").write_text(OLD.replace("Rank  1", "Rank  0"))
     [damaged] = evaluate(open_run(tmp_path), ["nccl_tests_efficiency"], jobs=1, use_cache=False)
-    assert damaged.reason == "nccl.log holds nothing usable"
+    assert damaged.reason == "nccl.log contains no usable data"
     assert "lists a rank twice" in damaged.findings[0].message
     for place in (tmp_path / "run_metadata.json", tmp_path / "workload_card.yaml"):
         with pytest.raises(InputError, match=r"nccl-tests|measured size"):

@@ -118,7 +118,7 @@ def test_quarantine_ends_when_a_maintainer_approves(
     ada, mae = leaderboard.token("ada"), leaderboard.token("mae", Role.MAINTAINER)
     received = leaderboard.sent(archive(bundle), ada).json()
     assert (received["state"], leaderboard.runs()) == ("quarantined", [])
-    assert "once a maintainer has approved it" in received["remarks"][0]
+    assert "when a maintainer approves it" in received["remarks"][0]
     page = f"{leaderboard.address}/runs/{received['id']}"
     assert httpx.get(page, timeout=300).status_code == 404
     at = ["--at", leaderboard.address]

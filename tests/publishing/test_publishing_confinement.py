@@ -183,7 +183,7 @@ def test_a_limit_that_is_lower_already_stays(tmp_path: Path) -> None:
 def test_a_process_with_threads_is_not_taken_for_confined(tmp_path: Path) -> None:
     started = "threading.Thread(target=signal.pause, daemon=True).start()\n"
     said = tried(tmp_path, "pass", confine=started + CONFINE)
-    assert "OSError: a process is confined before it starts threads" in said
+    assert "OSError: a process must be confined before it starts threads" in said
 
 
 @needs_seccomp

@@ -179,7 +179,7 @@ def test_what_is_no_plain_file_is_refused(
     leaderboard: Leaderboard, bundle: Files, other: tarfile.TarInfo
 ) -> None:
     files = {name: text for name, text in bundle.items() if name != other.name}
-    _refused(leaderboard, archive(files, other), "only plain files are taken")
+    _refused(leaderboard, archive(files, other), "only plain files are accepted")
 
 
 @pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)

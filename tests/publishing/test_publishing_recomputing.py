@@ -150,8 +150,8 @@ def bomb(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (Settings(recompute_seconds=1), "it takes more than 1 s"),
-        (Settings(unpacked_bytes=100_000_000), "it takes more than 100,000,000 bytes on the disk"),
+        (Settings(recompute_seconds=1), "recomputing takes more than 1 s"),
+        (Settings(unpacked_bytes=100_000_000), "recomputing takes more than 100,000,000 bytes on the disk"),
     ],
     ids=["time", "disk"],
 )
@@ -191,7 +191,7 @@ def test_recomputing_gets_no_more_memory_than_is_allowed(
     except InputError as error:
         assert "no answer" in error.message
     else:
-        assert answer.error == "it takes more than 150,000,000 bytes of memory"
+        assert answer.error == "recomputing takes more than 150,000,000 bytes of memory"
 
 
 def test_a_run_that_was_published_with_chosen_steps_is_recomputed_with_the_same(

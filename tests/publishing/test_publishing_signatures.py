@@ -190,7 +190,7 @@ def test_verifying_needs_the_files_the_key_and_nothing_else(
     assert (verified(public)[0], "does not belong" in verified(public)[1]) == (4, True)
     (folder / "more.json").unlink()
     (folder / CARD).write_bytes(bundle[CARD] + b"# later\n")
-    assert (verified(public)[0], "changed after it was signed" in verified(public)[1]) == (4, True)
+    assert (verified(public)[0], "changed after the bundle was signed" in verified(public)[1]) == (4, True)
     (folder / ORIGIN).unlink()
     assert (verified(public)[0], "is unsigned" in verified(public)[1]) == (4, True)
 
@@ -231,13 +231,13 @@ def test_a_false_signature_is_refused_with_what_is_wrong(
     lines = signed[ORIGIN].decode().splitlines()
     other = _signed(bundle, new_key(), "ada", tmp_path)[ORIGIN].decode().splitlines()
     false = {
-        "changed after it was signed": {**signed, CARD: bundle[CARD] + b"# later\n"},
+        "changed after the bundle was signed": {**signed, CARD: bundle[CARD] + b"# later\n"},
         "is not registered for ada": _signed(bundle, eve, "ada", tmp_path),
         "signature of the message is wrong": _resigned(signed, ada, b"another message"),
         "signature of its comment is wrong": {**signed, ORIGIN: _text([*lines[:3], other[3]])},
-        "signed for bob, and was sent by ada": _signed(bundle, ada, "bob", tmp_path),
+        "signed for bob, but was sent by ada": _signed(bundle, ada, "bob", tmp_path),
         "four lines of a signature": {**signed, ORIGIN: b"signed by ada\n"},
-        "which run, publisher and time": _commented(signed, ada, "timestamp:1\tfile:list"),
+        "its run, publisher and time": _commented(signed, ada, "timestamp:1\tfile:list"),
         "holds 'origin.minisig' of more than 16,384 bytes": {**signed, ORIGIN: signed[ORIGIN] * 100},
     }
     for reason, files in false.items():
@@ -303,7 +303,7 @@ def test_an_audit_finds_a_signature_that_is_gone_or_false(
     path.write_bytes(_resigned(signed, ada, b"another message")[ORIGIN])
     assert ["signature of the message is wrong" in problem for problem in problems()] == [True]
     path.unlink()
-    assert problems() == ["its signature is gone"]
+    assert problems() == ["its signature is missing"]
     path.write_bytes(signed[ORIGIN])
     assert problems() == []
     with writing(board.store.engine) as connection:

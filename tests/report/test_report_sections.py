@@ -94,7 +94,7 @@ def test_communication_is_recognised_by_collective_and_by_dimension() -> None:
     assert table.note == "3 calls of unknown size in all."
     times, volumes = section.charts
     assert [point["value"] for point in _values(times.spec)] == [12.0, 1.0]
-    assert volumes.summary == "Most is all_reduce with 3 MB, least all_gather with 1 MB."
+    assert volumes.summary == "Largest is all_reduce with 3 MB, smallest is all_gather with 1 MB."
 
 
 def test_times_of_communication_are_divided_where_that_is_known() -> None:
@@ -262,8 +262,8 @@ def test_the_parts_of_a_pipeline_stage_add_up_and_the_bubble_is_divided_where_th
     [chart] = section.charts
     assert [point["value"] for point in _values(chart.spec)] == [0.5, 0.1, 0.1, 0.1, 0.15, 0.05]
     assert section.notes == (
-        "For even stages and free messages (p-1)/(m+p-1) gives 27.27 % of the step.",
-        "All stages compute about equally long.",
+        "For balanced stages and messages without cost, (p-1)/(m+p-1) gives 27.27 % of the step.",
+        "All stages compute for about the same time.",
     )
 
 
@@ -314,8 +314,8 @@ def test_memory_has_a_curve_and_every_measure_of_fragmentation() -> None:
     [chart] = section.charts
     assert chart.summary == "Allocated memory peaks at 5 GB after 0 s; at most 6 GB are reserved."
     assert chart.note == (
-        "Each point has the extremes of up to 3 states of the allocator. "
-        "Shown are the 1 of 9 devices with the highest peaks."
+        "Each point shows the extremes of up to 3 states of the allocator. "
+        "The charts show the 1 of 9 devices with the highest peaks."
     )
     assert [quantity(cell).value for cell in chart.table.rows[0][1:]] == [1, 5_000_000_000, 6_000_000_000]
     assert rows(section.tables[0]) == [["rank 0, when most was allocated", "25.00 %", "-", "50.00 %"]]
@@ -332,7 +332,7 @@ def test_experts_have_a_bar_for_each_device() -> None:
     )
     section = experts(looked(result))
     assert [point["value"] for point in _values(section.charts[0].spec)] == [400, 200, 1800, 800]
-    assert section.charts[0].summary == "Most tokens, 1,800, went to device 2, least, 200, to 1."
+    assert section.charts[0].summary == "Most tokens, 1,800, went to device 2, fewest, 200, to 1."
     assert rows(section.tables[0]) == [["0", "2.25"]]
 
 
@@ -356,7 +356,7 @@ def test_serving_has_percentiles_and_a_curve_through_all_of_them() -> None:
     [chart] = section.charts
     assert [round(point["x"], 9) for point in _values(chart.spec)] == values[:100]
     assert [point["y"] for point in _values(chart.spec)] == [float(share) for share in range(100)]
-    assert chart.summary == "Half take at most 50 s, 99 % at most 99 s."
+    assert chart.summary == "Half of them take at most 50 s, 99 % at most 99 s."
     assert rows(section.tables[0]) == [["Time to first token", "50 s", "50 s", "99 s", "100 s"]]
 
 

@@ -117,7 +117,7 @@ def test_bandwidth_says_what_its_time_rests_on() -> None:
 
 
 def test_what_is_missing_says_why_and_what_would_give_it() -> None:
-    reason = "the number of tokens in a step is not known"
+    reason = "the number of tokens in a step is unknown"
     lines = _lines(_run(), _missing("throughput_tokens_sec", reason, "write seq_len"))
     start = lines.index("No value for")
     below = " ".join(lines[start : lines.index("Definitions")])

@@ -174,7 +174,7 @@ def test_chosen_steps_are_shown_and_nothing_else(
     shown, written = drawn(run, tmp_path / "two.json", step_choice("2"))
     assert {s.args["step"] for s in shown.slices} == {2}
     assert shown.totals_ns("wait")["rank 5"] == expected.wait_ns(5, 2)
-    assert written.left_out == ("nothing is shown but step 2",)
+    assert written.left_out == ("the file shows only step 2",)
     of_two = [s for s in whole.slices if s.args.get("step") == 2]
     assert len(shown.slices) == len(of_two)
 

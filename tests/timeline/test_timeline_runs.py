@@ -163,9 +163,10 @@ def test_a_file_is_not_overwritten(tmp_path: Path, capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--steps", "9"], "no trace holds step 9\n  fix: there are 2, 3, 4"),
-        (["--steps", "4-2"], "'4-2' names no steps"), (["--steps", "a"], "'a' names no steps"),
-        (["--max-slices", "10"], "10 slices show nothing"),
+        (["--steps", "9"], "no trace contains step 9\n  fix: there are 2, 3, 4"),
+        (["--steps", "4-2"], "'4-2' is not a list of steps"),
+        (["--steps", "a"], "'a' is not a list of steps"),
+        (["--max-slices", "10"], "10 slices are too few"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_shown_is_refused(
@@ -179,4 +180,4 @@ def test_what_cannot_be_shown_is_refused(
 
 def test_a_run_without_times_is_refused(corpus: Path, tmp_path: Path, capsys: Captured) -> None:
     assert main(["timeline", str(corpus / "serving" / "vllm-tp8"), "-o", str(tmp_path / "x.json")]) == 4
-    assert "holds no trace with times" in capsys.readouterr().err
+    assert "contains no trace with times" in capsys.readouterr().err

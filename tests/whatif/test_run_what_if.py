@@ -176,7 +176,7 @@ def test_a_graph_that_explains_too_little_is_refused(corpus: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--network", "fast"], "'fast' is no network"),
+        (["--network", "fast"], "'fast' is not a network"),
         (["--overlap", "all_gather"], "there is no comm 'all_gather'"),
         (["--without", "stage:0"], "the recording shows no stage"),
         (["--without", "worker:0/0"], "names no operations"),

@@ -1,5 +1,5 @@
-"""What programs and notebooks use, and what the commands are built on: a run, opened once, and its answers.
+"""The Python API, on which the commands are built: a run, opened once, and its answers.
 
-`measured_run` opens a run and asks it, `tables` gives its tables as frames, `comparison` compares runs, and
-`charts` are the drawings of a report one by one. `display` shows all of these in a notebook.
+`measured_run` opens a run and computes its answers, `tables` returns its tables as frames, `comparison`
+compares runs, and `charts` returns single charts of a report. `display` shows all of these in a notebook.
 """

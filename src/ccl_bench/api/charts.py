@@ -1,4 +1,4 @@
-"""One chart of a report on its own: a Vega-Lite specification that a notebook draws."""
+"""Single charts of a report: Vega-Lite specifications that a notebook draws."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Chart:
         self.name = chart.key
         self.title = chart.title
         self.summary = chart.summary
-        """What the drawing says, in one or two sentences."""
+        """Its summary, in one or two sentences."""
         self.spec: dict[str, Any] = static_spec(chart)
 
     def __repr__(self) -> str:
         return f"<Chart {self.name}: {self.title}>"
 
     def _repr_mimebundle_(self, **_asked: object) -> dict[str, Any]:
-        """Return the forms that a notebook chooses from: the specification, and the picture for others."""
+        """Return the representations for notebooks: the specification, and a picture for other viewers."""
         return {
             VEGA_LITE: self.spec,
             "image/svg+xml": image(self._chart, "svg").decode(),

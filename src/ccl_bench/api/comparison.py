@@ -1,4 +1,4 @@
-"""Runs against a baseline: what changed beyond noise, as data, as a table, and in a notebook."""
+"""Comparisons of runs with a baseline: changes beyond noise, as data, as a table, and in a notebook."""
 
 from __future__ import annotations
 
@@ -57,17 +57,16 @@ def compare(
     use_cache: bool = True,
     progress: Progress | None = None,
 ) -> ComparedRuns:
-    """Compare runs with the first one: what changed beyond noise, and where in the step.
+    """Compare runs with the first one: changes beyond noise, and the breakdown of the step.
 
-    A run is one that is open, or a place: a directory, a trace file, a file of results as `ccl-metrics
-    --all --format json` writes it, or `baseline:NAME`. `metric` names what to compare, all by default;
-    `study` names fields of the card that may differ; `fail_on` are limits such as
-    `"iteration_wall_clock_time>5%"`; smaller changes than `tolerance`, relative, are neither better nor
-    worse. The choice of steps is for runs that are not open yet. Raises UsageError for names and limits that
-    make no sense.
+    A run is an open run, or a place: a directory, a trace file, a file of results from `ccl-metrics --all
+    --format json`, or `baseline:NAME`. `metric` names the metrics to compare, all by default; `study` names
+    fields of the card that may differ; `fail_on` are limits such as `"iteration_wall_clock_time>5%"`;
+    relative changes below `tolerance` are neither better nor worse. The choice of steps applies to runs
+    that are not open yet. Raises UsageError for invalid names and limits.
     """
     if len(runs) < _FEWEST:
-        raise UsageError("a comparison needs at least two runs", fix="name the baseline, then a run")
+        raise UsageError("a comparison needs at least two runs", fix="give the baseline, then a run")
     registry = metrics.load()
     limits = [parse_threshold(text, registry.canonical) for text in fail_on]
     fields = [known_field(name) for name in study]
@@ -95,7 +94,7 @@ def compare(
 def _wanted(
     registry: Registry[Metric], named: Iterable[str] | None, limits: Sequence[Threshold]
 ) -> list[str]:
-    """Return the metrics to compare: those named, or all but other units of the same number."""
+    """Return the metrics to compare: those named, or all except unit variants."""
     chosen = named or [metric.name for metric in registry if not metric.variant_of]
     limited = [limit.metric for limit in limits if limit.metric]
     return [*dict.fromkeys([*map(registry.canonical, chosen), *limited])]
@@ -109,13 +108,13 @@ def _results_of(measured: MeasuredRun, names: list[str]) -> RunResults:
 def _with_plugins(
     wanted: Iterable[str], sides: Sequence[RunResults], registry: Registry[Metric]
 ) -> list[str]:
-    """Return `wanted` with the metrics in stored results that are not installed here."""
+    """Return `wanted` plus the metrics in stored results that are not installed here."""
     stored = (name for side in sides for name in side.results if name not in registry)
     return [*dict.fromkeys([*wanted, *stored])]
 
 
 class ComparedRuns:
-    """A comparison; `data` holds all that it found."""
+    """A comparison; `data` holds the complete outcome."""
 
     def __init__(self, data: Comparison) -> None:
         self.data = data
@@ -131,8 +130,8 @@ class ComparedRuns:
     def changes(self) -> pl.DataFrame:
         """Return every metric of every run against the baseline, one row each, in the order of the page.
 
-        Columns: run, metric, unit, baseline, other, relative (null where the baseline is 0 or has no
-        value), verdict, remarks.
+        Columns: run, metric, unit, baseline, other, relative (null if the baseline is 0 or has no value),
+        verdict, remarks.
         """
         rows = [
             (pair.name, c.metric, c.unit, c.baseline, c.other, c.relative, c.verdict, [*c.remarks])
@@ -142,7 +141,7 @@ class ComparedRuns:
         return pl.DataFrame(rows, _COLUMNS, orient="row")
 
     def page(self) -> RenderableType:
-        """Return what the command shows, for a rich console."""
+        """Return the output of the command, for a rich console."""
         from ccl_bench.report.comparison.text import page
 
         return page(self.data)
@@ -164,7 +163,7 @@ class ComparedRuns:
         return to_text(self.page(), width=_FILE_COLUMNS)
 
     def report(self, output: str | Path, *, form: Form | None = None) -> Path:
-        """Write the comparison, in the form that the name of the file asks for, and return the file."""
+        """Write the comparison in the form for the suffix of the file, and return the file."""
         from ccl_bench.storage.files import replace_text
 
         target = Path(output)

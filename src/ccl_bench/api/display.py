@@ -1,4 +1,4 @@
-"""How runs and answers look in a notebook: as the pages that commands print, in HTML."""
+"""Display of runs and answers in notebooks: the output of commands, as HTML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PRE = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;lin
 
 
 def as_html(*content: RenderableType) -> str:
-    """Return what a command would print as HTML; texts from traces are escaped."""
+    """Return the output of a command as HTML; texts from traces are escaped."""
     from rich.console import Console
 
     console = Console(
@@ -40,7 +40,7 @@ def as_html(*content: RenderableType) -> str:
 
 
 def run_html(measured: MeasuredRun) -> str:
-    """Return what is known of a run without reading its traces, and its verdict if that was asked for."""
+    """Return the facts of a run without reading its traces, and its verdict if computed."""
     from ccl_bench.base.text import counted
     from ccl_bench.report.console import Group, Text, aligned, heading, indented
     from ccl_bench.report.formatting import plain, ranges, size
@@ -52,7 +52,7 @@ def run_html(measured: MeasuredRun) -> str:
     facts = {name: getattr(measured.facts, name) for name in _FACTS}
     rows = [
         ("traces", f"{counted(len(traces), f'{formats} file')}, {volume}"),
-        ("ranks", ranges(measured.ranks) or "as the traces show"),
+        ("ranks", ranges(measured.ranks) or "from the traces"),
         *((name, str(fact.value)) for name, fact in facts.items() if fact is not None),
     ]
     verdict = measured.known_verdict
@@ -62,7 +62,7 @@ def run_html(measured: MeasuredRun) -> str:
 
 
 def register() -> None:
-    """Let answers show themselves in a notebook."""
+    """Register the display of answers in notebooks."""
     PAGES[Result] = _result
     PAGES[Inspection] = _inspection
     PAGES[Diagnosed] = _diagnosed

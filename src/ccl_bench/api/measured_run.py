@@ -1,4 +1,4 @@
-"""A run, opened once: its tables, metrics, verdict, diagnoses and pages, each computed when asked for."""
+"""A measured run: tables, metrics, verdict, diagnoses and pages, each computed on request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.report_data import ReportData
     from ccl_bench.result.what_if import CriticalPath, WhatIf
     from ccl_bench.run import Run
-    from ccl_bench.timeline import Written
+    from ccl_bench.timeline import WrittenTimeline
     from ccl_bench.trace.formats import TraceFile
     from ccl_bench.whatif import RunReplays
 
@@ -54,11 +54,11 @@ def open(  # noqa: A001  it opens a run
 ) -> MeasuredRun:
     """Return the run at `place`: a directory, a single trace file, or the URL of either.
 
-    Its files are found, and no trace is read yet. `card` and `config` name a workload card and a training
-    configuration elsewhere, `ceiling` what nccl-tests printed; `profile_mode` is `auto`, `torch` or `nsys`.
-    `steps` (`"3-5"`), `skip_steps` and `marker` (a regular expression) choose the steps that numbers rest on.
-    `jobs` processes read traces, as many as cores by default. Raises InputError where there is nothing to
-    read, and UsageError for a choice that makes no sense.
+    Only its files are listed; no trace is read yet. `card` and `config` are a workload card and a training
+    configuration elsewhere, `ceiling` is the output of nccl-tests; `profile_mode` is `auto`, `torch` or
+    `nsys`. `steps` (`"3-5"`), `skip_steps` and `marker` (a regular expression) choose the steps to measure.
+    `jobs` processes read traces, by default one per core. Raises InputError if there is nothing to read,
+    and UsageError for an invalid choice.
     """
     choice = step_choice(steps, skip_steps, marker)
     run = open_run(place, card=card, config=config, ceiling=ceiling, profile_mode=profile_mode, choice=choice)
@@ -66,13 +66,13 @@ def open(  # noqa: A001  it opens a run
 
 
 class MeasuredRun:
-    """A run and what is measured of it. `ccl_bench.open` makes one; every answer is kept."""
+    """A run and its answers. `ccl_bench.open` returns one; every answer is computed once."""
 
     def __init__(self, run: Run, place: str, *, jobs: int | None = None, use_cache: bool = True) -> None:
         self.run = run
-        """What was found at the place, before any trace is read."""
+        """The files and facts of the run, before any trace is read."""
         self.place = place
-        """The run, as given."""
+        """The place that the user gave."""
         self.jobs = jobs
         self.use_cache = use_cache
         self.progress: Progress | None = None
@@ -102,27 +102,27 @@ class MeasuredRun:
 
     @property
     def ranks(self) -> list[int]:
-        """Ranks whose traces are present, as their names show."""
+        """Ranks with a trace, according to file names."""
         return self.run.ranks
 
     @property
     def facts(self) -> Facts:
-        """What card, metadata and configuration state."""
+        """Facts from card, metadata and configuration."""
         return self.run.facts
 
     def inspect(self) -> Inspection:
-        """Return what is in the run, what can be measured and what is wrong; every trace is read."""
+        """Return the inspection of the run: contents, measurable metrics and findings; reads every trace."""
         return self.observed.inspection if "observed" in vars(self) else self._inspection
 
     @property
     def findings(self) -> list[Issue]:
-        """Everything that is wrong with the data, the worst first; every trace is read."""
+        """All findings about the data, the most severe first; reads every trace."""
         return self.inspect().issues
 
     def results(self, names: Iterable[str] | None = None) -> list[Result]:
         """Return the results of the named metrics, of all by default, in the order of the names.
 
-        A metric without a value says why in its result. Raises UsageError for an unknown name.
+        The result of a metric without a value states the reason. Raises UsageError for an unknown name.
         """
         from ccl_bench import metrics
         from ccl_bench.evaluate.compute import evaluate
@@ -140,7 +140,7 @@ class MeasuredRun:
         return [self._results[name] for name in asked]
 
     def metric(self, name: str) -> Result:
-        """Return the result of one metric, by its name or another name of it."""
+        """Return the result of one metric, by its name or an alias."""
         from ccl_bench import metrics
 
         return self.results([metrics.load([name]).spelled(name)])[0]
@@ -148,7 +148,8 @@ class MeasuredRun:
     def metrics(self, *names: str) -> pl.DataFrame:
         """Return the named metrics, or all, as a table with one row each.
 
-        Columns: metric, value (null without one), unit, better, status, reason, fix, window, ranks, findings.
+        Columns: metric, value (null if there is none), unit, better, status, reason, fix, window, ranks,
+        findings.
         """
         from ccl_bench.api.tables import results_frame
 
@@ -164,40 +165,41 @@ class MeasuredRun:
     def table(self, name: str, *, ranks: Iterable[int] | None = None) -> pl.DataFrame:
         """Return a table of all ranks, or of some, as a polars frame.
 
-        Rows of one trace have its number, rank and recorded window (`trace`, `rank`, `iteration`). Of chosen
-        steps a table has the rows that belong to them, and without steps those that begin in them. The frame
-        is an Arrow table too, and `.to_pandas()` works. Raises UsageError for an unknown name.
+        Rows of one trace have its number, rank and recorded window (`trace`, `rank`, `iteration`). If steps
+        were chosen, a table has the rows of these steps; a table without steps has the rows that begin in
+        them. The frame is also an Arrow table, and `.to_pandas()` works. Raises UsageError for an unknown
+        name.
         """
         return self.tables.load(name, ranks=ranks)
 
     @cached_property
     def observed(self) -> ReportData:
-        """What a report of the run shows, as data; every trace is read once."""
+        """The data of the report of the run; every trace is read once."""
         from ccl_bench.diagnosis.diagnose import observe_run
 
         return observe_run(self.run, **self.reading)
 
     @property
     def known_verdict(self) -> Verdict | None:
-        """The verdict where it was asked for already; None where no trace was read for it yet."""
+        """The verdict if it was already computed, else None; reads no trace."""
         asked = vars(self).get("_diagnosed")
         return asked.verdict if asked else None
 
     def verdict(self) -> Verdict:
-        """Return where the time of a step goes; raise NotMeasurable where the traces do not show it."""
+        """Return the step breakdown; raise NotMeasurable if the traces do not show it."""
         diagnosed = self.diagnose()
         if diagnosed.verdict is None:
             raise NotMeasurable(diagnosed.why_no_verdict, where=self.place)
         return diagnosed.verdict
 
     def diagnose(self) -> Diagnosed:
-        """Return the verdict, what costs time, and what changing it is worth."""
+        """Return the verdict, the causes of lost time, and the gain of each fix."""
         return self._diagnosed
 
     def hang(self) -> Hang:
-        """Return which rank is missing where, from the dumps of torch's Flight Recorder.
+        """Return the analysis of a hang: the missing ranks, from the dumps of torch's Flight Recorder.
 
-        Raises NotMeasurable where the run has no dump of a known rank.
+        Raises NotMeasurable if the run has no dump of a known rank.
         """
         from ccl_bench.evaluate.hang import hang_of_run
 
@@ -212,11 +214,11 @@ class MeasuredRun:
         overlap: str | Iterable[str] = (),
         network: str | Iterable[str] = (),
     ) -> WhatIf:
-        """Return what a step would take if something were otherwise.
+        """Return the step time in what-if scenarios, from a replay of the run.
 
-        Scenarios are written as on the command line: `without="rank:0"`, `scale="kernel:gemm=0.5"`,
-        `ideal="comm"`, `overlap="all_reduce"`, `network="B=300,alpha=5"`; lists of them give several.
-        Raises NotMeasurable where the replay explains too little of a step.
+        Scenarios use the notation of the command line: `without="rank:0"`, `scale="kernel:gemm=0.5"`,
+        `ideal="comm"`, `overlap="all_reduce"`, `network="B=300,alpha=5"`; lists contain several. Raises
+        NotMeasurable if the replay explains too little of a step.
         """
         from ccl_bench.whatif import answer_what_if, parse_scenarios
 
@@ -227,9 +229,9 @@ class MeasuredRun:
         return answer_what_if(self.replays, scenarios, self.progress)
 
     def critical_path(self, step: int | None = None) -> CriticalPath:
-        """Return what the end of a step waited for, back to its begin; the mean of all steps by default.
+        """Return the critical path of a step, from its end back to its start; by default the mean of all.
 
-        Raises UsageError for a step that the run does not have, and NotMeasurable as `what_if` does.
+        Raises UsageError for a step that the run does not have, and NotMeasurable like `what_if`.
         """
         from ccl_bench.whatif.answer import replay_recorded
         from ccl_bench.whatif.critical_path import find_critical_path
@@ -256,7 +258,7 @@ class MeasuredRun:
         return {chart.key: Chart(chart) for chart in report_page(self.observed).charts()}
 
     def chart(self, name: str) -> Chart:
-        """Return one chart of the report, a Vega-Lite specification; UsageError where there is none."""
+        """Return one chart of the report, a Vega-Lite specification; raise UsageError if there is none."""
         if name not in self.charts:
             known = [*self.charts]
             fix = did_you_mean(name, known) or (f"it has {', '.join(known)}" if known else "it has none")
@@ -264,7 +266,7 @@ class MeasuredRun:
         return self.charts[name]
 
     def report(self, output: str | Path, *, form: Form | None = None, why: bool = False) -> Path:
-        """Write the report, in the form that the name of the file asks for, and return the file.
+        """Write the report in the form for the suffix of the file, and return the file.
 
         Forms are HTML (one page with charts), Markdown, JSON and text. An existing file is replaced.
         """
@@ -276,8 +278,8 @@ class MeasuredRun:
         replace_text(target, render(self.observed, chosen, why=why))
         return target
 
-    def timeline(self, output: str | Path, *, most_slices: int | None = None) -> Written:
-        """Write all ranks on one clock for Perfetto (ui.perfetto.dev), and return what the file came to."""
+    def timeline(self, output: str | Path, *, most_slices: int | None = None) -> WrittenTimeline:
+        """Write all ranks on one clock for Perfetto (ui.perfetto.dev), and return the outcome."""
         from ccl_bench.timeline import MOST_SLICES, write_timeline
 
         return write_timeline(
@@ -289,7 +291,7 @@ class MeasuredRun:
 
     @property
     def reading(self) -> Reading:
-        """How traces are read, as functions that read them take it."""
+        """Options for functions that read traces."""
         return {"jobs": self.jobs, "use_cache": self.use_cache, "progress": self.progress}
 
     @cached_property

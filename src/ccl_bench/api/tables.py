@@ -1,4 +1,4 @@
-"""The tables of a run as frames: which there are, what their columns mean, reading and writing them."""
+"""Tables of a run as frames: their list, the meaning of their columns, reading and writing."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 TableForm = Literal["parquet", "csv"]
 
 SCHEMA_FILE = "tables.json"
-"""Columns, units and meanings of the tables beside it."""
+"""File with columns, units and meanings of the tables in its folder."""
 
 _TIMES = ("start_ns", "time_ns")
 
 
 def documented_tables() -> dict[str, Table]:
-    """Return every table by name, those of single traces with the columns that say which trace it is."""
+    """Return every table by name, tables of single traces also have the columns that identify the trace."""
     DERIVED.load()
     tables = {name: _with_keys(table) for name, table in TABLES.items()}
     for each in DERIVED:
@@ -75,7 +75,7 @@ class RunTables(Mapping[str, Table]):
     def load_each(
         self, names: Iterable[str], *, ranks: Iterable[int] | None = None
     ) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield tables with their names: raw ones read one by one, all derived ones from one reading."""
+        """Yield tables with their names: raw tables one by one, all derived tables from one pass."""
         asked = [self._known(name) for name in names]
         kept = None if ranks is None else {*ranks}
         raw = [name for name in asked if name in TABLES]
@@ -97,7 +97,7 @@ class RunTables(Mapping[str, Table]):
         raise UsageError(f"there is no table {name!r}", fix=fix)
 
     def _raw(self, name: str, ranks: set[int] | None) -> pl.DataFrame:
-        """Return a raw table; where the name of each trace states its rank, only those asked for are read."""
+        """Return a raw table; if the name of each trace states its rank, only the requested ones are read."""
         every = range(len(self._measured.traces))
         choice = self._measured.run.choice
         timed = next((column for column in _TIMES if column in TABLES[name].columns), None)
@@ -113,7 +113,7 @@ class RunTables(Mapping[str, Table]):
         return _renumbered(frame, places, len(every))
 
     def _places(self, ranks: set[int] | None) -> Sequence[int]:
-        """Return the places of the traces that ranks need, as names show; all where ranks have several."""
+        """Return the positions of the traces of ranks, according to names; all if ranks have several."""
         stated = [trace.rank for trace in self._measured.traces]
         every = range(len(stated))
         if ranks is None or None in stated or len({*stated}) < len(stated):
@@ -145,9 +145,9 @@ def _renumbered(table: pl.DataFrame, places: Sequence[int], traces: int) -> pl.D
 
 
 def _of_ranks(table: pl.DataFrame, ranks: set[int] | None, loaded: LoadedRun) -> pl.DataFrame:
-    """Return the rows of some ranks, whose traces are among the loaded ones; UsageError where one is not.
+    """Return the rows of some ranks; raise UsageError if the trace of one is not loaded.
 
-    Rows of a process with several devices have no rank of their own, and count with their trace.
+    Rows of a process with several devices have no own rank, and belong to their trace.
     """
     if ranks is None:
         return table
@@ -209,7 +209,7 @@ class WrittenTable:
     name: str
     rows: int
     path: Path | None
-    """None without rows: no file is written."""
+    """None if there are no rows and no file."""
 
 
 def write_tables(
@@ -220,9 +220,9 @@ def write_tables(
     form: TableForm = "parquet",
     ranks: Iterable[int] | None = None,
 ) -> Iterator[WrittenTable]:
-    """Write the named tables of a run, or all, into `folder`, and yield each; their schema goes beside them.
+    """Write the named tables of a run, or all, and their schema into `folder`, and yield each.
 
-    In CSV a list is its elements with spaces between them.
+    In CSV the elements of a list are separated by spaces.
     """
     tables = measured.tables
     written = []
@@ -256,7 +256,7 @@ def _is_text(kind: pl.DataType) -> bool:
 
 
 def schema_of(table: Table) -> dict[str, object]:
-    """Return what a table and its columns are, as plain data."""
+    """Return the description of a table and its columns, as plain data."""
     columns = [
         {"name": name, "type": column.dtype, "unit": table.unit(name), "doc": column.doc}
         for name, column in table.columns.items()

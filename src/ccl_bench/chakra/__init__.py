@@ -1,8 +1,8 @@
 """Execution Traces and their device work as Chakra execution traces, one protobuf file for each rank.
 
 `graph` builds the nodes, `device_timing` finds their times in a Kineto trace, `protobuf` holds Chakra's
-schema, and `write` writes the files. `communication` makes files of the communication alone, without an
-Execution Trace, and `simulator` what ASTRA-sim needs beside them.
+schema, and `write` writes the files. `communication` writes files of communication alone, without an
+Execution Trace, and `simulator` the additional files for ASTRA-sim.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A run's communication alone as Chakra files, from traces that show when calls ran: no Execution Trace.
+"""Communication of a run as Chakra files, from traces with times, without Execution Traces.
 
-A call waits for the call that ended last before it began, through a node of work that lasts as long as the
-time between the two. That time is all that the rank did besides: computing, copying, waiting for the CPU.
-Calls that ran beside each other stay so; work beside a call is not in the graph.
+A call depends on the call that ended last before it began, through a work node with the time between the two.
+That time covers all other activity of the rank: compute, copies, waiting for the CPU. Concurrent calls stay
+concurrent; work concurrent with a call is not in the graph.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 TABLES = ("known_calls", "groups", "transfers", "devices")
 BETWEEN = "between calls"
-"""Name of the nodes that stand for the time between two calls."""
+"""Name of the nodes for the time between two calls."""
 
 _RECORD = "record it with torch.profiler over whole steps, with prof.step() in each, on every rank"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedCommunication:
-    """One file that was written."""
+    """One written file."""
 
     path: Path
     rank: int
     nodes: int
     collectives: int
-    """Nodes that communicate among them."""
+    """Number of communication nodes among them."""
     untyped: int
-    """Calls that are nodes of work: their size is unknown, or Chakra has no type for them."""
+    """Calls written as work nodes: their size is unknown, or Chakra has no type for them."""
     between_s: float
     """Time between calls, s."""
 
@@ -59,13 +59,13 @@ def export_communication(
 ) -> tuple[list[ExportedCommunication], list[str]]:
     """Write `chakra.<rank>.et` for each rank, and files for ASTRA-sim; return the files and remarks.
 
-    Raises InputError where no rank communicates in a step, UsageError where a file exists and `force` is not
+    Raises InputError if no rank communicates in a step, UsageError if a file exists and `force` is not
     given.
     """
     evidence = load_tables(run, TABLES)
     calls = evidence.inputs["known_calls"].drop_nulls("step").drop_nulls("rank")
     if calls.is_empty():
-        raise InputError("holds no communication in a step", where=str(run.path), fix=_RECORD)
+        raise InputError("contains no communication in a step", where=str(run.path), fix=_RECORD)
     first = calls.group_by("rank").agg(pl.col("trace").min())
     calls = calls.join(first, on=["rank", "trace"], how="semi").sort("start_ns", maintain_order=True)
     numbers = group_numbers(evidence.inputs["groups"])
@@ -87,7 +87,7 @@ def _members(groups: pl.DataFrame) -> Iterator[tuple[str, list[int]]]:
 
 
 def group_numbers(groups: pl.DataFrame) -> dict[str, int]:
-    """Return {group: number}, from 1 and the same for groups of the same members: ASTRA-sim takes numbers."""
+    """Return {group: number} from 1, equal for groups with the same members: ASTRA-sim needs numbers."""
     distinct = sorted({tuple(members) for _, members in _members(groups)})
     numbers = {members: number for number, members in enumerate(distinct, 1)}
     return {group: numbers[tuple(members)] for group, members in _members(groups)}
@@ -137,7 +137,7 @@ def _nodes(calls: pl.DataFrame, rank: int, numbers: dict[str, int]) -> Iterator[
 
 
 def _work(number: int, last: tuple[int, int], start_ns: int) -> Any:
-    """Return the node for the time since a call ended; None where that rounds to nothing."""
+    """Return the node for the time since a call ended; None if that rounds to zero."""
     node = message("Node")(id=number, name=BETWEEN, type=COMPUTE, data_deps=[last[1]])
     set_time(node, last[0], start_ns - last[0])
     node.attr.append(attribute("is_cpu_op", "bool", value=False))

@@ -1,4 +1,4 @@
-"""Device work and times of one rank, found in the Kineto trace that belongs to its Execution Trace."""
+"""Device work and times of one rank, from the Kineto trace that matches its Execution Trace."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ccl_bench.trace.content import TraceContent
 
 TABLES = ("cpu_ops", "launches", "kernels", "memcpy", "annotations")
-"""Tables of a Kineto trace that are looked at."""
+"""Tables of a Kineto trace that are used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class DeviceWork:
     """One kernel, copy or memory set."""
 
     name: str
@@ -31,19 +31,19 @@ class Work:
     node: int | None
     """Node that launched it."""
     call: int | None
-    """Node of the communication call that it is."""
+    """Node of its communication call."""
 
 
 @dataclass(slots=True)
 class Timing:
-    """What a Kineto trace adds to an Execution Trace."""
+    """Times and device work of a Kineto trace, for an Execution Trace."""
 
     link: Link | None = None
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Node → start and end on the CPU, ns."""
     calls: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Node of a communication call without device work → start and end of the communication, ns."""
-    work: list[Work] = field(default_factory=list)
+    work: list[DeviceWork] = field(default_factory=list)
     """Device work in order of start."""
 
 
@@ -77,7 +77,7 @@ def _ranges(annotations: pl.DataFrame, is_call: dict[tuple[int, int], int]) -> d
     return {is_call[start, thread]: (start, end) for start, end, thread in rows if (start, thread) in is_call}
 
 
-def _work(kineto: TraceContent, ops: pl.DataFrame, is_call: dict[tuple[int, int], int]) -> list[Work]:
+def _work(kineto: TraceContent, ops: pl.DataFrame, is_call: dict[tuple[int, int], int]) -> list[DeviceWork]:
     columns = ["name", "start_ns", "end_ns", "device", "stream", "correlation"]
     copied = pl.when(pl.col("kind") == "memset").then(pl.lit("Memset")).otherwise("Memcpy " + pl.col("kind"))
     copies = kineto.table("memcpy").with_columns(copied.alias("name"))
@@ -87,7 +87,7 @@ def _work(kineto: TraceContent, ops: pl.DataFrame, is_call: dict[tuple[int, int]
     innermost = _Innermost(ops)
     fields = ("name", "start_ns", "end_ns", "device", "stream", "launch_ns", "launch_thread")
     return [
-        Work(
+        DeviceWork(
             str(name),
             start,
             end,
@@ -113,7 +113,7 @@ class _Innermost:
             self.parents[thread] = _parents(spans)
 
     def at(self, thread: int | None, time_ns: int | None) -> int | None:
-        """Return the node of the operator, or None where none ran."""
+        """Return the node of the operator, or None if none ran."""
         if thread is None or time_ns is None or thread not in self.starts:
             return None
         spans = self.starts[thread]
@@ -124,7 +124,7 @@ class _Innermost:
 
 
 def _parents(spans: list[tuple[int, int, int]]) -> list[int]:
-    """Return the place of the span that holds each, -1 where none does."""
+    """Return the index of the span that contains each time, or -1."""
     parents: list[int] = []
     stack: list[int] = []
     for place, (start, _, _) in enumerate(spans):

@@ -1,4 +1,4 @@
-"""One rank as Chakra's graph: operators of the Execution Trace, the work they launched, dependencies."""
+"""The Chakra graph of one rank: operators of the Execution Trace, launched work, dependencies."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.base.lazy_imports import pl
-    from ccl_bench.chakra.device_timing import Timing, Work
+    from ccl_bench.chakra.device_timing import DeviceWork, Timing
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """A node as it starts."""
+class NodeStart:
+    """A node at its start."""
 
     node: int
     parent: int
@@ -41,13 +41,13 @@ class Start:
 
 @dataclass(slots=True)
 class Dependencies:
-    """What has happened up to some node, thread by thread."""
+    """State before a node, thread by thread."""
 
-    running: dict[int, list[Start]] = field(default_factory=dict)
+    running: dict[int, list[NodeStart]] = field(default_factory=dict)
     makers: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
 
-    def of(self, start: Start) -> list[int]:
+    def of(self, start: NodeStart) -> list[int]:
         """Return the nodes that the next node depends on; nodes must come in order of their number."""
         stack = self.running.setdefault(start.thread, [])
         while stack and stack[-1].node != start.parent:
@@ -59,7 +59,7 @@ class Dependencies:
         stack.append(start)
         return sorted(before)
 
-    def _ended(self, start: Start) -> None:
+    def _ended(self, start: NodeStart) -> None:
         for storage in start.writes:
             self.makers[storage] = max(self.makers.get(storage, 0), start.node)
 
@@ -95,8 +95,8 @@ _NONE = Operands(["[]"] * 3, ["[]"] * 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What the Execution Trace of a rank holds."""
+class RankTrace:
+    """The Execution Trace of a rank."""
 
     nodes: pl.DataFrame
     calls: pl.DataFrame
@@ -104,7 +104,7 @@ class Recorded:
     rank: int | None
 
 
-def nodes_of(recorded: Recorded, timed: Timing) -> Iterator[Any]:
+def nodes_of(recorded: RankTrace, timed: Timing) -> Iterator[Any]:
     """Yield the nodes of one rank: those of the CPU by number, then device work in order of start."""
     table = recorded.nodes.filter(recorded.nodes["node"] > 0).unique(
         "node", keep="first", maintain_order=True
@@ -121,7 +121,7 @@ def nodes_of(recorded: Recorded, timed: Timing) -> Iterator[Any]:
             node.ctrl_deps.append(row["parent"])
         operands = recorded.operands.get(row["node"], _NONE)
         reads, writes = _storages(operands.inputs[0]), _storages(operands.outputs[0])
-        start = Start(row["node"], row["parent"] or 0, row["thread"] or 0, reads, writes)
+        start = NodeStart(row["node"], row["parent"] or 0, row["thread"] or 0, reads, writes)
         node.data_deps.extend(dependencies.of(start))
         if row["node"] in calls and row["node"] not in on_device:
             make_communication(node, calls[row["node"]], recorded.rank)
@@ -131,7 +131,7 @@ def nodes_of(recorded: Recorded, timed: Timing) -> Iterator[Any]:
 
 
 def _exclusive_ns(rows: list[dict[str, Any]], timed: Timing) -> dict[int, int]:
-    """Return the time of each node on the CPU without that of the nodes it called, ns."""
+    """Return the own CPU time of each node, without the nodes that it called, ns."""
     own = {node: end - start for node, (start, end) in timed.spans.items()}
     holder: dict[int, int | None] = {}
     for row in rows:
@@ -144,7 +144,7 @@ def _exclusive_ns(rows: list[dict[str, Any]], timed: Timing) -> dict[int, int]:
     return own
 
 
-def _operator(row: dict[str, Any], recorded: Recorded, timed: Timing, exclusive: dict[int, int]) -> Any:
+def _operator(row: dict[str, Any], recorded: RankTrace, timed: Timing, exclusive: dict[int, int]) -> Any:
     """Return a node of the CPU without its dependencies."""
     number, name = row["node"], str(row["name"])
     is_metadata = name.startswith(_ROOTS) or GROUPS in name
@@ -166,9 +166,9 @@ def _operator(row: dict[str, Any], recorded: Recorded, timed: Timing, exclusive:
 
 
 def _device_nodes(
-    work: list[Work], first: int, calls: dict[int, dict[str, Any]], rank: int | None
+    work: list[DeviceWork], first: int, calls: dict[int, dict[str, Any]], rank: int | None
 ) -> Iterator[Any]:
-    """Yield device work; it waits for its launch and for what its stream did before."""
+    """Yield device work; it depends on its launch and on earlier work of its stream."""
     last: dict[tuple[int, int], int] = {}
     for number, done in enumerate(work, first):
         node = message("Node")(id=number, name=_printable(done.name), type=COMPUTE)
@@ -187,7 +187,7 @@ def _device_nodes(
 
 
 def make_communication(node: Any, call: dict[str, Any], rank: int | None) -> None:
-    """Give a node the type, size and group of a call; what Chakra has no type for stays work."""
+    """Set type, size and group of a call on a node; a call without a Chakra type stays work."""
     collective = call["collective"]
     if collective in {"send", "recv"}:
         node.type = SEND if collective == "send" else RECEIVE
@@ -212,7 +212,7 @@ def make_communication(node: Any, call: dict[str, Any], rank: int | None) -> Non
 
 
 def set_time(node: Any, start_ns: int, duration_ns: int) -> None:
-    """Give a node start and duration, in whole microseconds."""
+    """Set start and duration of a node, in whole microseconds."""
     node.start_time_micros = max(0, start_ns // 1000)
     node.duration_micros = max(0, round(duration_ns / 1000))
 
@@ -227,5 +227,5 @@ def _storages(values: str) -> tuple[int, ...]:
 
 
 def _printable(text: str) -> str:
-    """Return text that protobuf takes: without halves of surrogate pairs."""
+    """Return text that protobuf accepts: without unpaired surrogates."""
     return text.encode("utf-8", "replace").decode()

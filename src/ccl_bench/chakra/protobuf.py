@@ -84,7 +84,7 @@ def message(name: str) -> Any:
 
 @cache
 def _pool() -> Any:
-    """Return a pool of its own with the schema, so that it never meets Chakra's generated one."""
+    """Return a separate pool with the schema, so that it does not conflict with Chakra's generated one."""
     schema = _library("descriptor_pb2").FileDescriptorProto(
         name="ccl_bench_chakra.proto", package=PACKAGE, syntax="proto3"
     )

@@ -1,4 +1,4 @@
-"""What ASTRA-sim needs beside the traces: groups, network and system, with measured figures or none.
+"""Additional files for ASTRA-sim: groups, network and system, with measured values or none.
 
 Sources: astra-sim/astra-sim, astra-sim/workload/Workload.cc (groups), examples/network/analytical (network),
 examples/system/native_collectives/Ring_4chunks.json (system).
@@ -37,7 +37,7 @@ _SETTINGS: dict[str, Any] = {
     "boost-mode": 0,
     "roofline-enabled": 0,
 }
-"""ASTRA-sim's own example, without the model that would replace measured durations of work."""
+"""ASTRA-sim's own example, without the model that replaces measured durations of work."""
 
 _RING_STEPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 """Collective → steps of a ring over n ranks, divided by n - 1."""
@@ -46,10 +46,10 @@ _REACH = {None: "", False: " inside a node", True: " between nodes"}
 
 
 def refuse_existing_files(paths: Iterable[Path], *, force: bool) -> None:
-    """Raise UsageError where a file exists, unless `force` is given."""
+    """Raise UsageError if a file exists, unless `force` is given."""
     existing = next((path for path in paths if path.exists()), None)
     if existing and not force:
-        raise UsageError(f"{existing} exists", fix="give another directory, or --force to replace it")
+        raise UsageError(f"{existing} already exists", fix="give another directory, or --force to replace it")
 
 
 def write_groups(folder: Path, members: Mapping[int, Sequence[int]]) -> None:
@@ -59,7 +59,7 @@ def write_groups(folder: Path, members: Mapping[int, Sequence[int]]) -> None:
 
 
 def write_machine(run: Run, folder: Path, inputs: Mapping[str, Any], ranks: int) -> list[str]:
-    """Write network and system for ASTRA-sim, and return what is left for the user to fill in."""
+    """Write network and system for ASTRA-sim, and return remarks on values that the user must add."""
     facts = run.facts
     world = facts.world_size.value if facts.world_size else ranks
     on_node = facts.devices_per_node.value if facts.devices_per_node else None
@@ -74,14 +74,16 @@ def write_machine(run: Run, folder: Path, inputs: Mapping[str, Any], ranks: int)
     replace_text(folder / SYSTEM, json.dumps(settings, indent=2) + "\n")
     remarks = [f"{NETWORK}: {each}" for each in lacking]
     if bandwidth is None:
-        remarks.append(f"{SYSTEM}: local-mem-bw is left out: the catalog does not know the device")
+        remarks.append(
+            f"{SYSTEM}: local-mem-bw is left out: the catalog has no memory bandwidth of the device"
+        )
     if ranks < world:
-        remarks.append(f"{ranks} of {world} ranks have a trace, and ASTRA-sim needs a file for each")
+        remarks.append(f"only {ranks} of {world} ranks have a trace, but ASTRA-sim needs a file for each")
     return remarks
 
 
 def network(transfers: pl.DataFrame, world: int, on_node: int | None) -> tuple[str, list[str]]:
-    """Return the network in YAML, and what could not be measured."""
+    """Return the network in YAML, and remarks on values that could not be measured."""
     is_divided = on_node is not None and 0 < on_node < world and world % on_node == 0
     levels: list[bool | None] = [False, True] if is_divided else [None]
     counts = [on_node, world // on_node] if is_divided and on_node else [world]
@@ -107,7 +109,7 @@ def network(transfers: pl.DataFrame, world: int, on_node: int | None) -> tuple[s
 
 
 def link(transfers: pl.DataFrame) -> tuple[float, float] | str:
-    """Return bandwidth, GB/s, and latency, ns, of one step of a ring; why not, where they do not come out."""
+    """Return bandwidth, GB/s, and latency, ns, of one step of a ring, or why the fit fails."""
     known = transfers.drop_nulls(["bus_factor", "size"])
     if known["size_bytes"].n_unique() < 2:
         return "fewer than two message sizes of wait-free collectives"
@@ -123,7 +125,7 @@ def link(transfers: pl.DataFrame) -> tuple[float, float] | str:
 
 
 def _memory_bandwidth(devices: pl.DataFrame | None) -> float | None:
-    """Return the memory bandwidth of the device in GB/s, where the catalog knows it."""
+    """Return the memory bandwidth of the device in GB/s, if the catalog has it."""
     for name in [] if devices is None else devices["name"].drop_nulls().unique().sort():
         try:
             known = device(name).memory_bandwidth_bytes_per_s

@@ -1,4 +1,4 @@
-"""Write the Chakra execution trace of every rank of a run that has an Execution Trace."""
+"""The writer of Chakra execution traces, for every rank with an Execution Trace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ccl_bench import storage
 from ccl_bench.analysis.execution_trace.calls import et_described_calls
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.chakra.device_timing import TABLES, Timing, timing
-from ccl_bench.chakra.graph import Operands, Recorded, nodes_of
+from ccl_bench.chakra.graph import Operands, RankTrace, nodes_of
 from ccl_bench.chakra.protobuf import VERSION, attribute, framed, message
 from ccl_bench.schema import TABLES as RAW
 from ccl_bench.storage import local_copy
@@ -34,25 +34,25 @@ _ET_TABLES = ("et_nodes", "et_communication", "et_groups")
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """One file that was written."""
+    """One written file."""
 
     path: Path
     rank: int | None
     nodes: int
-    """Nodes in it."""
+    """Number of nodes in it."""
     collectives: int
-    """Communication nodes among them, sends and receives too."""
+    """Number of communication nodes among them, including sends and receives."""
     rule: str
     """How operators were found in the Kineto trace: one of `linking.RULES`, or `none`."""
     rate: float
-    """Share of operators that were found."""
+    """Share of matched operators."""
 
 
 def export(run: Run, directory: str | Path, *, force: bool = False) -> list[Exported]:
     """Write `chakra.<rank>.et` into `directory` for each Execution Trace of `run`.
 
-    Durations and device work come from the Kineto trace of the same rank, where there is one. Raises
-    InputError where the run has no Execution Trace, UsageError where a file exists and `force` is not given.
+    Durations and device work come from the Kineto trace of the same rank, if there is one. Raises
+    InputError if the run has no Execution Trace, UsageError if a file exists and `force` is not given.
     """
     traces = [trace for trace in run.traces if trace.form.name == execution_trace.NAME]
     if not traces:
@@ -62,7 +62,7 @@ def export(run: Run, directory: str | Path, *, force: bool = False) -> list[Expo
     places = [folder / _file_name(trace, place) for place, trace in enumerate(traces)]
     existing = next((path for path in places if path.exists()), None)
     if existing and not force:
-        raise UsageError(f"{existing} exists", fix="give another directory, or --force to replace it")
+        raise UsageError(f"{existing} already exists", fix="give another directory, or --force to replace it")
     return [_exported(run, trace, path) for trace, path in zip(traces, places, strict=True)]
 
 
@@ -75,7 +75,7 @@ def _exported(run: Run, trace: TraceFile, path: Path) -> Exported:
     content, _ = read_content(trace, _ET_TABLES)
     timed = _timed(run, trace, content.table("et_nodes"))
     rank = content.rank if content.rank is not None else trace.rank
-    recorded = Recorded(content.table("et_nodes"), _described(content, rank), _operands(trace), rank)
+    recorded = RankTrace(content.table("et_nodes"), _described(content, rank), _operands(trace), rank)
     nodes = collectives = 0
     with storage.write_atomically(path) as temporary, temporary.open("wb") as stream:
         stream.write(framed(_metadata(content, rank)))

@@ -1,7 +1,9 @@
-"""Write a run directory that can be measured.
+"""Collection of runs: from a command or a training loop to a run directory.
 
-`profile` records a training loop from inside; `ccl_bench.collect.collect_run` runs a command and gathers
-what it wrote. Importing this package is cheap: it loads neither torch nor the readers of traces.
+`profiling.recording.profile` records a training loop from inside; `collect_run` runs a command and gathers
+its files. `launch` starts commands, `injection` records unchanged programs, `environment` and `describe`
+document the run, and `workloads` generates jobs. Importing this package loads neither torch nor the readers
+of traces.
 """
 
 from ccl_bench.collect.profiling import Phase, Recording, Schedule, profile

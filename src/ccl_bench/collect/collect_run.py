@@ -1,4 +1,4 @@
-"""Record a command, or gather what one left, into a run directory: `ccl-bench collect`."""
+"""The command `ccl-bench collect`: record a command, or gather the files of an earlier one."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ DEFAULT_SOURCE = "outputs"
 
 _TEE_BOTH_STREAMS = "3"
 _RECORDED_CALLS = "2000"
-"""Communication calls that torch's Flight Recorder keeps of each rank."""
+"""Number of communication calls per rank in the buffer of torch's Flight Recorder."""
 _PROFILERS = ("torch", "nsys")
 """In the order of recording; each has a log of its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to collect, and where."""
+    """Options of collecting a run."""
 
     output: Path
     command: tuple[str, ...] = ()
-    """What to run; empty to gather an earlier run."""
+    """The command; empty to gather an earlier run."""
     sources: tuple[Path, ...] = ()
     card: Path | None = None
     profile_mode: str = "torch"
@@ -70,7 +70,7 @@ class Request:
     def source_folders(self) -> list[Path]:
         """Folders other than the run directory where traces may be.
 
-        A directory with a run is not mixed with what another run left in the default folder.
+        A directory with a run excludes the default folder, which may hold files of another run.
         """
         if self.sources:
             return list(self.sources)
@@ -79,7 +79,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Collected:
+class CollectedRun:
     """The outcome of collecting a run."""
 
     output: Path
@@ -98,17 +98,17 @@ class Collected:
     overhead: dict[str, float] = field(default_factory=dict)
     """Phase of a recording -> share by which its steps were longer than those without a profiler."""
     remarks: list[str] = field(default_factory=list)
-    """Contradictions, missing files and errors met on the way."""
+    """Contradictions, missing files and errors."""
     disk_error: str = ""
     """Why the run directory is not complete, if it is not."""
 
 
-def collect_run(request: Request) -> Collected:
-    """Run the command, if there is one, gather what it left, and describe it.
+def collect_run(request: Request) -> CollectedRun:
+    """Run the command, if there is one, gather its files, and describe the run.
 
-    A command that fails raises nothing: what it left is gathered all the same.
+    A failed command raises nothing: its files are still gathered.
     """
-    collected = Collected(request.output)
+    collected = CollectedRun(request.output)
     if not request.command:
         if request.sources:
             layout.prepare_run_directory(request.output, force=request.force)
@@ -123,10 +123,10 @@ def collect_run(request: Request) -> Collected:
     return collected
 
 
-def _record(request: Request, collected: Collected) -> None:
-    """Run the command once for each profiler, since two at once would disturb each other.
+def _record(request: Request, collected: CollectedRun) -> None:
+    """Run the command once for each profiler, because concurrent profilers disturb each other.
 
-    CUDA's profiling interface admits one subscriber: under Nsight Systems torch's profiler sees no kernels.
+    CUDA's profiling interface allows one subscriber: under Nsight Systems torch's profiler sees no kernels.
     """
     modes = _PROFILERS if request.profile_mode == "both" else (request.profile_mode,)
     process.require_program(request.command, os.environ)
@@ -181,7 +181,7 @@ def _run_command(request: Request, mode: str, output: Path, nsys: NsysProgram | 
 
 
 def _flight_recorder_variables(output: Path) -> dict[str, str]:
-    """Return what lets a job that hangs leave its last calls in the run directory, for `ccl-bench hang`."""
+    """Return the variables with which a hanging job writes its last calls into the run directory."""
     variables = {"TORCH_FR_BUFFER_SIZE": _RECORDED_CALLS, "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
     if "TORCH_NCCL_DEBUG_INFO_TEMP_FILE" not in os.environ:  # its former name, which would be overruled
         variables["TORCH_FR_DUMP_TEMP_FILE"] = str(output / layout.FLIGHT_RECORDER_PREFIX)
@@ -189,16 +189,16 @@ def _flight_recorder_variables(output: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _keep_disk_error(collected: Collected) -> Iterator[None]:
-    """Keep an error of the disk and continue: the recorded traces can still be inspected."""
+def _keep_disk_error(collected: CollectedRun) -> Iterator[None]:
+    """Store a disk error and continue: the recorded traces can still be inspected."""
     try:
         yield
     except OSError as error:
         collected.disk_error = error.strerror or str(error)
 
 
-def _map_ranks(request: Request, collected: Collected, output: Path) -> None:
-    """Write the rank of each process in a report, from what the processes recorded of themselves."""
+def _map_ranks(request: Request, collected: CollectedRun, output: Path) -> None:
+    """Write the rank of each process in a report, from the records of the processes."""
     collected.remarks += rank_summary.merge_saved_summaries(output)
     recording = read_object(output / METADATA).get("recording")
     recording = recording if isinstance(recording, dict) else {}
@@ -206,8 +206,8 @@ def _map_ranks(request: Request, collected: Collected, output: Path) -> None:
     collected.remarks += nsys.write_rank_map(request.output, recording.get("processes", []))
 
 
-def _gather(request: Request, collected: Collected, before: FileStates) -> None:
-    """Copy what the run left into the run directory."""
+def _gather(request: Request, collected: CollectedRun, before: FileStates) -> None:
+    """Copy the files of the run into the run directory."""
     collected.remarks += gather.rename_unfinished_traces(request.output)
     for root in request.source_folders:
         files = gather.discover(root, before)
@@ -221,7 +221,7 @@ def _gather(request: Request, collected: Collected, before: FileStates) -> None:
     collected.remarks += rank_summary.merge_saved_summaries(request.output)
 
 
-def _describe(request: Request, collected: Collected) -> None:
+def _describe(request: Request, collected: CollectedRun) -> None:
     """Make links, fill metadata and card."""
     output = request.output
     collected.links = layout.make_links(output)

@@ -1,6 +1,6 @@
-"""Gather what a run left: discover its files by content and copy them into the run directory.
+"""Gathering of the files of a run: discover them by content and copy them into the run directory.
 
-Originals stay and nothing is overwritten.
+Originals stay, and no file is overwritten.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FoundFiles:
 
 
 def file_states(roots: Iterable[Path]) -> FileStates:
-    """Return the files below `roots` with size and time, to recognise those that are written later."""
+    """Return the files below `roots` with size and time, to recognise later ones."""
     states: FileStates = {}
     for root in roots:
         for path in files_under(root)[0] if root.is_dir() else ():
@@ -87,8 +87,8 @@ _UNFINISHED_SUFFIX = ".tmp"
 def rename_unfinished_traces(target: Path) -> list[str]:
     """Give unfinished traces below `target` their final name, and return a remark on each.
 
-    Kineto writes `rank0_trace.json.tmp` and renames it at the end. A job that is killed meanwhile, or a
-    full disk, leaves the beginning under the first name; it is read as far as it goes.
+    Kineto writes `rank0_trace.json.tmp` and renames it at the end. A killed job or a full disk leaves a
+    partial file under the first name; its complete events are read.
     """
     return list(_rename_unfinished(target))
 
@@ -105,7 +105,7 @@ def _rename_unfinished(target: Path) -> Iterator[str]:
         else:
             yield (
                 f"{whole} is incomplete (the job was killed, or the disk or quota was full); "
-                "it is read as far as it goes"
+                "its complete events are read"
             )
 
 
@@ -171,7 +171,7 @@ def _free_destination(source: Path, target: Path, places: Iterable[Path]) -> Pat
 
 
 def _copy_or_link(source: Path, place: Path) -> bool:
-    """Copy a file, or link to it where the disk is full; return whether it was linked."""
+    """Copy a file, or link to it if the disk is full; return whether it was linked."""
     try:
         with write_atomically(place) as temporary:
             shutil.copyfile(source, temporary)

@@ -36,13 +36,13 @@ _OF_JAX = ("xplane", "jax_trace")
 """Formats whose files keep their names, which are those of hosts, in a folder for each recording."""
 
 _UNPLAIN = re.compile(r"[^\w.]+")
-"""What no name of a directory should hold."""
+"""Characters that a name of a directory should not contain."""
 
 _WINDOW = re.compile(r"(?:iteration|iter|step)[-_]\d+(?:_exit)?")
 
 
 def destination(trace: TraceFile) -> PurePosixPath:
-    """Return where a trace belongs: a folder for its format, one for its window, and its rank in the name.
+    """Return the path of a trace: a folder for its format, one for its window, and its rank in the name.
 
     A file of unknown rank keeps its own name.
     """
@@ -68,21 +68,21 @@ def trace_file_name(kind: str, rank: int) -> str:
 
 
 def fallback_destination(trace: TraceFile) -> PurePosixPath:
-    """Return where a trace goes if its destination is taken: the folder of its format, and its own path."""
+    """Return the path of a trace if its destination is taken: the folder of its format, and its own path."""
     own = PurePosixPath(trace.relative.partition("#")[0])
     return PurePosixPath(_FOLDER_OF_FORMAT.get(trace.form.name, "others"), *own.parts)
 
 
 LOGS = "logs"
 FLIGHT_RECORDER_PREFIX = "comm_lib_trace_rank_"
-"""How dumps of torch's Flight Recorder are named, before the rank."""
+"""Prefix of dumps of torch's Flight Recorder, before the rank."""
 
 _RECORDED_FOLDERS = (TRACES, EXECUTION_TRACES, SNAPSHOTS, LOGS, PROFILES.parts[0], rank_summary.FOLDER)
 _REPORT_PATTERNS = ("*.nsys-rep", "*.qdrep", "*.qdstrm")
 
 
 def default_directory(command: Sequence[str]) -> Path:
-    """Return a directory for a run of a command that no other has: its program, the time and this process."""
+    """Return a unique directory for a run of a command, from program, time and process id."""
     scripts = (Path(word).stem for word in command if word.endswith(".py"))
     modules = (module for option, module in pairwise(command) if option == "-m")
     program = next(chain(scripts, modules), Path(command[0]).name)
@@ -93,7 +93,7 @@ def default_directory(command: Sequence[str]) -> Path:
 def prepare_run_directory(target: Path, *, force: bool) -> None:
     """Make the directory and remove an earlier run from it; cards, configurations and scripts stay."""
     if target.exists() and not target.is_dir():
-        raise UsageError("is a file", where=str(target), fix="name a directory with --output")
+        raise UsageError("is a file", where=str(target), fix="give a directory with --output")
     if holds_run(target):
         if not force:
             fix = "choose another directory, or replace the run with --force"
@@ -104,7 +104,7 @@ def prepare_run_directory(target: Path, *, force: bool) -> None:
 
 
 def holds_run(target: Path) -> bool:
-    """Whether anything was recorded here; an attempt that failed earlier is no run."""
+    """Whether anything was recorded here; a failed attempt is not a run."""
     if not target.is_dir():
         return False
     left = (target / rank_summary.FOLDER, target / rank_summary.STEP_TIMES)
@@ -112,7 +112,7 @@ def holds_run(target: Path) -> bool:
 
 
 def _files_of_earlier_run(target: Path) -> Iterator[Path]:
-    """Yield the files that an earlier run left, none that a person may have written."""
+    """Yield the files of an earlier run, except those that a person may have written."""
     yield from (target / name for name in _RECORDED_FOLDERS if (target / name).is_dir())
     for report in (path for pattern in _REPORT_PATTERNS for path in target.glob(pattern)):
         yield report

@@ -1,4 +1,4 @@
-"""The page that `ccl-bench collect` prints: what is in the run, what can be measured, the next command."""
+"""The summary that `ccl-bench collect` prints: contents of the run, measurable metrics, next command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.collect.collect_run import Collected
+    from ccl_bench.collect.collect_run import CollectedRun
     from ccl_bench.collect.launch.failures import Failure
     from ccl_bench.result.inspection import Inspection
     from ccl_bench.result.report_data import ReportData
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MEASURED = "ok"
 
 
-def page(collected: Collected, observed: ReportData) -> Group:
+def page(collected: CollectedRun, observed: ReportData) -> Group:
     """Return the page that `ccl-bench collect` prints at its end."""
     inspection = observed.inspection
     names, rows = measurable_metrics(inspection), _summary_rows(collected, inspection)
@@ -61,16 +61,16 @@ def failure_message(failure: Failure) -> str:
     return "\n".join(lines)
 
 
-def disk_error_message(collected: Collected) -> str:
+def disk_error_message(collected: CollectedRun) -> str:
     """Return the message on a run directory that a disk error left incomplete."""
     where = shlex.quote(str(collected.output))
     return (
-        f"{collected.output}: the run is incomplete: {collected.disk_error}; recorded files are kept\n"
+        f"{collected.output}: the run is incomplete: {collected.disk_error}; the recorded files are kept\n"
         f"  fix: free space there, then: ccl-bench collect --output {where}"
     )
 
 
-def no_trace_message(collected: Collected) -> str:
+def no_trace_message(collected: CollectedRun) -> str:
     """Return the message on a run without traces."""
     where = shlex.quote(str(collected.output))
     if collected.failure:
@@ -78,17 +78,18 @@ def no_trace_message(collected: Collected) -> str:
         fix = "correct the failure and run it again, or gather what it wrote elsewhere:"
     else:
         what = "holds no trace of a known format"
-        fix = "switch on its profiler (docs/collecting.md), or name the folder that it writes to:"
+        fix = "switch on its profiler (docs/collecting.md), or give the folder that it writes to:"
         if collected.is_watched and not collected.step_end:
             what += (
-                ", and no optimizer of PyTorch stepped in the command, and no function of jax.jit ran twice\n"
+                "; the command never stepped an optimizer of PyTorch, and called no "
+                "function of jax.jit twice\n"
                 "  a loop without one, such as inference, is not recorded from outside"
             )
             fix = f"put ccl_bench.profile around the loop, {fix}"
     return f"{collected.output}: {what}\n  fix: {fix} ccl-bench collect --output {where} --source FOLDER"
 
 
-def _summary_rows(collected: Collected, inspection: Inspection) -> Iterator[tuple[str, str]]:
+def _summary_rows(collected: CollectedRun, inspection: Inspection) -> Iterator[tuple[str, str]]:
     kinds = Counter(trace.format for trace in inspection.traces)
     yield "traces", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
     missing = f" of {inspection.world_size}" if inspection.missing_ranks else ""
@@ -110,9 +111,9 @@ def _overhead(measured: dict[str, float]) -> str:
     return ", ".join(f"{share:+.0%} step time {labels.get(name, name)}" for name, share in measured.items())
 
 
-def _next_commands(collected: Collected, *, has_numbers: bool) -> Iterator[str]:
+def _next_commands(collected: CollectedRun, *, has_numbers: bool) -> Iterator[str]:
     where = shlex.quote(str(collected.output))
     if has_numbers:
         yield f"next: ccl-metrics {where} --all"
-        yield f"what costs time: ccl-bench diagnose {where}"
-    yield f"what cannot be measured, and why: ccl-bench inspect {where}"
+        yield f"causes of lost time: ccl-bench diagnose {where}"
+    yield f"metrics without a value: ccl-bench inspect {where}"

@@ -1,6 +1,7 @@
-"""Runs side by side: whether they compare, what changed beyond noise, and where a step got longer.
+"""Comparisons of runs with a baseline: comparability, changes beyond noise, and step breakdown.
 
-Arithmetic on results and cards; how a comparison looks is in `ccl_bench.report.comparison`.
+`compare` combines `run_results` (loading), `comparability`, `changes` with their `noise`, `step_breakdown`
+and `thresholds`; `baselines` stores named baselines. `ccl_bench.report.comparison` formats the outcome.
 """
 
 from ccl_bench.comparison.comparability import (

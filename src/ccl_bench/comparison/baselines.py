@@ -1,7 +1,7 @@
-"""Named baselines: the results of a run and what was stated of it, in a folder for a repository.
+"""Named baselines: the results, card and metadata of a run, in a folder for a repository.
 
-Each is a folder of its name with `results.json` and the card and metadata that the results rest on, without
-traces. `baseline:NAME` stands for it in a comparison.
+Each is a folder with `results.json` and the card and metadata behind the results, without traces. A
+comparison refers to it as `baseline:NAME`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PREFIX = "baseline:"
 RESULTS = "results.json"
-"""Results of a run that are kept, or were published, without its traces."""
+"""Stored or published results of a run, without its traces."""
 
 FOLDER_VARIABLE = "CCL_BENCH_BASELINES"
 _DEFAULT_FOLDER = ".ccl-bench/baselines"
@@ -36,7 +36,7 @@ _KEPT_SUFFIXES = {".json", ".yaml", ".yml", ".toml"}
 
 
 def baselines_folder() -> Path:
-    """Return the folder of all baselines: that of the variable, else one in the working directory."""
+    """Return the folder of all baselines: from the environment variable, else in the working directory."""
     return Path(os.environ.get(FOLDER_VARIABLE) or _DEFAULT_FOLDER)
 
 
@@ -67,7 +67,7 @@ def read_baseline(name: str) -> list[Result]:
 
 
 def refuse_baseline(name: str, *, force: bool) -> None:
-    """Raise UsageError for a name that no baseline can have, or that is taken."""
+    """Raise UsageError for an invalid or existing name."""
     path = _path(name)
     if not path.exists():
         return
@@ -77,11 +77,13 @@ def refuse_baseline(name: str, *, force: bool) -> None:
 
 
 def set_baseline(name: str, run: Run, results: Iterable[Result]) -> Path:
-    """Keep the results of a run, and the files that state what it did; return the folder."""
+    """Store the results of a run with its card and metadata, and return the folder."""
     kept = [*results]
     if all(result.value is None for result in kept):
         fix = f"see what is missing: ccl-bench inspect {run.path}"
-        raise NotMeasurable("nothing can be measured, so it is no baseline", where=str(run.path), fix=fix)
+        raise NotMeasurable(
+            "no metric can be measured, so it cannot be a baseline", where=str(run.path), fix=fix
+        )
     target = _path(name)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as place:
@@ -106,14 +108,15 @@ def remove_baseline(name: str) -> None:
 def _path(name: str) -> Path:
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} cannot be the name of a baseline",
-            fix="use letters, digits, and after the first also . _ - such as main or release-2.1",
+            f"{name!r} is not a valid name of a baseline",
+            fix="use letters and digits, and after the first character also . _ - such "
+            "as main or release-2.1",
         )
     return baselines_folder() / name
 
 
 def _refuse_other_files(path: Path) -> None:
-    """Raise UsageError where a folder holds what no baseline does: it is not deleted."""
+    """Raise UsageError if a folder holds other files than a baseline, so that it is not deleted."""
     others = [each.name for each in path.iterdir() if each.suffix not in _KEPT_SUFFIXES or each.is_dir()]
     if others or path.is_symlink():
         what = f"holds {', '.join(sorted(others)[:3])}" if others else "is a link"

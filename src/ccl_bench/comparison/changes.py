@@ -1,4 +1,4 @@
-"""What changed from one run to another: each metric with its noise and a verdict."""
+"""Changes between two runs: each metric with its noise and a verdict."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from ccl_bench.result import Result
 
 TOLERANCE = 0.01
-"""Relative change below which nothing is called better or worse: runs of the same thing differ by as much."""
+"""Relative change below which the verdict is neither better nor worse: repeated runs differ as much."""
 
 HIDDEN = 0.05
-"""Relative change that must not be able to hide in noise where the verdict is "no change"."""
+"""Relative change that noise must not be able to hide if the verdict is "no change"."""
 
 POINTS = 0.1
-"""Percentage points that count as little in a metric in %, however small the share is."""
+"""Percentage points that count as small in a metric in %, even if the value is small."""
 
 Verdict = Literal["better", "worse", "changed", "no change", "cannot tell", "not comparable"]
-"""`changed` is for metrics of which neither more nor less is better."""
+"""`changed` is for metrics without a better direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,19 @@ class Change:
     relative: float | None = None
     """The same over the baseline's absolute value; None where that is 0."""
     interval: Interval | None = None
-    """Where the difference lies, as far as the spread over steps shows; None where nothing shows it."""
+    """Interval of the difference, from the spread over steps; None if unknown."""
     samples: tuple[int, int] = (0, 0)
     """Steps, requests or passes behind each value."""
     remarks: tuple[str, ...] = ()
-    """What keeps the verdict from being more, or must be known with it."""
+    """Remarks that limit or qualify the verdict."""
     is_blocked: bool = False
-    """Whether something beside the numbers keeps them from being compared."""
+    """Whether another aspect makes the numbers incomparable."""
     is_unstable: bool = False
-    """Whether another recording of the same may well give another interval."""
+    """Whether a repeated recording may give another interval."""
 
     @property
     def is_worse(self) -> bool:
-        """Whether the value moved to the worse side, whatever noise says."""
+        """Whether the value moved in the worse direction, regardless of noise."""
         moved = self.difference or 0.0
         return (self.better == "lower" and moved > 0) or (self.better == "higher" and moved < 0)
 
@@ -70,7 +70,7 @@ def find_changes(
     are_comparable: bool = True,
     tolerance: float = TOLERANCE,
 ) -> tuple[Change, ...]:
-    """Return the change of each named metric that at least one side has a value of."""
+    """Return the change of each named metric that has a value on at least one side."""
     changes = []
     for name in names:
         one, two = baseline.get(name), other.get(name)
@@ -82,7 +82,7 @@ def find_changes(
 
 
 def _one_sided(known: Result, one: Result | None, two: Result | None, *, are_comparable: bool) -> Change:
-    """Return the change of a metric that one side has no value of."""
+    """Return the change of a metric without a value on one side."""
     missing = two if known is one else one
     side = "the other run" if known is one else "the baseline"
     why = f": {missing.reason}" if missing else ""
@@ -135,7 +135,7 @@ def _centred(
 ) -> Interval | None:
     """Return the interval around the difference of the values.
 
-    A value may be another mean of its samples than the plain one, such as that of a rate.
+    A value may differ from the plain mean of its samples, for example if it is a rate.
     """
     if interval is None:
         return None
@@ -147,12 +147,12 @@ def _centred(
 def _verdict(
     better: str, before: float, difference: float, interval: Interval | None, little: float
 ) -> tuple[Verdict, str]:
-    """Return the verdict on a difference, and why it is not more than that."""
+    """Return the verdict on a difference, and the reason for its limits."""
     is_small = abs(difference) < little
     if interval is None:
         if is_small:
             return "no change", ""
-        return "cannot tell", f"fewer than {FEWEST} samples on a side do not show its noise"
+        return "cannot tell", f"with fewer than {FEWEST} samples on a side the noise is unknown"
     if not is_small and not interval.has_zero:
         if better == "neither":
             return "changed", ""
@@ -171,7 +171,7 @@ SHARES_OF_STEP = (
     "memory_transfer_overhead",
     "straggler",
 )
-"""Metrics that are shares of the time of steps, of which less is better."""
+"""Metrics that are shares of step time, where lower is better."""
 
 REMARK = "a larger share of a shorter step: the time itself did not grow"
 
@@ -179,7 +179,7 @@ REMARK = "a larger share of a shorter step: the time itself did not grow"
 def judge_shares(
     changes: Iterable[Change], attribution: Attribution | None, tolerance: float
 ) -> tuple[Change, ...]:
-    """Return changes in which such a share is not called worse, since its time did not grow."""
+    """Return changes in which such a share is not "worse" if its time did not grow."""
     return tuple(_judged(change, attribution, tolerance) for change in changes)
 
 

@@ -1,4 +1,4 @@
-"""Whether two runs did the same work, in which fields of their cards they differ, and which numbers compare.
+"""Comparability of two runs: differences in the fields of their cards, and comparable numbers.
 
 `results.toml` states the rules for two results of one metric.
 """
@@ -25,35 +25,35 @@ if TYPE_CHECKING:
 
 Plain = str | int | float | bool | list[str]
 Fields = dict[str, Plain]
-"""Name of a field, such as `data.seq_len` → its value; what is not written is absent."""
+"""Name of a field, such as `data.seq_len` → its value; unstated fields are absent."""
 
 Role = Literal["workload", "studied", "ignored"]
 
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """What one field means to a comparison."""
+    """The rule of one field in a comparison."""
 
     name: str
     role: Role
     reason: str
     needed: str = ""
-    """`always`, or the phase in which both sides must say it."""
+    """`always`, or the phase in which both sides must state it."""
     fact: str = ""
-    """Fact that has the last word where the run is at hand."""
+    """Fact that takes precedence if the run is available."""
     rounded: float = 0.0
     """Share by which two numbers may differ and still agree."""
     implied: bool = False
-    """Whether another field says it too."""
+    """Whether another field implies it."""
 
     def is_needed(self, phase: object) -> bool:
-        """Whether both sides must say it in this phase."""
+        """Whether both sides must state it in this phase."""
         return self.needed == "always" or (self.needed != "" and self.needed == phase)
 
 
 @cache
 def field_rules() -> dict[str, FieldRule]:
-    """Return the rule of each field, in the order in which differences are listed."""
+    """Return the rule of each field, in the order of listed differences."""
     raw = pkgutil.get_data(__package__, "fields.toml") or b""
     rules = (FieldRule(**row) for row in tomllib.loads(raw.decode())["field"])
     return {rule.name: rule for rule in rules}
@@ -70,7 +70,7 @@ _SHORTENED = ("workload.", "executor.")
 
 
 def fields_of(card: Card | None, facts: Facts | None = None) -> Fields:
-    """Return what a card says, by the names of `fields.toml`; facts of the run have the last word."""
+    """Return the fields of a card by the names of `fields.toml`; facts of the run take precedence."""
     fields: Fields = {}
     if card is not None:
         for path, value in _leaves(card, ""):
@@ -90,7 +90,7 @@ def fields_of(card: Card | None, facts: Facts | None = None) -> Fields:
 
 
 def _leaves(part: Any, path: str) -> Iterator[tuple[str, Plain]]:
-    """Yield each value that is written somewhere in a part of a card."""
+    """Yield each value in a part of a card, with its path."""
     for name in type(part).model_fields:
         value = getattr(part, name)
         if hasattr(type(value), "model_fields"):
@@ -109,14 +109,14 @@ def _leaves(part: Any, path: str) -> Iterator[tuple[str, Plain]]:
 
 
 def agree(rule: FieldRule, one: Plain, other: Plain) -> bool:
-    """Whether two values mean the same: spelling, and what people round, do not count."""
+    """Whether two values mean the same, apart from spelling and rounding."""
     if rule.rounded and isinstance(one, int | float) and isinstance(other, int | float):
         return abs(one - other) <= rule.rounded * max(abs(one), abs(other))
     return canonical(rule.name, one) == canonical(rule.name, other)
 
 
 def canonical(name: str, value: Plain) -> Plain:
-    """Return a value in the one spelling that stands for all of its own."""
+    """Return a value in its canonical spelling."""
     if isinstance(value, list):
         return sorted(_folded(item) for item in value)
     if not isinstance(value, str):
@@ -140,16 +140,16 @@ def _known_model(name: str) -> str:
 
 
 def unknown_fields(fields: Mapping[str, Plain]) -> list[str]:
-    """Return the fields without which it is unknown what was run."""
+    """Return the fields that are required to identify the workload."""
     phase = fields.get("model.phase")
     return [rule.name for rule in field_rules().values() if rule.is_needed(phase) and rule.name not in fields]
 
 
 def comparison_key(fields: Mapping[str, Plain]) -> tuple[tuple[str, Plain | None], ...]:
-    """Return what two runs must have in common to be ranked together.
+    """Return the fields that two runs must have in common to be ranked together.
 
-    Every field that defines the workload and that no other implies, in a canonical spelling; None
-    where it is not written, which is a value of its own: a ranking does not guess.
+    They are the fields that define the workload and that no other field implies, in canonical spelling. None
+    stands for an unstated field, and is a value of its own: a ranking does not guess.
     """
     defining = (rule for rule in field_rules().values() if rule.role == "workload" and not rule.implied)
     return tuple((rule.name, _keyed(rule.name, fields.get(rule.name))) for rule in defining)
@@ -169,34 +169,34 @@ class Difference:
     field: str
     """Name as in `fields.toml`, such as `data.seq_len`."""
     baseline: Plain | None
-    """Value of the one; None where it is not written."""
+    """Value of the first; None if unstated."""
     other: Plain | None
-    """Value of the other."""
+    """Value of the second."""
     role: Role
-    """`workload`: they did different work; `studied`: it is what is compared."""
+    """`workload`: they did different work; `studied`: the subject of the comparison."""
     reason: str
     """Why the field has this role."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparability:
-    """Whether the numbers of two runs compare."""
+    """Whether two runs are comparable."""
 
     verdict: Verdict
-    """`unknown` where a card does not say what was run."""
+    """`unknown` if a card does not identify the workload."""
     workload: tuple[Difference, ...] = ()
     """Fields that define the workload and differ: each makes the runs incomparable."""
     studied: tuple[Difference, ...] = ()
-    """Fields that may differ: they are what is compared."""
+    """Fields that may differ: the subject of the comparison."""
     unknown: tuple[str, ...] = ()
-    """Fields that define the workload and that one side does not say."""
+    """Fields that define the workload and that one side does not state."""
 
 
 def find_differences(one: Mapping[str, Plain], other: Mapping[str, Plain]) -> tuple[Difference, ...]:
-    """Return in what two runs differ, by their fields (`fields_of`), those that define the workload first.
+    """Return the differences of two runs by their fields (`fields_of`), fields of the workload first.
 
-    A field that defines the workload and is written on one side only contradicts nothing and is left
-    out: `unknown_fields` lists where it is missing. Fields that say nothing about speed are left out.
+    A field of the workload that only one side states is no contradiction and is left out: `unknown_fields`
+    lists it. Fields without influence on speed are left out.
     """
     order = {name: place for place, name in enumerate(field_rules())}
     names = sorted({*one, *other}, key=lambda name: (order[rule_of(name).name], name))
@@ -221,9 +221,9 @@ def judge_comparability(
     study: Iterable[str] = (),
     is_same_run: bool = False,
 ) -> Comparability:
-    """Return whether two runs compare; fields named in `study` may differ, whatever their rule.
+    """Return the comparability of two runs; fields in `study` may differ, regardless of their rule.
 
-    The same recording (`is_same_run`) did the same work, whether or not a card says which.
+    The same recording (`is_same_run`) did the same work, even if no card identifies it.
     """
     studied_too = {known_field(name) for name in study}
     differences = [
@@ -254,22 +254,22 @@ def known_field(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ResultRule:
-    """One way in which two results may differ beside their numbers."""
+    """One aspect besides the numbers in which two results may differ."""
 
     what: str
     effect: Literal["blocks", "noted"]
     reason: str
     detail: str = ""
-    """Key in the details, where `what` is `detail`."""
+    """Key in the details, if `what` is `detail`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What is to be said of two results beside their numbers."""
+    """Remarks on two results besides their numbers."""
 
     text: str
     blocks: bool
-    """Whether nothing can be concluded from the numbers."""
+    """Whether the numbers allow no conclusion."""
 
 
 @cache
@@ -280,7 +280,7 @@ def result_rules() -> tuple[ResultRule, ...]:
 
 
 def remarks(one: Result, other: Result) -> tuple[Remark, ...]:
-    """Return what is to be said of two results that both have a value."""
+    """Return the remarks on two results that both have a value."""
     described = ((rule, _describe(rule, one, other)) for rule in result_rules())
     return tuple(
         Remark(f"{seen}: {rule.reason}", rule.effect == "blocks")
@@ -290,7 +290,7 @@ def remarks(one: Result, other: Result) -> tuple[Remark, ...]:
 
 
 def _describe(rule: ResultRule, one: Result, other: Result) -> str | None:
-    """Return how the rule applies, or None where it does not."""
+    """Return the observed difference, or None if the rule does not apply."""
     mine, theirs = _aspect(rule, one), _aspect(rule, other)
     if rule.what == "errors":
         alone = sorted(set(mine) ^ set(theirs))
@@ -305,7 +305,7 @@ def _describe(rule: ResultRule, one: Result, other: Result) -> str | None:
 
 
 def _aspect(rule: ResultRule, result: Result) -> list[str]:
-    """Return the side of a result that a rule looks at, as texts."""
+    """Return the aspect of a result that a rule compares, as texts."""
     if "errors" in rule.what:
         return sorted({finding.code for finding in result.findings if finding.severity == "error"})
     if rule.what == "ranks":

@@ -1,4 +1,4 @@
-"""Compare runs with a baseline: everything that a comparison shows, as plain data."""
+"""The comparison of runs with a baseline, as plain data."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 CROSSED = 5
-"""Exit status where a threshold is crossed."""
+"""Exit status if a threshold is exceeded."""
 
 NOT_JUDGED = 3
-"""Exit status where runs are not comparable, or a threshold cannot be judged."""
+"""Exit status if runs are not comparable, or a threshold cannot be judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Pair:
     comparability: Comparability
     changes: tuple[Change, ...]
     attribution: Attribution | None = None
-    """Where the step got longer; None where details lack or the runs are not comparable."""
+    """Breakdown of the change of the step; None if details are missing or the runs not comparable."""
     judgements: tuple[Judgement, ...] = ()
 
 
@@ -54,13 +54,13 @@ class Comparison:
     tolerance: float = TOLERANCE
     """Relative change below which a change is called neither better nor worse."""
     confidence: float = CONFIDENCE
-    """Share of intervals that hold the true difference."""
+    """Share of intervals that contain the true difference."""
     tool_version: str = __version__
     schema_version: int = field(default=SCHEMA_VERSION)
 
     @property
     def exit_status(self) -> int:
-        """5 where a threshold is crossed; 3 where runs are not comparable or one cannot be judged; else 0."""
+        """5 if a threshold is exceeded; 3 if runs are not comparable or one cannot be judged; else 0."""
         outcomes = {judgement.outcome for pair in self.pairs for judgement in pair.judgements}
         if "crossed" in outcomes:
             return CROSSED
@@ -76,7 +76,7 @@ def compare_runs(
     thresholds: Sequence[Threshold] = (),
     tolerance: float = TOLERANCE,
 ) -> Comparison:
-    """Return the first of the sides against each of the others, in the metrics `names`."""
+    """Return the comparison of the first side with each of the others, in the metrics `names`."""
     baseline, *others = sides
     pairs = tuple(_pair(baseline, side, names, study, thresholds, tolerance) for side in others)
     return Comparison(baseline.name, pairs, tolerance)
@@ -116,7 +116,7 @@ _DECODER = msgspec.json.Decoder(Comparison)
 
 
 def from_json(text: bytes) -> Comparison:
-    """Return the comparison in `text`; raises msgspec.ValidationError where it is none."""
+    """Return the comparison in `text`; raise msgspec.ValidationError if it is not one."""
     return _DECODER.decode(text)
 
 

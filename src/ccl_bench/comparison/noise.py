@@ -1,4 +1,4 @@
-"""How far the means of two runs may differ by chance: a bootstrap interval that few and alike steps widen.
+"""Noise of the means of two runs: a bootstrap interval, widened for few and correlated steps.
 
 The interval is the percentile interval of the difference of resampled means, seeded, so that the same
 samples give the same interval. Two things make the plain one too narrow, and each widens it:
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CONFIDENCE = 0.99
-"""Share of intervals that hold the true difference: many metrics are looked at together."""
+"""Share of intervals that contain the true difference; high, because many metrics are tested together."""
 
 RESAMPLES = 4_000
 SEED = 20_240_229
 
 MOST_SAMPLES = 1_000
-"""Samples of a side that are used; of more, as many evenly spread ones."""
+"""Largest number of samples of a side; of more, evenly spread ones are used."""
 
 FEWEST = 2
-"""Samples of each side without which nothing is known of noise."""
+"""Smallest number of samples of each side; with fewer, the noise is unknown."""
 
 FEW = 8
-"""Samples of a side below which an interval may be unstable."""
+"""Number of samples of a side below which an interval may be unstable."""
 
 WIDE = 0.05
 """Standard error of a mean, as a share of it, beyond which an interval may be unstable."""
@@ -50,7 +50,7 @@ _ALIKE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Between which limits a difference of means lies."""
+    """The interval of a difference of means."""
 
     low: float
     high: float
@@ -62,7 +62,7 @@ class Interval:
 
 
 def difference_interval(one: Sequence[float], other: Sequence[float]) -> Interval | None:
-    """Return where the mean of `other` minus that of `one` lies; None where a side has too few samples."""
+    """Return the interval of the mean of `other` minus that of `one`; None if a side has too few samples."""
     sides = [thinned(one), thinned(other)]
     if min(map(len, sides)) < FEWEST:
         return None
@@ -83,7 +83,7 @@ def unstable(one: Sequence[float], other: Sequence[float]) -> str:
     """Return why an interval from these samples may be unstable, or an empty text."""
     fewest = min(len(one), len(other))
     if fewest < FEW:
-        return f"{fewest} samples are few"
+        return f"there are only {fewest} samples"
     widest = max((one, other), key=lambda side: _deviation(side) / math.sqrt(len(side)))
     if _deviation(widest) <= WIDE * math.sqrt(len(widest)):
         return ""
@@ -116,7 +116,7 @@ def _draws(count: int, seed: int) -> pl.Series:
 
 
 def small_sample_factor(*sides: Sequence[float]) -> float:
-    """Return by how much few samples widen the interval."""
+    """Return the factor by which few samples widen the interval."""
     own = [variance(side) / len(side) for side in sides]
     if not sum(own):
         return 1.0
@@ -128,7 +128,7 @@ def small_sample_factor(*sides: Sequence[float]) -> float:
 
 
 def autocorrelation_factor(*sides: Sequence[float]) -> float:
-    """Return by how much steps that resemble the step before widen the interval."""
+    """Return the factor by which correlated steps widen the interval."""
     products = squares = 0.0
     for side in sides:
         from_mean = [value - fmean(side) for value in side]

@@ -34,10 +34,10 @@ class RunResults:
     """One run of a comparison."""
 
     name: str
-    """As given."""
+    """The place as the user gave it."""
     results: dict[str, Result]
     fields: Fields = field(default_factory=dict)
-    """What its card and metadata say."""
+    """Fields of its card and metadata."""
 
     @property
     def traces(self) -> frozenset[str]:
@@ -52,12 +52,12 @@ class RunResults:
 
 
 def _states(name: str) -> bool:
-    """Whether a file behind a result says what was run."""
+    """Whether a file behind a result identifies the workload."""
     return name.endswith((".yaml", ".yml", ".toml", "run_metadata.json"))
 
 
 def is_same_work(one: RunResults, other: RunResults) -> bool:
-    """Whether two sides rest on the same recording, or on the same card and metadata."""
+    """Whether two sides have the same recording, or the same card and metadata."""
     return any(
         bool(mine) and mine == theirs
         for mine, theirs in ((one.traces, other.traces), (one.statements, other.statements))
@@ -72,7 +72,7 @@ _TO_UNIT = {("ratio", "pct"): 0.01, ("%", "ratio"): 100.0}
 
 
 def samples_of(result: Result) -> list[float]:
-    """Return the samples in a result's details, in its unit and in order; empty where it is one number.
+    """Return the samples in a result's details, in its unit and in order; empty for a single number.
 
     They are `per_step_*`, {step: number}, or `values_*`, a list with one number for each request.
     """
@@ -105,8 +105,8 @@ def load_results(
 ) -> RunResults:
     """Return the side at `place`; `names` are the metrics to compute of a run, over the chosen steps.
 
-    A place is a run, a file of results as `ccl-metrics --all --format json` writes it, a folder with such a
-    file and a card in place of traces, or `baseline:NAME`.
+    A place is a run, a file of results from `ccl-metrics --all --format json`, a folder with such a file
+    and a card instead of traces, or `baseline:NAME`.
     """
     is_baseline = place.startswith(PREFIX)
     path = baseline_path(place.removeprefix(PREFIX)) if is_baseline else storage.to_path(place)
@@ -131,7 +131,7 @@ def _by_name(results: Sequence[Result]) -> dict[str, Result]:
 
 
 def _stored(path: Path) -> list[Result] | None:
-    """Return the results in a file; None where it is something else."""
+    """Return the results in a file; None if it is another file."""
     head = storage.read_head(path, _HEAD_BYTES).lstrip()
     if not (head.startswith(b"[") and b'"metric"' in head):
         return None
@@ -147,7 +147,7 @@ def _stored(path: Path) -> list[Result] | None:
 
 
 def _from_file(place: str, results: list[Result], folder: Path) -> RunResults:
-    """Return a side of stored results; a card beside them counts if they rest on it."""
+    """Return a side of stored results; a card in the same folder is used if the results used it."""
     alone = RunResults(place, _by_name(results))
     beside = discover_run(folder)
     stated = beside.stated

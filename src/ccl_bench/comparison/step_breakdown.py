@@ -1,4 +1,4 @@
-"""Where a step got longer: the difference of two mean steps, divided as far as details of results hold."""
+"""The difference of two mean steps, divided into parts as far as the details of results allow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
 
 MOST_PARTS = 10
-"""Parts of a division that are listed."""
+"""Largest number of parts of a breakdown that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +47,22 @@ class Division:
     parts: tuple[Part, ...]
     """The largest difference first."""
     of: str = ""
-    """Part of the step that these make up; empty where they count what runs side by side each for itself."""
+    """Part of the step that these add up to; empty if they count concurrent work separately."""
     left_out: int = 0
-    """Parts that are not listed, the smallest differences."""
+    """Number of unlisted parts, those with the smallest differences."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DivisionRule:
-    """How one division is found in the details of a metric."""
+    """How a breakdown is read from the details of a metric."""
 
     name: str
     metric: str
     parts_of: Callable[[Any], dict[str, float]]
-    """Returns the parts, s; details that an older version wrote may lack any of them."""
+    """Returns the parts, s; details of an older version may lack some of them."""
     of: str = ""
     needs_both: bool = False
-    """Whether a part that one side does not list is unknown there, and not 0."""
+    """Whether a part that one side does not list is unknown there, instead of 0."""
 
 
 STEP = "window"
@@ -73,7 +73,7 @@ BY_TYPE, BY_KERNEL = "kernel types", "kernels with most time"
 
 
 def divide_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> Iterator[Division]:
-    """Yield every division that both sides have the details for."""
+    """Yield every breakdown for which both sides have details."""
     for way in _DIVISION_RULES:
         one, two = (way.parts_of(details_of(results, way.metric)) for results in (baseline, other))
         names = list(one.keys() & two.keys() if way.needs_both else one.keys() | two.keys())
@@ -86,7 +86,7 @@ def divide_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> 
 
 
 def part_difference(name: str, one: Mapping[str, float], two: Mapping[str, float]) -> Part:
-    """Return one part of two; what a side does not list is 0."""
+    """Return one part of both sides; an unlisted value is 0."""
     before, after = one.get(name, 0.0), two.get(name, 0.0)
     return Part(name, before, after, after - before)
 
@@ -140,11 +140,11 @@ _EXPOSED = "exposed_communication"
 BY_PART = "waiting and transfer"
 
 _MOSTLY = 0.5
-"""Share of exposed communication that may be unknown where it is divided into waiting and transfer."""
+"""Largest unknown share of exposed communication that is still divided into waiting and transfer."""
 
 
 def _exposed_parts(details: ExposedDetails) -> dict[str, float]:
-    """Return the parts of exposed communication, none where most of it is unknown."""
+    """Return the parts of exposed communication; empty if most of it is unknown."""
     parts = details.get("parts_s", {})
     is_known = parts.get("unknown", 0.0) <= _MOSTLY * sum(parts.values())
     return {_NAMES.get(name, name): seconds for name, seconds in parts.items()} if is_known else {}
@@ -169,12 +169,12 @@ DIVIDED_METRICS = tuple(dict.fromkeys((DIVIDED, *(way.metric for way in _DIVISIO
 
 
 PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle")
-"""The parts that make up a step; `fused` only where kernels compute and communicate in one."""
+"""The parts of a step; `fused` only if kernels compute and communicate in one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Where the difference between two mean steps lies."""
+    """The breakdown of the difference between two mean steps."""
 
     step: Part
     """The step on the device, mean over ranks and steps."""
@@ -182,24 +182,24 @@ class Attribution:
     """Compute, fused, exposed communication, exposed memory, idle: their differences add up to the step's."""
     divisions: tuple[Division, ...] = ()
     interval: Interval | None = None
-    """Where the step's difference lies, as far as the spread over steps shows."""
+    """Interval of the step's difference, from the spread over steps."""
     is_within_noise: bool = False
     """Whether the steps may be equally long."""
 
     @property
     def finest_parts(self) -> tuple[Part, ...]:
-        """The parts with waiting and transfer in place of exposed communication, if both sides know them."""
+        """The parts with waiting and transfer instead of exposed communication, if both sides have them."""
         divided = {each.of: each.parts for each in self.divisions if each.name == BY_PART}
         return tuple(fine for part in self.parts for fine in divided.get(part.name, (part,)))
 
     @property
     def further_divisions(self) -> tuple[Division, ...]:
-        """How the difference is divided beyond `finest_parts`."""
+        """Further breakdowns of the difference."""
         return tuple(each for each in self.divisions if each.name != BY_PART)
 
 
 def attribute_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> Attribution | None:
-    """Return where the step of `other` got longer than that of the baseline; None where details lack."""
+    """Return the breakdown of the change from the baseline to `other`; None if details are missing."""
     sides = [_steps(results) for results in (baseline, other)]
     if not all(sides):
         return None

@@ -1,4 +1,4 @@
-"""Limits that a comparison must keep, as people write them: `5%`, `mfu:2%`, `peak_memory_allocated>0.5`."""
+"""Limits for a comparison, in the notation of users: `5%`, `mfu:2%`, `peak_memory_allocated>0.5`."""
 
 from __future__ import annotations
 
@@ -34,47 +34,47 @@ class Threshold:
     """A share of the baseline, or a difference in the metric's unit."""
     is_relative: bool
     metric: str = ""
-    """Empty for every metric that has a better side and whose noise is known."""
+    """Empty for every metric with a better direction and known noise."""
     sign: Literal[":", "<", ">"] = ":"
     """`:` the metric got worse by more, `>` it rose by more, `<` its change is below the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a threshold came to."""
+    """The outcome of a threshold."""
 
     threshold: str
     """As written."""
     outcome: Outcome
     metrics: tuple[str, ...] = ()
-    """Metrics that crossed it."""
+    """Metrics that exceed it."""
     reason: str = ""
     """Why it could not be judged."""
 
 
 def parse_threshold(text: str, canonical: Callable[[str], str]) -> Threshold:
-    """Return the threshold that `text` says; raise UsageError where it says none.
+    """Return the threshold in `text`; raise UsageError if it is invalid.
 
     `canonical` gives the registered name of a metric, and raises UsageError for an unknown one.
     """
     match = _LIMIT.fullmatch(text.strip())
     limit = float(match["number"]) if match else math.inf
     if match is None or not math.isfinite(limit):
-        raise UsageError(f"{text!r} is not a limit", fix=GRAMMAR)
+        raise UsageError(f"{text!r} is not a valid limit", fix=GRAMMAR)
     is_relative = bool(match["percent"])
     metric, sign = canonical(match["metric"]) if match["metric"] else "", match["sign"] or ":"
     if sign == ":" and limit < 0:
-        raise UsageError(f"{text!r}: a change for the worse cannot be negative", fix=GRAMMAR)
+        raise UsageError(f"{text!r}: the limit of a worsening cannot be negative", fix=GRAMMAR)
     if not metric and not is_relative:
-        raise UsageError(f"{text!r} names no metric, and metrics have different units", fix=GRAMMAR)
+        raise UsageError(f"{text!r} names no metric, but metrics have different units", fix=GRAMMAR)
     return Threshold(text, limit / 100 if is_relative else limit, is_relative, metric, sign)  # type: ignore[arg-type]
 
 
 def judge_threshold(limit: Threshold, changes: Sequence[Change]) -> Judgement:
-    """Return whether the changes of one comparison keep a threshold.
+    """Return whether the changes of one comparison meet a threshold.
 
-    A change that may be noise counts as none. Where nothing is known of noise a threshold that names
-    the metric takes the number as it is, and one for all metrics passes over it.
+    A change that may be noise counts as none. If the noise is unknown, a threshold for the metric uses the
+    number itself, and one for all metrics skips it.
     """
     if limit.metric:
         return _one(limit, next((each for each in changes if each.metric == limit.metric), None))
@@ -100,7 +100,7 @@ def _one(limit: Threshold, change: Change | None) -> Judgement:
 
 
 def _is_judged(change: Change) -> bool:
-    """Whether the change is a number that means something, if only by itself."""
+    """Whether the change is a meaningful number, even without known noise."""
     return change.difference is not None and change.verdict != "not comparable" and not change.is_blocked
 
 

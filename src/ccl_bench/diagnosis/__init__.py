@@ -1,8 +1,8 @@
-"""Diagnoses: each a rule in a file of its own, which names a cause and replays the run without it.
+"""Diagnoses: one module per rule, which detects a cause and replays the run without it.
 
-The function's name is the rule's name, its parameters are the tables, facts and replays it needs, its
-docstring is its manual page. `gains` replays the run, `verdict` says where a step goes, and `diagnose` asks
-every rule.
+The function's name is the rule's name, its parameters are the tables, facts and replays that it needs, its
+docstring is its manual page. `gains` replays the run, `verdict` computes the step breakdown, and `diagnose`
+applies every rule; `rules` holds them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Kind = Literal["ranks", "communication", "pipeline", "host", "device", "run"]
 
 
 class Silent(Exception):  # noqa: N818  it is an answer
-    """A rule has nothing to look at in this run; the message says why."""
+    """A rule does not apply to this run; the message states why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ DIAGNOSES: Registry[Diagnosis] = Registry("diagnosis", GROUP, "ccl_bench.diagnos
 
 
 def diagnosis(*, kind: Kind) -> Callable[[Look], Look]:
-    """Declare the decorated function as the rule of its name."""
+    """Register the decorated function as a rule under its name."""
 
     def register(function: Look) -> Look:
         name = function.__name__

@@ -1,4 +1,4 @@
-"""Communication of a run: the run with other times of it, and without ranks that come late to it."""
+"""Variants of a run for replays: other communication times, and no late ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def moves(gains: Gains) -> Mask:
-    """Return which operations are collectives that ranks meet in, on the device or in a library."""
+    """Return which operations are collectives of several ranks, on the device or in a library."""
     return gains.where(
         (pl.col("place") != "host")
         & (pl.col("kind") == "communication")
@@ -26,12 +26,12 @@ def moves(gains: Gains) -> Mask:
 
 
 def without_transfer(gains: Gains, mask: Mask) -> Times:
-    """Return the variant in which some calls end when their last rank has come."""
+    """Return the variant in which some calls end when their last rank arrives."""
     return with_transfer(gains, mask, np.zeros(int(mask.sum())))
 
 
 def with_transfer(gains: Gains, mask: Mask, took: Times) -> Times:
-    """Return the variant in which some calls take other times once their last rank has come, ns."""
+    """Return the variant in which some calls take other times after their last rank arrives, ns."""
     values = gains.graph.values.copy()
     values[mask.nonzero()[0] * VALUES + OWN] = took
     return values
@@ -45,7 +45,7 @@ def of_rows(gains: Gains, rows: pl.Series) -> Mask:
 
 
 def transfers(gains: Gains, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the collectives with a known size in steps, with `took` ns since their last rank came."""
+    """Return the collectives of known size in steps, with `took`, ns since their last rank arrived."""
     met = pl.Series(gains.graph.meets >= 0)
     columns = ("row", "trace", "rank", "step", "collective", "dimension", "size", "size_bytes")
     groups = calls.select("trace", "call", "group").unique(["trace", "call"])
@@ -59,28 +59,28 @@ def transfers(gains: Gains, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 MOST_RANKS = 8
-"""Ranks that are replayed one by one: those that come latest."""
+"""Number of ranks to replay one by one: the latest ones."""
 
 MOST_TOGETHER = 3
-"""Ranks that may be late together."""
+"""Largest number of ranks that may be late together."""
 
 _MORE = 1.25
-"""Times the gain of fewer ranks that more of them must bring together."""
+"""Factor by which more ranks together must gain more than fewer ranks."""
 
 
 @dataclass(frozen=True)
-class Slow:
-    """Ranks without whose slowness the step is shorter."""
+class SlowRanks:
+    """Slow ranks that lengthen the step."""
 
     ranks: tuple[int, ...]
     gain: Gain
     variant: Times
     ratio: float
-    """Recorded over typical time of the operations in question."""
+    """Recorded over typical time of their operations."""
 
 
 def lateness(gains: Gains) -> dict[int, float]:
-    """Return how much later than the middle of those it met each rank came, in all, ns; the latest first."""
+    """Return the total lateness of each rank over the median of its peers, ns; the latest first."""
     came = pl.DataFrame(
         {"rank": gains.operations["rank"], "at": gains.operations["start_ns"], "meeting": gains.graph.meets}
     ).filter(pl.col("meeting") >= 0)
@@ -90,10 +90,10 @@ def lateness(gains: Gains) -> dict[int, float]:
     return {rank: float(ns) for rank, ns in sums.drop_nulls("rank").iter_rows()}
 
 
-def slow_ranks(gains: Gains, which: Mask) -> Slow | None:
-    """Return the ranks whose operations of a kind take longer than elsewhere, and make others wait.
+def slow_ranks(gains: Gains, which: Mask) -> SlowRanks | None:
+    """Return the ranks whose operations of a kind take longer than on other ranks, and make others wait.
 
-    What all ranks would gain alike is noise. Whole pipeline stages are not meant: they have a rule.
+    A gain that all ranks share is noise. Whole pipeline stages are excluded: they have their own rule.
     """
     late = [rank for rank, ns in lateness(gains).items() if ns > 0][:MOST_RANKS]
     if gains.operations["rank"].n_unique() < 2 or not late:
@@ -106,17 +106,17 @@ def slow_ranks(gains: Gains, which: Mask) -> Slow | None:
     variants = [gains.replays.without(mask) for mask in masks]
     by_set = gains.of(*variants)
     alone = {ranks[0]: gain.by_step for ranks, gain in zip(sets, by_set, strict=True) if len(ranks) == 1}
-    best: Slow | None = None
+    best: SlowRanks | None = None
     for ranks, mask, variant, gain in zip(sets, masks, variants, by_set, strict=True):
         beyond = gain.beyond(_anyway(alone, ranks))
         is_more = best is None or _is_more(gain, best.gain, several=len(ranks) > len(best.ranks))
         if beyond.is_sure and is_more:
-            best = Slow(ranks, gain, variant, _ratio(gains, mask, variant))
+            best = SlowRanks(ranks, gain, variant, _ratio(gains, mask, variant))
     return best
 
 
 def _anyway(alone: dict[int, Times], ranks: tuple[int, ...]) -> Times:
-    """Return what as many of the other ranks would gain, in each step."""
+    """Return the gain of the same number of other ranks, in each step."""
     others = [by_step for rank, by_step in alone.items() if rank not in ranks]
     if not others:
         return np.float64(0) * next(iter(alone.values()), np.zeros(1))
@@ -125,7 +125,7 @@ def _anyway(alone: dict[int, Times], ranks: tuple[int, ...]) -> Times:
 
 
 def _is_more(gain: Gain, best: Gain, *, several: bool) -> bool:
-    """Whether a change brings more than another; more ranks must surely do so, and by a part of the gain."""
+    """Whether a change gains more than another; with more ranks, beyond noise and by a share of the gain."""
     if not several:
         return gain.mean_s > best.mean_s
     return gain.beyond(best.by_step).is_sure and gain.mean_s > _MORE * best.mean_s

@@ -1,4 +1,4 @@
-"""Ask every rule what costs time in a run, order the answers by what they are worth, and sum them up."""
+"""The diagnosis of a run: apply every rule, sort the opportunities by gain, and sum them up."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 _REPLAYED = {"gains", "graph"}
 """Inputs of rules that come from the graph of a run."""
 
-NOTHING = "nothing beyond the noise of the steps"
+NOTHING = "no gain beyond the noise of the steps"
 
 
 def needed_tables() -> list[str]:
-    """Return the tables that verdict, replay and rules rest on."""
+    """Return the tables that verdict, replay and rules need."""
     DERIVED.load()
     asked = {need for rule in diagnosis.load() for need in rule.needs} - _REPLAYED
     return sorted(
@@ -54,7 +54,7 @@ def diagnose(
 
 
 def diagnose_loaded(run: Run, loaded: LoadedRun) -> Diagnosed:
-    """Return the same of a run of which the needed tables are loaded."""
+    """Return the same for a run whose tables are loaded."""
     inputs: dict[str, Any] = dict(loaded.inputs)
     diagnosed = verdict_of(run, loaded, inputs)
     graph = inputs.get("graph")
@@ -74,7 +74,7 @@ def diagnose_loaded(run: Run, loaded: LoadedRun) -> Diagnosed:
 
 
 def verdict_of(run: Run, loaded: LoadedRun, inputs: dict[str, Any] | None = None) -> Diagnosed:
-    """Return the verdict alone; the graph that it rests on becomes one of the `inputs`."""
+    """Return the verdict alone; its graph is added to the `inputs`."""
     diagnosed = Diagnosed(str(run.path), None)
     try:
         graph = run_graph.graph_of(run, loaded)
@@ -88,7 +88,7 @@ def verdict_of(run: Run, loaded: LoadedRun, inputs: dict[str, Any] | None = None
 
 
 def _asked(diagnosed: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, Any]) -> Diagnosed:
-    """Return the answer with what each rule reports, or why it is silent."""
+    """Return the answer with the opportunity of each rule, or why it has none."""
     opportunities: list[Opportunity] = []
     silent: dict[str, str] = {}
     for rule in rules:
@@ -127,7 +127,7 @@ LARGE = 1_000_000_000
 def observe_run(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> ReportData:
-    """Return what a report of a run shows, with its diagnoses."""
+    """Return the data of the report of a run, with its diagnoses."""
     is_large = _size(run) > LARGE
     tables = () if is_large else needed_tables()
     inspection, results, evidence = inspect_with_tables(
@@ -147,7 +147,7 @@ def observe_run(
 def inspect_run(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> Inspection:
-    """Return what is in a run, with its verdict."""
+    """Return the inspection of a run, with its verdict."""
     tables = () if _size(run) > LARGE // 10 else (*run_graph.TABLES, *TABLES)
     inspection, _, evidence = inspect_with_tables(
         run, tables, jobs=jobs, use_cache=use_cache, progress=progress
@@ -163,12 +163,12 @@ def _size(run: Run) -> int:
 
 
 def _left_out(run: Run) -> Diagnosed:
-    reason = "the traces are large; ccl-bench diagnose shows where a step goes"
+    reason = "the traces are large; ccl-bench diagnose shows the step breakdown"
     return Diagnosed(str(run.path), None, why_no_verdict=reason, why_no_gains=reason)
 
 
 def _or_reason(run: Run, answer: Callable[[], Diagnosed]) -> Diagnosed:
-    """Return an answer; a mistake in it becomes the reason why there is none, and costs nothing else."""
+    """Return an answer; if it fails with an error, only its reason is reported."""
     try:
         return answer()
     except Exception as error:  # a report is worth more than its first block

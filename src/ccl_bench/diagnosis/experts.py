@@ -1,4 +1,4 @@
-"""The load of experts by rank, and what of a rank's computing is theirs."""
+"""The load of experts by rank, and their part of a rank's compute time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from ccl_bench.diagnosis.gains import Gains, Mask, Times
 
 _UNEVEN = 1.05
-"""Times the mean load of a rank from which experts are uneven."""
+"""Load over the mean from which experts are uneven."""
 
 
 def expert_loads(traffic: pl.DataFrame) -> dict[int, float]:
-    """Return what each rank receives in uneven all-to-alls, over the mean of its group's ranks.
+    """Return the bytes that each rank receives in uneven all-to-alls, over the mean of its group's ranks.
 
-    Tokens go out and come back: of the calls of a group those whose received bytes differ between ranks
-    show where experts are.
+    Tokens are sent and returned: the calls of a group whose received bytes differ between ranks show where
+    the experts are.
     """
     calls = traffic.filter((pl.col("collective") == "all_to_all") & pl.col("own_sizes"))
     same = ["iteration", "group", "order"]
@@ -35,7 +35,7 @@ def expert_loads(traffic: pl.DataFrame) -> dict[int, float]:
 
 
 def expert_work(gains: Gains, loads: dict[int, float]) -> Mask:
-    """Return the kernels between two all-to-alls of a rank, every second time: the work of experts."""
+    """Return the kernels in every second interval between all-to-alls of a rank: the work of experts."""
     is_exchange = (pl.col("place") != "host") & (pl.col("collective") == "all_to_all")
     computes = (pl.col("place") == "device") & pl.col("kind").is_in(["compute", "fused"])
     order = (

@@ -1,4 +1,4 @@
-"""What a change of a run is worth: the time of each step that the replay saves, and how sure that is."""
+"""Gains of changes to a run: the time that the replay saves in each step, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 WORTH = 0.01
-"""Share of the step that a change must surely gain to be reported."""
+"""Share of the step that a change must gain, beyond noise, to be reported."""
 
 WORTH_ALONE = 0.03
-"""The same where there is one step, so that nothing shows how far steps differ."""
+"""The same for a single step, whose noise is unknown."""
 
 SEEN = 0.02
-"""Share of a step that a change must gain in it for the cause to be seen there."""
+"""Share of a step that a change must gain for the cause to be detected in it."""
 
 _OFTEN, _RARELY = 0.2, 0.1
-"""Share of the steps in which a cause that comes and goes is seen, and of those in which it may cost time."""
+"""Smallest share of steps with an intermittent cause, and largest share in which its removal costs time."""
 
 _FEWEST = 3
-"""Steps in which such a cause is seen."""
+"""Smallest number of steps with such a cause."""
 
 _INTERVAL = 0.975
 _SHOWN = 3
@@ -47,7 +47,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Gain:
-    """What one change saves."""
+    """The gain of one change."""
 
     by_step: Times
     """In each step, s."""
@@ -65,7 +65,7 @@ class Gain:
     def error_s(self) -> float | None:
         """Half of the interval that holds the mean in 95 of 100 runs; None for one step.
 
-        Of a cause that comes and goes it is that of the steps in which it is seen.
+        For an intermittent cause it is that of the steps with the cause.
         """
         count = len(self.by_step)
         if count == 1:
@@ -79,13 +79,13 @@ class Gain:
 
     @property
     def seen(self) -> Mask:
-        """In which steps it saves more than their noise."""
+        """Steps in which it saves more than their noise."""
         seen: Mask = self.by_step > SEEN * self.step_s
         return seen
 
     @property
     def comes_and_goes(self) -> bool:
-        """Whether it saves time in some steps, and costs none in nearly all others, as noise would."""
+        """Whether it saves time in some steps without costing time in others, which noise would."""
         seen, lost = self.seen.sum(), (self.by_step < -SEEN * self.step_s).sum()
         often = _FEWEST <= seen < len(self.seen) and seen >= _OFTEN * len(self.seen)
         return bool(often and lost <= _RARELY * seen)
@@ -97,14 +97,14 @@ class Gain:
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is worth reporting: beyond the noise of the steps, and the error of the replay."""
+        """Whether it exceeds the noise of the steps and the error of the replay."""
         error, worth = self.error_s, WORTH
         if error is None:
             error, worth = self.replay_error_s, WORTH_ALONE
         return self.mean_s - error > worth * float(self.step_s.mean())
 
     def beyond(self, other: Times) -> Gain:
-        """Return the gain without what is saved anyway, in each step."""
+        """Return the gain minus a given saving in each step."""
         return Gain(self.by_step - other, self.step_s, self.replay_error_s)
 
 
@@ -120,7 +120,7 @@ class Gains:
         self.steps = replays.steps
         self.step_s, self.unexplained = replay_recorded(replays)
         if not math.isfinite(self.unexplained):
-            raise NotMeasurable("operations that nothing begins cannot be replayed", where=replays.name)
+            raise NotMeasurable("operations without a start event cannot be replayed", where=replays.name)
         self.replay_error = float(self.step_s.mean() / replays.recorded_s.mean() - 1)
 
     @cached_property
@@ -144,7 +144,7 @@ class Gains:
         return mask
 
     def of(self, *variants: Times) -> list[Gain]:
-        """Return what each of several variants saves."""
+        """Return the gain of each of several variants."""
         error_s = self.unexplained * float(self.step_s.mean())
         return [Gain(self.step_s - took, self.step_s, error_s) for took in self.replays.steps_s(variants)]
 
@@ -169,16 +169,16 @@ class Gains:
         )
 
     def without_steps(self, which: Mask, *, title: str, remedy: str) -> Opportunity:
-        """Return what the mean step gets shorter without some steps, as recorded: nothing is replayed."""
+        """Return the reduction of the mean recorded step without some steps; nothing is replayed."""
         lengths = self.replays.recorded_s
         gain_s = float(lengths.mean() - lengths[~which].mean())
         out = [self.steps[place] for place in np.flatnonzero(which).tolist()]
         share = gain_s / float(lengths.mean())
-        change = "the mean is taken over the other steps"
+        change = "mean over the other steps"
         return Opportunity("", "", title, remedy, [], out, share, gain_s, None, change)
 
     def shortened(self, variant: Times, step: int) -> list[Evidence]:
-        """Return the operation of a step that a variant shortens most; none where it shortens none."""
+        """Return the operation of a step that a variant shortens most, or none."""
         saved = self.saved(variant).sum(axis=1)
         mine = self.where(pl.col("step") == step)
         row = int(np.where(mine, saved, -1.0).argmax()) if mine.any() else -1

@@ -1,4 +1,4 @@
-"""Hosts that do something else: in which range of the program they do, and the run without that time."""
+"""Stalls of hosts: their range in the program, and the run without their time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ccl_bench.whatif.run_graph import RunGraph
 
 _ALL = 0.75
-"""Share of the ranks from which a cause is one of all ranks."""
+"""Share of the ranks from which a cause counts as one of all ranks."""
 
 
 def without_stalls(
@@ -32,7 +32,7 @@ def without_stalls(
     what: str,
     remedy: str,
 ) -> Iterator[Opportunity]:
-    """Yield what it is worth if hosts spend no time in stalls of some kinds."""
+    """Yield the opportunity of removing stalls of some kinds from hosts."""
     mine = stalls.filter(pl.col("kind").is_in(kinds))
     if mine.is_empty():
         raise Silent(f"the traces show no {' or '.join(kinds)}")
@@ -81,7 +81,7 @@ def without_intervals(gains: Gains, intervals: pl.DataFrame) -> Times:
 
 
 def _ranks(gains: Gains, variant: Times) -> list[int]:
-    """Return the ranks that spend far more time than others; empty where most do."""
+    """Return the ranks that spend far more time than others; empty if most do."""
     saved = gains.saved(variant).sum(axis=1)
     sums = (
         gains.operations.select("rank", saved=pl.Series(saved))

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: computing, waiting for other ranks, moving data, copies, nothing."""
+"""The step breakdown: compute, waiting for other ranks, transfer, copies, idle."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 TABLES = ("steps", "step_times", "matched", "devices", "clock_offsets")
 
 _ALIKE = 0.01
-"""Share by which two lengths of a step may differ and be the same."""
+"""Relative difference up to which two step lengths are equal."""
 
 _KIND = {"compute": "compute", "fused": "compute", "operator": "compute", "memory": "copies"}
 
 
 def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
-    """Return where the time of the mean step goes; raise NotMeasurable where no step shows it."""
+    """Return the breakdown of the mean step; raise NotMeasurable if no step shows it."""
     steps: pl.DataFrame = tables["steps"]
     lengths = slowest(tables["step_times"])["duration_ns"]
     intervals = _intervals(graph, tables["matched"])
@@ -41,7 +41,7 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
         .items()
     ]
     if not shares or lengths.is_empty():
-        raise NotMeasurable("no step shows what ran in it", fix="record at least one whole step")
+        raise NotMeasurable("no step contains recorded work", fix="record at least one whole step")
     means = {part: fmean(each[part] for each in shares) for part in shares[0]}
     parts = {part: means[part] for part in PARTS[:-1]}
     mean_ns = lengths.mean()
@@ -59,7 +59,7 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
 
 
 def _traced_s(steps: pl.DataFrame, step_s: float) -> float | None:
-    """Return the length of the mean step in the traces, s; None where it is the one that is known."""
+    """Return the length of the mean step in the traces, s; None if equal to the known one."""
     length = pl.col("end_ns") - pl.col("start_ns")
     traced = slowest(steps.select("iteration", "rank", "step", duration_ns=length))["duration_ns"]
     traced_s = float(traced.mean()) / SECOND_NS  # type: ignore[arg-type]
@@ -84,8 +84,8 @@ def _windows(steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
 def _intervals(graph: RunGraph, matched: pl.DataFrame) -> pl.DataFrame:
     """Return when each trace computed, waited, moved data and copied; `unattributed` is one of the last two.
 
-    What a call waited is what the analysis knows of it, else what passed until the last rank came that meets
-    it. A message has arrived when it is received, however late its sender asks for that.
+    The wait of a call comes from the analysis, else it lasts until its last rank arrives. A message has
+    arrived when it is received, however late its sender checks.
     """
     known = matched.drop_nulls("wait_ns").select("trace", "call", "wait_ns").unique(["trace", "call"])
     arrived = pl.DataFrame({"row": graph.operations["row"], "meeting": graph.meets}).filter(

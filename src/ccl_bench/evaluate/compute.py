@@ -1,4 +1,4 @@
-"""Compute the result of each metric of a run; one that fails leaves the others alone."""
+"""Computation of the result of each metric of a run; a failing metric does not affect the others."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ _MAKES_WRONG: dict[str, tuple[str, ...]] = {
     "no-whole-step": (),
     SEVERAL: (),
 }
-"""Findings that leave no number right that rests on these tables; on what they touch where none are named."""
+"""Findings that make values of these tables wrong; without tables, values of all affected inputs."""
 
 _UNUSABLE = {"file-unreadable", "file-malformed", "file-unusable"}
-"""Findings of files from which nothing comes."""
+"""Findings of files without usable data."""
 
 _NOT_WORK = {"steps", "step_times", "facts"}
-"""Inputs that only show where steps are, whatever ran in them."""
+"""Inputs that only show the steps, not their contents."""
 
 _ROUNDING = 1e-6
-"""Percent by which sums of doubles may leave the range of a share."""
+"""Percent by which rounding may exceed the range of a share."""
 
 _NAMED = 12
-"""Steps that are named at most."""
+"""Largest number of steps to name."""
 
 _SEE_PLUGINS = "ccl-metrics --list-metrics shows which plug-ins could not be loaded"
 _BREAK_CIRCLE = "a plug-in defines them; change one of them so that it does not need the other"
 _SEE_FACTS = "check what the card and run_metadata.json state of the hardware, and the times in the traces"
-_SEE_TRACEBACK = "this is a mistake in the program; ccl-metrics --debug shows where"
+_SEE_TRACEBACK = "this is an error in the program; ccl-metrics --debug shows its place"
 
 
 def evaluate_metrics(
@@ -103,10 +103,10 @@ def evaluate_metrics(
 def _from_best_source(
     metric: Metric, evidence: LoadedRun, facts: Facts, failures: Failures
 ) -> tuple[Metric, Result, set[str]]:
-    """Return the metric as its first source with a value gives it, the result, and the facts asked for.
+    """Return the metric of the first source with a value, its result, and the facts that it used.
 
-    Where none has a value, the first of which there are traces says why, with times if it needs them; without
-    any, the first of which there is a side file.
+    If none has a value, the reason comes from the first source with traces (with times, if it needs them),
+    else from the first with a side file.
     """
     tried = []
     recorded = {table for trace in evidence.traces for table in trace.trace.form.tables}
@@ -125,7 +125,7 @@ def _from_best_source(
 
 
 def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, failures: Failures) -> Result:
-    """Compute one metric; whatever keeps it from a value becomes the result."""
+    """Compute one metric; an error becomes the result."""
     base = Result(metric.name, "ok", metric.unit, metric.better)
     try:
         measurement = _compute_metric(metric, evidence, facts)
@@ -154,7 +154,9 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
 
 def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) -> Measurement:
     for circle in circles(metric.needs, evidence.given):
-        raise NotMeasurable(f"tables need each other: {' → '.join([*circle, circle[0]])}", fix=_BREAK_CIRCLE)
+        raise NotMeasurable(
+            f"tables depend on each other: {' → '.join([*circle, circle[0]])}", fix=_BREAK_CIRCLE
+        )
     if gaps := missing_tables(metric.needs, evidence.given):
         raise NotMeasurable(f"no package provides the table {gaps[0]}", fix=_SEE_PLUGINS)
     for need in metric.needs:
@@ -168,10 +170,10 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
     needed = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
     measurement = metric.compute(*needed, **explaining)
     if not math.isfinite(measurement.value):
-        raise NotMeasurable(f"it comes to {measurement.value}: the steps have no length", fix=RECORD)
+        raise NotMeasurable(f"the value is {measurement.value}: the steps have no length", fix=RECORD)
     if _is_share(metric) and not -_ROUNDING <= measurement.value <= 100 + _ROUNDING:
         raise NotMeasurable(
-            f"it comes to {measurement.value:.4g} %, which no share can be",
+            f"the value is {measurement.value:.4g} %, which is impossible for a share",
             fix=_SEE_FACTS,
             is_repairable=True,
         )
@@ -184,7 +186,7 @@ def _is_share(metric: Metric) -> bool:
 
 
 def _check_chosen(metric: Metric, evidence: LoadedRun) -> None:
-    """Raise NotMeasurable where a metric rests on steps of the traces, and none of those was chosen."""
+    """Raise NotMeasurable if a metric needs steps of the traces, but none of them was chosen."""
     known = recorded_steps(evidence.traces)
     if known and "steps" in _tables_behind(metric, evidence) and evidence.inputs["steps"].is_empty():
         fix = f"choose among {', '.join(map(str, sorted(known)[:_NAMED]))}"
@@ -194,7 +196,7 @@ def _check_chosen(metric: Metric, evidence: LoadedRun) -> None:
 
 
 def _measures(metric: Metric, evidence: LoadedRun, finding: Finding) -> bool:
-    """Whether a metric measures what a finding touches, and does not only ask where steps are."""
+    """Whether a metric measures the data of a finding, instead of only using the steps."""
     if finding.code == SEVERAL:
         return True
     own = _MAKES_WRONG[finding.code]
@@ -205,7 +207,7 @@ def _measures(metric: Metric, evidence: LoadedRun, finding: Finding) -> bool:
 
 
 def _of_chosen_steps(answer: Result, evidence: LoadedRun, provenance: Provenance) -> Result:
-    """Return a result that says which steps were chosen for it, or that they are not what it is of."""
+    """Return a result with its chosen steps, or with a note that the choice does not apply to it."""
     if answer.value is None or not evidence.choice:
         return answer
     if provenance.steps:
@@ -217,7 +219,7 @@ def _of_chosen_steps(answer: Result, evidence: LoadedRun, provenance: Provenance
 
 
 def _unread_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
-    """Return the better reason for a missing number where no trace could be read at all."""
+    """Return a better reason for a missing value if no trace could be read at all."""
     traces = _traces_behind(metric, evidence)
     unread = [f for trace in traces for f in trace.findings if f.code in UNREAD]
     if not unread or len(unread) < len(traces):
@@ -228,12 +230,12 @@ def _unread_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
 
 
 def _unusable_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
-    """Return the better reason where all that there is of an input is a file with nothing usable."""
+    """Return a better reason if the only source of an input is a file without usable data."""
     for finding in _mistakes(metric, evidence):
         absent = (evidence.inputs.get(need) for need in finding.touches)
         if finding.code in _UNUSABLE and all(_is_empty(content) for content in absent):
             return NotMeasurable(
-                f"{finding.file} holds nothing usable", fix=way_out(finding.code), is_repairable=True
+                f"{finding.file} contains no usable data", fix=way_out(finding.code), is_repairable=True
             )
     return None
 
@@ -243,7 +245,7 @@ def _is_empty(content: object) -> bool:
 
 
 def _mistakes(metric: Metric, evidence: LoadedRun) -> list[Finding]:
-    """Return what is wrong in the side files of a metric's inputs."""
+    """Return the findings about the side files of a metric's inputs."""
     needs = {*metric.needs} - {"facts"}
     codes = {*_UNUSABLE, "file-mistakes"}
     return [f for f in evidence.findings if f.code in codes and not needs.isdisjoint(f.touches)]
@@ -256,35 +258,35 @@ def _has_file(metric: Metric, evidence: LoadedRun) -> bool:
 
 
 def _timeless_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
-    """Return the better reason where a metric needs times and the run has Execution Traces alone."""
+    """Return a better reason if a metric needs times and the run has only Execution Traces."""
     recorded = {name for trace in evidence.traces for name in trace.trace.form.tables}
     raw = _raw(metric, evidence)
     if "et_nodes" not in recorded or not recorded.isdisjoint(TIMED) or raw.isdisjoint(TIMED):
         return None
-    message = f"the run has Execution Traces alone, which hold no times: {metric.name} needs them"
-    return NotMeasurable(message, fix="record Kineto traces of the same steps with torch.profiler too")
+    message = f"the run has only Execution Traces, which contain no times: {metric.name} needs times"
+    return NotMeasurable(message, fix="also record Kineto traces of the same steps with torch.profiler")
 
 
 def _advice(metric: Metric, evidence: LoadedRun) -> str:
-    """Return how the formats of the metric's traces say to record what is missing, if they do."""
+    """Return the advice of the trace formats on recording the missing data, if any."""
     traces = _traces_behind(metric, evidence) or evidence.traces
     advices = {trace.trace.form.advice for trace in traces}
     return advices.pop() if len(advices) == 1 else ""
 
 
 def _raw(metric: Metric, evidence: LoadedRun) -> set[str]:
-    """Return the tables of traces that the metric's number rests on."""
+    """Return the tables of traces that the metric's value uses."""
     return raw_needs(need for need in metric.needs if need not in evidence.given)
 
 
 def _traces_behind(metric: Metric, evidence: LoadedRun) -> list[TraceTables]:
-    """Return the traces that have a say in the metric's number."""
+    """Return the traces that contribute to the metric's value."""
     raw = _raw(metric, evidence)
     return [trace for trace in evidence.traces if not raw.isdisjoint(trace.trace.form.tables)]
 
 
 def _touching(metric: Metric, evidence: LoadedRun, asked: set[str]) -> list[ResultFinding]:
-    """Return the findings about anything that the metric's number rests on; it asked for these facts."""
+    """Return the findings about all data behind the metric's value, including these facts."""
     raw = _raw(metric, evidence)
     facts = map(fact_table, _facts_behind(metric, evidence, asked))
     used = {*raw, *metric.needs, *_tables_behind(metric, evidence), *facts}
@@ -292,17 +294,17 @@ def _touching(metric: Metric, evidence: LoadedRun, asked: set[str]) -> list[Resu
 
 
 def _tables_behind(metric: Metric, evidence: LoadedRun) -> list[str]:
-    """Return the computed tables that the metric's number rests on, directly or not."""
+    """Return the computed tables that the metric's value uses, directly or indirectly."""
     return computation_order(need for need in metric.needs if need not in evidence.given)
 
 
 def _facts_behind(metric: Metric, evidence: LoadedRun, asked: set[str]) -> set[str]:
-    """Return the facts that the metric asked for, and those that went into the tables it was given."""
+    """Return the facts that the metric used, directly or through its tables."""
     return asked.union(*(evidence.asked.get(table, ()) for table in _tables_behind(metric, evidence)))
 
 
 def _about_facts(evidence: LoadedRun, asked: set[str]) -> list[ResultFinding]:
-    """Return the findings about facts for which a metric was refused."""
+    """Return the findings about facts that made a metric inapplicable."""
     used = set(map(fact_table, asked))
     return [_result_finding(finding) for finding in evidence.findings if used & set(finding.touches)]
 
@@ -319,7 +321,7 @@ def _provenance(
     asked: set[str],
     known: dict[frozenset[str], list[TraceProvenance]],
 ) -> Provenance:
-    """Return what a number rests on; metrics of the same tables share one list of traces, in `known`."""
+    """Return the provenance of a value; metrics of the same tables share one list of traces, in `known`."""
     raw = frozenset(_raw(metric, evidence))
     if raw not in known:
         known[raw] = [_trace_provenance(trace) for trace in _traces_behind(metric, evidence) if trace.sha256]
@@ -356,9 +358,8 @@ def evaluate(
 ) -> list[Result]:
     """Return the result of each named metric, in the order of the names.
 
-    Traces are parsed only if some metric makes sense for the run, each once for all metrics. A metric
-    that raises something unexpected fails for itself; `failures` receives what it raised.
-    Raises UsageError for an unknown metric.
+    Traces are parsed only if some metric applies to the run, each once for all metrics. A metric with an
+    unexpected error fails alone; `failures` receives the error. Raises UsageError for an unknown metric.
     """
     names = list(names)
     wanted = needed_inputs(run, names)
@@ -378,10 +379,10 @@ class Reading(TypedDict):
 def with_other_source(
     run: Run, results: list[Result], failures: Failures | None = None, **reading: Unpack[Reading]
 ) -> list[Result]:
-    """Return results with those from the run's other recorder where that one measures better.
+    """Return results, replaced by those of the run's other profiler where that measures better.
 
-    It is asked for metrics that have no value, and for those that prefer what only it has. Each metric
-    rests on one recorder alone, and its result says so where that is the other one.
+    This applies to metrics without a value, and to metrics that prefer tables of the other profiler. Each
+    value comes from one profiler, and a finding states if it is the other one.
     """
     other = run.other_source
     asked = [result.metric for result in results if _may_be_better(result, other)] if other else []
@@ -406,7 +407,7 @@ def with_other_source(
 
 
 def _may_be_better(result: Result, other: Run) -> bool:
-    """Whether the traces of another recorder can give a metric a value, or what it prefers."""
+    """Whether the traces of another profiler can give a metric a value, or its preferred tables."""
     metric = metrics.METRICS.get(result.metric)
     tables = {name for trace in other.traces for name in trace.form.tables}
     lacks = result.status == "not_measurable" or _is_of_other_source(result)
@@ -414,7 +415,7 @@ def _may_be_better(result: Result, other: Run) -> bool:
 
 
 def _is_of_other_source(result: Result) -> bool:
-    """Whether a number is from the second source of its metric."""
+    """Whether a value comes from a second source of its metric."""
     return any(finding.code == OTHER_SOURCE for finding in result.findings)
 
 
@@ -425,7 +426,7 @@ def _is_better(result: Result, filled: frozenset[str]) -> bool:
 
 def _from_other(result: Result, other: Run, run: Run) -> Result:
     message = (
-        f"this number is from the {recorder_of(other.traces)} traces of the run, "
-        f"and not from those of {recorder_of(run.traces)}"
+        f"this value comes from the {recorder_of(other.traces)} traces of the run, not from "
+        f"those of {recorder_of(run.traces)}"
     )
     return replace(result, findings=[*result.findings, ResultFinding("nsys-used", "note", message)])

@@ -1,4 +1,4 @@
-"""Collect the lists that readers of a report look into: what took time, what was sent, what holds memory."""
+"""Drill-down lists of a report: consumers of time, traffic between ranks, holders of memory."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ LISTED_WITH = {
     "memory_holders": "peak_memory_allocated",
     "category_outline": "peak_memory_allocated",
 }
-"""Table of a list → the metric of the same numbers: where that is refused, nothing is listed."""
+"""Table of a list → the metric of the same values: if that has none, the list is empty."""
 
 MOST = 200
-"""Entries of a list."""
+"""Largest number of entries of a list."""
 
 _MOST_PAIRS = 1_000
 _LONGEST_NAME = 600
@@ -46,7 +46,7 @@ _Lists = dict[str, tuple[list[Any], int]]
 
 
 def drill_down(tables: Mapping[str, pl.DataFrame], steps: int) -> DrillDown:
-    """Return the lists of those tables that are known; `steps` counts those of all ranks."""
+    """Return the lists of the available tables; `steps` is the number of steps over all ranks."""
     makers: dict[str, tuple[str, Callable[[pl.DataFrame, int], pl.DataFrame], Any]] = {
         "operators": ("operator_time", operators, OperatorTime),
         "kernels": ("kernel_time", kernels, KernelTime),
@@ -157,13 +157,13 @@ def calls(table: pl.DataFrame, steps: int) -> pl.DataFrame:
 
 
 def pairs(table: pl.DataFrame, _steps: int) -> pl.DataFrame:
-    """Return what each rank sent to each other one, the most first."""
+    """Return the traffic from each rank to each other rank, the largest first."""
     by_pair = table.group_by("source", "target").agg(pl.col("calls", "bytes").sum())
     return by_pair.sort("bytes", "source", "target", descending=[True, False, False])
 
 
 def memory_at_peak(holders: pl.DataFrame) -> MemoryAtPeak | None:
-    """Return who holds the memory of the device of which most is allocated."""
+    """Return the holders of memory on the device with the largest allocation."""
     place = ("trace", "device")
     sums = holders.group_by(*place, "rank").agg(pl.col("bytes").sum()).sort("bytes", *place, descending=True)
     if sums.is_empty():
@@ -182,7 +182,7 @@ def memory_at_peak(holders: pl.DataFrame) -> MemoryAtPeak | None:
 
 
 def category_curves(outline: pl.DataFrame) -> CategoryCurves | None:
-    """Return memory by category of the device of which most is allocated; None where it has one category."""
+    """Return memory by category on the device with the largest allocation; None for a single category."""
     place = ["trace", "device"]
     totals = outline.group_by(*place, "rank", "point").agg(pl.col("allocated_bytes").sum())
     if totals.is_empty():

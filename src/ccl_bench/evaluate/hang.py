@@ -1,4 +1,4 @@
-"""Answer why a job hangs, from the Flight Recorder dumps of a run."""
+"""Analysis of hanging jobs, from the Flight Recorder dumps of a run."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ RECORD = (
 def hang_of_run(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> Hang:
-    """Return who is missing where, by the dumps of the last recording window.
+    """Return the missing ranks and their place, from the dumps of the last recording window.
 
-    Raises NotMeasurable where the run has no dump whose rank is known.
+    Raises NotMeasurable if the run has no dump of a known rank.
     """
     dumps = [trace for trace in run.traces if trace.form.name == FORMAT]
     if not dumps:
@@ -38,18 +38,18 @@ def hang_of_run(
     twice = [f for f in run.findings if f.code == "rank-duplicate" and "recorded_calls" in f.touches]
     if 2 * len({finding.rank for finding in twice}) > len(dumps):
         reason = f"most ranks have several dumps: {twice[0].message.partition(';')[0]}"
-        raise NotMeasurable(reason, where=str(run.path), fix="name the folder of one time that the job hung")
+        raise NotMeasurable(reason, where=str(run.path), fix="give the folder of a single hang")
     alone = replace(run, traces=dumps)
     loaded = load_tables(alone, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
     stated = run.facts.world_size
     hang = find_hang(loaded.inputs, stated.value if stated else None, str(run.path))
     if not hang.ranks:
-        reason = "no dump states its rank: a dump says nothing of it, so its name must end in it"
+        reason = "the names of the dumps do not end in the rank, which the dumps themselves do not contain"
         raise NotMeasurable(
             reason, where=str(run.path), fix="rename the files, such as comm_lib_trace_rank_0"
         )
     if len(hang.ranks) == 1 and not hang.without_dump:
-        reason = f"only rank {hang.ranks[0]} has a dump, and calls are compared between ranks"
+        reason = f"only rank {hang.ranks[0]} has a dump, but the analysis compares calls between ranks"
         raise NotMeasurable(reason, where=str(run.path), fix="put the dumps of all ranks into one folder")
     issues = [issue_of(each) for each in loaded.findings if not each.touches or {*each.touches} & {*TABLES}]
     return replace(hang, findings=issues)

@@ -1,4 +1,4 @@
-"""Inspect a run as a whole: what is in it, what can be measured, and what is wrong."""
+"""Inspection of a run: contents, measurable metrics, and findings."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 INSPECTED_TABLES = ("contents", "call_counts", "steps", "devices", "process_groups", "groups")
 
 _OF_EXECUTION_TRACES = ("et_agreement", "et_links", "et_traffic", "et_used_groups")
-"""Asked for where a run has Execution Traces: what confirms or contradicts others, and what they show."""
+"""Additional inputs for runs with Execution Traces."""
 
 _OF_ONE_RECORDING = ("et_", "host_name")
-"""How attributes begin that differ from rank to rank by nature: those of an Execution Trace, the machine."""
+"""Prefixes of attributes that always differ between ranks: those of an Execution Trace, the machine."""
 
 _SEVERITIES = ("error", "warning", "note")
 
@@ -46,14 +46,14 @@ _SEVERITIES = ("error", "warning", "note")
 def inspect(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> Inspection:
-    """Return what is in `run`: every trace is read, once, and every metric is tried."""
+    """Return the inspection of `run`: every trace is read once, and every metric is computed."""
     return inspect_with_results(run, jobs=jobs, use_cache=use_cache, progress=progress)[0]
 
 
 def inspect_with_results(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> tuple[Inspection, list[Result]]:
-    """Return what is in `run`, and the result of every metric."""
+    """Return the inspection of `run`, and the result of every metric."""
     return inspect_with_tables(run, jobs=jobs, use_cache=use_cache, progress=progress)[:2]
 
 
@@ -65,7 +65,7 @@ def inspect_with_tables(
     use_cache: bool = True,
     progress: Progress | None = None,
 ) -> tuple[Inspection, list[Result], LoadedRun]:
-    """Return what is in `run`, the result of every metric, and what they rest on with the tables `also`."""
+    """Return the inspection of `run`, the result of every metric, and their inputs plus the tables `also`."""
     names = metrics.load().names()
     has_any = any(trace.form.name == "execution_trace" for trace in run.traces)
     more = _OF_EXECUTION_TRACES if has_any else ()
@@ -100,7 +100,7 @@ def _inspection(run: Run, evidence: LoadedRun, results: list[Result]) -> Inspect
 
 
 def _model(run: Run) -> str:
-    """Return the model's name: of the configuration with its size, else as the card has it."""
+    """Return the model's name: from the configuration with its size, else from the card."""
     config, card = run.stated.config, run.stated.card
     if config and config.model.name and {"name", "flavor"} & config.model.model_fields_set:
         return "_".join(filter(None, (config.model.name, config.model.flavor)))
@@ -110,14 +110,14 @@ def _model(run: Run) -> str:
 
 
 def issues(run: Run, findings: Iterable[Finding]) -> list[Issue]:
-    """Return what is wrong with the files of a run and what they hold, the worst first."""
+    """Return the issues of the files of a run and of their contents, the most severe first."""
     problems = [issue_of(finding) for finding in findings]
     problems += [replace(issue, file=issue.file.removeprefix(f"{run.path}/")) for issue in run.stated.issues]
     return sorted(dict.fromkeys(problems), key=lambda issue: _SEVERITIES.index(issue.severity))
 
 
 def _below(run: Run, path: Path) -> str:
-    """Return a path as it is below the run, or whole where it lies elsewhere."""
+    """Return a path relative to the run, or unchanged if it is elsewhere."""
     return str(path).removeprefix(f"{run.path}/")
 
 
@@ -165,7 +165,7 @@ def _devices(devices: pl.DataFrame) -> list[InspectedDevice]:
 
 
 def _libraries(traces: Iterable[TraceTables]) -> dict[str, list[str]]:
-    """Return each attribute of the traces with the values it has, of which several are a surprise."""
+    """Return each attribute of the traces with its distinct values; usually there is one."""
     by_name: dict[str, dict[str, None]] = {}
     for trace in traces:
         libraries = {n: v for n, v in trace.attributes.items() if not n.startswith(_OF_ONE_RECORDING)}
@@ -175,7 +175,7 @@ def _libraries(traces: Iterable[TraceTables]) -> dict[str, list[str]]:
 
 
 def _calls(inputs: dict[str, Any]) -> dict[str, int]:
-    """Return the calls of each collective, of Execution Traces where there are no others."""
+    """Return the number of calls of each collective, from Execution Traces if there are no others."""
     counts, traffic = inputs["call_counts"], inputs.get("et_traffic")
     if counts.is_empty() and traffic is not None:
         counts = traffic.group_by("collective").agg(pl.len().alias("calls"))
@@ -184,7 +184,7 @@ def _calls(inputs: dict[str, Any]) -> dict[str, int]:
 
 
 def _groups(inputs: dict[str, Any]) -> list[InspectedGroup]:
-    """Return the groups that were used, then those that are only recorded."""
+    """Return the used groups, then the unused ones."""
     groups, recorded = inputs["groups"], inputs["process_groups"]
     if groups.is_empty():
         groups = inputs.get("et_used_groups", groups)

@@ -1,4 +1,4 @@
-"""Load the tables and other inputs that metrics of a run ask for: from its traces, side files and facts."""
+"""Loading of the tables and other inputs of metrics, from traces, side files and facts of a run."""
 
 from __future__ import annotations
 
@@ -41,37 +41,37 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LoadedRun:
-    """Everything that metrics may ask for, by the name they ask with."""
+    """All inputs of metrics, by parameter name."""
 
     inputs: dict[str, Any] = field(default_factory=dict)
     """Tables and facts."""
     traces: list[TraceTables] = field(default_factory=list)
-    """What each trace came to."""
+    """The outcome of reading each trace."""
     findings: list[Finding] = field(default_factory=list)
-    """Everything that is wrong with the run or its traces."""
+    """All findings about the run and its traces."""
     given: frozenset[str] = frozenset()
-    """Inputs that rest on no trace."""
+    """Inputs that need no trace."""
     files: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Input that rests on no trace → the files behind it, each with its SHA-256."""
+    """Input that needs no trace → the files behind it, each with its SHA-256."""
     asked: dict[str, set[str]] = field(default_factory=dict)
-    """Table across ranks → the facts that it was computed with."""
+    """Table across ranks → the facts used to compute it."""
     broken: dict[str, Exception] = field(default_factory=dict)
     """Table across ranks → why it could not be computed."""
     choice: StepChoice = EVERY_STEP
-    """Which steps numbers rest on."""
+    """The choice of steps."""
 
 
 _NAMED = 12
-"""Steps or ranges that are named at most; the others are counted or left out."""
+"""Largest number of steps or ranges to name; others are counted or left out."""
 
 
 def choice_findings(
     choice: StepChoice, traces: Sequence[TraceTables], recorded: pl.DataFrame | None
 ) -> list[Finding]:
-    """Return what is to be said of a choice of steps; `recorded` are the step times of a side file.
+    """Return the findings about a choice of steps; `recorded` are the step times of a side file.
 
-    Raises UsageError for a marker that names no range, for steps that neither traces nor file have, and
-    where no step is left.
+    Raises UsageError for a marker that matches no range, for steps that neither traces nor file have, and
+    if no step remains.
     """
     _check_marker(choice, traces)
     times = None if choice.marker else recorded
@@ -85,35 +85,35 @@ def choice_findings(
     check_numbers(choice, every)
     is_left = any(map(_has_chosen_steps, [choice] * len(traces), traces))
     if not is_left and (times is None or select_step_times(times, choice).is_empty()):
-        message = f"no step is left of {_listed(sorted(every))}: {choice.description}"
-        raise UsageError(message, fix="leave fewer out")
+        message = f"no step remains of {_listed(sorted(every))}: {choice.description}"
+        raise UsageError(message, fix="exclude fewer steps")
     return [*_missing_steps(choice, sources), *_traces_without_chosen(choice, traces)]
 
 
 def check_numbers(choice: StepChoice, known: Collection[int]) -> None:
-    """Raise UsageError where steps were chosen that are none of the known ones."""
+    """Raise UsageError if chosen steps do not exist."""
     if missing := list(islice(_missing(choice, known), _NAMED)):
         fix = f"there are {_listed(sorted(known))}"
-        raise UsageError(f"no trace holds step {_listed(missing)}", fix=fix)
+        raise UsageError(f"no trace contains step {_listed(missing)}", fix=fix)
 
 
 def recorded_steps(traces: Iterable[TraceTables]) -> set[int]:
-    """Return the numbers of all steps of traces, of which some were chosen."""
+    """Return the numbers of all steps of traces that have a chosen step."""
     return {step for trace in traces for step in trace.recorded_steps}
 
 
 def _check_marker(choice: StepChoice, traces: Sequence[TraceTables]) -> None:
-    """Raise UsageError where a marker names no range of any trace that could have one."""
+    """Raise UsageError if a marker matches no range of any trace."""
     unmarked = [trace for trace in traces if trace.steps_from not in {"", CHOSEN_RANGE} or trace.range_names]
     if not (choice.marker and unmarked) or any(trace.steps_from == CHOSEN_RANGE for trace in traces):
         return
     names = list(dict.fromkeys(name for trace in unmarked for name in trace.range_names))
-    known = f"there are ranges such as {_listed(names)}" if names else "the traces hold no named range"
-    raise UsageError(f"no range is named {choice.marker!r}", fix=did_you_mean(choice.marker, names) or known)
+    known = f"there are ranges such as {_listed(names)}" if names else "the traces contain no named range"
+    raise UsageError(f"no range matches {choice.marker!r}", fix=did_you_mean(choice.marker, names) or known)
 
 
 def _missing(choice: StepChoice, known: Collection[int]) -> Iterator[int]:
-    """Yield the numbers that were chosen and are none of the known ones."""
+    """Yield the chosen numbers that do not exist."""
     for first, last in choice.ranges:
         yield from (step for step in range(first, last + 1) if step not in known)
 
@@ -123,7 +123,7 @@ def _has_chosen_steps(choice: StepChoice, trace: TraceTables) -> bool:
 
 
 def _missing_steps(choice: StepChoice, sources: dict[str, set[int]]) -> Iterator[Finding]:
-    """Yield a finding for each source that lacks chosen steps which another has."""
+    """Yield a finding for each source without chosen steps that another source has."""
     for name, steps in sources.items():
         missing = list(islice(_missing(choice, steps), _NAMED))
         if missing:
@@ -132,9 +132,9 @@ def _missing_steps(choice: StepChoice, sources: dict[str, set[int]]) -> Iterator
             rest = (
                 f"{counted(have, 'step is', 'steps are')} taken from there"
                 if have
-                else "nothing is taken from there"
+                else "no data is taken from there"
             )
-            message = f"{name} hold no step {_listed(missing)}, which was chosen: {rest}"
+            message = f"{name} do not contain the chosen step {_listed(missing)}: {rest}"
             yield Finding("chosen-steps-missing", "warning", message, touches=(touches,))
 
 
@@ -143,7 +143,7 @@ def _traces_without_chosen(choice: StepChoice, traces: Sequence[TraceTables]) ->
     for trace in traces:
         if trace.recorded_steps and not _has_chosen_steps(choice, trace):
             file = trace.trace.relative
-            message = f"{file} has none of the chosen steps, and is in no number of steps"
+            message = f"{file} has none of the chosen steps, and values of steps exclude it"
             yield Finding("chosen-steps-missing", "warning", message, file, trace.rank, touches=("steps",))
 
 
@@ -153,7 +153,7 @@ def _listed(things: Sequence[object]) -> str:
 
 
 def stated_step_times(stated: Stated) -> pl.DataFrame | None:
-    """Return `step_times` from the most detailed side file, or None where the run has none."""
+    """Return `step_times` from the most detailed side file, or None if the run has none."""
     if stated.rank_step_times and stated.rank_step_times.seconds:
         rows = [
             (rank, step, seconds)
@@ -168,9 +168,9 @@ def stated_step_times(stated: Stated) -> pl.DataFrame | None:
 
 
 def chosen_step_times(stated: Stated, choice: StepChoice) -> pl.DataFrame | None:
-    """Return `step_times` of the chosen steps from a side file; None where it has none of them.
+    """Return `step_times` of the chosen steps from a side file; None if it has none of them.
 
-    Ranges that a marker names are in the traces alone: a side file says nothing of them.
+    Ranges of a marker are only in the traces, not in a side file.
     """
     recorded = None if choice.marker else stated_step_times(stated)
     if recorded is None or not choice:
@@ -192,11 +192,11 @@ def _table(rows: Sequence[tuple[int | None, int, float]], source: str) -> pl.Dat
 
 
 _LOOKED_AT = {"devices", "memory_peaks", "step_times", "steps"}
-"""Tables in which findings are looked for once all are computed."""
+"""Tables that are checked for findings after all are computed."""
 
 
 def stated_inputs(run: Run) -> dict[str, Any]:
-    """Return the inputs that need no trace: facts, side files, step times where a side file has them."""
+    """Return the inputs that need no trace: facts, side files, step times if a side file has them."""
     stated = run.stated
     inputs: dict[str, Any] = {
         "facts": run.facts,
@@ -222,7 +222,7 @@ def load_tables(
 ) -> LoadedRun:
     """Read the run's traces and return the `wanted` tables and other inputs of metrics.
 
-    Raises UsageError where steps were chosen that the run does not have.
+    Raises UsageError if the run does not have the chosen steps.
     """
     DERIVED.load()
     inputs = stated_inputs(run)
@@ -260,12 +260,12 @@ def load_tables(
 
 
 def _steps_behind(tables: Iterable[str]) -> list[str]:
-    """Return the table of steps where any of these rests on steps."""
+    """Return the table of steps if any of these needs steps."""
     return [name for name in computation_order(tables) if name == "steps"]
 
 
 def _put_in_windows(run: Run, evidence: LoadedRun, tables: dict[str, pl.DataFrame]) -> None:
-    """Put traces into the windows that their times make, and say anew which ranks those lack."""
+    """Assign traces to windows by their times, and recompute the missing ranks of each."""
     windows = find_windows(evidence.traces)
     if windows.numbers:
         renumber_windows(windows, evidence.traces, tables)
@@ -278,7 +278,7 @@ def _put_in_windows(run: Run, evidence: LoadedRun, tables: dict[str, pl.DataFram
 def _restrict_to_common_steps(
     evidence: LoadedRun, contents: Collection[str], incomplete: frozenset[int]
 ) -> list[Finding]:
-    """Leave in all tables only steps that every trace has; calls in others stay, and are of no step."""
+    """Keep only steps that every trace has; calls in other steps stay, without a step."""
     inputs = evidence.inputs
     if "steps" not in inputs:
         return []
@@ -293,7 +293,7 @@ def _restrict_to_common_steps(
 
 
 def _add_tables_across_ranks(wanted: Sequence[str], forms: Collection[Format], evidence: LoadedRun) -> None:
-    """Compute every table across ranks; of what is not wanted itself, each goes after its last use."""
+    """Compute every table across ranks; drop intermediate tables after their last use."""
     inputs = evidence.inputs
     order = [n for n in computation_order(wanted) if DERIVED.get(n).across_ranks and n not in inputs]
     looked: dict[str, list[Finding]] = {}
@@ -310,7 +310,7 @@ def _add_tables_across_ranks(wanted: Sequence[str], forms: Collection[Format], e
 
 
 def _add_across_ranks(name: str, evidence: LoadedRun) -> None:
-    """Compute a table from those of all traces; one that fails takes only what rests on it along."""
+    """Compute a table from those of all traces; a failure affects only dependent tables."""
     needs = DERIVED.get(name).needs
     failed = next((evidence.broken[need] for need in needs if need in evidence.broken), None)
     if failed:
@@ -340,7 +340,7 @@ def _is_by_step(name: str) -> bool:
 
 
 def _drop(inputs: dict[str, Any], tables: Iterable[str], positions: frozenset[int], traces: int) -> None:
-    """Take the rows of some of so many traces out of some tables, on every device."""
+    """Remove the rows of some traces from some tables, on every device."""
     for name in inputs.keys() & {*tables} if positions else ():
         inputs[name] = inputs[name].filter(~(pl.col("trace") % traces).is_in(sorted(positions)))
 
@@ -348,7 +348,7 @@ def _drop(inputs: dict[str, Any], tables: Iterable[str], positions: frozenset[in
 def _keep_steps(
     inputs: dict[str, Any], tables: Iterable[str], whole: Mapping[int, Collection[int]], traces: int
 ) -> None:
-    """Take all steps but the whole ones of some of so many traces out of some tables, on every device."""
+    """Remove the incomplete steps of some traces from some tables, on every device."""
     pairs = [(trace, step) for trace, steps in whole.items() for step in steps]
     kept = pl.DataFrame(pairs, {"trace": pl.Int64, "step": pl.Int64}, orient="row") if whole else None
     owner = pl.col("trace") % traces
@@ -372,14 +372,14 @@ TIMED = {
     *("kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives", "hlo_operations"),
     "requests",
 }
-"""Raw tables that show when something was done."""
+"""Raw tables with times."""
 
 
 def usable_sources(metric: Metric, recorded: Collection[str], given: Collection[str]) -> list[Metric]:
     """Return the sources of a metric in a run with these raw tables and other inputs.
 
-    Others that rest on traces are asked only where no trace is of the kind that the first rests on, or where
-    traces show when something was done that the first does not rest on.
+    Other sources that need traces are used only if the run has no trace of the kind that the first needs,
+    or has traces with times that the first does not use.
     """
     raw = [raw_needs(need for need in way.needs if need not in given) for way in metric.sources]
     is_recorded = not raw[0].isdisjoint(TIMED.intersection(recorded))
@@ -392,9 +392,9 @@ def usable_sources(metric: Metric, recorded: Collection[str], given: Collection[
 
 
 def needed_inputs(run: Run, names: Iterable[str]) -> list[str]:
-    """Return the tables and other inputs of those named metrics that make sense for the run.
+    """Return the tables and other inputs of the named metrics that apply to the run.
 
-    Steps are among them where anything rests on steps, so that what is wrong with them is seen.
+    They include steps if any input needs steps, so that findings about steps are detected.
     """
     names = list(names)
     registry = metrics.load(names)

@@ -1,4 +1,4 @@
-"""Collect everything that a report of a run shows; every trace is read once."""
+"""Data of the report of a run; every trace is read once."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     from ccl_bench.side_files import NcclTests
 
 RANKS = 256
-"""Rows that a chart has at most."""
+"""Largest number of rows of a chart."""
 CELLS = 4000
-"""Numbers that a chart has at most."""
+"""Largest number of values of a chart."""
 STEPS = 400
-"""Points along a line at most."""
+"""Largest number of points of a line."""
 
 STEP = ("iteration", "step")
 
 
 def group_neighbours(names: Sequence[str], most: int, whole: int = 1) -> tuple[list[str], int]:
-    """Return the names of equal runs of neighbours, at most `most` of them, and how many each holds.
+    """Return the names of at most `most` equal groups of neighbours, and the size of each.
 
-    Where neighbours are grouped at all, `whole` of them are never cut apart, such as the ranks of a node.
+    Groups never split `whole` neighbours, such as the ranks of a node.
     """
     each = max(1, ceil(len(names) / most))
     each = ceil(each / whole) * whole if each > 1 else 1
@@ -77,7 +77,7 @@ def steps_of(table: pl.DataFrame, most: int = STEPS) -> tuple[pl.DataFrame, list
 
 
 def grid(table: pl.DataFrame, value_ns: str, on_node: int = 1) -> Grid:
-    """Return the mean of a column for each rank and step, of neighbours where there are too many."""
+    """Return the mean of a column for each rank and step, or over neighbours if there are too many."""
     rows, ranks, ranks_each = ranks_of(table, on_node)
     placed, steps, steps_each = steps_of(rows, max(1, min(STEPS, CELLS // max(1, len(ranks)))))
     means = placed.group_by("row", "column").agg(pl.col(value_ns).mean() / SECOND_NS)
@@ -88,13 +88,13 @@ def grid(table: pl.DataFrame, value_ns: str, on_node: int = 1) -> Grid:
 
 
 _FEW_RANKS = 8
-"""Ranks whose lines colours can distinguish."""
+"""Number of ranks whose lines colours can distinguish."""
 
 _PARTS = ("window", "compute", "exposed_communication", "exposed_memory", "idle", "fused")
 
 
 def step_times(table: pl.DataFrame, on_node: int = 1) -> StepTimes | None:
-    """Return how long steps took, by step and by rank; None without steps."""
+    """Return step times by step and by rank; None without steps."""
     if table.is_empty():
         return None
     by_step, steps, steps_each = steps_of(table)
@@ -128,7 +128,7 @@ def _spreads(table: pl.DataFrame, key: str, names: list[str]) -> list[Spread]:
 def time_parts(
     breakdown: pl.DataFrame, communication_parts: pl.DataFrame | None = None, on_node: int = 1
 ) -> tuple[list[TimeParts], int]:
-    """Return where the time of each rank's mean step went, and the ranks behind each entry.
+    """Return the breakdown of each rank's mean step, and the ranks behind each entry.
 
     Means of ranks are means of their means, so that the parts still add up to the window.
     """
@@ -147,16 +147,16 @@ def time_parts(
 
 
 def waits(table: pl.DataFrame, on_node: int = 1) -> Grid | None:
-    """Return how long each rank waited in each step; None where no wait is known."""
+    """Return the waiting of each rank in each step; None if no wait is known."""
     return None if table.is_empty() else grid(waits_by_rank_and_step(table), "wait_ns", on_node)
 
 
 _DEVICES = 4
-"""Devices that a chart can show."""
+"""Largest number of devices to chart."""
 
 
 def memory_curves(outline: pl.DataFrame) -> tuple[list[MemoryCurve], int]:
-    """Return the curves of the devices with the highest peaks, and how many devices there are."""
+    """Return the curves of the devices with the highest peaks, and the number of devices."""
     keys = ["trace", "device"]
     peaks = outline.group_by(*keys, "rank", "iteration").agg(pl.col("highest_allocated_bytes").max())
     highest = peaks.sort("highest_allocated_bytes", "rank", "device", descending=[True, False, False])
@@ -189,16 +189,16 @@ def _curve(key: dict[str, Any], points: pl.DataFrame, devices_of_rank: Any) -> M
 
 
 _MOST = 300
-"""Distinct sizes before neighbours are drawn together."""
+"""Number of distinct sizes above which neighbours are merged."""
 
 _KEYS = ("collective", "dimension", "spans_nodes", "basis")
 _REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 
 
 def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> list[MessageSize]:
-    """Return the bandwidth of each kind of call at each size, with what nccl-tests reached.
+    """Return the bandwidth of each kind of call at each size, with that of nccl-tests.
 
-    Where there are too many sizes, those between two powers of two count as one.
+    If there are too many sizes, those between two powers of two are merged.
     """
     looked_up = with_ceiling(transfers.drop_nulls("bus_factor"), tests)
     known = looked_up.with_columns(
@@ -237,21 +237,21 @@ DRAWN_WITH = {
     "memory_outline": "peak_memory_allocated",
     **LISTED_WITH,
 }
-"""Table that is drawn → the metric of the same numbers: where that is refused, nothing is drawn."""
+"""Table of a chart → the metric of the same values: if that has none, there is no chart."""
 
 DRAWN_TABLES = tuple(DRAWN_WITH)
 
 REPORT_TABLES = (*DRAWN_TABLES, *STRIP_TABLES)
-"""Tables that a report rests on beside those of its metrics."""
+"""Tables that a report needs in addition to those of its metrics."""
 
 _NOT_DRAWN = {"nsys-used", OTHER_SOURCE}
-"""Codes of findings that a number is not from the traces that are drawn."""
+"""Codes of findings that a value does not come from the charted traces."""
 
 
 def collect_report_data(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> ReportData:
-    """Return what is in `run`, the result of every metric, and series to draw: every trace is read once."""
+    """Return the inspection of `run`, every result, and series to draw; every trace is read once."""
     inspection, results, evidence = inspect_with_tables(
         run, REPORT_TABLES, jobs=jobs, use_cache=use_cache, progress=progress
     )
@@ -259,12 +259,12 @@ def collect_report_data(
 
 
 def report_data_of(inspection: Inspection, results: list[Result], evidence: LoadedRun) -> ReportData:
-    """Return the same of a run that is inspected, with the tables that are drawn."""
+    """Return the same for an inspected run, with the tables to draw."""
     return ReportData(inspection, results, _series(evidence, _drawable_metrics(results)))
 
 
 def _drawable_metrics(results: Iterable[Result]) -> frozenset[str]:
-    """Return the metrics that have a value, and have it from the traces that are drawn."""
+    """Return the metrics whose value comes from the charted traces."""
     return frozenset(
         result.metric
         for result in results
@@ -300,7 +300,7 @@ def _series(evidence: LoadedRun, measured: frozenset[str]) -> Series:
 
 
 def _strip(inputs: dict[str, Any]) -> Strip | None:
-    """Return the strip of a step where all its tables could be computed."""
+    """Return the strip of a step if all its tables could be computed."""
     is_known = all(name in inputs for name in STRIP_TABLES)
     return strip(inputs, inputs["facts"]) if is_known else None
 
@@ -312,7 +312,7 @@ def _bandwidths(
 
 
 def _with_bandwidth(transfers: pl.DataFrame, measured: frozenset[str]) -> pl.DataFrame:
-    """Return the calls without those of collectives whose bandwidth is refused."""
+    """Return the calls without those of collectives whose bandwidth has no value."""
     refused = [
         name
         for kind, names in KINDS.items()

@@ -1,4 +1,4 @@
-"""Collect the strip of a step: from its pieces on one clock to as many as a page can hold."""
+"""The strip of a step: its pieces on one clock, merged to fit a page."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ STRIP_TABLES = (*_BY_STEP, "clock_offsets", "contents")
 _MOST_PIECES = 60_000
 _LEAST_OF_RANK = 150
 _DIGITS, _FEWER_DIGITS = 7, 6
-"""Digits of the length of a strip, finer than any screen; and where short pieces are put together."""
+"""Digits of the length of a strip, finer than any screen; and for merging short pieces."""
 
 _FEW_RANKS = 16
-"""Ranks that are in the order of their numbers."""
+"""Largest number of ranks in order of their numbers."""
 
 _PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle")
 
 
 @dataclass(frozen=True, slots=True)
 class Ruler:
-    """Where a strip begins, and the unit of its times."""
+    """The start of a strip, and the unit of its times."""
 
     zero_ns: int
     end_ns: int

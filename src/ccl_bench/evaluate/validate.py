@@ -1,4 +1,4 @@
-"""Check cards, side files and whole runs, and report every mistake at once."""
+"""Validation of cards, side files and whole runs, with all mistakes at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def validate(
     use_cache: bool = True,
     progress: Progress | None = None,
 ) -> Validation:
-    """Return everything that is wrong with the run, card, configuration or side file at `place`."""
+    """Return all issues of the run, card, configuration or side file at `place`."""
     path = storage.to_path(place)
     try:
         with remote_errors(path):
@@ -43,7 +43,7 @@ def validate(
 
 
 def _reader(path: Path) -> tuple[str, Callable[[Path], Any]] | None:
-    """Return the kind of a single file and how it is read; None for runs and traces."""
+    """Return the kind of a single file and its reader; None for runs and traces."""
     from ccl_bench import side_files
 
     if path.is_dir():
@@ -77,15 +77,15 @@ def _card(path: Path) -> CardReading:
     reading = cards.read_card(path)
     if not cards.is_card_file(path):
         raise InputError(
-            "is no workload card: it has no workload, Model-executor or metric_source",
+            "is not a workload card: it has no workload, Model-executor or metric_source",
             where=str(path),
-            fix="begin with workload_card_template.yaml, or ccl-bench new NAME",
+            fix="start from workload_card_template.yaml, or ccl-bench new NAME",
         )
     return reading
 
 
 def _run(place: str, **reading: Any) -> Validation:
-    """Return what is wrong with a run: its files, the set of its traces, and each trace."""
+    """Return the issues of a run: its files, the set of its traces, and each trace."""
     from ccl_bench.evaluate.inspect import issues
     from ccl_bench.evaluate.load import load_tables
     from ccl_bench.run import discover_run
@@ -98,7 +98,7 @@ def _run(place: str, **reading: Any) -> Validation:
 
 
 def _absent(run: Run, place: str) -> list[Issue]:
-    """Return what a run cannot do without, or should not."""
+    """Return the missing required and recommended parts of a run."""
     issues = []
     if not run.traces:
         issues.append(
@@ -111,14 +111,14 @@ def _absent(run: Run, place: str) -> list[Issue]:
                 "has no workload card",
                 "card-missing",
                 place,
-                fix="write workload_card.yaml; metrics that need model or hardware are refused without it",
+                fix="write workload_card.yaml; without it, metrics that need model or hardware have no value",
             )
         )
     return issues
 
 
 def _placed(issue: Issue, folder: Path) -> Issue:
-    """Return an issue whose file is named as it is reached from here."""
+    """Return an issue with the path of its file from the working directory."""
     if not issue.file or issue.file.startswith(str(folder)):
         return issue
     return replace(issue, file=str(folder / issue.file))

@@ -1,9 +1,8 @@
-"""What puts ccl-bench into other programs: agents, dashboards, trackers of experiments.
+"""Integrations into other programs: agents, dashboards, experiment trackers.
 
-`agents` serves runs to programs that speak the Model Context Protocol, `watching` measures a training while
-it runs and shows the numbers to dashboards, `trackers` logs results to trackers of experiments. Packages
-that only one of them needs are extras, imported where they are used; `require` names the extra where one is
-missing.
+`agents` serves runs over the Model Context Protocol, `watching` measures a training while it runs and exports
+the values to dashboards, `trackers` logs results to experiment trackers. Their packages are extras, imported
+on demand; `require` names the extra of a missing package.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Return a module of an optional package; UsageError that names the extra where it is not installed."""
+    """Return a module of an optional package; raise UsageError with the extra if it is not installed."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Results in trackers of experiments: TensorBoard, Weights & Biases and MLflow, with findings as text."""
+"""Export of results to experiment trackers: TensorBoard, Weights & Biases and MLflow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ccl_bench.integrations.watching.watch import Sink
 
 PREFIX = "ccl_bench/"
-"""Beginning of the names of all numbers."""
+"""Prefix of the names of all numbers."""
 
 FINDINGS = f"{PREFIX}findings"
 UNITS = f"{PREFIX}units"
@@ -38,12 +38,12 @@ _WAY_OUT = "check the address, the credentials and the network that the tracker'
 
 
 def log_results(run: str | Path, to: str, *, step: int | None = None, name: str = "") -> int:
-    """Log the results of a run to a tracker and return how many numbers that were.
+    """Log the results of a run to a tracker and return the number of logged values.
 
-    `run` is a directory, a trace file, a file of results, or a directory that `ccl-bench watch -o` wrote; of
-    that every window is logged with its step. `to` is `tensorboard:DIR`, `wandb:PROJECT` or
-    `mlflow:EXPERIMENT`; a run of the last two that is active in this process is used. `step` and `name` are
-    for a run that has no steps of its own and for the name of the tracker's run.
+    `run` is a directory, a trace file, a file of results, or a directory from `ccl-bench watch -o`, of
+    which every window is logged with its step. `to` is `tensorboard:DIR`, `wandb:PROJECT` or
+    `mlflow:EXPERIMENT`; an active run of the last two in this process is used. `step` is for a run without
+    own steps, `name` for the tracker's run.
     """
     parse_tracker(to)
     windows = load_windows(run, step=step, name=name)
@@ -62,12 +62,14 @@ def load_windows(
     name: str = "",
     progress: Progress | None = None,
 ) -> list[MeasuredWindow]:
-    """Return what is to be logged of a run, or of the windows that a watch kept, in the order of steps."""
+    """Return the data to log of a run, or of the windows of a watch, in order of steps."""
     kept = Path(place)
     if (kept / LIST).is_file():
         windows = list(_kept_windows(kept, {*names}))
         if not windows:
-            raise InputError("holds no measured window", where=str(kept / LIST), fix="wait for the first one")
+            raise InputError(
+                "contains no measured window", where=str(kept / LIST), fix="wait for the first one"
+            )
         return sorted((replace(w, run=name or w.run) for w in windows), key=lambda w: (w.step or 0, w.at))
     asked = names or [metric.name for metric in metrics.load() if not metric.variant_of]
     results = [*load_results(str(place), asked, progress=progress).results.values()]
@@ -79,7 +81,7 @@ def load_windows(
 
 
 def _kept_windows(folder: Path, names: set[str]) -> Iterator[MeasuredWindow]:
-    """Yield each window in the list of a watch as it was measured last."""
+    """Yield the last measurement of each window in the list of a watch."""
     last: dict[str, dict[str, Any]] = {}
     for line in (folder / LIST).read_bytes().splitlines():
         with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
@@ -100,18 +102,18 @@ def _kept_windows(folder: Path, names: set[str]) -> Iterator[MeasuredWindow]:
 
 
 def parse_tracker(to: str) -> tuple[str, str]:
-    """Return name and place of the tracker at `NAME:PLACE`; UsageError where there is no such tracker."""
+    """Return name and place of the tracker at `NAME:PLACE`; raise UsageError for an unknown tracker."""
     kind, _, place = to.partition(":")
     if kind not in _TRACKERS:
         fix = did_you_mean(kind, _TRACKERS) or "write tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT"
         raise UsageError(f"there is no tracker {kind!r}", fix=fix)
     if not place:
-        raise UsageError(f"{to!r} names no place", fix=f"write {kind}:{_PLACES[kind]}")
+        raise UsageError(f"{to!r} has no place", fix=f"write {kind}:{_PLACES[kind]}")
     return kind, place
 
 
 def open_tracker(to: str, run: str) -> Sink:
-    """Return the tracker at `NAME:PLACE`, for a run of this name; UsageError where there is none."""
+    """Return the tracker at `NAME:PLACE`, for a run of this name; raise UsageError for an unknown one."""
     kind, place = parse_tracker(to)
     with _errors_of(to):
         return _TRACKERS[kind](place, plain(run)[:_TAG_CHARACTERS])
@@ -119,7 +121,7 @@ def open_tracker(to: str, run: str) -> Sink:
 
 @contextlib.contextmanager
 def _errors_of(tracker: str) -> Iterator[None]:
-    """Turn whatever a tracker raises into an error of ours: each has exceptions of its own."""
+    """Convert any exception of a tracker into our own error."""
     try:
         yield
     except CclBenchError:
@@ -133,7 +135,7 @@ def _errors_of(tracker: str) -> Iterator[None]:
 
 
 def _numbers(window: MeasuredWindow) -> dict[str, float]:
-    """Return name → value of what has one, in the units of the metrics."""
+    """Return name → value of the metrics with a value, in their units."""
     return {f"{PREFIX}{each.metric}": each.value for each in window.results if each.value is not None}
 
 
@@ -148,7 +150,7 @@ def _codes(window: MeasuredWindow) -> list[str]:
 def _text(window: MeasuredWindow) -> str:
     """Return the findings as a list in Markdown."""
     lines = [f"- {f.severity} `{f.code}`: {plain(f.message)[:400]}" for f in window.findings]
-    return "\n".join(lines)[:_TEXT_CHARACTERS] or "nothing is wrong with the data"
+    return "\n".join(lines)[:_TEXT_CHARACTERS] or "no findings about the data"
 
 
 class TensorBoard:
@@ -161,7 +163,7 @@ class TensorBoard:
         self._tensors = require("tensorboard.compat.proto.tensor_pb2", "tensorboard")
         folder = Path(place).expanduser()
         if folder.exists() and not folder.is_dir():
-            raise UsageError(f"{folder} is a file", fix="name a directory for event files")
+            raise UsageError(f"{folder} is a file", fix="give a directory for event files")
         self._place = place
         self._run = run
         self._writer = writers.EventFileWriter(str(folder))
@@ -180,7 +182,7 @@ class TensorBoard:
             self._writer.add_event(event)
 
     def _about(self, tag: str, units: dict[str, str]) -> Any:
-        """Return the description of a number where it comes for the first time: its unit."""
+        """Return the description of a number at its first occurrence: its unit."""
         if tag in self._described:
             return None
         self._described.add(tag)
@@ -189,7 +191,7 @@ class TensorBoard:
         return self._summaries.SummaryMetadata(summary_description=about, plugin_data=of_scalars)
 
     def _findings(self, text: str) -> Any:
-        """Return a text as TensorBoard's own plug-in for texts reads it: a tensor of one."""
+        """Return a text in the format of TensorBoard's text plug-in: a tensor of one."""
         of_texts = self._summaries.SummaryMetadata.PluginData(plugin_name="text")
         content = self._tensors.TensorProto(dtype="DT_STRING", string_val=[text.encode()])
         content.tensor_shape.dim.add(size=1)
@@ -197,13 +199,13 @@ class TensorBoard:
         return self._summaries.Summary.Value(tag=FINDINGS, metadata=metadata, tensor=content)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Flush the event files."""
         with _errors_of(f"tensorboard:{self._place}"):
             self._writer.close()
 
 
 class WeightsAndBiases:
-    """A run of a project, the active one or a new one; where it goes follows from WANDB_MODE and the like."""
+    """A run of a project, the active one or a new one; WANDB_MODE and others set the destination."""
 
     def __init__(self, place: str, run: str) -> None:
         wandb = require("wandb", "wandb")
@@ -229,7 +231,7 @@ class WeightsAndBiases:
 
 
 class MlFlow:
-    """A run of an experiment, the active one or a new one; where follows from MLFLOW_TRACKING_URI."""
+    """A run of an experiment, the active one or a new one; MLFLOW_TRACKING_URI sets the destination."""
 
     def __init__(self, place: str, run: str) -> None:
         self._place = place
@@ -263,7 +265,7 @@ class MlFlow:
 
 
 _MOST_TAGS = 100
-"""Tags that MLflow takes at once."""
+"""Largest number of tags in one call of MLflow."""
 
 _TRACKERS: dict[str, Callable[[str, str], Sink]] = {
     "tensorboard": TensorBoard,

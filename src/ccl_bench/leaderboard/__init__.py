@@ -1,5 +1,5 @@
 """The leaderboard of published runs; it needs the extra `leaderboard`.
 
-`bundle` is the archive of a run, `store` keeps bundles and the index of them, `publishing` takes them in and
-recomputes them. `pages` draws HTML from the store, for the server in `web` and for the files of `site`.
+`bundle` builds and checks the archive of a run, `store` holds bundles and their index, `publishing` receives
+and recomputes them. `pages` renders HTML from the store, for the server in `web` and the files of `site`.
 """

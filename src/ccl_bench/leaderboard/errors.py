@@ -1,4 +1,4 @@
-"""Errors of the leaderboard: packages that are missing, and requests that a server refuses."""
+"""Errors of the leaderboard: missing packages, and requests that a server refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEEDED = ("alembic", "cryptography", "fastapi", "psycopg", "python_multipart", 
 
 
 def check_installed() -> None:
-    """Raise an error with the fix where the packages of the extra are missing."""
+    """Raise an error with the fix if packages of the extra are missing."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise CclBenchError(
@@ -26,7 +26,7 @@ def check_installed() -> None:
 
 
 class RequestRefused(InputError):  # noqa: N818 (an answer, not an error)
-    """Something that was asked for is not done: what, and what would help."""
+    """A request that the server refuses: the reason and the fix."""
 
     def __init__(
         self,

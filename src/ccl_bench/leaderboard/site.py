@@ -1,4 +1,4 @@
-"""The static site: every page of the leaderboard as files, and the data that their script reads."""
+"""The static site: every page of the leaderboard as a file, and the data that their script reads."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
 
 
 def _site_data(connection: Connection, metrics: list[str]) -> dict[str, Any]:
-    """Return what the script must know to answer as the server does."""
+    """Return the data that the script needs to answer like the server."""
     known: dict[str, Any] = {}
     for number, metric in enumerate(metrics):
         unit, better = query_result.unit_and_direction(connection, metric)
@@ -101,10 +101,10 @@ def _run_data(connection: Connection, runs: list[dict[str, Any]]) -> dict[str, A
 
 
 def _number_data(connection: Connection, metric: str, places: dict[str, int]) -> list[Any]:
-    """Return one item a run: value, text, rank, ranked, kind, note, doubt; 0 without a number.
+    """Return one item per run: value, text, rank, ranked, kind, note, doubt; 0 without a number.
 
-    Only numbers of one kind compare: of one revision and unit, measured alike. A number that an error makes
-    doubtful says so; note and doubt are left out if both are empty.
+    Only numbers of one kind are comparable: same revision, unit and way of measuring. `doubt` marks a number
+    with an error in its data; note and doubt are left out if both are empty.
     """
     items: list[Any] = [0] * len(places)
     kinds: dict[tuple[Any, ...], int] = {}
@@ -125,7 +125,7 @@ def _assignment(name: str, value: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Return a value as JavaScript, which cannot end the script around it."""
+    """Return a value as JavaScript that cannot end the script around it."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 
@@ -133,25 +133,25 @@ def _literal(value: Any) -> str:
 _TOP = SiteLinks()
 
 MARK = ".ccl-bench-site"
-"""File by which a folder is known as a site that may be replaced."""
+"""File that marks a folder as a site that may be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenSite:
-    """What a site came to."""
+    """The outcome of writing a site."""
 
     runs: int
     files: int
     left_out: tuple[CclBenchError, ...]
-    """Runs and reports that could not be shown, and why."""
+    """Runs and reports that could not be rendered, and why."""
 
 
 def write_site(
     store: Store, folder: Path, *, force: bool = False, progress: Progress | None = None
 ) -> WrittenSite:
-    """Write the site into a folder, all of it or nothing; `force` replaces one that is there.
+    """Write the site into a folder, completely or not at all; `force` replaces an existing one.
 
-    `progress` is called with the number of runs written and their total.
+    `progress` is called with the number of written runs and their total.
     """
     folder = folder.resolve()
     _check_target(folder, force=force)
@@ -176,7 +176,7 @@ def _check_target(folder: Path, *, force: bool) -> None:
 
 
 class _SiteWriter:
-    """A site in the making."""
+    """A site while it is written."""
 
     def __init__(self, store: Store, folder: Path) -> None:
         self._store = store
@@ -186,7 +186,7 @@ class _SiteWriter:
         self._has_reports = False
 
     def write(self, progress: Progress | None) -> WrittenSite:
-        """Write everything, runs first: one that turns out to be damaged is then listed nowhere."""
+        """Write everything, runs first, so that a damaged run is listed nowhere."""
         with self._store.engine.connect() as connection:
             runs = query_result.public_run_ids(connection)
             below = SiteLinks(up="../", phases=query_result.count_phases(connection))
@@ -208,7 +208,7 @@ class _SiteWriter:
         return WrittenSite(len(runs) - len(damaged), self._files, tuple(self._left_out))
 
     def _lists(self) -> None:
-        """Write what shows several runs."""
+        """Write the pages about several runs."""
         with self._store.engine.connect() as connection:
             phases = query_result.count_phases(connection)
             top, below = SiteLinks(phases=phases), SiteLinks(up="../", phases=phases)
@@ -240,7 +240,7 @@ class _SiteWriter:
             self._write(top.workload(workload["key"]), workload_page(workload, runs, below))
 
     def _run(self, run: str, to: SiteLinks) -> None:
-        """Write the pages of a run and copy its bundle; raise InputError for one that is damaged."""
+        """Write the pages of a run and copy its bundle; raise InputError if it is damaged."""
         with self._store.engine.connect() as connection:
             listed = query_result.find_run(connection, run)
         if listed is None:

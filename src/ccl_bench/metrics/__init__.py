@@ -1,7 +1,8 @@
-"""Metrics: each a plain function in a file of its own, declared by a decorator.
+"""Metrics: one module for each metric or family, which holds a plain function with the decorator `metric`.
 
-The function's name is the metric's name, its parameters are the tables and facts it needs, its
-docstring is its manual page. The decorator adds what Python cannot know.
+The function's name is the metric's name, its parameters are the tables and facts that it needs, and its
+docstring is its manual page. `metric` registers the function as a `Metric` with unit, conditions and other
+sources; the function returns a `Measurement`; `load` imports metrics and returns their registry.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Better = Literal["higher", "lower", "neither"]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a metric returns: the number, and what a reader needs to believe it."""
+    """What a metric returns: the value, and what a reader needs to check it."""
 
     value: float
     """In the metric's unit."""
@@ -39,9 +40,9 @@ class Measurement:
     window: str = ""
     """How the steps were found, where steps matter."""
     ranks: Sequence[int] = ()
-    """Ranks whose data the number rests on."""
+    """Ranks whose data the value is computed from."""
     findings: Sequence[Finding] = ()
-    """What makes this number doubtful, where only the metric can see it."""
+    """Findings that make this value doubtful and that only the metric can detect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,15 @@ class Metric:
     revision: int = 1
     """Raised when the definition changes, so that old and new values are never ranked together."""
     prefers: tuple[str, ...] = ()
-    """Tables that give a better number: of two recorders of a run, the one that filled them counts."""
+    """Tables that give a better value: of two profilers, the one that filled them is used."""
     otherwise: tuple[Callable[..., Measurement], ...] = ()
-    """How it is computed from other sources where this one gives no value, the best first."""
+    """Ways to compute it from other sources if this one gives no value, best first."""
     explained_by: tuple[str, ...] = ()
-    """Tables for details alone, the parameters with a default: the number does not rest on them."""
+    """Tables that only the details use: the parameters with a default. The value does not depend on them."""
 
     @property
     def sources(self) -> tuple[Metric, ...]:
-        """The metric, and the same metric as each other source gives it."""
+        """The metric, followed by the same metric from each other source."""
         others = (replace(self, compute=way, **_parameters(way)) for way in self.otherwise)
         return (self, *others)
 
@@ -100,7 +101,7 @@ class _Parameters(TypedDict):
 
 @cache
 def _parameters(function: Callable[..., Measurement]) -> _Parameters:
-    """Return what a function asks for: without a default for the number, with one for its details."""
+    """Return the inputs of a metric function: for its value, and (with a default) for its details."""
     asked = inspect.signature(function).parameters
     optional = tuple(name for name, each in asked.items() if each.default is not inspect.Parameter.empty)
     return {"needs": tuple(name for name in asked if name not in optional), "explained_by": optional}
@@ -120,7 +121,7 @@ def metric(
     prefers: tuple[str, ...] = (),
     otherwise: tuple[Callable[..., Measurement], ...] = (),
 ) -> Callable[[Callable[..., Measurement]], Callable[..., Measurement]]:
-    """Declare the decorated function as the metric of its name; a parameter with a default explains only.
+    """Register the decorated function as a metric; parameters with a default feed only its details.
 
     `applies` are the conditions under which it makes sense. `variants` are the same number
     under another name and unit: name to (unit, factor). `prefers` are tables that give a better number.

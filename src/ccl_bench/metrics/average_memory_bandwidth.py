@@ -1,4 +1,4 @@
-"""How fast copies are."""
+"""The metric `average_memory_bandwidth`: rate of memory copies."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def average_memory_bandwidth(copies: pl.DataFrame, steps: pl.DataFrame) -> Measu
 
     Caveats:
         The rate describes copies, not the memory: a trace does not show what kernels read and write. Small
-        copies are bound by latency and pull it down. A copy inside the device reads and writes each
-        byte, which counts once here. Rates of kinds differ by a factor of a hundred; see the details. Memory
-        sets are left out, and copies of unknown size.
+        copies are bound by latency and lower it. A copy inside the device reads and writes each byte; each
+        byte is counted once here. Rates of different kinds of copy differ by a factor of a hundred; see the
+        details. Memory sets and copies of unknown size are excluded.
 
     Reference:
         HolisticTraceAnalysis `get_memory_bw_summary`, which averages rates, not bytes over time.
@@ -38,7 +38,7 @@ def average_memory_bandwidth(copies: pl.DataFrame, steps: pl.DataFrame) -> Measu
     rates = _rates(moved, *each_rank())
     if rates.is_empty():
         raise NotMeasurable(
-            "no copy of known size and duration is in any step",
+            "no step contains a copy of known size and duration",
             fix="record CUDA activity with torch.profiler; on CPUs there is nothing to copy to",
         )
     kinds = _rates(moved, "kind").sort("kind")

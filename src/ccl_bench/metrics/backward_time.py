@@ -1,4 +1,4 @@
-"""How long the backward pass takes."""
+"""The metric `backward_time`: time of the backward pass in a step."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 def backward_time(phases: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Time in one step in which the device worked on the backward pass, communication left out.
 
-    Work belongs to the phase that launched it. Backward is what was launched in a node of
-    autograd (`autograd::engine::evaluate_function`), on a thread of autograd's own, or in a
-    range that says so.
+    Work belongs to the phase that launched it. Backward work is work launched in a node of autograd
+    (`autograd::engine::evaluate_function`), on one of autograd's threads, or in a range named as backward.
 
     Formula:
         backward_time = |U(kernels and copies launched by the backward pass)| in a step,
@@ -28,9 +27,9 @@ def backward_time(phases: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
 
     Caveats:
         Gradient accumulation (`AccumulateGrad`) and the reduction of gradients with its copies are
-        excluded; the details list them. What activation checkpointing repeats of the forward
-        pass is in it; the details list what could be recognised: operators that record for
-        autograd inside its nodes. A range that the user marked as backward may contain the loss.
+        excluded; the details list them. The forward work that activation checkpointing repeats is included;
+        the details list the part that could be recognised: operators that record for autograd inside its
+        nodes. A range that the user marked as backward may contain the loss.
 
     Reference:
         Launch correlation as in HolisticTraceAnalysis; torch/csrc/autograd/engine.cpp.

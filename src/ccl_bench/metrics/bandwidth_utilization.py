@@ -1,4 +1,4 @@
-"""Bus bandwidth of each kind of collective: a family of metrics."""
+"""The metrics `bandwidth_utilization_*`: bus bandwidth of each kind of collective."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ Formula:
     bus bandwidth = algorithm bandwidth * factor(n); over the calls in steps total bytes over total time
     share of the link = bus bandwidth / (bandwidth_gbps / 8)
 
-    nccl_tests_efficiency = time of nccl-tests for the same calls / t; where it measured all of them
+    nccl_tests_efficiency = time of nccl-tests for the same calls / t, if it measured all of them
 
 Caveats:
-    t is free of waiting where all members were matched: the shortest duration among them. Of a message
-    between two ranks it is the "shorter side", where some members lack a trace an "upper bound", and where
-    none could be matched the "raw" duration, waiting included; `basis` says which, and they are never
-    mixed. Nor are calls inside a node and between nodes: the value is that of the `reach` with most
-    bytes, `by_reach` has each. Small messages are bound by latency: look at the sizes. A group of one
-    moves nothing. Calls outside steps do not count; `time_parts_s` has how long those inside wait, move data
-    and do what is unknown in a step. A few calls that take far longer than others of their
-    size carry a finding; the median beside the value is that of single calls. Without a trace that shows
-    when calls ran, records of the NCCL Inspector count, a sample of the whole run. More than the link can do
-    is a finding: the stated link, a size or a time is wrong.
+    t is free of waiting where all members were matched: the shortest duration among them. For a message
+    between two ranks it is the "shorter side"; where some members have no trace it is an "upper bound";
+    where no call could be matched it is the "raw" duration, which includes waiting. `basis` states
+    which; they are never mixed. Calls inside a node and between nodes are not mixed either: the value
+    is that of the `reach` with most bytes, and `by_reach` lists each. Small messages are bound by
+    latency: look at the sizes. A group of one rank moves nothing. Calls outside steps are not counted;
+    `time_parts_s` divides the time of those inside steps into waiting, transfer and unknown. A finding
+    reports a few calls that take far longer than others of their size; the median in the details is
+    that of single calls. If no trace shows when calls ran, records of the NCCL Inspector are used, a
+    sample of the whole run. A value above the speed of the link is a finding: the stated link, a size
+    or a time is wrong.
 
 Reference:
     nccl-tests doc/PERFORMANCE.md.
@@ -148,13 +149,13 @@ def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts, tests: NcclTest
 
 
 def _beyond_link(listed: Iterable[dict[str, Any]], kind: str) -> Iterable[Finding]:
-    """Say where calls moved more than their link can; switches that reduce save an all-reduce some of it."""
+    """Report calls faster than their link; switches that reduce save an all-reduce some traffic."""
     most = max(listed, key=lambda row: row.get("share_of_link_pct", 0.0))
     share = most.get("share_of_link_pct", 0.0)
     if share <= WHOLE_PCT:
         return
     bus, algorithm = (most[f"{name}_bandwidth_gb_per_s"] for name in ("bus", "algorithm"))
-    message = f"the bus bandwidth of {kind} comes to {share:.4g} % of the link that the card states"
+    message = f"the bus bandwidth of {kind} is {share:.4g} % of the link bandwidth that the card states"
     if share * min(bus, algorithm) / bus <= WHOLE_PCT:
         message += ", which needs switches that reduce (NVLink SHARP)"
         yield Finding("share-above-limit", "warning", message)
@@ -163,7 +164,7 @@ def _beyond_link(listed: Iterable[dict[str, Any]], kind: str) -> Iterable[Findin
 
 
 def _outliers(transfers: pl.DataFrame, kind: str) -> Iterable[Finding]:
-    """Say where a few calls that take far longer than others alike change the number."""
+    """Report a few calls that take far longer than similar ones and change the value."""
     far = outlying(transfers)
     time = float(transfers.select(pl.col("time_ns").sum()).item())
     over = float(far.select((pl.col("time_ns") - pl.col("usual_ns")).sum()).item())
@@ -172,17 +173,17 @@ def _outliers(transfers: pl.DataFrame, kind: str) -> Iterable[Finding]:
     longest = int(far.select(pl.col("time_ns").max()).item()) / SECOND_NS
     message = (
         f"{far.height} of {transfers.height} calls of {kind} take more than {OUTLYING} times as long as "
-        f"others of their size, up to {longest:.4g} s; else the bandwidth were {time / (time - over):.4g} "
-        "times as high"
+        f"others of their size, up to {longest:.4g} s; without them the bandwidth would be "
+        f"{time / (time - over):.4g} times as high"
     )
     yield Finding("calls-outlying", "warning", message, count=far.height)
 
 
 WHOLE_PCT = 100.0
-"""All that a link can do."""
+"""The full bandwidth of a link."""
 
 OUTLIERS_SHARE = 0.1
-"""Share of the time from which what outlying calls take too long is worth a finding."""
+"""Share of the time above which the excess of outlying calls is a finding."""
 
 _REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 

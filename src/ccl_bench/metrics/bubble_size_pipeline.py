@@ -1,4 +1,4 @@
-"""How long pipeline stages have nothing to do."""
+"""The metric `bubble_size_pipeline`: time in which pipeline stages are idle or wait for messages."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
     Formula:
         bubble = step - U(compute) - exposed collectives - exposed transfer of messages
 
-        that is idle time and waiting for messages of neighbouring stages; mean over the ranks of a
-        stage, over stages and over steps. Transfer of a message is the shorter side of its
-        matched send and receive, at the end of the call; what precedes is waiting.
+        This is idle time plus waiting for messages of neighbouring stages: the mean over the ranks of a
+        stage, over stages and over steps. The transfer of a message is the shorter of its matched send and
+        receive, at the end of the call; the time before it is waiting.
 
     Caveats:
         Gradient reduction and optimizer at the end of a step are not bubble. Copies between host and device
-        count to the bubble when nothing else runs. Warm-up lasts until a stage's first backward work starts,
-        cool-down begins when its last forward work has ended. A message whose partner is not recorded (a
-        batched send and receive is one kernel) counts as waiting throughout, so the bubble is an upper
-        bound; `unmatched_messages_count` says how many. Schedule and microbatches come from the card.
+        are part of the bubble when nothing else runs. Warm-up lasts until a stage's first backward work
+        starts, cool-down begins when its last forward work has ended. A message whose partner is not
+        recorded (a batched send and receive is one kernel) counts as waiting throughout, so the bubble is
+        an upper bound; `unmatched_messages_count` says how many. Schedule and microbatches come from the
+        card.
 
     Reference:
         Theory: 1F1B and GPipe (p-1)/(m+p-1), interleaved (p-1)/(v m+p-1) [arXiv 2104.04473].

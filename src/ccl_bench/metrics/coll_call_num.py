@@ -1,4 +1,4 @@
-"""Collective calls in a step."""
+"""The metric `coll_call_num`: collective calls in a step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ccl_bench.metrics.shared.per_step import (
 
 
 def calls_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:
-    """Return the operators of one rank that communicate, per step, from its Execution Trace."""
+    """Return the communication operators of one rank per step, from its Execution Trace."""
     inside = calls_in_steps(et_traffic)
     window = f"{window_of(et_steps)} of Execution Traces"
     measurement = _measurement(inside, et_steps)
@@ -49,10 +49,10 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         of Execution Traces alone: operators that communicate / steps
 
     Caveats:
-        A kernel whose launch was not recorded belongs to the step in whose device window it starts,
-        and to none if it was launched before the recording. A batched send and receive is one kernel
-        and one call; in an Execution Trace each operator is one, also in a group of one rank, for which NCCL
-        may start no kernel. `barrier` counts. On a run without a device, each `gloo:*` range that starts
+        A kernel whose launch was not recorded belongs to the step in whose device window it starts, and to
+        none if it was launched before the recording. A batched send and receive is one kernel and one call.
+        In an Execution Trace each operator is one call, even in a group of one rank, for which NCCL may
+        start no kernel. A `barrier` is a call. On a run without a device, each `gloo:*` range that starts
         in a step is one call. Ranks of a pipeline issue different numbers of calls; the details list them
         all. Kernels of DeepEP that only exchange counts (`notify_dispatch`) are calls too.
 
@@ -63,12 +63,12 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     inside = calls.drop_nulls("step")
     if inside.is_empty() and not calls.is_empty():
         raise NotMeasurable(
-            f"communication was recorded outside the steps only: {counted(calls.height, 'call')}",
+            f"communication was recorded only outside the steps: {counted(calls.height, 'call')}",
             fix="mark the steps around it in the training script, or choose them with --marker",
         )
     if inside.is_empty():
         raise NotMeasurable(
-            "no communication is recognised in any step, and the run may have several ranks",
+            "no communication was recognised in any step, but the run may have several ranks",
             fix="check that the traces are of all ranks, or write world_size into run_metadata.json",
         )
     return _measurement(inside, steps)

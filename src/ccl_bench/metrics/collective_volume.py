@@ -1,4 +1,4 @@
-"""Bytes that each kind of collective moves: a family of metrics."""
+"""The metrics `collective_volume_*`: bytes of each kind of collective."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Formula:
     are no others
 
 Caveats:
-    Messages as nccl-tests counts them, not bytes on the wire. A message between two ranks counts on
-    both. Calls without a recorded size are listed and not counted; where they are most of the calls of the
+    Messages as nccl-tests counts them, not bytes on the wire. A message between two ranks is counted on
+    both. Calls without a recorded size are listed but not counted; if they are most of the calls of the
     kind, or of their time, there is no value.
 
 Reference:

@@ -1,4 +1,4 @@
-"""How much of communication is hidden under compute."""
+"""The metric `comm_comp_overlap`: share of communication time that compute hides."""
 
 from __future__ import annotations
 

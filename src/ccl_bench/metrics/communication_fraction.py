@@ -1,4 +1,4 @@
-"""How much of a step communicates."""
+"""The metric `communication_fraction`: share of step time with communication."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def communication_fraction(
 
     Caveats:
         A communication kernel that waits for a late peer counts as communication; `parts_pct` divides the
-        share into waiting, transfer and what is unknown. What of it delays the step is
+        share into waiting, transfer and unknown. The part that delays the step is
         `exposed_communication_time`.
 
     Reference:

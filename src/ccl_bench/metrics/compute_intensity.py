@@ -1,4 +1,4 @@
-"""How much is computed for each byte of memory traffic."""
+"""The metric `compute_intensity`: operations per byte of matrix products."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ def compute_intensity(product_work: pl.DataFrame, steps: pl.DataFrame) -> Measur
         Execution Traces where there are no others; mean over ranks.
 
     Caveats:
-        It is a bound from the shapes of operators and no measurement: each factor is read once and each
-        result written once, and caches that are too small make kernels move more. Attention kernels,
-        convolutions and elementwise operators are not counted; the latter move far more for each
-        operation. A product of distributed tensors counts as the local one that it calls. What kernels read
-        from and write to device memory is in no supported trace: Nsight Compute counts it
-        (`dram__bytes.sum`).
+        It is a bound from the shapes of operators, not a measurement: it assumes that each factor is read
+        once and each result written once. Kernels move more where caches are too small. Attention kernels,
+        convolutions and elementwise operators are not counted; the latter move far more for each operation.
+        A product of distributed tensors counts as the local one that it calls. No supported trace records
+        what kernels read from and write to device memory; Nsight Compute counts it (`dram__bytes.sum`).
 
     Reference:
         Arithmetic intensity of the roofline model, Williams et al. 2009; FLOPs of
@@ -58,7 +57,7 @@ def _intensity(product_work: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     totals = product_work.select(pl.col("products", "sized", "flops", "bytes").sum()).row(0, named=True)
     if not totals["products"]:
         raise NotMeasurable(
-            "the traces hold no operator of torch that multiplies matrices in any step", fix=_RECORD_SHAPES
+            "the traces hold no torch operator that multiplies matrices in any step", fix=_RECORD_SHAPES
         )
     if not totals["bytes"]:
         raise NotMeasurable("the traces hold no shapes of operators", fix=_RECORD_SHAPES)

@@ -1,4 +1,4 @@
-"""How long a decode pass of an inference server takes."""
+"""The metric `decode_step_time`: time of a decode pass of an inference server."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def decode_step_time(forward_passes: pl.DataFrame) -> Measurement:
         decode_step_time = mean over ranks of mean over decode passes of (end - start)
 
     Caveats:
-        Passes that mix prefill and decode are counted separately and not timed. With speculative
-        decoding a pass gives several tokens. The time on the device is that of its twin
-        of the range, else from the first to the last work that was launched inside the range; a range whose
-        launches lead to nothing has no time. The profiler slows a server down. It is the time of a step,
-        not of a request: queueing, tokenisation and the network are missing.
+        Passes that mix prefill and decode are counted separately and not timed. With speculative decoding a
+        pass gives several tokens. The device time is that of the matching range on the device, else from
+        the first to the last work launched inside the range; a range without traceable work has no time.
+        The profiler slows a server down. It is the time of a step, not of a request: queueing, tokenisation
+        and the network are missing.
 
     Reference:
         vLLM, `execute_context_<requests>(<tokens>)_generation_<requests>(<tokens>)`; SGLang,

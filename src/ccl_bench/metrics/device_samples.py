@@ -1,4 +1,4 @@
-"""Power, energy, clocks, temperature and NVLink of devices in steps, as monitoring tools sampled them."""
+"""Metrics from monitoring tools: power, energy, clocks, throttling, temperature and NVLink."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def energy_per_token(
         energy_per_token = energy_per_step / tokens_per_step
 
     Caveats:
-        Those of `energy_per_step`, and of the tokens in a step: see `throughput_tokens_sec`.
+        The caveats of `energy_per_step` apply, and for the tokens in a step those of
+        `throughput_tokens_sec`.
 
     Reference:
         Joules per token as serving benchmarks report them, over devices only.
@@ -101,7 +102,7 @@ def energy_per_token(
     tokens = tokens_per_step(facts)
     if tokens is None:
         raise NotMeasurable(
-            "the number of tokens in a step is not known",
+            "the number of tokens in a step is unknown",
             fix="write tokens_per_step, or global_batch_size and seq_len, into run_metadata.json",
             is_repairable=True,
         )
@@ -156,8 +157,8 @@ def throttled_time(
         throttled_time = 100 * samples with a reason that limits clocks / samples, in steps, mean over ranks
 
     Caveats:
-        Idleness and clocks that an administrator set are no such reasons. A power cap is reached by design
-        under full load: `sw_power_cap` alone is no fault, and the details state each reason.
+        Idleness and clocks that an administrator set are excluded. A device reaches its power cap by design
+        under full load: `sw_power_cap` alone is no fault. The details list each reason.
 
     Reference:
         NVML nvmlClocksEventReasons (formerly throttle reasons).
@@ -191,7 +192,7 @@ def device_temperature(
         device_temperature = max over ranks of the samples in steps
 
     Caveats:
-        It is that of the die as the device reports it; on AMD devices of its hottest spot.
+        It is the temperature of the die as the device reports it; on AMD devices that of the hottest spot.
 
     Reference:
         NVML temperature.gpu; DCGM_FI_DEV_GPU_TEMP; AMD SMI hotspot.
@@ -238,7 +239,7 @@ def _of(
 
 
 def _mean(samples: Monitored, steps: pl.DataFrame, unit: str, extreme: Any) -> Measurement:
-    """Return the mean over steps and ranks, with that of each rank; `extreme` is a detail of all samples."""
+    """Return the mean over steps and ranks, and that of each rank; `extreme` is a detail over all samples."""
     means, covered = {}, {}
     for rank, series in samples.series.items():
         means[rank], covered[rank] = mean_in(series, samples.windows[rank])
@@ -271,7 +272,10 @@ def _need_all(samples: Monitored, steps: pl.DataFrame, facts: Facts) -> None:
     """Raise NotMeasurable where some rank of the job has no samples: its energy is unknown."""
     ranks = facts.world_size.value if facts.world_size else steps["rank"].n_unique()
     if len(samples.series) < ranks:
-        what = f"{len(samples.series)} of {ranks} ranks have samples and a trace, and energy is that of all"
+        what = (
+            f"only {len(samples.series)} of {ranks} ranks have samples and a trace; the "
+            "energy of the job needs all"
+        )
         raise NotMeasurable(what, fix="sample every device, and keep the traces of all ranks")
 
 
@@ -286,13 +290,11 @@ def _joules(samples: Monitored, rank: Rank) -> float:
 
 
 def _counted(series: Series, windows: Sequence[tuple[int, int]]) -> float:
-    """Return what a counter of energy rose by in intervals."""
+    """Return the increase of an energy counter over intervals."""
     if any(later < earlier for earlier, later in zip(series.values, series.values[1:], strict=False)):
-        raise NotMeasurable(
-            "the counter of energy began anew while it was sampled", fix="sample power as well"
-        )
+        raise NotMeasurable("the energy counter was reset while it was sampled", fix="sample power as well")
     if windows[0][0] < series.times_ns[0] or windows[-1][1] > series.times_ns[-1]:
-        raise NotMeasurable("samples of energy do not reach over the steps", fix="sample the whole recording")
+        raise NotMeasurable("energy samples do not cover the steps", fix="sample the whole recording")
     return sum(_at(series, end) - _at(series, start) for start, end in windows)
 
 

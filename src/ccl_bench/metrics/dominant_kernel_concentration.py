@@ -1,4 +1,4 @@
-"""How much one kernel dominates."""
+"""The metric `dominant_kernel_concentration`: share of kernel time in the longest-running kernel."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _LISTED = 10
 
 @metric(unit="%", better="neither", revision=2)
 def dominant_kernel_concentration(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
-    """Share of kernel time that the kernel with most time takes.
+    """Share of kernel time that the longest-running kernel takes.
 
     Formula:
         dominant_kernel_concentration = 100 * max over names of kernel time / total kernel time
 
-        over the steps of each rank, mean over ranks; the name is that of the kernel as recorded,
-        template arguments included.
+        over the steps of each rank, mean over ranks. Kernels are grouped by recorded name, template
+        arguments included.
 
     Caveats:
-        Communication kernels take part, and one that waits for a peer may come first; the details
-        name the kernel of each rank and the first among those that compute. Two shapes of one matrix
-        product may have one name or two.
+        Communication kernels are included, and one that waits for a peer may rank first; the details name
+        the top kernel of each rank and the top compute kernel. Two shapes of a matrix product may share a
+        name or have different ones.
 
     Reference:
         HolisticTraceAnalysis `get_gpu_kernel_breakdown`, share of the first kernel.
@@ -52,7 +52,7 @@ def dominant_kernel_concentration(kernel_time: pl.DataFrame, steps: pl.DataFrame
 
 
 def _dominant(kernel_time: pl.DataFrame) -> pl.DataFrame:
-    """Return the kernel of each rank with the most time, as percent of the time of all given."""
+    """Return the kernel of each rank with the most time, and its percent of all kernel time."""
     rank, unknown = each_rank()
     times = kernel_time.group_by(rank, unknown, "name").agg(pl.col("duration_ns").sum())
     one = ["rank", unknown.meta.output_name()]

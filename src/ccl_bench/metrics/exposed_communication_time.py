@@ -1,4 +1,4 @@
-"""Communication that nothing hides, and what of it waits for late ranks or moves data."""
+"""The metric `exposed_communication_time`, and its parts: waiting for late ranks and transfer."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def exposed_communication_time(
         exposed_communication_time = |U(communication) - U(compute)| in a step, mean over steps and ranks
 
     Caveats:
-        Waiting for a late peer is in it: the details divide it into `exposed_wait_time`,
-        `exposed_transfer_time` and what is unknown. So is communication that nothing waits for. Copies that
-        run meanwhile do not count as hiding it. In the details by collective, time in which several
-        calls ran is that of the one that started first, so that they add up.
+        It includes waiting for late peers: the details divide it into `exposed_wait_time`,
+        `exposed_transfer_time` and unknown. It also includes communication that nothing waits for.
+        Concurrent copies do not hide it. In the details by collective, time in which several calls ran is
+        assigned to the call that started first, so that the parts add up.
 
     Reference:
         `exposed_comm_time` of AMD TraceLens, clipped to steps.
@@ -85,7 +85,7 @@ def _by_collective(exposed_calls: pl.DataFrame, steps: pl.DataFrame) -> dict[str
 def exposed_wait_time(
     breakdown: pl.DataFrame, communication_parts: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:
-    """Time in one step in which a GPU only waited in communication for ranks that came late.
+    """Time in one step in which a GPU only waited in communication for late ranks.
 
     Formula:
         exposed_wait_time = |U(waiting) - U(transfer) - U(unknown) - U(compute)| in a step, mean over steps
@@ -95,13 +95,13 @@ def exposed_wait_time(
         exposed_communication_time = exposed_wait_time + exposed_transfer_time + what is unknown
 
     Caveats:
-        A faster network does not shorten it; it ends where ranks arrive together. Waits need no common
-        clock. Of a message the shorter side moves data, and the longer one waits before: where both sides
-        wait, that counts as transfer (`of_messages_s` states how much is in messages). What no other rank
-        recorded, and broadcasts, batches of messages and uneven all-to-alls, are unknown; where members of a
-        group have no trace, waiting is a lower bound and the rest unknown. Where several calls run, transfer
-        counts first, then what is unknown. If more than half of exposed communication is unknown,
-        there is no number.
+        A faster network does not shorten it; ranks that arrive at the same time do. Waits need no common
+        clock. The shorter side of a message is taken as its transfer, and the longer side waits before
+        that; if both sides wait, the common wait is counted as transfer (`of_messages_s` states how much is
+        in messages). Calls that no other rank recorded, broadcasts, batches of messages and uneven
+        all-to-alls are unknown. If members of a group have no trace, waiting is a lower bound and the rest
+        is unknown. Where several calls run, transfer has priority, then unknown. If more than half of
+        exposed communication is unknown, there is no value.
 
     Reference:
         Synchronising time of torch-tb-profiler; TraceLens `NcclAnalyser`; clipped to steps.
@@ -122,11 +122,12 @@ def exposed_transfer_time(
         exposed_communication_time = exposed_wait_time + exposed_transfer_time + what is unknown
 
     Caveats:
-        It is what a faster network, smaller messages or more overlap can shorten. The call starts and
-        synchronises in it too, so that small messages are bound by latency. A transfer is known where all
-        members of the call's group were recorded. Of a message it is the shorter side: an upper bound where
-        both sides wait, and too short where a send returns early (`of_messages_s`). What is unknown is as in
-        `exposed_wait_time`. If more than half of exposed communication is unknown, there is no number.
+        A faster network, smaller messages or more overlap can shorten it. It includes the start and
+        synchronisation of the call, so small messages are bound by latency. A transfer is known if all
+        members of the call's group were recorded. For a message it is the shorter side: an upper bound
+        where both sides wait, and too short where a send returns early (`of_messages_s`). The same calls
+        are unknown as in `exposed_wait_time`. If more than half of exposed communication is unknown, there
+        is no value.
 
     Reference:
         Communicating time of torch-tb-profiler without its synchronising time; clipped to steps.
@@ -135,10 +136,10 @@ def exposed_transfer_time(
 
 
 MOSTLY_UNKNOWN = 0.5
-"""Share of exposed communication from which the known rest is no measure of it."""
+"""Unknown share of exposed communication above which the known part is not representative."""
 
 WORTH_SAYING = 0.01
-"""Share of exposed communication from which an unknown part is a finding."""
+"""Unknown share of exposed communication above which it is a finding."""
 
 _FIXES = {
     NO_OTHER: "give whole traces of all ranks, recorded with torch 2.2 or later",
@@ -146,7 +147,7 @@ _FIXES = {
     SHOWS_NONE: "nothing to fix: broadcasts, batches and uneven all-to-alls show no waiting",
     DISAGREES: "check that all traces are of one run and begin with the same call",
     NO_STEP: "record whole steps, and call prof.step() in each",
-    STEP_LACKS: "give whole traces: one that broke off lacks calls",
+    STEP_LACKS: "give complete traces: a truncated trace lacks calls",
 }
 
 
@@ -189,13 +190,15 @@ def _reasons(parts: pl.DataFrame, steps: pl.DataFrame) -> dict[str, float]:
 
 
 def _unknown(each: pl.DataFrame, reasons: dict[str, float]) -> list[Finding]:
-    """Return what to say of the unknown part; NotMeasurable where it is most."""
+    """Return the finding about the unknown part; raise NotMeasurable where most is unknown."""
     unknown, whole = (int(each[name].sum()) for name in (f"{UNKNOWN}_ns", "exposed_communication_ns"))
     share = unknown / whole if whole else 0.0
     if share < WORTH_SAYING:
         return []
     reason = next(iter(reasons), NO_OTHER)
-    message = f"{100 * share:.3g} % of exposed communication is not known to wait or to move data: {reason}"
+    message = (
+        f"{100 * share:.3g} % of exposed communication is neither known waiting nor known transfer: {reason}"
+    )
     if share > MOSTLY_UNKNOWN:
         raise NotMeasurable(message, fix=_FIXES[reason])
     message += "; waiting and transfer are lower bounds"
@@ -203,11 +206,11 @@ def _unknown(each: pl.DataFrame, reasons: dict[str, float]) -> list[Finding]:
 
 
 def _of_messages(of_messages: float, each: pl.DataFrame, steps: pl.DataFrame) -> Iterator[Finding]:
-    """Yield what to say of messages, whose two sides do not show exactly when the data moved."""
+    """Yield the finding about messages, whose two sides do not show exactly when the data moved."""
     if of_messages < WORTH_SAYING * seconds(each, steps, "exposed_communication_ns") or not of_messages:
         return
     message = (
-        f"{of_messages:.3g} s of it are in messages between two ranks, whose transfer is the shorter side: "
-        "an upper bound where both sides wait"
+        f"{of_messages:.3g} s of it are in messages between two ranks. The shorter side is "
+        "taken as the transfer: an upper bound where both sides wait"
     )
     yield Finding("messages-by-shorter-side", "note", message, touches=("communication_parts",))

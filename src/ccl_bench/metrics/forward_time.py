@@ -1,4 +1,4 @@
-"""How long the forward pass takes."""
+"""The metric `forward_time`: time of the forward pass in a step."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def forward_time(phases: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
     """Time in one step in which the device worked on the forward pass, communication left out.
 
-    Work belongs to the phase that launched it: each kernel or copy is traced back through its launch to
-    the CPU thread, and there to the operators and ranges around. Forward is what was launched in
-    a range that says so, and else what a step launches before its backward pass is over,
-    outside of autograd's nodes, the optimizer, data loading and zero_grad.
+    Work belongs to the phase that launched it: each kernel or copy is traced back through its launch to the
+    CPU thread, and to the operators and ranges around the launch. Forward work is work launched in a range
+    named as forward; without such ranges, work that a step launches before its backward pass ends, outside
+    of autograd's nodes, the optimizer, data loading and zero_grad.
 
     Formula:
         forward_time = |U(kernels and copies launched by the forward pass)| in a step,
@@ -30,9 +30,9 @@ def forward_time(phases: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Mea
 
     Caveats:
         The loss counts as forward unless a range marks it as backward. Input copies of the step are
-        in it unless ranges mark the forward pass. Gaps between kernels are not in it, and on
-        a run without a device neither is the time operators spend calling others. The forward pass
-        that activation checkpointing repeats is part of `backward_time`.
+        included unless ranges mark the forward pass. Gaps between kernels are excluded; so is, on a run
+        without a device, the time that operators spend calling others. The forward pass that activation
+        checkpointing repeats is part of `backward_time`.
 
     Reference:
         Launch correlation as in HolisticTraceAnalysis; ranges of torch.profiler, FSDP, DDP and
@@ -45,7 +45,7 @@ def forward_time(phases: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Mea
             rows_of(phases, BACKWARD)
         except NotMeasurable as error:
             raise NotMeasurable(
-                "no backward pass is recognised, so forward and backward work cannot be separated",
+                "no backward pass was recognised, so forward and backward work cannot be separated",
                 fix=f"{RECORD_OPERATORS}; or write phase: inference into the workload card",
             ) from error
     return result

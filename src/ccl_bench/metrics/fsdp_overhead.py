@@ -1,4 +1,4 @@
-"""What sharding weights costs."""
+"""The metric `fsdp_overhead`: share of step time in FSDP's own work."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ def fsdp_overhead(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Meas
         fsdp_overhead = 100 * |U(work of FSDP) - U(compute of the model)| / time of steps, mean over ranks
 
     Caveats:
-        Waiting for a late peer in an all-gather counts. Hidden work still slows down what it runs
-        beside; the times of the parts, hidden or not, are in the details. The all-reduce of hybrid
-        sharding counts as reduction. The older FullyShardedDataParallel does not mark its copies.
-        A rank with ranges of FSDP to which no work can be traced back may still have overhead: the metric
-        then refuses.
+        Waiting for a late peer in an all-gather counts. Hidden work still slows down concurrent kernels;
+        the details list the time of each part, hidden or not. The all-reduce of hybrid sharding counts as
+        reduction. The older FullyShardedDataParallel does not mark its copies. If no work can be traced
+        back to the FSDP ranges of a rank, it may still have overhead, so the metric has no value.
 
     Reference:
         Ranges of torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.

@@ -1,4 +1,4 @@
-"""How well FSDP gathers parameters ahead of their use."""
+"""The metric `fsdp_prefetch_efficiency`: share of FSDP's all-gathers that compute hides."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def fsdp_prefetch_efficiency(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Fac
         fsdp_prefetch_efficiency = 100 * |U(all-gathers of FSDP) intersected with U(compute)|
                                    / |U(all-gathers of FSDP)|
 
-        over the steps of each rank, mean over ranks; FSDP's own copies are no compute here.
+        over the steps of each rank, mean over ranks. FSDP's own copies do not count as compute here.
 
     Caveats:
-        All-gathers of tensor parallelism do not take part. An all-gather that waits for a late
-        peer under compute counts as hidden. The first gather of a pass has nothing to hide under,
-        so few layers keep this low.
+        All-gathers of tensor parallelism are excluded. An all-gather that waits for a late peer under
+        compute counts as hidden. The first gather of a pass has nothing to overlap with, so a model with
+        few layers scores low.
 
     Reference:
         Prefetching in FSDP: arXiv 2304.11277, section 3.3; hidden time as in `comm_comp_overlap`.

@@ -1,4 +1,4 @@
-"""How many requests a server answers in time."""
+"""The metric `goodput`: requests per second that meet their objectives."""
 
 from __future__ import annotations
 
@@ -30,19 +30,18 @@ _QUANTITIES = ("ttft", "tpot", "latency")
 
 @metric(unit="requests/s", better="higher", applies=(checks.inference,), revision=2)
 def goodput(requests: pl.DataFrame, serving_statistics: pl.DataFrame, facts: Facts) -> Measurement:
-    """Requests in one second of a serving benchmark that keep every service-level objective.
+    """Requests per second of a serving benchmark that meet every service-level objective.
 
     Formula:
         goodput = requests that succeeded with TTFT <= slo_ttft_s, TPOT <= slo_tpot_s and
                   latency <= slo_latency_s / length of the benchmark
 
     Caveats:
-        The objectives are those that `run_metadata.json` states, else those that AIPerf was given and
-        recorded; `objectives_from` names the source. Without one there is no goodput. vLLM stores its
-        goodput but not its objectives, so the stored value is not used. A request whose tokens all came
-        with the
-        first one keeps any `slo_tpot_s`, where AIPerf lets it keep none; one that lacks a time which an
-        objective needs keeps none.
+        The objectives come from `run_metadata.json`, else from AIPerf's record of its own;
+        `objectives_from` names the source. Without objectives there is no goodput. vLLM stores its goodput
+        but not its objectives, so the stored value is not used. A request whose tokens all came with the
+        first one meets any `slo_tpot_s`, where AIPerf lets it meet none; a request without a time that an
+        objective needs does not meet it.
 
     Reference:
         vLLM, `vllm bench serve --goodput`; AIPerf, `--goodput`; Zhong et al. 2024, DistServe.
@@ -69,9 +68,9 @@ def _why_no_objective(benchmark: Benchmark) -> str:
 
 
 def _of_requests(benchmark: Benchmark, given: Mapping[str, float], source: str) -> Measurement:
-    """Return the goodput of single requests under the objectives `given`."""
+    """Return the goodput of single requests under these objectives."""
     if not benchmark.ends:
-        raise NotMeasurable("the result holds statistics and no single requests", fix=BENCHMARK_IT)
+        raise NotMeasurable("the result holds statistics but no single requests", fix=BENCHMARK_IT)
     need_success(benchmark)
     for quantity in given:
         needed = "latency_s" if quantity == "latency" else "ttft_s"
@@ -95,7 +94,7 @@ def _of_requests(benchmark: Benchmark, given: Mapping[str, float], source: str) 
 
 
 def _kept(benchmark: Benchmark, given: Mapping[str, float]) -> int:
-    """Return how many requests keep the objectives `given`."""
+    """Return how many requests meet these objectives."""
     limits = {f"{name}_s": given.get(name) for name in _QUANTITIES}
     return within_objectives(benchmark.ok, **limits).height
 

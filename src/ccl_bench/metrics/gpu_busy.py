@@ -1,4 +1,4 @@
-"""How much of the time the device works."""
+"""The metric `gpu_busy`: share of step time in which the device works."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def gpu_busy(
 
     Caveats:
         Busy means that something was resident, not that the multiprocessors were full: see `sm`.
-        Communication kernels that wait count as busy: `waiting_pct` is the share of the step in which nothing
-        computed and communication only waited for late ranks, as far as that is known; without it
-        `busy_without_waiting_pct` is left. On a run without a device the CPU stands in. A
-        process that uses several devices has a share for each of them, and none for all of them.
+        Communication kernels that wait count as busy. `waiting_pct` is the share of the step in which
+        nothing computed and communication only waited for late ranks, as far as known;
+        `busy_without_waiting_pct` excludes it. On a run without a device the CPU stands in. A process that
+        uses several devices has a share for each device, but no common one.
 
     Reference:
         "GPU Utilization" of torch-tb-profiler; copies count as work here.

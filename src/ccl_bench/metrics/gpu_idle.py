@@ -1,4 +1,4 @@
-"""How much of the time the device has nothing to do."""
+"""The metric `gpu_idle`: share of step time in which the device has no work."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def gpu_idle(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         gpu_idle = 100 * (1 - |U(work)| / time of steps), mean over ranks
 
     Caveats:
-        Idle is seen from the device: the host may be launching, loading data or waiting. Work inside
-        CUDA graphs that the profiler did not record looks idle.
+        It describes the device: the host may be launching, loading data or waiting. Work inside CUDA graphs
+        that the profiler did not record looks idle.
 
     Reference:
         HolisticTraceAnalysis `get_temporal_breakdown`, idle time.

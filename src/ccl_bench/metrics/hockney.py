@@ -1,4 +1,4 @@
-"""Latency and inverse bandwidth of communication in the Hockney model: two metrics of one fit."""
+"""The metrics `hockney_alpha` and `hockney_beta`: latency and inverse bandwidth in one fit."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _fit(transfers: pl.DataFrame) -> HockneyFit | None:
 
 
 def _overall(transfers: pl.DataFrame) -> tuple[HockneyFit, list[dict[str, Any]]]:
-    """Return the fit over all wait-free collectives, and those of each collective and group that hold."""
+    """Return the fit over all wait-free collectives, and the valid fits of each collective and group."""
     free = transfers.filter(pl.col("basis") == WAIT_FREE)
     whole = _fit(free)
     if whole is None:
         raise NotMeasurable(
-            "fewer than two message sizes among collectives whose members could be matched",
+            "the matched collectives have fewer than two message sizes",
             fix="give the traces of all ranks, recorded with sizes (torch 2.1 or later)",
         )
     if whole.doubt:
@@ -87,16 +87,15 @@ def _beta_of_records(recorded_transfers: pl.DataFrame) -> Measurement:
     otherwise=(_alpha_of_records,),
 )
 def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
-    """Latency of communication: the time the Hockney model gives an empty message.
+    """Latency of communication: the time of an empty message in the Hockney model.
 
     Formula:
         t = hockney_alpha + hockney_beta * S, least squares over matched, wait-free collectives
 
     Caveats:
-        There is no value, and none of `hockney_beta`, where the line explains less than half of the variance
-        (R squared), falls, or gives a negative latency. One line over different
-        collectives and groups fits badly; the details have a line for each where it fits. Only calls in
-        steps count.
+        There is no value, and none of `hockney_beta`, if the line explains less than half of the variance
+        (R squared), has a negative slope, or gives a negative latency. One line over different collectives
+        and groups fits badly; the details list each line that fits. Only calls in steps are used.
 
     Reference:
         R. Hockney, The communication challenge for MPP, Parallel Computing 20(3), 1994.
@@ -114,14 +113,14 @@ def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
     otherwise=(_beta_of_records,),
 )
 def hockney_beta(transfers: pl.DataFrame) -> Measurement:
-    """Inverse bandwidth of communication: the time the Hockney model gives one more byte.
+    """Inverse bandwidth of communication: the time of each further byte in the Hockney model.
 
     Formula:
         t = hockney_alpha + hockney_beta * S, least squares over matched, wait-free collectives
 
     Caveats:
-        The same fit as `hockney_alpha`, refused where that is. S is the message as nccl-tests counts it, so
-        1 / beta is an algorithm bandwidth, not a bus bandwidth.
+        It comes from the same fit as `hockney_alpha`, and has no value where that has none. S is the
+        message as nccl-tests counts it, so 1 / beta is an algorithm bandwidth, not a bus bandwidth.
 
     Reference:
         R. Hockney, The communication challenge for MPP, Parallel Computing 20(3), 1994.

@@ -1,4 +1,4 @@
-"""Why the device is idle."""
+"""The metric `idle_breakdown`: idle time of the device by cause."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ def idle_breakdown(
 ) -> Measurement:
     """Share of the device's idle time in which it waited for the host to launch something.
 
-    A gap in which the device has no work at all waits for the host if the work that ends it was
-    launched after the gap began; for the next kernel if that was launched before and the gap
-    is shorter than 30 us; for something else, such as an event of another stream, if it is longer.
+    A gap is time in which the device has no work at all. If the work that ends the gap was launched after
+    the gap began, the device waited for the host. If it was launched before, a gap shorter than 30 us is
+    the delay between kernels, and a longer one waits for something else, such as an event of another
+    stream.
 
     Formula:
         idle_breakdown = 100 * time waiting for the host / idle time, over steps, mean over ranks
 
     Caveats:
-        The whole gap counts, although part of it is the delay of launching. A gap that no work ends
-        counts as waiting for the host. HTA looks at each stream separately, so a stream may be idle
-        although others work; that split is in the details as `streams_s`. Kernels of CUDA graphs
-        share one launch, and kernels that a profiler does not see inside graphs look like gaps.
+        The whole gap counts, although part of it is the delay of launching. A gap that no work ends counts
+        as waiting for the host. HTA looks at each stream separately, so a stream may be idle while others
+        work; the details have that breakdown as `streams_s`. Kernels of CUDA graphs share one launch, and
+        kernels that a profiler does not see inside graphs look like gaps.
 
     Reference:
         HolisticTraceAnalysis 0.5.0 `get_idle_time_breakdown`; its `consecutive_kernel_delay` of 30 is

@@ -1,4 +1,4 @@
-"""How long a step takes."""
+"""The metric `iteration_wall_clock_time`: time of a step."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
     """Mean wall-clock time of a step, on the slowest rank of each.
 
-    Taken from `step_times_per_rank.json`, else `step_times.json` or `step_durations.json`, else from
-    the traces, in this order: side files are written without a profiler running.
+    It is read from `step_times_per_rank.json`, else `step_times.json` or `step_durations.json`, else from
+    the traces. Side files come first because no profiler slows them down.
 
     Formula:
         iteration_wall_clock_time = mean over steps of max over ranks of step duration

@@ -1,4 +1,4 @@
-"""How evenly tokens come."""
+"""The metric `ITL`: time between consecutive chunks of output."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ def ITL(  # noqa: N802 (the name it has everywhere)
 
     Caveats:
         A mean over gaps, in which a long answer counts more than a short one; `TPOT` is the mean over
-        requests. A chunk may hold several tokens, so that gaps are those of chunks. AIPerf calls its
-        TPOT inter-token latency and these gaps inter-chunk latency. genai-bench and LLMPerf record no
-        gaps.
+        requests. A chunk may hold several tokens, so gaps are between chunks. AIPerf calls its TPOT
+        inter-token latency and these gaps inter-chunk latency. genai-bench and LLMPerf record no gaps.
 
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Inter Chunk Latency.

@@ -1,4 +1,4 @@
-"""What launching costs."""
+"""The metric `launch_overhead`: CPU time of launch calls in a step."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def launch_overhead(launching: pl.DataFrame, steps: pl.DataFrame) -> Measurement
         memory set or graph.
 
     Caveats:
-        Calls of several threads add up. It costs time on the device only where that waits for the host
-        (see `idle_breakdown`). A call that blocks, such as a copy from pageable memory or a launch into
-        a full queue, counts in full. Profiling makes each call slower. `delay_s`, from the end of
-        the call to the start of the work, includes waiting in the queue behind other work; the
-        latency of launching itself is `idle_stream_latency_s`, where nothing was queued.
+        Calls of several threads add up. It costs device time only where the device waits for the host (see
+        `idle_breakdown`). A call that blocks, such as a copy from pageable memory or a launch into a full
+        queue, counts in full. Profiling makes each call slower. `delay_s`, from the end of the call to the
+        start of the work, includes waiting in the queue behind other work; the latency of launching itself
+        is `idle_stream_latency_s`, where nothing was queued.
 
     Reference:
         HolisticTraceAnalysis `get_cuda_kernel_launch_stats`: CPU duration and launch delay, the delay

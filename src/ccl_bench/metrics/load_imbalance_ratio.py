@@ -1,4 +1,4 @@
-"""How unevenly ranks compute."""
+"""The metric `load_imbalance_ratio`: compute time of the busiest rank over the mean."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load_imbalance_ratio(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measur
     times = seconds_by_rank(breakdown, steps, "compute_ns")
     if len(times) < 2:
         raise NotMeasurable(
-            "only one rank has a trace, and imbalance compares ranks", fix="record the traces of all ranks"
+            "only one rank has a trace, but imbalance compares ranks", fix="record the traces of all ranks"
         )
     mean = mean_over_ranks(times)
     if not mean:

@@ -1,4 +1,4 @@
-"""How much of the memory's bandwidth copies reach."""
+"""The metric `memory_bandwidth_utilization`: share of the peak bandwidth that copies reach."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def memory_bandwidth_utilization(
         mean over ranks; each byte is read once and written once.
 
     Caveats:
-        It does not describe kernels, whose memory traffic is not in a trace: that needs
-        hardware counters (Nsight Compute, or DRAM bandwidth sampled by Nsight Systems). Small copies are
-        bound by latency. Small copies may stay in the cache; more than the memory's peak has no value.
+        It does not describe kernels, whose memory traffic is not in a trace: that needs hardware counters
+        (Nsight Compute, or DRAM bandwidth sampled by Nsight Systems). Small copies are bound by latency,
+        and may stay in the cache; a rate above the memory's peak gives no value.
 
     Reference:
         Device-to-device rate of NVIDIA's bandwidthTest, which counts both directions; peaks from the
@@ -48,13 +48,14 @@ def memory_bandwidth_utilization(
     within = own.agg(pl.col("bytes", "duration_ns").sum()).filter(pl.col("duration_ns") > 0)
     if within.is_empty():
         raise NotMeasurable(
-            "no copy within the device's memory is in any step, and traces hold no memory traffic of kernels",
+            "no step contains a copy within the device's memory, and traces hold no "
+            "memory traffic of kernels",
             fix="measure DRAM bandwidth with Nsight Compute or Nsight Systems",
         )
     device, source = _device(devices, facts)
     peak = device.memory_bandwidth_bytes_per_s
     if peak is None:
-        raise NotMeasurable(f"the memory bandwidth of {device.name} is not known")
+        raise NotMeasurable(f"the memory bandwidth of {device.name} is unknown")
     rate = pl.col("bytes") * 2 / pl.col("duration_ns")
     shares = within.select("rank", gb_per_s=rate, pct=100 * rate * 1e9 / peak).sort("rank")
     return Measurement(
@@ -73,7 +74,7 @@ def memory_bandwidth_utilization(
 
 
 def _device(devices: pl.DataFrame, facts: Facts) -> tuple[Device, str]:
-    """Return the device in the catalog and who named it: the traces, else the card."""
+    """Return the device in the catalog and where its name comes from: the traces, else the card."""
     seen = devices.filter(pl.col("name") != "").select("name", "memory_bytes").unique()
     try:
         candidates = [device_catalog.device(name, memory_bytes=size) for name, size in seen.iter_rows()]

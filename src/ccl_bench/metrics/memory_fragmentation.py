@@ -1,4 +1,4 @@
-"""How much reserved device memory is in no tensor."""
+"""The metric `memory_fragmentation`: share of reserved device memory that no tensor uses."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def memory_fragmentation(
     Formula:
         memory_fragmentation = max over devices of (reserved - allocated) / reserved
 
-        at the peaks of both where `memory_stats.json` or the history of a memory snapshot shows them,
-        else as they were when the file was written; the details say which, and hold the other two
-        measures that are in use, of a snapshot at its end and when most was allocated:
-        inactive split / reserved, and 1 - largest free block / all free blocks.
+        It uses the peaks of both where `memory_stats.json` or the history of a memory snapshot shows them,
+        else the values when the file was written; the details state which. For a snapshot, the details also
+        have the other two common measures, at its end and when most memory was allocated: inactive split /
+        reserved, and 1 - largest free block / all free blocks.
 
     Caveats:
-        There is no single measure of fragmentation. The peaks need not have been at the same time. What is
-        reserved and free may be used again at once; only free parts of split blocks are lost to
-        other programs. Only a snapshot's segments show the largest free block.
+        There is no single measure of fragmentation. The two peaks may be at different times. The allocator
+        can reuse reserved free memory at once; only free parts of split blocks are unavailable to other
+        programs. Only a snapshot's segments show the largest free block.
 
     Reference:
         torch.cuda.memory_stats; efficiency is active / reserved.

@@ -1,4 +1,4 @@
-"""What copies cost."""
+"""The metric `memory_transfer_overhead`: time in which only copies run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model FLOPs utilisation."""
+"""The metric `mfu`: model FLOPs utilisation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Peak:
 
 @metric(unit="%", better="higher", otherwise=(mfu_of_programs,), revision=2)
 def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measurement:
-    """Model FLOPs utilisation: operations the model needs, as share of what the devices could do.
+    """Model FLOPs utilisation: operations that the model needs, as a share of the peak of the devices.
 
     Formula:
         mfu = 100 * model_flops_per_token * tokens/s / (world_size * gpu_peak_tflops * 10^12)
@@ -49,10 +49,10 @@ def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measur
         experts counts its active parameters.
 
     Caveats:
-        The peak is the dense one of the run's precision; an unknown device or precision gives no
-        value, never a default. The convention is named in the details, with the value under
-        others: causal attention counted by half (Megatron-LM), and HFU with full recomputation.
-        Only values of the same convention compare. Above 100 % a stated value is wrong.
+        The peak is the dense one of the run's precision. If the device or the precision is unknown, there
+        is no value; no default is assumed. The details name the convention and the value under others:
+        causal attention counted by half (Megatron-LM), and HFU with full recomputation. Compare only values
+        of the same convention. Above 100 % a stated value is wrong.
 
     Reference:
         PaLM, arXiv 2204.02311, appendix B; HFU: arXiv 2205.05198.
@@ -65,7 +65,7 @@ def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measur
     value = work.per_token * scale
     if value > 100:
         raise CclBenchError(
-            f"model FLOPs utilisation comes to {value:.1f} %, more than the hardware can do",
+            f"model FLOPs utilisation is {value:.1f} %, more than the hardware can reach",
             fix=f"check tokens per step, FLOPs per token ({work.source}), world_size ({count.source}) "
             f"and the peak ({peak.source})",
         )
@@ -104,7 +104,7 @@ def _peak(devices: pl.DataFrame, facts: Facts) -> _Peak:
         raise NotApplicable(error.message, fix=error.fix, is_repairable=True) from error
     if not precision:
         raise NotMeasurable(
-            "the precision of the matrix multiplications is not known, and with it the peak",
+            "the precision of the matrix multiplications is unknown, so the peak is unknown too",
             fix="write precision, such as bf16, into the workload card",
             is_repairable=True,
         )
@@ -121,10 +121,10 @@ def _seen(devices: pl.DataFrame) -> list[tuple[str, int | None, list[int]]]:
 
 
 def _device(seen: list[tuple[str, int | None, list[int]]], facts: Facts) -> tuple[str, int | None, str]:
-    """Return name, memory and source of the device: what the traces saw, else what the card says.
+    """Return name, memory and source of the device: from the traces, else from the card.
 
-    A process sees every device of its machine. Where the machines are alike and hold several
-    kinds, the card says which was used; where ranks saw different ones there is no single peak.
+    A process sees every device of its machine. If all machines hold the same several kinds, the card states
+    which kind was used; if ranks saw different ones, there is no single peak.
     """
     models = {_model(name, memory_bytes) for name, memory_bytes, _ in seen}
     if len(models) == 1:
@@ -146,7 +146,7 @@ def _device(seen: list[tuple[str, int | None, list[int]]], facts: Facts) -> tupl
 
 
 def _model(name: str, memory_bytes: int | None) -> str:
-    """Return the name in the catalog; drivers report the memory of one model a little differently."""
+    """Return the name in the catalog; drivers report slightly different memory sizes for one model."""
     try:
         return device_catalog.device(name, memory_bytes=memory_bytes).name
     except NotMeasurable:
@@ -169,19 +169,19 @@ def _flops_per_token(facts: Facts) -> _Flops:
     if not architecture:
         if facts.is_moe and facts.is_moe.value and not facts.num_params_active:
             raise NotMeasurable(
-                "the model is a mixture of experts, and how many parameters a token uses is not known",
+                "the model is a mixture of experts, and the number of active parameters is unknown",
                 fix="write num_params_active into the workload card",
                 is_repairable=True,
             )
         raise NotMeasurable(
-            "FLOPs per token are not known: neither stated nor computable from an architecture",
+            "FLOPs per token are unknown: neither stated nor computable from an architecture",
             fix="write model_flops_per_token into run_metadata.json, "
             "or workload.model.model_arch into the card",
             is_repairable=True,
         )
     if phase not in flops.FORWARD_PASSES:
         raise NotMeasurable(
-            "the phase is not known, and training costs three times as much as inference",
+            "the phase is unknown, and training costs three times as much as inference",
             fix="write workload.model.phase: training, or inference, into the card",
             is_repairable=True,
         )

@@ -1,4 +1,4 @@
-"""How much of the kernel time experts take."""
+"""The metric `moe_fraction`: share of kernel time that serves a mixture of experts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXPERT_PRODUCT = (
     r"(?i)fused_moe|moe_?gemm|moe_wna16|(?:^|[^a-z])[mk]_grouped|group(?:ed)?_?(?:gemm|mm)\w*(?:[^\w:]|$)"
     r"|GroupProblemShape|Grouped(?:Contiguous|Masked)|^bmm_\w+_dynBatch"
 )
-"""Matrix products of many experts at once; a namespace that is called so says nothing of a kernel in it.
+"""Matrix products of many experts at once; a namespace with such a name does not qualify its kernels.
 
 TensorRT-LLM's generated `bmm_*_dynBatch` take the number of tokens of each expert from the device.
 """
@@ -36,16 +36,16 @@ EXCHANGE = (
     r"(?i)(?:\w*ep|uccl|mooncake)::(?:\w+::)*(?:internode|intranode|internode_ll|low_latency)::"
     r"|deep_ep|hybrid_ep::|mori::|moeA2A|moeAllToAll|(?:^|::|\s)a2a_(?:dispatch|combine)_"
 )
-"""Libraries that do nothing but carry tokens to experts and back."""
+"""Libraries that only send tokens to experts and back."""
 
 
 @metric(unit="%", better="neither", revision=2)
 def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
     """Share of kernel time in kernels that serve a mixture of experts.
 
-    Counted are routing and permutation of tokens, the grouped matrix products of experts, and
-    the dispatch and combine kernels of expert-parallel libraries: what a dense model of the same
-    shape would not have, or would do in another kernel.
+    It counts routing and permutation of tokens, the grouped matrix products of experts, and the dispatch
+    and combine kernels of expert-parallel libraries: work that a dense model of the same shape would not
+    have, or would do in other kernels.
 
     Formula:
         moe_fraction = 100 * (routing + grouped matrix products + dispatch and combine
@@ -54,9 +54,10 @@ def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -
         over the steps of each rank, mean over ranks; times are sums of durations.
 
     Caveats:
-        A lower bound, from names alone: experts computed one by one in ordinary matrix products, the
-        router's own product, activations between, and all-to-alls of NCCL are not recognisable. All-to-alls
-        that no name ties to experts are listed apart. A kernel that waits for a peer counts in full.
+        It is a lower bound, based on names alone. It cannot recognise experts computed one by one in
+        ordinary matrix products, the router's own product, activations between them, and all-to-alls of
+        NCCL. All-to-alls whose names do not mention experts are listed separately. A kernel that waits for
+        a peer counts in full.
 
     Reference:
         Kernel names of DeepEP, DeepGEMM, CUTLASS, vLLM, TensorRT-LLM, Megatron-Core and torchtitan.
@@ -88,7 +89,7 @@ def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -
 
 
 def _absent(facts: Facts) -> NotApplicable | NotMeasurable:
-    """Return why there is no number where no kernel's name shows experts."""
+    """Return why there is no value if no kernel's name shows experts."""
     if facts.is_moe and facts.is_moe.value:
         return NotMeasurable(
             "the model is a mixture of experts, but no kernel's name shows them",

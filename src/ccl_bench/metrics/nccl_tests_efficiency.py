@@ -1,4 +1,4 @@
-"""How close collectives come to what nccl-tests measured on the same machines."""
+"""The metric `nccl_tests_efficiency`: speed of collectives relative to nccl-tests on the same machines."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
     from ccl_bench.side_files import NcclTests
 
-_GIVE = "run all_reduce_perf and the like with as many ranks, and give what they print with --ceiling FILE"
+_GIVE = (
+    "run all_reduce_perf and similar tests with the same number of ranks, and pass "
+    "their output with --ceiling FILE"
+)
 
 MOST = 1.1
-"""From here on the test was slower than the run by more than runs of it differ."""
+"""Above this, the test was slower than the run by more than its repetitions differ."""
 
 _REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 
@@ -39,7 +42,7 @@ def _of_records(recorded_transfers: pl.DataFrame, nccl_tests: NcclTests | None) 
 def nccl_tests_efficiency(
     transfers: pl.DataFrame, nccl_tests: NcclTests | None, devices: pl.DataFrame | None = None
 ) -> Measurement:
-    """Speed of collectives over what nccl-tests reached at the same sizes; 1 is as fast.
+    """Speed of collectives relative to nccl-tests at the same sizes; 1 means equally fast.
 
     Formula:
         nccl_tests_efficiency = sum of t_test(S) / sum of t, over the calls in steps that have a t_test
@@ -47,12 +50,12 @@ def nccl_tests_efficiency(
         t_test: time of nccl-tests (or rccl-tests) for the same collective, number of ranks, reach and size.
 
     Caveats:
-        Of the two ways, in place and out of place, the faster counts. Between two measured sizes the
-        logarithm of time is interpolated over that of size; beyond them, for other collectives and for other
-        numbers of ranks there is no ceiling, and those calls are in no sum: `uncovered` has them. t is as for
-        `bandwidth_utilization_*`: `basis` says whether it is free of waiting. The element type does not
-        count. In a run compute and other collectives share the device and the links, which nccl-tests has
-        for itself. The file must be of the machines of the run: a name of another device is a finding.
+        The faster of in-place and out-of-place is used. Between two measured sizes, the logarithm of time
+        is interpolated over that of size. Other sizes, collectives and numbers of ranks have no ceiling;
+        `uncovered` lists those calls, and no sum includes them. t is as for `bandwidth_utilization_*`:
+        `basis` states whether it is free of waiting. The element type is ignored. In a run, compute and
+        other collectives share the device and the links; nccl-tests has them for itself. The file must come
+        from the machines of the run: another device name in it is a finding.
 
     Reference:
         nccl-tests doc/PERFORMANCE.md.
@@ -76,7 +79,7 @@ def _efficiency(
     covered = looked_up.drop_nulls("ceiling_ns")
     missing = _uncovered(looked_up.filter(pl.col("ceiling_ns").is_null()))
     if covered.is_empty():
-        raise NotMeasurable(f"nccl-tests has no call of this run: {missing[0]['lacks']}", fix=_GIVE)
+        raise NotMeasurable(f"nccl-tests measured no call of this run: {missing[0]['lacks']}", fix=_GIVE)
     value = _sum(covered, "ceiling_ns") / _sum(covered, "time_ns")
     details = {
         "basis": basis,
@@ -110,7 +113,7 @@ def _rows(covered: pl.DataFrame, *by: str) -> list[dict[str, Any]]:
 
 
 def _named(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with the names that details have."""
+    """Return a row with the names that the details use."""
     named = {"group_size": row.pop("size"), "reach": _REACH[row.pop("spans_nodes")]}
     size = {"message_bytes": row.pop("size_bytes")} if "size_bytes" in row else {}
     return {"collective": row.pop("collective"), **named, **size, **row}
@@ -138,7 +141,7 @@ def _incomplete(missing: list[dict[str, Any]], calls: pl.DataFrame) -> Iterable[
 
 
 def _of_others(tests: NcclTests, devices: pl.DataFrame | None) -> Iterable[Finding]:
-    """Say where nccl-tests ran on other devices than the run."""
+    """Report if nccl-tests ran on other devices than the run."""
     seen = set() if devices is None else {*devices["name"].drop_nulls()} - {""}
     if seen and tests.device_names and not seen & tests.device_names:
         message = (

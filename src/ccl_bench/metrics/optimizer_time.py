@@ -1,4 +1,4 @@
-"""How long the optimizer takes."""
+"""The metric `optimizer_time`: time of the optimizer in a step."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 def optimizer_time(phases: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Time in one step in which the device worked for the optimizer, communication left out.
 
-    Work belongs to the phase that launched it: what was launched inside `Optimizer.step#...`,
-    or a range that is named so.
+    Work belongs to the phase that launched it: here, work launched inside `Optimizer.step#...` or a range
+    with such a name.
 
     Formula:
         optimizer_time = |U(kernels and copies launched by the optimizer)| in a step,
         mean over steps and ranks
 
     Caveats:
-        Clipping of gradients is in it only where it runs inside those ranges; zeroing them is not.
-        Work that the trace shows without its launch, such as the rest of a step before
-        recording began, belongs to no phase.
+        Gradient clipping is included only where it runs inside those ranges; zeroing gradients is excluded.
+        Work whose launch was not recorded, such as the rest of a step before the recording began, belongs
+        to no phase.
 
     Reference:
         torch/optim/optimizer.py, `profile_hook_step`.

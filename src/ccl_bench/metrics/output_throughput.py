@@ -1,4 +1,4 @@
-"""How many tokens a server generates."""
+"""The metric `output_throughput`: output tokens per second of a serving benchmark."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def output_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame) 
         output_throughput = sum of output tokens / length of the benchmark
 
     Caveats:
-        Tools count tokens with the server's usage or with a tokeniser of their own; the details say
-        which. Tokens of requests that failed or were cancelled are not in it.
+        Tools count tokens from the server's usage data or with their own tokeniser; the details state
+        which. Tokens of failed or cancelled requests are excluded.
 
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Output Token Throughput.

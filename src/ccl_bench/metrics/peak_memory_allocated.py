@@ -1,4 +1,4 @@
-"""How much device memory tensors took at most."""
+"""The metric `peak_memory_allocated`: peak device memory of tensors."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def peak_memory_allocated(
     memory_rates: pl.DataFrame,
     memory_holders: pl.DataFrame,
 ) -> Measurement:
-    """Most memory that tensors took on one device at any time, on the device where that is highest.
+    """Peak of the memory that tensors used on one device, on the device where it is highest.
 
     Formula:
         peak_memory_allocated = max over devices of peak allocated bytes / 10^9
 
-        from `memory_stats.json`: `allocated_bytes.all.peak` of `torch.cuda.memory_stats()`; for ranks
-        that are not in it, from a memory snapshot, whose history is replayed backwards from the state
-        at its end. Details show which call stacks hold the peak.
+        from `memory_stats.json`: `allocated_bytes.all.peak` of `torch.cuda.memory_stats()`; for ranks that
+        the file lacks, from a memory snapshot, whose history is replayed backwards from its final state.
+        Details show which call stacks hold the peak.
 
     Caveats:
-        The highest device counts because that one runs out of memory first; stages of a pipeline
-        differ by design. Memory that PyTorch's allocator does not hand out, such as NCCL's buffers and
-        the CUDA context, is not in it. Counters hold the peak since their last reset, a snapshot that
-        since its history began. Blocks count with the size that the allocator gives them, which
-        for those gone before the snapshot follows from its rules.
+        The highest device counts because that one runs out of memory first; stages of a pipeline differ by
+        design. Memory that PyTorch's allocator does not hand out, such as NCCL's buffers and the CUDA
+        context, is not in it. Counters hold the peak since their last reset, a snapshot the peak since its
+        history began. Blocks have the size that the allocator gives them; for blocks freed before the
+        snapshot it follows from the allocator's rules.
 
     Reference:
         torch.cuda.memory_stats, torch.cuda.memory._snapshot; torchtitan logs max_active and max_reserved.

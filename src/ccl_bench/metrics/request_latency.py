@@ -1,4 +1,4 @@
-"""How long a whole answer takes."""
+"""The metric `request_latency`: end-to-end latency of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many requests a server answers."""
+"""The metric `request_throughput`: requests per second of a serving benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a device the hardware itself saw in use: tensor cores, memory, NVLink, PCIe."""
+"""Metrics from hardware counters: use of tensor cores, memory, NVLink, PCIe and network cards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ccl_bench.metrics.shared.per_step import (
 )
 from ccl_bench.metrics.shared.programs import dram_utilization_of_programs
 
-SAMPLE = "record with nsys profile --gpu-metrics-devices=all, with the rights that reading counters needs"
+SAMPLE = "record with nsys profile --gpu-metrics-devices=all, as a user who may read counters"
 """The advice where no counter was sampled."""
 
 Parts = dict[str, tuple[str, ...]]
@@ -55,12 +55,12 @@ def dram_utilization(sampled_counters: pl.DataFrame, steps: pl.DataFrame) -> Mea
     Formula:
         dram_utilization = mean of DRAM Read + mean of DRAM Write in steps, mean over ranks
 
-        or the mean of the one counter of both, on devices that have it; of a profile of XLA the bytes that
-        its compiler counts in the device's main memory, over the time of steps and the peak bandwidth.
+        or the mean of the combined counter on devices that have one. In a profile of XLA it is the bytes
+        that the compiler counts in the device's main memory, over the time of steps and the peak bandwidth.
 
     Caveats:
-        It counts all traffic, of kernels and copies. The peak is what the memory's clock allows, which no
-        kernel reaches quite; `memory_bandwidth_utilization` shows what copies alone reach.
+        It counts all traffic, of kernels and copies. The peak is what the memory's clock allows; no kernel
+        fully reaches it. `memory_bandwidth_utilization` shows what copies alone reach.
 
     Reference:
         "DRAM Read Bandwidth" and "DRAM Write Bandwidth" of Nsight Systems' GPU metrics.
@@ -140,15 +140,15 @@ def _of_memory(sampled: pl.DataFrame) -> Parts:
     names = {*sampled["counter"]}
     half = names.intersection(_MEMORY)
     if len(half) == 1 and "DRAM" not in names:
-        raise NotMeasurable(f"of reads and writes of the memory only {half.pop()} was sampled", fix=SAMPLE)
+        raise NotMeasurable(f"only {half.pop()} was sampled of memory reads and writes", fix=SAMPLE)
     return {"memory": _MEMORY if len(half) > 1 else ("DRAM",)}
 
 
 def _share(sampled: pl.DataFrame, steps: pl.DataFrame, parts: Parts, what: str) -> Measurement:
     """Return the mean over ranks of the mean over parts, each the sum of its counters, over steps.
 
-    A part without any of its counters is left out; the details state each. Each step counts with its length.
-    Raises NotMeasurable where none was sampled.
+    A part without counters is left out; the details list each part. Steps are weighted by their length.
+    Raises NotMeasurable where no part was sampled.
     """
     need_rows(steps, "steps", RECORD)
     counters = [name for names in parts.values() for name in names]
@@ -177,6 +177,6 @@ def _share(sampled: pl.DataFrame, steps: pl.DataFrame, parts: Parts, what: str) 
 
 
 def _over_steps(rows: pl.DataFrame, *by: str) -> pl.DataFrame:
-    """Return the mean of each rank over its steps, each with its length."""
+    """Return the mean of each rank over its steps, weighted by their length."""
     weighted = (pl.col("mean_pct") * pl.col("window_ns")).sum() / pl.col("window_ns").sum()
     return rows.group_by(*each_rank(), *by, maintain_order=True).agg(weighted.alias("pct"))

@@ -1,4 +1,4 @@
-"""How much of the multiprocessors is used."""
+"""The metric `sm`: share of the multiprocessors that had work."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def sm(
 ) -> Measurement:
     """Share of the streaming multiprocessors that had work, over the time of steps.
 
-    *Measured* where the hardware's "SM Active" was sampled (Nsight Systems, GPU metrics), else
-    *estimated*: a kernel with fewer blocks than there are multiprocessors leaves some of them idle, so
-    each kernel counts with the share its blocks can reach; kernels that run at the same time add
-    up, at any instant to 100 % at most. `kind` in the details says which.
+    *Measured* where the hardware's "SM Active" was sampled (Nsight Systems, GPU metrics), else *estimated*:
+    a kernel with fewer blocks than there are multiprocessors leaves some of them idle, so each kernel
+    counts with the share that its blocks can occupy. Concurrent kernels add up, to at most 100 % at any
+    instant. `kind` in the details states which.
 
     Formula:
         measured:  sm = mean of the samples of SM Active in steps
@@ -59,7 +59,7 @@ def sm(
 
 
 def _measured(sm_samples: pl.DataFrame, window: str) -> Measurement:
-    """Return the mean of the samples over steps, each step with its length."""
+    """Return the mean of the samples over steps, weighted by their length."""
     sampled = sm_samples.drop_nulls("sm_active_pct")
     weighted = (pl.col("sm_active_pct") * pl.col("window_ns")).sum() / pl.col("window_ns").sum()
     per_rank = (
@@ -79,7 +79,7 @@ def _measured(sm_samples: pl.DataFrame, window: str) -> Measurement:
 
 
 def _estimated(sm_use: pl.DataFrame, window: str) -> Measurement:
-    """Return the share that launch shapes could occupy."""
+    """Return the share of the multiprocessors that the launch shapes could occupy."""
     per_rank = _by_rank(sm_use)
     if per_rank.is_empty():
         raise NotMeasurable(
@@ -114,7 +114,7 @@ def _estimated(sm_use: pl.DataFrame, window: str) -> Measurement:
 
 
 def _occupancy() -> pl.Expr:
-    """Return the mean over kernels, each with its length; no constant, which would import polars at once."""
+    """Return the mean over kernels, weighted by their length. A constant would import polars too early."""
     weight = pl.col("occupancy_weight_ns")
     return ((pl.col("occupancy_pct") * weight).sum() / weight.sum()).fill_nan(None)
 

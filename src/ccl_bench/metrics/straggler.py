@@ -1,4 +1,4 @@
-"""Which rank keeps the others waiting, and what that costs."""
+"""The metric `straggler`: which rank makes the others wait, and the time lost."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from ccl_bench.result.details import Cause, GroupWait, StragglerDetails
 
 CAUSE_SHARE = 0.5
-"""A cause is named where it explains this share of the lag."""
+"""A cause is reported if it explains this share of the lag."""
 
 
 def straggler_of_step_times(step_times: pl.DataFrame) -> Measurement:
-    """Return how far apart the mean steps of the ranks are in a file of step times, as a share of one."""
+    """Return the spread of the mean steps of the ranks in a file of step times, as a share of a step."""
     lag = step_time_lag(step_times)
     is_late = lag.lag_s >= NOISE_FLOOR * lag.step_s
     details: StragglerDetails = {
@@ -52,7 +52,7 @@ def straggler_of_step_times(step_times: pl.DataFrame) -> Measurement:
 
 
 def straggler_of_recorded_calls(recorded_arrivals: pl.DataFrame, facts: Facts) -> Measurement:
-    """Return how far apart ranks are in the time that others are still to come, in Flight Recorder dumps."""
+    """Return the spread of the ranks' waiting in Flight Recorder dumps."""
     lag = recorded_lag(recorded_arrivals, facts)
     is_late = lag.lag_s >= NOISE_FLOOR * lag.recorded_s
     details: StragglerDetails = {
@@ -84,24 +84,25 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
 
     Formula:
         straggler = straggler_lag / mean over steps of the slowest rank's step, as recorded in the traces
-        straggler_lag = mean over steps of (max over ranks of waiting - min over ranks of waiting); where no
-        trace shows waiting: the same over the calls that the Flight Recorder kept, between a rank's own call
-        and the last member's, as a share of the time that they span; without dumps: largest - smallest mean
-        step of a rank in `step_times_per_rank.json`
+        straggler_lag = mean over steps of (max over ranks of waiting - min over ranks of waiting). Where no
+        trace shows waiting: the same over the calls in Flight Recorder dumps, where waiting runs from a
+        rank's own call to the last member's, as a share of the time that the calls span. Without dumps:
+        largest - smallest mean step of a rank in `step_times_per_rank.json`
 
     Caveats:
-        The rank that waits least in its group is late and the one that waits most is its victim, so summed
+        The rank that waits least in its group is late, and the one that waits most loses time, so summed
         communication time points to the wrong rank. A rank that is late in one group because it waited in
-        another only passes the delay on. The `slowest_rank` waits least in its group; of several it is the
-        one with more work than its peers, where that explains the lag (a late pipeline stage makes the next
-        one late), else the one that caused most waiting. Groups across pipeline stages count in the lag but
-        name no rank: stages end a step one after the other by design. Below 1 % of the step the answer is
-        "none". Only symmetric collectives show waiting. The cause is where late ranks spend more time than
-        their peers: computing, copying, or with an idle device, which is the host; it explains at least
-        half of the lag. Steps count in which no trace lacks a collective that others have; without any,
-        traces that lack some are left out. Lag and step come from one recording. Step times show less than
-        waiting: ranks that wait for each other end a step together. The Flight Recorder keeps when the host
-        made a call, and clocks of several hosts are as recorded unless ends of calls contradict that.
+        another only passes the delay on. The `slowest_rank` waits least in its group. If there are several,
+        it is the one with more work than its peers, if that explains the lag (a late pipeline stage makes
+        the next one late), else the one that caused most waiting. Groups across pipeline stages count in
+        the lag but name no rank: stages end a step one after the other by design. Below 1 % of the step the
+        answer is "none". Only symmetric collectives show waiting. The cause is the activity in which late
+        ranks spend more time than their peers: compute, copies, or an idle device (the host); it explains
+        at least half of the lag. Only steps count in which every trace has the same collectives; if there
+        are none, traces that lack some are left out. Lag and step come from one recording. Step times show
+        less than waiting: ranks that wait for each other end a step together. The Flight Recorder keeps the
+        time of calls on the host, and clocks of several hosts are as recorded unless ends of calls
+        contradict that.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.
@@ -150,7 +151,7 @@ def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def _per_group(members: pl.DataFrame) -> dict[str, GroupWait]:
-    """Return, for each process group, who waits least and how far apart its members are."""
+    """Return, for each process group, which rank waits least and how far apart its members are."""
     groups: dict[str, GroupWait] = {}
     for row in members.sort("group", "wait_ns", "rank").iter_rows(named=True):
         group: GroupWait = {
@@ -163,7 +164,7 @@ def _per_group(members: pl.DataFrame) -> dict[str, GroupWait]:
 
 
 def _cause(breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int], named: list[int]) -> Cause:
-    """Return where `named` late ranks spend more time than their groups' members, and how much, s a step.
+    """Return the activity in which late ranks exceed their groups' members, and by how much, s a step.
 
     It is the cause where it explains enough of the lag.
     """

@@ -1,4 +1,4 @@
-"""How far apart ranks are in the time they wait."""
+"""The metric `straggler_lag_16`: difference in waiting between ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def need_waits(waits: pl.DataFrame) -> None:
     if waits.is_empty():
         raise NotMeasurable(
             "no symmetric collective could be matched over at least two ranks inside whole steps",
-            fix="give whole traces of all ranks; messages between two ranks and broadcasts show no waiting",
+            fix="give complete traces of all ranks; messages between two ranks and "
+            "broadcasts show no waiting",
             is_repairable=True,
         )
 
@@ -40,7 +41,7 @@ def _waits_by_step(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def lag_of_step_times(step_times: pl.DataFrame) -> Measurement:
-    """Return how far apart the mean steps of the ranks are in a file of step times."""
+    """Return the spread of the mean steps of the ranks in a file of step times."""
     lag = step_time_lag(step_times)
     details = {"source": RANK_STEP_TIMES, "per_rank_s": lag.per_rank_s, "slowest_rank": lag.slowest_rank}
     return Measurement(lag.lag_s, details, RANK_STEP_TIMES, lag.ranks, [lag.finding])
@@ -64,11 +65,11 @@ def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         largest - smallest mean step of a rank, over the steps that all ranks have
 
     Caveats:
-        Where members were not recorded, the shortest recorded duration is an upper bound of the
-        transfer, and waits are lower bounds; `members_complete` says so. Only steps count in which no trace
-        lacks a collective that others have; where there is none, traces that lack some are left out. Rooted
-        collectives, messages and uneven all-to-alls carry no waiting time and are left out. Step times show
-        less: ranks that wait for each other end a step together, however late one of them was.
+        Where members were not recorded, the shortest recorded duration is an upper bound of the transfer,
+        and waits are lower bounds; `members_complete` says so. Only steps count in which every trace has
+        the same collectives; if there are none, traces that lack some are left out. Rooted collectives,
+        messages and uneven all-to-alls show no waiting time and are excluded. Step times show less: ranks
+        that wait for each other end a step together, however late one of them was.
 
     Reference:
         torch-tb-profiler's synchronising time; TraceLens `NcclAnalyser`.

@@ -1,4 +1,4 @@
-"""Tokens in a second."""
+"""The metric `throughput_tokens_sec`: tokens per second of the whole job."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def throughput_tokens_sec(step_times: pl.DataFrame, facts: Facts) -> Measurement
         `tokens_per_step` as written in `run_metadata.json`, else global batch size times sequence length.
 
     Caveats:
-        Padding counts as tokens. In inference, batch size times sequence length is what a prefill
-        processes; a step that decodes processes one token a sequence: state `tokens_per_step`.
-        The time is that of the slowest rank, with the profiler's overhead where it comes from a trace.
+        Padding counts as tokens. In inference, batch size times sequence length is the number of tokens of
+        a prefill; a decode step processes one token per sequence: state `tokens_per_step`. The time is that
+        of the slowest rank; if it comes from a trace, it includes the profiler's overhead.
 
     Reference:
         Throughput as torchtitan and MLPerf Training report it, over all devices.
@@ -35,7 +35,7 @@ def throughput_tokens_sec(step_times: pl.DataFrame, facts: Facts) -> Measurement
     tokens = tokens_per_step(facts)
     if tokens is None:
         raise NotMeasurable(
-            "the number of tokens in a step is not known",
+            "the number of tokens in a step is unknown",
             fix="write tokens_per_step, or global_batch_size and seq_len, into run_metadata.json",
             is_repairable=True,
         )

@@ -1,4 +1,4 @@
-"""How evenly tokens spread over the devices that hold the experts."""
+"""The metric `token_to_expert_assignment`: imbalance of tokens over expert-parallel devices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SPLITS = "split sizes of all-to-alls"
 def token_to_expert_assignment(
     moe_assignments: MoeAssignments | None, expert_rows: pl.DataFrame, groups: pl.DataFrame, facts: Facts
 ) -> Measurement:
-    """Imbalance of experts: tokens of the busiest expert-parallel device over the mean; 1 is even.
+    """Imbalance of experts: tokens of the busiest expert-parallel device over the mean; 1 is balanced.
 
     Formula:
         token_to_expert_assignment = max over devices of tokens / mean over devices of tokens
@@ -43,11 +43,11 @@ def token_to_expert_assignment(
 
     Caveats:
         Counts come from `moe_assignments*.json` where the run has it, else from the rows that each rank
-        receives in all-to-alls that dispatch tokens (a combine, the same splits the other way round, is
-        not counted). Where a file names experts by number, `num_experts` of the card says how many there
-        are, else the last one that is named is the last. Experts lie on devices in order, as many on each.
-        Even totals can hide layers that are uneven the opposite way: look at the layers. Exchanges without
-        splits, as by DeepEP or padded to a capacity, show nothing.
+        receives in all-to-alls that dispatch tokens (a combine, the same splits the other way round, is not
+        counted). Where a file names experts by number, `num_experts` of the card states how many there are,
+        else the highest number in the file. Experts are assigned to devices in order, the same number to
+        each. Balanced totals can hide layers that are uneven in opposite ways: look at the layers.
+        Exchanges without splits, such as those of DeepEP or padded to a capacity, show nothing.
 
     Reference:
         Shazeer et al., Outrageously large neural networks, arXiv 1701.06538, coefficient of variation.
@@ -95,7 +95,7 @@ def _from_records(assignments: MoeAssignments, facts: Facts) -> tuple[float, Exp
 
 
 def _filled(records: Sequence[ExpertTokens], facts: Facts) -> list[ExpertTokens]:
-    """Return records with the experts that are not named because no token went to them."""
+    """Return records completed with the experts that received no token."""
     named = [record for record in records if record.names_experts]
     if not named:
         return [*records]
@@ -115,7 +115,7 @@ def _filled(records: Sequence[ExpertTokens], facts: Facts) -> list[ExpertTokens]
 
 
 def _assumed(records: Sequence[ExpertTokens], facts: Facts) -> list[Finding]:
-    """Return what to say where only the experts that are named show how many there are."""
+    """Return the finding that the number of experts is inferred from the highest one named."""
     if facts.num_experts or not any(record.names_experts for record in records):
         return []
     count = max(len(record.tokens) for record in records)
@@ -130,7 +130,7 @@ def _devices(record: ExpertTokens, facts: Facts) -> int:
 
 
 def _alike(rows: list[Any]) -> list[Any]:
-    """Return rows that can be added, or raise NotMeasurable where they count different devices or experts."""
+    """Return the rows, or raise NotMeasurable if they count different numbers of devices or experts."""
     lengths = sorted({len(row) for row in rows})
     if len(lengths) > 1:
         raise NotMeasurable(
@@ -147,7 +147,7 @@ def _listed(tokens: list[int]) -> dict[str, int]:
 def _from_splits(
     expert_rows: pl.DataFrame, groups: pl.DataFrame, facts: Facts
 ) -> tuple[float, ExpertsDetails] | None:
-    """Return the imbalance of those expert-parallel groups that all members were recorded of, if any."""
+    """Return the imbalance of the expert-parallel groups whose members were all recorded, if any."""
     counts = expert_rows.drop_nulls("rank").group_by("group", "rank").agg(pl.col("received_rows").sum())
     received = {}
     for group in groups.filter(~pl.col("ambiguous")).sort("group").iter_rows(named=True):
@@ -172,7 +172,7 @@ def _from_splits(
 
 
 def _shares_experts(group: dict[str, Any], facts: Facts) -> bool:
-    """Whether a group shares experts: it says so, has as many members, or the model has experts."""
+    """Whether a group shares experts: by its description, by its size, or because the model has experts."""
     if group["dimension"] == "ep":
         return True
     if facts.ep is not None:

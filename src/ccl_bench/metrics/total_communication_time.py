@@ -1,4 +1,4 @@
-"""How long a step communicates."""
+"""The metric `total_communication_time`: communication time in a step."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def total_communication_time(
         total_communication_time = |U(communication)| in a step, mean over steps and ranks
 
     Caveats:
-        Calls that run at the same time count once; their durations added up are in the details, by
-        collective. Waiting for a late peer is in it: the details divide it into waiting, transfer and what is
-        unknown, also for each collective by itself.
+        Concurrent calls count once; the details have the sum of durations by collective. It includes
+        waiting for late peers: the details divide it into waiting, transfer and unknown, also for each
+        collective.
 
     Reference:
         Communication time of HolisticTraceAnalysis `get_gpu_kernel_breakdown`, by step.

@@ -1,4 +1,4 @@
-"""How much kernel time a step takes."""
+"""The metric `total_kernel_time`: sum of kernel durations in a step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.details import KernelTimeDetails
 
 MUCH = 0.2
-"""Share of kernel time without a type from which a result says so."""
+"""Share of kernel time of unknown type above which the result has a finding."""
 
 
 @metric(unit="s", better="lower", revision=2)
@@ -25,10 +25,9 @@ def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measure
         total_kernel_time = sum of the durations of kernels inside the step, mean over steps and ranks
 
     Caveats:
-        Kernels that run at the same time are each counted, so this can exceed the step; the time
-        with any kernel is `gpu_busy`. Communication kernels that wait for a peer count in full.
-        Copies and memory sets are not kernels. The types come from names, and a name may show nothing
-        (`other`).
+        Concurrent kernels are each counted, so this can exceed the step; `gpu_busy` counts overlapping work
+        once. Communication kernels that wait for a peer count in full. Copies and memory sets are not
+        kernels. The types come from names, and a name may show nothing (`other`).
 
     Reference:
         HolisticTraceAnalysis `get_gpu_kernel_breakdown`, which counts the whole trace.
@@ -51,7 +50,7 @@ def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measure
 
 
 def _unknown(kernel_time: pl.DataFrame, share_pct: float) -> str:
-    """Return in words how much of the time has no type, and which kernel most of that is of."""
+    """Return a message on how much of the time has no type, and which kernel takes most of it."""
     others = kernel_time.filter(pl.col("type") == OTHER).group_by("name").agg(pl.col("duration_ns").sum())
     largest = others.sort("duration_ns", "name", descending=[True, False])["name"][0]
-    return f"{share_pct:.0f} % of kernel time is of kernels of unknown type, most of it {largest}"
+    return f"{share_pct:.0f} % of kernel time is in kernels of unknown type, most of it in {largest}"

@@ -1,4 +1,4 @@
-"""How many tokens a server takes in and gives out."""
+"""The metric `total_token_throughput`: tokens of prompts and answers per second."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def total_token_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFr
         total_token_throughput = (sum of input tokens + sum of output tokens) / length of the benchmark
 
     Caveats:
-        A prompt's tokens count although a prefix cache may have spared their computation. Requests that
-        failed or were cancelled are not in it.
+        The tokens of a prompt count even if a prefix cache avoided their computation. Failed or cancelled
+        requests are excluded.
 
     Reference:
         vLLM, `vllm bench serve`.

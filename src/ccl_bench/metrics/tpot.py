@@ -1,4 +1,4 @@
-"""How long a user waits for each further token."""
+"""The metric `TPOT`: time per output token after the first."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def TPOT(  # noqa: N802 (the name it has everywhere)
                (latency - time to first token) / (output tokens - 1)
 
     Caveats:
-        A mean over requests, in which a short answer counts as much as a long one; `ITL` is the mean
-        over gaps. vLLM and SGLang record no latency: it is the time to the first token and the gaps after
-        it, which comes out up to a few microseconds a request longer than what they compute with.
-        LLMPerf and GuideLLM call a time per output token what includes the first; it is not used.
-        An answer whose tokens all came with the first one shows no time between them and is left out.
-        Traces alone give `decode_step_time`, the time of a forward pass: it does not stand in for this.
+        It is a mean over requests: a short answer counts as much as a long one; `ITL` is the mean over
+        gaps. vLLM and SGLang record no latency: it is the time to the first token plus the gaps after it,
+        up to a few microseconds per request longer than in their own computation. The time per output token
+        of LLMPerf and GuideLLM includes the first token; it is not used. An answer whose tokens all came
+        with the first one shows no time between tokens and is left out. Traces alone give
+        `decode_step_time`, the time of a forward pass, which does not replace this.
 
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Inter Token Latency.
@@ -40,7 +40,7 @@ def TPOT(  # noqa: N802 (the name it has everywhere)
         benchmark,
         "tpot",
         values,
-        missing="no request has two output tokens or more, its latency and its time to first token",
+        missing="no request has at least two output tokens, a latency and a time to first token",
         requests_with_one_token=one_token,
         requests_in_one_piece=at_once,
     )

@@ -1,4 +1,4 @@
-"""Which parallelism dimension carries the bytes."""
+"""The metric `traffic_distribution`: share of bytes in the busiest parallelism dimension."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ONE_RANK = "check the parallel degrees: every group has one member"
 
 
 MOST_UNKNOWN = 0.5
-"""Share of the calls, or of their time, up to which something may be unknown of them."""
+"""Largest share of the calls, or of their time, that may have an unknown property."""
 
 RECORD_SIZES = "record with torch 2.1 or later, or with record_shapes=True, so that sizes are in the trace"
 STATE_DEGREES = "state the parallel degrees in the workload card, and record with torch 2.2 or later"
 
 
 def attributed(traffic: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls inside `steps`, or raise NotMeasurable where the size of most is not known."""
+    """Return the calls inside `steps`, or raise NotMeasurable where most sizes are unknown."""
     inside = traffic.join(steps, on=["trace", "step"], how="semi", maintain_order="left")
     if inside["size_bytes"].drop_nulls().is_empty():
         raise NotMeasurable("no communication call inside a step has a recorded size", fix=RECORD_SIZES)
@@ -39,7 +39,7 @@ def attributed(traffic: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def need_sizes(calls: pl.DataFrame, kind: str) -> None:
-    """Raise NotMeasurable where the size of most calls of a kind is unknown: their sum is no volume."""
+    """Raise NotMeasurable where most sizes of a kind are unknown: the sum would be too low."""
     moving = calls.filter(
         ~pl.col("collective").is_in([n for n, c in collectives().items() if not c.transfers])
     )
@@ -53,7 +53,7 @@ def need_sizes(calls: pl.DataFrame, kind: str) -> None:
 
 
 def unknown_share(calls: pl.DataFrame, unknown: pl.Expr) -> float:
-    """Return the share of the calls, or of their time where that is larger, of which something is unknown."""
+    """Return the share of the calls, or of their time if larger, with an unknown property."""
     is_timed = "end_ns" in calls.columns
     length = pl.col("end_ns") - pl.col("start_ns") if is_timed else pl.lit(0).repeat_by(1).explode()
     shares = calls.select(unknown.mean().alias("calls"), time=length.filter(unknown).sum() / length.sum())
@@ -61,7 +61,7 @@ def unknown_share(calls: pl.DataFrame, unknown: pl.Expr) -> float:
 
 
 def unknown_dimensions(calls: pl.DataFrame, what: str) -> list[Finding]:
-    """Return a finding where the dimension of some calls is not known; what the number is then without."""
+    """Return a finding if the dimension of some calls is unknown; `what` states the effect on the value."""
     vague = calls.filter(pl.col("dimension") == UNKNOWN)
     if vague.is_empty():
         return []
@@ -72,7 +72,7 @@ def unknown_dimensions(calls: pl.DataFrame, what: str) -> list[Finding]:
 def bytes_by_rank(calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return `rank` and `gb`: the bytes of `calls` of each rank in a step, 10^9; all ranks with `steps`.
 
-    A rank of whose calls none has a size is left out.
+    Ranks without any call of known size are left out.
     """
     counts = steps.group_by("rank").agg(pl.len().alias("steps"))
     sums = calls.group_by("rank").agg(pl.col("size_bytes").sum().alias("bytes"))
@@ -114,11 +114,11 @@ def traffic_distribution(
 
     Caveats:
         The dimension of a process group comes from its description, else from its ranks in the mesh that
-        the card states, else it is "unknown"; a group of all ranks is "world" when several
-        dimensions could be meant. There is no value where most calls, or most of their time, have no recorded
-        size, or where more bytes are of unknown dimensions than of the busiest known one; fewer of either
-        are a finding, count in the whole and never as a dimension of their own. Message bytes are not bytes
-        on the wire: an all-reduce moves up to twice its message.
+        the card states, else it is "unknown"; a group of all ranks is "world" if it could serve several
+        dimensions. There is no value if most calls, or most of their time, have no recorded size, or if
+        unknown dimensions have more bytes than the busiest known one. A smaller unknown part is a finding;
+        it counts in the total, but not as a dimension. Message bytes are not bytes on the wire: an
+        all-reduce moves up to twice its message.
 
     Reference:
         Axis names: torchtitan; message sizes: nccl-tests doc/PERFORMANCE.md.
@@ -138,7 +138,7 @@ def traffic_distribution(
 
 
 def _distribution(inside: pl.DataFrame, steps: int) -> Measurement:
-    """Return the share of the busiest dimension of calls in so many steps of a rank."""
+    """Return the share of the busiest dimension; `steps` is the number of steps per rank."""
     if set(inside["dimension"]) == {UNKNOWN}:
         raise NotMeasurable(
             "no process group shows which parallelism dimension it serves",
@@ -166,14 +166,14 @@ def _distribution(inside: pl.DataFrame, steps: int) -> Measurement:
 
 
 def _busiest_first(sums: pl.DataFrame, total: int) -> pl.DataFrame:
-    """Return the dimensions by their bytes, what is unknown last; NotMeasurable where it has most."""
+    """Return the dimensions by bytes, "unknown" last; raise NotMeasurable where that has most."""
     is_unknown = pl.col("dimension") == UNKNOWN
     ordered = sums.sort(is_unknown, "bytes", "dimension", descending=[False, True, False])
     unknown = int(sums.filter(is_unknown)["bytes"].sum())
     if unknown >= int(ordered["bytes"][0]):
         raise NotMeasurable(
-            f"{100 * unknown / total:.3g} % of the bytes are of groups that do not show which parallelism "
-            "dimension they serve",
+            f"{100 * unknown / total:.3g} % of the bytes are in groups whose "
+            "parallelism dimension is unknown",
             fix=STATE_DEGREES,
             is_repairable=True,
         )

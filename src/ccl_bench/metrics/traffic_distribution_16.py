@@ -1,4 +1,4 @@
-"""How many bytes each GPU communicates."""
+"""The metric `traffic_distribution_16`: bytes that one GPU communicates in a step."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def traffic_distribution_16(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measu
         there are no others
 
     Caveats:
-        Messages as nccl-tests counts them: the buffer of an all-reduce, the gathered side of an
-        all-gather, the scattered side of a reduce-scatter. A message between two ranks counts on both.
-        A call in a group of one rank moves nothing; it counts as a call, and in no mean message.
-        Calls without recorded size are listed apart; where they are most of the calls, or of their time,
-        there is no value.
+        Messages as nccl-tests counts them: the buffer of an all-reduce, the gathered side of an all-gather,
+        the scattered side of a reduce-scatter. A message between two ranks counts on both. A call in a
+        group of one rank moves nothing; it counts as a call, but not in mean message sizes. Calls without a
+        recorded size are listed separately; if they are most of the calls, or of their time, there is no
+        value.
 
     Reference:
         nccl-tests doc/PERFORMANCE.md.

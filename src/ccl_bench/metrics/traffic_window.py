@@ -1,4 +1,4 @@
-"""How communication of one dimension follows on that of another."""
+"""The metric `traffic_window`: gaps between communication of different dimensions."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def traffic_window(traffic: pl.DataFrame) -> Measurement:
         duty of a window = |U(communication)| / |window|
 
     Caveats:
-        Windows that overlap have no gap and count as 0; how many do is in the details. A step with one
-        dimension has one window and no gap. Calls of unknown dimension are in no window: some are a finding,
-        and where they are most of the calls, or of their time, there is no value.
+        Overlapping windows have a gap of 0; the details state how many overlap. A step with one dimension
+        has one window and no gap. Calls of unknown dimension are in no window: some are a finding, and if
+        they are most of the calls, or of their time, there is no value.
 
     Reference:
         Own definition; the dimension of a call as in `traffic_distribution`.
@@ -44,8 +44,7 @@ def traffic_window(traffic: pl.DataFrame) -> Measurement:
     vague = pl.col("dimension") == UNKNOWN
     if unknown_share(inside, vague) > MOST_UNKNOWN:
         raise NotMeasurable(
-            f"{inside.filter(vague).height} of {inside.height} calls do not show which parallelism dimension "
-            "they serve",
+            f"{inside.filter(vague).height} of {inside.height} calls have an unknown parallelism dimension",
             fix=STATE_DEGREES,
             is_repairable=True,
         )

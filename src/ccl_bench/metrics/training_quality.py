@@ -1,4 +1,4 @@
-"""How well the trained model fits."""
+"""The metric `training_quality`: final training loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FILE = "training_metrics.json"
 _LARGEST_EXPONENT = 700
-"""exp() of more overflows a double."""
+"""exp() of a larger value overflows a double."""
 _CHANCE = 20.0
 """nats: a uniform guess among 485 million tokens, more than any vocabulary has."""
 

@@ -1,4 +1,4 @@
-"""How long a user waits for the first token."""
+"""The metric `TTFT`: time to first token."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def TTFT(  # noqa: N802 (the name it has everywhere)
         TTFT = mean over requests that succeeded of (first non-empty token - request sent)
 
     Caveats:
-        Failed, cancelled and warm-up requests are counted separately and are in no mean. A client's TTFT
-        contains queueing, tokenisation and the network. AIPerf's contains reasoning tokens. Answers that
-        were not streamed come in one piece and have none. Traces alone give `prefill_step_time`, the time
-        of a forward pass: no request was timed, and it does not stand in for this.
+        Failed, cancelled and warm-up requests are counted separately and excluded from the mean. A client's
+        TTFT includes queueing, tokenisation and the network. AIPerf's includes reasoning tokens. Answers
+        that were not streamed come in one piece and have no TTFT. Traces alone give `prefill_step_time`,
+        the time of a forward pass, which does not replace this.
 
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Time to First Token.

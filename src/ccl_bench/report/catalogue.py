@@ -45,7 +45,7 @@ def _summary(metric: Metric) -> str:
 
 
 def names(listed: Iterable[Entry]) -> str:
-    """Return every name that can be asked for alone, one a line."""
+    """Return the name of every metric, one per line."""
     return "".join(f"{name}\n" for name, *_ in _rows(listed))
 
 
@@ -71,7 +71,7 @@ def table(listed: Iterable[Entry]) -> Aligned:
 
 
 def _rows(listed: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
-    """Return a row for every name in their order; that of an alias names its metric."""
+    """Return a row for every name, in order; the row of an alias names its metric."""
     rows = []
     for entry in listed:
         rows.append((entry.metric, entry.unit, entry.better, entry.summary))
@@ -97,18 +97,18 @@ def manual_page(metric: Metric, aliases: Mapping[str, str]) -> str:
 
 
 def _assumed(metric: Metric) -> list[str]:
-    """Return what a metric assumes, and what watches each assumption."""
+    """Return the assumptions of a metric, and what checks each of them."""
     DERIVED.load()
     lines = ["Assumes:"]
     for assumption in assumed_of(tables_behind(metric.needs)):
-        watched = f"watched by {', '.join(assumption.guards)}"
+        watched = f"checked by {', '.join(assumption.guards)}"
         lines += [_indented(assumption.assumes, 1), _indented(watched, 2)]
         lines += [_indented(f"no number: {assumption.refused}", 2)] if assumption.refused else []
     return lines
 
 
 def _indented(text: str, depth: int) -> str:
-    """Return a text in lines of a page, so many steps to the right."""
+    """Return a text wrapped to the page and indented."""
     margin = "    " * depth
     return textwrap.fill(
         text, _WIDTH, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False

@@ -1,4 +1,4 @@
-"""Text for a terminal or a pipe: tables and pages, aligned, coloured quietly and only on a terminal.
+"""Layout of text for a terminal or a pipe: aligned tables and pages, in colour only on a terminal.
 
 On a terminal lines are wrapped to its width. In a pipe nothing is wrapped or coloured, so that every
 row is one line for the next program.
@@ -37,15 +37,15 @@ __all__ = [
 ]
 
 _UNWRAPPED = 1_000_000
-"""Columns that no line reaches."""
+"""A width larger than any line."""
 _LEAST_IN_A_PIPE = 1_000
-"""Columns of a pipe at least, so that every layout takes its widest form."""
+"""Smallest width of a pipe, so that every layout takes its widest form."""
 _ROOM_FOR_TWO = 110
-"""Columns from which on names and descriptions are side by side."""
+"""Width from which names and descriptions are side by side."""
 _LEAST_WRAPPED = 20
-"""Columns to which the cells of a narrow table are wrapped at least."""
+"""Smallest width of the cells of a narrow table."""
 _WRAPPED = 30
-"""Columns to which a wide cell is wrapped at least."""
+"""Smallest width of a wide cell."""
 
 
 def aligned(
@@ -58,8 +58,8 @@ def aligned(
 ) -> Aligned:
     """Return a table without lines; columns in `right` align right.
 
-    Where the terminal is too narrow the columns in `wide` are wrapped, or the last one; `cut`
-    cuts the last one short. Where that does not suffice, each row is a name with its cells below.
+    If the terminal is too narrow, the columns in `wide` are wrapped, or the last one; `cut` truncates the
+    last one. If that does not suffice, each row is a name with its cells below.
     """
     cells = [[cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row] for row in rows]
     return Aligned(header, cells, right=right, wide=wide, cut=cut)
@@ -98,7 +98,7 @@ class Aligned:
         return Measurement.get(console, options, table)
 
     def _least_width(self) -> int:
-        """Return the columns in which no narrow cell is cut and wide ones are wrapped by words."""
+        """Return the width at which no narrow cell is cut and wide ones are wrapped by words."""
         lengths = [
             max(cell_len(line) for cell in column for line in (cell.splitlines() or [""]))
             for column in zip(self._header, *([c.plain for c in row] for row in self._rows), strict=True)
@@ -132,7 +132,7 @@ def _table(
 
 
 class Fitted:
-    """A table where there is room for it, else each row as a name with its cells below."""
+    """A table if it fits, else each row as a name with its cells below."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ def indented(content: RenderableType, columns: int = 2) -> Padding:
 
 
 def bullet(mark: Text, lines: Iterable[str | Text]) -> Table:
-    """Return `lines` beside a mark, wrapped under themselves."""
+    """Return `lines` after a mark, with wrapped lines aligned."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -236,7 +236,7 @@ def to_text(*content: RenderableType, stream: TextIO | None = None, width: int |
 
 
 def _columns_in_a_pipe(console: Console, content: Sequence[RenderableType]) -> int:
-    """Return columns for which nothing is wrapped; lines are padded to them, so that more cost time."""
+    """Return a width at which nothing is wrapped; lines are padded to it, so a larger one costs time."""
     unbounded = console.options.update(width=_UNWRAPPED)
     return (
         max((Measurement.get(console, unbounded, part).maximum for part in content), default=0)

@@ -1,4 +1,4 @@
-"""What sections read of a run, and the numbers, tables and reasons that they take from it."""
+"""The data of a run that sections read, and the numbers, tables and reasons that they take from it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from ccl_bench.result.report_data import ReportData, Series
 
 OF_STEP = "of the traced step"
-"""What shares of a step are of, also where step times are from a file that was written without tracing."""
+"""The base of shares of a step, even if step times come from a file written without tracing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What sections draw from."""
+    """The data that sections draw from."""
 
     inspection: Inspection
     results: dict[str, Result]
     series: Series
     why_all: bool = False
-    """Whether to list the metrics that are for other kinds of runs too."""
+    """Whether to also list the metrics for other kinds of runs."""
 
     def valued(self, metric: str) -> Result | None:
-        """Return a metric's result where it has a value."""
+        """Return a metric's result if it has a value."""
         result = self.results.get(metric)
         return result if result is not None and result.value is not None else None
 
     def why(self, *metrics: str) -> str:
-        """Return in one sentence why the first of some metrics that was tried has no value."""
+        """Return in one sentence why the first computed one of some metrics has no value."""
         for metric in metrics:
             result = self.results.get(metric)
             if result is not None and result.value is None:
@@ -51,7 +51,7 @@ def context_of(observed: ReportData, *, why: bool = False) -> Context:
 
 
 def absent(key: str, title: str, why: str) -> Section:
-    """Return a section that has nothing to show."""
+    """Return an empty section with its reason."""
     return Section(key, title, absent=why)
 
 
@@ -85,5 +85,5 @@ def table(
 
 
 def neighbours_note(each: int, what: str) -> str:
-    """Return how neighbours were merged in a chart, or nothing where none were."""
+    """Return how neighbours were merged in a chart, or empty text."""
     return f"Each {what} is the mean of up to {each:,} neighbouring {what}s." if each > 1 else ""

@@ -1,4 +1,4 @@
-"""The verdict on a run and what would make it faster, as text."""
+"""A diagnosis as text: the verdict on a run, and what would make it faster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def diagnose_page(diagnosed: Diagnosed, *, why: bool = False) -> Group:
-    """Return the whole answer of `ccl-bench diagnose`."""
+    """Return the output of `ccl-bench diagnose`."""
     parts: list[RenderableType] = [heading(plain(diagnosed.run))]
     if diagnosed.verdict is not None:
         parts.append(indented(Text(plain(verdict_sentence(diagnosed.verdict)))))

@@ -1,4 +1,4 @@
-"""Numbers and words as text: exactly, for programs, or shortly, for people."""
+"""Numbers as text: exact for programs, short for people."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def percent(value: float) -> str:
 
 
 def amount(value: float) -> str:
-    """Return a number with thousands apart, a small one in four digits."""
+    """Return a number with thousands separators, a small one in four digits."""
     return f"{value:,.0f}" if abs(value) >= _THOUSAND else f"{value:.4g}"
 
 
 def with_unit(value: float, unit: str) -> str:
-    """Return a metric's value as people read it."""
+    """Return a metric's value in short form, with its unit."""
     readable = {"s": duration, "%": percent, "ratio": amount}.get(unit)
     if readable:
         return readable(value)
@@ -72,7 +72,7 @@ def with_unit(value: float, unit: str) -> str:
 
 
 def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
-    """Return the unit in which the largest of several times reads best, as (units in a second, name)."""
+    """Return the best unit for the largest of several times, as (units in a second, name)."""
     largest = max((abs(value) for value in seconds), default=0.0)
     for scale, unit in _TIME_PREFIXES:
         if largest >= scale:
@@ -86,12 +86,12 @@ def _three_digits(value: float) -> str:
 
 
 def plain(text: object) -> str:
-    """Return `text` on one line, without the characters that steer a terminal."""
+    """Return `text` on one line, without control characters of a terminal."""
     return "".join(char if char.isprintable() else "?" for char in str(text).replace("\n", " "))
 
 
 def ranges(numbers: list[int], limit: int = 12) -> str:
-    """Return sorted whole numbers with runs drawn together: `0-3, 6`; at most `limit` runs."""
+    """Return sorted whole numbers as ranges: `0-3, 6`; at most `limit` ranges."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -103,6 +103,6 @@ def ranges(numbers: list[int], limit: int = 12) -> str:
 
 
 def step_word(*results: Result | None) -> str:
-    """Return what numbers are of: a `step`, or the `traced span` where all of a trace counts as one."""
+    """Return the unit of analysis: a `step`, or the `traced span` if a whole trace counts as one."""
     windows = {result.window for result in results if result is not None and result.value is not None}
     return "traced span" if windows == {WHOLE_TRACE} else "step"

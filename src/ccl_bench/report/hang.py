@@ -1,4 +1,4 @@
-"""Why a job hangs, as text: who is missing where, who waits, and what only follows."""
+"""The analysis of a hang as text: missing ranks, waiting ranks, and divergences that only follow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN = 8
 
 
 def hang_page(hang: Hang) -> Group:
-    """Return the whole answer of `ccl-bench hang`."""
+    """Return the output of `ccl-bench hang`."""
     parts: list[RenderableType] = [heading(plain(hang.run)), indented(Text(plain(verdict(hang))))]
     for number, each in enumerate(hang.divergences[:SHOWN], start=1):
         parts += [Text(), indented(bullet(Text(str(number), "bold"), _lines(each)))]
@@ -39,31 +39,32 @@ def hang_page(hang: Hang) -> Group:
 def verdict(hang: Hang) -> str:
     """Return the answer in one sentence."""
     if not hang.divergences:
-        return "No rank is missing: in every group the ranks made the same calls, and none waits."
+        return "No rank is missing: in every group the ranks made the same calls, and no rank waits."
     first = hang.divergences[0]
     who, where = _ranks(hang.culprits), _place(first)
     is_one = len(hang.culprits) == 1
     if first.kind == MISMATCH and not first.waiting:
-        return f"Calls do not match: {who} did not call the same in {where}."
+        return f"Calls do not match: {who} made a different call in {where}."
     if first.kind == MISMATCH:
         other = " and ".join(dict.fromkeys(_operation(call) for call in first.differing))
         usual = _operation(first.waiting[0])
         return f"Calls do not match: {who} called {other} in {where}, where the others called {usual}."
     if first.kind == MISSING and first.missing:
         state = "is" if is_one else "are"
-        circle = ", in a circle in which ranks wait for each other" if first.is_mutual else ""
+        circle = ", and the ranks wait for each other in a cycle" if first.is_mutual else ""
         return f"{_capital(who)} {state} missing in {where}, where {_waiters(first)}{circle}."
     if first.kind == NO_DUMP:
         return f"{_capital(who)} left no dump, and {_waiters(first)} in {where}: look there first."
     if first.kind == MISSING:
         return f"{_capital(_waiters(first))} in {where}; the calls of {who} in that group were overwritten."
     return (
-        f"No rank is missing: all members called {where}, and it has not ended on {_ranks_of(first.waiting)}."
+        f"No rank is missing: all members called {where}, but it has not finished on "
+        f"{_ranks_of(first.waiting)}."
     )
 
 
 def _lines(divergence: Divergence) -> Iterator[str | Text]:
-    """Yield what there is to say of one place."""
+    """Yield the lines about one divergence."""
     title = Text(plain(f"{divergence.kind}: {_place(divergence)}"))
     if divergence.follows_from is not None:
         title.append(f" (follows from {divergence.follows_from + 1})", "dim")
@@ -83,7 +84,7 @@ def _lines(divergence: Divergence) -> Iterator[str | Text]:
 
 
 def _calls(role: str, calls: Iterable[Call]) -> Iterator[Text]:
-    """Yield one line for each call, ranks that made it at the same place together."""
+    """Yield one line for each call; ranks that made it at the same place share a line."""
 
     def key(call: Call) -> tuple[str, str]:
         return _call(call), _frame(call)
@@ -120,7 +121,7 @@ def _frame(call: Call) -> str:
 
 
 def _place(divergence: Divergence) -> str:
-    """Return where it is: the operation, its number, and the group."""
+    """Return the place of a divergence: the operation, its number, and the group."""
     group = _group(divergence.group, divergence.description)
     if divergence.kind == MISMATCH and not divergence.is_p2p:
         return f"collective {divergence.sequence} of {group}"

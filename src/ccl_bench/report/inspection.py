@@ -1,4 +1,4 @@
-"""Inspections and validations as text: what is here, what can be measured, what is wrong."""
+"""Inspections and validations as text: contents of a run, measurable metrics, and issues."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from ccl_bench.result.inspection import InspectedFact, InspectedTrace, Inspection, Validation
 
 ROWS = 16
-"""Rows of a table that are shown; what is beyond is counted."""
+"""Largest number of rows of a table; further rows are counted."""
 
 _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "note": "dim"}
 
 
 def inspection_page(inspection: Inspection, *, why: bool = False) -> Group:
-    """Return the whole page; with `why` it lists the metrics that are for other kinds of runs too."""
+    """Return the whole page; with `why` it also lists the metrics for other kinds of runs."""
     sections = (
         ("", Text(plain(verdict_sentence(inspection.verdict))) if inspection.verdict else None),
         ("", _overview(inspection)),
@@ -185,12 +185,12 @@ def _files(inspection: Inspection) -> RenderableType | None:
 
 
 def issues(problems: Iterable[Issue]) -> RenderableType:
-    """Return what is wrong, one after the other: where, what, and what to do."""
+    """Return the issues, one after the other: place, message and fix."""
     return Group(*(bullet(severity_mark(issue.severity), _issue_lines(issue)) for issue in problems))
 
 
 def severity_mark(severity: str) -> Text:
-    """Return a severity in its colour, as wide as the longest."""
+    """Return a severity in its colour, padded to the longest."""
     return Text(f"{severity:<7}", _SEVERITY_STYLES[severity])
 
 

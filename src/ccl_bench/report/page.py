@@ -40,7 +40,7 @@ def title(inspection: Inspection) -> str:
 
 
 def identity(inspection: Inspection) -> Iterator[tuple[str, str]]:
-    """Yield what is known of a run, as (name, text); the text is empty where nothing is known."""
+    """Yield the facts about a run, as (name, text); the text of an unknown one is empty."""
     traces = inspection.traces
     formats = ", ".join(dict.fromkeys(trace.format for trace in traces))
     yield "directory", inspection.run
@@ -81,13 +81,13 @@ SECTIONS = (
     experts,
     training,
 )
-"""Subjects in the order in which they are read."""
+"""Sections in the order of the page."""
 
 
 def report_page(observed: ReportData, *, why: bool = False) -> Page:
     """Return the page of a run; the same observation gives the same page.
 
-    With `why` it lists the metrics that are for other kinds of runs too, each with the reason.
+    With `why` it also lists the metrics for other kinds of runs, each with the reason.
     """
     context = context_of(observed, why=why)
     on_top = headline(context)

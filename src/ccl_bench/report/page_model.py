@@ -1,4 +1,4 @@
-"""What a page is made of, whatever form it is written in: sections that hold numbers, charts and tables."""
+"""The page model, independent of its form: sections that hold numbers, charts and tables."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number: exactly, and as people read it."""
+    """A number: its exact value and its text."""
 
     value: float
     text: str
-    """With its unit, where no column or label has it already."""
+    """Includes the unit, unless a column or label has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """A name in short, whose whole text shows when it is pointed at."""
+    """A short name whose full text is a tooltip."""
 
     text: str
     full: str
@@ -69,7 +69,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A drawing, what it says in words, and its data as a table."""
+    """A drawing, its summary in words, and its data as a table."""
 
     key: str
     """Name of its file and of its place on the page: lower case and dashes."""
@@ -86,7 +86,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """What every rank did in one step, which readers zoom into."""
+    """The activity of every rank in one step, as a zoomable drawing."""
 
     title: str
     summary: str
@@ -100,7 +100,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number with everything that a reader needs to take it in."""
+    """A number with its label, definition and context."""
 
     label: str
     quantity: Quantity
@@ -109,9 +109,9 @@ class Number:
     better: str = "neither"
     """`higher`, `lower` or `neither`."""
     note: str = ""
-    """What puts it in context: its spread, or what it is a share of."""
+    """Its context: the spread, or the base of a share."""
     doubts: int = 0
-    """Findings beyond notes that touch it."""
+    """Number of warnings and errors that affect it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +126,20 @@ class Section:
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
-    """What the data says, in sentences."""
+    """Observations about the data, in sentences."""
     absent: str = ""
-    """Why there is nothing to show; the rest is empty then."""
+    """Why the section is empty; all other fields are empty then."""
     strip: Strip | None = None
     """Comes before the charts."""
 
     def drawings(self) -> tuple[Strip | Chart, ...]:
-        """Return what is drawn, in order."""
+        """Return the drawings, in order."""
         return (*((self.strip,) if self.strip else ()), *self.charts)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One kind of thing that is wrong with the data."""
+    """One kind of problem in the data."""
 
     severity: str
     """`note`, `warning` or `error`."""
@@ -148,7 +148,7 @@ class Finding:
     code: str = ""
     fix: str = ""
     others: int = 0
-    """More of the kind, which are only counted."""
+    """Number of further findings of this kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +164,22 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Something that costs time."""
+    """A cause of lost time."""
 
     title: str
     gain: str
-    """What changing it is worth, in words."""
+    """The gain of a change, in words."""
     remedy: str
     diagnosis: str
-    """Rule that names it."""
+    """Rule that detected it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Where the step goes, and what to change: what a page says first."""
+    """The verdict at the top of a page: where the time of a step goes, and what to change."""
 
     sentence: str
-    """Empty where it is unknown; a remark says why."""
+    """Empty if unknown; a remark states why."""
     causes: tuple[Cause, ...] = ()
     """Most gain first."""
     remarks: tuple[str, ...] = ()
@@ -191,7 +191,7 @@ class Page:
 
     title: str
     identity: tuple[tuple[str, str], ...]
-    """What the run is, as (name, text)."""
+    """Identity of the run, as (name, text)."""
     headline: tuple[Number, ...]
     findings: tuple[Finding, ...]
     sections: tuple[Section, ...]
@@ -199,9 +199,9 @@ class Page:
     made_by: str = ""
     verdict: Verdict | None = None
     quality: str = ""
-    """What is there of the data, in one line."""
+    """Completeness of the data, in one line."""
     appendix: tuple[Section, ...] = ()
-    """Sections for looking things up."""
+    """Reference sections."""
 
     def outline(self) -> tuple[tuple[str, str], ...]:
         """Return the key and the title of each part, in the order of every form."""

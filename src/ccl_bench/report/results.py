@@ -1,4 +1,4 @@
-"""Results as text: numbers alone, an aligned table, CSV, and the remarks that go with them."""
+"""Results as text: plain numbers, an aligned table, CSV, and remarks."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ STATUS_WORDS = {
 }
 _STATUS_STYLES = {"ok": "dim", "not_applicable": "dim", "not_measurable": "yellow", "failed": "red"}
 _ALIKE = 2
-"""Findings of one kind that are listed one by one; the others are counted."""
+"""Number of findings of one kind that are listed; the others are counted."""
 
 _REASONS = 3
-"""Reasons that are named where metrics without a value are counted."""
+"""Number of reasons to name when metrics without a value are counted."""
 
 
 def number(result: Result) -> str:
@@ -69,15 +69,15 @@ def table(results: Iterable[Result]) -> Aligned:
 
 
 def is_expected(answer: Result | InspectedMetric) -> bool:
-    """Whether a metric has no value because this is another kind of run, or was recorded in another way."""
+    """Whether a metric has no value because of the kind of run or the way it was recorded."""
     return answer.status in {"not_applicable", "not_measurable"} and not answer.is_repairable
 
 
 def counts(answers: Sequence[Result | InspectedMetric]) -> str:
     """Return how many metrics have a value and how many are for other kinds of runs, by reason.
 
-    Empty where none is for other kinds of runs. The most frequent reasons are named, up to a colon, which
-    what concerns one metric follows.
+    Empty if none is for other kinds of runs. The most frequent reasons are named, each up to its colon,
+    after which details of one metric follow.
     """
     reasons = Counter(answer.reason.partition(":")[0] for answer in answers if is_expected(answer))
     if not reasons:
@@ -107,7 +107,7 @@ def _status(result: Result) -> Text:
 
 
 def result_page(result: Result) -> RenderableType:
-    """Return one result with what must be known with it: its reason and fix, or its findings."""
+    """Return one result with its reason and fix, or with its findings."""
     from ccl_bench.report.console import Group, Text, heading, indented
 
     lines = (
@@ -125,10 +125,10 @@ def refusal(result: Result) -> str:
 
 
 def remarks(results: Iterable[Result]) -> list[str]:
-    """Return the findings that touch a printed number, one line each, many of a kind counted.
+    """Return the findings about a printed number, one line each; many of one kind are counted.
 
-    For a result without a value it lists what may be the cause, unless its reason is the same: errors, and
-    mistakes in files that people write.
+    For a result without a value these are its possible causes: errors, and mistakes in files that people
+    write, unless its reason states the same.
     """
     findings = dict.fromkeys(
         finding for result in results for finding in result.findings if _counts(result, finding)

@@ -1,4 +1,4 @@
-"""Colours and fonts of pages and charts, light and dark, as CSS variables that a change of theme swaps.
+"""Colours and fonts of pages and charts, as CSS variables for a light and a dark theme.
 
 People with any of the common colour-vision deficiencies can distinguish the eight colours of a category
 [Okabe and Ito, Color Universal Design, 2008]. They are darkened on white and lightened on black, to a
@@ -91,7 +91,7 @@ COMMUNICATION_PARTS = {
     "transfer": "var(--transfer)",
     "unknown": "var(--communication)",
 }
-"""The parts of communication and their colours, the same wherever one is shown; undivided is unknown."""
+"""The parts of communication and their colours, the same everywhere; undivided communication is unknown."""
 
 CATEGORY = tuple(f"var(--c{number})" for number in range(1, 9))
 RAMP = tuple(f"var(--ramp-{step})" for step in range(7))
@@ -101,7 +101,7 @@ _DATA = {"data", "datasets"}
 
 
 def css_variables() -> str:
-    """Return the variables: light, dark where the reader prefers it or asks for it, light on paper."""
+    """Return the variables: light, dark if the reader prefers or selects it, light in print."""
     light, dark = _declared(LIGHT, "light"), _declared(DARK, "dark")
     return (
         f":root {{{light}}}\n"
@@ -116,7 +116,7 @@ def _declared(colours: dict[str, str], scheme: str) -> str:
 
 
 def with_plain_colours(part: Any, colours: dict[str, str] = LIGHT) -> Any:
-    """Return a specification with plain colours in place of variables; its data stays as it is."""
+    """Return a specification with plain colours instead of variables; its data is unchanged."""
     if isinstance(part, dict):
         return {
             key: each if key in _DATA else with_plain_colours(each, colours) for key, each in part.items()

@@ -1,4 +1,4 @@
-"""The verdict on a run in words: where a step goes, what changes are worth, what cannot be said."""
+"""The verdict on a run in words: step breakdown, gains of changes, and limits of the data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.inspection import Inspection
 
 ON_TOP = 3
-"""Opportunities that a report names before everything else."""
+"""Number of opportunities that a report names at its top."""
 
 _ON_DEVICE = {
     "compute": "compute",
@@ -28,13 +28,13 @@ _ON_DEVICE = {
 _ON_THREADS = _ON_DEVICE | {"compute": "in operators", "idle": "in no operator"}
 
 _SMALL = 0.005
-"""Share of a part that is not worth naming."""
+"""Share of a part below which it is not named."""
 
 _CLOSE = 10
 
 
 def verdict_sentence(breakdown: diagnosis.Verdict) -> str:
-    """Return where the step goes: its length, and the shares of its parts, in one sentence."""
+    """Return the step breakdown in one sentence: the length and the shares of the parts."""
     names = _ON_DEVICE if breakdown.on_device else _ON_THREADS
     parts = [f"{_share(share)} {names[part]}" for part, share in breakdown.parts.items() if share >= _SMALL]
     where = (
@@ -53,7 +53,7 @@ def _share(share: float) -> str:
 
 
 def gain(opportunity: Opportunity) -> str:
-    """Return what an opportunity is worth, as `-340 ms (-54 %, ± 3 %)`; the error is of the step too."""
+    """Return the gain of an opportunity, as `-340 ms (-54 %, ± 3 %)`; the error is a share of the step."""
     if opportunity.gain_s is None or opportunity.share is None:
         return "gain unknown"
     error = ""
@@ -63,22 +63,22 @@ def gain(opportunity: Opportunity) -> str:
 
 
 def remarks(diagnosed: Diagnosed) -> Iterator[str]:
-    """Yield what the answer rests on and what it cannot say, each in a sentence."""
+    """Yield the basis and the limits of the answer, each in a sentence."""
     if diagnosed.verdict is None:
         yield f"No verdict: {diagnosed.why_no_verdict}."
     elif diagnosed.verdict.unattributed >= _SMALL:
         yield (
-            f"{_share(diagnosed.verdict.unattributed)} of the step is counted as transfer and may be "
-            "waiting: the traces do not show when the other ranks came."
+            f"{_share(diagnosed.verdict.unattributed)} of the step is counted as transfer but may "
+            "be waiting: the traces do not show when the other ranks arrived."
         )
     if diagnosed.why_no_gains and diagnosed.verdict is not None:
-        yield f"What changes are worth is unknown: {diagnosed.why_no_gains}."
+        yield f"The gains of changes are unknown: {diagnosed.why_no_gains}."
     elif diagnosed.verdict is not None and not diagnosed.diagnoses:
-        yield "No cause of lost time was found that is worth more than the noise of the steps."
+        yield "No cause of lost time exceeds the noise of the steps."
 
 
 def verdict(diagnosed: Diagnosed) -> Verdict:
-    """Return what a page says first: the sentence, and the causes that are worth most."""
+    """Return the verdict of a page: the sentence, and the causes with the largest gains."""
     return Verdict(
         verdict_sentence(diagnosed.verdict) if diagnosed.verdict else "",
         tuple(Cause(each.title, gain(each), each.remedy, each.name) for each in diagnosed.diagnoses[:ON_TOP]),
@@ -93,7 +93,7 @@ def _more(diagnosed: Diagnosed) -> Iterator[str]:
 
 
 def quality(inspection: Inspection) -> str:
-    """Return what is there of the data, in one line."""
+    """Return the completeness of the data, in one line."""
     of_all = f" of {inspection.world_size}" if inspection.world_size else ""
     ranks = f"{len(inspection.ranks)}{of_all} ranks" if inspection.ranks else ""
     steps = {(trace.window, step) for trace in inspection.traces for step in trace.steps}

@@ -1,4 +1,4 @@
-"""What scenarios are worth, as text: the step as it is and could be, and what each scenario gains."""
+"""Answers of `what-if` as text: the step with and without stragglers, and the gain of each scenario."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.what_if import CriticalPath, Explained, WhatIf
 
 ROWS = 8
-"""Rows of a table that are shown; what is beyond is counted."""
+"""Largest number of rows of a table; further rows are counted."""
 
 
 def what_if_page(answer: WhatIf) -> Group:
@@ -38,7 +38,7 @@ def what_if_page(answer: WhatIf) -> Group:
     parts += [Text(), heading("Critical path"), indented(critical_path_page(answer.critical_path))]
     parts += [
         Text(),
-        heading("Slowdown where all but one takes its ideal time"),
+        heading("Slowdown if all but one take their ideal time"),
         indented(_slowdowns(answer)),
     ]
     if answer.findings:
@@ -65,8 +65,8 @@ def _explanations(answer: WhatIf) -> Iterable[str]:
 
 def _explained(explained: Explained) -> str:
     return (
-        f"alone ideal {100 * explained.rem:+.1f} % of the slowdown goes; "
-        f"alone as recorded {100 * explained.add:+.1f} % comes back"
+        f"alone ideal: {100 * explained.rem:+.1f} % of the slowdown disappears; "
+        f"alone as recorded: {100 * explained.add:+.1f} % returns"
     )
 
 
@@ -90,7 +90,7 @@ def critical_path_page(path: CriticalPath) -> RenderableType:
         gain = path.sensitivities.get(f"{part.worker} {part.kind}")
         tenth = "" if gain is None else _seconds(gain)
         rows.append((part.worker, part.kind, _seconds(part.took_s), f"{100 * part.share:.1f} %", tenth))
-    head = ("rank", "", "on the path", "of it", "a tenth less gains")
+    head = ("rank", "", "on the path", "of it", "gain of a tenth less")
     return aligned(head, rows, right=(2, 3, 4), wide=(1,))
 
 

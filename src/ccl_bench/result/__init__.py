@@ -1,4 +1,8 @@
-"""A result: one metric's answer for one run, with everything needed to trust or repeat it."""
+"""Results as plain data: `Result` is one metric's answer for one run, with findings and provenance.
+
+The modules define other answers: `inspection`, `diagnosis`, `what_if`, `hang`, `report_data` and
+`drill_down`. `details` types the details of metrics, `step_choice` is a choice of steps.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 WHOLE_TRACE = "whole trace"
-"""The window of a number where a trace marks no steps, so that all of it counts as one."""
+"""The window of a value if a trace marks no steps, so that the whole trace counts as one."""
 
 Status = Literal["ok", "not_applicable", "not_measurable", "failed"]
 
@@ -25,11 +29,11 @@ EXIT_STATUS: dict[Status, int] = {"ok": 0, "not_applicable": 3, "not_measurable"
 
 
 PAGES: dict[type, Callable[[Any], str]] = {}
-"""Kind of answer → what makes the page of it that a notebook shows; a higher package registers it."""
+"""Type of answer → function that renders it for notebooks; a higher package registers it."""
 
 
 class Displayed:
-    """An answer that notebooks show as its page, where one is registered."""
+    """An answer that notebooks display with its registered renderer."""
 
     __slots__ = ()
 
@@ -40,7 +44,7 @@ class Displayed:
 
 @dataclass(frozen=True, slots=True)
 class ResultFinding:
-    """A finding about the data that touches the number."""
+    """A finding about the data behind the value."""
 
     code: str
     severity: str
@@ -53,12 +57,12 @@ class ResultFinding:
 
 @dataclass(frozen=True, slots=True)
 class TraceProvenance:
-    """One trace file that the number rests on."""
+    """One trace file behind the value."""
 
     file: str
     """Path relative to the run."""
     sha256: str
-    """Hash of the file as it lies on disk."""
+    """Hash of the file on disk."""
     size: int
     """Size on disk, bytes."""
     format: str
@@ -66,14 +70,14 @@ class TraceProvenance:
     reader_revision: int
     """Revision of the reader of that format."""
     rank: int | None = None
-    """Rank, where known."""
+    """Rank, if known."""
     iteration: int | None = None
-    """Recording window, where there are several."""
+    """Recording window, if there are several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What made the number, and from what."""
+    """Provenance of the value: program versions and input files."""
 
     tool_version: str
     """Version of ccl-bench."""
@@ -82,11 +86,11 @@ class Provenance:
     traces: list[TraceProvenance] = field(default_factory=list)
     """The trace files."""
     facts: dict[str, str] = field(default_factory=dict)
-    """Fact that the metric was given → where it came from."""
+    """Fact that the metric used → its source."""
     files: dict[str, str] = field(default_factory=dict)
-    """Card, metadata or side file that the number rests on, relative to the run → its SHA-256."""
+    """Card, metadata or side file behind the value, relative to the run → its SHA-256."""
     steps: StepChoice | None = None
-    """The choice of steps that the number rests on; None where it rests on all of them, or on none."""
+    """The chosen steps of the value; None if it uses all of them, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +106,9 @@ class Result(Displayed):
     reason: str = ""
     """Why there is no value."""
     fix: str = ""
-    """What would give one."""
+    """The fix that gives one."""
     is_repairable: bool = False
-    """Whether what a person can add to this very run gives one: a fact, other traces, a whole file."""
+    """Whether the user can add the missing data to this run: a fact, other traces, a complete file."""
     window: str = ""
     """How the steps were found."""
     ranks: list[int] = field(default_factory=list)
@@ -129,7 +133,7 @@ _DECODER = msgspec.json.Decoder(list[Result])
 
 
 def from_json(text: bytes) -> list[Result]:
-    """Return the results in `text`; raises msgspec.ValidationError where they do not fit."""
+    """Return the results in `text`; raise msgspec.ValidationError if they are invalid."""
     return _DECODER.decode(text)
 
 

@@ -1,4 +1,4 @@
-"""The details of results that sections, comparison and tools read: which keys there are, and what they hold.
+"""Types of the details of results, for sections, comparison and tools.
 
 Each class names the details of one metric as plain JSON. The metric builds it, and a reader casts
 `Result.details` to it, so that mypy checks every key on both sides.
@@ -10,22 +10,22 @@ from typing import Any, NotRequired, Required, TypedDict
 
 
 class Cause(TypedDict, total=False):
-    """Why a rank is late; empty where it has no peers."""
+    """Why a rank is late; empty if it has no peers."""
 
     kind: str
-    """`compute`, `host`, `copies`, or `unknown` where no part explains half of the lag."""
+    """`compute`, `host`, `copies`, or `unknown` if no part explains half of the lag."""
     explained_ratio: float
-    """Share of the lag that the largest excess makes up."""
+    """The largest excess as a share of the lag."""
     excess_s: dict[str, float]
-    """What the rank spends in each part of a step beyond its peers, s."""
+    """Excess of the rank over its peers in each part of a step, s."""
 
 
 class GroupWait(TypedDict):
-    """Who waits least in a process group."""
+    """The rank that waits least in a process group."""
 
     dimension: str | None
     waits_least: str
-    """Rank, or `none` where two wait equally little."""
+    """Rank, or `none` if two wait equally little."""
     lag_s: float
 
 
@@ -63,7 +63,7 @@ class LagDetails(TypedDict, total=False):
 
 
 class Theory(TypedDict):
-    """The bubble of an even pipeline with free messages."""
+    """The bubble of a balanced pipeline with messages without cost."""
 
     fraction_ratio: float
     formula: str
@@ -80,12 +80,12 @@ class BubbleDetails(TypedDict):
     unmatched_messages_count: int
     stages_count: int | None
     parts_missing: NotRequired[str]
-    """Why the bubble is not divided into warm-up, steady state and cool-down."""
+    """Why the parts warm-up, steady state and cool-down are unknown."""
     theory: NotRequired[Theory]
 
 
 class DimensionTraffic(TypedDict):
-    """Traffic of one parallelism dimension; None where no size is known."""
+    """Traffic of one parallelism dimension; None if no size is known."""
 
     share_pct: float | None
     bytes_per_gpu_and_step: float | None
@@ -139,7 +139,7 @@ class PeakMemoryDetails(TypedDict, total=False):
 
 
 class Holder(TypedDict):
-    """What of the peak one call stack allocated."""
+    """The part of the peak that one call stack allocated."""
 
     bytes: int
     blocks_count: int
@@ -218,7 +218,7 @@ class KernelTimeDetails(TypedDict):
     per_type_pct: dict[str, float]
     kernels_per_step: float
     types_unknown: NotRequired[str]
-    """How much of the time is of kernels of unknown type, where that is much."""
+    """Time in kernels of unknown type, if it is large."""
 
 
 class KernelShare(TypedDict):

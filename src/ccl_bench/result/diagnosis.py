@@ -1,4 +1,4 @@
-"""The verdict on a run and its diagnoses: where the step goes, what to change, and what that is worth."""
+"""The verdict on a run and its diagnoses: step breakdown, opportunities, and their gains."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from ccl_bench.base.text import encode_json
 from ccl_bench.result import Displayed
 
 PARTS = ("compute", "waiting", "transfer", "copies", "idle")
-"""Parts of a step, in order: an instant that is of several belongs to `compute`, then to `transfer`."""
+"""Parts of a step, in order: an instant with several activities belongs to `compute`, then to `transfer`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Displayed):
-    """Where the time of the mean step goes."""
+    """The breakdown of the mean step."""
 
     step_s: float
     """Length of a step, s."""
     parts: dict[str, float]
     """Part → share of the step, mean over ranks and steps; they add up to 1."""
     ranks: int
-    """Ranks that the shares rest on."""
+    """Number of ranks behind the shares."""
     steps: int
     on_device: bool
-    """Whether work of a device is meant; else that of CPU threads."""
+    """Whether the parts are work on a device, or else on CPU threads."""
     devices: str = ""
     """The devices, such as `8 x NVIDIA A100`."""
     unattributed: float = 0.0
     """Share of the step in `transfer` that may be waiting: the traces do not show which."""
     traced_step_s: float | None = None
-    """Length of a step in the traces, s, where a side file gives another one."""
+    """Length of a step in the traces, s, if a side file states another one."""
     is_whole_trace: bool = False
     """Whether all of the trace counts as one step."""
 
@@ -43,49 +43,49 @@ class Evidence:
     step: int | None
     operation: str
     start_ns: int
-    """Start on the clock that all ranks share, ns; what is meant may be the time before an operation."""
+    """Start on the common clock of all ranks, ns; the evidence may be the time before an operation."""
     end_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Opportunity:
-    """Something to change, with what it is worth."""
+    """A possible change, with its gain."""
 
     name: str
     """Name of the rule."""
     kind: str
     """Family of rules, such as `communication`."""
     title: str
-    """What is the case, in one sentence."""
+    """The problem, in one sentence."""
     remedy: str
-    """What to do about it, in one sentence."""
+    """The fix, in one sentence."""
     ranks: list[int]
-    """Ranks that cause it; empty where all do."""
+    """Ranks that cause it; empty if all do."""
     steps: list[int]
-    """Steps in which it is seen."""
+    """Steps in which it was detected."""
     share: float | None
     """Gain over the length of the replayed step."""
     gain_s: float | None
-    """Time of a mean step that the change saves, s, from the replay; None where that is unknown."""
+    """Time of a mean step that the change saves, s, from the replay; None if unknown."""
     gain_error: float | None
     """Half of the 95 % interval of the gain, with the error of the replay, s; None for a single step, and
     where steps are left out."""
     change: str
-    """What the replay changed."""
+    """The change in the replay."""
     evidence: list[Evidence] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosed(Displayed):
-    """What `ccl-bench diagnose` answers for one run."""
+    """The answer of `ccl-bench diagnose` for one run."""
 
     run: str
     verdict: Verdict | None
-    """None where the traces do not show where a step goes; `why_no_verdict` says why."""
+    """None if the traces do not show the step breakdown; `why_no_verdict` states why."""
     diagnoses: list[Opportunity] = field(default_factory=list)
     """Most gain first; unknown gains last."""
     silent: dict[str, str] = field(default_factory=dict)
-    """Rule that reports nothing → why."""
+    """Rule without a report → reason."""
     why_no_verdict: str = ""
     why_no_gains: str = ""
     """Why no gain is known: the replay explains too little, or there is nothing to replay."""

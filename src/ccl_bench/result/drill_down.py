@@ -1,4 +1,4 @@
-"""What readers of a report look into, as plain data: the strip of a step, and lists of what took the time."""
+"""Drill-down data of a report: the strip of a step, and lists of the consumers of time."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class StripRank:
-    """What one rank did."""
+    """The row of one rank."""
 
     rank: str
     start: int
-    """When its step began, in units of the strip after the start of the strip."""
+    """Start of its step, in units of the strip after the start of the strip."""
     length: int
-    """How long its step took, in units of the strip."""
+    """Length of its step, in units of the strip."""
     lanes: list[Lane]
     parts_s: dict[str, float]
     """Part of the step → its time, s; together they are the step."""
     node: int | None = None
-    """Number of the node; None where the ranks of a node are unknown."""
+    """Number of the node; None if the ranks of a node are unknown."""
     waited_s: float | None = None
-    """Time that it waited in collectives of the step, s; None where it is unknown."""
+    """Time that it waited in collectives of the step, s; None if unknown."""
     late_s: float | None = None
-    """How much less it waited than the rank that waited most, s."""
+    """Difference to the waiting of the rank that waited most, s."""
 
 
 @dataclass(frozen=True, slots=True)
 class StripName:
-    """What a piece is called."""
+    """The name of a piece."""
 
     text: str
     size_bytes: int | None = None
@@ -58,7 +58,7 @@ KINDS = {
     "w": "waiting",
     "m": "memory",
 }
-"""Letter of a kind → its name: `communication` where waiting and transfer are not known apart."""
+"""Letter of a kind → its name: `communication` if waiting and transfer cannot be separated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,14 @@ class Strip:
     length: int
     """From the first rank's start to the last rank's end, in units."""
     clocks: str
-    """How the ranks' clocks were put together."""
+    """How the ranks' clocks were aligned."""
     names: list[StripName]
     ranks: list[StripRank] = field(default_factory=list)
-    """Nodes with late ranks first, and on a node late ranks first, where they are many; else by number."""
+    """With many ranks: nodes with late ranks first, and late ranks first on a node; else by number."""
     pieces: int = 0
     """Pieces of work in the step."""
     drawn: int = 0
-    """Pieces that are left, each for one or several."""
+    """Number of drawn pieces, each for one or several."""
     others: int = 0
     """Traces without that step."""
 
@@ -130,7 +130,7 @@ class ProductShape:
     flops: float
     """Operations of one product."""
     time_s: float
-    """Time of its kernels; on a run without a device of its operators, s."""
+    """Time of its kernels, or without a device of its operators, s."""
     on_device: bool
     flops_per_s: float | None
     """Operations of the products that are timed over that time; None without any."""
@@ -165,7 +165,7 @@ class CallKind:
     waiting_s: float
     transfer_s: float
     unknown_s: float
-    """Time that is either; the three add up to `time_s`."""
+    """Time that is waiting or transfer; the three add up to `time_s`."""
     skew_s: float | None
     """Median time from the first to the last arrival, s."""
     bus_gb_per_s: float | None
@@ -176,7 +176,7 @@ class CallKind:
 
 @dataclass(frozen=True, slots=True)
 class PairTraffic:
-    """What one rank sent to another in the whole recording."""
+    """Traffic from one rank to another in the whole recording."""
 
     source: int
     target: int
@@ -187,10 +187,10 @@ class PairTraffic:
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """What one call stack holds at the peak."""
+    """Memory of one call stack at the peak."""
 
     frames: list[str]
-    """The outermost first; empty where no stack was recorded."""
+    """The outermost first; empty if no stack was recorded."""
     bytes: int
     blocks: int
     category: str
@@ -199,7 +199,7 @@ class CallSite:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAtPeak:
-    """Who holds the memory of one device when most is allocated."""
+    """Holders of the memory of one device at its peak."""
 
     device: str
     allocated_bytes: int
@@ -209,7 +209,7 @@ class MemoryAtPeak:
 
 @dataclass(frozen=True, slots=True)
 class CategoryCurves:
-    """Memory of one device by what it is for, over time."""
+    """Memory of one device by purpose, over time."""
 
     device: str
     is_timed: bool
@@ -221,7 +221,7 @@ class CategoryCurves:
 
 @dataclass(frozen=True, slots=True)
 class DrillDown:
-    """Lists of what took time and memory, the largest first."""
+    """Lists of the consumers of time and memory, the largest first."""
 
     operators: list[OperatorTime] = field(default_factory=list)
     kernels: list[KernelTime] = field(default_factory=list)
@@ -230,6 +230,6 @@ class DrillDown:
     calls: list[CallKind] = field(default_factory=list)
     pairs: list[PairTraffic] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
-    """Name of a list → entries of it that are left out because they are the least."""
+    """Name of a list → number of its smallest entries that are left out."""
     memory: MemoryAtPeak | None = None
     categories: CategoryCurves | None = None

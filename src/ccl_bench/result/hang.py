@@ -1,4 +1,4 @@
-"""Why a job hangs: who is missing where, who waits for whom, and what only follows."""
+"""The analysis of a hang: missing ranks, waiting ranks, and divergences that only follow."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Call:
     """Number of the collective in its group; None of a send or receive."""
     operation: str
     shapes: list[list[int]]
-    """Shapes of what is sent, or of what is received where nothing is."""
+    """Shapes of the sent tensors, or else of the received ones."""
     dtypes: list[str]
     state: str
     created_ns: int
-    """When it was called, ns on the clock of its host."""
+    """Time of the call, ns on the clock of its host."""
     frame: Frame | None
-    """The program's own innermost frame; None where no stack was recorded."""
+    """The program's own innermost frame; None if no stack was recorded."""
     stack: list[Frame] = field(default_factory=list)
     """The whole stack, the innermost frame first."""
 
@@ -50,14 +50,14 @@ class Missing:
 
     rank: int
     last: Call | None
-    """Its last call; None where it has made none, or left no dump."""
+    """Its last call; None if it made none, or left no dump."""
     waits_in: int | None = None
-    """Place of the divergence in which it waits itself; None where it waits for nobody."""
+    """Index of the divergence in which it waits itself; None if it does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A place from which on the members of a group do not do the same."""
+    """A place from which the members of a group behave differently."""
 
     kind: str
     """`missing`, `mismatch`, `no dump` or `unfinished`."""
@@ -69,37 +69,37 @@ class Divergence:
     sequence: int
     """Number of the collective in its group; of sends and receives that of the message between the two."""
     operation: str
-    """What most members called."""
+    """The call of most members."""
     waiting: list[Call]
     """Calls of ranks that cannot go on."""
     missing: list[Missing] = field(default_factory=list)
     differing: list[Call] = field(default_factory=list)
-    """Calls that are not what most members called."""
+    """Calls that differ from that of most members."""
     without_dump: list[int] = field(default_factory=list)
     overwritten: list[int] = field(default_factory=list)
     """Members whose records of the group were all overwritten: whether they called is unknown."""
     follows_from: int | None = None
-    """Place of the divergence that explains this one; None of a cause."""
+    """Index of the divergence that explains this one; None for a cause."""
     is_mutual: bool = False
-    """Whether ranks wait for each other in a circle, so that it is one of several places to look at."""
+    """Whether ranks wait for each other in a cycle, so that it is one of several possible causes."""
     is_p2p: bool = False
     possible: list[int] = field(default_factory=list)
-    """Ranks that may be members too: no dump lists the members, and these are who used the group."""
+    """Ranks that may also be members: no dump lists the members, but these ranks used the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """What `ccl-bench hang` answers for one run."""
+    """The answer of `ccl-bench hang` for one run."""
 
     run: str
     ranks: list[int]
     """Ranks with a dump."""
     without_dump: list[int]
-    """Ranks of the job without one, as far as the dumps show who else there is."""
+    """Ranks of the job without a dump, as far as other dumps show them."""
     calls: int
     """Calls in all dumps."""
     culprits: list[int]
-    """Ranks to look at first; empty where nobody is missing and nothing differs."""
+    """Ranks to check first; empty if no rank is missing and no call differs."""
     divergences: list[Divergence] = field(default_factory=list)
     """Causes first, in order of time."""
     findings: list[Issue] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What an inspection of a run finds: plain data, for reports and for JSON."""
+"""Inspections and validations of runs as plain data, for reports and JSON."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class InspectedTrace:
     rank_source: str = ""
     """`file`, `map`, `name` or `unknown`."""
     window: int | None = None
-    """Number of the recording window, where the path carries one."""
+    """Number of the recording window, if the path contains one."""
     steps: list[int] = field(default_factory=list)
     """Numbers of the steps in it."""
     step_source: str = ""
     """How the steps were found."""
     span_s: float = 0.0
-    """From the first to the last thing recorded, s."""
+    """From the first to the last recorded event, s."""
     kernels: int = 0
     copies: int = 0
     """Copies and memory sets of a device."""
@@ -49,7 +49,7 @@ class InspectedDevice:
     memory_bytes: int | None
     multiprocessors: int | None
     count: int
-    """Devices of this kind that one process saw, at most."""
+    """Largest number of devices of this kind that one process saw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class InspectedGroup:
     description: str
     size: int | None
     ranks: list[int] | None
-    """Global ranks of the members; None where they are not known."""
+    """Global ranks of the members; None if unknown."""
     dimension: str
     """Parallelism dimension, or `unknown`."""
     users: int
@@ -84,12 +84,12 @@ class InspectedMetric:
     reason: str = ""
     fix: str = ""
     is_repairable: bool = False
-    """Whether what a person can add to this very run gives a value."""
+    """Whether the user can add the missing data to this run."""
 
 
 @dataclass(slots=True)
 class Inspection(Displayed):
-    """What is in a run, what can be measured, and what is wrong."""
+    """The inspection of a run: contents, measurable metrics, and issues."""
 
     run: str
     """The run's address."""
@@ -106,31 +106,31 @@ class Inspection(Displayed):
     groups: list[InspectedGroup] = field(default_factory=list)
     facts: dict[str, InspectedFact] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    """File → what it was read as, or why it is not used; traces left out."""
+    """File → its kind, or why it is not used; without traces."""
     unknown_files: list[str] = field(default_factory=list)
     metrics: list[InspectedMetric] = field(default_factory=list)
     issues: list[Issue] = field(default_factory=list)
     model: str = ""
-    """Name of the model, as the training configuration or else the card has it."""
+    """Name of the model, from the training configuration, else from the card."""
     choice: str = ""
-    """The steps that were chosen, in words; empty where all count."""
+    """The chosen steps, in words; empty for all."""
     verdict: Verdict | None = None
-    """Where a step goes, where that was asked for."""
+    """The step breakdown, if requested."""
     schema_version: int = SCHEMA_VERSION
 
     @property
     def errors(self) -> list[Issue]:
-        """Issues that keep something from being used."""
+        """Errors, which make data unusable."""
         return [issue for issue in self.issues if issue.severity == "error"]
 
 
 @dataclass(slots=True)
 class Validation:
-    """What is wrong at one place."""
+    """The issues of one place."""
 
     place: str
     kind: str
-    """The kind that the place was read as."""
+    """The kind of the place."""
     issues: list[Issue] = field(default_factory=list)
 
 

@@ -1,6 +1,6 @@
-"""Everything that a report of a run shows, as plain data: what is in it, every result, and series to draw.
+"""Data of the report of a run: inspection, every result, and series to draw.
 
-Report data hold no raw trace and stay small, however long the run and however many its ranks.
+Report data contain no raw trace and stay small for any length of run and number of ranks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ccl_bench.result.inspection import Inspection  # noqa: TC001 (msgspec reads
 SCHEMA_VERSION = 1
 
 _ROUNDING = 1e-12
-"""Share of a step below which a difference of doubles is none."""
+"""Share of a step below which a difference is rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,16 @@ class Grid:
     steps: list[str]
     """Names of the columns, likewise."""
     values_s: list[list[float | None]]
-    """One list a row, s; None where nothing is known."""
+    """One list per row, s; None for unknown values."""
     ranks_each: int = 1
-    """Ranks behind a row, of which it is the mean."""
+    """Number of ranks averaged in a row."""
     steps_each: int = 1
-    """Steps behind a column, of which it is the mean."""
+    """Number of steps averaged in a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How far numbers lie apart, s."""
+    """The spread of values, s."""
 
     name: str
     """The step or rank that they belong to, or several such as `0-7`."""
@@ -53,7 +53,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """How long steps took."""
+    """Step times."""
 
     source: str
     """File, or how the steps were found in the traces."""
@@ -62,14 +62,14 @@ class StepTimes:
     by_rank: list[Spread]
     """Over the steps of a rank, or of neighbouring ranks."""
     grid: Grid | None = None
-    """Each rank by itself, where there are few."""
+    """Each rank separately, if there are few."""
     steps_each: int = 1
     ranks_each: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TimeParts:
-    """Where the time of a mean step went on one rank; the parts add up to `window_s`."""
+    """The breakdown of a mean step of one rank; the parts add up to `window_s`."""
 
     rank: str
     """A rank, or several such as `0-7`, of which it is the mean."""
@@ -83,18 +83,18 @@ class TimeParts:
     exposed_wait_s: float = 0.0
     """Of exposed communication, waiting for late ranks."""
     exposed_transfer_s: float = 0.0
-    """Of exposed communication, moving data; what is left of it is unknown."""
+    """Of exposed communication, transfer; the rest of it is unknown."""
 
     @property
     def exposed_unknown_s(self) -> float:
-        """Of exposed communication, what is not known to wait or to move data, s."""
+        """Of exposed communication, the unknown part, s."""
         rest = self.exposed_communication_s - self.exposed_wait_s - self.exposed_transfer_s
         return rest if rest > _ROUNDING * self.window_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSize:
-    """Calls of one collective with messages of about one size, and how fast they were."""
+    """Calls of one collective with messages of similar size, and their speed."""
 
     collective: str
     dimension: str
@@ -102,16 +102,16 @@ class MessageSize:
     reach: str
     """`inside a node`, `between nodes` or `unknown`."""
     basis: str
-    """What the time rests on, as in `bandwidth_utilization_*`."""
+    """Basis of the time, as in `bandwidth_utilization_*`."""
     min_bytes: int
     max_bytes: int
     calls: int
     p10_gb_per_s: float
-    """Bus bandwidth that a tenth of the calls did not reach, 10^9 bytes/s."""
+    """10th percentile of bus bandwidth, 10^9 bytes/s."""
     p50_gb_per_s: float
     p90_gb_per_s: float
     nccl_tests_gb_per_s: float | None = None
-    """Bus bandwidth that nccl-tests reached at these sizes; None where it measured no such thing."""
+    """Bus bandwidth of nccl-tests at these sizes; None if not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class MemoryCurve:
     device: str
     """Rank, or rank and number of the device."""
     events_each: int
-    """Events behind a point, at most."""
+    """Largest number of events per point."""
     is_timed: bool
     """Whether `at` is in s since the first event; else it counts events."""
     at: list[float] = field(default_factory=list)
@@ -132,7 +132,7 @@ class MemoryCurve:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What charts draw beyond the details of results."""
+    """Series for charts, in addition to the details of results."""
 
     step_times: StepTimes | None = None
     time_parts: list[TimeParts] = field(default_factory=list)
@@ -145,20 +145,20 @@ class Series:
     memory_devices: int = 0
     """Devices with a history, of which `memory` has those with the highest peaks."""
     strip: Strip | None = None
-    """What every rank did in one step."""
+    """Activity of every rank in one step."""
     drill_down: DrillDown = field(default_factory=DrillDown)
-    """What took the time, and what holds the memory."""
+    """Consumers of time and memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """One run, observed."""
+    """All data of the report of one run."""
 
     inspection: Inspection
     results: list[Result]
     series: Series = field(default_factory=Series)
     diagnosed: Diagnosed | None = None
-    """The verdict and what would make the run faster."""
+    """The verdict and the opportunities."""
     schema_version: int = SCHEMA_VERSION
 
 
@@ -172,7 +172,7 @@ _DECODER = msgspec.json.Decoder(ReportData)
 
 
 def from_json(text: bytes) -> ReportData:
-    """Return the observation in `text`, or raise InputError where it is none or of a later schema."""
+    """Return the observation in `text`, or raise InputError if it is invalid or of a later schema."""
     try:
         observed = _DECODER.decode(text)
     except msgspec.DecodeError as error:
@@ -181,7 +181,7 @@ def from_json(text: bytes) -> ReportData:
         ) from error
     if observed.schema_version > SCHEMA_VERSION:
         raise InputError(
-            f"the report has schema {observed.schema_version}, this program knows {SCHEMA_VERSION}",
+            f"the report has schema {observed.schema_version}; this program supports {SCHEMA_VERSION}",
             fix="install a later ccl-bench",
         )
     return observed

@@ -1,4 +1,4 @@
-"""The steps that the user chose for the numbers of a run."""
+"""The choice of steps for the values of a run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_imports import pl
 
 _DIGITS = 18
-"""Digits that a number of a step has at most: more would not fit into 64 bits."""
+"""Largest number of digits of a step number: more would not fit into 64 bits."""
 
 _LONGEST = 1_000
-"""Characters of numbers or of a regular expression that are read."""
+"""Longest text of numbers or of a regular expression."""
 
 Range = tuple[int, int]
 """First and last step."""
@@ -20,14 +20,14 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class StepChoice:
-    """A choice of steps; without any, all of them count."""
+    """A choice of steps; by default all."""
 
     numbers: str = ""
-    """Numbers of the steps that count, such as `3-7,9`; empty for all."""
+    """Numbers of the chosen steps, such as `3-7,9`; empty for all."""
     skip: int = 0
     """Steps left out at the beginning of each recording window."""
     marker: str = ""
-    """Regular expression for the names of ranges that are the steps; empty to find the steps as usual."""
+    """Regular expression for the names of ranges that are the steps; empty for the usual detection."""
 
     def __bool__(self) -> bool:
         """Whether anything is chosen."""
@@ -35,16 +35,16 @@ class StepChoice:
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """Numbers of the steps that count; empty for all."""
+        """Set of chosen numbers; empty for all."""
         return _ranges(self.numbers)
 
     def has(self, step: int) -> bool:
-        """Whether the step of this number counts, the beginning of a window aside."""
+        """Whether the step of this number is chosen, without `skip`."""
         return not self.ranges or any(first <= step <= last for first, last in self.ranges)
 
     @property
     def description(self) -> str:
-        """The choice in words, such as `steps 3-7 without the first 2`; empty where nothing is chosen."""
+        """The choice in words, such as `steps 3-7 without the first 2`; empty if nothing is chosen."""
         noun = "step" if self.numbers.isdecimal() else "steps"
         named = f"{noun} {self.numbers}" if self.numbers else ""
         skipped = f"without the first {self.skip}" if self.skip else ""
@@ -56,16 +56,16 @@ EVERY_STEP = StepChoice()
 
 
 def step_choice(numbers: str | None = None, skip: int | None = None, marker: str | None = None) -> StepChoice:
-    """Return the choice of steps by number, place and name; UsageError where one of them cannot be."""
+    """Return the choice of steps by number, position and name; raise UsageError for invalid values."""
     if skip is not None and not 0 <= skip < 10**_DIGITS:
-        raise UsageError(f"{skip} steps cannot be left out", fix="give 0 or more")
+        raise UsageError(f"{skip} steps cannot be skipped", fix="give 0 or more")
     if marker is not None:
         _check_marker(marker)
     return StepChoice(_joined(numbers) if numbers is not None else "", skip or 0, marker or "")
 
 
 def _joined(text: str) -> str:
-    """Return numbers of steps in order, ranges that touch as one: `5,3-4` is `3-5`."""
+    """Return numbers of steps in order, with adjacent ranges merged: `5,3-4` is `3-5`."""
     if len(text) > _LONGEST:
         raise UsageError(f"{len(text):,} characters of steps are too many", fix="write ranges, such as 3-500")
     ranges: list[Range] = []
@@ -83,17 +83,17 @@ def _ranges(numbers: str) -> tuple[Range, ...]:
 
 
 def parse_range(part: str, what: str = "steps") -> Range:
-    """Return the numbers that `3-5` or `8` names; UsageError, which names `what` they are, for others."""
+    """Return the numbers in `3-5` or `8`; raise UsageError, which names `what` they are, for other text."""
     first, dash, last = (piece.strip() for piece in part.partition("-"))
     bounds = [first, last] if dash else [first, first]
     are_numbers = all(each.isascii() and each.isdecimal() and len(each) <= _DIGITS for each in bounds)
     if not are_numbers or int(bounds[0]) > int(bounds[1]):
-        raise UsageError(f"{part.strip()!r} names no {what}", fix="write them as 3-5 or 2,4")
+        raise UsageError(f"{part.strip()!r} is not a list of {what}", fix="write them as 3-5 or 2,4")
     return int(bounds[0]), int(bounds[1])
 
 
 def _check_marker(pattern: str) -> None:
-    """Raise UsageError for what is not a regular expression, or one that no name of a range needs."""
+    """Raise UsageError for an invalid or too complex regular expression."""
     fix = "write a regular expression such as 'train_step_(\\d+)', without look-ahead"
     if not 0 < len(pattern) <= _LONGEST:
         raise UsageError(f"a marker has 1 to {_LONGEST:,} characters, not {len(pattern):,}", fix=fix)

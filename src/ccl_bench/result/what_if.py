@@ -1,4 +1,4 @@
-"""What scenarios are worth in one run: what `ccl-bench what-if` answers."""
+"""The answer of `ccl-bench what-if` for one run: gains of scenarios."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioAnswer:
-    """How long steps take in one scenario."""
+    """Step times in one scenario."""
 
     name: str
     t_s: float
     """Mean over steps, s."""
     step_s: list[float]
     gain_s: float
-    """Time of a step that the scenario saves, s; negative where it takes longer."""
+    """Time of a step that the scenario saves, s; negative if it takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How much of the slowdown some operations explain, as shares of it."""
+    """Share of the slowdown that some operations explain."""
 
     rem: float
-    """By how much of the slowdown the step gets shorter when they alone are ideal."""
+    """Share of the slowdown that disappears if only they are ideal."""
     add: float
-    """How much of the slowdown comes back when they alone are not ideal."""
+    """Share of the slowdown that remains if all others are ideal."""
     workers: list[tuple[int, int]] = field(default_factory=list)
-    """Rank and stage of each, the worst first."""
+    """Rank and stage of each, the slowest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnPath:
-    """What one kind of work of one worker takes of the critical path."""
+    """The part of the critical path in one kind of work of one worker."""
 
     worker: str
     """Rank; of a table of operations rank and stage, as `rank/stage`."""
@@ -50,7 +50,7 @@ class OnPath:
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath(Displayed):
-    """What the last end of a step waited for, back to its begin; means over steps."""
+    """The critical path from the end of a step back to its start; means over steps."""
 
     length_s: float
     parts: list[OnPath]
@@ -58,12 +58,12 @@ class CriticalPath(Displayed):
     hops: float
     """Changes from one worker to another."""
     sensitivities: dict[str, float]
-    """Worker and kind → by how much the step gets shorter if it takes a tenth less, s."""
+    """Worker and kind → gain of the step if it takes a tenth less, s."""
     second_s: float
     """Length of the path if the first of the parts took no time, s."""
     second: list[OnPath]
     slack_s: dict[str, float]
-    """Worker → how much later it could reach every meeting of a step and still not be the last, s."""
+    """Worker → slack: how much later it could reach every meeting of a step without being last, s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +73,23 @@ class WhatIf(Displayed):
     run: str
     t_recorded_s: float
     t_original_s: float
-    """Replayed with the recorded durations, and no time between an operation and what it waits for."""
+    """Replayed with the recorded durations, without delays between operations and their causes."""
     t_ideal_s: float
     slowdown: float
     """S: original over ideal."""
     launch_slowdown: float
-    """Recorded over original: what the time between operations costs."""
+    """Recorded over original: the cost of the time between operations."""
     idealisation: str
     replay_error: float
     """Original over recorded, less 1."""
     unexplained: float
     """Share of the recorded step that the replay does not explain."""
     m_w: Explained | None
-    """What the worst workers explain; None where there is one, or nothing is slow."""
+    """Share that the slowest workers explain; None if there is only one, or none is slow."""
     m_s: Explained | None
-    """What the last pipeline stage explains; None where there is one, or nothing is slow."""
+    """Share that the last pipeline stage explains; None if there is only one, or none is slow."""
     by: dict[str, dict[str, float]]
-    """Kind → name → slowdown where all but this takes its ideal time."""
+    """Kind → name → slowdown if all others take their ideal time."""
     step_s: list[float]
     """Length of each step, replayed as recorded, s."""
     critical_path: CriticalPath

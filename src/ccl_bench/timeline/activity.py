@@ -1,4 +1,4 @@
-"""What ranks did, waited for and lost, and the critical path over them, as slices."""
+"""Activity of ranks as slices: work, waiting, lost time, and the critical path."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from ccl_bench.whatif.critical_path import PathSegment
 
 ACTIVITY_TABLES = ("steps", "device_work", "memcpy", "work", "calls", "cpu_ops")
-"""Tables of a trace that its activity is made from."""
+"""Tables that the activity of a trace needs."""
 
 LONGEST_NAME = 120
-"""Characters of a name that are kept; template arguments of kernels run to thousands."""
+"""Longest name; template arguments of kernels can have thousands of characters."""
 
 
 def activity_slices(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Return the slices of everything that occupied one rank, and of its steps."""
+    """Return the slices of all work of one rank, and of its steps."""
     steps = tables["steps"]
     parts = [*_steps(steps), _calls(tables["calls"])]
     if tables["device_work"].height:
@@ -107,14 +107,14 @@ def shortened(column: str) -> pl.Expr:
 
 
 EXPOSURE_TABLES = ("call_stretches",)
-"""Tables of a trace that exposed communication is made from, beside those of its activity."""
+"""Additional tables that exposed communication needs."""
 
 PIPELINE_TABLES = ("exposed_messages", "stage_parts")
-"""Tables that bubbles are made from in addition."""
+"""Additional tables that bubbles need."""
 
 
 def exposed_slices(tables: Mapping[str, pl.DataFrame], call_parts: pl.DataFrame, trace: int) -> pl.DataFrame:
-    """Return the stretches of communication in steps in which nothing computed, waiting by itself."""
+    """Return the intervals of exposed communication in steps, with waiting separate."""
     stretches = tables["call_stretches"].with_columns(trace=pl.lit(trace, dtype=pl.Int64))
     pieces = exposed_pieces(stretches, call_parts)
     name = pl.concat_str("collective", "part", separator=", ")
@@ -122,7 +122,7 @@ def exposed_slices(tables: Mapping[str, pl.DataFrame], call_parts: pl.DataFrame,
 
 
 def bubble_slices(tables: Mapping[str, pl.DataFrame], messages: pl.DataFrame, trace: int) -> pl.DataFrame:
-    """Return the stretches of steps in which a pipeline stage neither computed nor moved data."""
+    """Return the intervals of steps in which a pipeline stage neither computed nor moved data."""
     calls = tables["calls"].filter(~pl.col("collective").is_in(point_to_point()))
     stretches = tables["exposed_messages"].with_columns(trace=pl.lit(trace, dtype=pl.Int64))
     moved = moving(with_transfer(stretches, messages))
@@ -144,11 +144,11 @@ _KEY = ("iteration", "group", "number")
 def shown_waits(
     matched: pl.DataFrame, call_parts: pl.DataFrame, offsets_ns: Mapping[int, int]
 ) -> pl.DataFrame:
-    """Return the members of collectives whose waiting is known, with what slices need of them.
+    """Return the members of collectives with known waiting, with the columns that slices need.
 
-    Beside the columns of `matched`: `rest`, whether what follows the wait is transfer or unknown; `counts`,
-    whether the wait is in the metrics; `last` and `longest_ns` where it is; `offset_ns` of the trace's clock;
-    `flow`, the collective that it is part of, and its `role`.
+    Columns in addition to those of `matched`: `rest`, whether transfer or unknown time follows the wait;
+    `counts`, whether the wait is in the metrics; `last` and `longest_ns` if it is; `offset_ns` of the
+    trace's clock; `flow`, the collective, and the `role` in it.
     """
     rest = call_parts.filter(pl.col("part") != WAITING).select("trace", "call", rest="part")
     known = matched.drop_nulls("wait_ns").join(rest, on=["trace", "call"], how="left", maintain_order="left")
@@ -172,7 +172,7 @@ def shown_waits(
 
 
 def wait_slices(members: pl.DataFrame) -> pl.DataFrame:
-    """Return the slices of one trace's members of collectives: waiting first, then moving data."""
+    """Return the slices of one trace's members of collectives: waiting, then transfer."""
     kind = pl.concat_str("collective", "dimension", separator=" ", ignore_nulls=True)
     category = pl.when("counts").then(pl.lit(WAIT)).otherwise(pl.lit(UNCOUNTED))
     waited = members.filter(pl.col("wait_ns") > 0).with_columns(end_ns=pl.col("start_ns") + pl.col("wait_ns"))
@@ -196,7 +196,7 @@ def _rest_of(kind: pl.Expr, part: str) -> pl.Expr:
 
 
 def other_slices(call_parts: pl.DataFrame, members: pl.DataFrame) -> pl.DataFrame:
-    """Return the slices of one trace's calls that are no `members`: messages, and what is unknown."""
+    """Return the slices of one trace's other calls: messages and unknown ones."""
     others = call_parts.join(members, on=["trace", "call"], how="anti", maintain_order="left")
     kind = pl.concat_str("collective", "dimension", separator=" ", ignore_nulls=True)
     waits = pl.col("part") == WAITING
@@ -207,7 +207,7 @@ def other_slices(call_parts: pl.DataFrame, members: pl.DataFrame) -> pl.DataFram
 
 
 def ranks_waiting(members: pl.DataFrame) -> pl.DataFrame:
-    """Return how many members wait from each moment `at_ns` of the common clock on."""
+    """Return the number of waiting members from each moment `at_ns` of the common clock on."""
     waits = members.filter(pl.col("wait_ns") > 0).with_columns(pl.col("start_ns") - pl.col("offset_ns"))
     changes = pl.concat(
         [
@@ -246,7 +246,7 @@ def overall_slices(
 
 
 FIRST_FLOW = 1 << 40
-"""Number of the arrows of the first step; those of collectives are smaller."""
+"""First number of the arrows of steps; those of collectives are smaller."""
 
 _COLUMNS = {"trace": pl.Int64, "step": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": pl.String}
 
@@ -254,7 +254,7 @@ _COLUMNS = {"trace": pl.Int64, "step": pl.Int64, "start_ns": pl.Int64, "end_ns":
 def critical_slices(run: Run, loaded: LoadedRun) -> tuple[pl.DataFrame, str]:
     """Return the slices of the path with their `trace`, on its own clock, and why there are none, or "".
 
-    `loaded` holds the tables of the graph. Nothing is shown of a run that its graph does not explain.
+    `loaded` holds the tables of the graph. If the graph does not explain the run, there are no slices.
     """
     try:
         replays = RunReplays(graph_of(run, loaded))
@@ -268,7 +268,7 @@ def critical_slices(run: Run, loaded: LoadedRun) -> tuple[pl.DataFrame, str]:
 def _stretches(
     replays: RunReplays, paths: Sequence[Sequence[PathSegment]]
 ) -> Iterator[tuple[int, int, int, int, str]]:
-    """Yield what paths do at a time: trace, step, start and end on the clock of the trace, and what it is."""
+    """Yield the segments of paths: trace, step, start and end on the clock of the trace, and kind."""
     labels, operations = replays.path_labels(), replays.run.operations
     traces = operations["trace"].to_list()
     shift = (
@@ -288,7 +288,7 @@ def _stretches(
 
 
 def _as_slices(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return stretches as slices; those beside a change of rank are joined, step by step."""
+    """Return segments as slices; segments at a change of rank are joined by arrows, step by step."""
     other = (pl.col("trace") != pl.col("trace").shift(way).over("step") for way in (1, -1))
     beside = pl.any_horizontal(*(each.fill_null(value=False) for each in other))
     marked = rows.with_columns(beside=beside)

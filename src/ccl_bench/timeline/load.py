@@ -1,4 +1,4 @@
-"""What a timeline loads: first what all ranks share, then the slices of one rank after the other."""
+"""Loading of a timeline: first the data that all ranks share, then the slices rank by rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ccl_bench.timeline.activity import (
     shown_waits,
     wait_slices,
 )
-from ccl_bench.timeline.slices import Merged, assign_lanes, merge_short_slices
+from ccl_bench.timeline.slices import MergedSlices, assign_lanes, merge_short_slices
 from ccl_bench.whatif import run_graph
 
 if TYPE_CHECKING:
@@ -43,34 +43,34 @@ _TABLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
-    """What is known of a run before its ranks are looked at one by one."""
+class SharedData:
+    """Data of a run that all ranks share."""
 
     clocks: Clocks
     zero_ns: int
-    """Where the timeline begins on the common clock, ns."""
+    """Start of the timeline on the common clock, ns."""
     traces: tuple[int, ...]
-    """Traces that hold anything, in order of rank and recording window."""
+    """Non-empty traces, in order of rank and recording window."""
     has_windows: bool
     """Whether ranks were recorded in several windows."""
     counted: frozenset[int]
-    """Traces that numbers rest on; others are cut short or were recorded differently."""
+    """Traces that numbers use; others are truncated or were recorded differently."""
     chosen: frozenset[int] | None
-    """Numbers of the steps to show; None for everything."""
+    """Numbers of the steps to show; None for all."""
     whole: pl.DataFrame
     """Slices of all ranks together, on the common clock."""
     waiting: pl.DataFrame
-    """How many ranks wait from each moment of the common clock on."""
+    """Number of waiting ranks from each moment of the common clock on."""
     members: pl.DataFrame
-    """Members of collectives whose waiting is known."""
+    """Members of collectives with known waiting."""
     messages: pl.DataFrame
     """Messages between two ranks with both sides recorded."""
     call_parts: pl.DataFrame
-    """Waiting, transfer and what is unknown of every call."""
+    """Waiting, transfer and unknown time of every call."""
     critical: pl.DataFrame
     """Slices of the critical path with their `trace`, on its own clock."""
     no_critical: str
-    """Why there is no critical path; "" where there is one."""
+    """Why there is no critical path; "" if there is one."""
 
 
 def load_common(
@@ -79,17 +79,17 @@ def load_common(
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
-) -> Common:
-    """Return what the ranks of a run have in common; every trace is read, and only small tables are kept.
+) -> SharedData:
+    """Return the shared data of the ranks of a run; every trace is read, and only small tables are kept.
 
-    Raises InputError where no trace holds anything to show, UsageError for chosen steps that no trace has.
+    Raises InputError if no trace has events to show, UsageError for chosen steps that no trace has.
     """
     evidence = load_tables(run, dict.fromkeys(_TABLES), jobs=jobs, use_cache=use_cache, progress=progress)
     inputs = evidence.inputs
     contents = inputs["contents"].drop_nulls("start_ns")
     if contents.is_empty():
         fix = "give a run that was recorded with torch.profiler or Nsight Systems"
-        raise InputError("holds no trace with times", where=str(run.path), fix=fix)
+        raise InputError("contains no trace with times", where=str(run.path), fix=fix)
     check_numbers(run.choice, recorded_steps(evidence.traces))
     chosen = frozenset(inputs["steps"]["step"]) if run.choice else None
     clocks = clocks_of(contents, inputs["clock_offsets"])
@@ -98,7 +98,7 @@ def load_common(
     timed = clocks.applied(inputs["steps"])
     critical, no_critical = critical_slices(run, evidence)
     together = overall_slices(timed, inputs["waits"], inputs["breakdown"], inputs["facts"])
-    return Common(
+    return SharedData(
         clocks,
         _zero([timed, clocks.applied(contents)] if chosen is None else [_of_steps(timed, chosen)], kept),
         tuple(contents.sort("rank", "iteration", "trace", nulls_last=True)["trace"]),
@@ -120,7 +120,7 @@ def _of_steps(table: pl.DataFrame, steps: frozenset[int]) -> pl.DataFrame:
 
 
 def _zero(spans: Iterable[pl.DataFrame], members: pl.DataFrame) -> int:
-    """Return the earliest start; a rank may be late from before the first thing that is shown."""
+    """Return the earliest start; a rank may already be late before the first slice."""
     held = members.filter("last").select(pl.col("start_ns") - pl.col("longest_ns") - pl.col("offset_ns"))
     starts = pl.concat([*(table["start_ns"] for table in spans), held["start_ns"]])
     return int(starts.min() or 0)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def _zero(spans: Iterable[pl.DataFrame], members: pl.DataFrame) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RankSlices:
-    """What one trace shows."""
+    """The slices of one trace."""
 
     place: int
     """Place of the trace in the order of ranks and recording windows, from 0."""
@@ -136,19 +136,19 @@ class RankSlices:
     name: str
     slices: pl.DataFrame
     """In lanes, in the order of a viewer, on the common clock."""
-    merged: Merged
+    merged: MergedSlices
 
 
 def load_ranks(
     run: Run,
-    common: Common,
+    common: SharedData,
     most: int,
     *,
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
 ) -> Iterator[RankSlices]:
-    """Yield the slices of each trace in order, at most `most` of each where that is possible."""
+    """Yield the slices of each trace in order, at most `most` of each if possible."""
     needs = (
         *activity.ACTIVITY_TABLES,
         *activity.EXPOSURE_TABLES,
@@ -170,7 +170,7 @@ def _is_pipeline(run: Run) -> bool:
     return run.facts.pp is not None and run.facts.pp.value > 1
 
 
-def _rank(run: Run, common: Common, place: int, trace: TraceTables, most: int) -> RankSlices:
+def _rank(run: Run, common: SharedData, place: int, trace: TraceTables, most: int) -> RankSlices:
     position = common.traces[place]
     parts = [activity.activity_slices(tables) for tables in (trace.tables, *trace.further)]
     parts.append(common.critical.filter(pl.col("trace") == position).drop("trace"))
@@ -191,8 +191,8 @@ def _rank(run: Run, common: Common, place: int, trace: TraceTables, most: int) -
     return RankSlices(place, position, _name(common, trace), assign_lanes(fewer), merged)
 
 
-def _name(common: Common, trace: TraceTables) -> str:
-    """Return how a viewer calls a trace."""
+def _name(common: SharedData, trace: TraceTables) -> str:
+    """Return the name of a trace in a viewer."""
     if trace.rank is None:
         return trace.trace.relative
     window = f", window {trace.trace.iteration}" if common.has_windows else ""
@@ -200,7 +200,7 @@ def _name(common: Common, trace: TraceTables) -> str:
 
 
 def _in_steps(slices: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Give every slice that names no step the one in whose device window it starts."""
+    """Assign every slice without a step to the step in whose device window it starts."""
     windows = steps.select(number="step", start_ns="device_start_ns", until_ns="device_end_ns")
     ordered = slices.sort("start_ns", maintain_order=True)
     placed = ordered.join_asof(windows.sort("start_ns"), on="start_ns", strategy="backward")

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A row of a viewer, or several where slices overlap."""
+    """A row of a viewer, or several if slices overlap."""
 
     title: str
-    """What the viewer shows; streams add their number."""
+    """Its title in the viewer; streams add their number."""
     noun: str
-    """What many slices of it are called."""
+    """Plural name of its slices."""
     is_activity: bool = False
-    """Whether it shows work as it was recorded, which is the first to be merged where there is too much."""
+    """Whether it shows recorded work, which is merged first if there are too many slices."""
 
 
 STEP = "step"
@@ -38,8 +38,8 @@ TRACKS = {
     STEP: Track("steps", "steps"),
     DEVICE_STEP: Track("steps on the device", "steps"),
     CRITICAL: Track("critical path", "stretches"),
-    LATE: Track("keeps others waiting", "delays"),
-    WAIT: Track("calls: waiting, then moving data", "calls"),
+    LATE: Track("makes others wait", "delays"),
+    WAIT: Track("calls: waiting, then transfer", "calls"),
     EXPOSED: Track("exposed communication", "stretches"),
     BUBBLE: Track("pipeline bubble", "gaps"),
     COMMUNICATION: Track("communication", "calls", is_activity=True),
@@ -81,10 +81,9 @@ _ROW = ("track", "stream")
 
 
 def assign_lanes(slices: pl.DataFrame) -> pl.DataFrame:
-    """Return slices in the order in which a viewer takes them, each with its `lane` within its track.
+    """Return slices in the order of a viewer, each with its `lane` within its track.
 
-    In one lane two slices are apart, or one lies in the other. The longer of two that start together
-    comes first.
+    In one lane slices are disjoint or nested. The longer of two that start together comes first.
     """
     ordered = slices.sort(
         *_ROW, "start_ns", "end_ns", descending=[False, False, False, True], maintain_order=True
@@ -101,7 +100,7 @@ def assign_lanes(slices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lanes(starts: pl.Series, ends: pl.Series) -> list[int]:
-    """Return the first lane in which each slice of one track fits; they come in order of start."""
+    """Return the first lane into which each slice of one track fits, in order of start."""
     open_ends: list[list[int]] = []
     lanes = []
     for start, end in zip(starts, ends, strict=True):
@@ -120,34 +119,34 @@ def _lanes(starts: pl.Series, ends: pl.Series) -> list[int]:
 
 _SHORTEST_NS = 1_000
 _QUARTERS = 4 * 44
-"""Steps of the fourth root of 2 from 1 us after which everything on a track is one: half a year."""
+"""Number of factors of the fourth root of 2 from 1 us after which a track is one slice: half a year."""
 
 _REDUCTION_ROW = ("track", "stream", "category", "step")
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """What reduction did to the slices of a trace."""
+class MergedSlices:
+    """The outcome of merging the slices of a trace."""
 
     before: int = 0
     """Slices of the trace."""
     after: int = 0
-    """Slices that are written."""
+    """Number of written slices."""
     shorter_than_ns: int = 0
-    """Slices of work as short as this may be merged; 0 where none is."""
+    """Length below which slices of work may be merged; 0 if none is."""
 
 
-def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, Merged]:
-    """Return at most `most` slices where that is possible, and what was done for it.
+def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, MergedSlices]:
+    """Return at most `most` slices if possible, and the outcome of merging.
 
-    Fewer than one for each kind on a track and step there cannot be.
+    At least one slice remains for each kind on a track and step.
 
-    Work as it was recorded is merged first, then what is derived from it; steps never are. Merging
-    takes neighbours on one track, of one kind and step, that are shorter than some length and less
-    than that apart. Each slice that stands for several says how many and how long they were together.
+    Recorded work is merged first, then derived slices; steps are never merged. Merging joins neighbours on
+    one track, of one kind and step, that are shorter than a length and less than that length apart. Each
+    merged slice states the number and total length of its parts.
     """
     if slices.height <= most:
-        return slices, Merged(slices.height, slices.height)
+        return slices, MergedSlices(slices.height, slices.height)
     activity = [key for key, track in TRACKS.items() if track.is_activity]
     every = [key for key in TRACKS if key not in {STEP, DEVICE_STEP}]
     tracks = activity if _count(slices, activity, _length_ns(_QUARTERS)) <= most else every
@@ -158,11 +157,11 @@ def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, M
         low, high = (low, middle) if fits else (middle + 1, high)
     length_ns = min(_length_ns(low), _longest_ns(slices, tracks) + 1)
     fewer = _merged(slices, tracks, length_ns)
-    return fewer, Merged(slices.height, fewer.height, length_ns)
+    return fewer, MergedSlices(slices.height, fewer.height, length_ns)
 
 
 def _longest_ns(slices: pl.DataFrame, tracks: Collection[str]) -> int:
-    """Return the span of the slices of some tracks: nothing among them is longer, or further apart."""
+    """Return the span of the slices of some tracks, an upper bound of their lengths and gaps."""
     chosen = slices.filter(pl.col("track").is_in([*tracks]))
     return int(chosen.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item() or 0)
 
@@ -177,7 +176,7 @@ def _count(slices: pl.DataFrame, tracks: Collection[str], length_ns: int) -> int
 
 
 def _runs(slices: pl.DataFrame, tracks: Collection[str], length_ns: int) -> pl.DataFrame:
-    """Return slices in order, each with the `run` that it is part of; most are alone in theirs."""
+    """Return slices in order, each with the group `run` to merge; most groups have one slice."""
     ordered = slices.sort(*_REDUCTION_ROW, "start_ns", maintain_order=True)
     short = pl.col("track").is_in([*tracks]) & (pl.col("end_ns") - pl.col("start_ns") < length_ns)
     before = pl.col("end_ns").cum_max().shift(1).over(_REDUCTION_ROW)

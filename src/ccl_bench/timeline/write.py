@@ -1,4 +1,4 @@
-"""A timeline as lines of Chrome's trace event format, in pieces: memory holds one rank at a time.
+"""The writer of timelines in Chrome's trace event format, with one rank at a time in memory.
 
 Perfetto and chrome://tracing read the file.
 """
@@ -26,41 +26,41 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine import Progress
     from ccl_bench.run import Run
-    from ccl_bench.timeline.load import Common, RankSlices
+    from ccl_bench.timeline.load import RankSlices, SharedData
 
 MOST_SLICES = 500_000
-"""Slices of a file unless chosen otherwise: about 75 MB of JSON, which Perfetto and chrome://tracing open."""
+"""Default number of slices of a file: about 75 MB of JSON, which Perfetto and chrome://tracing can open."""
 
 FEWEST_SLICES = 1_000
 
 _WHOLE = 1
-"""Process that all ranks share; a process 0 means idling to viewers."""
+"""Process that all ranks share; viewers treat process 0 as idle."""
 _FIRST_RANK = 2
 
 _NAMED = 5
 
 _EXTRA = 5
-"""One slice in so many may have an arrow or a change of the counter beside it."""
+"""Number of slices per arrow or change of the counter."""
 
 
 @dataclass(slots=True)
-class Written:
-    """What a timeline file came to."""
+class WrittenTimeline:
+    """The outcome of writing a timeline."""
 
     path: Path
     slices: int = 0
-    """Slices in the file."""
+    """Number of slices in the file."""
     slices_of_run: int = 0
-    """Slices that there were before short ones were merged."""
+    """Number of slices before short ones were merged."""
     ranks: int = 0
     bytes: int = 0
     """Size on disk."""
     merged_below_ns: int = 0
-    """Slices as short as this may be merged; 0 where none is."""
+    """Length below which slices may be merged; 0 if none is."""
     clocks: str = ""
-    """How the clocks of the ranks were put together."""
+    """How the clocks of the ranks were aligned."""
     left_out: tuple[str, ...] = ()
-    """Everything that is not shown or not counted, in sentences."""
+    """Remarks on hidden or uncounted data, in sentences."""
 
 
 def write_timeline(
@@ -71,15 +71,19 @@ def write_timeline(
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
-) -> Written:
-    """Write the timeline of a run to `target`, compressed where its name ends in `.gz`.
+) -> WrittenTimeline:
+    """Write the timeline of a run to `target`, compressed if its name ends in `.gz`.
 
-    Where steps of the run were chosen, nothing but those is shown.
+    If steps of the run were chosen, only those are shown.
     """
     if most_slices < FEWEST_SLICES:
-        raise UsageError(f"{most_slices} slices show nothing", fix=f"allow {FEWEST_SLICES} or more")
+        raise UsageError(
+            f"{most_slices} slices are too few for a timeline", fix=f"allow {FEWEST_SLICES} or more"
+        )
     common = load_common(run, jobs=jobs, use_cache=use_cache, progress=progress)
-    written = Written(target, common.whole.height, common.whole.height, clocks=common.clocks.statement)
+    written = WrittenTimeline(
+        target, common.whole.height, common.whole.height, clocks=common.clocks.statement
+    )
     most = max(1, most_slices // len(common.traces))
     has_extras = common.members.height * _EXTRA <= most_slices
     with storage.write_atomically(target) as temporary:
@@ -110,8 +114,8 @@ def _opened(path: Path, *, is_compressed: bool) -> Iterator[TextIO]:
         yield stream
 
 
-def _whole_lines(common: Common, has_extras: bool) -> Iterator[str]:
-    """Yield the lines of what concerns all ranks together."""
+def _whole_lines(common: SharedData, has_extras: bool) -> Iterator[str]:
+    """Yield the lines about all ranks together."""
     yield from process_lines(_WHOLE, "all ranks", common.clocks.statement)
     slices = with_threads(assign_lanes(_from_zero(common, common.whole)))
     yield from thread_lines(_WHOLE, slices)
@@ -120,7 +124,7 @@ def _whole_lines(common: Common, has_extras: bool) -> Iterator[str]:
         yield from counter_lines(_WHOLE, _from_zero(common, common.waiting))
 
 
-def _rank_lines(common: Common, rank: RankSlices, has_extras: bool) -> Iterator[str]:
+def _rank_lines(common: SharedData, rank: RankSlices, has_extras: bool) -> Iterator[str]:
     """Yield the lines of one rank."""
     process = _FIRST_RANK + rank.place
     yield from process_lines(process, rank.name, "" if rank.trace in common.counted else "not in the numbers")
@@ -131,32 +135,34 @@ def _rank_lines(common: Common, rank: RankSlices, has_extras: bool) -> Iterator[
         yield from flow_lines(process, slices)
 
 
-def _from_zero(common: Common, table: pl.DataFrame) -> pl.DataFrame:
+def _from_zero(common: SharedData, table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.col(r"^(start|end|at)_ns$") - common.zero_ns)
 
 
-def _count(written: Written, rank: RankSlices) -> None:
+def _count(written: WrittenTimeline, rank: RankSlices) -> None:
     written.ranks += 1
     written.slices += rank.merged.after
     written.slices_of_run += rank.merged.before
     written.merged_below_ns = max(written.merged_below_ns, rank.merged.shorter_than_ns)
 
 
-def _left_out(run: Run, common: Common, written: Written, most: int, has_extras: bool) -> Iterator[str]:
-    """Yield everything that a reader would otherwise miss without knowing."""
+def _left_out(
+    run: Run, common: SharedData, written: WrittenTimeline, most: int, has_extras: bool
+) -> Iterator[str]:
+    """Yield remarks on hidden or uncounted data."""
     if written.merged_below_ns:
         yield (
             f"{written.slices_of_run:,} slices are merged into {written.slices:,}: neighbours that are "
             f"shorter and closer than {format_duration(written.merged_below_ns)}"
         )
     if written.slices > most:
-        yield f"more than {most:,} slices are left: one for each kind on a track in a step"
+        yield f"more than {most:,} slices remain: one for each kind on a track in a step"
     if not has_extras:
         yield "arrows between the ranks of a collective, and the counter of ranks that wait, are left out"
     if common.no_critical:
         yield f"there is no critical path: {common.no_critical}"
     if common.chosen is not None:
-        yield f"nothing is shown but step {', '.join(map(str, sorted(common.chosen)))}"
+        yield f"the file shows only step {', '.join(map(str, sorted(common.chosen)))}"
     uncounted = [
         run.traces[position].relative for position in common.traces if position not in common.counted
     ]
@@ -164,8 +170,8 @@ def _left_out(run: Run, common: Common, written: Written, most: int, has_extras:
         yield f"no number uses {counted(len(uncounted), 'trace')} of these: {', '.join(uncounted[:_NAMED])}"
 
 
-def _about(run: Run, written: Written) -> dict[str, Any]:
-    """Return what the file says of itself."""
+def _about(run: Run, written: WrittenTimeline) -> dict[str, Any]:
+    """Return the metadata of the file."""
     return {
         "made_by": f"ccl-bench {__version__}",
         "run": run.path.name,
@@ -198,7 +204,7 @@ def metadata(process: int, what: str, thread: int | None = None, **args: Any) ->
 
 
 def process_lines(process: int, name: str, label: str = "") -> Iterator[str]:
-    """Yield the lines that name a process and put it in its place."""
+    """Yield the lines that name and order a process."""
     yield metadata(process, "process_name", name=name)
     yield metadata(process, "process_sort_index", sort_index=process)
     if label:

@@ -1,9 +1,9 @@
-"""What a step would take if something were otherwise: a recorded run is replayed with other durations.
+"""What-if analysis: a recorded run is replayed with other durations of its operations.
 
-`operation_table` reads a table of operations, `schedule` finds what waits for what in it, and `graph` holds
-and replays that. `run_graph` puts the operations of a run together, `meetings` finds where its ranks meet,
-and `event_graph` replays it. `replays` is what both offer to `scenarios`, which change something, and to
-`answer`, which says how much time each change is worth.
+`operation_table` reads a table of operations, and `schedule` derives its dependencies. `run_graph` builds the
+operations of a run from its traces, and `meetings` matches them across ranks. `event_graph` replays both.
+`replays` and `run_replays` apply `scenarios`, and `answer` computes the gain of each; `critical_path` finds
+the critical path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each scenario is worth: slowdown by rank, stage and operation, and what the worst of them explain.
+"""Answers: gain of each scenario, slowdown by rank, stage and operation, and the share of the worst.
 
 S, M_W and M_S: "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25).
 """
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ccl_bench.whatif.scenarios import Scenario
 
 MOST_UNEXPLAINED = 0.05
-"""Share of the step that may stay unexplained before there is no answer."""
+"""Largest unexplained share of the step; beyond it there is no answer."""
 
 WORST_WORKERS = 0.03
-"""Share of workers that M_W asks about."""
+"""Share of workers in M_W."""
 
 
 def answer_what_if(
@@ -33,7 +33,7 @@ def answer_what_if(
     scenarios: Sequence[Scenario] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> WhatIf:
-    """Return what scenarios are worth; raise NotMeasurable where too little of a step is explained."""
+    """Return the gains of scenarios; raise NotMeasurable if the replay explains too little of a step."""
     original, unexplained = replay_recorded(replays)
     (ideal,) = replays.steps_s([replays.ideal])
     t_recorded, t_original, t_ideal = (float(each.mean()) for each in (replays.recorded_s, original, ideal))
@@ -76,9 +76,9 @@ def answer_what_if(
 
 
 def replay_recorded(replays: Replays) -> tuple[Times, float]:
-    """Return the length of each step as it replays, s, and the share of a step that this does not explain.
+    """Return the replayed length of each step, s, and the unexplained share of a step.
 
-    Raises NotMeasurable where that is too much, or where ranks meet at times that nothing shows.
+    Raises NotMeasurable if that is too much, or if the partners of communication are unknown.
     """
     if replays.unmet > MOST_UNEXPLAINED:
         message = f"{replays.unmet:.0%} of a step is communication whose partners the traces do not show"
@@ -87,11 +87,11 @@ def replay_recorded(replays: Replays) -> tuple[Times, float]:
     try:
         (original,) = replays.steps_s([replays.recorded])
     except CyclicGraphError as cycle:
-        fix = "record again: the times of calls and work contradict each other"
+        fix = "record again: the times of calls and kernels contradict each other"
         raise NotMeasurable(str(cycle), where=replays.name, fix=fix) from cycle
     if not len(original):
         fix = "record whole steps, and mark them"
-        raise NotMeasurable("no step was recorded whole", where=replays.name, fix=fix)
+        raise NotMeasurable("no complete step was recorded", where=replays.name, fix=fix)
     if empty := int((replays.recorded_s <= 0).sum()):
         message = (
             f"{empty} of {len(original)} steps replay without any work: they began before it was launched"
@@ -113,7 +113,7 @@ def _in_order(names: Iterable[str]) -> list[str]:
 
 
 def _explained(replays: Replays, mask: Mask, slow: tuple[float, float]) -> tuple[float, float] | None:
-    """Return how much of a slowdown some operations explain: made ideal alone, and alone not."""
+    """Return the share of a slowdown that some operations explain: if only they are ideal, or all others."""
     t_original, t_ideal = slow
     if t_original <= t_ideal or mask.all() or not mask.any():
         return None
@@ -127,7 +127,7 @@ def _explained(replays: Replays, mask: Mask, slow: tuple[float, float]) -> tuple
 def _worst_workers(
     replays: Replays, by: dict[str, dict[str, float]], slow: tuple[float, float]
 ) -> Explained | None:
-    """Return what the worst workers explain: slow are those whose rank and stage both are."""
+    """Return the share that the slowest workers explain: those of a slow rank and a slow stage."""
     workers = replays.workers
     score = {}
     for name in _in_order(workers):
@@ -142,7 +142,7 @@ def _worst_workers(
 
 
 def _last_stage(replays: Replays, slow: tuple[float, float]) -> Explained | None:
-    """Return what the last pipeline stage explains."""
+    """Return the share that the last pipeline stage explains."""
     stages = replays.names("stage")
     known = _in_order(stages.known)
     explained = _explained(replays, stages.mask(known[-1:]), slow) if len(known) > 1 else None

@@ -1,7 +1,7 @@
-"""The critical path of steps: from the last end back to the begin, what the next thing waited for longest.
+"""The critical path of steps: from the last end back to the start, along the longest waits.
 
-A share of the path is an upper bound of what can be gained, since another path may be nearly as long: beside
-it stand what a tenth less of it gains, and the second path.
+A share of the path is an upper bound of the gain, since another path may be nearly as long. The answer
+therefore also has the gain of a tenth less, and the second path.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
 _NONE = -1
 
 LESS = 0.9
-"""What a sensitivity lets things take of their time."""
+"""Factor on times in a sensitivity."""
 
 _ASKED = 6
-"""Parts of the path of which sensitivities are asked."""
+"""Number of parts of the path with a sensitivity."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathSegment:
-    """A stretch of the path."""
+    """A segment of the path."""
 
     start: float
     end: float
     event: int
-    """Event that it leads to."""
+    """Event at its end."""
     explained: bool
-    """Whether something known took so long; else the event came later than all it is known to wait for."""
+    """Whether a known operation took this time; else the event came later than all its known causes."""
 
 
 @dataclass(frozen=True)
 class PathEvents:
-    """When the events of a graph happened, and what lies between them."""
+    """Times of the events of a graph and of its edges."""
 
     moments: Times
     values: Times
     """Times of edges."""
     uncertain: Times
-    """For each event how far the clock of its rank may be wrong."""
+    """For each event the uncertainty of the clock of its rank."""
     steps: Sequence[StepEvents]
 
 
@@ -64,13 +64,13 @@ class StepEvents:
     """The events of a step."""
 
     begins: Times
-    """For each event when the step begins on its rank."""
+    """For each event the start of the step on its rank."""
     ends: Numbers
-    """Events with which something of the step ends."""
+    """Events at which an operation of the step ends."""
 
 
 class PathFinder:
-    """Finds what the events of a graph waited for."""
+    """Finds the causes that the events of a graph waited for."""
 
     def __init__(self, graph: EventGraph, events: PathEvents) -> None:
         self._events = events
@@ -87,7 +87,7 @@ class PathFinder:
     def path(self, step: StepEvents) -> list[PathSegment]:
         """Return the segments that lead to the last end of a step, in order; they tile the time they span.
 
-        The path begins where nothing is waited for, or where the step begins on the rank that it has reached.
+        The path begins at an event that waits for nothing, or at the start of the step on its rank.
         """
         moments = self._moments
         event, own = int(step.ends[np.argmax(self._events.moments[step.ends])]), _NONE
@@ -108,10 +108,10 @@ class PathFinder:
         return segments[::-1]
 
     def _binding(self, event: int, own: int) -> tuple[int, float]:
-        """Return the event that this one waited for longest, and for how long after it; -1 for none.
+        """Return the event that this one waited for longest, and the time between them; -1 for none.
 
-        A meeting waited for the rank that the path comes from, whose start is event `own`, unless another
-        member came later by more than clocks are uncertain.
+        A meeting waited for the rank of the path, whose start is event `own`, unless another member arrived
+        later by more than the uncertainty of the clocks.
         """
         moments, best, took, latest = self._moments, _NONE, 0.0, NEVER
         if self._since[event] > NEVER:
@@ -177,7 +177,7 @@ UNEXPLAINED = "unexplained"
 def _shares(
     replays: Replays, paths: Sequence[Sequence[PathSegment]], labels: PathLabels
 ) -> tuple[float, list[OnPath]]:
-    """Return the mean length of paths, s, and what of it kinds of work of workers take, most first."""
+    """Return the mean length of paths, s, and its parts by worker and kind of work, largest first."""
     times: dict[tuple[str, str], float] = {}
     for segment in (each for path in paths for each in path):
         key = labels.worker(segment.event), labels.kind(segment.event) if segment.explained else UNEXPLAINED
@@ -195,9 +195,9 @@ def _hops(path: Iterable[PathSegment], labels: PathLabels) -> int:
 
 
 def _slack(replays: Replays, labels: PathLabels, events: Sequence[PathEvents]) -> dict[str, float]:
-    """Return for each worker how much later it could reach every meeting of a step and still not be last, s.
+    """Return the slack of each worker: how much later it could reach every meeting without being last, s.
 
-    It is the least lead over the last member, mean over steps; a worker that is last anywhere has none.
+    It is the smallest lead over the last member, mean over steps; a worker that is last anywhere has none.
     """
     graph, size = replays.graph, 2 * len(labels.workers)
     to_meeting = graph.target >= size

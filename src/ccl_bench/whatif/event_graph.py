@@ -1,4 +1,4 @@
-"""The event graph of a run: when operations start and end, what each moment waits for, and its replay."""
+"""The event graph of a run: starts and ends of operations, their dependencies, and its replay."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class CyclicGraphError(ValueError):
-    """Operations wait for each other, so that none of them can begin."""
+    """Operations wait for each other in a cycle, so none can begin."""
 
 
 NEVER = -np.inf
-"""Time of an event that nothing brings about."""
+"""Time of an event without a cause."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class _Incoming:
 
     sources: Numbers
     values: Numbers
-    """Of each edge: the event that it comes from, and its value."""
+    """For each edge, its source event and its value."""
     targets: Numbers
-    """Which of the events have edges, by place."""
+    """Indices of the events that have edges."""
     targets_at: Numbers
-    """Where the edges of each of them begin."""
+    """Start of the edges of each of them."""
 
     def latest(self, moments: Times, values: Times) -> Times:
-        """Return when the last of what each event with edges waits for has passed."""
+        """Return when the last cause of each event with edges has passed."""
         latest: Times = np.maximum.reduceat(
             moments[self.sources] + values[self.values], self.targets_at, axis=0
         )
@@ -45,16 +45,16 @@ class _Incoming:
 
 @dataclass(frozen=True)
 class _Level:
-    """Events of which everything that they wait for elsewhere is known before, in pieces of chains."""
+    """Events whose causes in other chains are all computed before, in pieces of chains."""
 
     events: Numbers
     """Pieces one after the other, each in the order of its chain."""
     opens: Numbers
-    """Where each piece begins."""
+    """Start of each piece."""
     incoming: _Incoming
 
     def replay(self, moments: Times, values: Times, value: Numbers) -> None:
-        """Set the moments of the events, which hold the earliest ones."""
+        """Set the times of the events, which hold the earliest possible ones."""
         own = moments[self.events]
         if self.incoming.targets.size:
             targets = self.incoming.targets
@@ -64,10 +64,10 @@ class _Level:
         moments[self.events] = own
 
     def _pass_on(self, moments: Times, took: Times) -> None:
-        """Let no event come earlier than the one before it in its piece, and the time that passes between.
+        """Delay each event to the one before it in its piece plus the time between them.
 
-        Less the time that has passed since its piece began, the moment of an event is the largest up to it.
-        All pieces are scanned at once, far enough apart that none reaches into the next.
+        Minus the time since the start of its piece, the time of an event is a running maximum. All pieces are
+        scanned at once, with offsets so large that none reaches into the next.
         """
         took[self.opens] = 0
         passed = np.cumsum(took, axis=0, out=took)
@@ -84,22 +84,22 @@ class _Level:
 
 @dataclass(frozen=True)
 class EventGraph:
-    """Events in chains, and edges between them; each event happens once all that it waits for has passed.
+    """Events in chains, and edges between them; each event happens when all its causes have passed.
 
-    An event waits for the one before it in its chain, and for those at the other end of its edges, each for
-    some time: `values` number these times, so that one may stand at several edges.
+    An event waits for the one before it in its chain, and for the sources of its edges, each plus a time:
+    `values` are indices of these times, so that several edges may share one.
     """
 
     chain: Numbers
-    """Chain of each event; those of one chain stand side by side, in order."""
+    """Chain of each event; events of one chain are adjacent, in order."""
     value: Numbers
     """Value of the time since the event before in the chain."""
     earliest: Times
     """Time before which an event does not happen."""
     source: Numbers
-    """For each edge the event that is waited for."""
+    """For each edge its source event."""
     target: Numbers
-    """For each edge the event that waits."""
+    """For each edge its target event, which waits."""
     edge_value: Numbers
     """For each edge the value of its time."""
     recorded: Times
@@ -112,7 +112,7 @@ class EventGraph:
 
     @cached_property
     def levels(self) -> tuple[_Level, ...]:
-        """The events in an order of replay; raises CyclicGraphError where events wait for each other."""
+        """The events in an order of replay; raises CyclicGraphError if events wait for each other."""
         if not self.size:
             return ()
         level = self._levels()
@@ -137,10 +137,10 @@ class EventGraph:
         return tuple(levels)
 
     def _levels(self) -> Numbers:
-        """Return for each event how often what it waits for changed its chain, at most.
+        """Return for each event the largest number of chain changes on its dependency paths.
 
-        Events are taken in pieces that wait for other chains at their first event only, each once all that
-        it waits for has been taken [A. B. Kahn, Topological sorting of large networks, 1962].
+        Chains are cut into pieces that wait for other chains only at their first event; each piece follows
+        its causes [A. B. Kahn, Topological sorting of large networks, 1962].
         """
         opens = np.zeros(self.size, dtype=np.bool_)
         opens[self.target] = True
@@ -176,7 +176,7 @@ class EventGraph:
     def replay(self, values: Times, earliest: Times | None = None) -> Times:
         """Return when each event happens, `[event, column]`, for `values` of `[value, column]`.
 
-        `earliest` may be other for each column. All times have the unit of the values.
+        `earliest` may differ between columns. All times have the unit of the values.
         """
         first = self.earliest[:, None] if earliest is None else earliest
         moments: Times = np.repeat(first, values.shape[1] // first.shape[1], axis=1)

@@ -1,9 +1,8 @@
-"""Where ranks meet: collectives and messages, as the analysis matches them, else as their times allow.
+"""Meetings of ranks: collectives and messages, from the analysis, else matched by time.
 
-Where traces record no peers, the times of a pipeline decide which send belongs to which receive. A pipeline
-is a line of ranks at equal distance. Its first rank sends all messages to the second, and receives all from
-it; of the second's messages some belong to those, and the others to the third, and so on to the last. In
-every step the same calls go the same way.
+If traces record no peers, the times of a pipeline decide which send belongs to which receive. A pipeline is a
+line of ranks at equal distance. Its first rank exchanges all messages with the second; the second exchanges
+its other messages with the third, and so on to the last. In every step the same calls go the same way.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ if TYPE_CHECKING:
 MESSAGES = ("send", "recv")
 
 _EARLY_NS = 50_000
-"""By how much clocks may differ, ns; a call that ends earlier before another starts does not meet it."""
+"""Largest difference of clocks, ns; calls further apart than this do not meet."""
 
 
 @dataclass(frozen=True)
 class Meetings:
-    """Which operations meet."""
+    """The operations that meet."""
 
     pairs: pl.DataFrame
     """`row` of an operation and number of its `meeting`."""
     stages: Mapping[int, int]
-    """Rank → its pipeline stage, where messages show it."""
+    """Rank → its pipeline stage, if messages show it."""
     findings: tuple[Finding, ...] = ()
 
 
 def find_meetings(operations: pl.DataFrame, tables: Mapping[str, Any]) -> Meetings:
-    """Return where operations of several ranks meet.
+    """Return the meetings of operations of several ranks.
 
-    Calls that the analysis cannot match, since the traces do not record their group or their peer, are
-    matched by their times where one way fits; a finding says so.
+    Calls whose group or peer the traces do not record are matched by their times if exactly one way fits; a
+    finding reports this.
     """
     members = _matched(tables)
     called = operations.drop_nulls("call")
@@ -112,7 +111,7 @@ def _listed_groups(listed: pl.DataFrame, operations: pl.DataFrame) -> list[list[
 
 
 def _by_largest_group(calls: pl.DataFrame, families: Sequence[Sequence[tuple[int, ...]]]) -> pl.DataFrame:
-    """Return the k-th calls of the members of the largest groups where none ends before all start."""
+    """Return the k-th calls of the members of the largest groups, if none ends before all start."""
     callers = set(calls["rank"].unique())
     counted = calls.sort("start_ns", maintain_order=True).with_columns(k=pl.int_range(pl.len()).over("rank"))
     for family in families:
@@ -151,11 +150,11 @@ class _Side:
 
 
 def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
-    """Return which calls meet, as `row` and `meeting`, and the pipeline stage of each rank.
+    """Return the calls that meet, as `row` and `meeting`, and the pipeline stage of each rank.
 
-    `calls` has `rank`, `step`, `collective` (`send` or `recv`), `launch_ns`, `start_ns`, `end_ns` and `row`.
-    A range of a library may begin after the message has left, so that the call that started it counts.
-    Without a line that fits clearly better than all others, nothing is returned.
+    `calls` has `rank`, `step`, `collective` (`send` or `recv`), `launch_ns`, `start_ns`, `end_ns` and
+    `row`. A range of a library may begin after the message was sent, so the time of the launching call is
+    used. If no line fits clearly better than all others, nothing is returned.
     """
     kinds = _sides(calls)
     ranks = sorted({rank for sides in kinds for rank, _ in sides})
@@ -181,8 +180,8 @@ def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
 def _sides(calls: pl.DataFrame) -> list[dict[tuple[int, str], _Side]]:
     """Return the sends and receives of each rank: once for each number of messages that steps have.
 
-    What lies between two steps, or beside all, counts as steps too if it has the calls of several whole ones.
-    Steps in which a rank lacks sends or receives are left out.
+    Intervals between or outside steps count as steps if they contain the calls of several whole ones. Steps
+    in which a rank lacks sends or receives are left out.
     """
     side = ["rank", "collective"]
     ordered = calls.sort("rank", "start_ns", maintain_order=True)
@@ -230,7 +229,7 @@ def _side(calls: pl.DataFrame) -> _Side:
 
 
 def _lines(ranks: list[int]) -> Iterator[list[list[int]]]:
-    """Yield each way to lay ranks out as lines of equal length, with neighbours at equal distance."""
+    """Yield each arrangement of ranks in lines of equal length, with neighbours at equal distance."""
     size = len(ranks)
     for length in range(2, size + 1):
         for distance in range(1, size // length + 1):
@@ -242,7 +241,7 @@ def _lines(ranks: list[int]) -> Iterator[list[list[int]]]:
 def _match_line(
     line: list[int], sides: dict[tuple[int, str], _Side]
 ) -> tuple[float, list[tuple[Numbers, Numbers]]] | None:
-    """Return the cost of a line and its pairs of sends and receives; None where it does not fit."""
+    """Return the cost of a line and its pairs of sends and receives; None if it does not fit."""
     forth, back = sides[line[0], "send"], sides[line[0], "recv"]
     cost, pairs = 0.0, []
     for rank in line[1:]:
@@ -259,7 +258,7 @@ def _match_line(
 
 
 def _subset(whole: _Side, of: _Side, *, sending: bool) -> tuple[float, Numbers] | None:
-    """Return which calls of `of` belong, in order, to all of `whole`, at the least cost.
+    """Return the calls of `of` that match all of `whole` in order, at the lowest cost.
 
     The cost of a pair is the time from the start of both to the end of the receive, ns, over all steps; a
     receive that ends before the send starts does not fit.

@@ -1,4 +1,4 @@
-"""Tables of operations: one row for each operation of each rank and step, as the study of OSDI'25 keeps them.
+"""Tables of operations in the format of the OSDI'25 study: one row per operation, rank and step.
 
 Columns: `dp_rank`, `stage`, `step`, `optype`, `start_ts` and `duration` in seconds, `seq_id`, `mc` (chunk of
 the stage), `mb_id` (microbatch), `gmc` (chunk of the model). Source: "Understanding Stragglers in Large Model
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 SUFFIXES = (".parquet", ".csv")
 
 MOST_ROWS = 20_000_000
-"""Rows that are read; a table of more does not fit into the memory that the replay may take."""
+"""Largest number of rows; the replay of a larger table needs too much memory."""
 
 ODD_S = -0.010
-"""A transfer or delay of at most this, s, comes from clocks that differ, and counts as 0."""
+"""A transfer or delay of at most this, s, is a difference of clocks, and counts as 0."""
 
 _TIMES, _KEY = ("start_ts", "duration"), ("stage", "optype", "seq_id", "mc", "mb_id", "gmc")
 _NUMBERS = ("dp_rank", "stage", "step", "seq_id", "mc", "mb_id", "gmc")
-_META_FIX = "correct the file, or leave it out: sizes come from the table then"
+_META_FIX = "correct the file, or remove it: then sizes come from the table"
 
 
 @dataclass(frozen=True)
 class OperationTable:
-    """A run as operations: their graph, and for each operation and step how long it took.
+    """A run as operations: their graph, and the time of each operation in each step.
 
     Arrays over operations have one entry for each operation of a step; times are `[operation, step]`, s. Of n
     operations, number i has the events `2 i` (start) and `2 i + 1` (end); its time is value i of the graph,
@@ -56,11 +56,11 @@ class OperationTable:
     """Data-parallel rank of each operation."""
     stage: NDArray[np.int64]
     operation: NDArray[np.str_]
-    """Type of each operation, as it stands in the table."""
+    """Type of each operation, as in the table."""
     duration: Times
     """Time of computing, or of moving data since the last member of the meeting had started."""
     delay: Times
-    """Time between the end of what an operation waits for and its start."""
+    """Time between the end of the causes of an operation and its start."""
     start: Times
     """When each operation started."""
     recorded_s: NDArray[np.float64]
@@ -84,9 +84,9 @@ def is_operation_table(place: str) -> bool:
 
 
 def read_operation_table(place: str | Path, choice: StepChoice | None = None) -> OperationTable:
-    """Return the operations of a table; sizes that it does not show come from `meta-NAME.yaml` beside it.
+    """Return the operations of a table; other sizes come from `meta-NAME.yaml` in the same folder.
 
-    Raises InputError where the file is no such table, or its operations contradict each other.
+    Raises InputError if the file is not such a table, or its operations contradict each other.
     """
     path = storage.to_path(place)
     rows = _checked(_read(path), str(path))
@@ -107,7 +107,7 @@ def read_operation_table(place: str | Path, choice: StepChoice | None = None) ->
         template.height * len(ranks) * rows["step"].n_unique()
         != rows.join(template, on=_KEY, how="semi").height
     ):
-        fix = "name a table in which every data-parallel rank has the same ones"
+        fix = "give a table in which every data-parallel rank has the same operations"
         raise InputError("has ranks with other operations than the first", where=str(path), fix=fix)
     operations = [Operation(number, **row) for number, row in enumerate(template.iter_rows(named=True))]
     try:
@@ -127,23 +127,23 @@ def _read(path: Path) -> pl.DataFrame:
         lazy = pl.scan_csv(path) if path.suffix.lower() == ".csv" else pl.scan_parquet(path)
         if size == 0 or lazy.select(pl.len()).collect().item() > MOST_ROWS:
             problem = f"has more than {MOST_ROWS:,} rows" if size else "is empty"
-            raise InputError(problem, where=str(path), fix="name a table of fewer steps")
+            raise InputError(problem, where=str(path), fix="give a table of fewer steps")
         missing = [
             name for name in (*_NUMBERS, *_TIMES, "optype") if name not in lazy.collect_schema().names()
         ]
         if missing:
-            fix = "name a table of operations; a directory of traces is a run"
+            fix = "give a table of operations; a directory of traces is a run"
             raise InputError(f"has no column {', '.join(missing)}", where=str(path), fix=fix)
         return lazy.select(*_NUMBERS, *_TIMES, "optype").collect()
     except OSError as error:
         raise storage.unreadable(path, error) from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         first = str(error).splitlines()[0]
-        raise InputError(f"is no table: {first}", where=str(path), fix="write it again") from error
+        raise InputError(f"is not a table: {first}", where=str(path), fix="write it again") from error
 
 
 def _checked(rows: pl.DataFrame, where: str) -> pl.DataFrame:
-    """Return rows with their types; raise InputError where a value cannot be what its column says."""
+    """Return rows with their types; raise InputError if a value does not fit its column."""
     fix = "write it again; one row is one operation of one rank and step"
     try:
         typed = rows.with_columns(
@@ -167,14 +167,14 @@ def _checked(rows: pl.DataFrame, where: str) -> pl.DataFrame:
 
 
 def _shards(path: Path, rows: pl.DataFrame, findings: list[Finding]) -> int:
-    """Return over how many devices each data-parallel rank shards its weights, 1 where no file says so."""
+    """Return the number of devices over which each data-parallel rank shards its weights; default 1."""
     from ccl_bench.card.yaml_tree import IssueLog, NotUnderstoodError, ScalarNode, whole_number, yaml_mapping
     from ccl_bench.storage.files import read_text
 
     beside = path.with_name(f"meta-{path.stem.rpartition('-')[2]}.yaml")
     if not beside.is_file():
         message = (
-            f"there is no {beside.name}, so sizes come from the table, and weights are taken as not sharded"
+            f"there is no {beside.name}, so sizes come from the table, and unsharded weights are assumed"
         )
         findings.append(Finding("table-sizes-assumed", "note", message, path.name))
         return 1
@@ -188,7 +188,7 @@ def _shards(path: Path, rows: pl.DataFrame, findings: list[Finding]) -> int:
     for name, column in (("dp_size", "dp_rank"), ("pp_size", "stage")):
         held = rows[column].n_unique()
         if sizes.get(name, held) != held:
-            problem = f"states {name} {sizes[name]}, and the table holds {held} values of {column}"
+            problem = f"states {name} {sizes[name]}, but the table holds {held} values of {column}"
             raise InputError(problem, where=str(beside), fix=_META_FIX)
     return sizes.get("dsp_size", 1)
 
@@ -205,7 +205,7 @@ def _whole_steps(rows: pl.DataFrame, where: str, findings: list[Finding]) -> pl.
     whole = held.filter((pl.col("usual") == usual.height) & (pl.col("usual") == pl.col("len")))["step"]
     left_out = steps - len(whole)
     if left_out == steps:
-        raise InputError("has no two steps of the same operations", where=where, fix="record more steps")
+        raise InputError("has no two steps with the same operations", where=where, fix="record more steps")
     if left_out:
         message = f"{left_out} of {steps} steps have other operations than the rest and are left out"
         findings.append(Finding("steps-left-out", "warning", message, count=left_out))
@@ -215,9 +215,9 @@ def _whole_steps(rows: pl.DataFrame, where: str, findings: list[Finding]) -> pl.
 def _waits(
     operations: list[Operation], ranks: int, *, synchronises: bool
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the meetings of operations, and for each dependency who is waited for and who waits.
+    """Return the meetings of operations, and the source and target of each dependency.
 
-    They are those of one rank in one step, as often as there are ranks.
+    They are those of one rank in one step, repeated for each rank.
     """
     dependencies, meeting = depend(operations)
     together = np.array([synchronises and each.optype in SYNCHRONISED for each in operations])

@@ -1,4 +1,4 @@
-"""What replays offer to scenarios and answers, and replays of a table of operations."""
+"""Replays: their interface for scenarios and answers, and replays of a table of operations."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Names:
     known: list[str]
     """Every name once, in order."""
     codes: NDArray[np.int64]
-    """For each operation the place of its name in `known`."""
+    """For each operation the index of its name in `known`."""
 
     def mask(self, names: Iterable[str]) -> Mask:
-        """Return which operations have one of some names."""
+        """Return a mask of the operations that have one of some names."""
         wanted = {*names}
         mask: Mask = np.isin(self.codes, [place for place, name in enumerate(self.known) if name in wanted])
         return mask
@@ -43,12 +43,12 @@ class Names:
 
 @dataclass(frozen=True)
 class PathLabels:
-    """What the events of a graph belong to; the events of operation i are `2 i` and `2 i + 1`."""
+    """Owners of the events of a graph; the events of operation i are `2 i` and `2 i + 1`."""
 
     workers: NDArray[np.str_]
     """Worker of each operation."""
     starts: NDArray[np.str_]
-    """Kind of what comes before the start of each operation."""
+    """Kind of the time before the start of each operation."""
     ends: NDArray[np.str_]
     """Kind of each operation."""
     member: NDArray[np.int64]
@@ -64,7 +64,7 @@ class PathLabels:
         return str(self.workers[self.operation(event)])
 
     def kind(self, event: int) -> str:
-        """Return what kind of work leads to an event."""
+        """Return the kind of work before an event."""
         before = event % 2 == 0 and event < 2 * len(self.workers)
         return str((self.starts if before else self.ends)[self.operation(event)])
 
@@ -87,31 +87,31 @@ class Replays(ABC):
     name: str
     graph: EventGraph
     unit_s: float
-    """What times are counted in, s."""
+    """Unit of times, in s."""
     steps: Sequence[int]
     findings: Sequence[Finding]
     idealisation: str
-    """What an ideal time is, in words."""
+    """Definition of the ideal time, in words."""
     kinds: tuple[str, ...]
     """Kinds of names that operations have, such as `rank`."""
     kinds_of_communication: str
-    """The one of them that names collectives."""
+    """The kind that names collectives."""
     answered: tuple[str, ...]
-    """Those of them that answers list."""
+    """The kinds that answers list."""
     recorded_s: Times
     """Length of each step as recorded, s."""
     unmet: float = 0.0
-    """Share of the steps in communication of which nothing shows who takes part."""
+    """Share of the steps in communication with unknown members."""
 
     @property
     @abstractmethod
     def recorded(self) -> Times:
-        """The variant in which everything takes what it took."""
+        """The variant with the recorded times."""
 
     @property
     @abstractmethod
     def ideal(self) -> Times:
-        """The variant in which everything takes its ideal time."""
+        """The variant with all ideal times."""
 
     @property
     @abstractmethod
@@ -120,15 +120,15 @@ class Replays(ABC):
 
     @abstractmethod
     def names(self, kind: str) -> Names:
-        """Return the names that operations have of a kind, as answers list them."""
+        """Return the names of a kind, as answers list them."""
 
     @abstractmethod
     def matches(self, kind: str, name: str) -> Mask:
-        """Return which operations a user means by a name of a kind."""
+        """Return a mask of the operations that match a name of a kind."""
 
     @abstractmethod
     def without(self, mask: Mask) -> Times:
-        """Return the variant in which some operations take their ideal time, as others show it."""
+        """Return the variant in which some operations take their ideal time, computed from the others."""
 
     @abstractmethod
     def scaled(self, mask: Mask, factor: float) -> Times:
@@ -160,7 +160,7 @@ class Replays(ABC):
 
     @abstractmethod
     def path_events(self, variant: Times | None = None) -> list[PathEvents]:
-        """Return the events of all steps, of a variant or as they were."""
+        """Return the events of all steps, of a variant or as recorded."""
 
     @abstractmethod
     def _replay(self, variants: Sequence[Times]) -> list[Times]:
@@ -242,7 +242,7 @@ class TableReplays(Replays):
         return Names(known.tolist(), codes)
 
     def matches(self, kind: str, name: str) -> Mask:
-        """Return which operations have a name; sending and receiving have their own besides the shown one."""
+        """Return a mask of the operations with a name; sends and receives also have their own names."""
         mask = self.names(kind).mask([name])
         return mask | (self.table.operation == name) if kind == "operation" else mask
 
@@ -267,7 +267,7 @@ class TableReplays(Replays):
     def on_network(self, bandwidth: float, latency_s: float) -> Times:
         """Refuse: a table of operations states no sizes."""
         del bandwidth, latency_s
-        raise UsageError("a table of operations states no sizes of messages", fix="name a run with traces")
+        raise UsageError("a table of operations states no sizes of messages", fix="give a run with traces")
 
     @property
     def workers(self) -> dict[str, Mask]:
@@ -284,7 +284,7 @@ class TableReplays(Replays):
         return PathLabels(names, kinds, kinds, np.zeros(meetings, dtype=np.int64))
 
     def path_events(self, variant: Times | None = None) -> list[PathEvents]:
-        """Return the events of each step, without the time between operations and what they wait for."""
+        """Return the events of each step, without the delays between operations and their causes."""
         durations = self.recorded if variant is None else variant
         moments = self._moments([durations])[0]
         size = len(self.table.operation)

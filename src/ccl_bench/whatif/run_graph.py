@@ -1,4 +1,4 @@
-"""The execution graph of a run: operations of all ranks, put together where ranks meet."""
+"""The execution graph of a run: operations of all ranks, joined at the meetings of ranks."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 TABLES = ("operations", "steps", "calls", "matched", "messages", "clock_offsets", "listed_groups", "groups")
 
 ODD_NS = -10_000_000
-"""A transfer of at most this, ns, comes from clocks that differ, and counts as 0."""
+"""A transfer of at most this, ns, is a difference of clocks, and counts as 0."""
 
 GAP, OWN, LATENCY, TAIL = range(4)
-"""Times of an operation: since the one before in its chain, its own, since its launch or what it awaited."""
+"""Times of an operation: since the previous one in its chain, its own, since its launch or awaited event."""
 
 VALUES = 4
 """Values of each operation."""
@@ -64,7 +64,7 @@ class RunGraph:
     findings: tuple[Finding, ...] = ()
 
     def step_lengths(self, moments: Times) -> Times:
-        """Return how long the slowest rank took for each step, `[step, column]`, s."""
+        """Return the time of the slowest rank in each step, `[step, column]`, s."""
         lengths = np.zeros((len(self.steps), moments.shape[1]))
         for number, step in enumerate(self.steps):
             for trace, rows in self._rows_of_steps[step].items():
@@ -73,7 +73,7 @@ class RunGraph:
         return lengths
 
     def step_begins(self, step: int, moments: Times) -> Times:
-        """Return for each event when a step begins on its rank; for meetings the first time of all."""
+        """Return for each event the start of a step on its rank; for meetings the earliest of all."""
         begins = {trace: rows.begin(moments) for trace, rows in self._rows_of_steps[step].items()}
         every = min(begins.values(), default=NEVER)
         own = (
@@ -82,19 +82,19 @@ class RunGraph:
         return np.append(np.repeat(own, 2), np.full(self.events.size - 2 * len(own), every))
 
     def clock_error(self) -> Times:
-        """Return for each event how far the clock of its rank is off after alignment, ns; 0 for meetings."""
+        """Return for each event the remaining error of the clock of its rank, ns; 0 for meetings."""
         own = self.operations["residual_ns"].fill_null(0).to_numpy().astype(np.float64)
         return np.append(np.repeat(own, 2), np.zeros(self.events.size - 2 * len(own)))
 
     def step_ends(self, step: int) -> Numbers:
-        """Return the events with which something of a step ends."""
+        """Return the events at which an operation of a step ends."""
         return np.concatenate([2 * rows.inside + 1 for rows in self._rows_of_steps[step].values()])
 
     @cached_property
     def _beside(self) -> dict[tuple[int, int], float]:
         """Time of each step and trace before its first operation and after its last one, ns.
 
-        Where nothing marks steps, the whole trace is one, and begins and ends with other things.
+        If no steps are marked, the whole trace is one, with other events at its ends.
         """
         recorded = self.events.recorded
         return {
@@ -104,9 +104,9 @@ class RunGraph:
         }
 
     @cached_property
-    def _rows_of_steps(self) -> dict[int, dict[int, _Rows]]:
+    def _rows_of_steps(self) -> dict[int, dict[int, _StepRows]]:
         """For each step the rows of each trace that belong to it, and those since the step before."""
-        by_step: dict[int, dict[int, _Rows]] = {step: {} for step in self.steps}
+        by_step: dict[int, dict[int, _StepRows]] = {step: {} for step in self.steps}
         operations = self.operations.select("row", "trace", "step", "since")
         for _, part in operations.group_by("trace", maintain_order=True):
             parts = {
@@ -116,13 +116,13 @@ class RunGraph:
             for since, rows in parts.items():
                 inside = rows.drop_nulls("step")["row"].to_numpy()
                 if since in by_step and inside.size:
-                    by_step[since][rows["trace"][0]] = _Rows(inside, before)
+                    by_step[since][rows["trace"][0]] = _StepRows(inside, before)
                 before = rows["row"].to_numpy()
         return by_step
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _StepRows:
     """The operations of one trace in one step."""
 
     inside: Numbers
@@ -130,12 +130,12 @@ class _Rows:
     """Operations launched before the step, and since the one before."""
 
     def length(self, moments: Times) -> Times:
-        """Return the time from the begin of the step to the last end of an operation."""
+        """Return the time from the start of the step to the last end of an operation."""
         length: Times = moments[2 * self.inside + 1].max(axis=0) - self.begin(moments)
         return length
 
     def begin(self, moments: Times) -> Times:
-        """Return when the step begins: with its first operation, once what was launched before has ended."""
+        """Return the start of the step: its first operation, after all work launched before has ended."""
         first: Times = moments[2 * self.inside].min(axis=0)
         begin: Times = np.maximum(first, moments[2 * self.before + 1].max(axis=0, initial=NEVER))
         return begin
@@ -144,7 +144,7 @@ class _Rows:
 def load_run_graph(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> RunGraph:
-    """Read the traces of a run and return its graph; raise NotMeasurable where they hold no operations."""
+    """Read the traces of a run and return its graph; raise NotMeasurable if they hold no operations."""
     loaded = load_tables(run, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
     return graph_of(run, loaded)
 
@@ -200,7 +200,7 @@ def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame
 
 
 def _stages(operations: pl.DataFrame, shown: Mapping[int, int], facts: Facts) -> pl.Series:
-    """Return the pipeline stage of each operation: as the mesh has it, else as messages show it."""
+    """Return the pipeline stage of each operation: from the mesh, else from messages."""
     if facts.pp and facts.pp.value > 1:
         return stages_of(operations["rank"], facts)
     return operations["rank"].replace_strict(shown, default=None, return_dtype=pl.Int64)
@@ -213,7 +213,7 @@ def build(
     steps: pl.DataFrame,
     findings: tuple[Finding, ...] = (),
 ) -> RunGraph:
-    """Return the graph of operations that meet as `pairs` of `row` and `meeting` say."""
+    """Return the graph of operations; `pairs` of `row` and `meeting` state which ones meet."""
     made = _Builder(placed, pairs)
     lengths = steps.select("step", "trace", pl.col("device_end_ns") - pl.col("device_start_ns"))
     numbers = tuple(sorted(set(steps["step"].drop_nulls().to_list())))
@@ -254,7 +254,7 @@ class _Builder:
         self._times()
 
     def _rows(self, placed: pl.DataFrame, name: str) -> Numbers:
-        """Return the rows of operations that others name by their number in their trace."""
+        """Return the rows of operations that are given by their number in their trace."""
         own = placed.select("trace", "operation", "row")
         other = own.rename({"operation": name, "row": "other"})
         joined = placed.select("trace", name).join(
@@ -263,7 +263,7 @@ class _Builder:
         return joined["other"].fill_null(_NONE).to_numpy()
 
     def _times(self) -> None:
-        """Split the recorded times into what an operation takes itself and what it waits for."""
+        """Split the recorded times into the own time of operations and their waits."""
         start, end, size = self.start, self.end, self.size
         follows = np.append(False, self.chain[1:] == self.chain[:-1])
         before = np.where(follows, np.append(0.0, end[:-1]), NEVER)

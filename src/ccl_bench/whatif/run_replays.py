@@ -1,6 +1,6 @@
-"""Replays of a run: which operations scenarios name, and how long steps take with other times.
+"""Replays of a run: selection of operations for scenarios, and lengths of steps with other times.
 
-The ideal time of an operation is what the same operation takes on other ranks.
+The ideal time of an operation is that of the same operation on other ranks.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 IDEALISATION = (
-    "an operation takes the median of the same operation of all ranks at the same place in the step; what "
-    "is left out takes that of the others, first of its pipeline stage"
+    "the median of the same operation of all ranks at the same place in the step; for "
+    "excluded operations the median of the others, first of the same pipeline stage"
 )
 
 HOST, COPIES = "host", "copies"
-"""What an operation is that does not communicate; communication is named by its collective."""
+"""Names of operations that do not communicate; communication is named by its collective."""
 
 _WHERE = {"memory": COPIES, "fused": COMPUTE, "operator": COMPUTE, "compute": COMPUTE}
 
@@ -65,7 +65,7 @@ class RunReplays(Replays):
 
     @property
     def recorded(self) -> Times:
-        """The variant in which everything takes what it took, less what no operation explains."""
+        """The variant with the recorded times, without time that no operation explains."""
         return self.run.values
 
     @cached_property
@@ -74,7 +74,7 @@ class RunReplays(Replays):
 
     @cached_property
     def ideal(self) -> Times:
-        """The variant in which everything takes its ideal time."""
+        """The variant with all ideal times."""
         return self._changed(ideal_values(self._comparable))
 
     @cached_property
@@ -83,7 +83,7 @@ class RunReplays(Replays):
         return self.names("comm").mask([""])
 
     def names(self, kind: str) -> Names:
-        """Return the names that operations have of a kind."""
+        """Return the names of a kind."""
         away = pl.col("place") != "host"
         communicates = away & (pl.col("kind") == "communication")
         collective = pl.when(communicates).then(pl.col("collective").cast(pl.String).fill_null("other"))
@@ -101,7 +101,7 @@ class RunReplays(Replays):
         return Names(known.to_list(), names.cast(pl.Enum(known)).to_physical().cast(pl.Int64).to_numpy())
 
     def matches(self, kind: str, name: str) -> Mask:
-        """Return which operations are meant: kernels by a part of their name or a pattern, others by name."""
+        """Return a mask of the matching operations: kernels by a part of the name, others by name."""
         names = self.names(kind)
         if kind != "kernel":
             return names.mask([name])
@@ -118,13 +118,13 @@ class RunReplays(Replays):
         return values
 
     def without(self, mask: Mask) -> Times:
-        """Return the variant in which some operations take what the same ones take on other ranks.
+        """Return the variant in which some operations take the time of the same ones on other ranks.
 
-        Raises UsageError where that is all of them.
+        Raises UsageError if that is all of them.
         """
         if mask.all():
-            fix = "leave out less, or record more ranks; --scale changes what has nothing to compare with"
-            raise UsageError("no other rank shows what it would take", fix=fix)
+            fix = "exclude fewer operations, or record more ranks; --scale needs no comparison"
+            raise UsageError("no other rank shows its ideal time", fix=fix)
         return self._changed(ideal_values(self._comparable, mask))
 
     def scaled(self, mask: Mask, factor: float) -> Times:
@@ -158,8 +158,8 @@ class RunReplays(Replays):
             .drop_nulls()
         )
         if known.is_empty():
-            fix = "record the arguments of calls: NCCL with torch 2.5 or later, or Execution Traces beside"
-            raise UsageError("no call of communication has a recorded size and group", fix=fix)
+            fix = "record the arguments of calls: NCCL with torch 2.5 or later, or also Execution Traces"
+            raise UsageError("no communication call has a recorded size and group", fix=fix)
         kinds = known.select("collective", "size").unique().rows()
         factors = [(*kind, known_bus_factor(*kind)) for kind in kinds]
         schema = {"collective": pl.String, "size": pl.Int64, "factor": pl.Float64}
@@ -183,7 +183,7 @@ class RunReplays(Replays):
         }
 
     def path_labels(self) -> PathLabels:
-        """Return what events belong to; a worker is a rank, or the trace of one that is not known."""
+        """Return the owners of events; a worker is a rank, or a trace of unknown rank."""
         operations = self.run.operations
         away = (operations["place"] != "host").to_numpy()
         names = {
@@ -206,7 +206,7 @@ class RunReplays(Replays):
         return PathLabels(workers.to_numpy().astype(np.str_), starts, ends, member)
 
     def path_events(self, variant: Times | None = None) -> list[PathEvents]:
-        """Return the events of all steps as they were recorded, or as a variant replays."""
+        """Return the events of all steps as recorded, or as replayed in a variant."""
         moments = self.graph.recorded if variant is None else self.graph.replay(variant[:, None])[:, 0]
         values = self.recorded if variant is None else variant
         steps = [
@@ -222,11 +222,11 @@ class RunReplays(Replays):
 _DIGITS = r"\d+"
 _STAGE_PLACE = "stage_place"
 _PLACES = {"place": ["key", "k", "step"], "step_place": ["key", "step"], "run_place": ["key"]}
-"""What must be the same, the closest first."""
+"""Sets of columns that must be equal, the strictest first."""
 
 
 def comparable_values(graph: RunGraph) -> pl.DataFrame:
-    """Return the values of operations that compare between ranks.
+    """Return the values of operations that are comparable between ranks.
 
     One row a value: its number as `value`, `row`, `ns`, and a number for each set of places that compare: the
     same operation as the k-th of its kind in the step, in the step, and anywhere. Numbers in names do not
@@ -272,7 +272,7 @@ def comparable_values(graph: RunGraph) -> pl.DataFrame:
 
 
 def ideal_values(values: pl.DataFrame, changed: Mask | None = None) -> pl.DataFrame:
-    """Return `value` and `ideal` ns of the values of operations that change; of all where nothing is named.
+    """Return `value` and `ideal` ns of the values of the changed operations; of all by default.
 
     `changed` has one entry an operation. Those that change are not compared with each other.
     """

@@ -1,4 +1,4 @@
-"""Scenarios: which operations would take another time, as a user writes them."""
+"""Scenarios in the notation of users: operations with other times."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _LARGEST_FACTOR = 1e6
 
 @dataclass(frozen=True)
 class Scenario:
-    """Something that would be otherwise."""
+    """A change of operation times."""
 
     name: str
     variant: Callable[[], Times]
-    """Computes the times that operations would take."""
+    """Computes the changed times of operations."""
     at_least_s: Times | float = 0.0
-    """Length below which no step falls, s."""
+    """Shortest length of a step, s."""
 
 
 def parse_scenarios(
@@ -44,9 +44,9 @@ def parse_scenarios(
     overlap: Iterable[str] = (),
     network: Iterable[str] = (),
 ) -> list[Scenario]:
-    """Return the scenarios that were asked for; raise UsageError where one is not understood.
+    """Return the requested scenarios; raise UsageError if one is invalid.
 
-    Several parts of one scenario stand together with commas: `rank:1,stage:3`.
+    Commas separate the parts of one scenario: `rank:1,stage:3`.
     """
     return [
         *(_without(replays, text) for text in without),
@@ -67,8 +67,8 @@ def _scaled(replays: Replays, text: str) -> Scenario:
     factor = _factor(parts["factor"]) if parts else None
     if parts is None or factor is None:
         example = f"{replays.kinds[-1]}:NAME=0.5"
-        fix = f"write what changes and a factor from 0 to {_LARGEST_FACTOR:g}, such as {example}"
-        raise UsageError(f"{text!r} is no change of durations", fix=fix)
+        fix = f"write a name and a factor from 0 to {_LARGEST_FACTOR:g}, such as {example}"
+        raise UsageError(f"{text!r} is not a change of durations", fix=fix)
     mask = _mask(replays, parts["what"])
     return Scenario(f"{parts['what']} × {factor:g}", lambda: replays.scaled(mask, factor))
 
@@ -93,7 +93,7 @@ def _on_network(replays: Replays, text: str) -> Scenario:
     bandwidth, alpha = (float(parts[name]) if parts else 0.0 for name in ("bandwidth", "alpha"))
     if not bandwidth:
         fix = "write bus bandwidth in GB/s and latency in µs, such as B=200,alpha=15"
-        raise UsageError(f"{text!r} is no network", fix=fix)
+        raise UsageError(f"{text!r} is not a network", fix=fix)
     variant = replays.on_network(bandwidth * 1e9, alpha * 1e-6)
     return Scenario(f"network {text}", lambda: variant)
 
@@ -107,7 +107,7 @@ def _factor(text: str) -> float | None:
 
 
 def _mask(replays: Replays, text: str) -> Mask:
-    """Return which operations any of the parts of a text names."""
+    """Return a mask of the operations that any part of a text names."""
     masks = [_part(replays, part.strip()) for part in text.split(",")]
     mask: Mask = np.logical_or.reduce(masks)
     return mask

@@ -1,4 +1,4 @@
-"""Which operations of a training step wait for which, by the rules of pipeline and data parallelism.
+"""Dependencies between operations of a training step, by the rules of pipeline and data parallelism.
 
 Rules: "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25), and its artifact.
 """
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Dependency = tuple[int, int]
-"""Number of an operation, and of one that waits for it."""
+"""Numbers of an operation and of one that waits for it."""
 
 COMPUTE = ("forward-compute", "backward-compute", "gc", "optimizer")
-"""Types of operations that take as long as they compute; all others move data."""
+"""Types of operations that compute; all others move data."""
 
 SYNCHRONISED = (
     "params-all-gather",
@@ -34,17 +34,17 @@ SHOWN = {"forward-send": "forward-pp-comm", "forward-recv": "forward-pp-comm"} |
     "backward-send": "backward-pp-comm",
     "backward-recv": "backward-pp-comm",
 }
-"""Types that are one operation for who reads the answer."""
+"""Types that answers show as one operation."""
 
 _SLACK_S = 50e-6
-"""A message that starts, or ends, so much beside the computing it belongs to did not happen."""
+"""Largest distance of a message from its compute operation; a more distant one did not happen."""
 
 _DIRECTIONS = {"forward": 1, "backward": -1}
-"""Direction of the pipeline → where a stage's neighbour lies."""
+"""Direction of the pipeline → offset of the neighbouring stage."""
 
 
 class ScheduleError(ValueError):
-    """Messages and computing of a step do not belong together."""
+    """Messages and compute operations of a step do not match."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def depend(operations: Sequence[Operation]) -> tuple[list[Dependency], NDArray[n
     """Return the dependencies of one rank's operations in one step, and the meeting of each operation.
 
     `operations` are in order of stage and start. The members of a meeting have the same number. Raises
-    ScheduleError where messages are missing.
+    ScheduleError if messages are missing.
     """
     chunks = 1 + max((each.gmc for each in operations), default=0)
     stages = [_Stage(operations, number, chunks) for number in sorted({each.stage for each in operations})]
@@ -117,19 +117,19 @@ class _Stage:
         return [each for each in self._operations if each.optype in types]
 
     def _received(self, direction: str) -> list[Operation]:
-        """Return what was received: nothing after the last computing of its direction began."""
+        """Return the receives: none after the last compute operation of their direction began."""
         computing = self._of(f"{direction}-compute")
         messages = self._of(f"{direction}-recv")
         return [each for each in messages if computing and each.start_ts <= computing[-1].start_ts + _SLACK_S]
 
     def _sent(self, direction: str) -> list[Operation]:
-        """Return what was sent: nothing before the first computing of its direction ended."""
+        """Return the sends: none before the first compute operation of their direction ended."""
         computing = self._of(f"{direction}-compute")
         messages = self._of(f"{direction}-send")
         return [each for each in messages if computing and each.end >= computing[0].end - _SLACK_S]
 
     def dependencies(self) -> list[Dependency]:
-        """Return which operations of this stage wait for which."""
+        """Return the dependencies between operations of this stage."""
         return [*self._streams(), *self._messages(), *self._warm_up(), *self._parameters(), *self._tail()]
 
     def _streams(self) -> list[Dependency]:
@@ -139,7 +139,7 @@ class _Stage:
         return [(earlier.number, later.number) for chain in chains for earlier, later in pairwise(chain)]
 
     def _messages(self) -> list[Dependency]:
-        """Computing waits for what it receives, receiving for the computing before, sending for its own."""
+        """Compute waits for its receive, a receive for the compute before it, a send for its own compute."""
         dependencies = []
         for direction, ahead in _DIRECTIONS.items():
             computing = self._of(f"{direction}-compute")
@@ -172,7 +172,7 @@ class _Stage:
         return [(each.number, firsts[each.mc]) for each in self._of("params-all-gather") if each.mc in firsts]
 
     def _tail(self) -> list[Dependency]:
-        """After the last computing gradients are reduced, clipped, and applied."""
+        """After the last compute operation gradients are reduced, clipped, and applied."""
         chain = self._computing[-1:]
         for name in ("gc", "layernorm-grads-all-reduce", "embedding-grads-all-reduce"):
             chain += self._of(name)

@@ -284,7 +284,7 @@ def test_a_call_that_takes_far_longer_than_others_of_its_size_is_a_finding():
     [finding] = found.findings
     assert (finding.code, finding.count) == ("calls-outlying", 1)
     assert "1 of 10 calls of allreduce" in finding.message
-    assert "else the bandwidth were 10.9 times as high" in finding.message  # 1090 / 100 ns
+    assert "the bandwidth would be 10.9 times as high" in finding.message  # 1090 / 100 ns
     assert not bandwidth("allreduce", [transfer(1000, 10), transfer(1000, 90), transfer(4000, 40)]).findings
 
 

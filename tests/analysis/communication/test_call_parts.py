@@ -238,7 +238,7 @@ def test_one_rank_of_several_shows_no_waiting(tmp_path: Path):
     found = result(tmp_path, "exposed_wait_time")
     assert found.status == "not_measurable"
     assert found.reason == (
-        f"100 % of exposed communication is not known to wait or to move data: {NO_OTHER}"
+        f"100 % of exposed communication is neither known waiting nor known transfer: {NO_OTHER}"
     )
     assert measured(tmp_path, "gpu_busy").details["waiting_pct"] == 0
     whole = measured(tmp_path, "exposed_communication_time")

@@ -25,7 +25,7 @@ ENDS = {0, 3, 4}
 
 CLOSE = 1e-9
 
-MISTAKE = "this is a mistake in the program"
+MISTAKE = "this is an error in the program"
 """In the way out of a metric that ended with an error of Python; others fail by what a file states."""
 
 Results = dict[str, dict[str, Any]]

@@ -117,7 +117,7 @@ def _is_running(pid):
 def test_a_command_that_is_not_there_is_named(tmp_path):
     ended = collect(tmp_path, "--output", "run", "--", "no-such-program")
     assert ended.returncode == 4
-    assert "no-such-program: there is no such program" in ended.stderr
+    assert "no-such-program: the program does not exist" in ended.stderr
     assert not (tmp_path / "run").exists()
 
 

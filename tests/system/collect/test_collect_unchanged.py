@@ -148,12 +148,14 @@ def test_no_loop_ends_otherwise_than_it_would_without_ccl_bench(loops):
 
 def test_an_optimizer_that_comes_late_is_remarked(loops):
     (remark,) = _json(loops / "newcomer/ranks/rank0.json")["recording"]["remarks"]
-    assert remark.startswith("another optimizer was stepped for the first time after step 4")
+    assert remark.startswith(
+        "after step 4, while the profiler ran, another optimizer stepped for the first time"
+    )
 
 
 def test_a_program_with_a_profiler_of_its_own_keeps_it(loops):
     assert [path.name for path in (loops / "own_profiler").rglob("*.json")] == ["own_trace.json"]
-    assert "ccl-bench stays away" in (loops / "own_profiler.txt").read_text()
+    assert "ccl-bench does not record" in (loops / "own_profiler.txt").read_text()
     assert _json(loops / "own_profiler/own_trace.json")["traceEvents"]
 
 
@@ -358,8 +360,8 @@ def test_recording_from_outside_can_be_switched_off(tmp_path, option, variable):
     ("option", "said"),
     [
         ("--steps=0-3", "step 0 cannot be recorded"),
-        ("--steps=9-3", "names no steps to record"),
-        ("--ranks=0,x", "'x' names no ranks"),
+        ("--steps=9-3", "is not a range of steps"),
+        ("--ranks=0,x", "'x' is not a list of ranks"),
     ],
 )
 def test_steps_and_ranks_are_checked_before_anything_runs(tmp_path, option, said):

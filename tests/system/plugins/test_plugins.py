@@ -216,4 +216,4 @@ def test_tables_that_need_each_other_are_refused_and_take_no_other_number_along(
     assert status == dict(zip(wanted, ["not_measurable", "not_measurable", "ok", "ok"], strict=True))
     assert results["coll_call_num"]["value"] == 16
     for name in ("hens", "breakfasts"):
-        assert "tables need each other: egg → hen → egg" in results[name]["reason"]
+        assert "tables depend on each other: egg → hen → egg" in results[name]["reason"]

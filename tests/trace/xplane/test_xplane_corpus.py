@@ -86,7 +86,7 @@ def test_communication_of_tpus_lies_outside_of_the_runs_that_count_as_steps(corp
     """The program that runs 100 times has no collective; each device reduces three times beside it."""
     found = results(corpus / "xplane" / TPU)["coll_call_num"]
     assert found.status == "not_measurable"
-    assert found.reason == "communication was recorded outside the steps only: 24 calls"
+    assert found.reason == "communication was recorded only outside the steps: 24 calls"
     kernels = table(corpus / "xplane" / TPU, "kernels").drop_nulls("collective")
     counts = kernels.group_by("rank", "collective").len()
     assert set(counts.select("collective", "len").rows()) == {("all_reduce", 3), ("barrier", 3)}

@@ -146,7 +146,7 @@ def watch(
 ) -> int:
     """Watch a directory until stopped."""
     from ccl_bench import metrics
-    from ccl_bench.integrations.watching.watch import KeptResults, Watcher, Watching
+    from ccl_bench.integrations.watching.watch import StoredResults, Watcher, WatchOptions
 
     root = _directory(directory)
     registry = metrics.load()
@@ -157,11 +157,11 @@ def watch(
         raise UsageError(
             "results cannot be kept among the traces", fix="name another directory, or one in it"
         )
-    how = Watching(root, run or root.name, names, settle, patience, workload_card, jobs)
+    how = WatchOptions(root, run or root.name, names, settle, patience, workload_card, jobs)
     with contextlib.ExitStack() as closing, contextlib.suppress(KeyboardInterrupt):
         sinks = _sinks(listen, otlp, closing)
         sinks += _trackers(to or (), how.run, closing)
-        kept = KeptResults(kept_in) if kept_in else None
+        kept = StoredResults(kept_in) if kept_in else None
         if kept:
             closing.callback(kept.close)
         watcher = Watcher(how, kept=kept, sinks=sinks, report=_print_line, remark=_remark)

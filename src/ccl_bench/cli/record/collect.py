@@ -18,7 +18,7 @@ from ccl_bench.cli.runner import say
 if TYPE_CHECKING:
     from cyclopts import App
 
-    from ccl_bench.collect.collect_run import Collected
+    from ccl_bench.collect.collect_run import CollectedRun
 
 ABOUT = """Record a command into a run directory, or gather what one left, and show what can be measured.
 
@@ -143,7 +143,7 @@ def _check_chosen(steps: str | None, ranks: str | None) -> None:
         parse_ranks(ranks)
 
 
-def _report(collected: Collected, program: str, jobs: int | None) -> int:
+def _report(collected: CollectedRun, program: str, jobs: int | None) -> int:
     """Print what was collected and what can be measured, and write the report; return the exit status."""
     from ccl_bench.api.measured_run import MeasuredRun
     from ccl_bench.cli.runner import progress_bar

@@ -1,5 +1,5 @@
-"""Describe a collected run: metadata and workload card, from what was observed.
+"""Description of a collected run: metadata and workload card, from observations.
 
-`observations` holds what the files of the run show, `torchtitan` the configuration that it ran with, and
-`fill_card` writes both into the card and the metadata.
+`observations` reads the files of the run, `torchtitan` its configuration, and `fill_card` writes both into
+the card and the metadata.
 """

@@ -1,6 +1,6 @@
-"""Fill the workload card and `run_metadata.json` of a run with what was observed.
+"""Filling of the workload card and `run_metadata.json` from observations.
 
-What a person wrote stays; a contradiction is reported.
+Values that a person wrote stay; contradictions are reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRACES = {
     "xplane": "xla_trace",
     "jax_trace": "json_tpu",
 }
-"""Format -> the kind of trace, as cards name it."""
+"""Format -> the kind of trace in cards."""
 _FRAMEWORKS = ("torchtitan", "megatron-lm", "deepspeed", "vllm", "sglang")
 _DISTRIBUTIONS = {"megatron-lm": "megatron-core"}
 _LIBRARIES = {"nccl": "NCCL", "gloo": "Gloo", "rccl": "RCCL", "ucc": "UCC", "mpi": "MPI"}
@@ -126,7 +126,7 @@ def _communication(observations: Observations) -> dict[str, Any]:
 
 
 def _recorded(observations: Observations) -> dict[str, Any]:
-    """Return what a program that recorded itself reported of its training."""
+    """Return the training values that a self-recording program reported."""
     if observations.recording is None:
         return {}
     batch = observations.metadata.get("global_batch_size")
@@ -183,7 +183,7 @@ CARD_FILE_NAME = "workload_card.yaml"
 
 
 def place_card(target: Path, given: Path | None, cards: list[Path]) -> Path:
-    """Return the card in the run directory: the one there, else a copy of `given` or `cards`, else empty."""
+    """Return the card of the run directory: existing, else a copy of `given` or `cards`, else empty."""
     card = target / CARD_FILE_NAME
     if given is not None and not (card.exists() and card.samefile(given)):
         shutil.copyfile(given, card)
@@ -199,11 +199,11 @@ _DEPENDS_ON = {
     "Model-executor.communication_library.version": "Model-executor.communication_library.name",
     "workload.hardware.xpu_spec.memory_gb": "workload.hardware.xpu_spec.model",
 }
-"""Field -> the field that names what it describes."""
+"""Field -> the field with the name of its subject."""
 
 
 def fill_card(card: Path, observations: Observations) -> tuple[list[str], list[str]]:
-    """Fill a card; return the filled fields, and where the card contradicts what was observed."""
+    """Fill a card; return the filled fields, and the contradictions to observations."""
     values = observed_card_values(observations)
     written = dict(_written_fields(read_card(card).card))
     contradictions = {
@@ -212,7 +212,8 @@ def fill_card(card: Path, observations: Observations) -> tuple[list[str], list[s
         if name in written and not isinstance(value, list | dict) and not _agree(written[name], value)
     }
     remarks = [
-        f"{CARD_FILE_NAME} says {name} = {written[name]}, but {value} was observed; the card keeps it"
+        f"{CARD_FILE_NAME} states {name} = {written[name]}, but {value} was observed; "
+        "the card was not changed"
         for name, value in contradictions.items()
     ]
     # The version of torchtitan is of no use if the card names another framework.
@@ -235,7 +236,7 @@ def _written_fields(section: Section, path: str = "") -> Iterator[tuple[str, Any
 
 
 def _agree(written: object, value: object) -> bool:
-    """Whether two values agree; names may differ in case and punctuation, and one may hold the other."""
+    """Whether two values agree; names may differ in case and punctuation, and one may contain the other."""
     if isinstance(written, bool) or isinstance(value, bool):
         return written == value
     if isinstance(written, int | float) and isinstance(value, int | float):
@@ -249,23 +250,23 @@ def _letters_and_digits(value: object) -> str:
 
 
 def fill_metadata(target: Path, observations: Observations) -> list[str]:
-    """Add what was observed to the metadata of the run; return where the file contradicts it."""
+    """Add observations to the metadata of the run; return the contradictions."""
     path, written = target / FILE_NAME, observations.metadata
     values = dict(_metadata_values(observations))
     added = {name: value for name, value in values.items() if written.get(name) is None}
     if added:
         replace_object(path, {**written, **added})
     return [
-        f"{FILE_NAME} says {name} = {written[name]}, but {value} was observed; the file keeps it"
+        f"{FILE_NAME} states {name} = {written[name]}, but {value} was observed; the file was not changed"
         for name, value in values.items()
         if name not in added and written[name] != value
     ]
 
 
 def _metadata_values(observations: Observations) -> Iterator[tuple[str, int]]:
-    """Yield sizes that a trace does not hold, or that several files hold.
+    """Yield sizes that traces do not contain, or that several files contain.
 
-    They include settings that the command line changed, since the configuration file does not have those.
+    They include settings that the command line changed, which the configuration file lacks.
     """
     if observations.world_size:
         yield "world_size", observations.world_size

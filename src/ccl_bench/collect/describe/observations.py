@@ -1,4 +1,4 @@
-"""What the files and the environment of a run show: ranks, devices, libraries."""
+"""Observations of a run from its files and environment: ranks, devices, libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BACKEND = re.compile(rb'"distributedInfo":\s*\{\s*"backend":\s*"([^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """What was observed of a run; None where nothing shows it."""
+    """Observations of a run; None for unknown values."""
 
     world_size: int | None = None
     kinds: frozenset[str] = frozenset()
@@ -50,7 +50,7 @@ class Observations:
 
     @property
     def accelerator(self) -> str:
-        """What computed, as cards name it, such as `GPU`; empty where nothing shows it."""
+        """Type of the computing unit in cards, such as `GPU`; empty if unknown."""
         if self.is_jax and self.recording:
             return str(self.recording.get("platform", "")).upper()
         return "GPU" if self.devices else "CPU" if self.torch else ""
@@ -104,7 +104,7 @@ def observe(
     metadata: Mapping[str, Any],
     configuration: EffectiveConfig | None,
 ) -> Observations:
-    """Return what the run in `target` and its environment show."""
+    """Return the observations of the run in `target` and its environment."""
     traces = discover_traces(target).traces
     sizes = {trace.world_size for trace in traces if trace.world_size is not None}
     counted = metadata.get("world_size")

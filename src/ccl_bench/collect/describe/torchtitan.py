@@ -1,4 +1,4 @@
-"""A torchtitan run: the configuration in effect, the loss of each step, and what recording costs."""
+"""A torchtitan run: the effective configuration, the loss of each step, and the overhead of recording."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def toml_text(tables: Mapping[str, Any], above: str = "") -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Return a string, number, boolean or list as TOML, which writes them as JSON does."""
+    """Return a string, number, boolean or list as TOML, whose notation equals JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -65,7 +65,7 @@ class EffectiveConfig:
     path: Path
     """The file."""
     settings: TrainConfig
-    """The file, with the options of the command line over it."""
+    """The file, with the options of the command line applied."""
     is_overridden: bool
     """Whether the command line changes a setting of the file."""
     tables: dict[str, Any] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def _read_train_config(path: Path) -> dict[str, Any] | None:
 
 
 def _ignore_unknown_key(*_: object, **__: object) -> None:
-    """Report nothing: a configuration may have keys that ccl-bench does not read."""
+    """Ignore issues: a configuration may have keys that ccl-bench does not read."""
 
 
 def _command_line_options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -118,7 +118,7 @@ def _command_line_options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _with_overrides(data: dict[str, Any], options: dict[str, str]) -> dict[str, Any]:
-    """Return the settings with those of the command line over them."""
+    """Return the settings with those of the command line applied."""
     changed = {name: dict(part) if isinstance(part, dict) else part for name, part in data.items()}
     for option, text in options.items():
         section, _, key = option[2:].replace("-", "_").partition(".")
@@ -151,10 +151,10 @@ def save_config(configuration: EffectiveConfig, output: Path) -> None:
 
 _RATE = re.compile(r"step: *(\d+) .*tps: *([\d,]+)")
 _LOSS = re.compile(r"step: *(\d+) .*?loss: *(\S+) .*?grad_norm: *(\S+)")
-"""A line of training; that of a validation has no norm of gradients."""
+"""A line of training; a line of validation has no gradient norm."""
 
 _LONGEST_LINE = 1 << 16
-"""Characters of a line that are looked at together."""
+"""Largest length of a line that is searched."""
 
 Series = dict[int, float | None]
 """Step -> value; None where it is not a finite number."""
@@ -195,7 +195,7 @@ def _means(values: dict[int, list[float]]) -> Series:
 
 
 def _lines(log: Path, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """Yield what a pattern finds in the lines of a log; nothing where it cannot be read, or is a device."""
+    """Yield the matches of a pattern in the lines of a log; none if it is unreadable or a device file."""
     if not log.is_file():
         return
     try:
@@ -209,8 +209,8 @@ def logged_overhead(log: Path, profiling: Profiling) -> dict[str, float]:
     """Return {"active": share by which recorded steps were longer}; empty if the log does not show it.
 
     Every `log_freq` steps torchtitan logs the tokens per second since the line before. A line that covers
-    only recorded steps is compared with those that cover steps before the profiler began, without the first
-    half of them, in which training settles.
+    only recorded steps is compared with lines before the profiler began, without their first half, in which
+    training stabilises.
     """
     window, active, warmup = profiling.frequency, profiling.active, profiling.warmup
     if not (profiling.is_profiled and window and active and warmup is not None):

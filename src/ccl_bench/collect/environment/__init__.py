@@ -1,5 +1,5 @@
-"""What a run ran on: machine, software, environment variables and the state of the working directory.
+"""The environment of a run: machine, software, variables and the state of the working directory.
 
-`capture` makes the whole record and `machine` asks the sources of one node. `probe` runs inside the
-environment of the recorded command, which need not hold ccl-bench.
+`machine` queries the sources of one node. `probe` runs in the environment of the recorded command, which need
+not contain ccl-bench.
 """

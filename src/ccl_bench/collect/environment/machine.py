@@ -1,7 +1,7 @@
-"""What a run runs on: machine, accelerators, links, software, environment variables and the git checkout.
+"""The record of the environment: machine, accelerators, links, software, variables and git checkout.
 
-Every source is optional; one that is not available gives the reason. Serial numbers and unique identifiers
-are left out: they name a machine and explain no number.
+Every source is optional; an unavailable one gives the reason. Serial numbers and unique identifiers are
+left out: they identify a machine and explain no number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 TIMEOUT_S = 20.0
-"""Time limit of a program such as `nvidia-smi`, which never answers with a broken driver."""
+"""Time limit of a program such as `nvidia-smi`, which hangs with a broken driver."""
 
 ABSENT = "absent"
 """Key of the reason in the record of an unavailable source."""
@@ -59,7 +59,7 @@ def program_output(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the output of a program; raise Absent where it is not there, fails or takes too long."""
+    """Return the output of a program; raise Absent if it is missing, fails or takes too long."""
     program = command[0]
     path = environment.get("PATH") if environment is not None else None
     executable = shutil.which(program, path=path)
@@ -242,7 +242,7 @@ def _file_text(path: Path) -> str:
 
 
 def relevant_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that change computing or communicating, and never a secret."""
+    """Return the variables that affect computation or communication, without secrets."""
     lists = _name_patterns()
     return {
         name: value
@@ -354,7 +354,7 @@ SCHEMA_VERSION = 1
 def capture_environment(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], *, at: datetime | None = None
 ) -> dict[str, Any]:
-    """Return what `command` runs on, started in `folder` with these variables, as JSON data."""
+    """Return the environment of `command`, started in `folder` with these variables, as JSON data."""
     sources = {
         "host": describe_host,
         "devices": list_devices,

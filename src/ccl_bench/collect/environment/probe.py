@@ -1,7 +1,7 @@
 """Print versions and devices of the interpreter that runs this file, as one line of JSON.
 
-It runs inside the environment of the recorded command, which need not hold ccl-bench: it needs only the
-standard library, and uses torch if it is installed.
+It runs in the environment of the recorded command, which need not contain ccl-bench: it needs only the
+standard library, and uses torch if installed.
 """
 
 import gc

@@ -1,7 +1,8 @@
-"""Record a program of torch or JAX that nobody changed: what `ccl-bench collect` injects into its processes.
+"""Recording of unchanged torch and JAX programs: the code that `ccl-bench collect` injects.
 
-The folder `startup` goes in front of PYTHONPATH. Its `sitecustomize` waits for the import of torch or JAX
-and then installs the hooks, which count steps and record them as `ccl_bench.profile` does.
+The folder `startup` is put first on PYTHONPATH. Its `sitecustomize` waits for the import of torch or JAX
+and then installs the hooks (`hooks`, `jax_hooks`), which count steps and record them like
+`ccl_bench.profile`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 INJECT_VARIABLE = "CCL_BENCH_INJECT"
-"""`0` keeps ccl-bench out of a process and of those that it starts."""
+"""`0` disables ccl-bench in a process and in those that it starts."""
 
 _STARTUP = Path(__file__).resolve().parent / "startup"
 _OPTIONS_WITH_VALUE = "XW"
@@ -26,7 +27,7 @@ _DEAF_OPTIONS = {
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether the environment admits the hooks."""
+    """Whether the environment allows the hooks."""
     return environment.get(INJECT_VARIABLE) != "0"
 
 

@@ -1,8 +1,8 @@
-"""Hooks in PyTorch for a program that nobody changed: they report its optimizers and its own profilers.
+"""Hooks in PyTorch for an unchanged program: they report its optimizers and its own profilers.
 
 PyTorch has hooks for the steps of optimizers. They run inside the range `Optimizer.step#...`, which would
-then reach into the next step, and a step that a gradient scaler skips has none; so functions are wrapped.
-What torch.compile traces is left as it is.
+then extend into the next step, and they miss steps that a gradient scaler skips; so functions are wrapped.
+Functions that torch.compile traces stay unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MARK = "_ccl_bench_watches"
 
 
 def install(torch: Any) -> WatchedLoop:
-    """Watch the optimizers of this process, and return the loop that they report to."""
+    """Install hooks in the optimizers of this process, and return the loop that they report to."""
     loop = WatchedLoop(counter := StepCounter(), "torch")
     is_compiling = torch.compiler.is_compiling
     optimizer = torch.optim.Optimizer
@@ -53,7 +53,7 @@ def install(torch: Any) -> WatchedLoop:
         loop.handle(counter.stepped(id(own)))
 
     def watch_class(self: Any, *_: Any, **__: Any) -> None:
-        """Watch the class of an optimizer that was made; torch has put its own range around the step."""
+        """Wrap the class of a new optimizer, after torch has put its own range around the step."""
         if not getattr(type(self).step, _MARK, False):
             type(self).step = outermost(type(self).step, lambda each, *_, **__: stepped(each))
 

@@ -1,14 +1,14 @@
-"""Hooks in JAX for a program that nobody changed: they report its compiled functions, marks and profilers.
+"""Hooks in JAX for an unchanged program: they report its compiled functions, marks and profilers.
 
-What `jax.jit` returns is wrapped, which a call notices by about a microsecond. What JAX itself compiles, and
-what is traced into another function, is left as it is.
+The results of `jax.jit` are wrapped, which costs about a microsecond per call. Functions that JAX itself
+compiles, or that are traced into another function, stay unchanged.
 
-Where the program marks its steps for the profiler, the end of a mark ends one. Else the call of the function
-that returns most does: a step of training returns the new parameters, and the state of the optimizer with
-them. Of functions that return equally much the one that was called last for the first time ends a step.
+If the program marks its steps for the profiler, the end of a mark ends a step. Otherwise the call of the
+function with the largest result does: a training step returns the new parameters and the state of the
+optimizer. Of functions with equally large results, the one whose first call came last ends a step.
 
-A function that returns more and is not called again, though another one is called more often than before it,
-is none of a step: it made the parameters, or evaluates them.
+A function with a larger result that is not called again, while another one is called more often than
+before, does not end a step: it made the parameters, or evaluates them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMPILERS = ("jit", "pmap")
 
 
 def install(jax: Any) -> WatchedLoop:
-    """Watch the compiled functions of this process, and return the loop that they report to."""
+    """Install hooks in the compiled functions of this process, and return the loop that they report to."""
     counter = JaxStepCounter()
     loop = WatchedLoop(counter, "jax")
     calls = _Calls(jax, counter, loop)
@@ -45,7 +45,7 @@ def install(jax: Any) -> WatchedLoop:
 
 
 class _Calls:
-    """Reports the calls of compiled functions that are no part of another one."""
+    """Reports the outermost calls of compiled functions."""
 
     def __init__(self, jax: Any, counter: JaxStepCounter, loop: WatchedLoop) -> None:
         from jax._src import core
@@ -56,7 +56,7 @@ class _Calls:
         self._numbers = itertools.count()
 
     def call(self, key: object, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Return what a function returns, and report its call; `key` is what is called again and again."""
+        """Call a function, report the call, and return its result; `key` identifies the repeated function."""
         loop = self._loop
         if loop.is_over or loop.depth:
             return function(*args, **kwargs)
@@ -88,7 +88,7 @@ class _Calls:
         return self._counter.called(number, getattr(key, "__name__", _UNNAMED), returned)
 
     def _number(self, key: Any) -> int:
-        """Return the number of a function; what can carry none, as programs compiled before, has its id."""
+        """Return the number of a function, or the id of an object without attributes."""
         number: int | None = getattr(key, _NUMBER, None)
         if number is None:
             number = next(self._numbers)
@@ -113,7 +113,7 @@ def _watched_compiler(compiler: Callable[..., Any], calls: _Calls) -> Callable[.
 
 
 class CompiledFunction:
-    """What `jax.jit` returned, and a report of each call."""
+    """A result of `jax.jit` that reports each call."""
 
     def __init__(self, inner: Any, calls: _Calls) -> None:
         functools.update_wrapper(self, inner, updated=())
@@ -124,11 +124,11 @@ class CompiledFunction:
         return self._calls.call(self, self._inner, *args, **kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """Return the method of an object, where the function stands in a class."""
+        """Return the bound method, if the function is an attribute of a class."""
         return self if instance is None else types.MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the compiled function has of that name."""
+        """Return this attribute of the compiled function."""
         return getattr(self._inner, name)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
@@ -145,7 +145,7 @@ class CompiledFunction:
 
 
 def _watch_marks(annotation: Any, counter: JaxStepCounter, loop: WatchedLoop) -> None:
-    """Let the class with which programs mark steps report the end of each mark."""
+    """Make the class for marks of steps report the end of each mark."""
     begin, leave = annotation.__init__, annotation.__exit__
 
     @functools.wraps(begin)
@@ -164,7 +164,7 @@ def _watch_marks(annotation: Any, counter: JaxStepCounter, loop: WatchedLoop) ->
 
 
 def _watch_profiler(jax: Any, loop: WatchedLoop) -> None:
-    """Leave the profiler to the program, before it starts one."""
+    """Stop our profiler before the program starts its own."""
     from jax._src import profiler
 
     start = jax.profiler.start_trace
@@ -186,20 +186,21 @@ class _Function:
     """Bytes that its first call returned."""
     calls: int = 0
     is_rare: bool = False
-    """Whether it is known to be none of a step."""
+    """Whether it is known not to end a step."""
 
 
 class JaxStepCounter:
     """Counts the steps of a program by its marks, or by the calls of its compiled functions."""
 
     late: ClassVar[str] = (
-        "another function that returns more was called for the first time after step {step}, when the "
-        "profiler ran; if it ends the steps of this program, record later ones: ccl-bench collect --steps"
+        "after step {step}, while the profiler ran, another function with a larger result was "
+        "called for the first time; if it ends the steps of this program, record later "
+        "ones: ccl-bench collect --steps"
     )
 
     def __init__(self) -> None:
         self.is_settled = False
-        """Whether the call that ends a step is chosen for good."""
+        """Whether the choice of the call that ends a step is final."""
         self.marks = False
         """Whether the program itself marks its steps for the profiler."""
         self.begun = 1
@@ -218,11 +219,11 @@ class JaxStepCounter:
         return f"{self._functions[self._leader].name}()" if self._leader is not None else ""
 
     def is_new(self, function: int) -> bool:
-        """Whether a function, known by its id, was not called yet."""
+        """Whether a function, given by its id, was not called yet."""
         return function not in self._functions
 
     def marked(self, name: str) -> Beat:
-        """Return what the end of a mark means; marks of the first name count."""
+        """Return the meaning of the end of a mark; only marks of the first name count."""
         if self.marks:
             return Beat.NEXT if name == self._mark else Beat.NOTHING
         if self.is_settled:
@@ -231,7 +232,7 @@ class JaxStepCounter:
         return Beat.FIRST
 
     def called(self, function: int, name: str, returned: int) -> Beat:
-        """Return what a call means of a function that returned so many bytes when it was new."""
+        """Return the meaning of a call of a function whose first result had this number of bytes."""
         is_new = self.is_new(function)
         own = self._functions.setdefault(function, _Function(name, returned))
         own.calls += 1
@@ -252,11 +253,11 @@ class JaxStepCounter:
         return Beat.FIRST
 
     def _is_rarer(self, leader: _Function, function: int) -> bool:
-        """Whether the leader was called once, and a function since then more often than before."""
+        """Whether the leader was called once, and another function since then more often than before."""
         before = self._before.get(function, 0)
         since = self._functions[function].calls - before
         return leader.calls == 1 and since > max(before, 1)
 
 
 _FIRST_CALLS = 2
-"""Calls of a function that count as steps when it is found to end them; after more the count begins anew."""
+"""Number of earlier calls of a new leader that count as steps; with more, the count restarts."""

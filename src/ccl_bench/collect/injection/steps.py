@@ -1,10 +1,10 @@
-"""Which call of a program ends a step, where only calls of its optimizers are seen.
+"""Detection of the call that ends a step, from calls of optimizers.
 
 A step ends when an optimizer has stepped. Several calls without a backward pass between them, such as one
-for each group of parameters, are one. Of several optimizers the one that is stepped most rarely ends the
-step, and of those that are stepped equally often the last.
+for each group of parameters, count as one. Of several optimizers the least frequent one ends the step; of
+equally frequent ones the last.
 
-Of an optimizer that torch.compile has made part of a graph no step is seen; then its zero_grad ends a step.
+Steps of an optimizer that is part of a compiled graph are not visible; then its zero_grad ends a step.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import ClassVar
 
 
 class Beat(Enum):
-    """What a call means for the count of steps."""
+    """The meaning of a call for the count of steps."""
 
     NOTHING = 0
-    """It lies inside a step."""
+    """It is inside a step."""
     FIRST = 1
-    """It ends the first step, and what was counted before does not count."""
+    """It ends the first step; earlier steps do not count."""
     NEXT = 2
     """It ends another step."""
     LATE = 3
-    """It may end steps, but another call was chosen before."""
+    """It may end steps, but the choice of another call is final."""
 
 
 class _RarestCaller:
@@ -42,7 +42,7 @@ class _RarestCaller:
         return not self._known
 
     def called(self, optimizer: int, backwards: int, *, is_settled: bool) -> Beat:
-        """Return what a call means after so many backward passes; once it `is_settled`, the leader stays."""
+        """Return the meaning of a call after backward passes; if `is_settled`, the leader stays."""
         if backwards and self._backward_at_call.get(optimizer) == backwards:
             return Beat.NOTHING
         self._backward_at_call[optimizer] = backwards
@@ -63,7 +63,7 @@ class StepCounter:
     """Counts the steps of a program by the calls of its optimizers."""
 
     late: ClassVar[str] = (
-        "another optimizer was stepped for the first time after step {step}, when the profiler ran; if it "
+        "after step {step}, while the profiler ran, another optimizer stepped for the first time; if it "
         "ends the steps of this program, record later ones: ccl-bench collect --steps"
     )
     marks: ClassVar[bool] = False
@@ -73,7 +73,7 @@ class StepCounter:
 
     def __init__(self) -> None:
         self.is_settled = False
-        """Whether the optimizer that ends a step is chosen for good."""
+        """Whether the choice of the optimizer that ends a step is final."""
         self._backwards = 0
         self._steps, self._zero_grads = _RarestCaller(), _RarestCaller()
 
@@ -87,13 +87,13 @@ class StepCounter:
         self._backwards += 1
 
     def stepped(self, optimizer: int) -> Beat:
-        """Return what the step of an optimizer, known by its id, means."""
+        """Return the meaning of the step of an optimizer, given by its id."""
         if self.is_settled and self._steps.is_empty:
             return Beat.NOTHING
         return self._steps.called(optimizer, self._backwards, is_settled=self.is_settled)
 
     def zeroed(self, optimizer: int) -> Beat:
-        """Return what clearing the gradients of an optimizer means; nothing where steps are seen."""
+        """Return the meaning of clearing the gradients of an optimizer; none if its steps are visible."""
         if not self._backwards or not self._steps.is_empty:
             return Beat.NOTHING
         return self._zero_grads.called(optimizer, self._backwards, is_settled=self.is_settled)

@@ -1,4 +1,4 @@
-"""Record the loop of a program that nobody changed, from the calls that end its steps."""
+"""Recording of the loop of an unchanged program, from the calls that end its steps."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ PATIENCE_S = 60.0
 """Longest time that a rank waits for the others: they may have stepped less often, and wait for this one."""
 
 _NOTHING_RECORDED = {Phase.SKIP, Phase.TIMED, Phase.WARMUP}
-_ONE_PROFILER = "the program starts a profiler of its own, and {framework} admits one: ccl-bench stays away"
+_ONE_PROFILER = (
+    "the program starts its own profiler, and {framework} allows only one: ccl-bench does not record"
+)
 
 
 class Counter(Protocol):
     """Decides which calls end steps."""
 
     is_settled: bool
-    """Whether the call that ends a step is chosen for good."""
+    """Whether the choice of the call that ends a step is final."""
     late: ClassVar[str]
     """The remark on another call that may end steps, first made after `{step}` when the profiler ran."""
 
@@ -47,11 +49,11 @@ class Counter(Protocol):
 
 
 class WatchedLoop:
-    """The training loop of this process; without a call that ends steps it does nothing."""
+    """The training loop of this process; without a call that ends steps nothing happens."""
 
     def __init__(self, counter: Counter, framework: str) -> None:
         self.is_over = False
-        """Whether nothing is left to do."""
+        """Whether the loop is finished."""
         self.depth = 0
         """Watched calls that are running, one inside the other; only the outermost counts."""
         self.is_busy = False
@@ -62,7 +64,7 @@ class WatchedLoop:
         os.register_at_fork(after_in_child=self._forked)
 
     def profiler_starts(self) -> None:
-        """Leave the profiler to the program, before it starts one."""
+        """Stop our profiler before the program starts its own."""
         if self.is_over or self.is_busy:
             return
         with self.undisturbed():
@@ -98,7 +100,7 @@ class WatchedLoop:
                 self._end()
 
     def _begin(self) -> None:
-        """Begin a recording at the end of the first step, in place of an earlier one."""
+        """Begin a recording at the end of the first step, and drop an earlier one."""
         options = replace(check_options(), patience_s=PATIENCE_S)
         if self._recording is not None:
             self._recording.close_recorders()
@@ -113,7 +115,7 @@ class WatchedLoop:
         self._recording.begin(in_step=True)
 
     def _stay_away(self, remark: str) -> None:
-        """Stop for a reason; nothing is written of a recording whose profiler has not started."""
+        """Stop for a reason; a recording whose profiler has not started is not written."""
         if remark and process_rank().is_first:
             log_warnings([remark])
         if self._recording is not None and self._recording.phase in _NOTHING_RECORDED:
@@ -122,7 +124,7 @@ class WatchedLoop:
         self._end()
 
     def _end(self) -> None:
-        """Stop for good; write what was recorded."""
+        """Stop permanently, and write the recording."""
         self.is_over = True
         recording, self._recording = self._recording, None
         if recording is not None:
@@ -130,7 +132,7 @@ class WatchedLoop:
 
     @contextlib.contextmanager
     def undisturbed(self) -> Iterator[None]:
-        """Let nothing that goes wrong here reach the program."""
+        """Keep errors away from the program."""
         self.is_busy = True
         try:
             yield
@@ -141,7 +143,7 @@ class WatchedLoop:
             self.is_busy = False
 
     def _forked(self) -> None:
-        """Stay out of a child of a process that records; a child that is forked before may be a rank."""
+        """Do not record in a child of a recording process; a child forked earlier may be a rank."""
         self.depth = 0
         if self._recording is not None:
             self.is_over, self._recording = True, None

@@ -1,5 +1,5 @@
-"""Run the recorded command.
+"""Execution of the recorded command.
 
-`process` runs it and forwards output and signals, `nsys` puts Nsight Systems in front of it and finds the
-ranks in its reports, `failures` finds out why it failed.
+`process` runs it and forwards output and signals, `nsys` wraps it with Nsight Systems and finds the ranks in
+the reports, `failures` determines why it failed.
 """

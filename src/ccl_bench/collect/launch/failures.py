@@ -1,4 +1,4 @@
-"""Why a command failed: its status, the rank that failed first, and a cause recognised in its last lines."""
+"""The failure of a command: its status, the first failed rank, and a cause from its last lines."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FAILED_RANK = (
     r"rank\s*:\s*(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)\s*\n\s*exitcode\s*:\s*(?P<status>-?\d+)"
 )
 _FAILURE = re.compile(_FAILED_RANK)
-"""What torchrun prints about each process that failed."""
+"""The output of torchrun about each failed process."""
 _FIRST_FAILURE = re.compile(rf"Root Cause \(first observed failure\):\s*\n.*?{_FAILED_RANK}", flags=re.DOTALL)
-"""What torchrun prints about the process that it takes as the first failure."""
+"""The output of torchrun about the first failure."""
 _KILLING = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
-"""Signals that end a process whatever others do; a rank that only loses its connection raises or aborts."""
+"""Signals of an independent failure; a rank that only loses its connection raises or aborts."""
 
 _LAUNCHER_LINE = re.compile(
     r"torch/distributed/(?:run|launcher|elastic)|torch\.distributed\.elastic|torchrun|ChildFailedError|"

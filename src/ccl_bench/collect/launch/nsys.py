@@ -1,4 +1,4 @@
-"""Nsight Systems: put it in front of a command, and find the rank of each process in its reports."""
+"""Nsight Systems: wrap a command, and find the rank of each process in its reports."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class NsysProgram:
     """`nsys` with a session of its own, which can be shut down if the command leaves it open."""
 
     def __init__(self, environment: Mapping[str, str], options: Sequence[str] = ()) -> None:
-        """Find `nsys` on the PATH of the command; `options` go to `nsys profile` after ours."""
+        """Find `nsys` on the PATH of the command; `options` are passed to `nsys profile` after ours."""
         path = shutil.which("nsys", path=environment.get("PATH"))
         if path is None:
             raise InputError(
@@ -92,7 +92,7 @@ class NsysProgram:
         self.session = f"ccl-bench-{time.time_ns():x}"
 
     def wrap(self, command: Sequence[str], folder: Path) -> list[str]:
-        """Return the command under `nsys profile`, which goes after srun's own options or in front.
+        """Return the command under `nsys profile`, which comes after srun's own options or first.
 
         The report has the name of the run directory.
         """
@@ -166,7 +166,7 @@ def write_rank_map(target: Path, known: Sequence[dict[str, Any]]) -> list[str]:
         ranks = _ranks_by_node(unranked)
         if ranks:
             remarks.append(
-                "ranks in the reports of several nodes are assumed to follow the order of the nodes"
+                "the ranks in the reports of several nodes are assumed to be in the order of the nodes"
             )
     if ranks:
         replace_object(path, ranks)

@@ -1,4 +1,4 @@
-"""Run a command: pass its output on and keep it, pass signals on to everything that it started."""
+"""The process of a command: forward and log its output, forward signals to all its descendants."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def kill_processes(pids: Iterable[int]) -> None:
 
 
 GRACE_S = 20.0
-"""Time to end after a forwarded signal; Slurm kills what is left after 30 s (KillWait)."""
+"""Time to end after a forwarded signal; Slurm kills remaining processes after 30 s (KillWait)."""
 
 _TAIL_BYTES = 64 << 10
 _CHUNK_BYTES = 64 << 10
@@ -120,7 +120,7 @@ def run_command(
 def require_program(command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Raise InputError if the program of a command does not exist."""
     if shutil.which(command[0], path=environment.get("PATH")) is None:
-        raise InputError("there is no such program", where=command[0], fix=_FIX)
+        raise InputError("the program does not exist", where=command[0], fix=_FIX)
 
 
 def _wait(child: subprocess.Popen[bytes], received: list[signal.Signals]) -> None:

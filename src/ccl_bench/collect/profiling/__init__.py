@@ -1,7 +1,8 @@
-"""Record a training loop from inside: which steps are timed, profiled and observed, and what they write.
+"""Recording of a training loop from inside; `recording.profile` is its public function.
 
-This package runs in the processes that train. It needs only the standard library, and imports torch when
-a recording starts.
+`schedule` decides which steps are timed, profiled and observed, `recorders` record them, `rank_summary`
+writes the small files. The package runs in the training processes. It needs only the standard library, and
+imports torch when a recording starts.
 """
 
 from ccl_bench.collect.profiling.recording import Recording, profile

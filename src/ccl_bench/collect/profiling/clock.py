@@ -1,4 +1,4 @@
-"""Time steps: by the clock of the host, or on a device by events in its stream."""
+"""Clocks for steps: the clock of the host, or events in the stream of a device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Clock(Protocol):
         """Start a step."""
 
     def stop(self, step: int) -> None:
-        """End a step; one that was not started has no length."""
+        """End a step; a step without a start has no length."""
 
     def seconds(self) -> dict[int, float]:
         """Return the length of every measured step."""

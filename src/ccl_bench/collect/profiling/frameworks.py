@@ -1,4 +1,4 @@
-"""The framework whose loop is recorded: what times its steps, what records them, what it knows of itself."""
+"""The recorded framework: clock of its steps, recorders, and its ranks and devices."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FileOf = Callable[[str, Phase, str], Path]
 """Kind of trace, the phase with which its window ends, ending of the name -> the file of this rank."""
 
 Together = Callable[[Callable[[], str]], None]
-"""Calls what writes a trace when all ranks have stopped recording; it returns what is wrong with the file."""
+"""Calls the writer of a trace after all ranks have stopped recording; it returns problems of the file."""
 
 Name = Literal["torch", "jax"]
 NAMES = ("torch", "jax")
 
 
 class Framework(Protocol):
-    """What a recording needs of a framework."""
+    """The interface of a framework for recordings."""
 
     name: str
 
@@ -46,20 +46,20 @@ class Framework(Protocol):
         """Return what records the steps, and remarks on what is not possible."""
 
     def memory_peaks(self) -> dict[str, int]:
-        """Return the peaks of the allocator, bytes; empty where it states none."""
+        """Return the peaks of the allocator, bytes; empty if unknown."""
 
     def about(self) -> dict[str, str]:
-        """Return what the framework says of the devices, where nothing else of the environment does."""
+        """Return the devices according to the framework, if the environment does not show them."""
 
     def ranks(self) -> list[int]:
-        """Return the ranks that this process is, where each of its devices is one; else none."""
+        """Return the ranks of this process if each of its devices is a rank; else none."""
 
     def world_size(self) -> int | None:
-        """Return the number of ranks of the job, where devices are ranks; else None."""
+        """Return the number of ranks of the job if devices are ranks; else None."""
 
 
 class TorchFramework:
-    """PyTorch, as a recording uses it: each process is a rank."""
+    """PyTorch for recordings: each process is a rank."""
 
     name = "torch"
 
@@ -90,11 +90,11 @@ class TorchFramework:
         return memory_peaks(self._torch)
 
     def about(self) -> dict[str, str]:
-        """Return nothing: the environment is asked."""
+        """Return nothing: the environment shows the devices."""
         return {}
 
     def ranks(self) -> list[int]:
-        """Return nothing: the process is a rank, whatever its devices."""
+        """Return nothing: the process is one rank, regardless of its devices."""
         return []
 
     def world_size(self) -> None:
@@ -102,7 +102,7 @@ class TorchFramework:
 
 
 def framework(name: str | None = None, *, marks: bool = True) -> Framework:
-    """Return the framework of a name; without one JAX where the program has loaded it and not torch.
+    """Return the framework of a name; by default JAX if the program has loaded it and not torch.
 
     `marks` are made in each recorded step of JAX; torch's profiler always makes its own.
     """

@@ -1,8 +1,8 @@
-"""Record steps with JAX's profiler: `plugins/profile/<window>/<host>_<process>.xplane.pb`.
+"""Recording with JAX's profiler into `plugins/profile/<window>/<host>_<process>.xplane.pb`.
 
-JAX returns from a call before its devices have done the work, so lengths of steps are taken after a wait for
-them. Its profiler has no warm-up: it starts with the first active step. The tracer of Python's calls stays
-off: it writes an event for every call of every function, which no number needs, and the program waits for it.
+JAX returns from a call before its devices have finished, so step times are measured after a wait for them.
+Its profiler has no warm-up: it starts with the first active step. The tracer of Python calls stays off: it
+writes an event for every function call, which no number needs, and slows the program down.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ MARK = "train"
 """Name of the ranges that mark the steps."""
 
 PROFILES = Path("plugins", "profile")
-"""Where JAX, TensorBoard and XProf keep profiles: below it a folder for each recording."""
+"""Folder of profiles of JAX, TensorBoard and XProf, with one folder per recording."""
 
 
 def wait_for_devices(jax: Any) -> None:
-    """Return when every array that is in use has been computed; one may be given away meanwhile."""
+    """Wait until every live array is computed; an array may be donated meanwhile."""
     for array in jax.live_arrays():
         with contextlib.suppress(RuntimeError):
             array.block_until_ready()
 
 
 class AwaitedClock(HostClock):
-    """The clock of the host, read after a wait for the devices: at each timed step and where a phase ends."""
+    """The clock of the host after a wait for the devices, at each timed step and the end of a phase."""
 
     name = "host, after a wait for the devices"
 
@@ -67,7 +67,7 @@ class JaxProfiler:
         *,
         marks: bool,
     ) -> None:
-        """`together` calls what writes the profile, when all processes have stopped recording."""
+        """`together` calls the writer of the profile after all processes have stopped recording."""
         self._jax, self._target, self._together = jax, target, together
         self._marks = marks
         self._mark: Any = None
@@ -92,7 +92,7 @@ class JaxProfiler:
             self.close()
 
     def close(self) -> None:
-        """Stop and write the profile; a step that has not ended has no mark in it."""
+        """Stop and write the profile; it has no mark for an unfinished step."""
         if not self._is_on:
             return
         self._is_on = False
@@ -103,7 +103,7 @@ class JaxProfiler:
             self._mark = None
 
     def _start(self) -> None:
-        """Start; of two profilers in one process JAX refuses the second with a RuntimeError."""
+        """Start; JAX refuses a second profiler in one process with a RuntimeError."""
         options = self._jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
         wait_for_devices(self._jax)
@@ -113,10 +113,10 @@ class JaxProfiler:
         self._is_on = True
 
     def _write(self) -> str:
-        """Write the profile, and return what is wrong with it, if anything.
+        """Write the profile, and return its problem, if any.
 
-        JAX names it after the host, which several processes may share, and writes a trace for viewers beside
-        it, which holds nothing else.
+        JAX names it after the host, which several processes may share, and also writes a trace for viewers
+        with the same content.
         """
         try:
             self._jax.profiler.stop_trace()
@@ -129,7 +129,7 @@ class JaxProfiler:
 
 
 class JaxFramework:
-    """JAX, as a recording uses it."""
+    """JAX for recordings."""
 
     name = "jax"
 
@@ -138,7 +138,7 @@ class JaxFramework:
         self._jax, self._marks = jax, marks
 
     def schedule(self, wanted: Schedule) -> Schedule:
-        """Return the schedule without observed steps: nothing of JAX is recorded apart."""
+        """Return the schedule without observed steps: JAX has no separate recorders."""
         return replace(wanted, observed=0)
 
     def clock(self, schedule: Schedule) -> Clock:
@@ -159,7 +159,7 @@ class JaxFramework:
         return [JaxProfiler(self._jax, target, together, marks=self._marks)], []
 
     def memory_peaks(self) -> dict[str, int]:
-        """Return the highest peak of the allocators of this process; empty where they state none."""
+        """Return the highest peak of the allocators of this process; empty if unknown."""
         stated = [device.memory_stats() or {} for device in self._jax.local_devices()]
         peaks = [int(each["peak_bytes_in_use"]) for each in stated if "peak_bytes_in_use" in each]
         return {"allocated_bytes.all.peak": max(peaks)} if peaks else {}
@@ -169,7 +169,7 @@ class JaxFramework:
         return {"platform": self._jax.default_backend(), "device": self._jax.local_devices()[0].device_kind}
 
     def ranks(self) -> list[int]:
-        """Return the ranks of the devices of this process: their places among all, in order of their ids."""
+        """Return the ranks of the devices of this process: their positions among all, by id."""
         own = {device.id for device in self._jax.local_devices()}
         everyone = sorted(device.id for device in self._jax.devices())
         return [rank for rank, device in enumerate(everyone) if device in own]

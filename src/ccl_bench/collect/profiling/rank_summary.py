@@ -1,7 +1,7 @@
-"""The summary of each rank, and merging summaries into the small files of a run.
+"""Summaries of ranks, and their merge into the small files of a run.
 
-A rank saves its summary in `ranks/` as soon as its steps are timed, so that it survives what comes after. The
-first rank, or `ccl-bench collect` after a job that was killed, merges them into files for the whole run.
+A rank saves its summary in `ranks/` as soon as its steps are timed, so that it survives later failures. The
+first rank, or `ccl-bench collect` after a killed job, merges them into files for the whole run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STEP_TIMES, METRICS = "step_times_per_rank.json", "training_metrics.json"
 METADATA, MEMORY = "run_metadata.json", "memory_stats.json"
 
 _CLAIM = ".claim"
-"""Ending of the files by which processes that nobody changed agree on which of them records a rank."""
+"""Suffix of the files by which unchanged processes agree on which of them records a rank."""
 
 _RECORDED_PHASES = ("active", "observed")
 """Phases whose steps are compared with the timed ones."""
@@ -40,14 +40,14 @@ _RECORDED_PHASES = ("active", "observed")
 
 @dataclass(slots=True)
 class RankSummary:
-    """What one rank reports of a recording."""
+    """The report of one rank on a recording."""
 
     rank: int
     world_size: int
     seconds: dict[str, dict[int, float]] = field(default_factory=dict)
     """Phase -> step -> length, s."""
     loss: dict[int, float] = field(default_factory=dict)
-    """Step -> loss, where this rank computed one."""
+    """Step -> loss, if this rank computed one."""
     tokens_per_step: int | None = None
     metadata: dict[str, float] = field(default_factory=dict)
     """Numbers that the program gave, named as in `run_metadata.json`."""
@@ -58,9 +58,9 @@ class RankSummary:
     recording: dict[str, Any] = field(default_factory=dict)
     """Schedule, clock, profiler, remarks."""
     device_ranks: list[int] = field(default_factory=list)
-    """Ranks of the devices of the process, where each is a rank; then `rank` is the number of the process."""
+    """Ranks of the devices of the process, if each is a rank; then `rank` is the number of the process."""
     devices: int | None = None
-    """Devices of the job, where each is a rank."""
+    """Number of devices of the job, if each is a rank."""
 
     @property
     def ranks(self) -> list[int]:
@@ -81,7 +81,7 @@ def remove_summary(folder: Path, rank: int) -> None:
 
 
 def claim_rank(folder: Path, rank: int) -> bool:
-    """Whether this process is the first of the job that records a rank; a restarted job begins anew."""
+    """Whether this process is the first of the job that records a rank; a restart resets this."""
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     claim = folder / FOLDER / f"rank{rank}_attempt{attempt}{_CLAIM}"
     claim.parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ def summarise_rank(
 ) -> RankSummary:
     """Return the summary of a rank; wait for the device if it measures steps.
 
-    `steps` are those of the whole loop, None where it may run on.
+    `steps` is the number of steps of the loop, None if it may continue.
     """
     seconds: dict[str, dict[int, float]] = {}
     for step, length in clock.seconds().items():

@@ -1,11 +1,10 @@
-"""Which rank a process is, and a barrier of all ranks without an open collective.
+"""The rank of a process, and a barrier of all ranks without an open collective.
 
-Under JAX the number of a process is what counts here, though each of its devices is a rank of the run.
+Under JAX a rank is here the number of a process, although each of its devices is a rank of the run.
 
-Exporting a trace takes seconds to minutes, and hundreds of ranks on one file system take longer. A rank
-that waits for the others inside a collective would be ended by the watchdog of its backend (10 minutes
-with NCCL). Waiting on the key-value store of torch.distributed has no watchdog, needs no device and has a
-limit of its own.
+Exporting a trace takes seconds to minutes, and hundreds of ranks on one file system take longer. The
+watchdog of the backend would kill a rank that waits inside a collective (after 10 minutes with NCCL).
+Waiting on the key-value store of torch.distributed has no watchdog, needs no device and has its own limit.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class ProcessRank:
 
 
 def process_rank() -> ProcessRank:
-    """Return the rank of this process: as torch or JAX knows it, else from its launcher's variables."""
+    """Return the rank of this process: from torch or JAX, else from its launcher's variables."""
     distributed = initialised_distributed()
     local = _number_from_environment(*_LOCAL_RANK_VARIABLES)
     if distributed is not None:
@@ -95,13 +94,13 @@ def _number_from_environment(*names: str) -> int:
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
-    """Return the ranks that a text such as `0,8-11` names, in order; raise UsageError for anything else."""
+    """Return the ranks in a text such as `0,8-11`, in order; raise UsageError for invalid text."""
     ranks: set[int] = set()
     for part in text.split(","):
         first, dash, last = (each.strip() for each in part.partition("-"))
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < _MOST_RANKS):
-            raise UsageError(f"{part.strip()!r} names no ranks", fix="write them as 0,8,16 or 0-3")
+            raise UsageError(f"{part.strip()!r} is not a list of ranks", fix="write them as 0,8,16 or 0-3")
         ranks.update(range(int(first), int(last) + 1))
     return tuple(sorted(ranks))
 
@@ -129,7 +128,7 @@ class Barrier:
         self._members = members if ranks is None or process.rank in ranks else 0
         self.timeout = timedelta(seconds=timeout_s)
         self.problem = ""
-        """Why ranks no longer wait for each other, if they do not."""
+        """Why ranks no longer wait for each other, if so."""
         self._store: Any = _default_store() if process.world_size > 1 else None
         self._name = f"ccl_bench/{name}"
 
@@ -190,7 +189,7 @@ class _JaxStore:
         return int(self._client.key_value_increment(key, amount))
 
     def set(self, key: str, value: str) -> None:
-        """Keep a text."""
+        """Store a text."""
         self._client.key_value_set(key, value)
 
     def wait(self, keys: Collection[str], timeout: timedelta) -> None:
@@ -199,7 +198,7 @@ class _JaxStore:
             self._client.blocking_key_value_get(key, int(timeout.total_seconds() * 1000))
 
     def get(self, key: str) -> bytes:
-        """Return a text that is there."""
+        """Return a stored text."""
         return str(self._client.key_value_try_get(key)).encode()
 
 

@@ -1,4 +1,4 @@
-"""What records a step: torch's profiler and its export, Execution Trace, memory, experts, NVTX ranges."""
+"""Recorders of steps: torch's profiler and its export, Execution Trace, memory, experts, NVTX ranges."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ccl_bench.collect.profiling.schedule import Schedule, Step
 
 MEMORY_EVENTS = 100_000
-"""Allocations and frees that the memory history keeps, as in torchtitan."""
+"""Number of allocations and frees in the memory history, as in torchtitan."""
 
 
 class Recorder(Protocol):
@@ -106,7 +106,7 @@ def _actions(actions: Any, schedule: Schedule) -> Callable[[int], Any]:
 
 
 class ExecutionTrace:
-    """Execution Trace over the observed steps, apart from the profiler: its observer makes steps longer."""
+    """Execution Trace over the observed steps, without the profiler: its observer makes steps longer."""
 
     def __init__(self, torch: Any, file: Callable[[], Path]) -> None:
         self._file = file
@@ -258,7 +258,7 @@ def choose_recorders(
 ) -> tuple[list[Recorder], list[str]]:
     """Return the recorders for these options and this build of torch, and remarks on what is not possible.
 
-    Under Nsight Systems torch's own profiler stays off: CUDA's profiling interface admits one of them.
+    Under Nsight Systems torch's own profiler stays off: CUDA's profiling interface allows only one.
     """
     if options.profile_mode == "nsys":
         try:
@@ -285,7 +285,7 @@ def choose_recorders(
 
 
 WRITERS_PER_NODE = 4
-"""Ranks of a node that write at once by default."""
+"""Number of ranks of a node that write at once by default."""
 
 
 @contextlib.contextmanager
@@ -316,7 +316,7 @@ _GZIP_LEVEL = 1
 
 
 def export_trace(profiler: Any, file: Path, *, compress: bool, cut_step: int | None) -> str:
-    """Write the trace of a profiler, and return what is wrong with the file, if anything.
+    """Write the trace of a profiler, and return the problem of the file, if any.
 
     `cut_step` is the number of a step that the loop did not finish.
     """
@@ -330,7 +330,7 @@ def export_trace(profiler: Any, file: Path, *, compress: bool, cut_step: int | N
 
 
 def _is_complete(file: Path) -> bool:
-    """Whether a file ends as JSON does; the profiler reports no error when the disk is full."""
+    """Whether a file ends like JSON; the profiler reports no error when the disk is full."""
     if not file.exists():
         return False
     with file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""Record a training loop: `with profile(...) as recording`, and `recording.step()` after every step."""
+"""Recording of a training loop: `with profile(...) as recording`, and `recording.step()` after every step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OUTPUT_VARIABLE = "CCL_BENCH_OUTPUT"
 MODE_VARIABLE = "CCL_BENCH_PROFILE_MODE"
 STEPS_VARIABLE = "CCL_BENCH_STEPS"
-"""Steps to record, such as `15-19`, where the program names none."""
+"""Steps to record, such as `15-19`, if the program states none."""
 RANKS_VARIABLE = "CCL_BENCH_RANKS"
 """Ranks that write traces, such as `0,8,16`; the others only time their steps."""
 
@@ -79,12 +79,12 @@ def check_options(
     writers_per_node: int | None = None,
     metadata: Mapping[str, float] | None = None,
 ) -> Options:
-    """Return the options, or raise UsageError for one that is not possible."""
+    """Return the options, or raise UsageError for an invalid one."""
     folder = output or os.environ.get(OUTPUT_VARIABLE)
     if not folder:
         raise UsageError(
             "profile() has no directory to write to",
-            fix='name a directory, profile("runs/first"), or start the program by `ccl-bench collect`',
+            fix='give a directory, profile("runs/first"), or start the program with `ccl-bench collect`',
         )
     if execution_trace not in EXECUTION_TRACES:
         raise UsageError(
@@ -94,12 +94,12 @@ def check_options(
     for name in metadata or {}:
         if name not in METADATA_NUMBERS:
             raise UsageError(
-                f"run_metadata.json has no {name}",
+                f"run_metadata.json has no field {name}",
                 fix=did_you_mean(name, METADATA_NUMBERS) or f"known: {', '.join(METADATA_NUMBERS)}",
             )
     writers = WRITERS_PER_NODE if writers_per_node is None else writers_per_node
     if writers < 1:
-        raise UsageError(f"writers_per_node = {writers} lets no rank write", fix="give 1 or more")
+        raise UsageError(f"with writers_per_node = {writers} no rank could write", fix="give 1 or more")
     mode = os.environ.get(MODE_VARIABLE, "torch")
     steps, ranks_named = os.environ.get(STEPS_VARIABLE), os.environ.get(RANKS_VARIABLE)
     return Options(
@@ -129,20 +129,20 @@ def profile(
 ) -> Iterator[Recording]:
     """Record a training loop into a run directory.
 
-    Call it on every rank around the loop, and `recording.step()` at the end of every step. Steps that the
-    schedule times run without a profiler; later ones are recorded. An exception in the loop is raised again
+    Call it on every rank around the loop, and `recording.step()` at the end of every step. Timed steps of
+    the schedule run without a profiler; later ones are recorded. An exception in the loop is raised again
     after the recorded data is written.
 
     Args:
-        output: Run directory, the same on all ranks; by default that of `ccl-bench collect`.
-        schedule: Number of steps of each phase.
-        execution_trace: `apart` records in steps of its own, because the observer makes steps longer;
+        output: Run directory, the same on all ranks; by default that of `ccl-bench collect`. schedule:
+        Number of steps of each phase. execution_trace: `apart` records in separate steps, because the
+        observer makes steps longer;
             `together` in the active ones, so that both traces show the same operators.
-        memory: Whether to take a snapshot of device memory; by default if there is a CUDA device.
-        compress: Whether to compress traces with gzip: a tenth of the size, a longer export.
-        writers_per_node: Ranks of a node that export at the same time.
-        metadata: Numbers for `run_metadata.json`, such as `global_batch_size`.
-        framework: What trains; by default JAX if the program has imported it and not torch. Execution Trace,
+        memory: Whether to take a snapshot of device memory; by default if there is a CUDA device. compress:
+        Whether to compress traces with gzip: a tenth of the size, a longer export. writers_per_node: Ranks
+        of a node that export at the same time. metadata: Numbers for `run_metadata.json`, such as
+        `global_batch_size`. framework: The framework that trains; by default JAX if the program has
+        imported it and not torch. Execution Trace,
             memory snapshot and compression are torch's.
     """
     options = check_options(output, schedule, execution_trace, memory, compress, writers_per_node, metadata)
@@ -178,7 +178,7 @@ class Recording:
         self._remarks: list[str] = []
         self._recorders: list[Recorder] = []
         self._is_alone = False
-        """Whether the other ranks may not come: this one waits for none of them."""
+        """Whether the other ranks may be missing, so that this one does not wait."""
         self.step_end = STEP_END
         """The call that ends a step."""
         self._is_injected = is_injected
@@ -263,13 +263,13 @@ class Recording:
         self._write_summaries()
 
     def close_recorders(self) -> None:
-        """Stop recording; what was recorded is written."""
+        """Stop recording, and write the recorded data."""
         for recorder in self._recorders:
             recorder.close()
         self._recorders.clear()
 
     def _end_phase(self, phase: Phase) -> None:
-        """Write between two phases, where it disturbs no step."""
+        """Write between two phases, so that no step is disturbed."""
         if phase is Phase.TIMED:
             with self._writing("step times"):
                 rank_summary.save_summary(self.options.output, self._summary())
@@ -345,7 +345,7 @@ class Recording:
             self.remark(f"cannot write {what}: {cause}")
 
     def remark(self, text: str) -> None:
-        """Keep a remark for the metadata of the run, and log it once."""
+        """Store a remark for the metadata of the run, and log it once."""
         self._remarks.append(text)
         if self.process.is_first or self._is_alone:
             log_warnings([text])

@@ -1,4 +1,4 @@
-"""Which steps of a training loop are skipped, timed, profiled and observed."""
+"""The schedule of a training loop: skipped, timed, profiled and observed steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ccl_bench.base.errors import UsageError
 
 
 class Phase(StrEnum):
-    """What happens to a step."""
+    """The phase of a step."""
 
     SKIP = "skip"
     """Training warms up: memory pools fill, kernels are chosen and compiled. Nothing is recorded."""
@@ -21,7 +21,7 @@ class Phase(StrEnum):
     ACTIVE = "active"
     """The profiler records."""
     OBSERVED = "observed"
-    """The costliest recorders run here, alone: Execution Trace, memory history, expert counts."""
+    """The most expensive recorders run here alone: Execution Trace, memory history, expert counts."""
     AFTER = "after"
     """The recording is over."""
 
@@ -49,7 +49,7 @@ step in which the profiler warms up."""
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Number of steps of each phase, in the order in which they come."""
+    """Number of steps of each phase, in order."""
 
     skip: int = 5
     timed: int = 5
@@ -78,11 +78,11 @@ class Schedule:
         first, dash, last = (each.strip() for each in text.partition("-"))
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-            raise UsageError(f"{text!r} names no steps to record", fix="write the first and the last: 15-19")
+            raise UsageError(f"{text!r} is not a range of steps", fix="write the first and the last: 15-19")
         before = int(first)
         if before < EARLIEST_STEP:
             raise UsageError(
-                f"step {before} cannot be recorded: the program and the profiler warm up before",
+                f"step {before} cannot be recorded: the program and the profiler must warm up first",
                 fix=f"begin at step {EARLIEST_STEP} or later, such as 15-19",
             )
         usual = cls()

@@ -1,7 +1,7 @@
-"""Workload folders from their definitions: what to train, on which devices, with which flags for Slurm.
+"""Workload folders from their definitions: model, devices, and options for Slurm.
 
 A definition is a TOML file, such as `workloads/llama3.1-8b-torchtitan-tp-perlmutter-16.toml`. They share
-`torchtitan.toml` and `machines.toml` beside this file, and the shell files that the generated scripts source.
+`torchtitan.toml` and `machines.toml` in this folder, and the shell files that the generated scripts source.
 """
 
 from ccl_bench.collect.workloads.definition import (

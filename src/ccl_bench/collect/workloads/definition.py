@@ -1,4 +1,4 @@
-"""A workload: its definition, a TOML file over shared settings, and the folder that is made from it."""
+"""A workload: its definition in TOML on top of shared settings, and the folder generated from it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     name: str = ""
     """Name of the folder; by default that of the file."""
     description: str
-    """What distinguishes it, in one sentence."""
+    """Its characteristics, in one sentence."""
     model: str
     """Hugging Face name."""
     machine: str | Machine
@@ -69,7 +69,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def resolved_machine(self) -> Machine:
-        """The machine itself, also where `machine` is its name."""
+        """The machine, also if `machine` is only its name."""
         if isinstance(self.machine, Machine):
             return self.machine
         known = _shared_settings("machines.toml")["machines"]
@@ -99,13 +99,13 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def devices(self) -> int:
-        """Ranks, each on a device of its own: the product of the degrees."""
+        """Number of ranks, each on its own device: the product of the degrees."""
         plan = self.settings.parallelism
         return math.prod(d or 1 for d in (plan.dp_replicate, plan.dp_shard, plan.tp, plan.pp, plan.cp))
 
     @property
     def nodes(self) -> int:
-        """Nodes; every device of a node is used."""
+        """Number of nodes; every device of a node is used."""
         per_node = self.resolved_machine.devices_per_node
         count, rest = divmod(self.devices, per_node)
         if rest or not count:
@@ -212,7 +212,7 @@ def _hardware_fields(machine: Machine, devices: int, nodes: int) -> dict[str, An
 
 
 def _nested(values: dict[str, Any]) -> dict[str, Any]:
-    """Return dotted paths as mappings in mappings."""
+    """Return dotted paths as nested mappings."""
     nested: dict[str, Any] = {}
     for path, value in values.items():
         *outer, last = path.split(".")

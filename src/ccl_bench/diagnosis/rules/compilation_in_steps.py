@@ -1,4 +1,4 @@
-"""Hosts that compile or load modules in the step."""
+"""The rule `compilation_in_steps`: hosts compile or load modules in the step."""
 
 from __future__ import annotations
 

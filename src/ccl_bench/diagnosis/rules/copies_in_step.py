@@ -1,4 +1,4 @@
-"""Copies that hold up the step."""
+"""The rule `copies_in_step`: copies delay the step."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ def copies_in_step(gains: Gains) -> Iterator[Opportunity]:
     caches.
 
     When it is no problem:
-    Copies that run beside computing cost nothing; the replay knows, and the rule is silent.
+    Copies that overlap with compute cost nothing; the replay shows this, and the
+    rule reports nothing.
 
     Reference:
     CUDA C++ Best Practices Guide, section 10.1: data transfer between host and device
     """
     if not gains.has_device:
-        raise Silent("the traces show no work of a device")
+        raise Silent("the traces show no work on a device")
     copies = gains.where((pl.col("place") == "device") & (pl.col("kind") == "memory"))
     variant = without_transfer(gains, copies)
     (gain,) = gains.of(variant)
@@ -52,6 +53,6 @@ def copies_in_step(gains: Gains) -> Iterator[Opportunity]:
             gain,
             variant,
             title="Copies and memory sets hold up the step",
-            remedy="copy from pinned memory on a stream of its own, one batch ahead",
+            remedy="copy from pinned memory on a separate stream, one batch ahead",
             change="they take no time, as if they were hidden",
         )

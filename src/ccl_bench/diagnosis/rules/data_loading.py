@@ -1,4 +1,4 @@
-"""Hosts that wait for the data loader."""
+"""The rule `data_loading`: hosts wait for the data loader."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def data_loading(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame
     training.dataloader options. Keep cores free for the workers.
 
     When it is no problem:
-    If the device has work queued meanwhile, the replay gains nothing and the rule is silent.
+    If the device has work queued meanwhile, the replay gains nothing and the rule
+    reports nothing.
 
     Reference:
     PyTorch performance tuning guide, "Enable asynchronous data loading"

@@ -1,4 +1,4 @@
-"""Collectives that nothing hides."""
+"""The rule `exposed_collectives`: collectives without concurrent compute."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HIDE = {
     "ep": "overlap the exchange of tokens with shared experts or another microbatch (DeepEP, Megatron "
     "--overlap-moe-expert-parallel-comm), or place experts nearer",
 }
-_ANY = "overlap them with computing of another layer or microbatch, or move fewer bytes"
+_ANY = "overlap them with the compute of another layer or microbatch, or move fewer bytes"
 _ALSO = {"dp": "dp_replicate", "world": "dp_replicate"}
 
 
@@ -37,22 +37,22 @@ def exposed_collectives(gains: Gains) -> Iterator[Opportunity]:
     """Collectives of a parallelism dimension move data while nothing computes.
 
     How it is seen:
-    The run is replayed with collectives of one dimension that take no time once their last rank has come.
-    The gain is the most that hiding them can bring; waiting for late ranks stays.
+    The run is replayed with collectives of one dimension that take no time after their last
+    rank arrives. The gain is the most that hiding them can bring; waiting for late ranks remains.
 
     Why it costs:
     The device does nothing else while it waits for data.
 
     What to do:
-    It depends on the dimension, and the answer names it. tp: asynchronous tensor parallelism (torchtitan
-    parallelism.enable_async_tensor_parallel, Megatron --tp-comm-overlap). FSDP2: prefetching
+    It depends on the dimension, which the answer names. tp: asynchronous tensor parallelism
+    (torchtitan parallelism.enable_async_tensor_parallel, Megatron --tp-comm-overlap). FSDP2: prefetching
     (set_modules_to_forward_prefetch), reshard_after_forward=False. DDP: buckets (bucket_cap_mb), Megatron
     --overlap-grad-reduce --overlap-param-gather, DeepSpeed overlap_comm. Experts: DeepEP, Megatron
     --overlap-moe-expert-parallel-comm. vLLM: --enable-dbo overlaps two batches.
 
     When it is no problem:
-    The first gather and the last reduction of a step have nothing to hide behind. Below 5 % of the step
-    nothing is reported.
+    The first gather and the last reduction of a step have nothing to overlap with.
+    Below 5 % of the step nothing is reported.
 
     Reference:
     Megatron-LM (arXiv 1909.08053); PyTorch FSDP (VLDB'23), section on overlapping
@@ -72,5 +72,5 @@ def exposed_collectives(gains: Gains) -> Iterator[Opportunity]:
             variant,
             title=f"Collectives{of} move data while nothing computes (mostly {calls.mode().sort()[0]})",
             remedy=_HIDE.get(_ALSO.get(name, name), _ANY),
-            change="they take no time once all ranks have come, as if they were hidden",
+            change="they take no time after all ranks arrive, as if they were hidden",
         )

@@ -1,4 +1,4 @@
-"""Pipelines with too few microbatches."""
+"""The rule `few_microbatches`: a pipeline has too few microbatches."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ccl_bench.whatif.run_graph import RunGraph
 
 _LARGE = 0.2
-"""Share of an even step that the bubble must take."""
+"""Share of a balanced step that the bubble must take."""
 
 _WANTED = 0.1
-"""Share at which more microbatches bring little."""
+"""Share below which more microbatches gain little."""
 
 
 @diagnosis(kind="pipeline")
@@ -26,12 +26,13 @@ def few_microbatches(facts: Facts, graph: RunGraph) -> Iterator[Opportunity]:
     """The pipeline has so few microbatches that filling and draining it takes a large part of the step.
 
     How it is seen:
-    p stages and m microbatches leave each stage idle for (p - 1) / (m + p - 1) of an even step, however fast
-    it computes. The card states schedule and microbatches. What more of them would gain depends on how
-    fast smaller ones compute, so the gain is unknown.
+    p stages and m microbatches leave each stage idle for (p - 1) / (m + p - 1) of an even
+    step, however fast it computes. The card states schedule and microbatches. The gain of more microbatches
+    depends on how fast smaller ones compute, so it is unknown.
 
     Why it costs:
-    At the beginning of a step later stages have nothing to do yet, at its end the earlier ones nothing more.
+    At the beginning of a step later stages have no work yet, at its end earlier stages have
+    no work left.
 
     What to do:
     Smaller and more microbatches at the same global batch (Megatron --micro-batch-size, torchtitan
@@ -40,14 +41,15 @@ def few_microbatches(facts: Facts, graph: RunGraph) -> Iterator[Opportunity]:
     "Interleaved1F1B"), one without a bubble ("ZBVZeroBubble", DualPipe), or fewer stages.
 
     When it is no problem:
-    If microbatches are already so small that kernels would get slower, or memory for more is missing.
+    If microbatches are already so small that kernels would get slower, or memory is
+    too small for more.
 
     Reference:
     "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (arXiv 2104.04473)
     """
     theory = theoretical_bubble_fraction(facts)
     if theory is None or facts.pp is None or facts.microbatches is None:
-        raise Silent("stages, microbatches and a schedule with a known bubble are not stated")
+        raise Silent("the card does not state stages, microbatches and a schedule with a known bubble")
     bubble, formula = theory
     if bubble < _LARGE:
         return
@@ -64,5 +66,5 @@ def few_microbatches(facts: Facts, graph: RunGraph) -> Iterator[Opportunity]:
         None,
         None,
         None,
-        "not replayed: smaller microbatches take other times",
+        "not replayed: the times of smaller microbatches are unknown",
     )

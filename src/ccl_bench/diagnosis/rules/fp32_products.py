@@ -1,4 +1,4 @@
-"""Matrix products in float32 that leave tensor cores unused."""
+"""The rule `fp32_products`: matrix products in float32 without tensor cores."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fp32_products(gains: Gains, devices: pl.DataFrame) -> Iterator[Opportunity]:
             variant,
             title="Matrix products run in float32, without tensor cores",
             remedy='allow TF32: torch.set_float32_matmul_precision("high"); or train in bf16',
-            change="they are as much faster as the peak in TF32 is higher, at most",
+            change="they are faster by at most the ratio of the peaks in TF32 and float32",
         )
 
 

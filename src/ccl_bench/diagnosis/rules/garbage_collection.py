@@ -1,4 +1,4 @@
-"""Hosts that collect garbage in the step."""
+"""The rule `garbage_collection`: hosts collect garbage in the step."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def garbage_collection(
     record_function): unmarked they are part of late_ranks.
 
     Why it costs:
-    A collection stops the host for tens to hundreds of milliseconds. Ranks collect in different steps, so
-    that all of them wait for each one's.
+    A collection stops the host for tens to hundreds of milliseconds. Ranks collect in
+    different steps, so all ranks wait for every collection.
 
     What to do:
     Switch automatic collection off and collect on all ranks in the same steps: torchtitan training.gc_freq;
@@ -37,7 +37,8 @@ def garbage_collection(
     gc.freeze() after start-up makes collections shorter.
 
     When it is no problem:
-    If it runs while the device has work queued, the replay gains nothing and the rule is silent.
+    If it runs while the device has work queued, the replay gains nothing and the
+    rule reports nothing.
 
     Reference:
     "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25), section 5.4

@@ -1,4 +1,4 @@
-"""Ranks whose hosts come late to where ranks meet."""
+"""The rule `late_ranks`: ranks whose hosts arrive late at collectives and messages."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ def late_ranks(gains: Gains) -> Iterator[Opportunity]:
     """Some ranks reach collectives or messages late because their host takes longer than that of others.
 
     How it is seen:
-    The ranks that come latest to where ranks meet are replayed with the host's times of the other ranks: the
-    median of the same operation at the same place in the step. What any rank would gain that way is
-    subtracted before the gain is compared with the noise.
+    The ranks that arrive latest at collectives and messages are replayed with the host
+    times of the other ranks: the median of the same operation at the same place in the step. The gain of an
+    average rank is subtracted before the gain is compared with the noise.
 
     Why it costs:
     All members of a collective wait for the last one. One slow process sets the pace of all.
 
     What to do:
-    Look at the range that is named. Bind processes to the cores and the NUMA node of their device
-    (torchrun --numa-binding node, numactl, srun --cpu-bind), give the data loader its own cores, and compare
-    clock speed and other users of that machine. Megatron: --distributed-timeout-minutes hides nothing of
-    this; --log-straggler names the rank. torchtitan: [comm] trace_buf_size and its flight recorder do.
+    Look at the range that the diagnosis names. Bind processes to the cores and the NUMA node of
+    their device (torchrun --numa-binding node, numactl, srun --cpu-bind), give the data loader its own
+    cores, and compare clock speed and other users of that machine. Megatron: --distributed-timeout-minutes
+    does not help; --log-straggler names the rank, and so do [comm] trace_buf_size and the flight recorder
+    of torchtitan.
 
     When it is no problem:
-    The gain is small where other ranks are nearly as late. In a pipeline stages differ by design: a rank is
-    compared with those of its stage, where it has any.
+    The gain is small if other ranks are nearly as late. Pipeline stages differ by
+    design: a rank is compared with the other ranks of its stage, if there are any.
 
     Reference:
     "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25)
@@ -54,14 +55,14 @@ def late_ranks(gains: Gains) -> Iterator[Opportunity]:
         slow.gain,
         slow.variant,
         title=title,
-        remedy="look at what the host does there: binding to cores, data loading, other load on the machine",
-        change="its host takes what hosts of other ranks take",
+        remedy="check the host: binding to cores, data loading, other load on the machine",
+        change="its host takes the same time as the hosts of other ranks",
         ranks=slow.ranks,
     )
 
 
 def _longest_range(gains: Gains, ranks: tuple[int, ...], variant: Times) -> str:
-    """Return in words the range in which most is saved; empty where the program has none."""
+    """Return in words the range with the largest saving; empty if the program has no ranges."""
     saved = gains.saved(variant).sum(axis=1)
     sums: dict[str, float] = {}
     traces = gains.operations.filter(pl.col("rank").is_in(ranks))["trace"].unique()

@@ -1,4 +1,4 @@
-"""Devices that idle because their hosts launch too slowly."""
+"""The rule `launch_bound`: devices are idle because hosts launch too slowly."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from ccl_bench.result.diagnosis import Opportunity
 
 _FACTOR = 0.5
-"""Time of the host in the replay, of the recorded one."""
+"""Host time in the replay over the recorded one."""
 
 _UNEVEN = 1.25
-"""Times the middle of all ranks that a host takes if its rank is late for reasons of its own."""
+"""Host time over the median of all ranks from which a rank is late for its own reasons."""
 
 _WORTH = 0.05
-"""Share of the step that it must gain: hosts twice as fast make any step a little shorter."""
+"""Share of the step that it must gain: faster hosts make any step slightly shorter."""
 
 
 @diagnosis(kind="host")
 def launch_bound(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame) -> Iterator[Opportunity]:
-    """The devices idle because the hosts have not launched their work yet: the step is host-bound.
+    """The devices are idle because the hosts have not launched their work yet: the step is host-bound.
 
     How it is seen:
-    The run is replayed with hosts that take half their time for everything they do between waiting for the
-    device. The gain is that of hosts twice as fast, not the most that can be gained. A rank whose host
-    takes longer than most counts with the middle of all: late_ranks says what it costs. So do other rules for
-    loading data, collecting garbage and compiling, which take no time here.
+    The run is replayed with hosts that take half their time, except for waiting for the
+    device. The gain is that of hosts twice as fast, not an upper bound. A rank with a slow host is replayed
+    with the median of all ranks: late_ranks reports its cost. Data loading, garbage collection and
+    compilation take no time here; they have their own rules.
 
     Why it costs:
     A device that has finished its queue does nothing, and the other ranks wait for it in collectives.
@@ -49,14 +49,14 @@ def launch_bound(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame
     itself slows hosts.
 
     When it is no problem:
-    If the profiler is what makes the host slow. Compare the traced step with the untraced one
-    (step_times_per_rank.json, or the overhead that ccl-bench collect prints).
+    If the profiler slows the host down. Compare the traced step with the untraced
+    one (step_times_per_rank.json, or the overhead that ccl-bench collect prints).
 
     Reference:
     Lumos (MLSys'25); PyTorch CUDA graphs, pytorch.org/docs/stable/notes/cuda.html
     """
     if not gains.has_device:
-        raise Silent("the traces show no work of a device")
+        raise Silent("the traces show no work on a device")
     base = without_intervals(gains, on_common_clock(stalls, clock_offsets))
     even = _host_times(gains, base, _even_factors(gains, base))
     variant = _host_times(gains, base, _FACTOR * _even_factors(gains, base))
@@ -74,7 +74,7 @@ def launch_bound(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame
 
 
 def _even_factors(gains: Gains, base: Times) -> Times:
-    """Return for each operation by what its rank's host must be faster to be no slower than most."""
+    """Return for each operation the factor that makes its rank's host as fast as the median."""
     own = base[:-1].reshape(-1, VALUES)[:, [GAP, OWN]].clip(min=0).sum(axis=1)
     ranks = gains.operations["rank"].fill_null(-1).to_numpy()
     numbers, place = np.unique(ranks, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Single steps that are much longer than all others."""
+"""The rule `outlier_steps`: single steps are much longer than all others."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ def outlier_steps(gains: Gains) -> Iterator[Opportunity]:
     """Single steps take at least twice as long as the median step.
 
     How it is seen:
-    A step is an outlier if it is twice as long as the median, and six standard deviations above it.
-    Where more than a fifth of the steps are, the run has several kinds of steps, and none is an outlier.
+    A step is an outlier if it is twice as long as the median, and six standard deviations
+    above it. If more than a fifth of the steps are, the run has several kinds of steps, and none is an
+    outlier.
 
     Why it costs:
-    The mean step includes them; what happens in them, such as saving a checkpoint or an evaluation, happens
-    again in a longer run.
+    The mean step includes them; their cause, such as saving a checkpoint or an evaluation,
+    repeats in a longer run.
 
     What to do:
-    Look at what is special in them: ccl-bench timeline RUN --steps N, or ccl-bench diagnose RUN --steps N.
-    Save checkpoints asynchronously (torch.distributed.checkpoint.async_save; torchtitan
-    checkpoint.async_mode; Megatron --async-save), collect garbage seldom, look for other load on the machine.
+    Find the special work in them: ccl-bench timeline RUN --steps N, or ccl-bench diagnose RUN
+    --steps N. Save checkpoints asynchronously (torch.distributed.checkpoint.async_save; torchtitan
+    checkpoint.async_mode; Megatron --async-save), collect garbage seldom, look for other load on the
+    machine.
 
     When it is no problem:
-    If the step does something on purpose that the others do not, and seldom.
+    If the step intentionally does rare additional work.
 
     Reference:
     Median absolute deviation as in Leys et al., Journal of Experimental Social Psychology 49(4), 2013
@@ -53,5 +55,5 @@ def outlier_steps(gains: Gains) -> Iterator[Opportunity]:
         yield gains.without_steps(
             which,
             title=f"{len(long)} of {len(lengths)} steps took more than twice the median: {which_ones}",
-            remedy="look at what is special in them with --steps; save checkpoints asynchronously",
+            remedy="find the special work in them with --steps; save checkpoints asynchronously",
         )

@@ -1,4 +1,4 @@
-"""Collectives that are slower than the same ones at other times."""
+"""The rule `slow_calls`: collectives that are slower than the same ones at other times."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ccl_bench.result.diagnosis import Opportunity
 
 _SLOWER = 1.5
-"""Times the median of its kind that a slow call takes."""
+"""Time over the median of its kind from which a call is slow."""
 
 _FEWEST = 5
-"""Calls of a kind on a rank that show what is usual."""
+"""Smallest number of calls of a kind on a rank for a typical time."""
 
 
 @diagnosis(kind="communication")
@@ -26,22 +26,22 @@ def slow_calls(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     """Some collectives take far longer than the same collective, of the same size and group, at other times.
 
     How it is seen:
-    Calls of one group, collective and size are compared from when their last rank has come. The run is
-    replayed with the median for those that take more than 1.5 times as long.
+    Calls of one group, collective and size are compared from the arrival of their last
+    rank. The run is replayed with the median for calls that take more than 1.5 times as long.
 
     Why it costs:
-    The bandwidth is there, as other calls show, and is not reached: something else uses the link, or the
-    kernel gets too few multiprocessors.
+    Other calls show that the bandwidth is available, but these do not reach it: another job
+    uses the link, or the kernel gets too few multiprocessors.
 
     What to do:
-    Look at what runs beside the slow calls. Collectives of several groups at once share links: put them one
-    after the other. Computing that fills the device leaves NCCL few multiprocessors: NCCL_MIN_CTAS,
-    CUDA_DEVICE_MAX_CONNECTIONS=1 in Megatron, a stream of high priority (torch: is_high_priority_stream). On
-    a shared network look for other jobs.
+    Check which work runs concurrently with the slow calls. Concurrent collectives of several
+    groups share links: run them one after the other. Computing that fills the device leaves NCCL few
+    multiprocessors: NCCL_MIN_CTAS, CUDA_DEVICE_MAX_CONNECTIONS=1 in Megatron, a stream of high priority
+    (torch: is_high_priority_stream). On a shared network look for other jobs.
 
     When it is no problem:
-    If they are slow because they are hidden behind computing, the replay gains nothing and the rule is
-    silent.
+    If they are slow because they are hidden behind computing, the replay gains
+    nothing and the rule reports nothing.
 
     Reference:
     nccl-tests, PERFORMANCE.md: bus bandwidth
@@ -67,6 +67,6 @@ def slow_calls(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
             gain,
             variant,
             title=f"{share:.0f} % of the collectives, mostly {which}, take over 1.5 times their usual time",
-            remedy="look at what runs beside them: other collectives, large kernels, other jobs",
+            remedy="check concurrent work: other collectives, large kernels, other jobs",
             change="they take their usual time",
         )

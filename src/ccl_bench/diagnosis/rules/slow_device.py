@@ -1,4 +1,4 @@
-"""Ranks whose device takes longer for the same work."""
+"""The rule `slow_device`: ranks whose device takes longer for the same work."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def slow_device(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]:
     """The same kernels take longer on the device of some ranks, and others wait for them.
 
     How it is seen:
-    The ranks that come latest to where ranks meet are replayed with kernel times of the other ranks: the
-    median of the same kernel at the same place in the step. The work of uneven experts is left out.
+    The ranks that arrive latest at collectives and messages are replayed with kernel times
+    of the other ranks: the median of the same kernel at the same place in the step. The work of uneven
+    experts is excluded.
 
     Why it costs:
     All members of a collective wait for the last one. One slow device sets the pace of all.
@@ -34,14 +35,14 @@ def slow_device(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]:
     has more work than the others, balance that: sequence lengths, experts, layers.
 
     When it is no problem:
-    If the rank has more work by design, such as the last pipeline stage with the output layer. Ranks are
-    compared within their stage, where it has several.
+    If the rank has more work by design, such as the last pipeline stage with the
+    output layer. Ranks are compared within their stage, if it has several.
 
     Reference:
     "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25)
     """
     if not gains.has_device:
-        raise Silent("the traces show no work of a device")
+        raise Silent("the traces show no work on a device")
     computes = gains.where((pl.col("place") == "device") & pl.col("kind").is_in(["compute", "fused"]))
     slow = slow_ranks(gains, computes & ~expert_work(gains, expert_loads(traffic)))
     if slow is None:
@@ -55,6 +56,6 @@ def slow_device(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]:
         slow.variant,
         title=title,
         remedy="compare clocks, temperature and power of the devices, and the work that ranks get",
-        change="its kernels take what they take on other ranks",
+        change="its kernels take the same time as on other ranks",
         ranks=slow.ranks,
     )

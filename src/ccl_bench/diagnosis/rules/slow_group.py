@@ -1,4 +1,4 @@
-"""Process groups whose link is slower than that of others."""
+"""The rule `slow_group`: process groups whose link is slower than that of others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.diagnosis import Opportunity
 
 _SLOWER = 1.2
-"""Times the time of other groups that the same collectives must take."""
+"""Time over that of other groups from which a group is slow."""
 
 
 @diagnosis(kind="ranks")
@@ -24,11 +24,12 @@ def slow_group(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     """The same collectives take longer in one process group than in the others of its dimension.
 
     How it is seen:
-    Calls of the same collective, size and number of ranks are compared between groups of a dimension, from
-    when their last rank has come. The run is replayed with the times of the other groups.
+    Calls of the same collective, size and number of ranks are compared between groups of a
+    dimension, from the arrival of their last rank. The run is replayed with the times of the other groups.
 
     Why it costs:
-    A slow link or network adapter holds up its group, and through the other dimensions all ranks.
+    A slow link or network adapter delays its group, and through the other dimensions all
+    ranks.
 
     What to do:
     Find the link: nvidia-smi nvlink -e, nvidia-smi topo -m, ibstat and perfquery for errors and reduced
@@ -36,7 +37,8 @@ def slow_group(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     alone. Groups that cross nodes belong to the dimension with the least traffic: keep tp inside a node.
 
     When it is no problem:
-    If groups differ by design, as when some lie inside a node and others do not.
+    If groups differ by design, for example some inside a node and others across
+    nodes.
 
     Reference:
     nccl-tests, PERFORMANCE.md: bus bandwidth
@@ -46,7 +48,7 @@ def slow_group(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     typical = known.group_by(*kind, "group").agg(pl.col("took").median(), pl.len())
     several = typical.filter(pl.len().over(kind) > 1)
     if several.is_empty():
-        raise Silent("no two groups carry out the same collective with a known size")
+        raise Silent("no two groups run the same collective with a known size")
     others = (pl.col("took").sum().over(kind) - pl.col("took")) / (pl.len().over(kind) - 1)
     compared = several.with_columns(others=others)
     sums = compared.group_by("dimension", "group").agg(
@@ -65,6 +67,6 @@ def slow_group(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
                 title=f"Collectives of {dimension} among ranks {numbers(ranks)} take {times:.1f} times as "
                 "long as in other groups",
                 remedy="look for a slow link or adapter between these ranks",
-                change="they take what they take in other groups",
+                change="they take the same time as in other groups",
                 ranks=ranks,
             )

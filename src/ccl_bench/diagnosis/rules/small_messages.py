@@ -1,4 +1,4 @@
-"""Many collectives of few bytes."""
+"""The rule `small_messages`: many collectives of few bytes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ccl_bench.result.diagnosis import Opportunity
 
 _SMALL = 256 * 1024
-"""Bytes up to which latency, and not bandwidth, decides how long a collective takes."""
+"""Size in bytes up to which latency, not bandwidth, determines the time of a collective."""
 
 _MANY = 16
-"""Such calls of one collective on a rank in a step from which they are many."""
+"""Number of such calls per rank and step that counts as many."""
 
 _TOGETHER = 8
-"""Calls that are put together in the replay."""
+"""Number of calls that the replay combines into one."""
 
 
 @diagnosis(kind="communication")
@@ -31,20 +31,22 @@ def small_messages(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     """Many collectives move so few bytes that each costs little more than its latency.
 
     How it is seen:
-    Collectives of one dimension that move up to 256 KiB, at least sixteen of them on a rank in a step. The
-    run is replayed with eight of them put together: each takes an eighth of its time.
+    Collectives of one dimension that move up to 256 KiB, at least sixteen of them on a rank
+    in a step. The run is replayed with eight of them combined: each takes an eighth of its time.
 
     Why it costs:
-    A collective takes ten microseconds and more however little it moves, and each has its launch.
+    A collective takes at least ten microseconds, however small it is, and each needs a
+    launch.
 
     What to do:
-    Put them together: buckets (DDP bucket_cap_mb and first bucket, DeepSpeed reduce_bucket_size and
+    Combine them: buckets (DDP bucket_cap_mb and first bucket, DeepSpeed reduce_bucket_size and
     allgather_bucket_size, Megatron --ddp-bucket-size), larger FSDP2 units (fully_shard on blocks, not on
-    layers), torch.distributed._coalescing_manager, gradient norms and losses reduced in one tensor.
-    vLLM: custom all-reduce is on unless --disable-custom-all-reduce is given.
+    layers), torch.distributed._coalescing_manager, gradient norms and losses reduced in one tensor. vLLM:
+    custom all-reduce is on unless --disable-custom-all-reduce is given.
 
     When it is no problem:
-    If they are hidden behind computing, the replay gains nothing and the rule is silent.
+    If they are hidden behind computing, the replay gains nothing and the rule
+    reports nothing.
 
     Reference:
     Hockney, "The communication challenge for MPP" (1994); nccl-tests, PERFORMANCE.md
@@ -65,6 +67,6 @@ def small_messages(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
                 gain,
                 variant,
                 title=f"{count:.0f} {collective}s of {dimension} a step move only {typical:,.0f} bytes each",
-                remedy="put several of them together: buckets, larger units, one tensor",
+                remedy="combine several of them: buckets, larger units, one tensor",
                 change="eight of them take the time of one",
             )

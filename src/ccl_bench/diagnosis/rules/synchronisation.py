@@ -1,4 +1,4 @@
-"""Calls that make the host wait for the device."""
+"""The rule `synchronisation`: calls that make the host wait for the device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WORTH = 0.02
 """Share of the step that it must gain."""
 
 _WORTH_OF_ONE = 0.05
-"""The same of one call a step, as most programs have it at its end."""
+"""The same for one call per step, which most programs have at its end."""
 
 
 @diagnosis(kind="host")
@@ -33,20 +33,20 @@ def synchronisation(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFr
     """Calls in the step make the host wait for the device, so that the device runs dry afterwards.
 
     How it is seen:
-    The run is replayed with hosts that do not wait in cudaStreamSynchronize, cudaDeviceSynchronize,
-    cudaEventSynchronize and in copies that block. What the host does next it does earlier. Loading data,
-    collecting garbage and compiling take no time here: they have rules of their own.
+    The run is replayed with hosts that do not wait in cudaStreamSynchronize,
+    cudaDeviceSynchronize, cudaEventSynchronize and in copies that block. Its next work starts earlier. Data
+    loading, garbage collection and compilation take no time here: they have their own rules.
 
     Why it costs:
-    The host can launch nothing while it waits, and afterwards the queue of the device is empty: each call
-    costs a launch latency at least, and often the whole of what the host does next.
+    The host cannot launch work while it waits, and afterwards the queue of the device is
+    empty: each call costs at least a launch latency, and often all of the next work of the host.
 
     What to do:
-    Find what reads values on the host: tensor.item(), .cpu(), .tolist(), nonzero, boolean indexing,
-    torch.isnan checks, print of a loss. torch.cuda.set_sync_debug_mode("warn") names each line. Keep numbers
-    on the device and read them every so many steps (torchtitan metrics.log_freq, Megatron --log-interval,
-    --check-for-nan-in-loss-and-grad off), copy with pin_memory and non_blocking=True, clip gradients
-    with foreach and without error_if_nonfinite.
+    Find the code that reads values on the host: tensor.item(), .cpu(), .tolist(), nonzero,
+    boolean indexing, torch.isnan checks, print of a loss. torch.cuda.set_sync_debug_mode("warn") names each
+    line. Keep numbers on the device and read them every so many steps (torchtitan metrics.log_freq,
+    Megatron --log-interval, --check-for-nan-in-loss-and-grad off), copy with pin_memory and
+    non_blocking=True, clip gradients with foreach and without error_if_nonfinite.
 
     When it is no problem:
     One call at the end of a step costs little if the host is far ahead. A program that needs the value to
@@ -73,13 +73,13 @@ def synchronisation(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFr
         gain,
         variant,
         title=f"Hosts wait for the device {times} a step in {name}{_where(gains, calls)}",
-        remedy="read no values of the device in the step: item(), cpu(), nonzero, printing",
+        remedy="do not read values of the device in the step: item(), cpu(), nonzero, printing",
         change="hosts do not wait there",
     )
 
 
 def _waiting_calls(gains: Gains) -> Mask:
-    """Return the calls in steps that wait for work of the device."""
+    """Return the calls in steps that wait for work on the device."""
     return gains.where(
         pl.col("at_end")
         & pl.col("awaited").is_not_null()

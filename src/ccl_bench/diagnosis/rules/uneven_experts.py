@@ -1,4 +1,4 @@
-"""Ranks whose experts get more tokens than others."""
+"""The rule `uneven_experts`: experts of some ranks get more tokens than others."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def uneven_experts(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]
     """The experts of some ranks get more tokens than those of others, which wait for them.
 
     How it is seen:
-    The bytes that each rank receives in uneven all-to-alls show its tokens. Computing between such an
-    all-to-all and the next is that of experts; the run is replayed with all ranks taking the time of a mean
-    load.
+    The bytes that each rank receives in uneven all-to-alls show its tokens. Compute between
+    such an all-to-all and the next belongs to experts; the run is replayed with the time of a mean load on
+    all ranks.
 
     Why it costs:
-    The ranks meet again in the all-to-all that brings tokens back, so the fullest rank sets the pace of each
-    layer.
+    The ranks synchronise in the all-to-all that returns tokens, so the busiest rank sets the
+    pace of each layer.
 
     What to do:
     Balance the router: a larger weight of the auxiliary loss (Megatron --moe-aux-loss-coeff), a bias for each
@@ -35,7 +35,7 @@ def uneven_experts(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]
     (--moe-expert-capacity-factor), copies of hot experts (vLLM --enable-eplb), or another placement.
 
     When it is no problem:
-    Early in training routers are uneven by nature. Look at steps of a later time.
+    Early in training routers are always uneven. Look at later steps.
 
     Reference:
     "GShard" (arXiv 2006.16668); "DeepSeek-V3 Technical Report" (arXiv 2412.19437), section 2.1.2
@@ -56,7 +56,7 @@ def uneven_experts(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]
         title=f"{ranks_do(full, 'gets', 'get')} {most:.1f} times the mean tokens for its experts"
         if len(full) == 1
         else f"{ranks_do(full, 'gets', 'get')} up to {most:.1f} times the mean tokens for their experts",
-        remedy="balance the router, or copy the experts that are asked most",
+        remedy="balance the router, or replicate the busiest experts",
         change="experts of all ranks take the time of a mean load",
         ranks=full,
     )

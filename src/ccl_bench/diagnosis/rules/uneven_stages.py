@@ -1,4 +1,4 @@
-"""Pipeline stages that compute longer than others."""
+"""The rule `uneven_stages`: pipeline stages that take longer than others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.diagnosis import Opportunity
 
 _MOST_RANKS = 8
-"""Ranks of a stage that are replayed one by one."""
+"""Number of ranks of a stage to replay one by one."""
 
 
 @diagnosis(kind="pipeline")
@@ -24,9 +24,9 @@ def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
     """One pipeline stage takes longer than the others, which wait for it.
 
     How it is seen:
-    Each stage is replayed with the times of the other stages: the median of the same operation. What any
-    stage would gain that way, or one rank of it alone, is subtracted before the gain is compared with the
-    noise. On a run without a device the time of the host is meant.
+    Each stage is replayed with the times of the other stages: the median of the same
+    operation. The gain of an average stage, or of one of its ranks alone, is subtracted before the gain is
+    compared with the noise. On a run without a device the host times are used.
 
     Why it costs:
     A pipeline runs at the pace of its slowest stage, in every microbatch.
@@ -39,14 +39,15 @@ def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
     PipelineModule(partition_method="parameters").
 
     When it is no problem:
-    When layers cannot be divided, the gain cannot be had in full: it is that of an even division.
+    If layers cannot be split, the full gain is out of reach: it assumes an even
+    division.
 
     Reference:
     "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25), M_S
     """
     ranks_of = stages(gains)
     if len(ranks_of) < 2:
-        raise Silent("there are no pipeline stages, or they are not known")
+        raise Silent("there are no pipeline stages, or they are unknown")
     computes = stage_work(gains)
     variants = [gains.replays.without(computes & gains.where(pl.col("stage") == each)) for each in ranks_of]
     by_stage = gains.of(*variants)
@@ -61,7 +62,7 @@ def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
             variants[place],
             title=f"Stage {stage}{which} of {len(ranks_of)} takes longer than the other stages",
             remedy="move layers from it to other stages",
-            change="the stage takes what the other stages take",
+            change="the stage takes the same time as the other stages",
             ranks=ranks,
         )
 
@@ -76,14 +77,14 @@ def stages(gains: Gains) -> dict[int, list[int]]:
 
 
 def stage_work(gains: Gains) -> Mask:
-    """Return the operations that belong to the work of a stage: kernels, without a device the host's time."""
+    """Return the operations of a stage: kernels, or without a device the operations of the host."""
     if gains.has_device:
         return gains.where((pl.col("place") == "device") & pl.col("kind").is_in(["compute", "fused"]))
     return gains.on_host
 
 
 def _best_alone(gains: Gains, computes: Mask, ranks: list[int]) -> Times:
-    """Return what the best of a stage's ranks would gain alone, in each step; nothing for one rank."""
+    """Return the largest gain of a single rank of a stage, in each step; empty for one rank."""
     if len(ranks) == 1:
         return np.zeros(len(gains.steps))
     masks = [computes & gains.where(pl.col("rank") == rank) for rank in ranks[:_MOST_RANKS]]

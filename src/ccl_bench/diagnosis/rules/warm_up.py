@@ -1,4 +1,4 @@
-"""Steps at the beginning that are still warming up."""
+"""The rule `warm_up`: the first steps still warm up."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def warm_up(gains: Gains) -> Iterator[Opportunity]:
     above the longest of those than that is above the shortest.
 
     Why it costs:
-    It costs the measurement, not the training: means and shares include work that happens once, such as
-    compiling, loading modules, the allocator's first requests, and communicators that are set up.
+    It distorts the measurement, not the training: means and shares include one-time work,
+    such as compiling, loading modules, the allocator's first requests, and the set-up of communicators.
 
     What to do:
     Leave the steps out with --skip-steps, or let the profiler wait and warm up longer:
     torch.profiler.schedule(wait=5, warmup=3, active=5); torchtitan profiling.profiler_warmup; Megatron
-    --profile-step-start. The gain is what the mean step gets shorter without them.
+    --profile-step-start. The gain is the reduction of the mean step without them.
 
     When it is no problem:
-    If what is measured is the start itself.
+    If you measure the start itself.
 
     Reference:
-    torch.profiler.schedule; MLPerf Training leaves the first steps out likewise
+    torch.profiler.schedule; MLPerf Training also excludes the first steps
     """
     if len(gains.steps) < 3:
         raise Silent("there are fewer than three steps")

@@ -1,5 +1,5 @@
-"""Runs for agents: a read-only server that speaks the Model Context Protocol.
+"""A read-only server of runs for agents, over the Model Context Protocol.
 
-`allowed_folders` decides which runs may be read, `answer` bounds and quotes what is said of them, `run_tools`
-has one method for each question, and `server` puts them on stdin and stdout.
+`allowed_folders` decides which runs may be read, `answer` limits and quotes answers, `run_tools` has one
+method per tool, and `server` serves them on stdin and stdout.
 """

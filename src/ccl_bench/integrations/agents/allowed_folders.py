@@ -1,4 +1,4 @@
-"""Which runs may be read: those in allowed folders, whatever links and `..` lead elsewhere."""
+"""Access control: only runs in allowed folders may be read, also through links and `..`."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MOST_SECONDS = 5.0
-"""Time in which folders are looked at for runs: the first allowed one may be a whole disk."""
+"""Time limit of the search for runs: an allowed folder may be a whole disk."""
 
 _DEPTH = 8
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 _LOOKED_AT = 4
-"""Possible traces of a folder of which the beginning is looked at."""
+"""Number of possible traces of a folder whose first bytes are read."""
 
 _SAYS_RUN = {"workload_card.yaml", metadata.FILE_NAME}
 _TRACE_FOLDERS = {"profile_trace", "profile_traces"}
 _PLAIN = re.compile(r"[A-Za-z0-9._/+=@,~-]{1,160}")
-"""Names that an agent can repeat, and which hold no sentences; others are replaced by a handle."""
+"""Names that an agent can repeat and that contain no sentences; others are replaced by a handle."""
 
 _HANDLE_DIGITS = 12
 
 
 @dataclass(slots=True)
 class AllowedFolders:
-    """Folders that may be read, with all below them."""
+    """Folders that may be read, with their subfolders."""
 
     roots: list[Path]
     """After their links."""
@@ -47,17 +47,17 @@ class AllowedFolders:
 
     @classmethod
     def of(cls, folders: Iterable[str]) -> AllowedFolders:
-        """Return the folders of these names; UsageError where one is none."""
+        """Return the folders of these names; raise UsageError if one is not a folder."""
         roots = [Path(os.path.realpath(Path(name).expanduser())) for name in folders]
         for root in roots:
             if not root.is_dir():
-                raise UsageError(f"{root} is no folder", fix="name a folder that holds runs")
+                raise UsageError(f"{root} is not a folder", fix="give a folder that contains runs")
         return cls([*dict.fromkeys(roots)])
 
     def run(self, name: str) -> Path:
-        """Return the run or file of results called `name`; InputError where it may not be read.
+        """Return the run or file of results called `name`; raise InputError if it may not be read.
 
-        Every file that reading it would open is looked at: a link that leaves the folders refuses the run.
+        Every file of the run is checked: a link that leaves the folders refuses the run.
         """
         path = self._place(name)
         for file in self._files_of(path):
@@ -66,7 +66,7 @@ class AllowedFolders:
         return path
 
     def name(self, path: Path) -> str:
-        """Return what agents call a run: its path below the only folder, or a handle where that is odd."""
+        """Return the name of a run for agents: its path below the folder, or a handle if that is unsafe."""
         shown = path.relative_to(self.roots[0]).as_posix() if len(self.roots) == 1 else str(path)
         if _PLAIN.fullmatch(shown):
             return shown
@@ -75,7 +75,7 @@ class AllowedFolders:
         return handle
 
     def runs(self, under: str = "") -> tuple[list[Path], bool]:
-        """Return the folders below `under` that hold a run, and whether all folders were looked at."""
+        """Return the folders below `under` that contain a run, and whether the search was complete."""
         places = [self._place(under)] if under else self.roots
         runs: dict[Path, None] = {}
         until_s = time.monotonic() + MOST_SECONDS
@@ -101,16 +101,16 @@ class AllowedFolders:
             inside = [path for path in real if self._holds(path)]
             there = [path for path in inside if path.exists()]
         except (OSError, ValueError) as error:
-            raise self._refused(f"{name} is no path") from error
+            raise self._refused(f"{name} is not a path") from error
         if not inside:
-            raise self._refused(f"{name} lies outside of the allowed folders")
+            raise self._refused(f"{name} is outside the allowed folders")
         if not there:
             fix = "list_runs shows the runs"
-            raise InputError("there is no such file or directory", where=name, fix=fix)
+            raise InputError("the file or directory does not exist", where=name, fix=fix)
         return there[0]
 
     def runs_named(self) -> list[str]:
-        """Return the names of all runs, after which each handle is known."""
+        """Return the names of all runs; afterwards every handle is known."""
         return [self.name(path) for path in self.runs()[0]]
 
     def _holds(self, path: Path) -> bool:
@@ -126,10 +126,10 @@ class AllowedFolders:
 
     def _refused(self, why: str) -> InputError:
         roots = ", ".join(map(str, self.roots[:3]))
-        return InputError(f"refused: {why}", fix=f"name a run below {roots}; --allow DIR adds a folder")
+        return InputError(f"refused: {why}", fix=f"give a run below {roots}; --allow DIR adds a folder")
 
     def _whole_run(self, folder: Path) -> Path:
-        """Return the run that a folder of traces is a recording window of, or the folder."""
+        """Return the run of a folder that is a recording window, or the folder."""
         whole = folder
         while whole not in self.roots and (
             window_in_path(whole.name) is not None or whole.name in _TRACE_FOLDERS
@@ -149,7 +149,7 @@ def _folders(place: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def _is_run(folder: Path, names: list[str]) -> bool:
-    """Whether a folder has a card, metadata, or a file that begins as a trace does."""
+    """Whether a folder has a card, metadata, or a file that begins like a trace."""
     if _SAYS_RUN & {*names}:
         return True
     possible = [name for name in names if name.lower().endswith(formats.suffixes()) and name[0] != "."]

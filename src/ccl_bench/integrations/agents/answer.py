@@ -1,4 +1,4 @@
-"""Answers for agents: short by construction, with findings and the next call, and texts of files quoted."""
+"""Answers for agents: limited in size, with findings and next calls, and quoted texts of files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccl_bench.result import ResultFinding
 
 MOST_BYTES = 8_000
-"""Bytes of one answer, at most."""
+"""Largest size of an answer in bytes."""
 
 _FINDINGS_BYTES = 1_800
 _CALLS = 5
@@ -38,13 +38,13 @@ _SEVERITIES = ("error", "warning", "note")
 
 
 def quoted(text: object, most: int = _TEXT_CHARACTERS) -> str:
-    """Return text of a file between « and », on one line, and without its middle where it is long."""
+    """Return text of a file between « and », on one line, with the middle of long text left out."""
     shown = "".join(char if char.isprintable() else "?" for char in _middle_out(str(text), most))
     return f"«{shown.replace('«', '<').replace('»', '>')}»" if shown else ""
 
 
 def _middle_out(text: str, most: int) -> str:
-    """Return a text of about `most` characters at most, its middle left out where it is longer."""
+    """Return a text of about `most` characters at most, with the middle of longer text left out."""
     if len(text) <= most:
         return text
     first = 2 * most // 3
@@ -73,7 +73,7 @@ def fitting(rows: Iterable[Any], most_bytes: int) -> list[Any]:
 
 
 def shortened(body: Mapping[str, object], most_bytes: int) -> tuple[dict[str, object], bool]:
-    """Return the parts of an answer with as many entries and characters as fit, and whether some are out."""
+    """Return the parts of an answer, shortened to fit, and whether entries are missing."""
     whole = _cut(body, 1 << 40, 1 << 40)
     for entries, characters in _LIMITS:
         cut = _cut(body, entries, characters)
@@ -88,7 +88,7 @@ def _cut(body: Mapping[str, object], entries: int, characters: int) -> dict[str,
 
 
 def _entries(value: Any, entries: int, characters: int, depth: int) -> Any:
-    """Return plain data with the first entries of each list and mapping, and texts of so many characters."""
+    """Return plain data with the first entries of each list and mapping, and shortened texts."""
     if isinstance(value, str):
         return value if len(value) <= characters else quoted(value.strip("«»"), characters)
     if isinstance(value, float):
@@ -110,41 +110,41 @@ def _entries(value: Any, entries: int, characters: int, depth: int) -> Any:
 
 
 def call(tool: str, **arguments: object) -> str:
-    """Return a call as an agent would write it, such as `metric(run="a", name="mfu")`."""
+    """Return a call in the notation of agents, such as `metric(run="a", name="mfu")`."""
     given = ", ".join(f"{name}={_json(value)}" for name, value in arguments.items())
     return f"{tool}({given})"
 
 
 @dataclass(slots=True)
 class Answer:
-    """What one tool says."""
+    """The answer of one tool."""
 
     body: Mapping[str, object]
     """The answer itself, as plain data in order of importance."""
     findings: Sequence[Issue | ResultFinding] = ()
-    """What is wrong with the data behind it."""
+    """Findings about the data behind it."""
     calls: list[str] = field(default_factory=list)
-    """Calls that make sense next."""
+    """Suggested next calls."""
     narrower: str = ""
-    """How to ask for what an answer leaves out."""
+    """How to get the parts that an answer leaves out."""
 
     def text(self) -> str:
         """Return the answer as JSON of at most `MOST_BYTES`."""
         calls = [each for each in self.calls if len(each.encode()) <= _CALL_CHARACTERS][:_CALLS]
         rest: dict[str, object] = {"findings": _findings(self.findings), "next": calls}
-        left_out = {"left_out": self.narrower or "nothing shows the rest: use the command line"}
+        left_out = {"left_out": self.narrower or "use the command line for the rest"}
         room = MOST_BYTES - _RESERVE_BYTES - size_bytes(rest) - size_bytes(left_out)
         shown, is_cut = shortened(self.body, room)
         return _json(shown | (left_out if is_cut else {}) | rest)
 
 
 def room_for_rows() -> int:
-    """Return the bytes that rows of an answer may take beside findings, calls and a few facts."""
+    """Return the size limit in bytes for rows of an answer, next to findings, calls and a few facts."""
     return MOST_BYTES - _FINDINGS_BYTES - _CALLS * _CALL_CHARACTERS - 1_200
 
 
 def _findings(findings: Sequence[Issue | ResultFinding]) -> list[object]:
-    """Return findings, the worst first and those of one code as one, as many as fit."""
+    """Return as many findings as fit, the most severe first, merged by code."""
     by_code: dict[str, list[Issue | ResultFinding]] = {}
     for each in sorted(findings, key=lambda each: _SEVERITIES.index(each.severity)):
         by_code.setdefault(each.code or each.message, []).append(each)

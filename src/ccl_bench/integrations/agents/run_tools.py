@@ -1,4 +1,4 @@
-"""What agents may ask of runs: one method for each question, whose docstring is what they read of it."""
+"""The tools for agents: one method per tool, whose docstring is its description for agents."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class RunTools:
     def list_runs(self, under: str = "", start: int = 0) -> Answer:
         """List the runs in the allowed folders, or in one folder `under` them, from number `start` on.
 
-        The names are what every other tool takes as `run`; a name such as `#1f2e3d4c5b6a` stands for a
-        folder whose own name is odd.
+        Every other tool accepts these names as `run`; a name such as `#1f2e3d4c5b6a` represents a folder
+        with an unsafe name.
         """
         runs, is_whole = self._folders.runs(under)
         rows = [self._listed(path) for path in runs[max(start, 0) :]]
@@ -57,14 +57,14 @@ class RunTools:
         if rest:
             body["not_shown"] = rest
         if not is_whole:
-            body["remark"] = "there are too many folders to look at them all: give `under`"
+            body["remark"] = "there are too many folders to search them all: give `under`"
         if shown:
             name = shown[0]["run"]
             calls += [call("diagnose", run=name), call("inspect", run=name)]
         return Answer(body, calls=calls)
 
     def inspect(self, run: str, steps: str = "") -> Answer:
-        """Show what is in a run: ranks, steps, devices, groups, facts with their source, what is wrong.
+        """Show the contents of a run: ranks, steps, devices, groups, facts with their source, findings.
 
         `steps` such as `3-5` restricts every number to these steps.
         """
@@ -74,10 +74,10 @@ class RunTools:
         return Answer(body, inspection.issues, calls, narrower=_of_command("inspect", "--json"))
 
     def diagnose(self, run: str, steps: str = "") -> Answer:
-        """Show where the time of a step goes, what costs time, and what changing it would gain.
+        """Show the step breakdown, the causes of lost time, and the gain of fixing each.
 
-        Diagnoses come with the gain that a replay of the run gives, the most first. `explain` has the manual
-        page of each by its name.
+        A replay of the run computes the gains; the largest come first. `explain` returns the manual page of
+        each diagnosis by its name.
         """
         diagnosed = self._opened(run, steps).diagnose()
         body: dict[str, object] = {
@@ -96,7 +96,7 @@ class RunTools:
     def list_metrics(self, run: str, steps: str = "", start: int = 0) -> Answer:
         """List the metrics that have a value for a run, with unit and value, from number `start` on.
 
-        Those without a value are counted by reason. `metric` has the details of one.
+        Metrics without a value are counted by reason. `metric` returns the details of one.
         """
         results = self._opened(run, steps).results()
         valued = [result for result in results if result.value is not None]
@@ -114,7 +114,7 @@ class RunTools:
         return Answer(body, findings, [*calls, call("diagnose", **at)])
 
     def metric(self, run: str, name: str, steps: str = "") -> Answer:
-        """Show one metric of a run: its value, how it was measured, details, what is wrong with the data."""
+        """Show one metric of a run: value, how it was measured, details, findings about the data."""
         result = self._opened(run, steps).metric(name)
         body: dict[str, object] = _valued(result) | {"status": result.status, "better": result.better}
         if result.value is None:
@@ -127,7 +127,7 @@ class RunTools:
         return Answer(body, result.findings, calls, narrower=how)
 
     def explain(self, name: str) -> Answer:
-        """Show the manual page of a metric or diagnosis, or what to do about the code of a finding."""
+        """Show the manual page of a metric or diagnosis, or the fix for the code of a finding."""
         registry, rules = metrics.load(), diagnosis.load()
         if name in registry:
             metric = registry.get(name)
@@ -140,8 +140,8 @@ class RunTools:
             return Answer({"finding": name, "remedy": fix}, calls=[call("list_runs")])
         else:
             known = [*registry.names(), *rules.names()]
-            fix = did_you_mean(name, known) or "name a metric, a diagnosis, or the code of a finding"
-            raise UsageError(f"nothing is called {quoted(name)}", fix=fix)
+            fix = did_you_mean(name, known) or "give a metric, a diagnosis, or the code of a finding"
+            raise UsageError(f"unknown name {quoted(name)}", fix=fix)
         how = f"ccl-metrics --explain {name}, or ccl-bench diagnose --explain {name}, prints the whole page"
         return Answer(head | {"manual": manual.splitlines()}, calls=[call("list_runs")], narrower=how)
 
@@ -155,13 +155,13 @@ class RunTools:
         network: list[str] | None = None,
         steps: str = "",
     ) -> Answer:
-        """Show what a step would take if something were otherwise, by replaying the run.
+        """Show the step time in what-if scenarios, from a replay of the run.
 
-        `without` ["rank:0"] lets a part take its ideal time; `scale` ["kernel:gemm=0.5"] its recorded time by
-        a factor; `ideal` ["comm"], ["compute"] or ["all"] makes all of it ideal; `overlap` ["all_reduce"]
-        lets computing hide a collective; `network` ["B=300,alpha=5"] is another bus bandwidth in GB/s and
-        latency in µs. Parts are rank:R, stage:S, operation:NAME, kernel:NAME, comm:COLLECTIVE and
-        dimension:NAME.
+        `without` ["rank:0"] sets a part to its ideal time; `scale` ["kernel:gemm=0.5"] multiplies its
+        recorded time by a factor; `ideal` ["comm"], ["compute"] or ["all"] makes all of it ideal; `overlap`
+        ["all_reduce"] hides a collective under compute; `network` ["B=300,alpha=5"] sets another bus
+        bandwidth in GB/s and latency in µs. Parts are rank:R, stage:S, operation:NAME, kernel:NAME,
+        comm:COLLECTIVE and dimension:NAME.
         """
         answer = self._opened(run, steps).what_if(
             without=without or (),
@@ -192,7 +192,7 @@ class RunTools:
         return Answer(body, findings, calls, narrower=_of_command("what-if", "--format json"))
 
     def compare(self, baseline: str, run: str, metric: str = "") -> Answer:
-        """Compare a run with a baseline: whether they did the same work, what changed beyond noise, where.
+        """Compare a run with a baseline: comparability, changes beyond noise, step breakdown.
 
         Both are runs, or files of results in the allowed folders. `metric` restricts it to one.
         """
@@ -217,11 +217,11 @@ class RunTools:
         calls = [call("metric", run=run, name=first), call("diagnose", run=run)]
         results = [result for side in sides for result in side.results.values() if result.value is not None]
         findings = [*dict.fromkeys(each for result in results for each in result.findings)]
-        how = "name one `metric`, or: ccl-bench compare BASELINE RUN --format json"
+        how = "give one `metric`, or: ccl-bench compare BASELINE RUN --format json"
         return Answer(body, findings, calls, narrower=how)
 
     def list_tables(self, run: str) -> Answer:
-        """List the tables that the traces of a run can fill, with what a row of each is."""
+        """List the tables that the traces of a run can fill, with the meaning of their rows."""
         tables = self._opened(run, "").tables
         rows = [{"table": name, "row": _first_line(table)} for name, table in tables.items()]
         shown = fitting(rows, room_for_rows() + 1_000)
@@ -273,7 +273,7 @@ def _of_command(name: str, options: str) -> str:
 
 
 def _clean(value: Any) -> Any:
-    """Return plain data with its texts quoted: they may come from a file, and so may names of entries."""
+    """Return plain data with quoted texts and names of entries, which may come from a file."""
     if isinstance(value, str):
         return quoted(value, 120)
     if isinstance(value, dict):
@@ -284,7 +284,7 @@ def _clean(value: Any) -> Any:
 
 
 def _name(text: str) -> str:
-    """Return the name of an entry: as it is where it is one word."""
+    """Return the name of an entry, quoted unless it is one word."""
     return text if _WORD.fullmatch(text) else quoted(text, 80)
 
 
@@ -363,7 +363,7 @@ def _first_line(table: Table) -> str:
 
 
 def _rows(frame: pl.DataFrame) -> list[list[object]]:
-    """Return the rows of a frame that fit into an answer beside the meaning of the columns."""
+    """Return the rows of a frame that fit into an answer next to the meanings of the columns."""
     rows = ([_cell(value) for value in row] for row in frame[:, :_MOST_COLUMNS].iter_rows())
     return fitting(rows, room_for_rows() - 2_000)
 

@@ -1,5 +1,5 @@
-"""Traces measured as a training writes them.
+"""Measurement of traces while a training writes them.
 
-`windows` finds the recording windows of a directory and which of them are written, `watch` measures each once
-and keeps its results, and `gauges` gives the numbers to Prometheus and OpenTelemetry.
+`windows` finds the recording windows of a directory and detects complete ones, `watch` measures each once and
+stores its results, and `gauges` exports the values to Prometheus and OpenTelemetry.
 """

@@ -1,4 +1,4 @@
-"""Numbers of the last window as gauges: a page for Prometheus, and pushes over OTLP."""
+"""Gauges with the values of the last window: a page for Prometheus, and pushes over OTLP."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ LOOPBACK = "127.0.0.1"
 
 _LABEL_CHARACTERS = 200
 _TIMEOUT_S = 3
-"""Time that a collector has, repeated attempts included."""
+"""Time limit for a collector, repeated attempts included."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A unit as dashboards know it: base units only."""
+    """A unit for dashboards: base units only."""
 
     suffix: str
-    """End of a name for Prometheus."""
+    """Suffix of a name for Prometheus."""
     code: str
-    """What OpenTelemetry calls it (UCUM)."""
+    """Unit in OpenTelemetry (UCUM)."""
     factor: float = 1.0
-    """What a value of ours is multiplied with."""
+    """Factor from the unit of the metric."""
 
 
 _UNITS = {
@@ -114,13 +114,13 @@ class PrometheusPage:
             self._server, self._thread = client.start_http_server(port, host, registry)
         except OSError as error:
             raise UsageError(
-                f"{host}:{port} cannot be listened on: {error.strerror or error}", fix="name another port"
+                f"cannot listen on {host}:{port}: {error.strerror or error}", fix="choose another port"
             ) from error
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._server.server_address[1]}/metrics"
 
     def describe(self) -> list[Any]:
-        """Return nothing: what there is follows from the windows."""
+        """Return nothing: the families depend on the windows."""
         return []
 
     def collect(self) -> Iterator[Any]:
@@ -145,12 +145,12 @@ class PrometheusPage:
             step = GaugeMetricFamily("ccl_bench_last_step", "Step of the last window.", labels=["run"])
             step.add_metric(run, last.step)
             yield step
-        windows = CounterMetricFamily("ccl_bench_windows", "Windows that were measured.", labels=["run"])
+        windows = CounterMetricFamily("ccl_bench_windows", "Number of measured windows.", labels=["run"])
         windows.add_metric(run, count)
         yield windows
 
     def show(self, measured: MeasuredWindow) -> None:
-        """Show a window in place of the last one."""
+        """Show a window instead of the last one."""
         self._last, self._count = measured, self._count + 1
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ def _address(listen: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`, `:PORT` or `PORT`; UsageError for anything else."""
     host, _, port = listen.rpartition(":")
     if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
-        raise UsageError(f"{listen!r} is no address to listen on", fix=f"write it as {LOOPBACK}:9464")
+        raise UsageError(f"{listen!r} is not an address to listen on", fix=f"write it as {LOOPBACK}:9464")
     return host.strip("[]") or LOOPBACK, int(port)
 
 
@@ -178,7 +178,9 @@ class OtlpPush:
         from opentelemetry.sdk.resources import Resource
 
         if urlsplit(url).scheme not in {"http", "https"}:
-            raise UsageError(f"{url!r} is no address of a collector", fix="write it as http://localhost:4318")
+            raise UsageError(
+                f"{url!r} is not the address of a collector", fix="write it as http://localhost:4318"
+            )
         endpoint = url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1/metrics"
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what failed is remarked on below
         self._endpoint, self._remark, self._is_up = endpoint, remark, True
@@ -186,19 +188,19 @@ class OtlpPush:
         self._resource = Resource.create({"service.name": "ccl-bench", "service.version": __version__})
 
     def show(self, measured: MeasuredWindow) -> None:
-        """Push a window; a collector that does not take it is a remark."""
+        """Push a window; report a failure of the collector as a remark."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         data = self._data(measured)
         is_taken = data is not None and self._exporter.export(data) is MetricExportResult.SUCCESS
         if self._is_up and not is_taken:
             self._remark(
-                f"{self._endpoint} did not take the numbers of {measured.window}, nor maybe later ones"
+                f"{self._endpoint} did not accept the values of {measured.window}; later ones may be lost too"
             )
         self._is_up = is_taken
 
     def _data(self, measured: MeasuredWindow) -> MetricsData | None:
-        """Return the numbers of a window and of no earlier one, which instruments would remember."""
+        """Return the values of this window only; instruments would also report earlier ones."""
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 

@@ -1,4 +1,4 @@
-"""Measure each recording window of a directory once, when it is written, and keep its results."""
+"""The watch: it measures each recording window of a directory once, when complete, and stores the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from ccl_bench.api.measured_run import MeasuredRun
 from ccl_bench.base.errors import CclBenchError, UsageError
 from ccl_bench.integrations import require
-from ccl_bench.integrations.watching.windows import Settling, WatchedFolder, file_state
+from ccl_bench.integrations.watching.windows import WatchedFolder, WindowTracker, file_state
 from ccl_bench.result import ResultFinding, to_json
 from ccl_bench.run import open_run
 from ccl_bench.run.completeness import UNREAD
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ccl_bench.run import Run
 
 LIST = "windows.jsonl"
-"""One line for each measured window, beside their results."""
+"""File with one line per measured window, in the folder of the results."""
 
 _UNFINISHED = CUT_SHORT | UNREAD | {"trace-unrecognised"}
 """Findings of files that a profiler may still be writing."""
@@ -40,20 +40,20 @@ _FASTEST_LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWindow:
-    """What one recording window came to."""
+    """The measurement of one recording window."""
 
     run: str
     window: str
     step: int | None
-    """The number of the window, else of its last step."""
+    """Number of the window, else of its last step."""
     traces: int
     ranks: list[int]
-    """Those that are known."""
+    """Known ranks."""
     results: list[Result]
     findings: list[ResultFinding]
     signature: str
     at: str
-    """When it was measured, ISO 8601 in UTC."""
+    """Time of the measurement, ISO 8601 in UTC."""
 
     @property
     def values(self) -> list[Result]:
@@ -61,7 +61,7 @@ class MeasuredWindow:
         return [result for result in self.results if result.value is not None]
 
     def line(self, file: str = "") -> bytes:
-        """Return the window as one line of JSON; `file` holds its results in full, where they are kept."""
+        """Return the window as one line of JSON; `file` is the file with its full results, if stored."""
         values = {result.metric: {"value": result.value, "unit": result.unit} for result in self.values}
         kinds = dict.fromkeys((finding.code, finding.severity) for finding in self.findings)
         counts = {kind: sum((f.code, f.severity) == kind for f in self.findings) for kind in kinds}
@@ -75,17 +75,17 @@ class MeasuredWindow:
 
 
 class Sink(Protocol):
-    """What shows measured windows to another program."""
+    """An output of measured windows to another program."""
 
     def show(self, measured: MeasuredWindow) -> None:
-        """Show the numbers of a window in place of those of the last one."""
+        """Show the values of a window instead of those of the last one."""
 
     def close(self) -> None:
         """Stop."""
 
 
-class KeptResults:
-    """A directory with the results of every window and a list of them; nothing in it is overwritten."""
+class StoredResults:
+    """A directory with the results of every window and a list of them; no file is overwritten."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ class KeptResults:
                 continue
 
     def has(self, window: Window) -> bool:
-        """Whether the window was measured with the files that it has now."""
+        """Whether the window was already measured with its current files."""
         return self._signatures.get(window.name) == window.signature
 
     def keep(self, measured: MeasuredWindow) -> str:
@@ -127,12 +127,12 @@ class KeptResults:
         return target.name
 
     def close(self) -> None:
-        """Let another program write here."""
+        """Release the lock on the directory."""
         self._list.close()
 
 
 def _line_end(stream: Any) -> bytes:
-    """Return what a line that was cut off lacks."""
+    """Return the newline that a truncated last line lacks."""
     if not stream.tell():
         return b""
     stream.seek(-1, 2)
@@ -140,30 +140,30 @@ def _line_end(stream: Any) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Watching:
-    """How a directory is watched."""
+class WatchOptions:
+    """Options of a watch."""
 
     root: Path
     run: str
-    """What the run is called in what is shown."""
+    """Name of the run in outputs."""
     names: Sequence[str]
-    """The metrics."""
+    """Names of the metrics."""
     settle_s: float = 10.0
-    """A file counts as written when it has not changed for so long."""
+    """Time without a change after which a file is complete."""
     patience_s: float = 300.0
-    """A window that is cut short or lacks ranks is measured as it is when it has not changed for so long."""
+    """Time without a change after which an incomplete window is measured as it is."""
     card: str | None = None
     jobs: int | None = None
 
 
 class Watcher:
-    """Looks at a directory, and measures what is written and was not measured yet."""
+    """Scans a directory, and measures new complete windows."""
 
     def __init__(
         self,
-        how: Watching,
+        how: WatchOptions,
         *,
-        kept: KeptResults | None,
+        kept: StoredResults | None,
         sinks: Sequence[Sink],
         report: Callable[[MeasuredWindow, str], None],
         remark: Callable[[str], None],
@@ -174,12 +174,12 @@ class Watcher:
         self._report = report
         self._remark = remark
         self._folder = WatchedFolder(how.root, kept.folder if kept else None)
-        self._settling = Settling(how.settle_s, how.patience_s)
+        self._settling = WindowTracker(how.settle_s, how.patience_s)
         self._measured: dict[str, str] = {}
         self._ranks: set[int] = set()
 
     def look(self) -> list[str]:
-        """Measure what is new and written; return the names of windows that are not."""
+        """Measure new complete windows; return the names of incomplete ones."""
         seen = self._folder.look()
         now_s = time.monotonic()
         self._settling.update(seen.windows, now_s, time.time())
@@ -193,7 +193,7 @@ class Watcher:
         return self._kept is not None and self._kept.has(window)
 
     def _is_done(self, window: Window, shared: list[str], now_s: float) -> bool:
-        """Measure a window that is written; whether there is no more to do about it."""
+        """Measure a complete window, and return whether it is finished."""
         if not self._settling.is_written(window, now_s):
             return False
         given_up = self._settling.is_given_up(window, now_s)
@@ -224,7 +224,7 @@ class Watcher:
     def _measure(
         self, window: Window, shared: list[str], *, given_up: bool
     ) -> tuple[MeasuredWindow | None, str]:
-        """Return what a window comes to, or None with what it lacks, unless it was given up waiting for."""
+        """Return the measurement of a window, or None with the missing part, unless its time is over."""
         how = self._how
         files = [how.root / each for each in (*(file.relative for file in window.files), *shared)]
         run = open_run(how.root, card=how.card, among=files)
@@ -245,7 +245,7 @@ class Watcher:
         return MeasuredWindow(*fields), ""
 
     def _missing_ranks(self, run: Run) -> str:
-        """Return which ranks a window lacks that the run has and the last window had; empty where none."""
+        """Return the missing ranks of a window, compared with the run and the last window; empty if none."""
         size = run.facts.world_size.value if run.facts.world_size else len(run.ranks)
         missing = size - len(run.ranks)
         if missing <= 0 or (self._ranks and self._ranks <= {*run.ranks}):
@@ -253,22 +253,22 @@ class Watcher:
         return f"{missing} of {size} ranks have no trace"
 
     def _changed(self, window: Window) -> str:
-        """Return a file of a window that is not as it was seen; empty where all are, or are gone."""
+        """Return a file of a window that has changed since the scan; empty if none has."""
         for file in window.files:
             if file_state(self._how.root / file.relative, file.relative) not in {file, None}:
                 return file.relative
         return ""
 
     def once(self) -> None:
-        """Measure what is there, waiting only for files that changed a moment ago; name what is not done."""
+        """Measure all windows once, waiting only for recently changed files; report unmeasured ones."""
         until_s = time.monotonic() + self._how.settle_s + _FASTEST_LOOK_S
         while (left := self.look()) and time.monotonic() < until_s:
             time.sleep(max(_FASTEST_LOOK_S, min(_SLOWEST_LOOK_S, self._how.settle_s / 2)))
         if left:
-            self._remark(f"not measured, since they may still be written: {', '.join(left[:5])}")
+            self._remark(f"not measured, because they may be incomplete: {', '.join(left[:5])}")
 
     def forever(self) -> None:
-        """Measure windows as they come, until interrupted."""
+        """Measure windows as they appear, until interrupted."""
         interval_s = max(_FASTEST_LOOK_S, min(_SLOWEST_LOOK_S, self._how.settle_s / 2))
         changes = require("watchfiles", "watch").watch(
             self._how.root,

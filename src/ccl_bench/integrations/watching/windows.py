@@ -1,4 +1,4 @@
-"""Recording windows in a directory that is being written: which files each has, and when they changed."""
+"""Recording windows in a directory during writing: their files, and the times of changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccl_bench.trace.file_names import Written
 
 ALONE = "run"
-"""Name of the window of traces whose names state none."""
+"""Name of the window of traces without a window in their names."""
 
 _NAME = re.compile(r"[\w.+-]{1,80}", re.ASCII)
 _DESCRIBING = (".yaml", ".yml", ".toml")
@@ -34,7 +34,7 @@ _SKIPPED = {"__pycache__", "trace_analysis", "node_modules"}
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A file as it was seen."""
+    """The state of a file in a scan."""
 
     relative: str
     size: int
@@ -44,23 +44,23 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The files of one recording window, as they were seen."""
+    """The files of one recording window in a scan."""
 
     name: str
     number: int | None
-    """The number that its files carry, where they carry one."""
+    """Number in the names of its files, if any."""
     files: tuple[FileState, ...]
 
     @property
     def signature(self) -> str:
-        """What changes when a file is added, removed or written again."""
+        """Fingerprint that changes when a file is added, removed or rewritten."""
         listed = "".join(f"{file.relative}\0{file.size}\0{file.changed_ns}\0" for file in self.files)
         return hashlib.sha256(listed.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(slots=True)
-class Seen:
-    """What lies in a directory at one moment."""
+class Scan:
+    """The scan of a directory."""
 
     windows: list[Window] = field(default_factory=list)
     """In order of number or time."""
@@ -69,19 +69,19 @@ class Seen:
 
 
 _LOGS = (".log", ".log.gz")
-"""How names of logs end: they grow as long as the job runs, and few are traces."""
+"""Suffixes of logs, which grow during the job and are rarely traces."""
 
 
 class WatchedFolder:
-    """A directory that is looked at again and again; it remembers which unnumbered files are traces."""
+    """A directory for repeated scans; it remembers which unnumbered files are traces."""
 
     def __init__(self, root: Path, without: Path | None = None) -> None:
         self.root = root
         self._without = without
         self._is_trace: dict[FileState, bool] = {}
 
-    def look(self) -> Seen:
-        """Return the windows as they are now; InputError where the directory is gone."""
+    def look(self) -> Scan:
+        """Return the current windows; raise InputError if the directory is missing."""
         numbered: dict[int, list[FileState]] = defaultdict(list)
         timed: list[tuple[Written, FileState]] = []
         others: list[FileState] = []
@@ -105,10 +105,10 @@ class WatchedFolder:
             beside = [file for file in others if not self._is_trace[file]] if not windows else []
             windows.append(Window(ALONE, None, tuple(sorted([*alone, *beside], key=_relative))))
         shared = [file.relative for file in others if not self._is_trace[file] and _is_of_run(file)]
-        return Seen(windows, shared)
+        return Scan(windows, shared)
 
     def _recognised(self, file: FileState) -> bool:
-        """Whether a file is a trace by its beginning, which is read once for each state of the file."""
+        """Whether a file is a trace by its first bytes, which are read once per state of the file."""
         known = self._is_trace.get(file)
         if known is not None:
             return known
@@ -122,9 +122,11 @@ class WatchedFolder:
 
 
 def _files(root: Path, without: Path | None) -> Iterator[FileState]:
-    """Yield the files below a directory; InputError where there is none."""
+    """Yield the files below a directory; raise InputError if it is missing."""
     if not root.is_dir():
-        raise InputError("the watched directory is gone", where=str(root), fix="start again where it is now")
+        raise InputError(
+            "the watched directory no longer exists", where=str(root), fix="start again with its new path"
+        )
     start = len(str(root)) + 1
     for folder, subfolders, names in os.walk(root):
         subfolders[:] = [n for n in subfolders if n[0] != "." and n not in _SKIPPED]
@@ -137,7 +139,7 @@ def _files(root: Path, without: Path | None) -> Iterator[FileState]:
 
 
 def file_state(path: str | Path, relative: str) -> FileState | None:
-    """Return a file as it is now; None for one that is gone, or is no file."""
+    """Return the current state of a file; None if it is missing or not a regular file."""
     try:
         status = os.stat(path)  # noqa: PTH116  many files are looked at often
     except OSError:
@@ -150,7 +152,7 @@ def _relative(file: FileState) -> str:
 
 
 def _numbered(number: int, files: Iterable[FileState]) -> Window:
-    """Return a window called as the folder that carries its number, such as `iteration_10`."""
+    """Return a window named after the folder with its number, such as `iteration_10`."""
     ordered = tuple(sorted(files, key=_relative))
     folders = (part for file in ordered for part in file.relative.split("/")[:-1])
     named = (part for part in folders if window_in_path(part) == number and _NAME.fullmatch(part))
@@ -158,7 +160,7 @@ def _numbered(number: int, files: Iterable[FileState]) -> Window:
 
 
 def _in_time(timed: list[tuple[Written, FileState]]) -> list[Window]:
-    """Return the windows of files whose names carry a time, each called by the first time in it."""
+    """Return the windows of files with a time in their names, each named after its first time."""
     timed.sort(key=lambda each: (each[0].time_ns, each[0].stage, each[1].relative))
     numbers = windows_in_time([(w.time_ns, (w.worker, Path(f.relative).parent)) for w, f in timed])
     groups: dict[int, list[tuple[Written, FileState]]] = defaultdict(list)
@@ -175,32 +177,32 @@ def _of_time(group: list[tuple[Written, FileState]]) -> Window:
 
 
 def _is_of_run(file: FileState) -> bool:
-    """Whether a file describes the whole run, and is no number that was measured over all of it."""
+    """Whether a file describes the whole run and holds no measurement of it."""
     kind = side_file_named(file.relative)
     return kind is SideFile.RUN_METADATA or file.relative.lower().endswith(_DESCRIBING)
 
 
 @dataclass(slots=True)
-class _Known:
-    """What is known of one window."""
+class _WindowState:
+    """The state of one window."""
 
     files: tuple[FileState, ...]
     since: float
-    """When it was last seen to change, on the clock that does not jump."""
+    """Time of its last observed change, on the monotonic clock."""
     refused: bool = False
-    """Whether these very files were found to be no whole window."""
+    """Whether the current files were found to be incomplete."""
 
 
-class Settling:
-    """Which windows are written: nothing in them has changed for some time."""
+class WindowTracker:
+    """Detection of complete windows: their files have not changed for some time."""
 
     def __init__(self, settle_s: float, patience_s: float) -> None:
         self._settle_s = settle_s
         self._patience_s = patience_s
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _WindowState] = {}
 
     def update(self, windows: Iterable[Window], now_s: float, clock_s: float) -> None:
-        """Take in what was seen; `clock_s` is the time of day that modification times are of."""
+        """Process a scan; `clock_s` is the current time on the clock of modification times."""
         known = {}
         for window in windows:
             before = self._known.get(window.name)
@@ -208,19 +210,19 @@ class Settling:
                 known[window.name] = before
                 continue
             age_s = max(0.0, clock_s - max(file.changed_ns for file in window.files) / SECOND_NS)
-            known[window.name] = _Known(window.files, now_s if before else now_s - age_s)
+            known[window.name] = _WindowState(window.files, now_s if before else now_s - age_s)
         self._known = known
 
     def is_written(self, window: Window, now_s: float) -> bool:
-        """Whether a window may be looked at: it has settled, and was not refused as it is."""
+        """Whether a window may be measured: it is stable, and its current files were not refused."""
         known = self._known[window.name]
         unchanged_s = now_s - known.since
         return unchanged_s >= self._settle_s and (not known.refused or unchanged_s >= self._patience_s)
 
     def is_given_up(self, window: Window, now_s: float) -> bool:
-        """Whether a window has not changed for so long that it is measured as it is."""
+        """Whether an incomplete window is old enough to be measured as it is."""
         return now_s - self._known[window.name].since >= self._patience_s
 
     def refuse(self, window: Window) -> None:
-        """Wait for a window to change before it is looked at again."""
+        """Skip a window until its files change."""
         self._known[window.name].refused = True

@@ -1,5 +1,5 @@
-"""The archive that a run is published as.
+"""Bundles: the archives in which runs are published.
 
-`format` defines its files, `build` makes them from a measured run, `validate` reports every mistake, and
-`archive` packs and unpacks them. `redaction` keeps secrets from leaving; `upload` prepares all of it.
+`format` defines the files, `build` makes them from a measured run, `validate` reports every mistake, and
+`archive` packs and unpacks them. `redaction` removes secrets, `origin` signs, `upload` combines all of it.
 """

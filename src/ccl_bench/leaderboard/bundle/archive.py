@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/gzip"
 _GZIP_LEVEL = 1
-"""Traces are packed already; packing them harder takes time and gains nothing."""
+"""Traces are already compressed; a higher level costs time and gains nothing."""
 
 
 def write_archive(
@@ -36,7 +36,7 @@ def write_archive(
 ) -> None:
     """Write the files of a bundle, and those of the run below `run/`, into one archive.
 
-    `progress` is called with the number of files that are in it and their total.
+    `progress` is called with the number of packed files and their total.
     """
     named = [(name, folder / name) for name in _ordered_names(folder)]
     named += [(f"{RUN_FOLDER}/{name}", run_files[name]) for name in sorted(run_files)]
@@ -52,7 +52,7 @@ def write_archive(
 
 
 def _ordered_names(folder: Path) -> list[str]:
-    """Return the bundle's files, first the one that says what the others are."""
+    """Return the bundle's files; the provenance, which lists the others, comes first."""
     return sorted((name for name in SENT if (folder / name).exists()), key=lambda n: (n != PROVENANCE, n))
 
 
@@ -62,7 +62,7 @@ def _gzip_writer(raw: BinaryIO) -> BinaryIO:
 
 
 def _add_file(archive: tarfile.TarFile, name: str, path: Path) -> None:
-    """Add a file with its name and content and nothing else that the system knows of it."""
+    """Add a file with its name and content, without owner, time and permissions."""
     if problem := name_problem(name):
         raise InputError(
             f"cannot be put into a bundle: its name {problem}",
@@ -98,8 +98,8 @@ PUBLISH_FIX = "make it with ccl-bench publish"
 
 
 @dataclass(frozen=True, slots=True)
-class Unpacked:
-    """What was in an archive, as it lies on disk."""
+class UnpackedBundle:
+    """The unpacked contents of an archive on disk."""
 
     bundle: Path
     """Folder of the card, results, provenance and report."""
@@ -109,9 +109,9 @@ class Unpacked:
     """File below the run → hash of what was written."""
 
 
-def unpack(archive: Path, folder: Path, limits: Limits) -> Unpacked:
-    """Unpack an archive below a folder; raise InputError where anything in it is not as it should be."""
-    unpacked = Unpacked(folder / "bundle", folder / RUN_FOLDER)
+def unpack(archive: Path, folder: Path, limits: Limits) -> UnpackedBundle:
+    """Unpack an archive below a folder; raise InputError if anything in it is invalid."""
+    unpacked = UnpackedBundle(folder / "bundle", folder / RUN_FOLDER)
     for place in (unpacked.bundle, unpacked.run):
         place.mkdir()
     with archive.open("rb") as raw, _gzip_reader(raw) as stream:
@@ -145,13 +145,13 @@ def _file_headers(stream: BinaryIO) -> Iterator[tarfile.TarInfo]:
             raise _refusal(f"is damaged, or not a gzip-compressed tar archive: {error}") from error
         if info.type not in _PLAIN or info.size < 0:
             kind = _KINDS.get(info.type, "an extended header")
-            raise _refusal(f"holds {kind} ({info.name[:100]!r}), and only plain files are taken")
+            raise _refusal(f"holds {kind} ({info.name[:100]!r}), but only plain files are accepted")
         yield info
     _check_end(stream)
 
 
 def _check_end(stream: BinaryIO) -> None:
-    """Read what follows the first block of zeros: a second one, and zeros up to a whole record."""
+    """Read the end of the archive: a second block of zeros, and zeros up to a whole record."""
     for _ in range(tarfile.RECORDSIZE // _TAR_BLOCK + 1):
         block = _read(stream, _TAR_BLOCK)
         if not block:
@@ -161,8 +161,8 @@ def _check_end(stream: BinaryIO) -> None:
     raise _refusal("has data after its end")
 
 
-def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, unpacked: Unpacked, limits: Limits) -> None:
-    """Write one file to where its name says."""
+def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, unpacked: UnpackedBundle, limits: Limits) -> None:
+    """Write one file to the path that its name states."""
     if info.size > limits.of(info.name):
         raise _refusal(f"holds {info.name[:100]!r} of more than {limits.of(info.name):,} bytes")
     below = info.name.removeprefix(f"{RUN_FOLDER}/")
@@ -179,7 +179,7 @@ def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, unpacked: Unpacked, l
 
 
 def _write_file(stream: BinaryIO, info: tarfile.TarInfo, path: Path) -> str:
-    """Write a file that is not there yet, and return its SHA-256."""
+    """Write a new file and return its SHA-256."""
     digest, left = hashlib.sha256(), info.size
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -198,12 +198,12 @@ def _write_file(stream: BinaryIO, info: tarfile.TarInfo, path: Path) -> str:
 
 
 def _read_exactly(stream: BinaryIO, size: int) -> bytes:
-    """Return the next `size` bytes; raise InputError where the archive ends before."""
+    """Return the next `size` bytes; raise InputError if the archive ends before."""
     content = bytearray()
     while len(content) < size:
         block = _read(stream, size - len(content))
         if not block:
-            raise _refusal("ends too early: it was truncated on its way")
+            raise _refusal("ends too early: it was truncated in transfer")
         content += block
     return bytes(content)
 
@@ -216,7 +216,7 @@ def _read(stream: BinaryIO, size: int) -> bytes:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder on disk before anything rests on them."""
+    """Flush the names in a folder to disk before anything depends on them."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

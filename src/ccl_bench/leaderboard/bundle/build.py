@@ -72,7 +72,7 @@ class BuiltBundle:
 
     id: str
     folder: Path
-    """Folder with its files and nothing else."""
+    """Folder that contains only its files."""
 
 
 def build_bundle(
@@ -86,9 +86,9 @@ def build_bundle(
 ) -> BuiltBundle:
     """Write the bundle of a run into an empty folder.
 
-    `metrics` are those that the other side knows, all by default. `storage` is an address below which the
-    traces get a folder of their own, `trace_url` one where they are already. Paths of this machine are left
-    out, and so are the names of files that no number rests on.
+    `metrics` are those that the leaderboard knows, all by default. `storage` is an address below which the
+    traces get their own folder, `trace_url` is their address if they are already stored. Paths of this
+    machine are left out, and so are the names of files that no number uses.
     """
     card = run.stated.origins.get("card")
     if card is None:
@@ -112,26 +112,26 @@ def build_bundle(
 def _need_printable_names(named: Mapping[str, Path]) -> None:
     for name, path in named.items():
         if not name.isprintable():
-            problem = "has a name that other machines cannot show, so it cannot be published"
-            raise InputError(problem, where=str(path), fix="rename it; letters of any script will do")
+            problem = "has a name that other machines cannot display, so it cannot be published"
+            raise InputError(problem, where=str(path), fix="rename it; letters of any script are allowed")
 
 
 def recording_hash(made: BundleProvenance, otherwise: str) -> str:
-    """Return the hash of what was recorded: equal for bundles that describe the same recording differently.
+    """Return the hash of the recording: equal for bundles that describe the same recording differently.
 
-    It is that of the traces; of the other files where there is none, and of `otherwise` without both.
+    It covers the traces; without traces the other files, and without both it is that of `otherwise`.
     """
     digests = sorted(trace.sha256 for trace in made.traces) or sorted(made.files.values()) or [otherwise]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def run_name(run: Run) -> str:
-    """Return what a run is called: the name of its directory, or of its only file."""
+    """Return the name of a run: that of its directory, or of its only file."""
     return run.path.name or "run"
 
 
 def input_files(run: Run) -> dict[str, Path]:
-    """Return every file that the numbers of a run rest on, by its name below the run, without the card."""
+    """Return every file that the numbers of a run use, by its name below the run, without the card."""
     folder = run.path if run.path.is_dir() else run.path.parent
     stated = [path for path, kind in run.stated.files.items() if kind != CARD_KIND]
     ranks = folder / RANK_MAP
@@ -177,7 +177,7 @@ def _strip_paths(run: Run, observed: ReportData, metrics: Collection[str] | None
 
 
 def strip_folder(text: bytes, folder: Path, name: str) -> bytes:
-    """Return JSON in which a folder is only its name, and files in it have no folder."""
+    """Return JSON in which a folder is reduced to its name, and files have no folder."""
     whole, short = (msgspec.json.encode(each)[1:-1] for each in map(escape_undecodable, (str(folder), name)))
     if not whole.startswith(b"/") or len(whole) == 1:
         return text

@@ -7,7 +7,7 @@ report.json          optional: the report as data, as `ccl-bench report --format
 history.json         the changes of state; the only file that changes
 origin.minisig       optional: the publisher's signature of the files above it
 
-History and signature lie beside what the hash covers.
+The hash does not cover history and signature.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 class State(StrEnum):
-    """What a published run counts as."""
+    """The state of a published run."""
 
     QUARANTINED = "quarantined"
     """Received, not checked, and not visible."""
@@ -57,9 +57,9 @@ class State(StrEnum):
     VERIFIED = "verified"
     """The numbers were recomputed from the traces and agree."""
     WITHDRAWN = "withdrawn"
-    """Taken back; kept, and not ranked."""
+    """Withdrawn; kept, but not ranked."""
     SUPERSEDED = "superseded"
-    """Replaced by another; kept, and not ranked."""
+    """Replaced by another run; kept, but not ranked."""
 
 
 LISTED = (State.SELF_REPORTED, State.VERIFIED)
@@ -75,7 +75,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     at: str
     """ISO 8601 in UTC, to the second, such as `2026-01-31T12:00:00Z`."""
     by: str = ""
-    """Who did it."""
+    """The name of who made it."""
     note: str = ""
     """Why."""
     superseded_by: str | None = None
@@ -97,7 +97,7 @@ def new_event(
     key: str = "",
     at: datetime | None = None,
 ) -> Event:
-    """Return an event that happens at this moment, or `at` another."""
+    """Return an event that happens now, or at the time `at`."""
     moment = (at or datetime.now(UTC)).astimezone(UTC)
     return Event(state, f"{moment:%Y-%m-%dT%H:%M:%SZ}", by, note, superseded_by, key)
 
@@ -134,7 +134,7 @@ def write_history(folder: Path, events: list[Event]) -> None:
 
 
 def history_stamp(folder: Path) -> str:
-    """Return what changes whenever the history does."""
+    """Return a token that changes whenever the history does."""
     try:
         stat = (folder / HISTORY).stat()
     except FileNotFoundError:
@@ -147,7 +147,7 @@ REQUIRED = (CARD, RESULTS, PROVENANCE)
 FILES = (*REQUIRED, REPORT)
 """Every file that the hash of a bundle covers."""
 SENT = (*FILES, ORIGIN)
-"""Every file that a bundle travels with."""
+"""Every file that is sent with a bundle."""
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ class TraceFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BundleProvenance(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What made a bundle, and from what."""
+    """The provenance of a bundle: program, machine and input files."""
 
     run: str
     """Name of the run's directory."""
@@ -176,16 +176,16 @@ class BundleProvenance(msgspec.Struct, frozen=True, omit_defaults=True):
     python: str = ""
     platform: str = ""
     made_at: str = ""
-    """ISO 8601 in UTC, where it is known: without it the same run published again gives the same bundle."""
+    """ISO 8601 in UTC, if known: without it the same run published again gives the same bundle."""
     environment: dict[str, str] = {}
-    """What the run ran on: processor, driver, versions of libraries."""
+    """The environment of the run: processor, driver, versions of libraries."""
     traces: list[TraceFile] = []
     files: dict[str, str] = {}
-    """Every other file of the run that a number rests on → its SHA-256."""
+    """Every other file of the run that a number uses → its SHA-256."""
     metric_revisions: dict[str, int] = {}
     """Metric → revision of its definition."""
     fields: dict[str, str | int | float | bool | list[str]] = {}
-    """What was run, as `comparison.fields_of(card, facts)` gives it with the run at hand."""
+    """The workload, as `comparison.fields_of(card, facts)` returned it for the run."""
     trace_url: str | None = None
     schema_version: int = 1
 
@@ -196,7 +196,7 @@ _PROVENANCE = msgspec.json.Decoder(BundleProvenance)
 
 @dataclass(frozen=True)
 class Bundle:
-    """One published run as it lies on disk."""
+    """One published run on disk."""
 
     folder: Path
 
@@ -207,7 +207,7 @@ class Bundle:
 
     @cached_property
     def card(self) -> CardReading:
-        """The card, with what is wrong with it."""
+        """The card, with its issues."""
         return card_in_text(self.text(CARD), file=CARD)
 
     @cached_property
@@ -217,22 +217,22 @@ class Bundle:
 
     @cached_property
     def provenance(self) -> BundleProvenance:
-        """Where they are from."""
+        """The provenance of the results."""
         return _decode_file(self.folder / PROVENANCE, _PROVENANCE.decode)
 
     @cached_property
     def history(self) -> list[Event]:
-        """What became of it, oldest first."""
+        """Its changes of state, oldest first."""
         return read_history(self.folder)
 
     @property
     def signed_by(self) -> str | None:
-        """Id of the key that signed its origin, which was verified when it came; None if it is unsigned."""
+        """Id of the key that signed its origin, which was verified on arrival; None if it is unsigned."""
         return next((event.key for event in reversed(self.history) if event.key), None)
 
     @cached_property
     def fields(self) -> Fields:
-        """What was run: the card, with the facts of the run where they are known."""
+        """The workload: the card, with the facts of the run if known."""
         stated = {
             name: value
             for name, value in self.provenance.fields.items()
@@ -242,12 +242,12 @@ class Bundle:
 
     @property
     def files(self) -> list[str]:
-        """Names of its files, sorted; those beside it are left out."""
+        """Names of its files, sorted, without history and signature."""
         return _hashed_names(self.folder)
 
     @property
     def public_files(self) -> list[str]:
-        """Names of the files that everybody may have: its own, and the signature."""
+        """Names of the public files: its own, and the signature."""
         return [*self.files, *([ORIGIN] if (self.folder / ORIGIN).exists() else [])]
 
     def text(self, name: str) -> str:
@@ -264,19 +264,19 @@ class Bundle:
 
 
 def is_known_field(name: str) -> bool:
-    """Whether a comparison knows a field of this name."""
+    """Whether a comparison has a field of this name."""
     return name in field_rules() or name.startswith(
         tuple(f"{whole}." for whole in field_rules() if whole.endswith(".env"))
     )
 
 
 def bundle_id(folder: Path) -> str:
-    """Return the hash that names a bundle: that of the list of its hashes."""
+    """Return the identifier of a bundle: the hash of the list of its hashes."""
     return hashlib.sha256(hash_list(folder)).hexdigest()
 
 
 def hash_list(folder: Path) -> bytes:
-    """Return what `sha256sum` prints for the files of a bundle, sorted by name."""
+    """Return the output of `sha256sum` for the files of a bundle, sorted by name."""
     lines = [f"{storage.sha256(folder / name)}  {name}\n" for name in _hashed_names(folder)]
     return "".join(lines).encode()
 
@@ -286,7 +286,7 @@ def _hashed_names(folder: Path) -> list[str]:
 
 
 def open_bundle(folder: Path) -> Bundle:
-    """Return the bundle in a folder of its name, or raise InputError where files are not what they were."""
+    """Return the bundle in the folder of its name, or raise InputError if files have changed."""
     for path in folder.iterdir():
         if path.name not in {*SENT, HISTORY} or path.is_symlink() or not path.is_file():
             raise InputError("does not belong in a bundle", where=str(path), fix="remove it")
@@ -314,9 +314,9 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 NAME_BYTES = 240
 """Longest name of a file below a run; the header of an archive has room for 255 with its folder."""
 FILE_NAME_BYTES = 100
-"""Longest last part of a name, as the header of an archive has it."""
+"""Longest last part of a name that fits into the header of an archive."""
 DEPTH = 16
-"""Most parts of a name."""
+"""Largest number of parts of a name."""
 
 RUN_FOLDER = "run"
 """Folder of an archive that holds the files of the run."""
@@ -324,12 +324,12 @@ RUN_FOLDER = "run"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes that are refused when they are exceeded."""
+    """Limits on the size of a bundle."""
 
     archive_bytes: int = 4 * GIB
-    """Of the archive as it travels."""
+    """Of the compressed archive."""
     unpacked_bytes: int = 20 * GIB
-    """Of everything in it."""
+    """Of the unpacked contents."""
     files: int = 10_000
     """In the archive."""
     text_bytes: int = 16 * MIB
@@ -340,14 +340,14 @@ class Limits:
     """File → limit of its own."""
 
     def of(self, name: str) -> int:
-        """Return the most bytes that a file of a bundle may have."""
+        """Return the largest size of a file of a bundle in bytes."""
         if name.startswith(f"{RUN_FOLDER}/"):
             return self.unpacked_bytes
         return self.small.get(name, self.text_bytes)
 
 
 def name_problem(name: str) -> str:
-    """Return why a file below a run may not be called so, empty where it may."""
+    """Return why the name of a file below a run is not allowed; empty if it is."""
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts):
         return "leads out of the run or is not a plain path"

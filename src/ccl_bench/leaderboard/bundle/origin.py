@@ -1,12 +1,12 @@
-"""The statement of origin of a bundle: who published which bytes and when, signed as minisign signs.
+"""The statement of origin of a bundle: who published which bytes and when, with a minisign signature.
 
-The signed message is what `sha256sum` prints for the files of the bundle: its own hash is the identifier of
-the run. The trusted comment, signed too, names the run, the publisher and the time. Both are in the one file
-`origin.minisig`, which lies beside the files and is not part of the identifier.
+The signed message is the output of `sha256sum` for the files of the bundle; its hash is the identifier of
+the run. The trusted comment, which is also signed, states the run, the publisher and the time. Both are in
+the file `origin.minisig`, which is not part of the identifier.
 
-Keys and signatures are Ed25519 over the BLAKE2b-512 hash of a message. Each file is a line that nothing
-protects and a line of Base64; a signature has two more, a comment and the signature of that comment. The
-formats are described at https://jedisct1.github.io/minisign/.
+Keys and signatures are Ed25519 over the BLAKE2b-512 hash of a message. Each file has an unprotected line
+and a line of Base64; a signature has two more, a comment and the signature of that comment. The formats are
+described at https://jedisct1.github.io/minisign/.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FIX = "publish the run again, with --sign"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A statement of origin; it counts for nothing before `verify` found it true."""
+    """A statement of origin; it must not be trusted before `verify` succeeds."""
 
     publisher: str
     at: str
@@ -53,8 +53,11 @@ class Origin:
         """Raise WrongSignatureError unless this key signed this statement and the files as they are."""
         self.signature.verify_comment(key)
         if bundle_id(folder) != self.run:
-            wrong = f"a file changed after it was signed: it was {self.run[:12]}, and now is another bundle"
-            raise WrongSignatureError(wrong, where=ORIGIN, fix="get the files again from who published them")
+            wrong = (
+                f"a file changed after the bundle was signed: it was {self.run[:12]}, "
+                "and is now another bundle"
+            )
+            raise WrongSignatureError(wrong, where=ORIGIN, fix="get the files again from their publisher")
         self.signature.verify(hash_list(folder), key)
 
 
@@ -63,28 +66,28 @@ def sign_bundle(folder: Path, key: SecretKey, publisher: str) -> None:
     comment = f"ccl-bench origin\trun:{bundle_id(folder)}\tpublisher:{publisher}"
     comment += f"\ttime:{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     if not _COMMENT.fullmatch(comment) or not publisher.isprintable():
-        fix = "a name has 1 to 64 characters in one line; a directory takes the card's contributor"
-        raise InputError(f"{publisher[:100]!r} is no name that can be signed for", fix=fix)
+        fix = "give a name of 1 to 64 characters in one line; for a directory it is the card's contributor"
+        raise InputError(f"{publisher[:100]!r} is not a valid name of a publisher", fix=fix)
     (folder / ORIGIN).write_text(key.sign(hash_list(folder), comment).text, encoding="utf-8")
 
 
 def verify_bundle(folder: Path, key: PublicKey) -> Origin:
     """Return the statement of a bundle; raise InputError unless this key signed it and the files."""
     if not folder.is_dir():
-        raise InputError("is no directory", where=str(folder), fix="give the folder of a bundle")
+        raise InputError("is not a directory", where=str(folder), fix="give the folder of a bundle")
     foreign = sorted({path.name for path in folder.iterdir()} - {*FILES, HISTORY, ORIGIN})
     if foreign:
         raise InputError("does not belong in a bundle", where=str(folder / foreign[0]), fix="remove it")
     origin = read_origin(folder)
     if origin is None:
-        fix = f"its publisher did not sign it; get {ORIGIN} too if they did"
+        fix = f"if its publisher signed it, get {ORIGIN} too"
         raise InputError("is unsigned", where=str(folder), fix=fix)
     origin.verify(folder, key)
     return origin
 
 
 def read_origin(folder: Path) -> Origin | None:
-    """Return the statement in the folder of a bundle, not verified; None where there is none."""
+    """Return the unverified statement in the folder of a bundle; None if there is none."""
     path = folder / ORIGIN
     try:
         signature = parse_signature(path.read_bytes().decode("utf-8"))
@@ -93,10 +96,10 @@ def read_origin(folder: Path) -> Origin | None:
     except OSError as error:
         raise storage.unreadable(path, error) from error
     except ValueError as error:
-        raise InputError(f"is no signature of minisign: {error}", where=ORIGIN, fix=_FIX) from error
+        raise InputError(f"is not a minisign signature: {error}", where=ORIGIN, fix=_FIX) from error
     stated = _COMMENT.fullmatch(signature.comment)
     if stated is None or not stated["publisher"].isprintable():
-        raise InputError("does not say which run, publisher and time it is for", where=ORIGIN, fix=_FIX)
+        raise InputError("does not state its run, publisher and time", where=ORIGIN, fix=_FIX)
     return Origin(stated["publisher"], stated["at"], stated["run"], signature)
 
 
@@ -106,16 +109,16 @@ _SALT_AND_COSTS = bytes(32 + 8 + 8)
 _ID_BYTES, _KEY_BYTES, _SIGNATURE_BYTES = 8, 32, 64
 _UNTRUSTED, _TRUSTED = "untrusted comment: ", "trusted comment: "
 _FILE_BYTES = 16 << 10
-"""Longest file that is read; minisign's own limit for a comment is 8 KiB."""
+"""Largest file that is read; minisign's own limit for a comment is 8 KiB."""
 
 
 class WrongSignatureError(InputError):
-    """A signature is not of this message, this comment or this key."""
+    """A signature does not match this message, this comment or this key."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A public key, with the number by which signatures name it."""
+    """A public key, with the number that signatures state."""
 
     number: bytes
     raw: bytes
@@ -127,7 +130,7 @@ class PublicKey:
 
     @property
     def text(self) -> str:
-        """The one line of Base64 that stands for the key."""
+        """The key as one line of Base64."""
         return _encoded(_ALGORITHM + self.number + self.raw)
 
     def write(self, path: Path) -> None:
@@ -137,7 +140,7 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A signature and its comment; `verify` says whether they hold."""
+    """A signature and its comment; `verify` checks both."""
 
     number: bytes
     signed: bytes
@@ -164,7 +167,7 @@ class Signature:
         """Raise WrongSignatureError unless the comment was signed with this key."""
         if key.number != self.number:
             wrong = f"it is signed with the key {self.key_id}, not with {key.id}"
-            raise WrongSignatureError(wrong, fix="use the public key of who signed it")
+            raise WrongSignatureError(wrong, fix="use the public key of its publisher")
         _verify(key, self.comment_signed, self.signed + self.comment.encode(), "its comment")
 
     def verify(self, message: bytes, key: PublicKey) -> None:
@@ -216,7 +219,7 @@ def read_public_key(path: Path) -> PublicKey:
         return parse_public_key(lines[-1] if lines else "")
     except ValueError as error:
         fix = "give the .pub file that ccl-bench keygen or minisign -G wrote"
-        raise InputError("is no public key of minisign", where=str(path), fix=fix) from error
+        raise InputError("is not a minisign public key", where=str(path), fix=fix) from error
 
 
 def parse_public_key(text: str) -> PublicKey:
@@ -234,7 +237,7 @@ def read_secret_key(path: Path) -> SecretKey:
     try:
         raw = _decoded(lines[-1] if lines else "", 6 + len(_SALT_AND_COSTS) + 8 + 64 + 32)
     except ValueError as error:
-        raise InputError("is no secret key of minisign", where=str(path), fix=fix) from error
+        raise InputError("is not a minisign secret key", where=str(path), fix=fix) from error
     held = raw[6 + len(_SALT_AND_COSTS) :]
     if raw[:2] == _ALGORITHM and raw[2:4] != _NO_PASSWORD:
         take_off = f"take a copy without one: cp {path.name} copy.key; minisign -C -W -s copy.key"
@@ -262,9 +265,7 @@ def _verify(key: PublicKey, signature: bytes, message: bytes, what: str) -> None
         Ed25519PublicKey.from_public_bytes(key.raw).verify(signature, message)
     except InvalidSignature as error:
         wrong = f"the signature of {what} is wrong: it was changed, or the key {key.id} never signed it"
-        raise WrongSignatureError(
-            wrong, fix="get file and signature again from who published them"
-        ) from error
+        raise WrongSignatureError(wrong, fix="get file and signature again from their publisher") from error
 
 
 def _prehash(message: bytes) -> bytes:
@@ -280,11 +281,11 @@ def _encoded(raw: bytes) -> str:
 
 
 def _decoded(text: str, size: int) -> bytes:
-    """Return the bytes of a line of Base64, of which there must be `size`."""
+    """Return the `size` bytes of a line of Base64."""
     try:
         raw = base64.b64decode(text.strip().encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
-        raise ValueError("is no Base64") from error
+        raise ValueError("is not Base64") from error
     if len(raw) != size:
         raise ValueError(f"has {len(raw)} bytes, not {size}")
     return raw

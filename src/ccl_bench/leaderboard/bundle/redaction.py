@@ -1,7 +1,7 @@
-"""Redact what a run would disclose: secrets block publishing, Nsight Systems exports are copied in part.
+"""Redaction of runs: secrets block publishing, and Nsight Systems exports are copied in part.
 
-An export is copied into a fresh database without environment, output, host and other processes, so that no
-unused page keeps them. A run in which nothing has to change is published from where it is.
+An export is copied into a new database without environment, output, host and other processes, so that no
+unused page contains them. A run that needs no change is published without a copy.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 4 << 20
 _OVERLAP_BYTES = 1 << 10
-"""A match that lies across two blocks is found if it is no longer."""
+"""Longest match that is found across two blocks."""
 _MIN_NAME = 4
-"""Characters below which a name of this machine would be found everywhere."""
+"""Shortest name of this machine to search for; shorter ones occur everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def refuse_secrets(disclosures: Iterable[Disclosure]) -> None:
     raise InputError(
         f"holds {first.what} ({first.example}){more}; nothing was published",
         where=first.file,
-        fix="remove it from the file, and revoke it if anybody else could read it",
+        fix="remove it from the file, and revoke it if others could read it",
     )
 
 
@@ -101,8 +101,8 @@ def _disclosures_of(name: str, path: Path) -> Iterator[Disclosure]:
 def _blocks(stream: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
     """Yield a file in blocks that overlap, each with the number of bytes that were seen before.
 
-    A match that reaches the end of a block may go on, and is found whole in the next one; behind the last
-    stands a byte that belongs to none. Of a damaged file, what comes before the damage.
+    A match that reaches the end of a block may continue, and is found whole in the next one; the last block
+    ends with a byte that no pattern matches. A damaged file is read up to the damage.
     """
     rest = b""
     try:
@@ -135,7 +135,7 @@ def _patterns() -> tuple[_Pattern, ...]:
 
 
 def _machine_patterns() -> Iterator[_Pattern]:
-    """Yield the names by which this machine and its user could be recognised."""
+    """Yield the names that identify this machine and its user."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -166,7 +166,7 @@ class _Table:
 
 
 def redact_export(export: Path, target: Path) -> None:
-    """Write what may be published of an export, an SQLite database, to a file that is not there yet."""
+    """Write the publishable part of an export, an SQLite database, to a new file."""
     with closing(sqlite3.connect(f"{target.absolute().as_uri()}?mode=rwc", uri=True)) as connection:
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.create_function("is_kept", 1, _is_kept_message, deterministic=True)
@@ -192,7 +192,7 @@ def _tables(connection: sqlite3.Connection) -> Iterator[_Table]:
 
 
 def _copy_tables(connection: sqlite3.Connection, tables: dict[str, _Table]) -> None:
-    """Create the tables that are kept, then fill them: so their names lie near the file's beginning."""
+    """Create the tables, then fill them, so that their names are near the beginning of the file."""
     chosen = {name: how for name, table in tables.items() if (how := _selection(table, tables))}
     for name in chosen:
         columns = ", ".join(f"{_quote(column)} {kind}" for column, kind in tables[name].columns.items())
@@ -203,7 +203,7 @@ def _copy_tables(connection: sqlite3.Connection, tables: dict[str, _Table]) -> N
 
 
 def _selection(table: _Table, tables: dict[str, _Table]) -> tuple[str, str] | None:
-    """Return what is selected of a table, and the condition on its rows; None where it is left out."""
+    """Return the columns to select from a table, and the condition on its rows; None if it is left out."""
     if _is_whole(table.name):
         return table.listed, "1"
     if table.name == "StringIds":
@@ -280,15 +280,15 @@ def _quote(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StagedRun:
-    """A run whose files can be handed out."""
+    """A run whose files can be published."""
 
     run: Run
     redacted: list[str] = field(default_factory=list)
-    """Reports that are published in part, by their names below the run as it lies."""
+    """Reports that are published in part, by their original names below the run."""
 
 
 def links_outside(run: Run, files: Mapping[str, Path]) -> list[str]:
-    """Return which of some files of a run, its card among them, lie outside of it."""
+    """Return the files of a run, including its card, that are outside its directory."""
     if storage.is_remote(run.path):
         return []
     folder = (run.path if run.path.is_dir() else run.path.parent).resolve()
@@ -300,9 +300,9 @@ def links_outside(run: Run, files: Mapping[str, Path]) -> list[str]:
 
 
 def stage_run(run: Run, folder: Path, reopened: Callable[[Path], Run] = open_run) -> StagedRun:
-    """Return the run as its traces are published; a copy that differs is made in an empty folder.
+    """Return the run whose traces are published; if it differs, it is a copy in an empty folder.
 
-    `reopened` opens the copy as the run was opened.
+    `reopened` opens the copy with the same options as the run.
     """
     reports = [
         trace.relative.removesuffix(f"#{trace.part}") for trace in run.traces if trace.form.name == "nsys"
@@ -328,7 +328,7 @@ def stage_run(run: Run, folder: Path, reopened: Callable[[Path], Run] = open_run
 def _side_files(run: Run) -> dict[str, Path]:
     """Return the run's own card and description of its environment, by their names below the run.
 
-    A card that lies elsewhere must be named again when the copy is opened.
+    A card outside the run must be given again when the copy is opened.
     """
     paths = [run.stated.origins.get("card"), run.path / FILE_NAME]
     files = [path for path in paths if path is not None and path.is_relative_to(run.path) and path.is_file()]
@@ -342,7 +342,7 @@ def _export_name(name: str) -> str:
 
 
 def _link_or_copy(path: Path, target: Path) -> None:
-    """Have a file at another place, without copying it where the system can do without."""
+    """Place a file at another path, without a copy if the system supports it."""
     try:
         os.link(path, target)
     except (OSError, TypeError):

@@ -1,4 +1,4 @@
-"""Prepare the upload of a run: everything that leaves this machine, and a preview of it."""
+"""The upload of a run: all data that leaves this machine, and a preview of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UploadRequest:
-    """What to publish of a run, and how to read it."""
+    """Options of publishing a run."""
 
     place: str
     card: str | None = None
@@ -39,7 +39,7 @@ class UploadRequest:
     storage: str | None = None
     """Address in object storage below which the traces go."""
     trace_url: str | None = None
-    """Where the traces already are."""
+    """Address where the traces are already stored."""
     metrics: Collection[str] | None = None
     """Metrics that the leaderboard knows; all by default."""
     jobs: int | None = None
@@ -49,22 +49,22 @@ class UploadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """What leaves the machine."""
+    """The data that leaves the machine."""
 
     id: str
     bundle: Bundle
     run_files: dict[str, Path] = field(default_factory=dict)
-    """Files of the run, by their names below it; empty where traces stay."""
+    """Files of the run, by their names below it; empty if traces are not published."""
     redacted: list[str] = field(default_factory=list)
-    """Reports of which only a part leaves."""
+    """Reports that are published in part."""
     disclosures: list[Disclosure] = field(default_factory=list)
-    """What its files disclose about people and machines."""
+    """Personal data and names of machines in its files."""
     sent: dict[str, Path] = field(default_factory=dict)
-    """Those files of the run that go along; empty where they go to storage of their own."""
+    """Files of the run to send; empty if they go to object storage."""
 
 
 def prepare_upload(request: UploadRequest, folder: Path, *, progress: Progress | None = None) -> Upload:
-    """Measure a run and write what will be published into an empty folder.
+    """Measure a run and write the files to publish into an empty folder.
 
     Raises InputError if the bundle is invalid, holds a secret, or a file of the run links outside it.
     """
@@ -98,12 +98,12 @@ def prepare_upload(request: UploadRequest, folder: Path, *, progress: Progress |
 
 
 def _absolute(place: str) -> str:
-    """Return an address, or the whole path of a file or folder, so that the bundle can be searched for it."""
+    """Return an address, or the absolute path of a file or folder, to search the bundle for."""
     return place if "://" in place else str(Path(place).expanduser().absolute())
 
 
 def _refuse_links(outside: list[str]) -> None:
-    """Raise InputError where a file links to outside the run."""
+    """Raise InputError if a file links to a place outside the run."""
     if not outside:
         return
     more = f", as do {len(outside) - 1} more" if len(outside) > 1 else ""
@@ -121,7 +121,7 @@ _FILE_DESCRIPTIONS = {
 
 
 def preview(upload: Upload) -> Group:
-    """Return the files of an upload, and what they disclose about people and machines."""
+    """Return the files of an upload, and the personal data and names of machines in them."""
     rows = list(_file_rows(upload))
     return Group(
         heading(f"{upload.bundle.provenance.run} would be published as {upload.id[:12]}"),
@@ -149,7 +149,7 @@ def disclosure_summaries(upload: Upload) -> Iterator[str]:
 
 def _disclosure_table(upload: Upload) -> list[RenderableType]:
     if not upload.disclosures:
-        return [Text("No host, user, address or home directory was detected in it.")]
+        return [Text("No host name, user name, address or home directory was detected in it.")]
     rows = [(d.file, f"{d.what}, {counted(d.count, 'time')}", d.example) for d in upload.disclosures]
     return [heading("What it discloses"), indented(aligned(("file", "what", "example"), rows))]
 

@@ -1,6 +1,6 @@
 """Validate the files of a bundle and report every mistake at once.
 
-The same check runs before a bundle is sent and after a server received it.
+The same check runs before a bundle is sent and after a server receives it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VERSION = re.compile(r"\d[\w.+-]{0,49}", re.ASCII)
 _MAX_CHARACTERS = 2000
 """Characters of a name or address."""
 _MAX_DEPTH = 32
-"""Lists and mappings inside each other, in the details of a result."""
+"""Largest depth of nested lists and mappings in the details of a result."""
 
 VALIDATE_FIX = "run ccl-bench validate on the run, correct what it reports, and publish again"
 
@@ -41,7 +41,7 @@ VALIDATE_FIX = "run ccl-bench validate on the run, correct what it reports, and 
 def validate_bundle(folder: Path, limits: Limits, hashes: Mapping[str, str] | None = None) -> Bundle:
     """Return the bundle in a folder; raise InputError with all of its problems.
 
-    `hashes` are those of the run's files that came with it; empty if none came.
+    `hashes` are those of the run's files that were sent with it; empty if none were.
     """
     problems = list(_file_problems(folder, limits))
     bundle = Bundle(folder)
@@ -89,7 +89,7 @@ def _card_problems(bundle: Bundle) -> Iterator[str]:
 def _provenance_problems(bundle: Bundle) -> Iterator[str]:
     made = bundle.provenance
     if made.schema_version != 1:
-        yield f"provenance.json has schema {made.schema_version}, this program knows 1"
+        yield f"provenance.json has schema {made.schema_version}; this program supports 1"
     if not 1 <= len(made.run) <= _MAX_CHARACTERS or "/" in made.run or not made.run.isprintable():
         yield "the name of the run is empty, a path, or not printable"
     if not _VERSION.fullmatch(made.tool_version):
@@ -133,9 +133,9 @@ def _result_problems(result: Result, known: Registry[Metric]) -> Iterator[str]:
         yield f"is in {declared.unit}, {declared.better} is better"
     if result.provenance.metric_revision != declared.revision:
         revision = result.provenance.metric_revision
-        yield f"is of revision {revision} of its definition, this program has {declared.revision}"
+        yield f"has revision {revision} of its definition; this program has {declared.revision}"
     if result.schema_version != SCHEMA_VERSION:
-        yield f"has schema {result.schema_version}, this program knows {SCHEMA_VERSION}"
+        yield f"has schema {result.schema_version}; this program supports {SCHEMA_VERSION}"
     if (result.status == "ok") != (result.value is not None):
         yield "has a value that contradicts its status"
     elif result.value is not None and not math.isfinite(result.value):
@@ -145,7 +145,7 @@ def _result_problems(result: Result, known: Registry[Metric]) -> Iterator[str]:
 
 
 def _is_too_deep(details: object) -> bool:
-    """Whether data is nested deeper than any measurement; rendering it would fail."""
+    """Whether data is nested more deeply than any measurement; rendering it would fail."""
     level = [details]
     for _ in range(_MAX_DEPTH):
         level = [inner for each in level for inner in _children(each)]
@@ -169,22 +169,22 @@ def _report_problems(bundle: Bundle) -> Iterator[str]:
 
 
 def _consistency_problems(made: BundleProvenance, results: Iterable[Result]) -> Iterator[str]:
-    """Yield where results and bundle state different origins."""
+    """Yield contradictions between the results and the provenance of the bundle."""
     known = {trace.file: trace.sha256 for trace in made.traces}
     for result in results:
         name, said = result.metric, result.provenance
         if said.tool_version != made.tool_version:
-            yield f"{name} was measured with version {said.tool_version[:50]!r}, the bundle states another"
+            yield f"{name} was measured with another version than the bundle: {said.tool_version[:50]!r}"
         if made.metric_revisions.get(name) != said.metric_revision:
             yield f"{name} has a different revision in provenance.json"
         if any(known.get(trace.file.partition("#")[0]) != trace.sha256 for trace in said.traces):
-            yield f"{name} uses a trace that provenance.json lacks or names with another hash"
+            yield f"{name} uses a trace that provenance.json lacks or lists with another hash"
     if len({result.provenance.steps for result in results if result.provenance.steps}) > 1:
         yield "the results use different choices of steps"
 
 
 def _run_file_problems(made: BundleProvenance, hashes: Mapping[str, str]) -> Iterator[str]:
-    """Yield how the files that came differ from the files that provenance.json names."""
+    """Yield differences between the received files and those that provenance.json names."""
     claimed = {trace.file: trace.sha256 for trace in made.traces} | made.files
     for name in sorted(claimed.keys() - hashes.keys()):
         yield f"{name} is missing: send every file of the run, or none"

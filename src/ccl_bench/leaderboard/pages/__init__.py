@@ -1,5 +1,5 @@
-"""The pages of the leaderboard as HTML, for the server and for the static site alike.
+"""HTML pages of the leaderboard, for the server and for the static site.
 
-One module for each page: `table`, `run`, `workload`, `compare`, `reference`. They share `render` (templates,
+Each page has its module: `table`, `run`, `workload`, `compare`, `reference`. They share `render` (templates,
 assets, cells) and `links` (addresses on a server or in files).
 """

@@ -1,4 +1,4 @@
-"""Published runs side by side: whether they compare, what changed beyond noise, and where."""
+"""The page that compares published runs: comparability, changes beyond noise, step breakdown."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store.query_result import ListedRun
 
 MAX_RUNS = 8
-"""Runs that are compared at once."""
+"""Largest number of runs to compare."""
 
 
 def compare_page(chosen: Sequence[tuple[Bundle, ListedRun]], to: Links, *, note: str = "") -> str:
-    """Return the comparison of the first run with each of the others; with fewer than two, how to choose."""
+    """Return the comparison of the first run with each other one; for fewer than two, instructions."""
     runs = [listed for _, listed in chosen]
     if len(chosen) < 2:
         return render_page(
@@ -56,7 +56,7 @@ def _side(bundle: Bundle, listed: ListedRun) -> RunResults:
 
 
 def _names(chosen: Sequence[tuple[Bundle, ListedRun]]) -> list[str]:
-    """Return the metrics that some run has a number of; one that is another's in another unit is left out."""
+    """Return the metrics that some run has a value for, without unit variants of others."""
     measured = {r.metric for bundle, _ in chosen for r in bundle.results if r.value is not None}
     return sorted(measured - unit_variants())
 

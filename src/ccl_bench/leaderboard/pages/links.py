@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SHORT_ID = 12
-"""Characters of an identifier that addresses carry."""
+"""Number of characters of an identifier in addresses."""
 
 
 def query_string(query: RunQuery, **changes: Any) -> str:
-    """Return a query as the query of an address, `changes` taken in; what says nothing is left out."""
+    """Return a query with `changes` as the query string of an address, without empty fields."""
     asked = query.model_dump() | changes
     blank = type(query)().model_dump()
     said = {name: value for name, value in asked.items() if value != blank[name] and value is not None}
@@ -31,7 +31,7 @@ class Links:
     is_static: bool = False
 
     def table(self, query: RunQuery | None = None, **changes: Any) -> str:
-        """Return the table that answers a query."""
+        """Return the address of the table for a query."""
         asked = query_string(query, **changes) if query else urlencode(changes, doseq=True)
         return f"{self.root}/{f'?{asked}' if asked else ''}"
 
@@ -84,7 +84,7 @@ INDEX = "index.html"
 
 @dataclass(frozen=True, slots=True)
 class SiteLinks(Links):
-    """Relative addresses; `up` leads from the folder of a page to the top of the site."""
+    """Relative addresses; `up` is the path from the folder of a page to the top of the site."""
 
     root: str = ""
     is_static: bool = True
@@ -93,13 +93,13 @@ class SiteLinks(Links):
     """Listed runs by phase."""
 
     def table(self, query: RunQuery | None = None, **changes: Any) -> str:
-        """Return the table: a page of its own for each phase, else the one that a script narrows down."""
+        """Return the table: the page of a phase, or the one that a script filters."""
         asked = RunQuery.model_validate((query.model_dump() if query else {}) | changes)
         own = self.file_of(asked)
         return f"{self.up}{own}" if own else f"{self.up}{INDEX}?{query_string(asked)}"
 
     def file_of(self, asked: RunQuery) -> str | None:
-        """Return the file with the answer to a query, if it is one that was written."""
+        """Return the file with the answer to a query, if it was written."""
         usual = complete_query(RunQuery(phase=asked.phase), self.phases)
         if complete_query(asked, self.phases).model_copy(update={"page": 1}) != usual:
             return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def metrics_page(to: Links) -> str:
-    """Return the definition of every metric that this program knows."""
+    """Return the definitions of all metrics of this installation."""
     known = [metric_definition(metric) for metric in known_metrics().values()]
     return render_page(
         "metrics.html", "Metrics", to, at="metrics", definitions=definitions(known), count=len(known)
@@ -32,7 +32,7 @@ def metric_definition(metric: Metric) -> Definition:
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """One thing that can be asked for."""
+    """One call of the API."""
 
     method: str
     path: str

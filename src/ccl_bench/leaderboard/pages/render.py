@@ -1,4 +1,4 @@
-"""Render pages: templates, shared style sheets and scripts, and numbers as the cells of a table."""
+"""Rendering of pages: templates, shared style sheets and scripts, and numbers as the cells of a table."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Cell:
     metric: str
     number: Number | None = None
     text: str = ""
-    """As people read it, without its unit."""
+    """The value as text, without its unit."""
     tooltip: str = ""
     """Everything about it, in one line."""
     note: str = ""
-    """What makes it another number than its neighbours, if anything."""
+    """Why it is not comparable with its neighbours, if it is not."""
 
 
 def number_cell(metric: str, number: Number | None) -> Cell:
@@ -63,26 +63,26 @@ def rank_text(number: Number) -> str:
             return ""
         return "not ranked: the data has an error" if number.errors else "not ranked"
     if number.ranked == 1:
-        return "the only one like it"
+        return "no comparable number"
     return f"rank {number.place} of {number.ranked}"
 
 
 def parallelism_text(run: Mapping[str, Any]) -> str:
-    """Return the degrees of parallelism above 1, or that there are none, or that they are not known."""
+    """Return the degrees of parallelism above 1, or text that there are none or that they are unknown."""
     degrees = [f"{axis} {run[axis]}" for axis in AXES if (run[axis] or 1) > 1]
     is_known = any(run[axis] for axis in AXES)
     return ", ".join(degrees) or ("not parallel" if is_known else "parallelism unknown")
 
 
 def hardware_text(run: Mapping[str, Any]) -> str:
-    """Return what a run ran on, such as `16 x A100, 4 nodes`."""
+    """Return the hardware of a run, such as `16 x A100, 4 nodes`."""
     devices = f"{run['device_count']} × " if run["device_count"] else ""
     nodes = f", {counted(run['node_count'], 'node')}" if (run["node_count"] or 0) > 1 else ""
     return f"{devices}{run['hardware']}{nodes}" if run["hardware"] else ""
 
 
 def name_and_version(run: Mapping[str, Any], name: str, version: str) -> str:
-    """Return a name with its version, where they are known."""
+    """Return a name with its version, if known."""
     return f"{run[name]} {run[version] or ''}".strip() if run[name] else ""
 
 
@@ -90,13 +90,13 @@ STYLES, SCRIPT = "leaderboard.css", "leaderboard.js"
 SITE_SCRIPT, SITE_COMPARE = "site.js", "site-compare.js"
 
 BADGES = {
-    "verified": ("verified", "The numbers were recomputed from the traces, and agree."),
-    "self_reported": ("self-reported", "The numbers are the submitter's and were not recomputed."),
-    "withdrawn": ("withdrawn", "Withdrawn by its submitter; kept, and not ranked."),
-    "superseded": ("superseded", "Replaced by another run; kept, and not ranked."),
-    "quarantined": ("in quarantine", "Received, and not checked yet."),
+    "verified": ("verified", "The numbers were recomputed from the traces and agree."),
+    "self_reported": ("self-reported", "The submitter reported the numbers; they were not recomputed."),
+    "withdrawn": ("withdrawn", "Withdrawn by its submitter; kept, but not ranked."),
+    "superseded": ("superseded", "Replaced by another run; kept, but not ranked."),
+    "quarantined": ("in quarantine", "Received, but not checked yet."),
 }
-"""State → its name and what it means."""
+"""State → its name and meaning."""
 
 _JOINTS = re.compile(r"([._])(?=\w)")
 _CODE = re.compile(r"`([^`]+)`")
@@ -110,7 +110,7 @@ def _read_asset(name: str) -> str:
 
 
 def render_page(template: str, title: str, to: Links, *, at: str = "", **values: Any) -> str:
-    """Return a whole page from a template; `at` is the part of the leaderboard that it belongs to."""
+    """Return a page from a template; `at` is its entry in the navigation."""
     compiled = template_environment().get_template(template)
     frame = {
         "version": __version__,
@@ -146,14 +146,14 @@ def load_asset(name: str) -> str:
 
 
 def _with_line_breaks(text: str) -> Markup:
-    """Return a name that a line may break within, after a point or an underscore."""
+    """Return a name with possible line breaks after points and underscores."""
     from markupsafe import Markup, escape
 
     return Markup(_JOINTS.sub(r"\1<wbr>", str(escape(text))))  # noqa: S704  escaped before
 
 
 def _with_code(text: str) -> Markup:
-    """Return text in which text between backticks is code."""
+    """Return text with the parts between backticks as code."""
     from markupsafe import Markup, escape
 
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped before
@@ -161,7 +161,7 @@ def _with_code(text: str) -> Markup:
 
 @cache
 def template_environment() -> Environment:
-    """Return what renders the templates of the leaderboard."""
+    """Return the template environment of the leaderboard."""
     made = report_frame.template_environment("ccl_bench.leaderboard.pages")
     filters: dict[str, Callable[..., Any]] = {
         "amount": amount,

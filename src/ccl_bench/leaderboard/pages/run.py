@@ -52,7 +52,7 @@ class ShownResult:
 
 
 def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
-    """Return the page of a run; `listed` has its row in the index and all its numbers."""
+    """Return the page of a run; `listed` holds its row in the index and all its numbers."""
     run = listed.run
     shown = _shown_results(bundle.results, listed)
     measured = [each for each in shown if each.result.value is not None]
@@ -111,7 +111,7 @@ def _headline(measured: list[ShownResult], phase: str | None) -> list[ShownResul
 
 
 def _findings(results: Iterable[Result]) -> Iterator[Finding]:
-    """Yield the findings about the data, the worst first, each with the count of affected numbers."""
+    """Yield the findings about the data, the most severe first, with the count of affected numbers."""
     touched: Counter[tuple[str, str, str, str]] = Counter()
     for result in results:
         for key in {(f.severity, f.code, f.message, f.file) for f in result.findings}:
@@ -132,7 +132,7 @@ def _severity_rank(severity: str) -> int:
 
 
 def full_report(bundle: Bundle, to: Links) -> str:
-    """Return the report as a page that leads back to the run."""
+    """Return the report as a page that links back to the run."""
     return _render_report(bundle.folder / REPORT, to.asset("").rstrip("/"), to.run(bundle.id))
 
 
@@ -146,4 +146,4 @@ def _render_report(path: Path, assets: str, run: str) -> str:
     except CclBenchError:
         raise
     except Exception as error:  # a stranger wrote the file: whatever it holds must not take the server down
-        raise InputError(f"the report of this run cannot be drawn: {error}") from error
+        raise InputError(f"the report of this run cannot be rendered: {error}") from error

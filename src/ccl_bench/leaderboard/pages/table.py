@@ -1,4 +1,4 @@
-"""The table of runs: filters, sorted columns, ranks among comparable runs, and the way to the next page."""
+"""The page with the table of runs: filters, sorted columns, ranks among comparable runs, paging."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEADINGS = (
     {"hardware": "Hardware", "device_count": "devices"},
     {"framework": "Framework", "communication_library": "communication"},
 )
-"""Other columns than numbers, which can be sorted by."""
+"""Sortable columns that are not metrics."""
 
 PHASES = {"training": "Training", "inference": "Inference", "any": "All"}
 
@@ -41,9 +41,9 @@ class Column:
     unit: str = ""
     better: str = "neither"
     sorted: str = ""
-    """`ascending` or `descending`, as the table is."""
+    """`ascending` or `descending`, if the table is sorted by it."""
     href: str = ""
-    """The table sorted by this column, or the other way round where it is already."""
+    """The table sorted by this column, or in reverse order if it already is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Group:
 
     workload: str
     label: str
-    """What they ran; empty where runs are not grouped."""
+    """Their workload; empty if runs are not grouped."""
     size: int
     rows: list[Row]
 
@@ -64,7 +64,7 @@ class Row:
     run: dict[str, Any]
     parallelism: str
     place: Cell
-    """The number that gives its rank: that which the table is sorted by, else the first that has one."""
+    """The number that gives its rank: that of the sort column, else the first ranked one."""
     cells: list[Cell]
 
 
@@ -108,7 +108,7 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
 
 
 def group_rows(result: QueryResult, asked: RunQuery, shown: Sequence[str]) -> Iterator[Group]:
-    """Yield the rows of a page, those of one workload together where that is asked for."""
+    """Yield the rows of a page, grouped by workload on request."""
     if asked.together == "no":
         yield Group("", "", result.total, [_row(listed, asked, shown) for listed in result.runs])
         return
@@ -151,7 +151,7 @@ def _sortable(shown: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _offered(connection: Connection, shown: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the metrics that may be columns, those shown first, with what each is."""
+    """Return the possible metric columns with their summaries, displayed ones first."""
     known = known_metrics()
     measured = query_result.measured_metrics(connection)
     names = [name for name in shown if name in measured] + [name for name in measured if name not in shown]
@@ -170,13 +170,13 @@ def _pages(asked: RunQuery, last: int, to: Links) -> dict[str, str]:
 
 
 def _tabs(phases: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield the phases that there are runs of, all of them last."""
+    """Yield the phases that have runs, then all phases together."""
     yield from ((phase, phases[phase]) for phase in ("training", "inference") if phases.get(phase))
     yield "any", sum(phases.values())
 
 
 def _chips(asked: RunQuery, to: Links) -> Iterator[tuple[str, str]]:
-    """Yield each narrowing in force, and the table without it."""
+    """Yield each active filter, and the table without it."""
     if asked.q:
         yield f"search: {asked.q}", to.table(asked, q="", page=1)
     for name in TEXT_FILTERS:

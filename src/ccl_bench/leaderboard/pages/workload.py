@@ -1,4 +1,4 @@
-"""The page of a workload: what its runs have in common, and the trend of a metric from version to version."""
+"""The page of a workload: the common fields of its runs, and the trend of a metric over versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TICKS = 5
 _DIGITS = 18
-"""Digits of a number in a version that are looked at."""
+"""Number of digits of a number in a version that are compared."""
 _LONGEST = 14
 _LETTER = 7.0
 """Width of a letter in a label, in pixels."""
@@ -33,7 +33,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A drawing and the part of it that the axes enclose, in pixels from the top left."""
+    """The size of a drawing and of the area inside its axes, in pixels from the top left."""
 
     width: int = 860
     height: int = 340
@@ -62,7 +62,7 @@ def version_labels(places: Sequence[Place], area: Area) -> Iterator[tuple[float,
 
 
 def name_labels(places: Sequence[Place], area: Area) -> Iterator[tuple[float, str]]:
-    """Yield each name once, with the middle of its versions along the axis."""
+    """Yield each name once, at the middle of its versions along the axis."""
     for name, its in groupby(enumerate(places), key=lambda each: each[1][0]):
         nths = [nth for nth, _ in its]
         if name:
@@ -99,13 +99,13 @@ BY = {
     "tool_version": "ccl-bench version",
     "submitted_at": "date",
 }
-"""What the horizontal axis may be, and its name."""
+"""Choices of the horizontal axis, with their names."""
 
 AREA = Area()
 _MAX_LINES = 8
 _DAY = len("2026-01-31")
 _NAMED = {"framework_version": "framework", "communication_version": "communication_library"}
-"""Version → column of what it is the version of; shown if there are several."""
+"""Version column → column of the product's name, shown if there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Sample:
     """One run as a point."""
 
     name: str
-    """What the version is one of; empty for a date."""
+    """The product of the version; empty for a date."""
     version: str
     configuration: str
     run: str
@@ -137,7 +137,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The runs of one configuration, and the way through the best of each version."""
+    """The runs of one configuration, and the line through the best run of each version."""
 
     name: str
     colour: int
@@ -168,9 +168,9 @@ class Trend:
 
 
 def build_trend(runs: Sequence[ListedRun], metric: str, by: str) -> Trend | None:
-    """Return the drawing of a metric by a version; None where no run has both.
+    """Return the drawing of a metric by a version; None if no run has both.
 
-    Only numbers that were measured alike are drawn: where there are several ways, the commonest.
+    Only numbers that were measured the same way are drawn: the most frequent way.
     """
     samples = _samples(runs, metric, by)
     if not samples:
@@ -196,7 +196,7 @@ def build_trend(runs: Sequence[ListedRun], metric: str, by: str) -> Trend | None
 
 
 def configuration(run: Mapping[str, Any]) -> str:
-    """Return what makes a line of its own: hardware, framework and parallelism."""
+    """Return the configuration of a run, one line of the drawing: hardware, framework and parallelism."""
     return ", ".join(filter(None, (hardware_text(run), run["framework"], parallelism_text(run)))) or "unknown"
 
 
@@ -255,7 +255,7 @@ def _best(samples: Sequence[Sample]) -> dict[Place, float]:
 
 
 def _summary(metric: str, by: str, places: Sequence[Place], samples: Sequence[Sample]) -> str:
-    """Return the drawing in words: the best of all, and how far it went where one thing has versions."""
+    """Return a summary of the drawing: the best value, and its change over versions of one product."""
     best, unit = _best(samples), samples[0].number.unit
     choose = min if samples[0].number.better == "lower" else max
     top = choose(samples, key=lambda sample: sample.value)
@@ -285,7 +285,7 @@ def workload_page(
 ) -> str:
     """Return the page of a workload, with the trend of a metric by a version or by date.
 
-    A static site cannot draw another metric on request, so every usual one is drawn.
+    A static site cannot draw a metric on request, so every default one is drawn.
     """
     fields: dict[str, Any] = json.loads(workload["fields"])
     phase = fields.get("model.phase")

@@ -1,4 +1,4 @@
-"""Audit a board: its log is whole, every row has its entries, every bundle is what was accepted."""
+"""The audit of a board: log complete, every row in the log, every bundle as accepted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEAD = re.compile(r"([1-9]\d{0,8}):([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something on the board that is not as it was accepted."""
+    """A difference between the board and what it accepted."""
 
     where: str
     """Entry of the log, such as `entry 12`, or identifier of a run."""
@@ -38,17 +38,17 @@ class Problem:
 
 @dataclass(slots=True)
 class Audit:
-    """What an audit found."""
+    """The result of an audit."""
 
     entries: int = 0
     head: str | None = None
-    """The last entry, to be kept for the next audit."""
+    """The last entry; keep it for the next audit."""
     runs: int = 0
     """Rows on the board."""
     signed: int = 0
     """Rows whose signature was verified."""
     unlisted: int = 0
-    """Folders of bundles that neither board nor log has: put there since, or the database was lost."""
+    """Folders of bundles that neither board nor log has: new ones, or the database was lost."""
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -62,9 +62,9 @@ class _Row:
 
 
 def audit_store(store: Store, *, head: str | None = None, progress: Progress | None = None) -> Audit:
-    """Audit a store; nothing is changed. `head` is that of an earlier audit, which the log must contain.
+    """Audit a store without changing it. `head` is that of an earlier audit, which the log must contain.
 
-    `progress` is called with the number of runs that were checked and their total.
+    `progress` is called with the number of checked runs and their total.
     """
     wanted = _parsed_head(head)
     with _snapshot(store) as connection:
@@ -90,7 +90,7 @@ _ROWS = select(RUNS.c.id, RUNS.c.state, RUNS.c.signed_by)
 
 
 def _snapshot(store: Store) -> Connection:
-    """Return a connection that sees the database at one moment, whoever writes meanwhile."""
+    """Return a connection with a consistent snapshot of the database."""
     connection = store.engine.connect()
     if connection.dialect.name == "postgresql":
         return connection.execution_options(isolation_level="REPEATABLE READ")
@@ -102,12 +102,14 @@ def _parsed_head(head: str | None) -> tuple[int, str] | None:
         return None
     parts = _HEAD.fullmatch(head)
     if parts is None:
-        raise UsageError(f"{head[:100]!r} is no head of a log", fix="give NUMBER:HASH, as an audit prints it")
+        raise UsageError(
+            f"{head[:100]!r} is not a head of a log", fix="give NUMBER:HASH, as an audit prints it"
+        )
     return int(parts[1]), parts[2]
 
 
 def _read_log(connection: Connection, audit: Audit, wanted: tuple[int, str] | None) -> dict[str, list[Entry]]:
-    """Note where the chain is broken, and return the entries of each run that was not removed since."""
+    """Add a problem for each break of the chain, and return the entries of each run that was not removed."""
     changes: dict[str, list[Entry]] = {}
     previous = log.START
     for entry in log.entries(connection):
@@ -127,13 +129,13 @@ def _read_log(connection: Connection, audit: Audit, wanted: tuple[int, str] | No
 def _entry_problems(
     entry: Entry, before: int, previous: str, wanted: tuple[int, str] | None
 ) -> Iterator[str]:
-    """Yield what is wrong with an entry, which follows entry number `before` with the hash `previous`."""
+    """Yield the problems of an entry, which follows entry number `before` with the hash `previous`."""
     if entry.number != before + 1:
-        yield f"the one before it is entry {before}: what was between them was removed"
+        yield f"the one before it is entry {before}: entries between them were removed"
     elif entry.previous != previous:
         yield "it does not follow from the entry before it"
     if entry.hash != entry.expected_hash:
-        yield "it was changed: its hash is another"
+        yield "it was changed: its hash differs"
     if wanted and wanted[0] == entry.number and wanted[1] != entry.hash:
         yield "it is not the entry that --head names: the log was rewritten"
 
@@ -141,41 +143,41 @@ def _entry_problems(
 def _run_problem(
     store: Store, run: str, row: _Row | None, changes: list[Entry], keys: Mapping[str, str]
 ) -> str:
-    """Return what is wrong with a run; empty where nothing is."""
+    """Return the problem of a run; empty if there is none."""
     if not changes:
-        return "it is on the board, and the log does not say that it was accepted"
+        return "it is on the board, but the log has no entry that it was accepted"
     try:
         bundle = open_bundle(store.folder / run)
         history = read_history(bundle.folder)
     except FileNotFoundError:
-        return "the log says that it was accepted, and its files are gone"
+        return "the log states that it was accepted, but its files are missing"
     except CclBenchError as error:
         return error.message
     logged = [{name: getattr(entry, name) for name in _CHANGE} for entry in changes]
     if [log.event_fields(event) for event in history[: len(logged)]] != logged:
         return "its history is not the one in the log"
     if row is None:
-        return "the log says that it was accepted, and it is not on the board"
+        return "the log states that it was accepted, but it is not on the board"
     if row.state != changes[-1].state:
-        return f"the board says {row.state}, and the log {changes[-1].state}"
+        return f"the board states {row.state}, but the log {changes[-1].state}"
     key = next((entry.key for entry in reversed(changes) if entry.key), None)
     if row.signed_by != key:
-        return f"the board says signed by {row.signed_by or 'nobody'}, and the log {key or 'nobody'}"
+        return f"the board states the signing key {row.signed_by or 'none'}, but the log {key or 'none'}"
     return _origin_problem(bundle, key, keys) if key else ""
 
 
 _CHANGE = ("state", "at", "by", "note", "superseded_by", "key")
-"""Fields that an entry of the log has from the history of its run."""
+"""Fields that an entry of the log copies from the history of its run."""
 
 
 def _origin_problem(bundle: Bundle, key: str, keys: Mapping[str, str]) -> str:
-    """Return why the signature of a bundle does not hold; empty where it does."""
+    """Return why the signature of a bundle is invalid; empty if it is valid."""
     if key not in keys:
         return f"it is signed with the key {key}, which is not registered"
     try:
         origin = read_origin(bundle.folder)
         if origin is None:
-            return "its signature is gone"
+            return "its signature is missing"
         origin.verify(bundle.folder, parse_public_key(keys[key]))
     except InputError as error:
         return error.message

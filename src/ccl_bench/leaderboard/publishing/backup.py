@@ -1,6 +1,6 @@
-"""Copy a board while it is served: first the database, then the files that it speaks of.
+"""The backup of a board in use: first the database, then the files that it lists.
 
-What is accepted in between is in the files only, and the index of the copy finds it there.
+Bundles that are accepted in between are only in the files, where the index of the copy finds them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def write_backup(store: Store, target: Path, *, progress: Progress | None = None) -> int:
     """Copy a board into a new directory, and return the number of its runs.
 
-    The index is copied where it is SQLite; a database elsewhere has programs of its own for that. `progress`
-    is called with the number of runs that are copied and their total.
+    The index is copied if it is SQLite; other databases have their own backup programs. `progress` is
+    called with the number of copied runs and their total.
     """
     try:
         target.mkdir(parents=True)
@@ -47,7 +47,7 @@ def write_backup(store: Store, target: Path, *, progress: Progress | None = None
 
 
 def _copy_index(store: Store, target: Path) -> None:
-    """Copy the index as it is at one moment, while others write."""
+    """Copy a consistent state of the index while others write."""
     source = store.engine.raw_connection()
     try:
         with contextlib.closing(sqlite3.connect(target)) as copy:
@@ -57,7 +57,7 @@ def _copy_index(store: Store, target: Path) -> None:
 
 
 def _copy_run(store: Store, run: str, target: Path) -> None:
-    """Copy a bundle as it is between two changes, and the files of its run; one that is gone is left out."""
+    """Copy a consistent state of a bundle and the files of its run; skip a removed one."""
     folder, copy = store.folder / run, target / store.folder.name / run
     with locked(store.data):
         if not folder.exists():

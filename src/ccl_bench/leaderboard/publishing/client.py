@@ -1,4 +1,4 @@
-"""Send a run to a leaderboard: over HTTP, or into a data directory."""
+"""The client of a leaderboard: it sends a run over HTTP, or into a data directory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def read_token(file: str | None) -> str | None:
-    """Return the token in a file, else that of the environment; None where there is none."""
+    """Return the token in a file, else that of the environment; None if there is none."""
     if file is None:
         return os.environ.get(TOKEN_VARIABLE, "").strip() or None
     try:
@@ -52,7 +52,7 @@ def read_token(file: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LeaderboardClient:
-    """A leaderboard at an address, asked with a token."""
+    """A leaderboard at an address, with a token."""
 
     address: str
     token: str | None = None
@@ -65,16 +65,16 @@ class LeaderboardClient:
             )
         if self.token and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             raise UsageError(
-                f"{self.address} is not encrypted, so the token could be read on its way",
+                f"{self.address} is not encrypted, so others could read the token",
                 fix="use https://, or a tunnel: ssh -L 8000:localhost:8000 HOST",
             )
 
     def terms(self) -> Terms:
-        """Return what the leaderboard takes, and whom the token belongs to."""
+        """Return what the leaderboard accepts, and the holder of the token."""
         return _decode(_TERMS, self._asked("GET", "publishing"))
 
     def publish(self, archive: Path, *, progress: Callable[[int, int], None] | None = None) -> Acceptance:
-        """Send a bundle; `progress` is called with the bytes that are under way and their number."""
+        """Send a bundle; `progress` is called with the number of sent bytes and their total."""
         size = archive.stat().st_size
         headers = {"content-type": MEDIA_TYPE, "content-length": str(size)}
 
@@ -115,9 +115,9 @@ class LeaderboardClient:
         pauses_s: Sequence[float] = (),
         **how: Any,
     ) -> httpx.Response:
-        """Return the answer to a call, made again after each pause where it did not arrive.
+        """Return the answer to a call; if none arrives, repeat the call after each pause.
 
-        Raises InputError where it is refused, or never arrives.
+        Raises InputError if the call is refused, or no answer arrives.
         """
         address = f"{self.address.rstrip('/')}/api/v1/{path}"
         headers = how.pop("headers", {}) | ({"authorization": f"Bearer {self.token}"} if self.token else {})
@@ -165,7 +165,7 @@ _COPY_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """What became of an upload."""
+    """The outcome of an upload."""
 
     place: str
     """Address of its page, or its folder."""
@@ -176,17 +176,17 @@ class PublishResult:
 
 
 class Destination(Protocol):
-    """Where an upload can go."""
+    """A destination of uploads."""
 
     @property
     def metrics(self) -> Collection[str] | None:
-        """Metrics that are known there; None where all are."""
+        """Metrics that it knows; None for all."""
 
     def submitter(self, upload: Upload) -> str:
-        """Return the name under which an upload is published there."""
+        """Return the name of the publisher of an upload."""
 
     def take(self, upload: Upload, scratch: Path, progress: Progress | None) -> PublishResult:
-        """Take an upload; files of the run are published with it if it has some and no address for them."""
+        """Accept an upload, with the files of the run if it has some and no address for them."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class ServerDestination:
 
     @cached_property
     def terms(self) -> Terms:
-        """What it takes."""
+        """What it accepts."""
         return self.leaderboard.terms()
 
     @property
@@ -221,7 +221,9 @@ class ServerDestination:
         size, most = archive.stat().st_size, self.terms.archive_bytes
         if size > most:
             fix = "put the traces into object storage: --traces s3://bucket/folder"
-            raise InputError(f"takes up to {most:,} bytes, and this is {size:,}", where=where, fix=fix)
+            raise InputError(
+                f"accepts up to {most:,} bytes, but this upload has {size:,}", where=where, fix=fix
+            )
         acceptance = self.leaderboard.publish(archive, progress=progress)
         place = self.leaderboard.page(acceptance.id)
         return PublishResult(
@@ -264,7 +266,7 @@ class DirectoryDestination:
 
 
 def upload_traces(upload: Upload, progress: Progress | None = None) -> None:
-    """Copy the files of a run to its address in object storage; those that are there are left alone."""
+    """Copy the files of a run to its address in object storage; existing ones are kept."""
     place = remote_path(upload.bundle.provenance.trace_url or "")
     with remote_errors(place):
         for done, (name, path) in enumerate(sorted(upload.run_files.items()), start=1):

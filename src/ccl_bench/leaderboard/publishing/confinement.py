@@ -1,7 +1,7 @@
-"""What a process gives up before it reads a stranger's files: other files, system calls, more than its share.
+"""Confinement of a process before it reads untrusted files: limits on files, system calls and resources.
 
-Landlock (landlock(7)) leaves it some folders, and seccomp (seccomp(2), by libseccomp) the system calls in
-`system_calls.toml`: no network, no other program, no signal to another process. Neither can be taken back.
+Landlock (landlock(7)) allows it some folders, and seccomp (seccomp(2), by libseccomp) the system calls in
+`system_calls.toml`: no network, no other program, no signal to another process. Both are permanent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 
 def missing_protection() -> list[str]:
-    """Return what this machine lacks of the sandbox, in words; empty where it has all of it."""
+    """Return the parts of the sandbox that this machine lacks, in words; empty if it has all."""
     lacks = []
     if not _landlock_version():
         lacks.append("Landlock: the kernel has none, or it is switched off")
@@ -36,10 +36,11 @@ def missing_protection() -> list[str]:
 
 
 def confine(limits: Mapping[int, int], readable: Iterable[Path], writable: Iterable[Path]) -> None:
-    """Leave this process what is stated, for the rest of its life.
+    """Restrict this process to the stated folders and limits, for the rest of its life.
 
-    `limits` are limits of `resource` -> how much at most. What `missing_protection` names is left out. Raises
-    OSError if anything else cannot be done, and where the process has other threads, which would go free.
+    `limits` maps limits of `resource` to their values. Parts that `missing_protection` names are skipped.
+    Raises OSError if anything else fails, and if the process has other threads, which would stay
+    unrestricted.
     """
     for limit, most in limits.items():
         allowed = resource.getrlimit(limit)[1]
@@ -48,7 +49,7 @@ def confine(limits: Mapping[int, int], readable: Iterable[Path], writable: Itera
     if sys.platform != "linux":
         return
     if len(list(Path("/proc/self/task").iterdir())) != 1:
-        raise OSError("a process is confined before it starts threads")
+        raise OSError("a process must be confined before it starts threads")
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     if _landlock_version():
@@ -58,7 +59,7 @@ def confine(limits: Mapping[int, int], readable: Iterable[Path], writable: Itera
 
 
 def installation() -> list[Path]:
-    """Return what Python, its packages and the C library read while they run."""
+    """Return the paths that Python, its packages and the C library read at run time."""
     system = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
     devices = ("/dev/null", "/dev/urandom")
     return [Path(place) for place in (sys.prefix, sys.base_prefix, *sys.path, *system, *devices)]
@@ -95,19 +96,19 @@ _READ = _READ_FILE | _READ_DIR
 _WRITE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER | _TRUNCATE
 
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""Version -> how many rights about files it knows; later ones know no more."""
+"""Version -> number of its file rights; later versions add none."""
 _BIND_TCP, _CONNECT_TCP = 1 << 0, 1 << 1
 _SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1 << 0, 1 << 1
 
 
 class _Ruleset(ctypes.Structure):
-    """`struct landlock_ruleset_attr`: what is refused unless a rule allows it."""
+    """`struct landlock_ruleset_attr`: the rights that are refused unless a rule allows them."""
 
     _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
 
 
 class _PathBeneath(ctypes.Structure):
-    """`struct landlock_path_beneath_attr`: what is allowed below a folder."""
+    """`struct landlock_path_beneath_attr`: the rights below a folder."""
 
     _pack_ = 1
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
@@ -162,7 +163,7 @@ _UNKNOWN = -1
 
 
 class _Comparison(ctypes.Structure):
-    """`struct scmp_arg_cmp`: what an argument must be."""
+    """`struct scmp_arg_cmp`: a condition on an argument."""
 
     _fields_ = (
         ("argument", ctypes.c_uint),
@@ -187,7 +188,7 @@ def _seccomp() -> ctypes.CDLL | None:
 
 
 def _restrict_calls() -> None:
-    """Allow the calls of the list, threads, a signal to itself, and to ask for its own limits."""
+    """Allow the calls of the list, threads, signals to itself, and reading its own limits."""
     library = _seccomp()
     if library is None:
         return

@@ -1,4 +1,4 @@
-"""Ingest an uploaded bundle: unpack it, check it, keep it, register it."""
+"""Ingestion of an uploaded bundle: unpack, check, store and register it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class IngestResult:
     replaced: list[str] = field(default_factory=list)
     """Runs that it replaces."""
     remarks: list[str] = field(default_factory=list)
-    """What its submitter should know."""
+    """Remarks for its submitter."""
 
 
 def ingest_archive(
@@ -119,8 +119,8 @@ def ingest_bundle(
 ) -> IngestResult:
     """Ingest a validated bundle; its folder and that of the run's files are on the store's file system.
 
-    A process killed anywhere leaves nothing or a whole bundle: the files of the run are moved first, then the
-    bundle in one step, and another process can complete the registration.
+    A process that is killed at any point leaves nothing or a whole bundle: the files of the run are moved
+    first, then the bundle in one step, and another process can complete the registration.
     """
     origin = check_origin(store.engine, bundle.folder, caller.submitter)
     run = bundle_id(bundle.folder)
@@ -139,7 +139,7 @@ def ingest_bundle(
             _attach_origin(store, caller, run, origin)
         state = store.bundle(run).history[-1].state
     if state is State.QUARANTINED:
-        remarks.append("it is shown once a maintainer has approved it")
+        remarks.append("it becomes visible when a maintainer approves it")
     with store.engine.connect() as connection:
         job, _ = queue.job_states(connection, [run]).get(run, (None, ""))
     if job in {queue.JobState.WAITING, queue.JobState.RUNNING}:
@@ -171,7 +171,7 @@ def _refuse_recording_of_others(store: Store, caller: Caller, recording: str, ru
 
 
 def _attach_origin(store: Store, caller: Caller, run: str, origin: Origin) -> None:
-    """Sign a run that its submitter published before, unsigned or with another key."""
+    """Add a signature to a run that its submitter published before, unsigned or with another key."""
     bundle, key = store.bundle(run), origin.signature.key_id
     with store.engine.connect() as connection:
         known = find_publication(connection, run)
@@ -207,7 +207,7 @@ def _quarantine_reason(store: Store, settings: Settings, caller: Caller) -> str:
 
 
 def _keep_run_files(run_files: Path, place: Path) -> None:
-    """Move the files of a run to where the worker reads them; existing ones stay."""
+    """Move the files of a run to the folder that the worker reads; existing ones stay."""
     place.parent.mkdir(exist_ok=True)
     if not place.exists():
         run_files.rename(place)

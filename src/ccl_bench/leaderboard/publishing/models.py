@@ -1,4 +1,4 @@
-"""What the interface for publishing takes and answers with."""
+"""Requests and answers of the publishing API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Verification(BaseModel):
     state: Literal["none", "waiting", "running", "verified", "different", "failed"] = Field(
         description="none: there are no traces; failed: there were no numbers to compare with."
     )
-    message: str = Field(description="What was recomputed, where it differs, or why it failed.")
+    message: str = Field(description="Recomputed numbers, differences, or the reason of a failure.")
 
 
 class Receipt(BaseModel):
@@ -34,18 +34,18 @@ class Acceptance(Receipt):
 
     is_new: bool = Field(description="False if the same bundle existed already; then nothing changes.")
     replaced: list[str] = Field(description="Runs of the same recording that it replaces.")
-    remarks: list[str] = Field(description="What its submitter should know.")
+    remarks: list[str] = Field(description="Remarks for its submitter.")
 
 
 class Terms(BaseModel):
-    """What this server accepts, and from whom."""
+    """Conditions of this server for uploads."""
 
     version: str = Field(description="Of ccl-bench.")
     metrics: dict[str, int] = Field(description="Metric to revision of its definition.")
     archive_bytes: int = Field(description="Largest archive.")
     quarantine: Literal["first", "all", "none"] = Field(description="Whose bundles wait for a maintainer.")
-    trace_storage: list[str] = Field(description="Beginnings of addresses that are read to recompute.")
-    submitter: str | None = Field(description="Who the token belongs to; null without one.")
+    trace_storage: list[str] = Field(description="Prefixes of addresses that are read for recomputing.")
+    submitter: str | None = Field(description="Holder of the token; null without one.")
     role: Literal["submitter", "maintainer", "admin"] | None
 
 

@@ -1,4 +1,4 @@
-"""Withdraw, approve and recompute published runs, over HTTP or as the operator of the data directory."""
+"""Moderation: withdraw, approve and recompute published runs, over HTTP or in the data directory."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _WAITING = (State.QUARANTINED, State.WITHDRAWN)
 
 
 def withdraw(store: Store, caller: Caller, run: str, note: str = "") -> None:
-    """Take a run back; it keeps its page and its history. One that is withdrawn stays so."""
+    """Withdraw a run; it keeps its page and its history. A withdrawn run stays withdrawn."""
     with publication_lock(store):
         state = current_state(store, _own_publication(store, caller, run).run)
         if state is State.WITHDRAWN:
             return
         if state is State.SUPERSEDED:
-            raise _conflict("it was replaced by another, and is not ranked any more")
+            raise _conflict("it was replaced by another run and is no longer ranked")
         store.record(run, new_event(State.WITHDRAWN, caller.submitter, note))
 
 
 def approve(store: Store, settings: Settings, caller: Caller, run: str, note: str = "") -> None:
-    """List a run that waits in quarantine or was withdrawn; one that is listed stays so."""
+    """List a run that waits in quarantine or was withdrawn; a listed run stays listed."""
     require_role(caller, Role.MAINTAINER)
     with publication_lock(store):
         mine = _existing_publication(store, run)
@@ -69,7 +69,7 @@ def approve(store: Store, settings: Settings, caller: Caller, run: str, note: st
 
 
 def recompute(store: Store, settings: Settings, caller: Caller, run: str) -> None:
-    """Have a run recomputed once more."""
+    """Queue a run for recomputing again."""
     require_role(caller, Role.MAINTAINER)
     with publication_lock(store):
         _existing_publication(store, run)
@@ -81,12 +81,12 @@ def recompute(store: Store, settings: Settings, caller: Caller, run: str) -> Non
 
 
 def current_state(store: Store, run: str) -> State:
-    """Return what a run counts as."""
+    """Return the state of a run."""
     return store.bundle(run).history[-1].state
 
 
 def run_not_found(run: str) -> RequestRefused:
-    """Return the refusal for a run that is not there, or not for this caller's eyes."""
+    """Return the refusal for a run that does not exist, or that this caller may not see."""
     return RequestRefused(
         f"there is no run {run[:64]!r}", fix="check the identifier", status=HTTPStatus.NOT_FOUND
     )
@@ -101,7 +101,7 @@ def _existing_publication(store: Store, run: str) -> Publication:
 
 
 def _own_publication(store: Store, caller: Caller, run: str) -> Publication:
-    """Return a publication that is the caller's own, or anyone's for a maintainer."""
+    """Return a publication of the caller, or of anyone for a maintainer."""
     publication = _existing_publication(store, run)
     if publication.submitter == caller.submitter or caller.may(Role.MAINTAINER):
         return publication
@@ -126,7 +126,7 @@ def receipt(store: Store, run: str) -> Receipt:
 
 
 def visible_receipt(store: Store, run: str, caller: Caller | None) -> Receipt:
-    """Return the state of a bundle, for those who may know it."""
+    """Return the state of a bundle, if the caller may see it."""
     run_receipt = receipt(store, run)
     is_theirs = caller and (caller.submitter == run_receipt.submitter or caller.may(Role.MAINTAINER))
     if run_receipt.state == "quarantined" and not is_theirs:
@@ -164,12 +164,12 @@ def _build_receipt(store: Store, connection: Connection, run: str) -> Receipt:
 
 
 OPERATOR = Caller("operator", Role.ADMIN)
-"""Everybody who may write into the data directory."""
+"""The caller with write access to the data directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalAdmin:
-    """A data directory; it does what `client.Leaderboard` asks a server for."""
+    """A data directory with the operations that `client.Leaderboard` requests from a server."""
 
     store: Store
 

@@ -1,7 +1,7 @@
-"""Register publications: whose a run is, which runs it supersedes, whether it is recomputed.
+"""Publications: owner of a run, the runs that it supersedes, and whether it is recomputed.
 
-Every step can be repeated without harm, and is repeated for every bundle that lacks it: the next process
-finishes what a killed one left undone.
+Every step is idempotent and is repeated for every bundle that lacks it: the next process finishes the work
+of a killed one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
 
 UPLOADS_FOLDER, TRACES_FOLDER = "uploads", "traces"
-"""Folders below the data directory: what is being received, and the files of runs that came with bundles."""
+"""Folders below the data directory: uploads in progress, and files of runs that were sent with bundles."""
 
 
 @contextlib.contextmanager
 def publication_lock(store: Store) -> Iterator[None]:
-    """Keep every other process from deciding what becomes of bundles; not to be nested."""
+    """Lock out every other process that registers bundles; do not nest it."""
     folder = store.data / UPLOADS_FOLDER
     folder.mkdir(exist_ok=True)
     with locked(folder):
@@ -47,7 +47,7 @@ def publication_lock(store: Store) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Publication:
-    """Whose a run is; the last received is the greatest."""
+    """The owner of a run; a later publication compares greater."""
 
     received_at: str
     run: str
@@ -61,7 +61,7 @@ def find_publication(connection: Connection, run: str) -> Publication | None:
 
 
 def listed_publications(store: Store, recording: str) -> list[Publication]:
-    """Return the publications of a recording that are listed, by what their files say."""
+    """Return the listed publications of a recording, by the histories in their files."""
     with store.engine.connect() as connection:
         publications = _publications(connection, PUBLICATIONS.c.recording == recording)
     return [
@@ -83,10 +83,10 @@ def _publications(connection: Connection, condition: ColumnElement[bool]) -> lis
 def register_publication(
     store: Store, settings: Settings, run: str, *, replaces_anyones: bool = False
 ) -> list[str]:
-    """Do what follows from a bundle that is in the store, and return the runs that are replaced.
+    """Register a bundle that is in the store, and return the runs that it replaces.
 
-    Of the listed runs of one recording and submitter the last received stays, and replaces the others. Whose
-    the bundle is stands in the database last of all: its presence shows that everything else is done.
+    The last received run of a recording and submitter replaces the other listed ones. The owner is written
+    to the database last: its presence shows that all other steps are done.
     """
     bundle = store.bundle(run)
     with store.engine.connect() as connection:
@@ -102,7 +102,7 @@ def register_publication(
 
 
 def _supersede(store: Store, mine: Publication, *, replaces_anyones: bool) -> list[str]:
-    """Let the last of the listed runs of a recording replace the others, and return those."""
+    """Let the last listed run of a recording replace the others, and return those."""
     everybodys = {*listed_publications(store, mine.recording), mine}
     *others, last = sorted(
         each for each in everybodys if replaces_anyones or each.submitter == mine.submitter
@@ -113,7 +113,7 @@ def _supersede(store: Store, mine: Publication, *, replaces_anyones: bool) -> li
 
 
 def _new_publication(bundle: Bundle) -> Publication:
-    """Return whose a bundle is. Of one that was received before, only the second is known."""
+    """Return the owner of a bundle; the time of an earlier upload is known only to the second."""
     first, moment = bundle.history[0], timestamp()
     is_new = not first.at or moment.startswith(first.at.removesuffix("Z"))
     return Publication(
@@ -125,13 +125,13 @@ def _new_publication(bundle: Bundle) -> Publication:
 
 
 def _can_be_recomputed(store: Store, settings: Settings, bundle: Bundle) -> bool:
-    """Whether the server has the files of the run, or may fetch them."""
+    """Whether the server has the files of the run, or may download them."""
     made = bundle.provenance
     return (store.data / TRACES_FOLDER / bundle.id).is_dir() or is_readable_storage(made.trace_url, settings)
 
 
 def is_readable_storage(address: str | None, settings: Settings) -> bool:
-    """Whether an address lies in storage that the operator named; nothing else is ever fetched."""
+    """Whether an address is in storage that the operator allows; nothing else is ever downloaded."""
     if address is None or not address.startswith(STORAGE):
         return False
     plain = "/../" not in f"{address}/" and not set("%?#\\") & set(address)
@@ -139,7 +139,7 @@ def is_readable_storage(address: str | None, settings: Settings) -> bool:
 
 
 def reconcile(store: Store, settings: Settings) -> None:
-    """Finish what was left undone: unfinished bundles, rows and traces of bundles that are gone."""
+    """Clean up: finish incomplete bundles, remove rows and traces of missing ones."""
     with publication_lock(store):
         store.catch_up_if_changed()
         with store.engine.connect() as connection:

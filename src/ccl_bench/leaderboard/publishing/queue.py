@@ -31,16 +31,16 @@ _PAUSES_S = (0.0, 5.0, 30.0)
 
 
 class JobState(StrEnum):
-    """Where a job is."""
+    """The state of a job."""
 
     WAITING = "waiting"
     RUNNING = "running"
     VERIFIED = "verified"
-    """The recomputed numbers are those of the bundle."""
+    """The recomputed numbers agree with the bundle."""
     DIFFERENT = "different"
-    """They are not."""
+    """The recomputed numbers differ."""
     FAILED = "failed"
-    """There are no numbers to compare with; the message says what to do."""
+    """There are no numbers to compare with; the message states the fix."""
 
 
 ENDED = (JobState.VERIFIED, JobState.DIFFERENT, JobState.FAILED)
@@ -76,7 +76,7 @@ _FRESH = {"state": JobState.WAITING.value, "attempts": 0, "holder": None, "ended
 def claim(engine: Engine, holder: str) -> Job | None:
     """Lease the next job to a worker and return it; None if no job is due.
 
-    Other claims see a job that was taken: PostgreSQL skips locked rows, SQLite lets one write at a time.
+    Concurrent claims never get the same job: PostgreSQL skips locked rows, SQLite serialises writers.
     """
     with engine.connect() as connection:
         if connection.execute(select(JOBS.c.run).where(_is_due()).limit(1)).first() is None:
@@ -119,7 +119,7 @@ def finish(connection: Connection, job: Job, state: JobState, message: str) -> N
 
 
 def release(engine: Engine, job: Job, message: str, *, is_fault: bool = True) -> None:
-    """Release a job for another attempt: later after a fault, at once if the worker was only stopped."""
+    """Release a job for another attempt: later after a failure, at once if the worker was only stopped."""
     if is_fault and job.attempt >= MAX_ATTEMPTS:
         with writing(engine) as connection:
             finish(connection, job, JobState.FAILED, message)
@@ -142,7 +142,7 @@ def job_states(connection: Connection, runs: Sequence[str]) -> dict[str, tuple[J
 
 
 def _is_due() -> ColumnElement[bool]:
-    """Return the condition that a job waits and its time has come, or that its worker's lease ran out."""
+    """Return the condition that a waiting job is due, or that its worker's lease has expired."""
     open_states = or_(JOBS.c.state == JobState.WAITING.value, JOBS.c.state == JobState.RUNNING.value)
     return and_(open_states, JOBS.c.due_at <= timestamp())
 

@@ -1,4 +1,4 @@
-"""Measure a published run anew from its traces, in a process with limits of memory, time and size."""
+"""Recomputation of a published run from its traces, in a process with limits of memory, time and size."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _POLL_S = 0.2
 
 
 class Interrupted(CclBenchError):  # noqa: N818 (an answer, not an error)
-    """The worker may not go on: it was stopped, or lost its lease."""
+    """The worker must stop: it was interrupted, or lost its lease."""
 
 
 def recompute_run(
     bundle: Bundle, run: Path, scratch: Path, settings: Settings, may_go_on: Callable[[], bool]
 ) -> SandboxAnswer:
-    """Return what the bundle claims as measured on the files of the run, in a process of its own.
+    """Return the results of the bundle, recomputed from the files of the run in a separate process.
 
-    It may write into the folder `scratch`. `may_go_on` is asked several times a second. Raises InputError
-    where there is no answer and another attempt may give one.
+    The process may write into the folder `scratch`. `may_go_on` is called several times a second. Raises
+    InputError if there is no answer and another attempt may give one.
     """
     request, answer = scratch / "request.json", scratch / "answer.json"
     asked = SandboxRequest(
@@ -61,7 +61,7 @@ def recompute_run(
     request.write_bytes(msgspec.json.encode(asked))
     with _start_sandbox([str(request), str(answer)], scratch) as process:
         if too_much := _wait_or_exceeded(process, scratch, settings, may_go_on):
-            return SandboxAnswer(error=f"it takes more than {too_much}")
+            return SandboxAnswer(error=f"recomputing takes more than {too_much}")
     try:
         stripped = strip_folder(answer.read_bytes(), run, bundle.provenance.run)
         return ANSWER.decode(strip_folder(stripped, scratch, "the scratch folder"))
@@ -71,7 +71,7 @@ def recompute_run(
 
 @contextlib.contextmanager
 def _start_sandbox(arguments: list[str], place: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Give the process that measures, and leave none of it behind."""
+    """Start the process that measures, and remove all of its children at the end."""
     environment = {
         "PATH": "",
         "HOME": str(place),
@@ -99,7 +99,7 @@ def _start_sandbox(arguments: list[str], place: Path) -> Iterator[subprocess.Pop
 def _wait_or_exceeded(
     process: subprocess.Popen[bytes], scratch: Path, settings: Settings, may_go_on: Callable[[], bool]
 ) -> str:
-    """Wait until a process ends, and return what it took too much of; empty where it ended by itself."""
+    """Wait until a process ends, and return the limit that it exceeded; empty if none."""
     until = time.monotonic() + settings.recompute_seconds
     while time.monotonic() < until:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -113,7 +113,7 @@ def _wait_or_exceeded(
 
 
 def _bytes_below(folder: Path) -> int:
-    """Return what files below a folder take while others come and go in it."""
+    """Return the size of the files below a folder, while files appear and disappear."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -124,13 +124,13 @@ def _bytes_below(folder: Path) -> int:
 
 _BLOCK_BYTES = 4 << 20
 _SIDE_FILE_BYTES = 64 << 20
-"""Largest file that is no trace, whose size a bundle does not say."""
+"""Largest file that is not a trace; bundles do not state its size."""
 
 
 def fetch_run(
     made: BundleProvenance, address: str, folder: Path, settings: Settings, may_go_on: Callable[[], bool]
 ) -> None:
-    """Fetch the files of a run from an address; raise InputError if one is missing or differs."""
+    """Download the files of a run from an address; raise InputError if one is missing or differs."""
     traces = {trace.file: (trace.sha256, trace.size) for trace in made.traces}
     others = {name: (digest, _SIDE_FILE_BYTES) for name, digest in made.files.items()}
     if sum(size for _, size in traces.values()) > settings.unpacked_bytes:
@@ -161,15 +161,15 @@ def _copy_hashed(source: Path, target: Path, most: int, may_go_on: Callable[[], 
 
 
 TOLERANCE = 1e-9
-"""Relative difference up to which two numbers are the same: sums in another order differ by less."""
+"""Relative difference up to which two numbers are equal: sums in another order differ by less."""
 _ABSOLUTE_TOLERANCE = 1e-12
-"""Difference that is always rounding: about a number that cancels to zero."""
+"""Absolute difference that counts as rounding, for numbers near zero."""
 _MAX_SHOWN = 5
 """Differences shown; the rest is counted."""
 
 
 def differences(bundle: Bundle, answer: SandboxAnswer) -> list[str]:
-    """Describe where a bundle claims something else than what was recomputed."""
+    """Describe the differences between a bundle and its recomputed results."""
     descriptions = [
         *_result_differences(bundle, answer),
         *_field_differences(bundle, answer),
@@ -190,7 +190,7 @@ def _result_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
 
 
 def _result_difference(claimed: Result, recomputed: Result | None, *, is_same_version: bool) -> str:
-    """Return how a claimed number differs; a number that is not claimed cannot be wrong."""
+    """Return how a claimed number differs; a missing claim is no difference."""
     if claimed.value is None:
         return ""
     if recomputed is None or recomputed.value is None:
@@ -234,12 +234,12 @@ def _report_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
 
 
 def _issue_counts(issues: Iterable[Issue]) -> Counter[tuple[str, str, int]]:
-    """Return what is wrong with the data; what is wrong with the card alone carries no code."""
+    """Return the findings about the data; those about the card alone have no code."""
     return Counter((each.code, each.severity, each.count) for each in issues if each.code)
 
 
 def first_difference(claimed: object, recomputed: object) -> str | None:
-    """Return where two pieces of plain data differ, such as `per_rank.3`; None where they do not."""
+    """Return the path at which two pieces of plain data differ, such as `per_rank.3`; None if equal."""
     if isinstance(claimed, dict) and isinstance(recomputed, dict):
         if claimed.keys() != recomputed.keys():
             return str(min(map(str, claimed.keys() ^ recomputed.keys())))

@@ -1,6 +1,6 @@
-"""The process in which a published run is measured anew: it imports little, and is confined.
+"""The sandboxed process that recomputes a published run: it imports little, and is confined.
 
-`recompute` starts it with two files: what is asked, and where the answer goes.
+`recompute` starts it with two files: the request, and the path of the answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_OPEN = 1024
 
 
 class SandboxRequest(msgspec.Struct, frozen=True):
-    """What is to be measured."""
+    """The request: what to measure."""
 
     run: str
     card: str
@@ -34,14 +34,14 @@ class SandboxRequest(msgspec.Struct, frozen=True):
 
 
 class SandboxAnswer(msgspec.Struct, frozen=True):
-    """What came of it."""
+    """The answer."""
 
     results: list[Result] = []
     series: Series = Series()
     issues: list[Issue] = []
     fields: dict[str, str | int | float | bool | list[str]] = {}
     error: str = ""
-    """Why nothing could be measured."""
+    """Why measuring failed."""
 
 
 # Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
@@ -49,7 +49,7 @@ REQUEST, ANSWER = msgspec.json.Decoder(SandboxRequest), msgspec.json.Decoder(San
 
 
 def main(request: Path, answer: Path) -> None:
-    """Measure what is asked for and write the answer, whose folder is all that is written to."""
+    """Measure the requested run and write the answer; only its folder is writable."""
     asked = REQUEST.decode(request.read_bytes())
     _confine(asked, answer.parent)
     try:
@@ -57,7 +57,7 @@ def main(request: Path, answer: Path) -> None:
     except CclBenchError as error:
         outcome = SandboxAnswer(error=f"{error.where}: {error.message}" if error.where else error.message)
     except MemoryError:
-        outcome = SandboxAnswer(error=f"it takes more than {asked.memory_bytes:,} bytes of memory")
+        outcome = SandboxAnswer(error=f"recomputing takes more than {asked.memory_bytes:,} bytes of memory")
     answer.write_bytes(msgspec.json.encode(outcome))
 
 

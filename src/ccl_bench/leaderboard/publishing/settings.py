@@ -1,4 +1,4 @@
-"""What the operator of a leaderboard decides: limits, quarantine, sandbox, storage that may be read."""
+"""Settings of the operator of a leaderboard: limits, quarantine, sandbox, readable storage."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The settings of `publishing.toml`; every one has a default."""
 
     quarantine: Literal["first", "all", "none"] = "none"
-    """Whose bundles wait for a maintainer: of submitters none of whose was listed yet, all, or none.
+    """Whose bundles wait for a maintainer: those of new submitters, all, or none.
 
-    Whatever it says, bundles whose numbers the worker finds to be others are put there.
+    In any case, bundles whose recomputed numbers differ are put there.
     """
     requests_per_minute: Positive = 6000
-    """From one address, of whatever kind."""
+    """From one address, of any kind."""
     token_requests_per_minute: Positive = 600
     """With one token."""
     uploads_per_hour: Positive = 60
@@ -34,21 +34,21 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upload_bytes_per_hour: Positive = 50 * GIB
     """Of one submitter."""
     archive_bytes: Positive = 4 * GIB
-    """Of an archive as it travels."""
+    """Of a compressed archive."""
     unpacked_bytes: Positive = 20 * GIB
-    """Of what an archive holds."""
+    """Of the unpacked archive."""
     files: Positive = 10_000
     """In an archive."""
     text_bytes: Positive = 16 * MIB
     """Of the results, and of the report."""
     trace_storage: tuple[str, ...] = ()
-    """Beginnings of addresses in object storage that the worker may read, such as `s3://traces/public/`."""
+    """Prefixes of addresses in object storage that the worker may read, such as `s3://traces/public/`."""
     recompute_seconds: Positive = 1800
     """For recomputing one run."""
     recompute_bytes: Positive = 8 * GIB
     """Of memory for it."""
     sandbox: Literal["available", "required"] = "available"
-    """What recomputing is confined by: what the machine has, or all of it; without that, no worker works."""
+    """Required sandbox: what the machine has, or all of it; then no worker starts without it."""
 
     @property
     def limits(self) -> Limits:
@@ -76,7 +76,7 @@ def load_settings(data: Path) -> Settings:
 
 
 STORAGE = ("s3://", "gs://", "gcs://", "az://", "abfs://")
-"""Addresses of object storage. Others are never read: a server that follows any link can be sent anywhere."""
+"""Addresses of object storage. Others are never read: a server must not follow arbitrary links."""
 
 
 def _check_storage(address: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Those who publish: their tokens and public keys, made, looked up and revoked; every use is written down."""
+"""Tokens and public keys of submitters: create, look up, revoke; every use is logged."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 FILE = "publishing.log"
 _LONGEST = 1000
-"""Characters of a text that a stranger wrote."""
+"""Longest logged text from a request."""
 
 
 def log_event(data: Path, event: str, **said: str | int | None) -> None:
-    """Append one line; several processes may do so at once. A token is never said, only its id."""
+    """Append one line; several processes may do so at once. A token is never logged, only its id."""
     line = {"at": timestamp(), "event": event} | {
         name: value[:_LONGEST] if isinstance(value, str) else value
         for name, value in said.items()
@@ -52,16 +52,16 @@ _TOKEN = re.compile(r"cclb_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DAY_S = 86400
 DEFAULT_DAYS, MAX_DAYS = 90, 366
-"""Validity of a token in days: where none is wanted, and at most."""
+"""Validity of a token in days: default and maximum."""
 
 
 class Role(StrEnum):
-    """What the holder of a token may do; each may also do what those before it may."""
+    """Rights of the holder of a token; each role includes those before it."""
 
     SUBMITTER = "submitter"
-    """Publish, and withdraw what is their own."""
+    """Publish, and withdraw their own runs."""
     MAINTAINER = "maintainer"
-    """Approve, withdraw and recompute anyone's."""
+    """Approve, withdraw and recompute runs of anyone."""
     ADMIN = "admin"
     """Make and revoke tokens."""
 
@@ -85,7 +85,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A token as it is listed: without what it is."""
+    """A token in a list: without its secret."""
 
     id: str
     submitter: str
@@ -159,9 +159,9 @@ def _digest(token: str) -> str:
 
 
 def revoke(engine: Engine, table: Table, row_id: str, kind: str) -> None:
-    """Revoke the row of this id, which messages call a `kind`; a revoked one stays as it is.
+    """Revoke the row of this id; `kind` is its name in messages; a revoked one stays as it is.
 
-    Raises RequestRefused where there is none.
+    Raises RequestRefused if there is none.
     """
     with writing(engine) as connection:
         known = connection.execute(select(table.c.revoked_at).where(table.c.id == row_id)).first()
@@ -187,7 +187,7 @@ class KeyRow:
 
 
 def register_key(engine: Engine, submitter: str, key: PublicKey) -> None:
-    """Register a key with the name of who may sign with it; a key belongs to one name for ever."""
+    """Register a key with the name of its owner; a key belongs to one name for ever."""
     if not 1 <= len(submitter) <= _LONGEST_NAME or " ".join(submitter.split()) != submitter:
         fix = f"up to {_LONGEST_NAME} characters: the name of their token, or the contributor of their cards"
         raise UsageError(f"{submitter[:100]!r} is not a valid name of a submitter", fix=fix)
@@ -207,7 +207,7 @@ def register_key(engine: Engine, submitter: str, key: PublicKey) -> None:
 
 
 def revoke_key(engine: Engine, key_id: str) -> None:
-    """Revoke a key: it signs nothing more, and what it signed before stays signed."""
+    """Revoke a key: new signatures are refused, earlier ones stay valid."""
     revoke(engine, KEYS, key_id, "key")
 
 
@@ -232,13 +232,13 @@ def check_origin(engine: Engine, folder: Path, submitter: str) -> Origin | None:
         known = connection.execute(asked).mappings().first()
     if known is None or known["revoked_at"]:
         what = "was revoked" if known else f"is not registered for {submitter or 'an unnamed submitter'}"
-        fix = "have the operator register your public key: ccl-bench key DATA NAME FILE"
+        fix = "ask the operator to register your public key: ccl-bench key DATA NAME FILE"
         raise RequestRefused(f"it is signed with the key {key_id}, which {what}", fix=fix)
     try:
         origin.verify(folder, parse_public_key(known["public_key"]))
     except WrongSignatureError as error:
         raise RequestRefused(error.message, where=error.where, fix=error.fix) from error
     if origin.publisher != submitter:
-        wrong = f"it is signed for {origin.publisher}, and was sent by {submitter}"
+        wrong = f"it is signed for {origin.publisher}, but was sent by {submitter}"
         raise RequestRefused(wrong, fix="sign it with the name of the token")
     return origin

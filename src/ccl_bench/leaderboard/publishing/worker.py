@@ -1,4 +1,4 @@
-"""Workers: they take jobs from the queue, recompute runs and record the verdict; some run beside a server."""
+"""Workers: they take jobs from the queue, recompute runs and record the verdict."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Worker:
     def run(self, *, until_empty: bool = False, parent: int | None = None) -> int:
         """Work until stopped, and return the number of finished jobs.
 
-        With `until_empty` it stops when no job is due, with `parent` when that process is dead.
-        Raises InputError where the sandbox that the settings demand is not there.
+        With `until_empty` it stops when no job is due, with `parent` when that process is dead. Raises
+        InputError if the sandbox that the settings require is missing.
         """
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, self._stop)
@@ -176,7 +176,7 @@ class Worker:
 
 
 def log_protection(store: Store) -> None:
-    """Log what recomputing is not protected by; raise InputError where the operator demands all of it."""
+    """Log the missing parts of the sandbox; raise InputError if the operator requires all of it."""
     missing = "; ".join(missing_protection())
     tokens.log_event(store.data, "sandbox", missing=missing or "nothing")
     if missing and load_settings(store.data).sandbox == "required":
@@ -191,7 +191,7 @@ _RESTART_PAUSE_S = 1.0
 
 
 class _WorkerConfig(msgspec.Struct, frozen=True):
-    """Where a worker works; passed on stdin, because an address may hold a password."""
+    """Configuration of a worker; passed on stdin, because an address may hold a password."""
 
     data: str
     database: str | None

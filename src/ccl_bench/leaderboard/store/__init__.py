@@ -14,17 +14,17 @@ __all__ = ["METADATA", "Event", "State", "Store", "locked", "new_event", "open_s
 
 
 def open_store(data: str | Path, database: str | None = None, *, create: bool = False) -> Store:
-    """Return the store of a data directory, its tables in the form that this version needs.
+    """Return the store of a data directory, with its tables migrated to this version.
 
     The index is `index.sqlite` in the directory, or the database at an address such as
-    `postgresql+psycopg://user@host/name`. With `create` the directory need not be there.
+    `postgresql+psycopg://user@host/name`. With `create` the directory need not exist.
     """
     folder = Path(data).expanduser().resolve()
     if create:
         folder.mkdir(parents=True, exist_ok=True)
     if not folder.is_dir():
         raise InputError(
-            "is no directory", where=str(data), fix="publish a run: ccl-bench publish RUN --to DIR"
+            "is not a directory", where=str(data), fix="publish a run: ccl-bench publish RUN --to DIR"
         )
     engine = open_engine(folder, database)
     with locked(folder):

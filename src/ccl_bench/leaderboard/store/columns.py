@@ -18,7 +18,7 @@ class CardColumn:
     """Field of the card."""
     type: type[str] | type[int] = str
     description: str | None = None
-    """Meaning, where the name does not say it."""
+    """Meaning, if the name does not show it."""
     filter_label: str = ""
     """Name of its filter on pages; empty without a filter."""
     filter_description: str = ""
@@ -26,9 +26,9 @@ class CardColumn:
 
 CARD_COLUMNS = (
     CardColumn("phase", "model.phase"),
-    CardColumn("model", "model.model_family", str, None, "Model", "Models, any of them."),
-    CardColumn("precision", "model.precision", str, None, "Precision", "Number formats, any of them."),
-    CardColumn("batch_size", "data.global_batch_size", int, "Sequences in a step over all ranks."),
+    CardColumn("model", "model.model_family", str, None, "Model", "Models: any of these."),
+    CardColumn("precision", "model.precision", str, None, "Precision", "Number formats: any of these."),
+    CardColumn("batch_size", "data.global_batch_size", int, "Sequences per step over all ranks."),
     CardColumn("seq_len", "data.seq_len", int, "Tokens."),
     CardColumn(
         "hardware",
@@ -36,13 +36,13 @@ CARD_COLUMNS = (
         str,
         "Model of the device.",
         "Hardware",
-        "Models of the device, any of them.",
+        "Models of the device: any of these.",
     ),
     CardColumn(
         "device_count", "hardware.device.device_count", int, None, "Devices", "Number of devices of the run."
     ),
     CardColumn("node_count", "hardware.device.node_count", int, None, "Nodes", "Number of nodes of the run."),
-    CardColumn("framework", "framework.name", str, None, "Framework", "Frameworks, any of them."),
+    CardColumn("framework", "framework.name", str, None, "Framework", "Frameworks: any of these."),
     CardColumn("framework_version", "framework.version"),
     CardColumn(
         "communication_library",
@@ -50,7 +50,7 @@ CARD_COLUMNS = (
         str,
         None,
         "Communication",
-        "Communication libraries, any of them.",
+        "Communication libraries: any of these.",
     ),
     CardColumn("communication_version", "communication_library.version"),
     *(

@@ -29,7 +29,7 @@ _MIGRATING = 0x63636C
 
 
 def timestamp(later_s: float = 0.0) -> str:
-    """Return the time in some seconds as the database keeps it: ISO 8601 in UTC, which sorts as text."""
+    """Return the time in some seconds in the form of the database: ISO 8601 in UTC, which sorts as text."""
     moment = datetime.now(UTC) + timedelta(seconds=later_s)
     return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
 
@@ -45,7 +45,7 @@ def open_engine(data: Path, url: str | None) -> Engine:
         address = address.set(drivername="postgresql+psycopg")
     kind = address.get_backend_name()
     if kind not in {"sqlite", "postgresql"}:
-        raise UsageError(f"{kind} is not a supported database", fix="take SQLite or PostgreSQL")
+        raise UsageError(f"{kind} is not a supported database", fix="use SQLite or PostgreSQL")
     if kind == "sqlite":
         made = create_engine(address, connect_args={"timeout": _BUSY_SECONDS})
         event.listen(made, "connect", _prepare_sqlite)
@@ -57,35 +57,35 @@ def open_engine(data: Path, url: str | None) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
-    """Let readers and one writer work side by side, and leave transactions to SQLAlchemy."""
+    """Let readers and one writer work concurrently, and leave transactions to SQLAlchemy."""
     connection.isolation_level = None
     for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _prepare_postgresql(connection: Any, _record: object) -> None:
-    """Keep the server from compiling queries: that takes longer than answering them."""
+    """Stop the server from compiling queries, which takes longer than running them."""
     with connection.cursor() as cursor:
         cursor.execute("SET jit = off")
     connection.commit()
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Begin for writing where the caller said so, so that two writers queue and none fails half-way."""
+    """Begin a write transaction at once on request, so that two writers queue and none fails half-way."""
     is_writing = connection.get_execution_options().get("writing", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
 
 
 @contextlib.contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """Give a connection in a transaction that writes, and commit it."""
+    """Yield a connection in a write transaction, and commit it."""
     with engine.connect().execution_options(writing=True) as connection, connection.begin():
         yield connection
 
 
 @contextlib.contextmanager
 def locked(data: Path) -> Iterator[None]:
-    """Keep every other process from changing files of the data directory."""
+    """Lock out every other process that changes files of the data directory."""
     path = data / _LOCK
     try:
         stream = path.open("ab")
@@ -98,7 +98,7 @@ def locked(data: Path) -> Iterator[None]:
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the tables to the form that this version needs, one process at a time."""
+    """Migrate the tables to this version, one process at a time."""
     from alembic import command
     from alembic.util import CommandError
 
@@ -116,12 +116,12 @@ def migrate(engine: Engine) -> None:
         raise InputError(
             f"the database is of a newer version of ccl-bench: {error}",
             where=address,
-            fix="install that version, and take the tables back with its ccl-bench index --downgrade",
+            fix="install that version, and downgrade the tables with its ccl-bench index --downgrade",
         ) from error
 
 
 def downgrade(engine: Engine, revision: str = "base") -> None:
-    """Take migrations back, down to a revision."""
+    """Undo migrations down to a revision."""
     from alembic import command
 
     with _migrating(engine) as config:
@@ -130,7 +130,7 @@ def downgrade(engine: Engine, revision: str = "base") -> None:
 
 @contextlib.contextmanager
 def _migrating(engine: Engine) -> Iterator[Config]:
-    """Give alembic's configuration with a connection on which nothing else changes tables."""
+    """Yield alembic's configuration with a connection that holds the migration lock."""
     from alembic.config import Config
 
     config = Config()

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.bundle.format import Event
 
 REMOVED = "removed"
-"""State of a run whose folder was taken out of the data directory."""
+"""State of a run whose folder was removed from the data directory."""
 START = "0" * 64
-"""What the first entry has in place of the hash of the one before."""
+"""Previous hash of the first entry."""
 _MAX_NOTE = 500
 _AT_ONCE = 1000
-"""Entries that are read from the database together."""
+"""Number of entries that are read from the database together."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Entry(msgspec.Struct, frozen=True):
     state: str
     """State of the run from here on, or `removed`."""
     at: str
-    """When it happened, as the history of the run says."""
+    """Time of the change, from the history of the run."""
     by: str
     note: str
     superseded_by: str
@@ -54,17 +54,17 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def expected_hash(self) -> str:
-        """The hash that the entry must have."""
+        """The correct hash of the entry."""
         return _hash_of({name: getattr(self, name) for name in self.__struct_fields__ if name != "hash"})
 
     @property
     def head(self) -> str:
-        """The entry as a reader keeps it, to hold a later log to it."""
+        """Number and hash of the entry, to check a later log against."""
         return f"{self.number}:{self.hash}"
 
 
 def event_fields(event: Event) -> dict[str, str]:
-    """Return what the log keeps of a change of state."""
+    """Return the fields of a change of state that the log stores."""
     return {
         "state": event.state.value,
         "at": event.at,
@@ -79,7 +79,7 @@ _GONE = {"state": REMOVED, "at": "", "by": "", "note": "", "superseded_by": "", 
 
 
 def log_changes(connection: Connection, histories: Mapping[str, Sequence[Event] | None]) -> None:
-    """Append what the log lacks of the histories of some runs; None stands for a run that is gone.
+    """Append the missing changes of some runs to the log; None stands for a removed run.
 
     Writers wait for each other from here to the end of their transactions, so that each sees the entries of
     all before it.
@@ -126,7 +126,7 @@ def _hash_of(fields: dict[str, object]) -> str:
 
 
 def last_entry(connection: Connection) -> Entry | None:
-    """Return the last entry; None where the log is empty."""
+    """Return the last entry; None if the log is empty."""
     row = connection.execute(select(LOG).order_by(LOG.c.number.desc()).limit(1)).mappings().first()
     return Entry(**row) if row else None
 

@@ -1,4 +1,4 @@
-"""A query: which runs, in which order, with which columns; as an address writes it, and with its defaults."""
+"""Queries: selection, order and columns of runs, as an address states them, with defaults."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LARGEST = 2**31 - 1
 
 
 def _as_list(value: object) -> object:
-    """Take one value for a list of one, and empty fields of a form for none."""
+    """Convert a single value to a list, and an empty form field to none."""
     values = value if isinstance(value, list | tuple) else [] if value is None else [value]
     return [each for each in values if each != ""]
 
 
 def _empty_as_none(value: object) -> object:
-    """Take an empty field of a form for none."""
+    """Convert an empty form field to none."""
     return None if value == "" else value
 
 
@@ -41,11 +41,11 @@ Degree = Annotated[Annotated[int, Field(ge=1, le=_LARGEST)] | None, BeforeValida
 
 
 class _Search(BaseModel):
-    """What every query begins with."""
+    """The base of every query."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    q: Annotated[Word, Field(description="Words that all must occur somewhere in a run.")] = ""
+    q: Annotated[Word, Field(description="Words that must all occur somewhere in a run.")] = ""
     phase: Annotated[
         Literal["", "any", "training", "inference"], Field(description="`any` or nothing for both.")
     ] = ""
@@ -69,27 +69,27 @@ else:
 
 
 class RunQuery(_Filters):
-    """Which published runs, in which order; a filter for each column that has one."""
+    """A query for published runs: a filter for each column that has one, and the order."""
 
-    workload: Annotated[Word, Field(description="Key of a workload, or its beginning.")] = ""
+    workload: Annotated[Word, Field(description="Key of a workload, or a prefix of it.")] = ""
     state: Annotated[
         Literal["", "self_reported", "verified", "withdrawn", "superseded"],
-        Field(description="Nothing for both ranked states."),
+        Field(description="Empty for both ranked states."),
     ] = ""
     sort: Annotated[Word, Field(description="A metric, or a field such as submitted_at or model.")] = ""
     order: Annotated[
-        Literal["", "asc", "desc"], Field(description="Nothing for the best, or the newest, first.")
+        Literal["", "asc", "desc"], Field(description="Empty for the best, or the newest, first.")
     ] = ""
     together: Annotated[
         Literal["", "yes", "no"], Field(description="Whether runs of one workload are grouped.")
     ] = ""
-    columns: Annotated[Words, Field(description="Metrics to give.")] = []  # noqa: RUF012  pydantic copies it
+    columns: Annotated[Words, Field(description="Metrics to return.")] = []  # noqa: RUF012  pydantic copies it
     page: Annotated[int, Field(ge=1, le=100_000)] = 1
     size: Annotated[int, Field(ge=1, le=500, description="Runs on a page.")] = 50
 
 
 def complete_query(query: RunQuery, phases: dict[str, int]) -> RunQuery:
-    """Return the query with what it leaves open: phase, order and columns."""
+    """Return the query with defaults filled in: phase, order and columns."""
     commonest = max(("training", "inference"), key=lambda phase: phases.get(phase, 0))
     is_known = bool(phases.get(commonest))
     phase = query.phase or (commonest if is_known and not query.workload else "any")

@@ -36,14 +36,14 @@ class Number:
     better: str
     revision: int
     measured: str
-    """How it was measured, where that decides which numbers are comparable."""
+    """How it was measured, if that decides which numbers are comparable."""
     errors: int
     doubts: int
-    """Findings beyond notes that touch it."""
+    """Number of warnings and errors that affect it."""
     place: int | None
-    """Rank among comparable runs; None where it is not ranked."""
+    """Rank among comparable runs; None if not ranked."""
     ranked: int | None
-    """Runs that it is ranked among."""
+    """Number of runs that it is ranked among."""
 
     @property
     def is_best(self) -> bool:
@@ -53,12 +53,12 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """One run with the numbers that were asked for."""
+    """One run with the requested numbers."""
 
     run: dict[str, Any]
     """Its row in the index."""
     workload: str
-    """What it ran, in words."""
+    """Its workload, in words."""
     workload_size: int
     """Listed runs of that workload."""
     numbers: dict[str, Number] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def find_runs(connection: Connection, query: RunQuery, columns: Sequence[str] | 
 
 
 def _rows(connection: Connection, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of some runs, in this order, with what is known of their workloads."""
+    """Return the rows of some runs, in this order, with the labels and sizes of their workloads."""
     asked = select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size).where(RUNS.c.id.in_(ids))
     asked = asked.join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
     rows = {row["id"]: dict(row) for row in connection.execute(asked).mappings()}
@@ -104,7 +104,7 @@ def _rows(connection: Connection, ids: Sequence[str]) -> list[dict[str, Any]]:
 def find_numbers(
     connection: Connection, runs: Sequence[str], names: Iterable[str] | None = None
 ) -> dict[str, dict[str, Number]]:
-    """Return the numbers of some runs by run and metric; of the named metrics only, if any are named."""
+    """Return the numbers of some runs by run and metric, optionally of some metrics only."""
     numbers: dict[str, dict[str, Number]] = {run: {} for run in runs}
     asked = number_rows().where(VALUES.c.run.in_(runs))
     if names is not None:
@@ -116,7 +116,7 @@ def find_numbers(
 
 
 def where_clauses(query: RunQuery, *, but: str = "") -> list[ColumnElement[bool]]:
-    """Return what a run must fulfil; `but` names a column that may be anything."""
+    """Return the conditions on runs; `but` names a column without a condition."""
     state = query.state
     clauses = [RUNS.c.state == state if state else is_listed()]
     if query.phase not in {"", "any"}:
@@ -155,13 +155,13 @@ def _order(asked: Select[Any], query: RunQuery) -> Select[Any]:
 
 
 def _is_narrowed(query: RunQuery) -> bool:
-    """Whether a query asks for other runs than all listed ones, or those of a phase."""
+    """Whether a query has filters other than the phase."""
     filters = any(_narrows(query, name) for name in (*TEXT_FILTERS, *NUMBER_FILTERS))
     return bool(filters or query.state or query.workload or query.q.split())
 
 
 def _page_of_all(connection: Connection, query: RunQuery, skipped: int) -> list[str]:
-    """Return a page of a table that is not narrowed, read from where an index has it."""
+    """Return a page of an unfiltered table, read through an index."""
     if query.together != "yes":
         return _read_in_order(connection, query, "", skipped, query.size)
     size = WORKLOADS.c.size.desc()
@@ -183,7 +183,7 @@ def _spans(
 ) -> Iterator[tuple[list[str], int, int]]:
     """Yield which groups a page shows, how many rows of them come before it, and how many it shows.
 
-    Groups that the page shows in full come together, without these numbers: there may be many.
+    Groups that the page shows in full are yielded together, without these numbers: there may be many.
     """
     whole: list[str] = []
     for key, count in groups:
@@ -206,7 +206,7 @@ def _spans(
 def _read_in_order(
     connection: Connection, query: RunQuery, workload: str, skipped: int, most: int
 ) -> list[str]:
-    """Return runs of a workload, or of all, in the order of a query; what it sorts by may be missing."""
+    """Return runs of a workload, or all, in the order of a query; the sort column may be missing."""
     runs: list[str] = []
     for part in _parts(connection, query, workload):
         asked = part.limit(most - len(runs)).offset(skipped)
@@ -222,7 +222,7 @@ def _read_in_order(
 
 
 def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[Select[Any]]:
-    """Yield the runs that have what a query sorts by, sorted, then those that have not."""
+    """Yield the runs with a value in the sort column, sorted, then the others."""
     where = where_clauses(query) + ([RUNS.c.workload == workload] if workload else [])
     without = select(RUNS.c.id).where(*where).order_by(RUNS.c.id)
     if query.sort in SORTED_BY or not query.sort:
@@ -252,7 +252,7 @@ def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[S
 
 
 def filter_options(connection: Connection, query: RunQuery) -> dict[str, list[tuple[str, int]]]:
-    """Return the values that each column may be narrowed down to, each with the runs that are left then."""
+    """Return the filter options of each column, each with its number of runs."""
     names = (*TEXT_FILTERS, *NUMBER_FILTERS)
     options = (
         _counted(connection, query, names) if _is_narrowed(query) else _counts(connection, query, *names)
@@ -266,7 +266,7 @@ def filter_options(connection: Connection, query: RunQuery) -> dict[str, list[tu
 
 
 def _counts(connection: Connection, query: RunQuery, *names: str) -> dict[str, list[tuple[str, int]]]:
-    """Return how many listed runs of a phase, or of all, have each value of some fields, as kept."""
+    """Return the stored counts of listed runs by value of some fields, for a phase or all."""
     counts = RUN_COUNTS.c
     asked = select(counts.field, counts.value, func.sum(counts["count"])).where(counts.field.in_(names))
     if query.phase not in {"", "any"}:
@@ -281,7 +281,7 @@ def _counts(connection: Connection, query: RunQuery, *names: str) -> dict[str, l
 def _counted(
     connection: Connection, query: RunQuery, names: Sequence[str]
 ) -> dict[str, list[tuple[str, int]]]:
-    """Return the same for a narrowed query, counted anew."""
+    """Return the counts for a filtered query, computed now."""
     alike = _matching(query, "", names)
     sources = {name: _matching(query, name, (name,)) if _narrows(query, name) else alike for name in names}
     parts = [
@@ -301,7 +301,7 @@ def _narrows(query: RunQuery, name: str) -> bool:
 
 
 def _matching(query: RunQuery, but: str, names: Sequence[str]) -> CTE:
-    """Return some columns of the runs that a query finds without one of its filters, for many readers."""
+    """Return some columns of the runs that match a query without one of its filters."""
     columns = [RUNS.c[name] for name in names]
     return select(*columns).where(*where_clauses(query, but=but)).cte(f"matching_{but}")
 
@@ -314,10 +314,10 @@ def count_phases(connection: Connection) -> dict[str, int]:
 
 
 def measured_metrics(connection: Connection) -> list[str]:
-    """Return the metrics that some run has a number of, sorted.
+    """Return the metrics that some run has a value for, sorted.
 
-    The index of the table is read from one name to the next, so that the answer takes no longer the more
-    numbers there are.
+    The index of the table is read from one name to the next, so that the time does not grow with the number
+    of values.
     """
     first = select(func.min(VALUES.c.metric).label("metric")).cte("names", recursive=True)
     following = select(func.min(VALUES.c.metric)).where(VALUES.c.metric > first.c.metric).scalar_subquery()
@@ -327,7 +327,7 @@ def measured_metrics(connection: Connection) -> list[str]:
 
 
 def unit_and_direction(connection: Connection, metric: str) -> tuple[str, str]:
-    """Return unit and better direction of a metric, also of one that only another program knows."""
+    """Return unit and better direction of a metric, also of one that this installation lacks."""
     if known := known_metrics().get(metric):
         return known.unit, known.better
     asked = select(VALUES.c.unit, VALUES.c.better).where(VALUES.c.metric == metric).limit(1)
@@ -339,7 +339,7 @@ _BEGINNING = re.compile(r"[0-9a-f]{8,64}")
 
 
 def find_run(connection: Connection, beginning: str) -> ListedRun | None:
-    """Return the run whose identifier begins so, with all its numbers; None where there is no single one."""
+    """Return the run with this prefix of its identifier, with all its numbers; None unless exactly one."""
     runs = (
         _select_runs(connection, _starts_with(RUNS.c.id, beginning), limit=2) if _is_hash(beginning) else []
     )
@@ -347,7 +347,7 @@ def find_run(connection: Connection, beginning: str) -> ListedRun | None:
 
 
 def find_workload(connection: Connection, beginning: str) -> dict[str, Any] | None:
-    """Return the row of the workload whose key begins so; None where there is no single one."""
+    """Return the row of the workload with this prefix of its key; None unless exactly one."""
     if not _is_hash(beginning):
         return None
     asked = select(WORKLOADS).where(_starts_with(WORKLOADS.c.key, beginning)).limit(2)
@@ -391,13 +391,13 @@ def _is_hash(beginning: str) -> bool:
 
 
 def _starts_with(column: Column[str], beginning: str) -> Any:
-    """Return the condition that a hash begins so, as a range that the index of the column answers."""
+    """Return the condition that a hash has this prefix, as a range that uses the index."""
     return column.between(beginning.ljust(64, "0"), beginning.ljust(64, "f"))
 
 
 _EXPORT_PAGE = 500
 _HIDDEN = {"searched", "history_stamp", "is_rankable", "is_listed"}
-"""Columns of the index that are of no use outside it."""
+"""Internal columns of the index."""
 
 
 def run_as_dict(listed: ListedRun) -> dict[str, Any]:
@@ -409,7 +409,7 @@ def run_as_dict(listed: ListedRun) -> dict[str, Any]:
 
 
 def iterate_runs(engine: Engine, query: RunQuery) -> Iterator[ListedRun]:
-    """Yield every run that a query asks for, on whatever page."""
+    """Yield every run that matches a query, of all pages."""
     page, seen, total = 1, 0, 1
     while seen < total:
         asked = query.model_copy(update={"page": page, "size": _EXPORT_PAGE})

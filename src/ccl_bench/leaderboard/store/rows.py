@@ -1,4 +1,4 @@
-"""The rows of the index: how a bundle becomes rows, what is counted of them, and how numbers are ranked."""
+"""Rows of the index: conversion of bundles, counts, and ranks of numbers."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 @cache
 def known_metrics() -> dict[str, Metric]:
-    """Return the metrics by their names, without those that are another's number in another unit."""
+    """Return the metrics by name, without unit variants of others."""
     return {metric.name: metric for metric in metrics.load() if not metric.variant_of}
 
 
 @cache
 def unit_variants() -> frozenset[str]:
-    """Return the names of those that are."""
+    """Return the names of the unit variants."""
     return frozenset(metric.name for metric in metrics.load() if metric.variant_of)
 
 
 Row = dict[str, Any]
 
 MAX_TEXT = 500
-"""Characters of a text that the index keeps."""
+"""Longest text in the index."""
 _LONGEST_NAME = 100
 _LARGEST = 2**31 - 1
 
@@ -96,12 +96,12 @@ def workload_row(fields: Fields) -> Row:
 
 
 def workload_key(fields: Fields) -> str:
-    """Return the hash of what runs must have in common to be ranked together."""
+    """Return the hash of the fields that runs must have in common to be ranked together."""
     return hashlib.sha256(json.dumps(comparison_key(fields)).encode()).hexdigest()
 
 
 def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
-    """Yield a row for each number of a run; one that is another's in another unit is left out."""
+    """Yield a row for each number of a run, without unit variants."""
     by_name = {single_line(result.metric, _LONGEST_NAME): result for result in bundle.results}
     for name, claimed in by_name.items():
         if name in unit_variants() or claimed.value is None or not math.isfinite(claimed.value):
@@ -123,7 +123,7 @@ def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
 
 
 def measurement_basis(result: Result) -> str:
-    """Return how a number was measured, where that decides which numbers are comparable."""
+    """Return how a number was measured, if that decides which numbers are comparable."""
     said = {"window": result.window}
     for rule in result_rules():
         if rule.what == "detail" and rule.effect == "blocks" and rule.detail in result.details:
@@ -132,7 +132,7 @@ def measurement_basis(result: Result) -> str:
 
 
 def single_line(text: str, longest: int = MAX_TEXT) -> str:
-    """Return text that every database takes: in one line, without control characters, not too long."""
+    """Return text that every database accepts: one line, without control characters, truncated."""
     printable = "".join(char if char.isprintable() else " " for char in str(text))
     return " ".join(printable.split())[:longest]
 
@@ -170,14 +170,14 @@ def _model(fields: Mapping[str, object]) -> str | None:
 
 
 def _device(fields: Mapping[str, object]) -> str | None:
-    """Return the catalog's name of a device, where the name as written means one device only."""
+    """Return the catalog's name of a device, if the written name is unambiguous."""
     written = _text(fields.get("hardware.device.model"))
     known = devices.models(written) if written else []
     return known[0] if len(known) == 1 else written
 
 
 def _label_parts(fields: Mapping[str, object]) -> Iterator[str]:
-    """Yield what a workload is, for people."""
+    """Yield the parts of the label of a workload."""
     for name in ("model.model_family", "model.phase", "model.precision"):
         if name in fields:
             yield str(fields[name])
@@ -205,18 +205,20 @@ COUNTED = (*TEXT_FILTERS, *NUMBER_FILTERS, "workload")
 """Fields by which runs are counted."""
 
 _ALL, _COARSE, _FINE = 63, 47, 39
-"""Bits of a rank key that its spans leave out, level by level: those of the coarse one are 32 from a
-number to its double, and each holds 256 fine ones."""
+"""Bits of a rank key that its spans drop, level by level.
+
+There are 32 coarse spans from a number to its double, and each holds 256 fine ones.
+"""
 
 _COMPARABLE_BY = ("metric", "better", "unit", "revision", "measured")
-"""What numbers of one workload must have in common to be ranked together."""
+"""Fields that numbers of one workload must have in common to be ranked together."""
 
 
 def placed_value(run: Row, number: Row) -> Row:
-    """Return the row of a number with what orders it: among all, in its workload, and among comparable ones.
+    """Return the row of a number with its sort keys: among all, in its workload, among comparable ones.
 
-    Not ranked are numbers of runs that are not listed or whose card does not say what was run, and numbers
-    that an error in the data makes doubtful.
+    Numbers are not ranked if their run is not listed, if its card does not state the workload, or if an error
+    in the data makes them doubtful.
     """
     is_ranked = run["is_listed"] and run["is_rankable"] and not number["errors"]
     alike = json.dumps([run["workload"], *(number[name] for name in _COMPARABLE_BY)])
@@ -232,7 +234,7 @@ def placed_value(run: Row, number: Row) -> Row:
 
 
 def _rank_key(value: float, better: str) -> int:
-    """Return a whole number of 64 bits that rises from the best number to the worst, equal for equal ones.
+    """Return a 64-bit integer that rises from the best number to the worst, equal for equal ones.
 
     The bits of a positive number, read as an integer, rise with it; those of a negative one fall.
     """
@@ -246,7 +248,7 @@ def change_counts(
     added: tuple[Iterable[Row], Iterable[Row]] = ((), ()),
     removed: tuple[Iterable[Row], Iterable[Row]] = ((), ()),
 ) -> None:
-    """Count what was added to the index, and removed from it: rows of runs and rows of their numbers."""
+    """Update the counts for rows of runs and of their numbers that were added and removed."""
     runs: Counter[tuple[Any, ...]] = Counter()
     numbers: Counter[tuple[Any, ...]] = Counter()
     for (its_runs, its_numbers), by in ((added, 1), (removed, -1)):
@@ -264,7 +266,7 @@ def change_counts(
 
 
 def _add_to(connection: Connection, table: Table, changes: Counter[tuple[Any, ...]]) -> None:
-    """Add to the counts of a table, and drop those that come to nothing.
+    """Add to the counts of a table, and drop counts of zero.
 
     Rows are changed in one order, so that two writers never wait for each other.
     """
@@ -287,7 +289,7 @@ def _add_to(connection: Connection, table: Table, changes: Counter[tuple[Any, ..
 
 
 def update_sizes(connection: Connection, workloads: Iterable[str]) -> None:
-    """Count the listed runs of some workloads anew."""
+    """Recount the listed runs of some workloads."""
     size = select(func.count()).where(RUNS.c.workload == WORKLOADS.c.key, is_listed()).scalar_subquery()
     connection.execute(update(WORKLOADS).where(WORKLOADS.c.key.in_(sorted(workloads))).values(size=size))
 
@@ -296,8 +298,8 @@ def update_sizes(connection: Connection, workloads: Iterable[str]) -> None:
 def number_rows() -> Select[Any]:
     """Return the query for numbers with their ranks: `place` counts the better ones, `ranked` all of them.
 
-    Better numbers are counted by the spans that lie wholly before; only those in the same small span are
-    looked at one by one. So a rank takes about as long among 100 numbers as among 100,000.
+    Better numbers in whole spans are counted by span; only those in the same small span are compared one by
+    one. So a rank takes about as long among 100 numbers as among 100,000.
     """
     counts, near, key = RANK_COUNTS.c, VALUES.alias(), VALUES.c.rank_key
     coarse, fine = _shifted(key, ">>", _COARSE), _shifted(key, ">>", _FINE)
@@ -322,11 +324,11 @@ def _shifted(number: ColumnElement[int], direction: str, bits: int) -> ColumnEle
 
 
 _ORDERING = {"workload", "is_listed", "comparable", "rank_key"}
-"""Columns that order numbers and are not shown."""
+"""Internal columns that order numbers."""
 
 
 def _counted(*conditions: ColumnElement[bool]) -> ScalarSelect[Any]:
-    """Return the count of the spans of a number's comparable ones that fulfil conditions."""
+    """Return the count of comparable numbers in the spans that match conditions."""
     total = func.coalesce(func.sum(RANK_COUNTS.c["count"]), 0)
     alike = RANK_COUNTS.c.comparable == VALUES.c.comparable
     return select(total).where(alike, *conditions).correlate(VALUES).scalar_subquery()

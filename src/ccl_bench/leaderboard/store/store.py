@@ -1,4 +1,4 @@
-"""The results store: bundles on disk, which are the truth, and an index of them that is kept up to date."""
+"""The results store: bundles on disk, the authoritative data, and an up-to-date index of them."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _Rows = tuple[list[Row], list[Row]]
 FOLDER = "runs"
 """Folder of the bundles below the data directory."""
 _AT_ONCE = 100
-"""Bundles that are read before they are written to the database together."""
+"""Number of bundles that are written to the database together."""
 _CHANGES = ".changes"
-"""File that grows by a byte with each change of the index, for every process that reads it."""
+"""File that grows by a byte with each change of the index, so that every process notices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Store:
         return Bundle(self.folder / run)
 
     def add(self, prepared: Path, event: Event) -> tuple[str, bool]:
-        """Take a bundle in, and return its identifier and whether it is new.
+        """Add a bundle, and return its identifier and whether it is new.
 
         `prepared` is a folder on the same file system; it becomes the run's in one step. If the bundle exists
         already, it stays as it is and the folder is removed.
@@ -121,10 +121,10 @@ class Store:
         self.index([run])
 
     def index(self, runs: Iterable[str], *, progress: Progress | None = None) -> None:
-        """Write runs into the index as they lie on disk; `refused` says which could not be, and why.
+        """Write runs from disk into the index; `refused` lists those that failed, and why.
 
-        What is new in their histories goes into the log in the same transaction.
-        `progress` is called with the number of runs that were read and their total.
+        New events of their histories go into the log in the same transaction. `progress` is called with the
+        number of runs that were read and their total.
         """
         waiting = list(runs)
         for start in range(0, len(waiting), _AT_ONCE):
@@ -158,7 +158,7 @@ class Store:
         self.index(sorted(indexed | self.folders()), progress=progress)
 
     def catch_up(self, *, progress: Progress | None = None) -> None:
-        """Bring the index up to date with what was put into, changed in or taken out of the folder."""
+        """Update the index after additions, changes and removals in the folder."""
         self._looked_at = self._changed_at()
         on_disk = {name: history_stamp(self.folder / name) for name in self.folders()}
         with self.engine.connect() as connection:
@@ -168,13 +168,13 @@ class Store:
         self.index(sorted({name for name, _ in changed} - self.refused.keys()), progress=progress)
 
     def catch_up_if_changed(self) -> None:
-        """Catch up where a run was put into the folder since the last time, by whomever."""
+        """Update the index if the folder changed since the last call."""
         if self._changed_at() != self._looked_at:
             self.catch_up()
 
     @property
     def version(self) -> tuple[int, int]:
-        """What differs once the index, or what lies in its folder, has changed."""
+        """A value that changes with the index and with its folder."""
         changes = self.data / _CHANGES
         return self._changed_at(), changes.stat().st_size if changes.exists() else 0
 
@@ -194,7 +194,7 @@ class Store:
         return self.folder.stat().st_mtime_ns if self.folder.is_dir() else 0
 
     def _read(self, run: str) -> _ReadRun | None:
-        """Return what the database keeps of a run; None where it is gone or refused."""
+        """Return the rows of a run; None if it is missing or refused."""
         self.refused.pop(run, None)
         if not (self.folder / run).exists():
             return None
@@ -209,7 +209,7 @@ class Store:
 
 
 def _forget(connection: Connection, runs: Sequence[str]) -> _Rows:
-    """Take runs out of the index and return their rows."""
+    """Remove runs from the index and return their rows."""
     gone = [
         [dict(row) for row in connection.execute(select(table).where(of.in_(runs))).mappings()]
         for table, of in ((RUNS, RUNS.c.id), (VALUES, VALUES.c.run))
@@ -234,6 +234,6 @@ def _write(connection: Connection, read_runs: Sequence[_ReadRun]) -> _Rows:
 
 
 def _drop_empty(connection: Connection, workloads: set[str]) -> None:
-    """Take workloads without a run out of the index."""
+    """Remove workloads without a run from the index."""
     has_runs = exists().where(RUNS.c.workload == WORKLOADS.c.key)
     connection.execute(delete(WORKLOADS).where(WORKLOADS.c.key.in_(workloads), ~has_runs))

@@ -35,15 +35,15 @@ class NumberAnswer(BaseModel):
     unit: str
     better: Literal["higher", "lower", "neither"]
     revision: int = Field(description="Of the metric's definition.")
-    measured: str = Field(description="How it was measured, where that decides which numbers are comparable.")
+    measured: str = Field(description="How it was measured, if that decides which numbers are comparable.")
     errors: int = Field(description="Findings about the data that are errors: such a number is not ranked.")
-    doubts: int = Field(description="Findings beyond notes that touch the number.")
-    place: int | None = Field(description="Rank among comparable runs, 1 is best; null where not ranked.")
-    ranked: int | None = Field(description="Runs that it is ranked among.")
+    doubts: int = Field(description="Warnings and errors that affect the number.")
+    place: int | None = Field(description="Rank among comparable runs, 1 is best; null if not ranked.")
+    ranked: int | None = Field(description="Number of runs that it is ranked among.")
 
 
 class _RunIdentity(BaseModel):
-    """What identifies a published run."""
+    """Identity of a published run."""
 
     id: str = Field(description="SHA-256 of the bundle.")
     state: Literal["self_reported", "verified", "withdrawn", "superseded"]
@@ -104,16 +104,16 @@ class RunDetails(BaseModel):
     """One published run with everything in its bundle."""
 
     run: RunAnswer
-    card: dict[str, Any] = Field(description="Fields of the card that are written, by name.")
+    card: dict[str, Any] = Field(description="Fields that the card states, by name.")
     results: list[dict[str, Any]] = Field(
-        description="The results, as ccl-metrics --format json prints them."
+        description="The results, in the format of ccl-metrics --format json."
     )
     provenance: dict[str, Any]
     history: list[EventAnswer]
 
 
 class WorkloadAnswer(BaseModel):
-    """What runs have in common that are ranked together."""
+    """A workload: the common fields of runs that are ranked together."""
 
     key: str
     label: str
@@ -134,7 +134,7 @@ class LogHead(BaseModel):
 
     entries: int = Field(description="Entries in the log.")
     head: str | None = Field(
-        description="Number and hash of the last; keep it to hold a later log to it. Null without entries."
+        description="Number and hash of the last entry; keep it to check a later log. Null without entries."
     )
 
 
@@ -180,7 +180,7 @@ def runs(request: Request, query: Annotated[RunQuery, Query()]) -> RunsAnswer:
 
 @router.get("/runs.csv", responses=_CSV, response_class=StreamingResponse)
 def runs_csv(request: Request, query: Annotated[RunQuery, Query()]) -> StreamingResponse:
-    """Return every run of the answer as CSV; `page` and `size` are not looked at."""
+    """Return every run of the answer as CSV; `page` and `size` are ignored."""
     engine = current_store(request).engine
     with engine.connect() as connection:
         metrics = query.columns or measured_metrics(connection)
@@ -189,13 +189,13 @@ def runs_csv(request: Request, query: Annotated[RunQuery, Query()]) -> Streaming
 
 @router.get("/runs.json", responses=_LIST, response_class=StreamingResponse)
 def runs_json(request: Request, query: Annotated[RunQuery, Query()]) -> StreamingResponse:
-    """Return every run of the answer as a JSON list; `page` and `size` are not looked at."""
+    """Return every run of the answer as a JSON list; `page` and `size` are ignored."""
     return _file(export_json(current_store(request).engine, query), "application/json", "runs.json")
 
 
 @router.get("/runs/{run}", responses=_MISSING)
 def run(request: Request, run: str) -> RunDetails:
-    """Return one run with its card, results, provenance and history; 8 digits of its identifier will do."""
+    """Return one run with its card, results, provenance and history; 8 digits of its identifier suffice."""
     store = current_store(request)
     with store.engine.connect() as connection:
         listed = query_result.find_run(connection, run)

@@ -24,7 +24,7 @@ from ccl_bench.leaderboard.web import api, page_routes
 from ccl_bench.leaderboard.web import publish_routes as publishing
 from ccl_bench.leaderboard.web.api import Refusal
 from ccl_bench.leaderboard.web.dependencies import page_links
-from ccl_bench.leaderboard.web.kept_answers import KeptAnswers
+from ccl_bench.leaderboard.web.kept_answers import AnswerCache
 from ccl_bench.leaderboard.web.rate_limits import AddressLimit, RateLimiter
 from ccl_bench.leaderboard.web.security import SecurityHeaders
 from ccl_bench.report.formatting import plain
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("ccl_bench.leaderboard")
 _SECRET = re.compile(r"(cclb_[0-9a-f]{12}_)[A-Za-z0-9_-]+")
-"""A token that somebody wrote into an address: its secret is never logged."""
+"""A token in an address: its secret is never logged."""
 _ABOUT = "Published results of LLM training and inference, measured from their traces."
 _BODY_BYTES = 64 << 10
-"""Of every request but an upload, which has limits of its own."""
+"""Of every request except an upload, which has its own limits."""
 
 
 def create_app(store: Store) -> FastAPI:
-    """Return the application on a store."""
+    """Return the application for a store."""
     app = FastAPI(
         title="ccl-bench leaderboard",
         version=__version__,
@@ -58,7 +58,7 @@ def create_app(store: Store) -> FastAPI:
     app.state.store = store
     app.state.token_limiter = RateLimiter()
     app.add_middleware(GZipMiddleware, minimum_size=1000)
-    app.add_middleware(KeptAnswers, store=store)
+    app.add_middleware(AnswerCache, store=store)
     app.add_middleware(AddressLimit, data=store.data)
     app.add_middleware(SecurityHeaders)
     app.include_router(api.router)

@@ -1,4 +1,4 @@
-"""What routes take from a request: the store, the addresses of pages, and the caller with their role."""
+"""Dependencies of routes: the store, the addresses of pages, and the caller with their role."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def page_links(request: Request) -> Links:
 
 
 def current_store(request: Request) -> Store:
-    """Return the store, with what was put into its folder since the last request."""
+    """Return the store, updated with new bundles in its folder."""
     store: Store = request.app.state.store
     store.catch_up_if_changed()
     return store
@@ -38,7 +38,7 @@ BearerToken = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 
 
 def optional_caller(request: Request, given: BearerToken) -> Caller | None:
-    """Return who calls; None without a token, and a refusal with one that is not good."""
+    """Return the caller; None without a token; raise a refusal for an invalid one."""
     if "authorization" not in request.headers:
         return None
     caller = authenticate(request.app.state.store.engine, given.credentials) if given else None
@@ -50,7 +50,7 @@ def optional_caller(request: Request, given: BearerToken) -> Caller | None:
 
 
 def _limit_token(request: Request, caller: Caller) -> None:
-    """Refuse a token that makes more calls than the settings allow."""
+    """Refuse a token that makes more requests than the settings allow."""
     allowed = load_settings(request.app.state.store.data).token_requests_per_minute
     if wait := request.app.state.token_limiter.take(caller.token, allowed):
         raise too_many(f"the token {caller.token}", allowed, wait)
@@ -60,9 +60,9 @@ OptionalCaller = Annotated[Caller | None, Depends(optional_caller)]
 
 
 def required_caller(caller: OptionalCaller) -> Caller:
-    """Return who calls, or a refusal without a token."""
+    """Return the caller, or raise a refusal without a token."""
     if caller is None:
-        raise _unauthorized("this needs a token")
+        raise _unauthorized("this request needs a token")
     return caller
 
 

@@ -1,4 +1,4 @@
-"""Answers to readers, kept until the index changes: what needs the whole table is computed once."""
+"""A cache of answers to readers, valid until the index changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
 
 MOST_BYTES = 32 << 20
-"""Of all answers together; those that nobody has asked for the longest are dropped first."""
+"""Of all answers together; the least recently used ones are dropped first."""
 _LARGEST_BYTES = MOST_BYTES // 8
 _PAGES = ("/runs/", "/workloads", "/compare", "/api/v1/runs/", "/api/v1/workloads")
 _TABLES = {"/", "/api/v1/runs"}
@@ -21,11 +21,11 @@ _TABLES = {"/", "/api/v1/runs"}
 _Key = tuple[str, bytes, bool]
 
 
-class KeptAnswers:
-    """Answers a question that was answered already, since the index last changed, with the same bytes.
+class AnswerCache:
+    """Repeats an earlier answer to the same request while the index is unchanged.
 
-    Requests for one answer that is being made wait for it, so that it is made once. Only pages and tables
-    that everyone may read are kept, and only where they were found.
+    Concurrent requests for one answer wait, so that it is computed once. Only public pages and tables are
+    stored, and only successful ones.
     """
 
     def __init__(self, app: ASGIApp, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""The routes of the pages for people."""
+"""Routes of the HTML pages."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run_report(request: Request, run: str) -> HTMLResponse:
 
 @_page("/runs/{run}/files/{name}")
 def run_file(request: Request, run: str, name: str) -> Response:
-    """Give one file of a bundle, to be saved and never shown."""
+    """Return one file of a bundle as a download."""
     store, listed = _find_run(request, run)
     if name not in SENT:
         raise InputError(f"a bundle has no file {name}")
@@ -96,25 +96,25 @@ def compare(request: Request, run: Annotated[list[str], Query()] = []) -> HTMLRe
     """Compare runs."""
     chosen = [_find_run(request, each) for each in dict.fromkeys(run)][: comparing.MAX_RUNS]
     pairs = [(store.bundle(listed.run["id"]), listed) for store, listed in chosen]
-    note = f"At most {comparing.MAX_RUNS} runs are compared at once." if len(run) > comparing.MAX_RUNS else ""
+    note = f"At most {comparing.MAX_RUNS} runs can be compared." if len(run) > comparing.MAX_RUNS else ""
     return HTMLResponse(comparing.compare_page(pairs, page_links(request), note=note), headers=_DRAWING)
 
 
 @_page("/metrics")
 def all_metrics(request: Request) -> str:
-    """Show what each metric means."""
+    """Show the definitions of the metrics."""
     return metrics_page(page_links(request))
 
 
 @_page("/api")
 def interface(request: Request) -> str:
-    """Show the interface for programs."""
+    """Show the page of the HTTP API."""
     return api_page(request.app.openapi(), page_links(request))
 
 
 @_page("/static/{name}")
 def shared(request: Request, name: str) -> Response:
-    """Give a style sheet or script."""
+    """Return a style sheet or script."""
     if name not in ASSETS:
         raise InputError(f"there is no file {name}")
     text = load_asset(name)

@@ -1,4 +1,4 @@
-"""The server's side of a connection: how many there are, how slow a client may be, and which HTTP is read."""
+"""The server's side of a connection: limits on number and slowness, and strict HTTP."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     import asyncio
 
 MAX_CONNECTIONS = 1000
-"""Connections that are held at once; fewer where the process may not open twice as many files."""
+"""Largest number of connections; fewer if the process may not open twice as many files."""
 PATIENCE_S = 20.0
-"""Time that a client may take for nothing."""
+"""Time that a client may spend without sending or receiving."""
 MIN_BYTES_PER_S = 500
-"""Rate at which a client must send a request and take an answer; both are the defaults of mod_reqtimeout."""
+"""Lowest rate at which a client sends and receives; both values are the defaults of mod_reqtimeout."""
 _CHECK_EVERY_S = 5.0
 _RESET = struct.pack("ii", 1, 0)
-"""`struct linger` of socket(7): do not wait for what was not sent."""
+"""`struct linger` of socket(7): do not wait for unsent data."""
 
 _READ_DIFFERENTLY = re.compile(rb"(?<!\r)\n|\n[ \t]")
 """A line that ends without CR, or goes on in the next one: a proxy may see other headers than h11."""
 
 
 class StrictConnection(h11.Connection):
-    """Reads requests that every proxy understands alike (RFC 9112: 2.2, 5.2, 6.1), and no others."""
+    """Reads only requests that every proxy understands in the same way (RFC 9112: 2.2, 5.2, 6.1)."""
 
     def next_event(self) -> Any:
         """Return the next part of a request; raise RemoteProtocolError for an ambiguous one."""
@@ -39,9 +39,9 @@ class StrictConnection(h11.Connection):
         if isinstance(event, h11.Request):
             names = {name for name, _ in event.headers}
             if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
-                raise h11.RemoteProtocolError("the length of the body is said in two ways")
+                raise h11.RemoteProtocolError("the length of the body is stated in two ways")
             if event.http_version not in {b"1.0", b"1.1"}:
-                raise h11.RemoteProtocolError("another version of HTTP")
+                raise h11.RemoteProtocolError("unsupported version of HTTP")
         return event
 
     def _head(self) -> bytes:
@@ -49,10 +49,10 @@ class StrictConnection(h11.Connection):
 
 
 class BoundedProtocol(H11Protocol):
-    """Ends connections beyond a number, and those whose client keeps the server waiting.
+    """Closes connections beyond a limit, and those of slow clients.
 
-    A client begins each request and each answer with `PATIENCE_S`; bytes that it sends or takes earn it time
-    at `MIN_BYTES_PER_S`, never more than `PATIENCE_S`. Time that the server takes does not count.
+    A client begins each request and each answer with a budget of `PATIENCE_S`; bytes that it sends or
+    receives add time at `MIN_BYTES_PER_S`, up to `PATIENCE_S`. Time that the server takes does not count.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -63,7 +63,7 @@ class BoundedProtocol(H11Protocol):
         self._check: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Hold a new connection, or end it where there are too many."""
+        """Accept a new connection, or close it if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > max_connections():
             self._cut_off()
@@ -78,7 +78,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sent; what it sends after the answer earns no time."""
+        """Receive data from the client; data after the answer adds no time."""
         if self.conn.our_state is not h11.DONE:
             self._earn(len(data))
         super().data_received(data)
@@ -89,7 +89,7 @@ class BoundedProtocol(H11Protocol):
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Wait until the client takes more of the answer."""
+        """Wait until the client receives more of the answer."""
         self._begin_waiting()
         super().pause_writing()
 
@@ -111,7 +111,7 @@ class BoundedProtocol(H11Protocol):
         self._check = self.loop.call_later(_CHECK_EVERY_S, self._end_if_late)
 
     def _cut_off(self) -> None:
-        """End the connection at once: without a reset the kernel would keep what the client does not take."""
+        """Close the connection at once: without a reset the kernel would hold unsent data."""
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
 
@@ -121,5 +121,5 @@ class BoundedProtocol(H11Protocol):
 
 
 def max_connections() -> int:
-    """Return the connections that this process may hold at once."""
+    """Return the number of connections that this process may open."""
     return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
 
 _MAX_CONCURRENT = CapacityLimiter(4)
-"""Archives that are unpacked and checked side by side; others wait, so that memory stays bounded."""
+"""Number of archives that are unpacked and checked concurrently; others wait, which bounds memory."""
 
 _STATUSES = (400, 401, 403, 404, 409, 413, 415, 422, 429, 503, 507)
 _REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -51,7 +51,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 _ARCHIVE = {
     "requestBody": {
         "required": True,
-        "description": "A bundle, as ccl-bench publish makes it.",
+        "description": "A bundle from ccl-bench publish.",
         "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
     }
 }
@@ -66,7 +66,7 @@ def _store_and_settings(request: Request) -> tuple[Store, Settings]:
 
 @router.get("/publishing")
 def terms(request: Request, caller: OptionalCaller) -> Terms:
-    """Return what this server takes, and whom the token belongs to."""
+    """Return what this server accepts, and the holder of the token."""
     _, settings = _store_and_settings(request)
     return Terms(
         version=__version__,
@@ -87,7 +87,7 @@ def terms(request: Request, caller: OptionalCaller) -> Terms:
     max_body_size=sys.maxsize,  # receive_body holds it to the limit of the settings
 )
 async def publish(request: Request, response: Response, caller: AnyCaller) -> Acceptance:
-    """Take in a bundle; the answer is 201 for a new one, 200 for one that already exists."""
+    """Accept a bundle; the status is 201 for a new one, 200 for one that already exists."""
     store, settings = await to_thread.run_sync(_store_and_settings, request)
     check_upload_headers(request, settings.archive_bytes, store.data)
     await to_thread.run_sync(upload.count_upload, store.engine, caller.submitter, settings)
@@ -100,7 +100,7 @@ async def publish(request: Request, response: Response, caller: AnyCaller) -> Ac
 async def _receive_and_ingest(
     request: Request, store: Store, settings: Settings, caller: Caller
 ) -> Acceptance:
-    """Receive an archive and take in what it holds."""
+    """Receive an archive and ingest its bundle."""
     async with async_upload_folder(store.data) as folder:
         archive = folder / "bundle.tar.gz"
         try:
@@ -132,21 +132,21 @@ def bundles(
     caller: Maintainer,  # noqa: ARG001  who may ask
     state: Annotated[Literal["quarantined", "withdrawn", "superseded"], Query()] = "quarantined",
 ) -> list[Receipt]:
-    """Return the bundles in a state that the table does not show, the oldest first, at most 200."""
+    """Return the bundles in a hidden state, the oldest first, at most 200."""
     store, _ = _store_and_settings(request)
     return receipts_in_state(store, state)
 
 
 @router.get("/bundles/{run}")
 def bundle(request: Request, run: str, caller: OptionalCaller) -> Receipt:
-    """Return what a bundle counts as; one in quarantine is seen by its submitter and maintainers."""
+    """Return the state of a bundle; only its submitter and maintainers see one in quarantine."""
     store, _ = _store_and_settings(request)
     return visible_receipt(store, run, caller)
 
 
 @router.post("/bundles/{run}/withdraw")
 def withdraw(request: Request, run: str, caller: AnyCaller, said: Note | None = None) -> Receipt:
-    """Take a run back; it keeps its page and history, and is ranked no more."""
+    """Withdraw a run; it keeps its page and history, but is no longer ranked."""
     store, _ = _store_and_settings(request)
     moderation.withdraw(store, caller, run, said.note if said else "")
     return _log_and_receipt(request, "withdrawn", run, caller)
@@ -162,7 +162,7 @@ def approve(request: Request, run: str, caller: Maintainer, said: Note | None = 
 
 @router.post("/bundles/{run}/recompute")
 def recompute(request: Request, run: str, caller: Maintainer) -> Receipt:
-    """Have a run recomputed from its traces once more."""
+    """Queue a run for recomputing from its traces again."""
     store, settings = _store_and_settings(request)
     moderation.recompute(store, settings, caller, run)
     return _log_and_receipt(request, "recompute-asked", run, caller)
@@ -176,7 +176,7 @@ def _log_and_receipt(request: Request, event: str, run: str, caller: Caller) -> 
 
 @router.get("/tokens")
 def all_tokens(request: Request, caller: Admin) -> list[TokenAnswer]:  # noqa: ARG001  who may ask
-    """Return all tokens, without what they are."""
+    """Return all tokens, without their secrets."""
     store, _ = _store_and_settings(request)
     return [TokenAnswer(**asdict(row)) for row in tokens.list_tokens(store.engine)]
 
@@ -194,7 +194,7 @@ def make_token(request: Request, wanted: TokenWanted, caller: Admin) -> TokenMad
 
 @router.delete("/tokens/{token}", status_code=HTTPStatus.NO_CONTENT)
 def revoke_token(request: Request, token: str, caller: Admin) -> None:
-    """Make a token worthless, given its id."""
+    """Revoke a token by its id."""
     store, _ = _store_and_settings(request)
     tokens.revoke_token(store.engine, token)
     tokens.log_event(store.data, "token-revoked", token=token, by=caller.submitter)

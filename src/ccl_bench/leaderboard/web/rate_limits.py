@@ -1,7 +1,7 @@
-"""Limits on the rate of requests, of each address and each token.
+"""Rate limits of requests, for each address and each token.
 
-Each has a bucket of as many requests as a minute allows, which fills up again evenly over the minute. Each
-server process counts what it answers itself.
+Each has a token bucket with the requests of one minute, which refills evenly. Each server process counts
+only the requests that it answers itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MINUTE_S = 60.0
 _MOST_KEPT = 100_000
-"""Callers whose buckets are kept; the one that called longest ago is forgotten first."""
+"""Number of callers with buckets; the one that called longest ago is dropped first."""
 
 
 @dataclass(slots=True)
@@ -38,13 +38,13 @@ class RateLimiter:
     """The buckets of some callers."""
 
     now: Callable[[], float] = time.monotonic
-    """Seconds of a clock that never goes back."""
+    """Seconds of a monotonic clock."""
     _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
-    """Caller → requests that are left, and when they were."""
+    """Caller → remaining requests, and the time of that count."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, caller: str, per_minute: int) -> int:
-        """Take one request of a caller, and return 0; or the whole seconds until one is allowed."""
+        """Count one request of a caller and return 0, or the whole seconds until one is allowed."""
         with self._lock:
             now = self.now()
             left, then = self._buckets.pop(caller, (float(per_minute), now))
@@ -57,7 +57,7 @@ class RateLimiter:
 
 
 class AddressLimit:
-    """Answers 429 where an address calls too often, before anything else looks at the request."""
+    """Answers 429 if an address sends too many requests, before any other processing."""
 
     def __init__(self, app: ASGIApp, data: Path) -> None:
         self.app = app
@@ -66,7 +66,7 @@ class AddressLimit:
         self._settings = Settings()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; where the settings cannot be read, the last good ones hold."""
+        """Answer one request; if the settings cannot be read, the last valid ones apply."""
         with contextlib.suppress(InputError):
             self._settings = load_settings(self._data)
         wait = 0
@@ -82,7 +82,7 @@ class AddressLimit:
 
 
 def network_of(address: str) -> str:
-    """Return what counts as one caller: an address of IPv4, or the /64 of an address of IPv6."""
+    """Return the key of a caller: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Headers that every answer carries, so that a browser runs nothing that a stranger published."""
+"""Security headers of every answer, so that a browser never runs published content."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _SHUTDOWN_TIMEOUT_S = 10
 _BACKLOG = 100
 """Connections that wait to be accepted, and that are accepted at once."""
 _UNSENT_BYTES = 16 << 10
-"""Bytes of an answer that the kernel takes before the client does, so that `protocol` sees how slow it is."""
+"""Size of the send buffer in bytes; a small one lets `protocol` see how slow a client is."""
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -61,7 +61,7 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
 
 
 def check_proxies(proxies: Sequence[str]) -> None:
-    """Raise UsageError for what is not the address of a proxy or of its network."""
+    """Raise UsageError unless it is the address of a proxy or of its network."""
     for proxy in proxies:
         try:
             ipaddress.ip_network(proxy)
@@ -75,7 +75,7 @@ def run_server(
 ) -> None:
     """Serve a store on a socket until the process is stopped.
 
-    `proxies` are addresses that are believed about who calls (`X-Forwarded-For`, `X-Forwarded-Proto`).
+    `proxies` are the addresses whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
     """
     config = uvicorn.Config(
         create_app(store),

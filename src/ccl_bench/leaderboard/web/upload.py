@@ -1,4 +1,4 @@
-"""Receive an upload within limits on number and size; `protocol` ends one that is too slow."""
+"""Uploads within limits on number and size; `protocol` closes one that is too slow."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def _seconds_to_next_hour() -> int:
 
 
 def count_bytes(engine: Engine, submitter: str, size: int) -> None:
-    """Count the bytes of an upload, accepted or not."""
+    """Count the bytes of an upload, whether accepted or not."""
     _add_to_hour(engine, submitter, count=0, size=size)
 
 
 def _add_to_hour(engine: Engine, submitter: str, *, count: int, size: int) -> tuple[int, int]:
-    """Add to what was sent in this hour and return the sums; earlier hours are forgotten."""
+    """Add to the volume of this hour and return the sums; earlier hours are dropped."""
     hour = timestamp()[:_HOUR]
     row = {"submitter": submitter, "hour": hour, "count": count, "bytes": size}
     more = {"count": UPLOADS.c.count + count, "bytes": UPLOADS.c.bytes + size}
@@ -75,7 +75,7 @@ def _add_to_hour(engine: Engine, submitter: str, *, count: int, size: int) -> tu
 
 
 _READ_ON_BYTES = 16 << 20
-"""Bytes read beyond the limit, so that the client receives the reason and no broken connection."""
+"""Bytes read beyond the limit, so that the client receives the reason instead of a broken connection."""
 _RESERVE_BYTES = 256 << 20
 """Free bytes that an upload must leave on the disk."""
 

@@ -1,4 +1,4 @@
-"""What the metrics about device memory share: devices from allocator counters and memory snapshots."""
+"""Device memory for metrics: devices from allocator counters and memory snapshots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def snapshot_devices(
 ) -> tuple[DeviceMemory, ...]:
     """Return the devices of all snapshots: peaks of any window, the state in the last one.
 
-    A device without a number is the only one that its rank reserved memory on.
+    A device without a number is the only one on which its rank reserved memory.
     """
     if memory_peaks.is_empty():
         return ()
@@ -56,7 +56,7 @@ def snapshot_devices(
 def merge_devices(counted: Sequence[DeviceMemory], seen: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
     """Return devices as counters show them, with what snapshots add, then those of snapshots alone.
 
-    Counters come first because they are never too late: a history may miss the peak.
+    Counters come first because they cover the whole run: a history may miss the peak.
     """
     by_key = {(device.rank, device.device): device for device in seen}
     merged = []
@@ -68,7 +68,7 @@ def merge_devices(counted: Sequence[DeviceMemory], seen: Sequence[DeviceMemory])
 
 
 def _filled(device: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
-    """Return a device with what another source knows of it."""
+    """Return a device completed from another source."""
     names = (field.name for field in fields(device))
     return replace(device, **{n: getattr(other, n) for n in names if getattr(device, n) is None})
 
@@ -118,7 +118,7 @@ def need_devices(memory_stats: MemoryStats | None, seen: Sequence[DeviceMemory])
 
 
 def label(device: DeviceMemory) -> str:
-    """Return how a device is called in details: by its rank, its own number, or both."""
+    """Return the name of a device in details: its rank, its own number, or both."""
     if device.rank is None:
         return "unknown" if device.device is None else f"device {device.device}"
     return str(device.rank) if device.device is None else f"{device.rank}, device {device.device}"

@@ -1,7 +1,8 @@
-"""What collectives can reach on these machines: the times that nccl-tests measured at the same sizes.
+"""The ceiling of collectives on these machines: the times that nccl-tests measured at the same sizes.
 
 Between two measured sizes the logarithm of time is interpolated over that of size, which is exact where
-latency or bandwidth alone counts. Below the smallest and above the largest size nothing is known.
+latency or bandwidth alone determines the time. Below the smallest and above the largest size there is no
+ceiling.
 """
 
 from __future__ import annotations
@@ -50,22 +51,22 @@ def _ceiling(
     size_bytes: int,
     factor: float | None,
 ) -> tuple[float | None, str | None]:
-    """Return the time that nccl-tests took, ns, or why it is not known."""
+    """Return the time that nccl-tests took, ns, or why it is unknown."""
     name = _MESSAGES.get(collective, collective)
     alike = [one for one in measured if one.collective == name]
     if not alike:
         return None, f"no {name} was measured"
     if ranks is None:
-        return None, "the size of their group is not known"
+        return None, "the size of their group is unknown"
     if factor is None or abs(factor - (known_bus_factor(name, ranks) or 0.0)) > _ROUNDING:
-        return None, f"parts of their own sizes are no {name} as it was measured"
+        return None, f"their parts have different sizes, unlike the {name} that was measured"
     same = [one for one in alike if one.ranks == ranks]
     if not same:
         counts = sorted({one.ranks for one in alike})
         return None, f"{name} was measured over {_listed(counts)} ranks, not over {ranks}"
     reaches = {_reach(one.hosts) for one in same}
     if spans_nodes is None and len(reaches - {None}) > 1:
-        return None, "whether they cross nodes is not known"
+        return None, "whether they cross nodes is unknown"
     if spans_nodes is not None and not reaches & {spans_nodes, None}:
         where = "between nodes" if spans_nodes else "inside a node"
         return None, f"no {name} over {ranks} ranks was measured {where}"
@@ -85,7 +86,7 @@ def _listed(counts: list[int]) -> str:
 
 
 def _curve(measured: Iterable[Measured]) -> Curve:
-    """Return the least time of each size."""
+    """Return the shortest time of each size."""
     least: dict[int, float] = {}
     for one in measured:
         least[one.size_bytes] = min(one.time_s, least.get(one.size_bytes, one.time_s))

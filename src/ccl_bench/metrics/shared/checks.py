@@ -1,7 +1,7 @@
-"""When a metric makes sense, and what must be recorded before it can be computed.
+"""Conditions of metrics: when a metric applies, and what must be recorded to compute it.
 
-A condition returns why a metric makes no sense for a run, or None; a fact that no source states is no reason
-to refuse. A check raises where communication, kernels, launches or ranges were not recorded.
+A condition returns why a metric does not apply to a run, or None; an unknown fact is no reason. A check
+raises where communication, kernels, launches or ranges were not recorded.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def experts_on_devices(facts: Facts) -> str | None:
 
 
 def need_communication(breakdown: pl.DataFrame) -> None:
-    """Raise NotMeasurable where nothing communicated in any step: a run of several ranks does."""
+    """Raise NotMeasurable if nothing communicated in any step, which a run of several ranks does."""
     need_rows(breakdown, "steps", RECORD)
     if not breakdown["communication_ns"].sum():
         raise NotMeasurable(
-            "no communication is recognised in any step",
+            "no communication was recognised in any step",
             fix="check that the traces are of all ranks, or write world_size 1 into run_metadata.json",
             is_repairable=True,
         )

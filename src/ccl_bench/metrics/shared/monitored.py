@@ -1,4 +1,4 @@
-"""What monitoring tools logged of devices, on the time of the steps: whose it is, and in which time zone."""
+"""Samples of monitoring tools on the time of the steps: their ranks and their time zone."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ZONES = (
     *range(-12 * 60, 14 * 60 + 1, 60),
     *(-570, -210, 210, 270, 330, 345, 390, 525, 570, 630, 765),
 )
-"""Minutes by which clocks of the world run ahead of UTC."""
+"""Offsets of the time zones from UTC, in minutes."""
 
 _STATE = "write {FILE#DEVICE: rank} into ranks.json, the device by its number or UUID"
 _UTC = "sample with TZ=UTC in the environment of nvidia-smi, over the time of the trace"
 
 Rank = int | None
-"""A rank; None is the one trace of a run whose rank is unknown."""
+"""A rank; None is the only trace of a run, with unknown rank."""
 
 Windows = dict[Rank, list[tuple[int, int]]]
 
@@ -53,7 +53,7 @@ class Monitored:
     """Rank → samples of its device, on the clock of its trace."""
     findings: list[Finding] = field(default_factory=list)
     how: str = ""
-    """How it is known which rank a device belongs to."""
+    """How ranks were assigned to devices."""
 
 
 def monitored(
@@ -74,7 +74,9 @@ def monitored(
     owners, how, doubts = _ranks(samples, [*windows], device_used)
     by_rank = {owners[each.device]: each for each in of_quantity if each.device in owners}
     if not by_rank:
-        raise NotMeasurable(f"{quantity} was sampled of devices that no rank of the run used", fix=_STATE)
+        raise NotMeasurable(
+            f"{quantity} was sampled only on devices that no rank of the run used", fix=_STATE
+        )
     clocked, zones = _on_clock(by_rank, windows)
     sparse = [_sparse(quantity, clocked, windows)]
     findings = [*doubts, *zones, *filter(None, sparse)]
@@ -97,7 +99,7 @@ def _windows(steps: pl.DataFrame) -> Windows:
 def _ranks(
     samples: DeviceSamples, ranks: Sequence[Rank], device_used: pl.DataFrame
 ) -> tuple[dict[Device, Rank], str, list[Finding]]:
-    """Return the rank of each device, how that is known, and what is doubtful about it."""
+    """Return the rank of each device, how it was assigned, and the findings about it."""
     devices = list(dict.fromkeys(each.device for each in samples.series))
     names = {device: (f"{device.file}#{device.index}", f"{device.file}#{device.uuid}") for device in devices}
     stated: dict[Device, Rank] = {}
@@ -108,7 +110,7 @@ def _ranks(
         return stated, "ranks.json", []
     if not ranks:
         raise NotMeasurable(
-            "the ranks of the traces are unknown, and with them whose samples are whose", fix=_STATE
+            "the ranks of the traces are unknown, so samples cannot be assigned to them", fix=_STATE
         )
     hosts = {(device.host or device.file) for device in devices}
     if len(hosts) > 1:
@@ -128,11 +130,11 @@ def _ranks(
         return in_order, "order of ranks and devices", [] if len(ranks) == 1 else [doubt]
     what = f"{counted(len(devices), 'device was', 'devices were')} sampled"
     traced = f"{counted(len(ranks), 'rank')} traced"
-    raise NotMeasurable(f"{what}, and {traced}: it is unknown which belongs to which", fix=_STATE)
+    raise NotMeasurable(f"{what}, but {traced}: samples cannot be assigned to ranks", fix=_STATE)
 
 
 def _devices_of_ranks(device_used: pl.DataFrame, ranks: Sequence[Rank]) -> dict[Rank, int]:
-    """Return the one device that each rank used; nothing where some rank used none or several."""
+    """Return the one device that each rank used; empty if some rank used none or several."""
     known = device_used.drop_nulls(["rank", "device"]).group_by("rank").agg(pl.col("device").unique())
     used: dict[Rank, int] = {rank: devices[0] for rank, devices in known.iter_rows() if len(devices) == 1}
     return used if {*ranks} <= used.keys() else {}
@@ -141,8 +143,8 @@ def _devices_of_ranks(device_used: pl.DataFrame, ranks: Sequence[Rank]) -> dict[
 def _on_clock(by_rank: dict[Rank, Series], windows: Windows) -> tuple[dict[Rank, Series], list[Finding]]:
     """Return the series with times of the traces' clock.
 
-    Local times are in the one zone in which they overlap the steps. Raises NotMeasurable where no zone, or
-    several, would do.
+    Local times are taken in the zone in which they overlap the steps. Raises NotMeasurable if no zone fits,
+    or several do.
     """
     first, last = min(own[0][0] for own in windows.values()), max(own[-1][1] for own in windows.values())
     begin = min(each.times_ns[0] for each in by_rank.values())
@@ -157,7 +159,7 @@ def _on_clock(by_rank: dict[Rank, Series], windows: Windows) -> tuple[dict[Rank,
         raise NotMeasurable(message, fix=fix)
     if len(zones) > 1:
         message = (
-            f"the samples' local times overlap the steps in {len(zones)} time zones, so theirs is unknown"
+            f"the samples' local times overlap the steps in {len(zones)} time zones, so their zone is unknown"
         )
         raise NotMeasurable(message, fix=_UTC)
     if not is_local:
@@ -165,7 +167,7 @@ def _on_clock(by_rank: dict[Rank, Series], windows: Windows) -> tuple[dict[Rank,
     shift = zones[0] * MINUTE_NS
     moved = {rank: _moved(each, shift) for rank, each in by_rank.items()}
     message = (
-        f"times of the samples have no zone: {_name(zones[0])} is the only one in which they meet the steps"
+        f"the samples state no time zone: {_name(zones[0])} is the only one in which they overlap the steps"
     )
     file = next(iter(by_rank.values())).device.file
     return moved, [Finding("sample-zone-assumed", "note", message, file, touches=("device_samples",))]
@@ -186,7 +188,7 @@ def _name(zone: int) -> str:
 
 
 def _sparse(quantity: str, series: dict[Rank, Series], windows: Windows) -> Finding | None:
-    """Return a finding where few samples fall in the steps; NotMeasurable where none does on some rank."""
+    """Return a finding if few samples are in the steps; raise NotMeasurable if some rank has none."""
     counts = {rank: len(inside(each, windows[rank])) for rank, each in series.items() if rank in windows}
     least = min(counts, key=lambda rank: counts[rank])
     if counts[least] == 0:
@@ -196,8 +198,8 @@ def _sparse(quantity: str, series: dict[Rank, Series], windows: Windows) -> Find
     if counts[least] >= FEW:
         return None
     message = (
-        f"only {counted(counts[least], 'sample')} of {quantity} in the steps of rank {least}: between "
-        "samples it is taken to change evenly"
+        f"only {counted(counts[least], 'sample')} of {quantity} in the steps of rank "
+        f"{least}: linear change is assumed between samples"
     )
     file = series[least].device.file
     return Finding(
@@ -225,7 +227,7 @@ def inside(series: Series, windows: Iterable[tuple[int, int]]) -> list[tuple[int
 def integral(series: Series, start: int, end: int) -> tuple[float, int]:
     """Return the area under straight lines between samples, value times ns, and the ns that they cover.
 
-    Holes in the log, and what lies before its first or after its last sample, are not covered.
+    Holes in the log, and time before its first or after its last sample, are not covered.
     """
     times, values = series.times_ns, series.values
     longest = LONGEST_GAP * _usual_gap(times)
@@ -244,7 +246,7 @@ def integral(series: Series, start: int, end: int) -> tuple[float, int]:
 
 
 def mean_in(series: Series, windows: Sequence[tuple[int, int]]) -> tuple[float, float]:
-    """Return the mean over intervals, and which share of them the samples cover."""
+    """Return the mean over intervals, and the share of them that the samples cover."""
     parts = [integral(series, start, end) for start, end in windows]
     covered = sum(length for _, length in parts)
     whole = sum(end - start for start, end in windows)

@@ -15,7 +15,7 @@ from ccl_bench.result import WHOLE_TRACE
 RANK_STEP_TIMES = "step_times_per_rank.json"
 WRITE = f"write the seconds of the same steps for every rank into {RANK_STEP_TIMES}"
 OTHER_SOURCE = "other-source"
-"""Code of the finding that a number is not from where it usually is."""
+"""Code of the finding that a value comes from another source than usual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class StepTimeLag:
 
     @property
     def finding(self) -> Finding:
-        """What to say of a number that rests on it."""
+        """The remark on a value that is computed from it."""
         message = (
             f"from {RANK_STEP_TIMES}: the largest minus the smallest mean step of {len(self.ranks)} ranks, "
-            "of the steps that all of them have; ranks that wait for each other end a "
-            "step together, so that it may be more"
+            "over the steps that all of them have; ranks that wait for each other end a step "
+            "together, so the lag may be larger"
         )
         return Finding(OTHER_SOURCE, "note", message, RANK_STEP_TIMES)
 
@@ -68,7 +68,7 @@ RECORDS = "records of the NCCL Inspector"
 
 
 def inspector_finding() -> Finding:
-    """Return what to say of a number from the NCCL Inspector."""
+    """Return the remark on a value from the NCCL Inspector."""
     message = "from records of the NCCL Inspector: a sample of the calls, of the whole run and of no step"
     return Finding(OTHER_SOURCE, "note", message)
 
@@ -88,10 +88,10 @@ def calls_in_steps(et_traffic: pl.DataFrame) -> pl.DataFrame:
 
 
 def source_finding(et_steps: pl.DataFrame, calls: pl.DataFrame | None = None) -> Finding:
-    """Return what to say of a number from Execution Traces, and from these calls in them."""
-    said = ["from Execution Traces, whose operators show what was done and not when"]
+    """Return the remarks on a value from these calls of Execution Traces."""
+    said = ["from Execution Traces, whose operators show what ran but not when"]
     if WHOLE_TRACE in window_of(et_steps):
-        said.append("nothing marks a step in them: the whole trace counts as one")
+        said.append("they mark no steps: the whole trace counts as one")
     if calls is not None and (alone := calls.height - moving(calls).height):
         said.append(f"{alone} of {calls.height} calls are in groups of one rank: calls that move 0 bytes")
     return Finding(OTHER_SOURCE, "note", "; ".join(said))

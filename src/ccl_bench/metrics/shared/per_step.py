@@ -1,4 +1,4 @@
-"""Ranks, windows, and times and shares per step: the mean over steps that a metric is, and its details."""
+"""Times and shares per step: means over steps and ranks, with their details."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def shares_by_rank(table: pl.DataFrame, part: str, whole: str) -> pl.DataFrame:
 def by_step(values: pl.DataFrame, column: str) -> dict[str, float]:
     """Return {step: mean of a column over its rows}, in order, for at most `MOST_STEPS` steps.
 
-    Rows are in a fixed order, and added up in it, so that the same run gives the same bytes.
+    Rows are added up in a fixed order, so that the same run gives the same bytes.
     """
     rows = values.group_by(_STEP, maintain_order=True).agg(pl.col(column))
     listed = few_steps(rows.with_columns(pl.col(column).list.mean()).sort(_STEP, nulls_last=False))
@@ -109,7 +109,7 @@ def shares_by_step(table: pl.DataFrame, part: str, whole: str) -> dict[str, floa
 
 
 def mean_of(table: pl.DataFrame, column: str) -> float:
-    """Return the mean of a column that is not empty."""
+    """Return the mean of a non-empty column."""
     return float(table[column].mean())  # type: ignore[arg-type]  # of numbers it is one
 
 
@@ -118,7 +118,7 @@ PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle", 
 
 
 def listed_parts(breakdown: pl.DataFrame) -> list[str]:
-    """Return the parts that steps of a run have; `fused` where a kernel computed and communicated in one."""
+    """Return the parts of the steps of a run, with `fused` if a kernel both computed and communicated."""
     has_fused = "fused_ns" in breakdown.columns and bool((breakdown["fused_ns"] > 0).any())
     return [part for part in PARTS if part != "fused" or has_fused]
 
@@ -188,7 +188,7 @@ RECORD_OPERATORS = "record CPU and CUDA activity with torch.profiler, from launc
 
 
 def rows_of(phases: pl.DataFrame, phase: str) -> pl.DataFrame:
-    """Return the rows of one phase, or raise NotMeasurable where it is not recognised."""
+    """Return the rows of one phase, or raise NotMeasurable if it was not recognised."""
     need_rows(phases, "steps", RECORD)
     rows = phases.filter(pl.col("phase") == phase)
     if rows["count"].sum():
@@ -196,11 +196,11 @@ def rows_of(phases: pl.DataFrame, phase: str) -> pl.DataFrame:
     work = phases["count"].sum()
     if work and phases.filter(pl.col("phase") == UNKNOWN)["count"].sum() == work:
         raise NotMeasurable("no work can be traced back to where it was launched", fix=RECORD_OPERATORS)
-    raise NotMeasurable(f"no {phase} work is recognised in any step", fix=RECORD_OPERATORS)
+    raise NotMeasurable(f"no {phase} work was recognised in any step", fix=RECORD_OPERATORS)
 
 
 def phase_time(phases: pl.DataFrame, steps: pl.DataFrame, phase: str) -> Measurement:
-    """Return the time of one phase in a step, with what else it ran and where the rest of the step went."""
+    """Return the time of one phase in a step, with its other work and the rest of the step as details."""
     rows = rows_of(phases, phase)
     details: dict[str, Any] = {
         "pct_of_step": mean_of(shares_by_rank(rows, "time_ns", "window_ns"), "pct"),
@@ -221,7 +221,7 @@ def _of(phases: pl.DataFrame, steps: pl.DataFrame, phase: str, column: str) -> f
 
 
 CALLS_OF_STEPS = "calls of steps"
-"""The window of numbers that rest on the communication calls that belong to a step."""
+"""The window of values that are computed from the communication calls of steps."""
 
 
 def ranks_in(table: pl.DataFrame) -> list[int]:
@@ -235,12 +235,12 @@ def window_of(steps: pl.DataFrame) -> str:
 
 
 def label(rank: int | None) -> str:
-    """Return how a rank is called in details."""
+    """Return the name of a rank in details."""
     return "unknown" if rank is None else str(rank)
 
 
 def step_labels(table: pl.DataFrame) -> list[str]:
-    """Return how each row's step is called in details: its number.
+    """Return the name of each row's step in details: its number.
 
     Recording windows may repeat numbers; where there are several, `20:3` is step 3 of `iteration_20`.
     """
@@ -250,16 +250,16 @@ def step_labels(table: pl.DataFrame) -> list[str]:
 
 
 def each_rank() -> tuple[pl.Expr, pl.Expr]:
-    """Return what to group rows by so that a rank counts once, and so does each trace of no known rank.
+    """Return the columns to group by so that each rank, and each trace of unknown rank, counts once.
 
-    Those may be of different devices of a process, over which a mean is taken, and not of their sums.
+    Such traces may be different devices of one process: they are averaged, not added.
     """
     rank = pl.col("rank")
     return rank, pl.when(rank.is_null()).then("trace").alias("_trace_without_rank")
 
 
 def by_rank(table: pl.DataFrame, column: str) -> dict[str, float]:
-    """Return {rank: value} of a table with one row a rank; the mean of those of no known rank."""
+    """Return {rank: value} of a table with one row per rank; rows of unknown rank are averaged."""
     means = table.group_by("rank", maintain_order=True).agg(pl.col(column).mean())
     return {label(rank): value for rank, value in means.sort("rank", nulls_last=True).iter_rows()}
 
@@ -271,4 +271,4 @@ def need_rows(table: pl.DataFrame, what: str, fix: str) -> None:
 
 
 RECORD = "record the run with torch.profiler over a few steps and call prof.step() in each"
-"""The advice where a trace holds nothing."""
+"""The fix where a trace holds no data."""

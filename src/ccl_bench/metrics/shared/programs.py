@@ -1,4 +1,4 @@
-"""Numbers from what XLA's compiler says of the programs that ran, where nothing else gives them."""
+"""Values from the statistics of XLA's compiler on the programs that ran, where no other source has them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _TERA, _GIGA = 1e12, 1e9
 
 _OF_MODEL = "operations that the compiler counts for the model"
-_OF_PRODUCTS = "matrix products of the compiled programs, what is computed again included"
+_OF_PRODUCTS = "matrix products of the compiled programs, recomputation included"
 _RECORD_PROGRAMS = "record with jax.profiler, whose profiles hold the compiled programs"
 
 
 def mfu_of_programs(
     program_work: pl.DataFrame, steps: pl.DataFrame, devices: pl.DataFrame, facts: Facts
 ) -> Measurement:
-    """Return the operations of the compiled programs, as share of what the devices could do.
+    """Return the operations of the compiled programs, as a share of the peak of the devices.
 
     The peak is the one that the profile states, else that of `run_metadata.json`.
     """
@@ -94,7 +94,7 @@ def dram_utilization_of_programs(
 
 
 def _rates(work: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Return for each rank what its steps count in all, per second of their windows."""
+    """Return the total of each rank over its steps, per second of their windows."""
     sums = work.group_by(each_rank(), maintain_order=True).agg(pl.col(column, "window_ns").sum())
     return sums.filter(pl.col("window_ns") > 0).select(
         "rank", rate=pl.col(column) / pl.col("window_ns") * 1e9
@@ -107,7 +107,7 @@ def _per_step(work: pl.DataFrame, column: str, scale: float) -> pl.DataFrame:
 
 
 def _peak(devices: pl.DataFrame, column: str, what: str, facts: Facts) -> tuple[float, str]:
-    """Return the peak of one device, and who states it; NotMeasurable where nothing or several do."""
+    """Return the peak of one device and its source; raise NotMeasurable if there is none or several."""
     stated = devices[column].drop_nulls().unique().to_list()
     if len(stated) == 1:
         return float(stated[0]), "the profile"

@@ -1,4 +1,4 @@
-"""How far apart ranks come to their collectives, from Flight Recorder dumps."""
+"""How far apart ranks arrive at their collectives, from Flight Recorder dumps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FLIGHT_RECORDER = "Flight Recorder dumps"
 CLOCKS = "recorder-clocks"
-"""Code of the finding that clocks of several hosts may differ by more than ranks are late."""
+"""Code of the finding that clocks of several hosts may differ by more than the lag of ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class RecordedLag:
 
 
 def recorded_lag(arrivals: pl.DataFrame, facts: Facts) -> RecordedLag:
-    """Return how far apart ranks are, or raise NotMeasurable where no call or no clock shows it.
+    """Return the lag between ranks, or raise NotMeasurable if no call or no clock shows it.
 
-    What a rank waits in several calls at once counts once.
+    Time that a rank waits in several calls at once counts once.
     """
     if arrivals.is_empty():
         raise NotMeasurable("the run holds no steps", fix=RECORD)
@@ -78,11 +78,11 @@ def recorded_lag(arrivals: pl.DataFrame, facts: Facts) -> RecordedLag:
 
 
 def _need_one_clock(arrivals: pl.DataFrame, facts: Facts) -> None:
-    """Raise NotMeasurable where ranks are known to be on several hosts and nothing compares their clocks."""
+    """Raise NotMeasurable if ranks are on several hosts and no call compares their clocks."""
     ranks, of_node = facts.world_size, facts.devices_per_node
     several = ranks and of_node and ranks.value > of_node.value
     if several and arrivals["clock_error_ns"][0] is None:
-        reason = "ranks are on several hosts, and no end of a call in the dumps compares their clocks"
+        reason = "ranks are on several hosts, and the dumps hold no end of a call to compare their clocks"
         raise NotMeasurable(reason, fix="record with torch.profiler, whose traces need no common clock")
 
 
@@ -91,11 +91,14 @@ def _findings(arrivals: pl.DataFrame, meetings: int) -> list[Finding]:
     error_ns, largest_ns = arrivals["clock_error_ns"][0], max(map(abs, arrivals["clock_shift_ns"]))
     if error_ns is None:
         clocks = (
-            "clocks of ranks are as recorded, which is right on one host: the dumps hold no ends of calls"
+            "clocks of ranks are used as recorded, which is correct on one host: the "
+            "dumps hold no ends of calls"
         )
     elif largest_ns:
         taken, left = format_duration(largest_ns), format_duration(error_ns)
-        clocks = f"ends of calls contradict the clocks: up to {taken} is taken off, and {left} may be left"
+        clocks = (
+            f"ends of calls contradict the clocks: up to {taken} was corrected, and up to {left} may remain"
+        )
     else:
         apart = format_duration(error_ns)
         clocks = f"clocks are as recorded, and at most {apart} apart, as ends of calls show"

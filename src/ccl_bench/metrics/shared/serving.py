@@ -1,4 +1,4 @@
-"""What the metrics of inference share: the benchmark, its times and rates, times of forward passes."""
+"""Serving for metrics: the benchmark, its times and rates, and times of forward passes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OF_TRAINING = "if the run trains, write phase: training into the workload card; 
 """Beginning of the fix where nothing shows that a run serves requests."""
 
 _TOLERANCE = 1e-3
-"""Share by which a latency that is put together from gaps may exceed the benchmark it is of."""
+"""Share by which a latency computed from gaps may exceed the length of its benchmark."""
 
 _FIELDS = ("ttft", "latency", "tokens", "gaps", "differs")
 _PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
@@ -38,7 +38,7 @@ _PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
 def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: str = "") -> Benchmark:
     """Return the run's serving benchmark, or raise NotMeasurable where it has none.
 
-    `instead` is the metric that measures something like it from traces alone.
+    `instead` is the similar metric that traces alone give.
     """
     benchmark = benchmark_of(requests, statistics)
     if benchmark is None:
@@ -51,18 +51,18 @@ def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: 
 
 
 def title(name: str) -> str:
-    """Return what a tool calls itself."""
+    """Return the display name of a tool."""
     return str(_row_of(name).get("title", name))
 
 
 def meaning(name: str) -> dict[str, str]:
-    """Return which field of a tool stands for which quantity; empty for a tool that is not known."""
+    """Return the field of a tool for each quantity; empty for an unknown tool."""
     row = _row_of(name)
     return {key: str(row[key]) for key in _FIELDS if key in row}
 
 
 def lacks(name: str) -> str:
-    """Return why a tool measures none of the times that a user meets; empty where it measures some."""
+    """Return why a tool measures no time of a request; empty if it measures some."""
     return str(_row_of(name).get("lacks", ""))
 
 
@@ -72,7 +72,7 @@ def _row_of(name: str) -> dict[str, object]:
 
 
 def window_of(benchmark: Benchmark) -> str:
-    """Return what takes the place of steps."""
+    """Return the window that replaces steps."""
     return f"serving benchmark, {title(benchmark.tool)}"
 
 
@@ -115,7 +115,7 @@ def times(
 
 
 def _why_none(benchmark: Benchmark, quantity: str, missing: str) -> str:
-    """Return why a time is not known; `missing` is what is to be said where requests are listed."""
+    """Return why a time is unknown; `missing` is the reason if requests are listed."""
     tool = title(benchmark.tool)
     if benchmark.in_one_piece:
         return "the answers were not streamed: each came in one piece, with all its tokens"
@@ -164,8 +164,8 @@ PROFILE_IT = "record with the profiler of a recent vLLM or SGLang, whose ranges 
 PROFILE_DEVICE = "record CPU and CUDA activity together, so that launches lead to the work on the device"
 
 LAUNCHED_ONLY = (
-    "the ranges are on the CPU, which only launches a pass, and no work of the device can be traced back to "
-    "them"
+    "the ranges are on the CPU, which only launches a pass, and no work on the device "
+    "can be traced back to them"
 )
 
 

@@ -1,4 +1,4 @@
-"""What the metrics of communication share: how much of a time was waiting, transfer, or unknown."""
+"""Communication time divided into waiting, transfer and unknown, for metrics."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _STEP = ["trace", "step"]
 
 
 def of_steps(table: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of steps that count; a trace that is left out of numbers has none there."""
+    """Return the rows of the steps that count, without traces that are excluded from values."""
     return table.join(steps.select(_STEP), on=_STEP, how="semi", maintain_order="left")
 
 
 def divided(breakdown: pl.DataFrame, parts: pl.DataFrame, whole: str) -> pl.DataFrame:
-    """Return the steps of each trace with a column of `breakdown` divided: one column of ns for each part.
+    """Return the steps of each trace with a column of `breakdown` divided into one column of ns per part.
 
-    `whole` is `communication_ns` or `exposed_communication_ns`. What is not known is the rest of it.
+    `whole` is `communication_ns` or `exposed_communication_ns`; the rest of it is unknown.
     """
     column = {"communication_ns": "time_ns", "exposed_communication_ns": "exposed_ns"}[whole]
     sums = parts.group_by(_STEP).agg(
@@ -78,7 +78,7 @@ def hidden_parts(
 
 
 def parts_by(table: pl.DataFrame, steps: pl.DataFrame, key: str, column: str) -> dict[str, dict[str, float]]:
-    """Return {value of `key`: {part: a column in a step, mean over ranks, s}}, of parts that there are."""
+    """Return {value of `key`: {part: a column in a step, mean over ranks, s}}, without empty parts."""
     parts: dict[str, dict[str, float]] = {}
     counted = of_steps(table, steps).filter(pl.col(column) > 0)
     for (name, part), rows in counted.partition_by(key, "part", as_dict=True).items():

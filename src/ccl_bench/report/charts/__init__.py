@@ -1,5 +1,5 @@
-"""Shapes of charts as Vega-Lite specifications, with their data inside.
+"""Charts as Vega-Lite specifications, with their data inside.
 
-`bars` has bars, stacked bars and heat maps, `lines` has lines, bands, curves and points; both use `axes`.
-Sections say what the charts mean.
+`bars` has bars, stacked bars and heat maps, and the axes that all share; `lines` has lines, bands, curves
+and points; `flames` has flame graphs and stacked areas. Sections explain the charts.
 """

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ccl_bench.report.page_model import Spec
 
 LYING = 16
-"""Bars up to which they lie, with their names beside them."""
+"""Number of bars up to which they are horizontal, with their names at the left."""
 
 
 def bars(rows: Sequence[tuple[str, float]], *, title: str, unit: str, colour: str = "var(--c1)") -> Spec:
-    """Return one bar a row, in the order given; `unit` follows numbers in remarks."""
+    """Return one bar per row, in the given order; `unit` follows numbers in tooltips."""
     return {
         "width": "container",
         "height": rows_height(len(rows)),
@@ -41,9 +41,9 @@ def stacked(
     title: str,
     of: str,
 ) -> Spec:
-    """Return a bar a row, made of `parts` given as (name, colour); `of` says what a row is.
+    """Return one bar per row, stacked from `parts` as (name, colour); `of` names what a row is.
 
-    Bars are horizontal, and vertical where they are many.
+    Bars are horizontal; if there are many, vertical.
     """
     values = [
         {of: name, "part": part, "value": amounts[part], "place": place}
@@ -89,7 +89,7 @@ def heat_map(
     *,
     of: tuple[str, str, str],
 ) -> Spec:
-    """Return a heat map; `of` says what a row, a column and a colour is."""
+    """Return a heat map; `of` names what a row, a column and a colour are."""
     row_is, column_is, value_is = of
     cells: list[dict[str, Any]] = [
         {"row": row, "column": column, "value": value}
@@ -128,14 +128,14 @@ HEIGHT = 220
 
 _FEW, _MANY, _VERY_MANY = 16, 32, 72
 _DECADES = 3
-"""Powers of ten up to which there are marks between them."""
+"""Number of powers of ten up to which an axis has marks between them."""
 _MARKS = 8
 _ALIKE = 0.05
-"""Share of a value that fills a chart at least: what differs by less looks alike."""
+"""Smallest range of an axis, as a share of the value: smaller differences look alike."""
 
 
 def names(title: str, ordered: Sequence[str], **more: Any) -> Encoding:
-    """Return an axis of names in the given order; where they are many, not all are written."""
+    """Return an axis of names in the given order; if there are many, not all are written."""
     return {
         "type": "nominal",
         "sort": list(ordered),
@@ -145,7 +145,7 @@ def names(title: str, ordered: Sequence[str], **more: Any) -> Encoding:
 
 
 def colours(chosen: Sequence[tuple[str, str]], **legend: Any) -> Encoding:
-    """Return colours by name, with a legend where there is a choice."""
+    """Return colours by name, with a legend if there are several."""
     return {
         "type": "nominal",
         "scale": {"domain": [name for name, _ in chosen], "range": [colour for _, colour in chosen]},
@@ -154,12 +154,12 @@ def colours(chosen: Sequence[tuple[str, str]], **legend: Any) -> Encoding:
 
 
 def in_order(ordered: Sequence[str]) -> list[tuple[str, str]]:
-    """Return names with the colours of categories, in their order."""
+    """Return names with the colours of categories, in order."""
     return [(name, CATEGORY[place % len(CATEGORY)]) for place, name in enumerate(ordered)]
 
 
 def steps_of_ramp(largest: float) -> list[float]:
-    """Return the six bounds between the seven colours of the ramp, round numbers up to about `largest`."""
+    """Return the six bounds between the seven colours of the ramp: round numbers up to about `largest`."""
     steps = len(RAMP) - 1
     rough = (largest or 1.0) / (steps + 1)
     scale = 10.0 ** _exponent(rough)
@@ -168,13 +168,13 @@ def steps_of_ramp(largest: float) -> list[float]:
 
 
 def rows_height(rows: int) -> int:
-    """Return the height of a chart of many rows, so that few are comfortable and many still fit."""
+    """Return the height of a chart with many rows: enough space for few, a limit for many."""
     each = 24 if rows <= _FEW else 14 if rows <= _MANY else 8 if rows <= _VERY_MANY else 5
     return rows * each
 
 
 def linear_scale(values: Iterable[float]) -> Encoding:
-    """Return a linear scale around values, so wide that a difference within noise does not fill it."""
+    """Return a linear scale around values, wide enough that noise does not fill it."""
     listed = list(values)
     scale: Encoding = {"zero": False, "nice": True}
     low, high = min(listed, default=0.0), max(listed, default=0.0)
@@ -185,7 +185,7 @@ def linear_scale(values: Iterable[float]) -> Encoding:
 
 
 def log_scale(least: float, most: float, *, room: float = 1.0) -> tuple[Encoding, list[float]]:
-    """Return a logarithmic scale from least to most with `room` times as much around, and its marks."""
+    """Return a logarithmic scale between two values with a margin of factor `room`, and its marks."""
     low, high = least / room, most * room
     decades = range(_exponent(low), _exponent(high) + 1)
     digits = (1, 2, 5) if len(decades) <= _DECADES else (1,)

@@ -22,7 +22,7 @@ _LEAST_SHARE = 0.001
 
 @dataclass(slots=True)
 class _Node:
-    """What lies below one frame."""
+    """A frame and the frames below it."""
 
     value: float = 0.0
     below: dict[str, _Node] = field(default_factory=dict)
@@ -33,7 +33,7 @@ def flame(
 ) -> Spec:
     """Return a flame graph of values by path, the outermost name at the top.
 
-    `shorter` are names as they are written into boxes, `of` says what a box is, `unit` what values are in.
+    `shorter` are the names written into boxes, `of` names what a box is, `unit` is that of the values.
     """
     root = _Node()
     for path, value in rows:
@@ -79,7 +79,7 @@ def _filled(of: str, unit: str) -> Spec:
 
 
 def _named() -> Spec:
-    """Return the names in boxes that have room for some."""
+    """Return the names, in boxes that are wide enough."""
     return {
         "transform": [{"filter": "datum.x2 - datum.x > 0.02"}],
         "mark": {
@@ -96,7 +96,7 @@ def _named() -> Spec:
 
 
 _WARM = (CATEGORY[1], CATEGORY[5], CATEGORY[3], CATEGORY[6])
-"""Colours that neighbours take one after the other; they mean nothing."""
+"""Colours that neighbours take one after the other; they have no meaning."""
 
 
 def _boxes(node: _Node, start: float, level: int, whole: float) -> Iterator[dict[str, Any]]:
@@ -122,7 +122,7 @@ def _boxes(node: _Node, start: float, level: int, whole: float) -> Iterator[dict
 def stacked_areas(
     at: Sequence[float], rows: Mapping[str, Sequence[float]], *, x: str, y: str, of: str
 ) -> Spec:
-    """Return values by name over numbers, on top of each other; each stays until the next point."""
+    """Return values by name over numbers, stacked; each value holds until the next point."""
     values = [
         {"x": place, "y": value, of: name}
         for name, numbers in rows.items()

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from ccl_bench.result.report_data import MemoryCurve
 
 Spread = tuple[str, float, float, float]
-"""Name, least, median and most."""
+"""Name, minimum, median and maximum."""
 
 _MARKED = 60
-"""Points along a line up to which each has a dot."""
+"""Number of points on a line up to which each has a dot."""
 
 
 def lines_over_names(
     columns: Sequence[str], rows: Mapping[str, Sequence[float | None]], *, x: str, y: str, of: str
 ) -> Spec:
-    """Return a line a row over named columns; `of` says what a row is."""
+    """Return one line per row over named columns; `of` names what a row is."""
     values = [
         {"x": column, "y": value, of: name}
         for name, numbers in rows.items()
@@ -60,7 +60,7 @@ def band_over_names(rows: Sequence[Spread], *, x: str, y: str) -> Spec:
 
 
 def ranges_over_names(rows: Sequence[Spread], *, x: str, y: str) -> Spec:
-    """Return a stroke from least to most with a dot at the median for each row."""
+    """Return a bar from minimum to maximum with a dot at the median for each row."""
     stroke = {"type": "rule", "color": "var(--c1)", "strokeWidth": 2, "opacity": 0.55}
     dot = {"type": "point", "color": "var(--c1)", "size": 36, "opacity": 1}
     return _spreads(rows, stroke, dot, x=x, y=y)
@@ -69,7 +69,7 @@ def ranges_over_names(rows: Sequence[Spread], *, x: str, y: str) -> Spec:
 def _spreads(
     rows: Sequence[Spread], extent: dict[str, Any], middle: dict[str, Any], *, x: str, y: str
 ) -> Spec:
-    """Return one mark from least to most of each row, and one at its median."""
+    """Return one mark from minimum to maximum of each row, and one at its median."""
     values = [{"x": name, "least": low, "median": mid, "most": high} for name, low, mid, high in rows]
     scale = linear_scale(end for _, low, _, high in rows for end in (low, high))
     return {
@@ -93,7 +93,7 @@ def _spreads(
 def curves(
     rows: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str, of: str, zero: bool = True
 ) -> Spec:
-    """Return a line a row through points of numbers."""
+    """Return one line per row through points of numbers."""
     values = [{"x": at, "y": value, of: name} for name, points in rows.items() for at, value in points]
     return {
         "width": "container",
@@ -135,10 +135,10 @@ def _of_band(x: str, y: str) -> list[dict[str, Any]]:
 
 
 _BYTES = "format(datum.value, '.3~s') + 'B'"
-"""10^3 bytes are a kB; Vega's `~s` writes the prefix."""
+"""10^3 bytes are a kB; Vega's `~s` adds the prefix."""
 
 _APART_PX = 7
-"""Between points of the same size, so that none hides another."""
+"""Distance between points of the same size, so that none hides another."""
 
 
 def spread_over_size(
@@ -188,7 +188,7 @@ def _ends(values: Any) -> tuple[float, float]:
 
 
 def _marks(axis: dict[str, Any], aside: float) -> list[Spec]:
-    """Return the stroke and the dot of each point, moved aside by some pixels."""
+    """Return the bar and the dot of each point, shifted by some pixels."""
     return [
         {
             "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5, "xOffset": aside},
@@ -268,7 +268,7 @@ def memory_curve(curve: MemoryCurve, x: str) -> Spec:
 
 
 def _remarks(x: str) -> Spec:
-    """Return what the pointer shows, on a line at the nearest point."""
+    """Return the tooltip, on a line at the nearest point."""
     return {
         "params": [
             {

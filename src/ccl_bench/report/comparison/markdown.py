@@ -1,4 +1,4 @@
-"""A comparison as Markdown, for the summary of a pipeline of tests."""
+"""A comparison as Markdown, for the summary of a CI pipeline."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SIGNS = {"crossed": "❌", "not judged": "⚠️"}
 _KEPT = "✅"
 
 _SHOWN = ("worse", "better", "changed")
-"""Verdicts of the metrics that are not folded away."""
+"""Verdicts of the metrics that are not collapsed."""
 
 
 def markdown(comparison: Comparison) -> str:
-    """Return a comparison: limits first, metrics that did not change folded away."""
+    """Return a comparison: limits first, unchanged metrics collapsed."""
     blocks = [block for pair in comparison.pairs for block in _pair(comparison, pair)]
     return "\n\n".join([*blocks, escaped(phrases.noise_note(comparison))]) + "\n"
 

@@ -46,7 +46,7 @@ _LEAST_PERCENT = 5.0
 
 
 def changes_chart(key: str, changes: Sequence[Change]) -> Chart | None:
-    """Return the relative changes that have an interval, each with it; None where there is none."""
+    """Return the relative changes that have an interval, with it; None if there is none."""
     shown = [_row(change) for change in phrases.ordered(changes) if _is_drawn(change)]
     if not shown:
         return None
@@ -58,10 +58,10 @@ def changes_chart(key: str, changes: Sequence[Change]) -> Chart | None:
         key,
         "Changes with their noise",
         _spec(shown, reach),
-        f"{counts}. A bar is the interval of the change, estimated from the spread over steps; equal "
-        "numbers are left out.",
+        f"{counts}. A bar is the interval of the change, estimated from the spread over steps. "
+        "Unchanged numbers are left out.",
         _data(shown),
-        f"{cut} wider than the chart." if cut else "",
+        f"{cut} extend beyond the chart." if cut else "",
     )
 
 
@@ -123,7 +123,7 @@ def _data(rows: list[dict[str, Any]]) -> Table:
 
 
 def parts_chart(key: str, attribution: Attribution) -> Chart:
-    """Return by how much each part of a step changed."""
+    """Return the change of each part of a step."""
     parts = attribution.finest_parts
     per, unit = time_unit([part.difference_s for part in parts])
     rows = [{"part": phrases.label(p.name), "change": per * p.difference_s} for p in parts]
@@ -178,7 +178,7 @@ def html(comparison: Comparison) -> str:
 
 
 def sections(comparison: Comparison) -> Iterator[Section]:
-    """Yield what there is to show of each run against the baseline, in order."""
+    """Yield the sections of each run against the baseline, in order."""
     for place, pair in enumerate(comparison.pairs):
         of = f" in {pair.name}" if len(comparison.pairs) > 1 else ""
         first = phrases.verdict(comparison, pair)
@@ -189,7 +189,7 @@ def sections(comparison: Comparison) -> Iterator[Section]:
 
 
 def _whether(key: str, title: str, pair: Pair, first: str) -> Section:
-    """Return whether two runs compare, in what they differ, and which limits are kept."""
+    """Return whether two runs are comparable, how they differ, and which limits they meet."""
     comparability = pair.comparability
     notes = filter(None, (phrases.on_one_side(comparability), *map(phrases.judgement, pair.judgements)))
     about = " ".join(filter(None, (first, f"{phrases.comparability(comparability)}." if first else "")))

@@ -1,4 +1,4 @@
-"""What a comparison says, in phrases that text and HTML share."""
+"""Sentences of a comparison that text, Markdown and HTML share."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _LARGE = 10.0
 
 
 def ordered(changes: Iterable[Change]) -> list[Change]:
-    """Return changes with those first that matter most, else by name."""
+    """Return changes, the most important first, then by name."""
     return sorted(changes, key=lambda change: (ORDER.index(change.verdict), change.metric.lower()))
 
 
 def value(number: float | None, unit: str) -> str:
-    """Return a value of a metric; a dash where there is none."""
+    """Return a value of a metric, or a dash."""
     return "-" if number is None else with_unit(number, unit)
 
 
@@ -46,12 +46,12 @@ def signed_percent(share: float) -> str:
 
 
 def relative(change: Change) -> str:
-    """Return the relative change; a dash where there is none."""
+    """Return the relative change, or a dash."""
     return "-" if change.relative is None else signed_percent(change.relative)
 
 
 def interval(change: Change) -> str:
-    """Return where the change lies, as a share of the baseline where there is one."""
+    """Return the interval of the change, as a share of the baseline if possible."""
     bounds = change.interval
     if bounds is None:
         return "-"
@@ -72,7 +72,7 @@ def seconds(part: Part) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return a name without what is in brackets, where it is long: templates and arguments of a kernel."""
+    """Return a long name without the parts in brackets: templates and arguments of a kernel."""
     if len(name) <= _LONG:
         return name
     plain = name.removeprefix("void ")
@@ -82,37 +82,37 @@ def short_name(name: str) -> str:
 
 
 def headline(changes: Sequence[Change]) -> str:
-    """Return how many metrics got which verdict."""
+    """Return the number of metrics by verdict."""
     counts = {verdict: sum(change.verdict == verdict for change in changes) for verdict in ORDER}
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "no metric"
 
 
 def comparability(judged: Comparability) -> str:
-    """Return whether two runs compare, in a sentence."""
+    """Return in a sentence whether two runs are comparable."""
     if judged.verdict == "not comparable":
         names = ", ".join(each.field for each in judged.workload)
-        return f"not comparable: they did different work, they differ in {names}"
+        return f"not comparable: they did different work, because they differ in {names}"
     if judged.verdict == "unknown":
         return (
-            f"comparable only if they did the same work: {', '.join(judged.unknown)} "
-            "must be in both cards to decide this"
+            "comparable only if they did the same work; to decide this, both cards must state "
+            f"{', '.join(judged.unknown)}"
         )
     return "comparable: they did the same work"
 
 
 def on_one_side(judged: Comparability) -> str:
-    """Return which fields that are compared only one side says; empty where there is none."""
+    """Return the compared fields that only one side states; empty if none."""
     names = [each.field for each in judged.studied if each.baseline is None or each.other is None]
     return f"only one side states {', '.join(names)}" if names else ""
 
 
 def on_both_sides(judged: Comparability) -> tuple[Difference, ...]:
-    """Return the fields that are compared and that both sides say."""
+    """Return the compared fields that both sides state."""
     return tuple(e for e in judged.studied if e.baseline is not None and e.other is not None)
 
 
 def field_values(each: Difference) -> tuple[str, str]:
-    """Return the two values of a field; a dash for what is not written."""
+    """Return the two values of a field; a dash for a missing one."""
     return _field_value(each.baseline), _field_value(each.other)
 
 
@@ -125,7 +125,7 @@ def _field_value(setting: object) -> str:
 
 
 def verdict(comparison: Comparison, pair: Pair) -> str:
-    """Return which run is faster, by how much and why, in one sentence; empty where steps are unknown."""
+    """Return in one sentence which run is faster, by how much and why; empty if steps are unknown."""
     attribution = pair.attribution
     if attribution is None or not attribution.step.baseline_s:
         return ""
@@ -133,7 +133,7 @@ def verdict(comparison: Comparison, pair: Pair) -> str:
     here, there = duration(step.other_s), duration(step.baseline_s)
     if attribution.is_within_noise:
         return (
-            f"{pair.name} is as fast as {comparison.baseline}, as far as the noise of the steps shows: "
+            f"{pair.name} is as fast as {comparison.baseline} within the noise of the steps: "
             f"{here} a step, {there} there."
         )
     word = "slower" if step.difference_s > 0 else "faster"
@@ -144,10 +144,10 @@ def verdict(comparison: Comparison, pair: Pair) -> str:
 
 
 def step_sentence(attribution: Attribution) -> str:
-    """Return by how much the step changed, and in which parts."""
+    """Return the change of the step, and of its parts."""
     step = attribution.step
     if not step.difference_s:
-        return f"The mean step on the device is as long: {duration(step.baseline_s)}."
+        return f"The mean step on the device did not change: {duration(step.baseline_s)}."
     word = "longer" if step.difference_s > 0 else "shorter"
     share = f" ({signed_percent(step.difference_s / step.baseline_s)})" if step.baseline_s else ""
     changed = f"The mean step on the device got {duration(abs(step.difference_s))} {word}{share}"
@@ -165,21 +165,21 @@ def label(name: str) -> str:
 
 
 def division_title(division: Division) -> str:
-    """Return what a division divides."""
+    """Return the title of a breakdown."""
     return f"{label(division.of)} by {division.name}" if division.of else division.name
 
 
 def judgement(judged: Judgement) -> str:
-    """Return what a threshold came to."""
+    """Return the outcome of a threshold."""
     if judged.outcome == "crossed":
-        return f"limit {judged.threshold} is crossed by {', '.join(judged.metrics)}"
+        return f"limit {judged.threshold} is exceeded by {', '.join(judged.metrics)}"
     if judged.outcome == "not judged":
         return f"limit {judged.threshold} cannot be judged: {judged.reason}"
-    return f"limit {judged.threshold} is kept"
+    return f"limit {judged.threshold} is met"
 
 
 def noise_note(comparison: Comparison) -> str:
-    """Return how verdicts come about."""
+    """Return an explanation of the verdicts."""
     return (
         f"{100 * comparison.confidence:.0f} % of such intervals contain the true difference, estimated from "
         f"the spread over steps. Below {100 * comparison.tolerance:g} % changes are called neither better "
@@ -188,5 +188,5 @@ def noise_note(comparison: Comparison) -> str:
 
 
 def title(comparison: Comparison, pair: Pair) -> str:
-    """Return which run is compared with which."""
+    """Return the title of a pair: a run against its baseline."""
     return f"{pair.name} against {comparison.baseline}"

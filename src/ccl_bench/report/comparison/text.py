@@ -1,4 +1,4 @@
-"""A comparison as text: whether the runs compare, what changed, where in the step, what was crossed."""
+"""A comparison as text: comparability, changes of metrics, changes in the step, limits."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 _STYLES = {"worse": "red", "better": "green", "changed": "cyan", "cannot tell": "yellow"}
 _LISTED = 5
-"""Parts of a division that are shown at most."""
+"""Largest number of parts of a breakdown to show."""
 
 _WORTH = 0.05
-"""Share of the step's change from which a part is shown."""
+"""Smallest share of the step's change at which a part is shown."""
 
 
 def page(comparison: Comparison) -> Group:
@@ -36,7 +36,7 @@ def page(comparison: Comparison) -> Group:
 
 
 def verdicts(comparison: Comparison) -> Group:
-    """Return how a comparison begins, for each of its runs."""
+    """Return the heading of a comparison, for each of its runs."""
     return Group(*(line for pair in comparison.pairs for line in _opening(comparison, pair)))
 
 
@@ -120,7 +120,7 @@ def _attribution(attribution: Attribution) -> RenderableType:
 
 
 def _largest(division: Division, least_s: float) -> str:
-    """Return the differences of a division of at least `least_s` on one line, the largest first."""
+    """Return the differences of a breakdown of at least `least_s` on one line, the largest first."""
     large = [part for part in division.parts if abs(part.difference_s) >= least_s][:_LISTED]
     shown = [f"{plain(phrases.short_name(part.name))} {phrases.seconds(part)}" for part in large]
     rest = len(division.parts) - len(shown) + division.left_out

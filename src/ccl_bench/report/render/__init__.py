@@ -1,7 +1,7 @@
-"""A report in one of its forms: HTML, Markdown, text or JSON.
+"""Reports in their forms: HTML, Markdown, text or JSON.
 
-`render` returns a form of the data of a run, `render_json` makes one from a report in JSON. `html` also has
-the document and the parts that the leaderboard and comparisons use; `images` draws single charts.
+`render` returns one form of the data of a run; `render_json` makes one from a report in JSON. `html` also
+has the document and the parts that the leaderboard and comparisons use; `images` draws single charts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUFFIXES: dict[str, Form] = {
 
 
 def form_of(file: str) -> Form:
-    """Return the form that a file's name asks for, or raise UsageError where it states none."""
+    """Return the form for a file's suffix, or raise UsageError if the suffix is unknown."""
     suffix = PurePath(file).suffix.lower()
     if suffix not in SUFFIXES:
         raise UsageError(
@@ -61,12 +61,12 @@ def render(observed: ReportData, form: Form, *, why: bool = False) -> str:
 
 
 def render_json(text: bytes, form: Form) -> str:
-    """Return a report that was written as JSON in another form; InputError where it is none."""
+    """Return a report that was written as JSON in another form; raise InputError if it is not one."""
     from ccl_bench.result.report_data import from_json
 
     observed = from_json(text)
     try:
         return render(observed, form)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        message = f"the details of its results are not as this version writes them: {error!r}"
-        raise InputError(message, fix="report the run again with this version") from error
+        message = f"the details of its results do not have the structure of this version: {error!r}"
+        raise InputError(message, fix="write the report of the run again with this version") from error

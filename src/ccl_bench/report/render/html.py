@@ -32,12 +32,12 @@ STYLES, SCRIPT, LIBRARY = "ccl-bench.css", "ccl-bench.js", "vega.js"
 _ASSETS = "ccl_bench.report.render"
 
 _WHOLE_LOGO, _MARK = 'viewBox="0 0 300 64"', 'viewBox="0 0 64 64"'
-"""What is seen of the logo's drawing: all of it, and the square at its left."""
+"""The visible parts of the logo: the whole drawing, and the square at its left."""
 
 _DIGITS = 6
 
 _AS_WIDE = {"autosize": {"type": "fit-x", "contains": "padding"}}
-"""Charts take the width that their place has, and their own height."""
+"""Charts take the width of their container, and their own height."""
 
 
 def html_page(
@@ -52,10 +52,10 @@ def html_page(
 ) -> str:
     """Return a whole page around `body`, which is HTML and trusted.
 
-    `charts` are Vega-Lite specifications by the key under which `figure` placed them in the body, `strip`
-    is the data of the strip of a step.
-    `navigation` lists places on the page as (address, title). Without `assets` the page is one file that
-    needs nothing else; with it styles and scripts are linked from that address, where `shared_files` are.
+    `charts` are Vega-Lite specifications by the key that `figure` used in the body, `strip` is the data of
+    the strip of a step. `navigation` lists places on the page as (address, title). Without `assets` the page
+    is one self-contained file; with it, styles and scripts are linked from that address, where
+    `shared_files` are.
     """
     specs = {key: _AS_WIDE | _rounded(spec) for key, spec in (charts or {}).items()}
     scripts = [script(), library()] if specs else [script()]
@@ -82,7 +82,7 @@ def html_page(
 
 
 def _rounded(part: Any) -> Any:
-    """Return a specification with the digits that a drawing can show."""
+    """Return a specification with numbers rounded to the digits that a drawing can show."""
     if isinstance(part, dict):
         return {key: _rounded(each) for key, each in part.items()}
     if isinstance(part, list):
@@ -111,7 +111,7 @@ def logo() -> Markup:
 
 @cache
 def icon() -> str:
-    """Return the address of the mark alone, as browsers show it for a page."""
+    """Return the address of the mark alone, as the icon of a page."""
     mark = _asset("logo.svg").replace(_WHOLE_LOGO, _MARK)
     return f"data:image/svg+xml;base64,{base64.b64encode(mark.encode()).decode()}"
 
@@ -135,7 +135,7 @@ def _bundle() -> str:
 
 
 def template_environment(package: str) -> Environment:
-    """Return what renders the templates of a package; it escapes every value that is not marked as HTML."""
+    """Return the template environment of a package; it escapes every value that is not marked as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
@@ -150,7 +150,7 @@ def template_environment(package: str) -> Environment:
 
 @cache
 def environment() -> Environment:
-    """Return what renders the templates of reports."""
+    """Return the template environment of reports."""
     made = template_environment(_ASSETS)
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return made
@@ -161,7 +161,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Return a content security policy: these scripts and no other, and nothing from elsewhere."""
+    """Return a content security policy that allows only these scripts, and nothing from elsewhere."""
     allowed = " ".join(f"'sha256-{_digest(each)}'" for each in scripts)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
@@ -179,7 +179,7 @@ def section(shown: Section) -> Markup:
 
 
 def folded(shown: Section) -> Markup:
-    """Return a section that opens when its title is chosen."""
+    """Return a section that opens when its title is clicked."""
     return _piece("folded", shown)
 
 
@@ -194,20 +194,20 @@ def findings(shown: Iterable[Finding]) -> Markup:
 
 
 def figure(shown: Chart) -> Markup:
-    """Return the place of a chart, with its summary and its data as a table.
+    """Return the container of a chart, with its summary and its data as a table.
 
-    The page that holds it must be given `shown.spec` under `shown.key`.
+    Pass `shown.spec` under `shown.key` to the page that holds it.
     """
     return _piece("figure", shown)
 
 
 def table(shown: Table) -> Markup:
-    """Return a table that scrolls sideways where it is too wide."""
+    """Return a table that scrolls sideways if it is too wide."""
     return _piece("table", shown)
 
 
 def definitions(shown: Iterable[Definition]) -> Markup:
-    """Return the definitions that `Term`s and numbers lead to."""
+    """Return the definitions that `Term`s and numbers link to."""
     return _piece("definitions", list(shown))
 
 

@@ -18,7 +18,7 @@ _FONT = "DejaVu Sans, Liberation Sans, Arial, sans-serif"
 
 
 def image(chart: Chart, form: ImageForm) -> bytes:
-    """Return a chart with its title on white, in the colours of the light theme."""
+    """Return a chart as a picture with its title, on white, in the colours of the light theme."""
     import vl_convert
 
     spec = static_spec(chart)

@@ -152,5 +152,5 @@ def _definitions(definitions: Iterable[Definition]) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """Return text of any origin on one line, with everything that Markdown or HTML would act on escaped."""
+    """Return untrusted text on one line, with the special characters of Markdown and HTML escaped."""
     return plain(text).translate(_SPECIAL)

@@ -25,12 +25,12 @@ COLUMNS = 100
 
 
 def text(page: Page) -> str:
-    """Return the page as it is written to a file."""
+    """Return the page as text for a file."""
     return to_text(text_page(page), width=COLUMNS)
 
 
 def text_page(page: Page) -> Group:
-    """Return the page for a terminal or a pipe: titles at the left, what belongs to them indented."""
+    """Return the page for a terminal or a pipe: titles at the left, contents indented."""
     parts: list[RenderableType] = [heading(f"CCL-Bench report: {plain(page.title)}")]
     if page.verdict:
         parts += [indented(verdict_block(page.verdict)), Text()]
@@ -61,7 +61,7 @@ def _blocks(page: Page) -> Iterator[tuple[str, RenderableType]]:
 
 
 def verdict_block(verdict: Verdict) -> RenderableType:
-    """Return where the step goes and what would change that, as a report begins."""
+    """Return the verdict: where the time of the step goes, and what to change."""
     parts: list[RenderableType] = [Text(plain(verdict.sentence), "bold")] if verdict.sentence else []
     for number, each in enumerate(verdict.causes, start=1):
         lines = [Text.assemble(plain(each.title), ": ", (plain(each.gain), "bold"))]
@@ -130,8 +130,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
 def text_report_name(inspection: Inspection, made_at: datetime) -> str:
     """Return `<timestamp>_<model>_dpXxY_tpZ_gpuN.txt`; X replicates weights, Y shards them.
 
-    A pipeline adds `_ppP` after the tensor-parallel degree. Where nothing states a degree of
-    parallelism the degrees are left out.
+    A pipeline adds `_ppP` after the tensor-parallel degree. Unknown degrees are left out.
     """
     name = inspection.model or inspection.run.rstrip("/").rpartition("/")[2] or "run"
     parts = [f"{made_at:%Y%m%d_%H%M%S}", _UNSAFE.sub("_", name).strip("_.") or "run"]
@@ -150,7 +149,7 @@ def _degree(inspection: Inspection, axis: str) -> int | None:
 
 
 def _rest(stated: dict[str, int | None], gpus: int) -> int:
-    """Return the ranks that the other degrees leave to sharding."""
+    """Return the number of ranks that the other degrees leave for sharding."""
     taken = 1
     for degree in stated.values():
         taken *= degree or 1

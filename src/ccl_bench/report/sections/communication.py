@@ -1,4 +1,4 @@
-"""What ranks communicate, by collective and by parallelism dimension, and how fast."""
+"""Sections on communication: bytes and time by collective and dimension, and bus bandwidth."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def communication(context: Context) -> Section:
     return Section(
         KEY,
         TITLE,
-        "What one GPU communicates in a mean step. Time counts while at least one call runs, hidden or not: "
+        "Communication of one GPU in a mean step. Time with at least one running call, hidden or not: "
         f"it {_ABOUT_PARTS if parts else 'includes waiting for other ranks'}. Bytes are message sizes as "
         "nccl-tests counts them.",
         (
@@ -103,7 +103,7 @@ def _dimensions(context: Context) -> dict[str, DimensionTraffic]:
 
 
 def _moved(row: DimensionTraffic) -> float | None:
-    """Return the bytes of a dimension, None where none of its calls has a size."""
+    """Return the bytes of a dimension, or None if none of its calls has a size."""
     moved = row["bytes_per_gpu_and_step"]
     return None if moved is None else float(moved)
 
@@ -115,26 +115,26 @@ Parts = dict[str, dict[str, float]]
 
 
 def _known(parts: Parts) -> Parts:
-    """Return the parts of each row where any of them is known to wait or to move data."""
+    """Return the parts of each row, if any waiting or transfer is known."""
     is_known = any(each.get("waiting") or each.get("transfer") for each in parts.values())
     return {name: each for name, each in parts.items() if each} if is_known else {}
 
 
 def _shown(parts: Parts) -> list[str]:
-    """Return the parts to show: what is unknown only where something is."""
+    """Return the parts to show; "unknown" only if it is not empty."""
     has_unknown = any(each["unknown"] for each in parts.values())
     return [part for part in COMMUNICATION_PARTS if part != "unknown" or has_unknown]
 
 
 def _divided(details: CommunicationTimeDetails | None) -> str:
-    """Return the parts of the time in communication in words, as far as any is known."""
+    """Return the parts of communication time in words, as far as known."""
     parts = details.get("parts_s", {}) if details else {}
     known = _known({"": parts})
     return ", ".join(f"{duration(parts[part])} {part}" for part in _shown(known)) if known else ""
 
 
 def _times(by: str, values: dict[str, float], parts: Parts) -> list[Chart]:
-    """Return a chart of times, each divided where that is known, if there is something to compare."""
+    """Return a chart of times, divided if the parts are known, if there are several to compare."""
     if not parts or parts.keys() != values.keys():
         return _bars(by, "time", values)
     per, unit = time_unit(values.values())
@@ -152,7 +152,7 @@ def _times(by: str, values: dict[str, float], parts: Parts) -> list[Chart]:
 
 
 _MENTIONED = 3
-"""Rows of a chart that its summary names."""
+"""Number of rows of a chart that its summary names."""
 
 _WORDS = {"collective": "collective", "dimension": "parallelism dimension"}
 
@@ -167,7 +167,7 @@ def _part_cells(parts: Parts, name: str) -> list[Cell]:
 
 
 def _bars(by: str, what: str, values: dict[str, float]) -> list[Chart]:
-    """Return a chart where there is something to compare."""
+    """Return a chart if there are several values to compare."""
     if len(values) < 2:
         return []
     is_time = what == "time"
@@ -182,7 +182,7 @@ def _bars(by: str, what: str, values: dict[str, float]) -> list[Chart]:
     )
     read = duration if is_time else size
     most, least = ordered[0], ordered[-1]
-    summary = f"Most is {most} with {read(values[most])}, least {least} with {read(values[least])}."
+    summary = f"Largest is {most} with {read(values[most])}, smallest is {least} with {read(values[least])}."
     rows = [(name, Quantity(values[name], read(values[name]))) for name in ordered]
     heading = f"{what.capitalize()} by {_WORDS[by]}"
     return [Chart(f"{what}-by-{by}", heading, spec, summary, table((by, what), rows))]
@@ -260,7 +260,7 @@ def bandwidth(context: Context) -> Section:
 
 
 def _peaks(context: Context) -> tuple[list[tuple[str, float]], list[str]]:
-    """Return the links' peaks in GB/s, one direction, with a sentence on where each is from."""
+    """Return the links' peaks in GB/s, one direction, with a sentence on the source of each."""
     facts = context.inspection.facts
     peaks, sources = [], []
     for name, title in (("scale_up_gbps", "scale-up link"), ("scale_out_gbps", "scale-out network")):
@@ -314,7 +314,7 @@ def _chart(sizes: Sequence[MessageSize], peaks: Sequence[tuple[str, float]]) -> 
     if any(entry.min_bytes != entry.max_bytes for entry in sizes):
         note += " Sizes between two powers of two are one group."
     if any(entry.basis == "raw" for entry in sizes):
-        note += " Raw times are of calls that no other member recorded; they include waiting."
+        note += " Raw times come from calls that no other member recorded; they include waiting."
     has_tests = any(entry.nccl_tests_gb_per_s for entry in sizes)
     rows = [(*_row(entry), *(_of_tests(entry) if has_tests else ())) for entry in sizes]
     head = ("collective", "message", "calls", "10 % below", "median", "10 % above", "time is")
@@ -324,7 +324,7 @@ def _chart(sizes: Sequence[MessageSize], peaks: Sequence[tuple[str, float]]) -> 
 
 
 def _kind(entry: MessageSize) -> str:
-    """Return the name under which calls are compared; times with waiting in them are separate."""
+    """Return the name under which calls are compared; times that include waiting are separate."""
     doubt = "" if entry.basis in _FREE_OF_WAITING else f", {entry.basis}"
     return f"{entry.collective}, {entry.dimension}{doubt}"
 
@@ -346,7 +346,7 @@ def _row(entry: MessageSize) -> tuple[str | Quantity, ...]:
 
 
 def _of_tests(entry: MessageSize) -> tuple[Cell, ...]:
-    """Return what nccl-tests reached at the size, and the median over it."""
+    """Return the bandwidth of nccl-tests at the size, and the median relative to it."""
     reached = entry.nccl_tests_gb_per_s
     if not reached:
         return "-", "-"

@@ -1,4 +1,4 @@
-"""Lists to look into: operators, named ranges, kernels, matrix products, kinds of calls, who sends whom."""
+"""Drill-down lists: operators, ranges, kernels, matrix products, kinds of calls, traffic between ranks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _LONGEST = 64
 _IN_TERMINAL = 10
-"""Rows of a list that a terminal shows."""
+"""Number of rows of a list that a terminal shows."""
 
 _TERA = 1e12
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _MOST_DRAWN = 64
-"""Ranks up to which who sends to whom is drawn."""
+"""Number of ranks up to which traffic between ranks is drawn."""
 
 
 def _time(seconds: float | None) -> Cell:
@@ -39,11 +39,11 @@ def _amount(value: float) -> Quantity:
 
 def _left_out(drill_down: DrillDown, name: str, noun: str) -> str:
     count = drill_down.left_out.get(name, 0)
-    return f"{counted(count, noun)} with less time left out." if count else ""
+    return f"{counted(count, noun)} with less time not shown." if count else ""
 
 
 def _short(name: str, full: str = "") -> Cell:
-    """Return a name with its whole text, where it may not fit into a column or is another."""
+    """Return a name, with its full text if that differs or may not fit into a column."""
     whole = full or name
     return name if len(name) <= _LONGEST and name == whole else Short(name, whole)
 
@@ -55,8 +55,9 @@ def operators(context: Context) -> Section:
     if not drill_down.operators and not drill_down.ranges:
         return absent(key, title, context.why("gpu_busy"))
     about = (
-        "One rank in a mean step. Own time is that on the CPU in no operator inside. Device time is the sum "
-        "of the durations of what an operator or range launched itself, without what those inside launched."
+        "One rank in a mean step. Own time is CPU time outside nested operators. Device time "
+        "is the sum of the durations of the work that an operator or range launched itself, "
+        "without the work of nested ones."
     )
     tables = [_operators(drill_down)] if drill_down.operators else []
     drawn = tuple(_range_flame(drill_down.ranges)) if drill_down.ranges else ()
@@ -107,14 +108,14 @@ def _range_flame(ranges: Sequence[RangeTime]) -> Iterator[Chart]:
     spec = flame([(path, value * per) for path, value in own if value > 0], of="range", unit=unit, shorter={})
     what = "Device time" if on_device else "Time on the CPU"
     largest = max(own, key=lambda item: item[1])
-    summary = f"Most is in {' › '.join(largest[0])} itself: {duration(largest[1])} of a mean step."
+    summary = f"The largest part is {' › '.join(largest[0])} itself: {duration(largest[1])} of a mean step."
     rows = [(_short(" › ".join(path)), _time(value)) for path, value in own if value > 0]
     data = table(("range", "own time"), rows)
     yield Chart("ranges", f"{what} by named range", spec, summary, data, is_wide=True)
 
 
 def _own_times(ranges: Sequence[RangeTime]) -> Iterator[tuple[list[str], float]]:
-    """Yield the time on the CPU of each path in none of those right inside it."""
+    """Yield the time on the CPU of each path, without that of its direct children."""
     inside: dict[tuple[str, ...], float] = {}
     for each in ranges:
         around = tuple(each.path[:-1])
@@ -148,7 +149,7 @@ def products(context: Context) -> Section:
     key, title = "products", "Matrix products"
     drill_down = context.series.drill_down
     if not drill_down.products:
-        why = "No shapes of matrix products were recorded: record_shapes=True of torch.profiler adds them."
+        why = "No shapes of matrix products were recorded: record with record_shapes=True of torch.profiler."
         return absent(key, title, why if context.valued("gpu_busy") else context.why("gpu_busy"))
     on_device = drill_down.products[0].on_device
     time = "of the kernels that it launched" if on_device else "of its operators on the CPU"
@@ -186,7 +187,7 @@ def _dtype(each: ProductShape) -> str:
 
 
 def _known_dtype(recorded: str) -> str:
-    """Return the usual name of an element type; one that is not known stays as recorded."""
+    """Return the usual name of an element type; an unknown one stays as recorded."""
     from ccl_bench.catalog.dtypes import canonical
 
     try:
@@ -196,7 +197,7 @@ def _known_dtype(recorded: str) -> str:
 
 
 def _peak(context: Context, each: ProductShape) -> float | None:
-    """Return the dense peak for a product in operations per second, where the devices of the run have one."""
+    """Return the dense peak for a product in operations per second, if the devices of the run have one."""
     from ccl_bench.catalog import devices
 
     for seen in context.inspection.devices if each.on_device else ():
@@ -208,14 +209,14 @@ def _peak(context: Context, each: ProductShape) -> float | None:
 
 
 def calls(context: Context) -> Section:
-    """Return the section of kinds of calls and of who sends to whom."""
+    """Return the section of kinds of calls and of traffic between ranks."""
     key, title = "calls", "Kinds of calls"
     drill_down = context.series.drill_down
     if not drill_down.calls:
         return absent(key, title, context.why("total_communication_time"))
     about = (
-        "One rank in a mean step. Waiting, transfer and what is either add up to the time. Skew is the time "
-        "from the first member's arrival to the last, bandwidth that of the bus; both are medians."
+        "One rank in a mean step. Waiting, transfer and unknown add up to the time. Skew is "
+        "the time from the first member's arrival to the last; bandwidth is bus bandwidth; both are medians."
     )
     rows = [_call(each) for each in drill_down.calls]
     head = (
@@ -282,7 +283,7 @@ def _pair_map(pairs: Iterable[PairTraffic]) -> Iterator[Chart]:
     drawn = [[None if value is None else value / scale for value in row] for row in values]
     spec = heat_map(names, names, drawn, of=("from rank", "to rank", f"sent, {unit}"))
     (source, target), most = max(sent.items(), key=lambda item: item[1])
-    summary = f"Most goes from rank {source} to rank {target}: {size(most)}."
+    summary = f"Rank {source} sends most, to rank {target}: {size(most)}."
     cells = [
         (name, *("" if value is None else Quantity(value, size(value)) for value in row))
         for name, row in zip(names, values, strict=True)

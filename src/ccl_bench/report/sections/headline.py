@@ -1,4 +1,4 @@
-"""The numbers to look at first, and what is wrong with the data under them."""
+"""The headline numbers, and the findings about the data."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 _ALIKE = 2
-"""Findings of one kind that are shown one by one; the others are counted."""
+"""Number of findings of one kind that are shown; the others are counted."""
 
 
 def headline(context: Context) -> tuple[Number, ...]:
-    """Return those that have a value."""
+    """Return the headline numbers that have a value."""
     return (
         *tile(context, "throughput_tokens_sec", "Throughput", note=_each(context)),
         *tile(context, "iteration_wall_clock_time", step_time_label(context), note=_steps(context)),
@@ -76,7 +76,7 @@ def headline(context: Context) -> tuple[Number, ...]:
 
 
 def step_time_label(context: Context) -> str:
-    """Return what the length of a step is called; a whole trace that counts as one has another name."""
+    """Return the label of the step time, which differs if a whole trace counts as one step."""
     word = step_word(context.valued("iteration_wall_clock_time"))
     return "Step time" if word == "step" else word.capitalize()
 
@@ -97,7 +97,7 @@ def _peak(context: Context) -> str:
 
 
 def _over_ranks(context: Context, metric: str) -> str:
-    """Return the least and the most of a percentage that each rank has."""
+    """Return the minimum and maximum over ranks of a percentage."""
     result = context.valued(metric)
     per_rank: dict[str, float] = result.details.get("per_rank_pct", {}) if result else {}
     if len(per_rank) < 2:
@@ -109,7 +109,7 @@ def _over_ranks(context: Context, metric: str) -> str:
 
 
 def _device(context: Context, metric: str) -> str:
-    """Return the device that has the most."""
+    """Return the device with the largest value."""
     result = context.valued(metric)
     device = str(result.details["highest_device"]) if result else ""
     return f"highest on {'rank ' if device[:1].isdigit() else ''}{device}" if device else ""
@@ -135,7 +135,7 @@ def _percentiles(context: Context, metric: str) -> str:
 
 
 def exposed_share(context: Context) -> str:
-    """Return which share of a step communication is exposed, and its parts, in words; empty if unknown."""
+    """Return the share of a step with exposed communication and its parts, in words; empty if unknown."""
     result = context.valued("exposed_communication_time")
     if result is None:
         return ""
@@ -148,13 +148,13 @@ def exposed_share(context: Context) -> str:
 
 
 def share_of_step(context: Context, metric: str) -> str:
-    """Return which share of a step a part of exposed communication takes, in words; empty if unknown."""
+    """Return the share of a step of a part of exposed communication, in words; empty if unknown."""
     result = context.valued(metric)
     return f"{percent(cast('ExposedDetails', result.details)['pct_of_step'])} {OF_STEP}" if result else ""
 
 
 def _busy(context: Context) -> str:
-    """Return the range over ranks, and how much of busy is waiting in communication."""
+    """Return the range over ranks, and how much of the busy time waits in communication."""
     result = context.valued("gpu_busy")
     waiting = result.details.get("waiting_pct") if result and context.valued("exposed_wait_time") else None
     spinning = f"{percent(waiting)} of the step waits in communication" if waiting else ""
@@ -178,7 +178,7 @@ def _late(context: Context) -> str:
 
 
 def findings(issues: Iterable[Issue]) -> tuple[Finding, ...]:
-    """Return what is wrong, the worst first; of many of one kind the first ones and their number."""
+    """Return the findings, the most severe first; of many of one kind the first ones and their number."""
     kinds: dict[tuple[str, str], list[Issue]] = {}
     for issue in issues:
         kinds.setdefault((issue.code or issue.message, issue.severity), []).append(issue)

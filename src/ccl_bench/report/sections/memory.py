@@ -1,4 +1,4 @@
-"""Device memory: over time, at its peak, and what of it is in no tensor."""
+"""The section on device memory: over time, at its peak, and the part that no tensor uses."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def memory(context: Context) -> Section:
     return Section(
         KEY,
         TITLE,
-        "Allocated memory is held by tensors; reserved memory is what the allocator took from the device. "
-        "Fragmentation has no single measure; the table has those in use.",
+        "Tensors hold allocated memory; the allocator took reserved memory from the device. "
+        "Fragmentation has no single measure; the table lists the common ones.",
         (
             *tile(context, "peak_memory_allocated", "Peak allocated", note=_where(held)),
             *tile(
@@ -64,19 +64,19 @@ def _where(details: PeakMemoryDetails) -> str:
 def _curves(context: Context) -> Iterator[Chart]:
     curves = context.series.memory
     for place, curve in enumerate(curves):
-        note = f"Each point has the extremes of up to {curve.events_each:,} states of the allocator. "
+        note = f"Each point shows the extremes of up to {curve.events_each:,} states of the allocator. "
         if place == 0 and context.series.memory_devices > len(curves):
             of_all = f"{len(curves)} of {context.series.memory_devices:,} devices"
-            note += f"Shown are the {of_all} with the highest peaks."
+            note += f"The charts show the {of_all} with the highest peaks."
         yield _curve(curve, f"memory-{place}", note if curve.events_each > 1 else "")
 
 
 _INSIDE_TORCH = ("_wrapped_call_impl (", "_call_impl (", "inner (", "wrapper (", "decorate_context (")
-"""How frames begin that only pass a call on."""
+"""Prefixes of frames that only pass a call on."""
 
 
 def _call_sites(context: Context) -> Iterator[Chart]:
-    """Yield the flame graph of what holds the peak."""
+    """Yield the flame graph of the call stacks that hold the peak."""
     at_peak = context.series.drill_down.memory
     if at_peak is None or not any(site.frames for site in at_peak.sites):
         return
@@ -88,7 +88,7 @@ def _call_sites(context: Context) -> Iterator[Chart]:
     innermost = largest.frames[-1] if largest.frames else "memory without a stack"
     summary = (
         f"{size(at_peak.allocated_bytes)} are allocated on {at_peak.device} at the peak. "
-        f"Most of one call site, {size(largest.bytes)}, was allocated in {innermost}."
+        f"The largest call site, {innermost}, allocated {size(largest.bytes)}."
     )
     cells = [
         (Quantity(site.bytes, size(site.bytes)), amount(site.blocks), " › ".join(_stack(site)))
@@ -100,14 +100,14 @@ def _call_sites(context: Context) -> Iterator[Chart]:
 
 
 def _stack(site: CallSite) -> list[str]:
-    """Return the frames of a site without those that only pass a call on."""
+    """Return the frames of a call site, without those that only pass a call on."""
     if not site.frames:
         return ["allocated before the history" if site.is_before_history else "no stack was recorded"]
     return [frame for frame in site.frames if not frame.startswith(_INSIDE_TORCH)] or site.frames
 
 
 def _categories(context: Context) -> Iterator[Chart]:
-    """Yield memory by what it is for, over time."""
+    """Yield memory by purpose, over time."""
     curves = context.series.drill_down.categories
     if curves is None:
         return
@@ -116,10 +116,10 @@ def _categories(context: Context) -> Iterator[Chart]:
     spec = stacked_areas(curves.at, rows, x=x, y="allocated, GB", of="category")
     peaks = {name: max(values) for name, values in curves.allocated_bytes.items()}
     most = max(peaks, key=lambda name: peaks[name])
-    summary = f"Most is {most}, at most {size(peaks[most])} on {curves.device}."
+    summary = f"The largest part is {most}, up to {size(peaks[most])} on {curves.device}."
     cells = [(name, Quantity(peak, size(peak))) for name, peak in peaks.items()]
     data = table(("category", "most"), cells)
-    yield Chart("memory-categories", "Allocated memory by what it is for", spec, summary, data)
+    yield Chart("memory-categories", "Allocated memory by purpose", spec, summary, data)
 
 
 def _curve(curve: MemoryCurve, key: str, note: str) -> Chart:

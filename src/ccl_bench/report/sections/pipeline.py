@@ -65,17 +65,17 @@ def _notes(details: BubbleDetails) -> Iterator[str]:
     theory = details.get("theory")
     if theory:
         share = percent(100 * theory["fraction_ratio"])
-        yield f"For even stages and free messages {theory['formula']} gives {share} of the step."
+        yield f"For balanced stages and messages without cost, {theory['formula']} gives {share} of the step."
     ratio = details["stage_imbalance_ratio"]
     if ratio < _EVEN:
-        yield "All stages compute about equally long."
+        yield "All stages compute for about the same time."
     else:
         yield f"The busiest stage computes {ratio:.2f} times as long as the mean one."
     if details.get("unmatched_messages_count"):
         count = counted(details["unmatched_messages_count"], "message")
         yield f"The other side of {count} is unknown; its time counts as bubble, which is an upper bound."
     if "parts_missing" in details:
-        yield f"The bubble is not divided: {details['parts_missing']}."
+        yield f"The parts of the bubble are unknown: {details['parts_missing']}."
 
 
 def _chart(stages: dict[str, dict[str, float]], parts: Parts) -> Chart:

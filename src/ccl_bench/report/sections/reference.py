@@ -1,4 +1,4 @@
-"""What readers look up: every result, why others are missing, facts and traces with where they come from."""
+"""Reference sections: every result, reasons for missing ones, facts and traces with their sources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "neithe
 
 
 def reference(context: Context) -> Iterator[Section]:
-    """Yield the sections that have anything to show."""
+    """Yield the non-empty sections."""
     yield _results(context.results.values())
     missing = [result for result in context.results.values() if result.value is None]
     if missing:
@@ -59,7 +59,7 @@ def _doubts(result: Result) -> str:
 
 
 def _missing(missing: Iterable[Result], every: Sequence[Result], *, why: bool) -> Section:
-    """Return what has no value: all of it, or what can be repaired and the number of the others."""
+    """Return the metrics without a value: all, or the repairable ones and the number of the others."""
     rows = [
         (Term(result.metric), STATUS_WORDS[result.status], result.reason, result.fix or "-")
         for result in missing
@@ -104,7 +104,7 @@ def _files(context: Context) -> Section:
 
 
 def definitions(results: Iterable[Result], registry: Registry[Metric]) -> tuple[Definition, ...]:
-    """Return the manual pages of those metrics that are known here."""
+    """Return the manual pages of the metrics that this installation has."""
     pages = []
     for result in results:
         if result.metric in registry:

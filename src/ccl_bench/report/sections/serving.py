@@ -1,4 +1,4 @@
-"""Serving as clients measured it: latencies of requests and tokens, and throughput."""
+"""The section on serving as clients measured it: latencies of requests and tokens, and throughput."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PASSES = {"prefill_step_time": "Prefill pass", "decode_step_time": "Decode pass"
 
 STATISTICS = ("mean", "min", "p50", "p90", "p95", "p99", "max")
 _DRAWN = 99
-"""Percent of the times that are drawn; the longest ones would leave no room for the others."""
+"""Percent of the times that are drawn; the longest ones would compress the others."""
 
 
 def serving(context: Context) -> Section:
@@ -70,7 +70,7 @@ def _notes(details: ServingDetails) -> Iterator[str]:
 
 
 def distribution(result: Result) -> dict[str, float]:
-    """Return what is known of how a time spreads: of single requests, else as the tool stored it."""
+    """Return the distribution of a time: of single requests, else as the tool stored it."""
     details = cast("ServingDetails", result.details)
     return details.get("distribution_s") or details.get("as_stored_s") or {}
 
@@ -100,9 +100,9 @@ def _chart(label: str, result: Result) -> Iterator[Chart]:
         y="share at most that long, %",
         of="time",
     )
-    summary = f"Half take at most {duration(points[50][0])}, 99 % at most {duration(points[99][0])}."
+    summary = f"Half of them take at most {duration(points[50][0])}, 99 % at most {duration(points[99][0])}."
     rows = [(f"{share:g} %", Quantity(value, duration(value))) for value, share in points]
     rows.append(("100 %", Quantity(percentiles[-1], duration(percentiles[-1]))))
     key = f"serving-{result.metric.lower().replace('_', '-')}"
-    note = f"The longest percent, up to {duration(percentiles[-1])}, is not drawn."
+    note = f"The longest 1 %, up to {duration(percentiles[-1])}, is not drawn."
     yield Chart(key, label, spec, summary, table(("share", "at most"), rows, left=()), note)

@@ -1,4 +1,4 @@
-"""How long steps take, and where the time of a mean step goes."""
+"""Sections on steps: step times, and the breakdown of a mean step."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def steps(context: Context) -> Section:
     return Section(
         KEY,
         TITLE if step_time_label(context) == "Step time" else step_time_label(context),
-        f"From {times.source}. A step of the run takes as long as on its slowest rank.",
+        f"From {times.source}. A step of the run is as long as on its slowest rank.",
         numbers=(
             *tile(context, "iteration_wall_clock_time", step_time_label(context)),
             *tile(context, "load_imbalance_ratio", "Compute, busiest rank over mean", note=_busiest(context)),
@@ -61,7 +61,7 @@ def _busiest(context: Context) -> str:
 
 
 def _noise(context: Context) -> Iterator[str]:
-    """Yield how far the steps of the slowest rank lie apart."""
+    """Yield the spread of the steps of the slowest rank."""
     result = context.valued("iteration_wall_clock_time")
     spread = cast("StepTimeDetails", result.details)["spread_s"] if result else {}
     if "cv" in spread and "p95" in spread:
@@ -156,13 +156,10 @@ PARTS = {
 """Part of a step → its field and colour; together, and communication divided or whole, they are the step."""
 
 _KEYS = {"unknown communication": "unknown"}
-"""Parts that details call otherwise."""
+"""Parts that have another name in details."""
 
-_DIVIDED = (
-    "Communication counts while nothing computes: it waits for late ranks, then it moves data, which is "
-    "transfer. "
-)
-_UNKNOWN = "What the traces do not divide so is unknown. "
+_DIVIDED = "Communication is shown while nothing computes: it waits for late ranks, then transfers data. "
+_UNKNOWN = "Communication that the traces do not divide is unknown. "
 _WHOLE = "Exposed communication runs while nothing computes; the traces do not show how much of it waits. "
 _FUSED = "Fused kernels multiply matrices and communicate; they are neither hidden nor exposed. "
 
@@ -196,8 +193,8 @@ def time_breakdown(context: Context) -> Section:
         f"{_about_communication(parts, shown)}"
         "Exposed memory is copies and sets while nothing else runs. Idle is the rest. "
         f"{_FUSED if 'fused' in shown else ''}"
-        "Together they are the device's window of the traced step. "
-        "Shares are of each rank's own step, as the mean over ranks.",
+        "Together they are the device window of the traced step. Shares refer to each rank's own "
+        "step; the table shows their mean over ranks.",
         numbers,
         (
             _by_rank(parts, shares, context.series.ranks_each),
@@ -218,7 +215,7 @@ def _exposed(metric: str, label: str, context: Context) -> list[Number]:
 
 
 def _shown(parts: Sequence[TimeParts]) -> dict[str, tuple[str, str]]:
-    """Return the parts to show: what some rank has of fused and unknown, communication divided if it is."""
+    """Return the parts to show: fused and unknown only if some rank has them."""
     is_divided = any(part.exposed_wait_s or part.exposed_transfer_s for part in parts)
     left_out = {"exposed communication"} if is_divided else {"waiting", "transfer", "unknown communication"}
     if not any(part.fused_s for part in parts):
@@ -229,7 +226,7 @@ def _shown(parts: Sequence[TimeParts]) -> dict[str, tuple[str, str]]:
 
 
 def _shares(context: Context, busy: BusyDetails, shown: Iterable[str]) -> dict[str, float]:
-    """Return the mean over ranks of the percentage that each part is of the rank's step."""
+    """Return each part as percent of a rank's step, mean over ranks."""
     exposed = context.valued("exposed_communication_time")
     divided = cast("ExposedDetails", exposed.details).get("per_rank_parts_s", {}) if exposed else {}
     steps = [
@@ -287,7 +284,9 @@ def _phases(context: Context) -> list[Chart]:
         unit=unit,
     )
     largest = max(shown, key=lambda name: shown[name])
-    summary = f"Most busy time without communication is {largest}, {duration(shown[largest])} of a mean step."
+    summary = (
+        f"The largest phase without communication is {largest}, {duration(shown[largest])} of a mean step."
+    )
     rows = [(name, _time(value)) for name, value in shown.items()]
     title = "Busy time of each phase, communication left out"
     return [Chart("phases", title, spec, summary, table(("phase", "time in a mean step"), rows))]

@@ -1,4 +1,4 @@
-"""One step of all ranks: what each did when, on one clock."""
+"""The strip: activity of all ranks in one step, on one clock."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def strip(context: Context) -> Section:
     title = f"Step {timeline.step} of {'all ranks' if several else f'rank {timeline.ranks[0].rank}'}"
     drawn = Drawn(title, _summary(timeline), _data(timeline), _table(timeline), " ".join(_notes(timeline)))
     about = (
-        "What every rank did in the middle step of those recorded. A row has the colour of compute while "
-        "anything computes, else that of communication, else that of copies, as in the parts of a step. "
-        "Open a rank to see its streams or threads."
+        "Activity of every rank in the middle one of the recorded steps. A row has the colour "
+        "of compute while anything computes, else that of communication, else that of copies, as "
+        "in the step breakdown. Open a rank to see its streams or threads."
     )
     return Section(KEY, TITLE, about, strip=drawn)
 

@@ -35,7 +35,7 @@ def training(context: Context) -> Section:
     return Section(
         KEY,
         TITLE,
-        "As the training run recorded it. A fast run that learns nothing is not a good run.",
+        "As the training run recorded it. Compare speed only between runs that train equally well.",
         tuple(tile(context, "training_quality", "Loss at the last step", note=note)),
         tuple(_charts(details["series"])),
     )
@@ -61,7 +61,7 @@ def _charts(series: dict[str, list[TrainingPoint]]) -> Iterator[Chart]:
 
 
 def _placed(points: Sequence[TrainingPoint]) -> tuple[str, list[tuple[float, float]]]:
-    """Return what the values are recorded at, their steps or records, with the place of each value."""
+    """Return the x axis, steps or records, with the position of each value."""
     steps = [point["step"] for point in points]
     numbered = [float(step) for step in steps if step is not None]
     at, places = ("step", numbered) if len(numbered) == len(points) else ("record", range(1, len(points) + 1))
@@ -83,7 +83,8 @@ def experts(context: Context) -> Section:
     return Section(
         EXPERTS_KEY,
         EXPERTS_TITLE,
-        f"Tokens that each device received for its experts, from {details['source']}. 1 is even.",
+        f"Tokens that each device received for its experts, from {details['source']}. An "
+        "imbalance of 1 is balanced.",
         (
             *tile(context, "token_to_expert_assignment", "Busiest device over mean"),
             *tile(context, "moe_fraction", "Kernel time in experts"),
@@ -109,7 +110,7 @@ def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> Chart:
     note = f"The {_BARS} of {len(tokens):,} with most tokens." if len(shown) < len(tokens) else ""
     spec = bars([(name, float(count)) for name, count in shown.items()], title="tokens", unit="tokens")
     spec["encoding"]["y"]["title"] = what
-    summary = f"Most tokens, {tokens[most]:,}, went to {what} {most}, least, {tokens[least]:,}, to {least}."
+    summary = f"Most tokens, {tokens[most]:,}, went to {what} {most}, fewest, {tokens[least]:,}, to {least}."
     rows = [(name, Quantity(count, f"{count:,}")) for name, count in shown.items()]
     return Chart(key, title, spec, summary, table((what, "tokens"), rows), note)
 

@@ -1,4 +1,4 @@
-"""Which rank waits for which: time that ranks spend in collectives before the last one arrives."""
+"""The section on waiting: time that ranks spend in collectives before the last rank arrives."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def waiting(context: Context) -> Section:
         *tile(context, "straggler", share, shown=lambda value: percent(100 * value)),
     )
     if grid is None:
-        known = "How long the steps of each rank took is known."
+        known = "The step times of each rank are known."
         if is_of_recorder(context):
-            known = "When each rank made its calls is known, from dumps of the Flight Recorder."
+            known = "Flight Recorder dumps show when each rank made its calls."
         about = f"The traces show no waiting. {known}"
         return Section(KEY, TITLE, about, lag, notes=tuple(_late(context)))
     return Section(
         KEY,
         TITLE,
-        "Waiting is the time that a call takes beyond its time on the last member to arrive. The rank that "
-        "waits least is late, the one that waits most is its victim.",
+        "Waiting is the duration of a call beyond its duration on the last member to arrive. The "
+        "rank that waits least is late; the one that waits most loses time.",
         lag,
         (_over_steps(grid) if len(grid.steps) > 1 else _over_ranks(grid),),
         notes=(*_unhidden(context), *_late(context)),
@@ -50,17 +50,17 @@ def waiting(context: Context) -> Section:
 
 
 def is_of_recorder(context: Context) -> bool:
-    """Whether stragglers are known from the Flight Recorder, which knows no steps."""
+    """Whether stragglers are known from the Flight Recorder, which records no steps."""
     result = context.valued("straggler")
     return result is not None and "recorded_s" in result.details
 
 
 def _unhidden(context: Context) -> Iterator[str]:
-    """Yield how much of the waiting makes steps longer, as far as that is known."""
+    """Yield how much of the waiting lengthens steps, as far as known."""
     result = context.valued("exposed_wait_time")
     if result is not None and result.value is not None:
         share = share_of_step(context, "exposed_wait_time")
-        yield f"On the mean rank {duration(result.value)} of waiting is hidden by no compute: {share}."
+        yield f"On average over ranks, {duration(result.value)} of waiting is exposed: {share}."
 
 
 def _late(context: Context) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _late(context: Context) -> Iterator[str]:
     details = cast("StragglerDetails", result.details)
     late = details.get("late_ranks", [])
     if not late:
-        yield "No rank is late beyond the noise."
+        yield "No rank is late by more than the noise."
         return
     worst = details["slowest_rank"]
     slowest = f"; the slowest is rank {worst}" if len(late) > 1 else ""
@@ -80,7 +80,7 @@ def _late(context: Context) -> Iterator[str]:
     if cause.get("kind") in _CAUSES:
         yield f"Rank {worst} " + _CAUSES[cause["kind"]].format(duration(cause["excess_s"][cause["kind"]]))
     elif cause:
-        yield "The cause is unknown: no part of its step explains half of the lag."
+        yield "The cause is unknown: no single activity explains half of the lag."
 
 
 _CAUSES = {
@@ -91,7 +91,7 @@ _CAUSES = {
 
 
 def _means(grid: Grid) -> dict[str, float]:
-    """Return the mean wait of each row that has any."""
+    """Return the mean wait of each non-empty row."""
     known = {
         rank: [value for value in row if value is not None]
         for rank, row in zip(grid.ranks, grid.values_s, strict=True)

@@ -1,8 +1,8 @@
-"""Python runs this file when it starts, if `ccl-bench collect` has put its folder on PYTHONPATH.
+"""Start-up file of Python processes under `ccl-bench collect`, which puts its folder on PYTHONPATH.
 
-It starts the `sitecustomize` that it stands in front of, then waits until the program imports torch or
-JAX. It needs nothing but what Python has loaded by then, so that a process without them starts as fast as
-before. The interpreter is that of the program, and may be older than ccl-bench supports.
+It runs the `sitecustomize` that it shadows, then waits until the program imports torch or JAX. It uses only
+modules that Python has already loaded, so that other processes start as fast as before. The interpreter is
+that of the program, and may be older than ccl-bench supports.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ HOOKS = {
 
 
 class WaitForFrameworks:
-    """First finder of modules: it lets the others find them, and acts when a framework has been imported."""
+    """A module finder before all others: it delegates to them, and acts after the import of a framework."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return how to load a framework; nothing for every other module."""
+        """Return the spec of a framework; None for every other module."""
         forget_this_module()
         if name not in HOOKS or name in self.loaded:
             return None
@@ -47,7 +47,7 @@ class WaitForFrameworks:
         return None
 
     def act_after(self, loader: Any) -> None:
-        """Let a loader start the recorder after it has executed a framework."""
+        """Make a loader start the recorder after it has executed a framework."""
         execute = loader.exec_module
 
         def execute_and_act(module: Any) -> None:
@@ -61,7 +61,7 @@ class WaitForFrameworks:
 
 
 def watch(framework: Any) -> None:
-    """Start to watch the program's steps; a program is never disturbed by what goes wrong here."""
+    """Start to watch the program's steps; errors here never disturb the program."""
     try:
         if sys.version_info < NEEDED_PYTHON:
             raise RuntimeError("ccl-bench needs Python %d.%d" % NEEDED_PYTHON)  # noqa: UP031
@@ -75,7 +75,7 @@ def watch(framework: Any) -> None:
 
 
 def load_ccl_bench() -> None:
-    """Make ccl_bench importable where the program's environment lacks it, and nothing else of ours."""
+    """Make only ccl_bench importable if the program's environment lacks it."""
     import importlib.util
 
     if importlib.util.find_spec("ccl_bench") is not None:
@@ -92,7 +92,7 @@ def load_ccl_bench() -> None:
 
 
 def forget_this_module() -> None:
-    """Let the program import a `sitecustomize` of its own, as it could without this one."""
+    """Allow the program to import its own `sitecustomize`."""
     module: Any = sys.modules.get("sitecustomize")
     is_ours = getattr(module, "__file__", None) == __file__
     if is_ours and not getattr(module.__spec__, "_initializing", False):

@@ -22,9 +22,9 @@
   const apart = chosen.filter((run) => run.workload !== baseline.workload);
   const unknown = chosen.filter((run) => !run.is_rankable);
   const verdict = unknown.length
-    ? `Comparable only if they did the same work: the card of ${unknown.map((run) => run.id.slice(0, 8)).join(", ")} does not say what was run.`
+    ? `Comparable only if they did the same work: the card of ${unknown.map((run) => run.id.slice(0, 8)).join(", ")} does not identify the workload.`
     : apart.length
-    ? `Not comparable with the baseline, since they did different work: ${apart.map((run) => `${run.id.slice(0, 8)} (${label(run)})`).join("; ")}.`
+    ? `Not comparable with the baseline, because they did different work: ${apart.map((run) => `${run.id.slice(0, 8)} (${label(run)})`).join("; ")}.`
     : `Comparable: they did the same work, ${label(baseline)}.`;
 
   const change = (before, after) => {

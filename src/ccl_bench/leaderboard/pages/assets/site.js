@@ -237,7 +237,7 @@
     for (const body of [...table.tBodies]) body.remove();
     table.append(...bodies(asked, shown));
     table.caption.textContent = `Published runs, sorted by ${asked.sort}`;
-    document.getElementById("count").textContent = runs.length ? `${thousands(first + 1)}–${thousands(first + shown.length)} of ${thousands(runs.length)} ${runs.length === 1 ? "run" : "runs"}` : "No run fits. Remove a filter to see more.";
+    document.getElementById("count").textContent = runs.length ? `${thousands(first + 1)}–${thousands(first + shown.length)} of ${thousands(runs.length)} ${runs.length === 1 ? "run" : "runs"}` : "No run matches. Remove a filter to see more.";
     document.getElementById("chips").replaceChildren(...chips(asked));
     document.getElementById("pages").replaceChildren(...pages(asked, last));
     document.getElementById("downloads").replaceChildren(...downloads(asked, runs));

@@ -1,1 +1,1 @@
-"""Steps from one form of the index's tables to the next, applied by alembic in order."""
+"""Migrations of the index's tables, which alembic applies in order."""

@@ -1,4 +1,4 @@
-"""Run by alembic: applies the migrations on the connection that the store gives."""
+"""The environment of alembic: applies the migrations on the connection of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Switches between light and dark, draws the charts, sorts tables, and opens what an address leads to.
+// Switches between light and dark, draws the charts, sorts tables, and opens link targets.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -23,7 +23,7 @@
     apply();
   };
 
-  // A definition that a link leads to is folded; it opens when the reader goes there.
+  // A link target inside a folded definition opens when the reader follows the link.
   const unfold = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     for (let each = target; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
@@ -103,7 +103,7 @@
     document.querySelector("[data-theme-switch]")?.addEventListener("click", change);
     addEventListener("hashchange", unfold);
     document.querySelectorAll("table.sortable").forEach(makeSortable);
-    // Charts take room, so what an address leads to is where it stays only once they are drawn.
+    // Charts take space, so a link target has its final position only once they are drawn.
     drawAll().then(unfold);
   });
 })();

@@ -1,8 +1,8 @@
-// Draws the strip of a step: all ranks over time, with zoom, remarks on what is pointed at, and a keyboard.
+// Draws the strip of a step: all ranks over time, with zoom, tooltips and keyboard control.
 (() => {
   "use strict";
   const KINDS = [
-    // In the order of painting: what is later covers what is earlier, as the parts of a step do.
+    // In the order of painting: later entries cover earlier ones, as in the step breakdown.
     ["m", "copies", "--memory"],
     ["w", "communication, waiting", "--waiting"],
     ["n", "communication, waiting or transfer", "--communication"],
@@ -12,7 +12,7 @@
   ];
   const LETTERS = new Map(KINDS.map(([letter], place) => [letter, place]));
   const GUTTER = 92, AXIS = 22, MOST_HEIGHT = 620, LANE = 15, SHORTEST = 20, LABEL = 12, STEP = 0.1, ZOOM = 1.6;
-  const HELP = "Wheel with Ctrl, or + and -: zoom. Drag: zoom into a stretch. Left, right: move. 0: the whole step. "
+  const HELP = "Wheel with Ctrl, or + and -: zoom. Drag: zoom into a range. Left, right: move. 0: the whole step. "
     + "Up, down: choose a rank. Enter: its streams. N, P: next and previous piece.";
 
   // --- Data -------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@
       Object.assign(canvas.dataset, { frames: String(++frames), from: String(Math.round(view.start)), to: String(Math.round(view.end)) });
     };
 
-    // Where rows are low, those of a node are apart from the next, and its name stands beside its first row.
+    // If rows are low, nodes are separated, and the name of a node is shown at its first row.
     const label = (shown, top) => {
       let free = -Infinity, node = null;
       context.textBaseline = "middle";
@@ -300,7 +300,7 @@
     }, { passive: false });
     scroller.addEventListener("scroll", redraw);
 
-    // One pointer of a mouse marks a stretch, a finger moves, two fingers zoom.
+    // A mouse marks a range, one finger moves, two fingers zoom.
     const fingers = new Map();
     const inside = (event) => { const box = scroller.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
     scroller.addEventListener("pointerdown", (event) => {
@@ -352,7 +352,7 @@
     button("Zoom in", "+", () => zoom(ZOOM));
     button("Zoom out", "-", () => zoom(1 / ZOOM));
     button("Whole step", "0", () => show(0, data.length));
-    button("Streams of all ranks", "Enter opens those of one rank", () => {
+    button("Streams of all ranks", "Enter opens the streams of one rank", () => {
       const open = !ranks.every((rank) => rank.open);
       for (const rank of ranks) rank.open = open;
       layOut();

@@ -1,1 +1,1 @@
-"""One module for each step, numbered."""
+"""Migrations, one numbered module each."""

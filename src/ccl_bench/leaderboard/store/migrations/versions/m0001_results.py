@@ -24,7 +24,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables; the next start makes them again from the files."""
+    """Drop the tables; the next start rebuilds them from the files."""
     for table in ("metric_values", "runs", "workloads"):
         op.drop_table(table)
 

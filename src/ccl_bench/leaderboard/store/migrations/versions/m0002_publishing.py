@@ -1,4 +1,4 @@
-"""Publishing: tokens, publications, jobs, and how much was sent."""
+"""Publishing: tokens, publications, jobs, and uploaded volume."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables; tokens and what was recomputed are lost."""
+    """Drop the tables; tokens and results of recomputing are lost."""
     for table in ("uploads", "jobs", "publications", "tokens"):
         op.drop_table(table)
 

@@ -15,7 +15,7 @@ _DAYS = 366
 
 
 def upgrade() -> None:
-    """Create the tables, and have every run read anew, which writes its changes into the log."""
+    """Create the tables, and mark every run for reading, which writes its changes into the log."""
     op.create_table(
         "log",
         sa.Column("number", sa.Integer, nullable=False, autoincrement=False),
@@ -46,7 +46,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the log and the keys, and which runs are signed; tokens keep the expiry that they were given."""
+    """Drop the log, the keys and the signatures of runs; tokens keep their expiry."""
     _require_expiry(is_required=False)
     op.drop_column("runs", "signed_by")
     for table in ("keys", "log"):

@@ -1,4 +1,4 @@
-"""What is counted of runs and of ranked numbers, in place of ranks that are written into every number."""
+"""Counts of runs and of ranked numbers, instead of a stored rank for every number."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AFTER = {
 
 
 def upgrade() -> None:
-    """Create the tables and columns, and have every run read anew, which fills them."""
+    """Create the tables and columns, and mark every run for reading, which fills them."""
     for table, indices in _BEFORE.items():
         for columns in indices:
             op.drop_index(_name(table, columns), table)
@@ -63,7 +63,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the counts; an older version reads every run anew and writes ranks."""
+    """Drop the counts; an older version reads every run again and writes ranks."""
     for table, indices in _AFTER.items():
         for columns in indices:
             op.drop_index(_name(table, columns), table)
