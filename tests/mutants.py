@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 TESTS = {
-    "analysis": ("analysis", "metrics"),
-    "metrics": ("metrics", "analysis", "evaluate"),
+    "analysis": ("analysis", "metrics", "evaluate", "chakra", "report", "timeline", "whatif"),
+    "metrics": ("metrics", "analysis", "evaluate", "trace/nsys"),
     "comparison": ("comparison",),
     "card": ("card",),
-    "report": ("report", "comparison"),
+    "report": ("report", "comparison", "diagnosis"),
 }
 """Packages whose arithmetic is changed, and the folders of tests that guard each."""
 
@@ -439,9 +439,8 @@ def assign_tests(project: Project, mutants: Sequence[Mutant], processes: int) ->
     seen = {name: test for fork in forks for name, test in (fork.answer or {}).items()}
     for index, mutant in enumerate(mutants):
         folders = project.tests[mutant.module.partition("/")[0]]
-        reaching = {
-            n for n, (_, reached, _) in seen.items() if index in reached and n.split("/")[1] in folders
-        }
+        guarding = tuple(f"tests/{folder}/" for folder in folders)
+        reaching = {n for n, (_, reached, _) in seen.items() if index in reached and n.startswith(guarding)}
         files = {name.partition("::")[0] for name in reaching}
         useful = [n for n, (*_, is_useful) in seen.items() if is_useful and n.partition("::")[0] in files]
         for name in sorted(useful, key=lambda n: (n not in reaching, seen[n][0])):

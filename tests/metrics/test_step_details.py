@@ -8,7 +8,8 @@ from ccl_bench.metrics.coll_call_num import coll_call_num
 from ccl_bench.metrics.comm_comp_overlap import comm_comp_overlap
 from ccl_bench.metrics.exposed_communication_time import exposed_communication_time
 from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_time
-from ccl_bench.metrics.shared.per_step import share_of_steps
+from ccl_bench.metrics.load_imbalance_ratio import load_imbalance_ratio
+from ccl_bench.metrics.shared.per_step import seconds_by_step, share_of_steps
 from ccl_bench.metrics.sm import sm
 
 KEYS = {"trace": pl.Int64, "rank": pl.Int64, "iteration": pl.Int64}
@@ -79,11 +80,38 @@ def test_the_share_of_each_step_is_the_mean_over_its_ranks():
         breakdown(window=400, compute=40, communication=0, overlap=0, busy=40, trace=1, rank=1),
         breakdown(window=200, compute=150, communication=0, overlap=0, busy=150, step=1),
         breakdown(window=0, compute=0, communication=0, overlap=0, busy=0, trace=1, rank=1, step=1),
+        breakdown(window=1, compute=1, communication=0, overlap=0, busy=1, trace=2, rank=2, step=2),
+        breakdown(window=0, compute=0, communication=0, overlap=0, busy=0, trace=3, rank=3, step=2),
     )
     found = share_of_steps(table, rows(step(0), step(1)), "compute_ns")
-    assert found.details["per_step_pct"] == pytest.approx({"0": (30 + 10) / 2, "1": 75})
-    assert found.details["per_rank_pct"] == pytest.approx({"0": 100 * 180 / 300, "1": 10})
-    assert found.value == pytest.approx((60 + 10) / 2)
+    assert found.details["per_step_pct"] == pytest.approx({"0": (30 + 10) / 2, "1": 75, "2": 100})
+    assert found.details["per_rank_pct"] == pytest.approx({"0": 100 * 180 / 300, "1": 10, "2": 100})
+    assert found.value == pytest.approx((60 + 10 + 100) / 3)
+
+
+def test_the_imbalance_of_each_step_is_the_busiest_rank_over_the_mean():
+    computed = {(0, 0): 30, (1, 0): 50, (0, 1): 60, (1, 1): 20, (0, 2): 0, (1, 2): 0}
+    table = rows(
+        *(
+            breakdown(100, compute=ns, communication=0, overlap=0, busy=ns, trace=rank, rank=rank, step=number)
+            for (rank, number), ns in computed.items()
+        )
+    )
+    steps = rows(*(step(number, trace=rank, rank=rank) for rank, number in computed))
+    found = load_imbalance_ratio(table, steps)
+    # 90 ns of 3 steps on rank 0 and 70 ns on rank 1; in step 2 nothing computed
+    assert found.value == pytest.approx(90 / ((90 + 70) / 2))
+    assert found.details["busiest_rank"] == "0"
+    assert found.details["max_s"] == pytest.approx(30e-9)
+    assert found.details["mean_s"] == pytest.approx((90 + 70) / 2 / 3 * 1e-9)
+    assert found.details["min_s"] == pytest.approx(70 / 3 * 1e-9)
+    assert found.details["per_step_ratio"] == pytest.approx({"0": 50 / 40, "1": 60 / 40})
+
+
+def test_a_step_without_rows_took_no_time():
+    steps = rows(step(1), step(2), step(1, trace=1, rank=1), step(2, trace=1, rank=1))
+    table = rows({"step": 1, "ns": 6}, {"step": 1, "ns": 4}, {"step": 1, "ns": 20, "trace": 1, "rank": 1})
+    assert seconds_by_step(table, steps, "ns") == {"1": pytest.approx((10 + 20) / 2 / 1e9), "2": 0}
 
 
 def test_a_step_without_calls_counts_as_a_step():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _GIVE = "run all_reduce_perf and the like with as many ranks, and give what they print with --ceiling FILE"
 
 MOST = 1.1
-"""From here on the test was slower than the run by more than runs of it differ."""
+"""Above this the test was slower than the run by more than runs of it differ."""
 
 _REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 

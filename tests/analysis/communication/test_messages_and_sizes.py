@@ -98,6 +98,19 @@ def test_one_side_of_a_collective_gives_the_whole_message():
     assert found["size_bytes"].to_list() == [160, 160, 160, 160, 40]
 
 
+@pytest.mark.parametrize(
+    ("sent", "received", "uneven"),
+    [([2, 2], [2, 2], False), ([1, 3], [2, 2], True), ([2, 2], [1, 3], True), ([4], [4], False)],
+)
+def test_an_all_to_all_is_uneven_where_parts_of_either_side_differ(
+    sent: list[int], received: list[int], uneven: bool
+):
+    known = {"collective": "all_to_all", "dtype": "Float", "group_size": len(sent), "own_position": 0}
+    row = known | {"in_elements": 4, "out_elements": 4, "own_sizes": False}
+    found = with_sizes(pl.DataFrame([row | {"in_split": sent, "out_split": received}]))
+    assert found["uneven"].to_list() == [uneven]
+
+
 def test_the_matrix_holds_messages_and_parts_of_all_to_alls(tmp_path: Path):
     tokens = ((3, 5), (7, 1))
     plan = Plan(
