@@ -285,7 +285,13 @@ def test_a_run_that_is_faster_than_the_test_is_doubtful(time_ns: int, codes: lis
 
 @pytest.mark.parametrize(
     ("names", "codes"),
-    [(["H100"], []), (["H100", "A100"], []), (["A100"], ["ceiling-of-other-device"]), ([""], []), ([None], [])],
+    [
+        (["H100"], []),
+        (["H100", "A100"], []),
+        (["A100"], ["ceiling-of-other-device"]),
+        ([""], []),
+        ([None], []),
+    ],
 )
 def test_a_test_of_another_device_is_doubtful(names: list[str | None], codes: list[str]) -> None:
     tests = NcclTests(CURVE.measured, device_names=frozenset({"H100"}))

@@ -93,7 +93,9 @@ def test_the_imbalance_of_each_step_is_the_busiest_rank_over_the_mean():
     computed = {(0, 0): 30, (1, 0): 50, (0, 1): 60, (1, 1): 20, (0, 2): 0, (1, 2): 0}
     table = rows(
         *(
-            breakdown(100, compute=ns, communication=0, overlap=0, busy=ns, trace=rank, rank=rank, step=number)
+            breakdown(
+                100, compute=ns, communication=0, overlap=0, busy=ns, trace=rank, rank=rank, step=number
+            )
             for (rank, number), ns in computed.items()
         )
     )

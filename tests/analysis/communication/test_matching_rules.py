@@ -130,7 +130,7 @@ def test_a_rank_is_complete_where_all_members_of_each_of_its_groups_have_a_trace
 
 
 def guessed(messages: list[tuple[int, str, int, int | None]], kinds: dict[str, list[list[int]]]) -> list:
-    """Return the peers of messages given as (rank, side, place of the other, bytes), by groups of each kind."""
+    """Return the peers of messages, given as (rank, side, place of the other, bytes)."""
     rows = [
         {"iteration": None, "rank": rank, "collective": side, "peer_position": place, "size_bytes": size}
         | {"peer": None, "peer_at_place": None}
