@@ -358,3 +358,26 @@ def test_an_empty_repetition_of_a_key_changes_nothing():
     reading = card_in_text(changed("    name: NCCL", "    name: NCCL\n    name:"))
     assert reading.card.executor.communication_library.name == "NCCL"
     assert reading.issues == []
+
+
+@pytest.mark.parametrize(
+    ("line", "largest"),
+    [
+        ("num_layers: {}", 10**9),
+        ("num_params: {}", 10**16),
+        ("num_shared_experts: {}", 10**6),
+    ],
+)
+def test_numbers_that_no_model_has_are_errors(line, largest):
+    def read(number):
+        text = f"version: 1\nworkload:\n  model:\n    model_arch:\n      {line.format(number)}\n"
+        return {issue.severity for issue in card_in_text(text).issues if issue.path.endswith(line[:-4])}
+
+    assert Severity.ERROR not in read(largest)
+    assert read(largest + 1) == {Severity.ERROR}
+
+
+@pytest.mark.parametrize(("zeros", "is_read"), [(35, True), (36, False)])
+def test_numbers_of_more_than_40_letters_are_not_read(zeros, is_read):
+    reading = card_in_text(changed("seq_len: 8192", f"seq_len: '8192.{'0' * zeros}'"))
+    assert (reading.card.data.seq_len == 8192) is is_read

@@ -104,6 +104,7 @@ def test_clocks_temperature_and_what_holds_clocks_down(run: Path) -> None:
     assert clock.value == pytest.approx((1980 + (1980 + 1500) / 2 + (1500 + 1980) / 2) / 3)
     assert clock.details["per_rank_below_maximum_pct"] == pytest.approx({"0": 100 / 3, "1": 100 / 3})
     assert hot.value == 52
+    assert held.value == pytest.approx((100 / 3 + 0) / 2)
     assert held.details["per_rank_pct"] == pytest.approx({"0": 100 / 3, "1": 0})
     assert held.details["per_reason_pct"]["sw_power_cap"] == pytest.approx(100 / 6)
 

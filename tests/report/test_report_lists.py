@@ -31,6 +31,7 @@ def test_operators_are_listed_with_what_was_left_out() -> None:
     [shown] = operators(looked(drill_down=found)).tables
     assert rows(shown) == [["aten::mm", "2.5", "3 ms", "4 ms", "2", "250 ms"]]
     assert shown.note == "1,200 operators with less time left out."
+    assert (shown.numeric, shown.first) == ({1, 2, 3, 4, 5}, 10)
 
 
 @pytest.mark.parametrize(("length", "is_short"), [(64, False), (65, True)])
@@ -54,6 +55,7 @@ def test_ranges_are_drawn_by_the_device_time_of_what_they_launched_themselves() 
     assert chart.summary == "Most is in model › layer itself: 5 ms of a mean step."
     assert rows(chart.table) == [["model", "2 ms"], ["model › layer", "5 ms"]]
     assert rows(shown)[1] == ["model › layer", "2", "4 ms", "3", "5 ms"]
+    assert (shown.numeric, shown.wide, shown.first) == ({1, 2, 3, 4}, {0}, 10)
 
 
 def test_without_a_device_ranges_are_drawn_by_their_time_in_none_inside() -> None:
@@ -84,6 +86,7 @@ def test_kernels_have_their_mean_time() -> None:
         ["copy", "other", "0", "0 s", "-", "0.00 %"],
     ]
     assert shown.note == "1 kernel with less time left out."
+    assert (shown.numeric, shown.first) == ({2, 3, 4, 5}, 10)
 
 
 def _product(rate: float | None, **more: object) -> ProductShape:
@@ -98,7 +101,9 @@ def test_products_have_their_rate_and_its_share_of_the_peak() -> None:
         drill_down=DrillDown(products=[_product(peak / 4), _product(None), _product(2e12, dtype="odd")])
     )
     context.inspection.devices.append(InspectedDevice(H100, 80 * 10**9, 132, 1))
-    first, unknown, odd = rows(products(context).tables[0])
+    [shown] = products(context).tables
+    assert (shown.numeric, shown.first) == ({1, 2, 3, 4, 6, 7, 8, 9, 10}, 10)
+    first, unknown, odd = rows(shown)
     assert first[:9] == ["aten::mm", "1", "4,096", "1,024", "2,048", "bf16", "4", "2 ms", "500 µs"]
     assert first[10] == "25.00 %"
     assert unknown[9:] == ["-", "-"]
@@ -127,6 +132,7 @@ def test_calls_say_what_their_bandwidth_is_over() -> None:
     assert shown[2][-3:] == ["0 s", "0.5", "whole calls"]
     assert section.charts == ()
     assert len(section.notes) == 1
+    assert (section.tables[0].numeric, section.tables[0].first) == ({2, 4, 5, 6, 7, 8, 9, 10, 11}, 10)
 
 
 def _sent(pairs: list[PairTraffic]) -> tuple:
@@ -159,3 +165,13 @@ def test_who_sends_to_whom_is_drawn_in_the_unit_of_the_most(
 def test_who_sends_to_whom_is_drawn_of_3_to_64_ranks(ranks: int, is_drawn: bool) -> None:
     pairs = [PairTraffic(rank, rank + 1, 1, 8.0) for rank in range(ranks - 1)]
     assert len(_sent(pairs)) == is_drawn
+
+
+def test_pairs_are_listed_with_their_bytes() -> None:
+    kind = CallKind("send", "float", 8, "pp", 2, 1, 0.0, 0.0, 0.0, 0.0, None, None, True)
+    found = DrillDown(calls=[kind], pairs=[PairTraffic(3, 4, 1200, 2e6)], left_out={"pairs": 2})
+    section = calls(looked(drill_down=found))
+    shown = section.tables[1]
+    assert rows(shown) == [["3", "4", "1,200", "2 MB"]]
+    assert shown.note == "2 pairs with fewer bytes left out."
+    assert (shown.numeric, shown.first, section.notes) == ({2, 3}, 10, ())
