@@ -40,7 +40,7 @@ TESTS = {
     "metrics": ("metrics", "analysis", "evaluate", "trace/nsys"),
     "comparison": ("comparison",),
     "card": ("card",),
-    "report": ("report", "comparison", "diagnosis"),
+    "report": ("report", "comparison", "diagnosis", "whatif", "analysis/recorder"),
 }
 """Packages whose arithmetic is changed, and the folders of tests that guard each."""
 

@@ -172,6 +172,16 @@ def test_times_that_are_all_equal_are_not_drawn(percentiles: list[float], charts
     assert len(section.charts) == charts
 
 
+def test_times_are_drawn_in_the_unit_of_the_longest_that_is_drawn() -> None:
+    [chart] = serving(looked(ok("TTFT", 0.05, percentiles_s=[n / 1000 for n in range(100)] + [7.0]))).charts
+    assert chart.spec["encoding"]["x"]["title"] == "time to first token, ms"
+    values = chart.spec["data"]["values"]
+    assert (values[-1]["x"], values[-1]["y"]) == (pytest.approx(99), 99)
+    assert chart.summary == "Half take at most 50 ms, 99 % at most 99 ms."
+    assert rows(chart.table)[-2:] == [["99 %", "99 ms"], ["100 %", "7 s"]]
+    assert chart.note == "The longest percent, up to 7 s, is not drawn."
+
+
 def test_counts_of_requests_have_the_others_behind() -> None:
     several = ok("TTFT", 1.5, requests={"ok": 1, "failed": 2000}, tool="vLLM")
     assert serving(looked(several)).notes == ("vLLM: 1 request succeeded; 2,000 failed.",)
