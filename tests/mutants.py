@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 TESTS = {
-    "analysis": ("analysis", "metrics", "evaluate", "chakra", "report", "timeline", "whatif"),
+    "analysis": ("analysis", "metrics", "evaluate", "chakra", "report", "timeline", "whatif", "diagnosis"),
     "metrics": ("metrics", "analysis", "evaluate", "trace/nsys"),
     "comparison": ("comparison",),
     "card": ("card",),
