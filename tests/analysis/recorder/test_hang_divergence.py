@@ -41,13 +41,14 @@ def test_nothing_is_wrong_where_all_made_the_same_calls() -> None:
 def test_a_rank_that_made_no_call_at_all_is_missing_from_the_first() -> None:
     found = hang({0: dump(reduces(1)), 1: dump([])})
     place = found.divergences[0]
-    assert (place.kind, place.sequence, found.culprits) == ("missing", 1, [1])
+    assert (place.kind, place.sequence, place.operation, found.culprits) == ("missing", 1, "all_reduce", [1])
     assert place.missing[0].last is None
 
 
 def test_a_call_that_all_wait_in_is_unfinished_and_accuses_nobody() -> None:
     found = hang({0: dump(reduces(2)), 1: dump(reduces(2))})
-    assert [(each.kind, each.sequence) for each in found.divergences] == [("unfinished", 2)]
+    [place] = found.divergences
+    assert (place.kind, place.sequence, place.operation) == ("unfinished", 2, "all_reduce")
     assert found.culprits == []
 
 
@@ -71,7 +72,8 @@ def test_sizes_count_and_shapes_do_not(odd: dict[str, object], culprits: list[in
         {0: dump(reduces(2)), 1: dump([*reduces(1), call("all_reduce", 2, **odd)]), 2: dump(reduces(2))}
     )
     assert found.culprits == culprits
-    assert [each.kind for each in found.divergences] == ["mismatch" if culprits else "unfinished"]
+    [place] = found.divergences
+    assert (place.kind, place.operation) == ("mismatch" if culprits else "unfinished", "all_reduce")
 
 
 def test_of_two_ranks_that_differ_neither_is_right() -> None:
