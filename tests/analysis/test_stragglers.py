@@ -102,7 +102,8 @@ def test_the_lag_of_ranks_is_the_largest_of_the_groups_in_which_one_of_them_is_l
 
 def test_members_of_a_group_are_late_or_victims_where_its_lag_matters():
     waits = found(
-        ("a", 0, 0), ("a", 1, 49), ("a", 2, 50), ("a", 3, 100), ("b", 0, 2), ("b", 1, 6), ("c", 0, 7), ("c", 1, 7)
+        ("a", 0, 0), ("a", 1, 49), ("a", 2, 50), ("a", 3, 100), ("b", 0, 2), ("b", 1, 6), ("c", 0, 7),
+        ("c", 1, 7),
     ).waits  # fmt: skip
     columns = ("group", "rank", "wait_ns", "least_ns", "lag_ns", "least_alone", "is_late", "is_victim")
     members = waits_by_member(waits, floor_ns=5).sort("group", "rank").select(columns)
