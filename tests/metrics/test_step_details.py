@@ -3,13 +3,17 @@
 import polars as pl
 import pytest
 
-from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.analysis.facts import Fact, Facts
+from ccl_bench.base.errors import NotApplicable, NotMeasurable
 from ccl_bench.metrics.coll_call_num import coll_call_num
 from ccl_bench.metrics.comm_comp_overlap import comm_comp_overlap
 from ccl_bench.metrics.exposed_communication_time import exposed_communication_time
 from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_time
+from ccl_bench.metrics.launch_overhead import launch_overhead
 from ccl_bench.metrics.load_imbalance_ratio import load_imbalance_ratio
+from ccl_bench.metrics.shared.checks import need_sharding
 from ccl_bench.metrics.shared.per_step import seconds_by_step, share_of_steps
+from ccl_bench.metrics.shared.recorded_calls import recorded_lag
 from ccl_bench.metrics.sm import sm
 
 KEYS = {"trace": pl.Int64, "rank": pl.Int64, "iteration": pl.Int64}
@@ -257,3 +261,48 @@ def test_kernels_without_a_recorded_occupancy_leave_that_detail_out():
     )
 
     assert "estimated_achieved_occupancy_pct" not in found.details
+
+
+def test_launching_is_divided_by_what_was_launched():
+    first = {"launches": 8, "fruitless": 2, "call_ns": 400, "window_ns": 1000, "delay_ns": 600}
+    first |= {"idle_launches": 1, "unlaunched": 1, "work": 5, "graph_launches": 3, "queue_peak": 4}
+    table = rows(
+        {"step": 0, "idle_delay_ns": 30.0, **first},
+        {"step": 1, "idle_delay_ns": 50.0, **first, "queue_peak": 9},
+    )
+    found = launch_overhead(table, rows(step(0), step(1)))
+    assert found.value == pytest.approx(400e-9)
+    expected = {
+        "pct_of_step": 40, "launches_per_step": 8, "mean_call_s": 50e-9, "delay_s": 100e-9,
+        "idle_stream_latency_s": 40e-9, "idle_stream_launches_per_step": 1, "queue_peak": 9,
+        "launches_without_work": 4, "work_without_launch": 2, "work_with_launch_ratio": 0.8,
+        "cuda_graph_launches": 6,
+    }  # fmt: skip
+    assert {name: found.details[name] for name in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("degree", "error"), [(1, NotApplicable), (2, NotMeasurable), (None, NotApplicable)])
+def test_a_run_that_is_stated_to_shard_lacks_its_ranges(degree, error):
+    stated = Facts(dp_shard=Fact(degree, "card")) if degree else Facts()
+    with pytest.raises(error):
+        need_sharding(pl.DataFrame({"host_ns": []}), rows(step(0)), stated)
+
+
+def test_the_lag_from_a_flight_recorder_is_the_spread_of_what_ranks_waited():
+    # rank 0 waits 10 to 30 and 20 to 40, together 30 ns; rank 1 50 to 60; rank 2 70 to 75
+    spans = {0: [(10, 30), (20, 40)], 1: [(50, 60)], 2: [(70, 75)]}
+    arrivals = pl.DataFrame(
+        [
+            {"rank": rank, "number": 1, "sequence": place, "start_ns": start, "end_ns": end}
+            | {"lateness_ns": 10 * rank, "clock_error_ns": 5, "clock_shift_ns": -2}
+            for rank, each in spans.items()
+            for place, (start, end) in enumerate(each)
+        ]
+    )
+    found = recorded_lag(arrivals, Facts())
+    assert found.lag_s == pytest.approx((30 - 5) / 1e9)
+    assert (found.recorded_s, found.slowest_rank) == (pytest.approx((75 - 10) / 1e9), "2")
+    assert found.wait_s == pytest.approx({"0": 30e-9, "1": 10e-9, "2": 5e-9})
+    assert found.lateness_s == pytest.approx({"0": 0, "1": 10e-9, "2": 20e-9})
+    with pytest.raises(NotMeasurable, match="fewer than two calls"):
+        recorded_lag(arrivals.filter(pl.col("sequence") == 0), Facts())

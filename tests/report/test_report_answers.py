@@ -8,6 +8,8 @@ import pytest
 
 from ccl_bench.report.console import to_text
 from ccl_bench.report.diagnosis import diagnose_page
+from ccl_bench.report.page_model import Number, Page, Quantity
+from ccl_bench.report.render.markdown import markdown
 from ccl_bench.report.verdict import gain, remarks, verdict, verdict_sentence
 from ccl_bench.report.what_if import what_if_page
 from ccl_bench.result.diagnosis import Diagnosed, Evidence, Opportunity, Verdict
@@ -151,3 +153,14 @@ def test_the_worst_workers_and_the_last_stage_explain_a_share_of_the_slowdown() 
     )
     of_stages = lines(what_if_page(answer(m_w=worst, by={"stage": {"0": 1.0}})))
     assert f"rank 3 of stage 1, rank 2 of stage 0: {said}" in of_stages
+
+
+def test_numbers_align_right_in_markdown() -> None:
+    tile = Number("Busy", Quantity(50.0, "50 %"), "gpu_busy", "higher", "of a step", doubts=2)
+    page = Page("run", (), (tile, Number("Idle", Quantity(1.0, "1 s"), doubts=1)), (), ())
+    shown = markdown(page).splitlines()
+    at = shown.index("| --- | ---: | --- | --- |")
+    assert shown[at + 1 : at + 3] == [
+        "| [Busy](#gpu_busy) | 50 % | higher is better | of a step; 2 findings |",
+        "| Idle | 1 s |  | 1 finding |",
+    ]

@@ -308,6 +308,23 @@ def test_waiting_of_merged_ranks_and_steps_says_so() -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "label", "known"),
+    [
+        ({}, "Lag, share of a step", "How long the steps of each rank took is known."),
+        ({"recorded_s": 2.0}, "Lag, share of the recorded time", "When each rank made its calls is known"),
+    ],
+)
+def test_a_lag_is_of_a_step_or_of_the_time_that_was_recorded(
+    more: dict[str, float], label: str, known: str
+) -> None:
+    section = waiting(looked(ok("straggler", 0.125, "ratio", late_ranks=[], slowest_rank="0", **more)))
+    [number] = section.numbers
+    assert (number.label, number.quantity.text) == (label, "12.50 %")
+    assert known in section.about
+    assert section.notes == ("No rank is late beyond the noise.",)
+
+
+@pytest.mark.parametrize(
     ("ratio", "note"),
     [
         (1.004, "All stages compute about equally long."),

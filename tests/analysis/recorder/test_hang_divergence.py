@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccl_bench.analysis.recorder.hang import find_hang
+from ccl_bench.report.hang import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -340,3 +341,28 @@ def test_what_ranks_that_walk_through_programs_lack_is_found(
     gone = {rank for rank, calls in made.items() if not calls or calls[-1][2]}
     if found.divergences and found.divergences[0].kind == "missing" and not found.divergences[0].is_mutual:
         assert {*found.culprits} <= gone
+
+
+@pytest.mark.parametrize(
+    ("dumps", "begin"),
+    [
+        (
+            {0: reduces(1), 1: []},
+            "Rank 1 is missing in all_reduce, collective 1 of default_pg, where",
+        ),
+        ({0: reduces(1), 1: reduces(1), 2: [], 3: []}, "Ranks 2-3 are missing in all_reduce, collective 1"),
+        ({0: reduces(2), 1: reduces(2)}, "No rank is missing: all members called all_reduce, collective 2"),
+        ({0: reduces(2), 1: reduces(2), 3: reduces(2)}, "Rank 2 left no dump, and ranks 0-1, 3 wait in"),
+        (
+            {0: reduces(1), 1: [call("broadcast", 1)]},
+            "Calls do not match: ranks 0-1 did not call the same",
+        ),
+        (
+            {0: reduces(1), 1: [call("broadcast", 1)], 2: reduces(1)},
+            "Calls do not match: rank 1 called broadcast",
+        ),
+        ({0: [], 1: []}, "No rank is missing: in every group the ranks made the same calls"),
+    ],
+)
+def test_a_hang_is_answered_in_one_sentence(dumps: Mapping[int, list[dict[str, object]]], begin: str) -> None:
+    assert verdict(hang({rank: dump(calls) for rank, calls in dumps.items()})).startswith(begin)
