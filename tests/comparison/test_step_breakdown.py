@@ -100,3 +100,11 @@ def test_a_step_whose_interval_holds_0_is_within_noise(
     assert found.step.difference_s > 0
     assert found.interval is not None
     assert (found.interval.low <= 0 <= found.interval.high, found.is_within_noise) == (is_within_noise,) * 2
+
+
+@pytest.mark.parametrize(("one", "other"), [({}, {"gemm": 1.0}), ({"gemm": 1.0}, {}), ({}, {})])
+def test_what_one_side_has_no_details_of_is_not_divided(
+    one: dict[str, float], other: dict[str, float]
+) -> None:
+    sides = (results("total_kernel_time", per_type_s=side) for side in (one, other))
+    assert list(divide_step(*sides)) == []
