@@ -15,6 +15,7 @@ from ccl_bench.metrics.shared.checks import need_sharding
 from ccl_bench.metrics.shared.per_step import seconds_by_step, share_of_steps
 from ccl_bench.metrics.shared.recorded_calls import recorded_lag
 from ccl_bench.metrics.sm import sm
+from ccl_bench.metrics.straggler_lag_16 import straggler_lag_16
 
 KEYS = {"trace": pl.Int64, "rank": pl.Int64, "iteration": pl.Int64}
 
@@ -306,3 +307,17 @@ def test_the_lag_from_a_flight_recorder_is_the_spread_of_what_ranks_waited():
     assert found.lateness_s == pytest.approx({"0": 0, "1": 10e-9, "2": 20e-9})
     with pytest.raises(NotMeasurable, match="fewer than two calls"):
         recorded_lag(arrivals.filter(pl.col("sequence") == 0), Facts())
+
+
+@pytest.mark.parametrize(("complete", "said"), [((True, True), True), ((True, False), False)])
+def test_a_lag_says_whether_all_members_were_recorded(complete, said):
+    both = [
+        {"step": 0, "group": "g", "dimension": "tp", "trace": rank, "rank": rank, "collectives": 1}
+        | {"wait_ns": wait, "arrived_last": int(not wait), "caused_ns": 0, "complete": complete[rank]}
+        for rank, wait in ((0, 0), (1, 40))
+    ]
+    steps = rows(step(0, start_ns=0, end_ns=100), step(0, trace=1, rank=1, start_ns=0, end_ns=100))
+    found = straggler_lag_16(rows(*both), steps)
+    assert found.value == pytest.approx(40e-9)
+    assert found.details["wait_s_per_step"] == pytest.approx({"0": 0, "1": 40e-9})
+    assert found.details["members_complete"] is said
