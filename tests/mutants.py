@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 TESTS = {
-    "analysis": ("analysis", "metrics"),
-    "metrics": ("metrics", "analysis", "evaluate"),
+    "analysis": ("analysis", "metrics", "evaluate", "chakra", "report", "timeline", "whatif", "diagnosis"),
+    "metrics": ("metrics", "analysis", "evaluate", "trace/nsys"),
     "comparison": ("comparison",),
     "card": ("card",),
-    "report": ("report", "comparison"),
+    "report": ("report", "comparison", "diagnosis", "whatif", "analysis/recorder"),
 }
 """Packages whose arithmetic is changed, and the folders of tests that guard each."""
 
@@ -94,6 +94,8 @@ class Mutant:
     """Which of the module's sites."""
     line: int
     change: str
+    is_constant: bool = False
+    """Whether it lies outside functions."""
     outcome: str = "unreached"
     noticed_by: str = ""
     tests: list[str] = field(default_factory=list)
@@ -199,7 +201,13 @@ def sample(project: Project, packages: Sequence[str], count: int, seed: int) -> 
     found = []
     for place, package in enumerate(packages):
         every = [
-            Mutant(str(path.relative_to(project.source)), number, site.line, site.change)
+            Mutant(
+                str(path.relative_to(project.source)),
+                number,
+                site.line,
+                site.change,
+                is_constant=isinstance(site.scope, str),
+            )
             for path in sorted((project.source / package).rglob("*.py"))
             for number, site in enumerate(sites(parse(path)))
         ]
@@ -427,7 +435,8 @@ def warm_up(project: Project) -> None:
 def assign_tests(project: Project, mutants: Sequence[Mutant], processes: int) -> None:
     """Find the tests that reach each mutant: the quickest first, then the others of their files.
 
-    Those may look at what another test of their file computed.
+    Those may look at what another test of their file computed. A constant that no function names was used
+    when its module was imported, so all tests of its package may notice it.
     """
     wanted = {folder for mutant in mutants for folder in project.tests[mutant.module.partition("/")[0]]}
     trees = watched(project, mutants)
@@ -439,9 +448,10 @@ def assign_tests(project: Project, mutants: Sequence[Mutant], processes: int) ->
     seen = {name: test for fork in forks for name, test in (fork.answer or {}).items()}
     for index, mutant in enumerate(mutants):
         folders = project.tests[mutant.module.partition("/")[0]]
-        reaching = {
-            n for n, (_, reached, _) in seen.items() if index in reached and n.split("/")[1] in folders
-        }
+        guarding = tuple(f"tests/{folder}/" for folder in folders)
+        reaching = {n for n, (_, reached, _) in seen.items() if index in reached and n.startswith(guarding)}
+        if not reaching and mutant.is_constant:
+            reaching = {name for name in seen if name.startswith(guarding[0])}
         files = {name.partition("::")[0] for name in reaching}
         useful = [n for n, (*_, is_useful) in seen.items() if is_useful and n.partition("::")[0] in files]
         for name in sorted(useful, key=lambda n: (n not in reaching, seen[n][0])):

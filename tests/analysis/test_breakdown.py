@@ -90,6 +90,19 @@ def test_communication_hidden_under_compute_is_not_exposed():
     assert found["idle_ns"] == 100 - 90
 
 
+def test_of_calls_at_once_the_one_that_started_first_is_exposed():
+    started = [(10, 30), (15, 20), (25, 50), (40, 60), (70, 80)]
+    found = derive(
+        "exposed_calls",
+        annotations=table("annotations", step_marks([(0, 75)])),
+        kernels=table("kernels", [*ran(started, COMMUNICATION), *ran([(0, 12), (44, 46)], COMPUTE)]),
+    )
+    # computing from 0 to 12 and 44 to 46; the second call lies in the first; the last ends after the step
+    assert found.select("start_ns", "end_ns").rows() == [(12, 30), (30, 44), (46, 50), (50, 60), (70, 75)]
+    assert found["call"].to_list() == [0, 2, 2, 3, 4]
+    assert set(found["step"]) == {0}
+
+
 def test_two_streams_at_once_count_once():
     (found,) = breakdown([(0, 100)], compute=[(0, 50), (0, 50), (25, 60)])
     assert (found["compute_ns"], found["idle_ns"]) == (60, 40)

@@ -10,6 +10,7 @@ from ccl_bench.analysis.communication.stragglers import (
     lag_of,
     persistence,
     rank_with_most_work,
+    waits_by_member,
 )
 from ccl_bench.analysis.facts import Facts
 
@@ -97,3 +98,24 @@ def test_the_lag_of_ranks_is_the_largest_of_the_groups_in_which_one_of_them_is_l
         ("a", 0, 0), ("a", 1, 100), ("b", 0, 0), ("b", 2, 300), ("c", 3, 0), ("c", 4, 200)
     ).members  # fmt: skip
     assert [lag_of(members, ranks) for ranks in ([0], [3], [0, 3], [1], [])] == [300, 200, 300, 0, 0]
+
+
+def test_members_of_a_group_are_late_or_victims_where_its_lag_matters():
+    waits = found(
+        ("a", 0, 0), ("a", 1, 49), ("a", 2, 50), ("a", 3, 100), ("b", 0, 2), ("b", 1, 6), ("c", 0, 7),
+        ("c", 1, 7),
+    ).waits  # fmt: skip
+    columns = ("group", "rank", "wait_ns", "least_ns", "lag_ns", "least_alone", "is_late", "is_victim")
+    members = waits_by_member(waits, floor_ns=5).sort("group", "rank").select(columns)
+    assert members.rows() == [
+        ("a", 0, 0, 0, 100, True, True, False),
+        ("a", 1, 49, 0, 100, False, True, False),
+        ("a", 2, 50, 0, 100, False, False, True),
+        ("a", 3, 100, 0, 100, False, False, True),
+        ("b", 0, 2, 2, 4, True, False, False),  # its lag of 4 ns is less than 5
+        ("b", 1, 6, 2, 4, False, False, False),
+        ("c", 0, 7, 7, 0, False, False, False),
+        ("c", 1, 7, 7, 0, False, False, False),
+    ]
+    at_floor = waits_by_member(waits, floor_ns=4).filter(pl.col("group") == "b").sort("rank")
+    assert at_floor.select("is_late", "is_victim").rows() == [(True, False), (False, True)]

@@ -45,3 +45,11 @@ def test_quantiles_at_4_degrees_are_those_of_the_closed_form(share: float) -> No
     root = math.sqrt(4 * share * (1 - share))
     expected = 2 * math.sqrt(math.cos(math.acos(root) / 3) / root - 1)
     assert student_quantile(share, 4) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.6, 0.75, 0.9, 0.975, 0.995, 0.9995])
+def test_quantiles_at_5_degrees_have_their_share_below(share: float) -> None:
+    t = student_quantile(share, 5)
+    within = 1 / (1 + t**2 / 5)  # the distribution of 5 degrees has a closed form
+    below = 1 / 2 + (math.atan(t / math.sqrt(5)) + t / math.sqrt(5) * within * (1 + 2 / 3 * within)) / math.pi
+    assert below == pytest.approx(share, abs=1e-6)

@@ -143,3 +143,10 @@ def test_a_value_that_failed_is_not_called_missing_as_well():
         issue.path for issue in card_in_text(changed("precision: bf16", "precision: none of these")).issues
     ]
     assert paths == ["workload.model.precision"]
+
+
+@pytest.mark.parametrize(("ep", "divides"), [(8, True), (16, True), (3, False)])
+def test_without_a_pipeline_all_ranks_are_one_stage(ep, divides):
+    text = changed("ep: 1", f"ep: {ep}").replace("moe: false", "moe:").replace("tp: 4", "tp: 8")
+    text = "\n".join(line for line in text.splitlines() if line.strip() != "pp: 2") + "\n"
+    assert (f"{PLAN}.ep" not in severities(text)) is divides

@@ -20,7 +20,7 @@ from ccl_bench.card import (
     read_card,
     template,
 )
-from ccl_bench.card.yaml_tree import yaml_mapping
+from ccl_bench.card.yaml_tree import shown, yaml_mapping
 
 
 def issues_of(text, path):
@@ -358,3 +358,42 @@ def test_an_empty_repetition_of_a_key_changes_nothing():
     reading = card_in_text(changed("    name: NCCL", "    name: NCCL\n    name:"))
     assert reading.card.executor.communication_library.name == "NCCL"
     assert reading.issues == []
+
+
+@pytest.mark.parametrize(
+    ("line", "largest"),
+    [
+        ("num_layers: {}", 10**9),
+        ("num_params: {}", 10**16),
+        ("num_shared_experts: {}", 10**6),
+    ],
+)
+def test_numbers_that_no_model_has_are_errors(line, largest):
+    def read(number):
+        text = f"version: 1\nworkload:\n  model:\n    model_arch:\n      {line.format(number)}\n"
+        return {issue.severity for issue in card_in_text(text).issues if issue.path.endswith(line[:-4])}
+
+    assert Severity.ERROR not in read(largest)
+    assert read(largest + 1) == {Severity.ERROR}
+
+
+@pytest.mark.parametrize(("zeros", "is_read"), [(35, True), (36, False)])
+def test_numbers_of_more_than_40_letters_are_not_read(zeros, is_read):
+    reading = card_in_text(changed("seq_len: 8192", f"seq_len: '8192.{'0' * zeros}'"))
+    assert (reading.card.data.seq_len == 8192) is is_read
+
+
+@pytest.mark.parametrize(("length", "is_cut"), [(60, False), (61, True)])
+def test_values_of_more_than_60_letters_are_quoted_in_short(length, is_cut):
+    assert shown("x" * length) == "x" * 60 + "…" * is_cut
+
+
+@pytest.mark.parametrize(("depth", "is_read"), [(62, True), (63, False)])
+def test_cards_are_nested_64_levels_deep_at_most(depth, is_read):
+    # the whole file and `other` are two of them
+    text = f"version: 1\nother: {{a: {'[' * depth}{']' * depth}}}\n"
+    if is_read:
+        card_in_text(text)
+        return
+    with pytest.raises(InputError, match="more than 64 levels deep"):
+        card_in_text(text)

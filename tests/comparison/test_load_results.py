@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from results_by_hand import mean_of
+from results_by_hand import mean_of, result
 
 from ccl_bench.comparison.compare import CROSSED, NOT_JUDGED, Comparison, compare_runs
-from ccl_bench.comparison.run_results import RESULTS, RunResults, load_results
+from ccl_bench.comparison.run_results import RESULTS, RunResults, load_results, samples_of
 from ccl_bench.comparison.thresholds import parse_threshold
 from ccl_bench.result import to_json
 
@@ -81,3 +81,18 @@ def test_traces_count_and_not_the_results_stored_beside_them(tmp_path: Path) -> 
     (tmp_path / "kineto_trace_0.json").write_text('{"traceEvents": [], "distributedInfo": {"rank": 0}}')
     assert load_results(str(tmp_path), [], jobs=1).results == {}
     assert list(load_results(str(tmp_path / RESULTS), []).results) == [STEP]
+
+
+@pytest.mark.parametrize(
+    ("details", "samples"),
+    [
+        ({"per_step_s": {"1": 2, "2": 3.5}}, [2, 3.5]),
+        ({"values_s": [1.0, 2.0]}, [1.0, 2.0]),
+        ({"per_step_s": {"1": 2.0, "2": None}}, []),
+        ({"per_step_s": {"1": {"compute": 1.0}}, "values_s": [4.0]}, [4.0]),
+        ({"per_step_s": {}, "values_s": [4.0]}, [4.0]),
+        ({"per_rank_s": {"0": 1.0}, "per_step_s": [1.0], "values_s": {"1": 1.0}}, []),
+    ],
+)
+def test_samples_are_lists_of_numbers_alone(details: dict[str, object], samples: list[float]) -> None:
+    assert samples_of(result(1.0, details=details)) == samples

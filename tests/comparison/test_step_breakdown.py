@@ -83,3 +83,28 @@ def test_equal_steps_are_within_noise() -> None:
     found = attribute_step(one, other)
     assert found is not None
     assert (found.interval, found.is_within_noise) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("after", "is_within_noise"), [((1.0, 1.3, 0.9, 1.2), True), ((3.0, 3.3, 2.9, 3.2), False)]
+)
+def test_a_step_whose_interval_holds_0_is_within_noise(
+    after: tuple[float, ...], is_within_noise: bool
+) -> None:
+    def side(steps: tuple[float, ...]) -> dict[str, Result]:
+        listed = {str(n): {"compute": s, "window": s} for n, s in enumerate(steps)}
+        return results("gpu_busy", per_step_parts_s=listed)
+
+    found = attribute_step(side((1.0, 1.2, 0.9, 1.1)), side(after))
+    assert found is not None
+    assert found.step.difference_s > 0
+    assert found.interval is not None
+    assert (found.interval.low <= 0 <= found.interval.high, found.is_within_noise) == (is_within_noise,) * 2
+
+
+@pytest.mark.parametrize(("one", "other"), [({}, {"gemm": 1.0}), ({"gemm": 1.0}, {}), ({}, {})])
+def test_what_one_side_has_no_details_of_is_not_divided(
+    one: dict[str, float], other: dict[str, float]
+) -> None:
+    sides = (results("total_kernel_time", per_type_s=side) for side in (one, other))
+    assert list(divide_step(*sides)) == []

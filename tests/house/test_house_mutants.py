@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SOURCE = """
 LIMIT = 3
+EDGE = 7
+EDGES = (EDGE, LIMIT)
 
 def guarded(a, b):
     return a - b
@@ -32,13 +34,16 @@ def below(a):
 """
 
 TESTS = """
-from made.sums import below, guarded, unguarded
+from made.sums import EDGES, below, guarded, unguarded
 
 def test_a_difference():
     assert guarded(5, 3) == 2
 
 def test_a_product_with_one():
     assert unguarded(5, 1) == 5
+
+def test_a_constant_that_no_function_names():
+    assert EDGES[0] == 7
 
 def test_a_limit():
     assert below(2) and not below(3)
@@ -74,12 +79,13 @@ def test_guarded_arithmetic_is_noticed_and_the_rest_is_named(tmp_path: Path) -> 
     }
     assert found == {
         ("3 -> 4", "noticed"),
+        ("7 -> 8", "noticed"),
         ("Sub -> Add", "noticed"),
         ("Mult -> Div", "survived"),
         ("Not left out", "unreached"),
         ("Lt -> LtE", "noticed"),
     }
-    assert ran.stdout.splitlines()[-1].startswith("2 of 5 mutants survive: 40 %")
+    assert ran.stdout.splitlines()[-1].startswith("2 of 6 mutants survive: 33 %")
     assert (package / "__init__.py").read_text() == SOURCE
 
 

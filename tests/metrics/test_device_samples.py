@@ -104,11 +104,15 @@ def test_clocks_temperature_and_what_holds_clocks_down(run: Path) -> None:
     assert clock.value == pytest.approx((1980 + (1980 + 1500) / 2 + (1500 + 1980) / 2) / 3)
     assert clock.details["per_rank_below_maximum_pct"] == pytest.approx({"0": 100 / 3, "1": 100 / 3})
     assert hot.value == 52
+    assert held.value == pytest.approx((100 / 3 + 0) / 2)
     assert held.details["per_rank_pct"] == pytest.approx({"0": 100 / 3, "1": 0})
     assert held.details["per_reason_pct"]["sw_power_cap"] == pytest.approx(100 / 6)
 
 
-@pytest.mark.parametrize(("hours", "zone"), [(2, "UTC+02:00"), (-7, "UTC-07:00"), (5.75, "UTC+05:45")])
+@pytest.mark.parametrize(
+    ("hours", "zone"),
+    [(2, "UTC+02:00"), (-7, "UTC-07:00"), (5.75, "UTC+05:45"), (14, "UTC+14:00"), (-12, "UTC-12:00")],
+)
 def test_local_times_are_in_the_one_zone_that_meets_the_steps(run: Path, hours: float, zone: str) -> None:
     nvidia_smi(run, hours)
     (draw,) = results(run, "power_draw")
@@ -116,8 +120,9 @@ def test_local_times_are_in_the_one_zone_that_meets_the_steps(run: Path, hours: 
     assert any(zone in finding.message for finding in draw.findings if finding.code == "sample-zone-assumed")
 
 
-def test_samples_of_another_time_are_refused(run: Path) -> None:
-    nvidia_smi(run, hours=0.3)
+@pytest.mark.parametrize("hours", [0.3, 15, -13])  # no clock of the world is so far from UTC
+def test_samples_of_another_time_are_refused(run: Path, hours: float) -> None:
+    nvidia_smi(run, hours)
     (draw,) = results(run, "power_draw")
     assert (draw.status, draw.value) == ("not_measurable", None)
     assert "do not overlap in any time zone" in draw.reason

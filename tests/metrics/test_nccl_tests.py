@@ -12,6 +12,7 @@ from commands import invoke
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.metrics.nccl_tests_efficiency import nccl_tests_efficiency
 from ccl_bench.metrics.shared.ceiling import with_ceiling
 from ccl_bench.run import open_run
 from ccl_bench.side_files import read_nccl_tests
@@ -227,3 +228,73 @@ def test_without_a_usable_table_the_metric_says_why(tmp_path: Path, corpus: Path
             open_run(tmp_path, ceiling=place)
     folder = corpus / "nccl-tests" / "results" / "quiet"
     assert len(open_run(tmp_path, ceiling=folder).stated.nccl_tests.files) == 3
+
+
+def calls(*given: tuple[str, int, int]) -> pl.DataFrame:
+    """Return calls over four ranks of one node, given as (collective, bytes, ns)."""
+    made = [transfer(size, collective=name, time_ns=time, basis="wait-free") for name, size, time in given]
+    return pl.concat(made)
+
+
+def test_efficiency_is_the_sum_of_ceilings_over_the_sum_of_times() -> None:
+    moved = calls(
+        ("all_reduce", MIB, 50_000), ("all_reduce", MIB, 25_000), ("all_reduce", 4 * MIB, 80_000),
+        ("broadcast", MIB, 5_000), ("all_gather", MIB, 15_000), ("all_gather", MIB, 25_000),
+    )  # fmt: skip
+    found = nccl_tests_efficiency(moved, CURVE)
+    ceiling_ns, time_ns = 30_000 + 30_000 + 50_000, 50_000 + 25_000 + 80_000
+    assert found.value == pytest.approx(ceiling_ns / time_ns)
+    assert found.details["calls_count"] == 3
+    assert found.details["covered_time_pct"] == pytest.approx(100 * 155 / 200)
+    kind = {"collective": "all_reduce", "group_size": 4, "reach": "inside a node"}
+    whole, one_mib, four_mib = (
+        {
+            **kind,
+            **size,
+            "calls_count": count,
+            "time_s": pytest.approx(time * 1e-9),
+            "ceiling_s": pytest.approx(ceiling * 1e-9),
+            "bus_bandwidth_gb_per_s": pytest.approx(1.5 * moved_bytes / time),
+            "ceiling_bus_bandwidth_gb_per_s": pytest.approx(1.5 * moved_bytes / ceiling),
+            "efficiency_ratio": pytest.approx(ceiling / time),
+        }
+        for size, count, time, ceiling, moved_bytes in (
+            ({}, 3, time_ns, ceiling_ns, 6 * MIB),
+            ({"message_bytes": MIB}, 2, 75_000, 60_000, 2 * MIB),
+            ({"message_bytes": 4 * MIB}, 1, 80_000, 50_000, 4 * MIB),
+        )
+    )
+    assert found.details["by_collective"] == [whole]
+    assert found.details["by_size"] == [one_mib, four_mib]
+    assert [(row["collective"], row["calls_count"], row["time_s"]) for row in found.details["uncovered"]] == [
+        ("all_gather", 2, pytest.approx(40e-6)),
+        ("broadcast", 1, pytest.approx(5e-6)),
+    ]
+    [finding] = found.findings
+    assert (finding.code, finding.count) == ("ceiling-incomplete", 3)
+    assert "no time for 3 of 6 calls, 22.5 % of their time: no all_gather" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "codes"), [(27_000, ["ceiling-exceeded"]), (27_800, []), (30_000, [])]
+)  # 30 us in the test: 1.11, 1.08 and 1 times as fast
+def test_a_run_that_is_faster_than_the_test_is_doubtful(time_ns: int, codes: list[str]) -> None:
+    found = nccl_tests_efficiency(calls(("all_reduce", MIB, time_ns)), CURVE)
+    assert [finding.code for finding in found.findings] == codes
+
+
+@pytest.mark.parametrize(
+    ("names", "codes"),
+    [
+        (["H100"], []),
+        (["H100", "A100"], []),
+        (["A100"], ["ceiling-of-other-device"]),
+        ([""], []),
+        ([None], []),
+    ],
+)
+def test_a_test_of_another_device_is_doubtful(names: list[str | None], codes: list[str]) -> None:
+    tests = NcclTests(CURVE.measured, device_names=frozenset({"H100"}))
+    devices = pl.DataFrame({"name": names}, schema={"name": pl.String})
+    found = nccl_tests_efficiency(calls(("all_reduce", MIB, 30_000)), tests, devices)
+    assert [finding.code for finding in found.findings] == codes

@@ -3,13 +3,19 @@
 import polars as pl
 import pytest
 
-from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.analysis.facts import Fact, Facts
+from ccl_bench.base.errors import NotApplicable, NotMeasurable
 from ccl_bench.metrics.coll_call_num import coll_call_num
 from ccl_bench.metrics.comm_comp_overlap import comm_comp_overlap
 from ccl_bench.metrics.exposed_communication_time import exposed_communication_time
 from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_time
-from ccl_bench.metrics.shared.per_step import share_of_steps
+from ccl_bench.metrics.launch_overhead import launch_overhead
+from ccl_bench.metrics.load_imbalance_ratio import load_imbalance_ratio
+from ccl_bench.metrics.shared.checks import need_sharding
+from ccl_bench.metrics.shared.per_step import seconds_by_step, share_of_steps
+from ccl_bench.metrics.shared.recorded_calls import recorded_lag
 from ccl_bench.metrics.sm import sm
+from ccl_bench.metrics.straggler_lag_16 import straggler_lag_16
 
 KEYS = {"trace": pl.Int64, "rank": pl.Int64, "iteration": pl.Int64}
 
@@ -79,11 +85,40 @@ def test_the_share_of_each_step_is_the_mean_over_its_ranks():
         breakdown(window=400, compute=40, communication=0, overlap=0, busy=40, trace=1, rank=1),
         breakdown(window=200, compute=150, communication=0, overlap=0, busy=150, step=1),
         breakdown(window=0, compute=0, communication=0, overlap=0, busy=0, trace=1, rank=1, step=1),
+        breakdown(window=1, compute=1, communication=0, overlap=0, busy=1, trace=2, rank=2, step=2),
+        breakdown(window=0, compute=0, communication=0, overlap=0, busy=0, trace=3, rank=3, step=2),
     )
     found = share_of_steps(table, rows(step(0), step(1)), "compute_ns")
-    assert found.details["per_step_pct"] == pytest.approx({"0": (30 + 10) / 2, "1": 75})
-    assert found.details["per_rank_pct"] == pytest.approx({"0": 100 * 180 / 300, "1": 10})
-    assert found.value == pytest.approx((60 + 10) / 2)
+    assert found.details["per_step_pct"] == pytest.approx({"0": (30 + 10) / 2, "1": 75, "2": 100})
+    assert found.details["per_rank_pct"] == pytest.approx({"0": 100 * 180 / 300, "1": 10, "2": 100})
+    assert found.value == pytest.approx((60 + 10 + 100) / 3)
+
+
+def test_the_imbalance_of_each_step_is_the_busiest_rank_over_the_mean():
+    computed = {(0, 0): 30, (1, 0): 50, (0, 1): 60, (1, 1): 20, (0, 2): 0, (1, 2): 0}
+    table = rows(
+        *(
+            breakdown(
+                100, compute=ns, communication=0, overlap=0, busy=ns, trace=rank, rank=rank, step=number
+            )
+            for (rank, number), ns in computed.items()
+        )
+    )
+    steps = rows(*(step(number, trace=rank, rank=rank) for rank, number in computed))
+    found = load_imbalance_ratio(table, steps)
+    # 90 ns of 3 steps on rank 0 and 70 ns on rank 1; in step 2 nothing computed
+    assert found.value == pytest.approx(90 / ((90 + 70) / 2))
+    assert found.details["busiest_rank"] == "0"
+    assert found.details["max_s"] == pytest.approx(30e-9)
+    assert found.details["mean_s"] == pytest.approx((90 + 70) / 2 / 3 * 1e-9)
+    assert found.details["min_s"] == pytest.approx(70 / 3 * 1e-9)
+    assert found.details["per_step_ratio"] == pytest.approx({"0": 50 / 40, "1": 60 / 40})
+
+
+def test_a_step_without_rows_took_no_time():
+    steps = rows(step(1), step(2), step(1, trace=1, rank=1), step(2, trace=1, rank=1))
+    table = rows({"step": 1, "ns": 6}, {"step": 1, "ns": 4}, {"step": 1, "ns": 20, "trace": 1, "rank": 1})
+    assert seconds_by_step(table, steps, "ns") == {"1": pytest.approx((10 + 20) / 2 / 1e9), "2": 0}
 
 
 def test_a_step_without_calls_counts_as_a_step():
@@ -227,3 +262,62 @@ def test_kernels_without_a_recorded_occupancy_leave_that_detail_out():
     )
 
     assert "estimated_achieved_occupancy_pct" not in found.details
+
+
+def test_launching_is_divided_by_what_was_launched():
+    first = {"launches": 8, "fruitless": 2, "call_ns": 400, "window_ns": 1000, "delay_ns": 600}
+    first |= {"idle_launches": 1, "unlaunched": 1, "work": 5, "graph_launches": 3, "queue_peak": 4}
+    table = rows(
+        {"step": 0, "idle_delay_ns": 30.0, **first},
+        {"step": 1, "idle_delay_ns": 50.0, **first, "queue_peak": 9},
+    )
+    found = launch_overhead(table, rows(step(0), step(1)))
+    assert found.value == pytest.approx(400e-9)
+    expected = {
+        "pct_of_step": 40, "launches_per_step": 8, "mean_call_s": 50e-9, "delay_s": 100e-9,
+        "idle_stream_latency_s": 40e-9, "idle_stream_launches_per_step": 1, "queue_peak": 9,
+        "launches_without_work": 4, "work_without_launch": 2, "work_with_launch_ratio": 0.8,
+        "cuda_graph_launches": 6,
+    }  # fmt: skip
+    assert {name: found.details[name] for name in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("degree", "error"), [(1, NotApplicable), (2, NotMeasurable), (None, NotApplicable)])
+def test_a_run_that_is_stated_to_shard_lacks_its_ranges(degree, error):
+    stated = Facts(dp_shard=Fact(degree, "card")) if degree else Facts()
+    with pytest.raises(error):
+        need_sharding(pl.DataFrame({"host_ns": []}), rows(step(0)), stated)
+
+
+def test_the_lag_from_a_flight_recorder_is_the_spread_of_what_ranks_waited():
+    # rank 0 waits 10 to 30 and 20 to 40, together 30 ns; rank 1 50 to 60; rank 2 70 to 75
+    spans = {0: [(10, 30), (20, 40)], 1: [(50, 60)], 2: [(70, 75)]}
+    arrivals = pl.DataFrame(
+        [
+            {"rank": rank, "number": 1, "sequence": place, "start_ns": start, "end_ns": end}
+            | {"lateness_ns": 10 * rank, "clock_error_ns": 5, "clock_shift_ns": -2}
+            for rank, each in spans.items()
+            for place, (start, end) in enumerate(each)
+        ]
+    )
+    found = recorded_lag(arrivals, Facts())
+    assert found.lag_s == pytest.approx((30 - 5) / 1e9)
+    assert (found.recorded_s, found.slowest_rank) == (pytest.approx((75 - 10) / 1e9), "2")
+    assert found.wait_s == pytest.approx({"0": 30e-9, "1": 10e-9, "2": 5e-9})
+    assert found.lateness_s == pytest.approx({"0": 0, "1": 10e-9, "2": 20e-9})
+    with pytest.raises(NotMeasurable, match="fewer than two calls"):
+        recorded_lag(arrivals.filter(pl.col("sequence") == 0), Facts())
+
+
+@pytest.mark.parametrize(("complete", "said"), [((True, True), True), ((True, False), False)])
+def test_a_lag_says_whether_all_members_were_recorded(complete, said):
+    both = [
+        {"step": 0, "group": "g", "dimension": "tp", "trace": rank, "rank": rank, "collectives": 1}
+        | {"wait_ns": wait, "arrived_last": int(not wait), "caused_ns": 0, "complete": complete[rank]}
+        for rank, wait in ((0, 0), (1, 40))
+    ]
+    steps = rows(step(0, start_ns=0, end_ns=100), step(0, trace=1, rank=1, start_ns=0, end_ns=100))
+    found = straggler_lag_16(rows(*both), steps)
+    assert found.value == pytest.approx(40e-9)
+    assert found.details["wait_s_per_step"] == pytest.approx({"0": 0, "1": 40e-9})
+    assert found.details["members_complete"] is said

@@ -119,7 +119,7 @@ def _table(
     table = Table(
         box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(header), header_style="bold"
     )
-    turned, wrapped = set(right), set(wide) or {len(header) - 1}
+    turned, wrapped = set(right), set(wide)
     for position, title in enumerate(header):
         justify: JustifyMethod = "right" if position in turned else "left"
         table.add_column(title, justify=justify, no_wrap=position not in wrapped, overflow="fold")

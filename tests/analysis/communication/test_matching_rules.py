@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 from cross_runs import call, facts, frame, group, matched
 
+from ccl_bench.analysis.communication.matching import with_peers
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.analysis.findings import cross_rank_findings
 
@@ -126,3 +127,68 @@ def test_a_rank_is_complete_where_all_members_of_each_of_its_groups_have_a_trace
         ("b", 1, False),
         ("b", 2, False),
     ]
+
+
+def guessed(messages: list[tuple[int, str, int, int | None]], kinds: dict[str, list[list[int]]]) -> list:
+    """Return the peers of messages, given as (rank, side, place of the other, bytes)."""
+    rows = [
+        {"iteration": None, "rank": rank, "collective": side, "peer_position": place, "size_bytes": size}
+        | {"peer": None, "peer_at_place": None}
+        for rank, side, place, size in messages
+    ]
+    listed = [
+        {"iteration": None, "rank": rank, "kind": kind, "ranks": ranks}
+        for kind, groups in kinds.items()
+        for ranks in groups
+        for rank in ranks
+    ]
+    integers = dict.fromkeys(("iteration", "rank", "peer_position", "peer", "peer_at_place"), pl.Int64)
+    sides = {**integers, "size_bytes": pl.Int64}
+    found = with_peers(
+        pl.DataFrame(rows, schema_overrides=sides),
+        pl.DataFrame(listed, schema={"iteration": pl.Int64, "rank": pl.Int64, "kind": pl.String,
+                                     "ranks": pl.List(pl.Int64)}),
+        4,
+    )  # fmt: skip
+    return found["peer"].to_list()
+
+
+PAIRS = {"pairs": [[0, 1], [2, 3]]}
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "peers"),
+    [
+        (8, 8, [1, 0]),
+        (8, 12, [None, None]),
+        (8, None, [1, 0]),
+        (None, 12, [1, 0]),
+        (None, None, [1, 0]),
+    ],
+)
+def test_a_guessed_group_stands_unless_known_sizes_of_its_messages_differ(
+    sent: int | None, received: int | None, peers: list[int | None]
+):
+    assert guessed([(0, "send", 1, sent), (1, "recv", 0, received)], PAIRS) == peers
+
+
+def test_a_guessed_group_falls_where_the_other_rank_was_recorded_and_has_no_other_end():
+    # in pairs rank 0 sends to 1, which receives nothing; across, it sends to 2, which receives from it
+    across = {"across": [[0, 2], [1, 3]]}
+    messages = [(0, "send", 1, 8), (2, "recv", 0, 8), (1, "send", 1, 8), (3, "recv", 0, 8)]
+    assert guessed(messages, across | PAIRS) == [2, 0, 3, 1]
+    assert guessed(messages, PAIRS) == [None] * 4
+
+
+def test_where_two_kinds_of_groups_stand_the_peer_is_unknown():
+    # nothing of ranks 1 and 2 was recorded, so either may be the other end
+    assert guessed([(0, "send", 1, 8)], PAIRS | {"across": [[0, 2], [1, 3]]}) == [None]
+    assert guessed([(0, "send", 1, 8)], PAIRS) == [1]
+
+
+def test_no_rank_sends_to_itself():
+    assert guessed([(0, "send", 0, 8), (0, "recv", 0, 8)], PAIRS) == [None, None]
+
+
+def test_without_listed_groups_the_place_is_that_among_all_ranks():
+    assert guessed([(0, "send", 3, 8), (3, "recv", 0, 8)], {}) == [3, 0]

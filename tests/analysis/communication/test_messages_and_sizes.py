@@ -22,6 +22,7 @@ from ccl_bench.analysis.communication.arguments import with_sizes
 from ccl_bench.analysis.communication.bandwidth import RAW
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.analysis.findings import cross_rank_findings
+from ccl_bench.schema import TABLES
 from ccl_bench.testing import Experts, Plan, plans, trace_path, write_run
 
 
@@ -96,6 +97,19 @@ def test_one_side_of_a_collective_gives_the_whole_message():
     }
     found = with_sizes(pl.DataFrame(columns, schema_overrides=types))
     assert found["size_bytes"].to_list() == [160, 160, 160, 160, 40]
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "uneven"),
+    [([2, 2], [2, 2], False), ([1, 3], [2, 2], True), ([2, 2], [1, 3], True), ([4], [4], False)],
+)
+def test_an_all_to_all_is_uneven_where_parts_of_either_side_differ(
+    sent: list[int], received: list[int], uneven: bool
+):
+    known = {"collective": "all_to_all", "dtype": "Float", "group_size": len(sent), "own_position": 0}
+    row = known | {"in_elements": 4, "out_elements": 4, "own_sizes": False}
+    found = with_sizes(pl.DataFrame([row | {"in_split": sent, "out_split": received}]))
+    assert found["uneven"].to_list() == [uneven]
 
 
 def test_the_matrix_holds_messages_and_parts_of_all_to_alls(tmp_path: Path):
@@ -229,3 +243,27 @@ def without_groups(trace: dict[str, Any]) -> None:
     for event in trace["traceEvents"]:
         for name in ("Process Group Ranks", "Global rank start", "Global rank stride"):
             event.get("args", {}).pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "own_sizes", "found"),
+    [
+        (None, None, False, [(0, 1, 16.0, 16.0), (1, 1, 16.0, 16.0)]),  # 8 elements of 4 bytes in even halves
+        ([], [], False, [(0, 1, 16.0, 16.0), (1, 1, 16.0, 16.0)]),
+        (None, None, True, []),
+        ([1, 3], [2, 2], True, [(0, 1, 8.0, 16.0), (1, 1, 24.0, 16.0)]),
+        ([1, 3], None, False, []),
+        ([1, 3], [1, 1, 2], False, []),
+        ([0, 0], [2, 2], True, [(0, 1, 0.0, 16.0), (1, 1, 0.0, 16.0)]),
+    ],
+)
+def test_exchanged_bytes_are_known_with_both_splits_or_where_they_are_even(
+    sent: list[int] | None, received: list[int] | None, own_sizes: bool, found: list[tuple[Any, ...]]
+):
+    known = {"collective": "all_to_all", "dtype": "Float", "in_elements": 8, "out_elements": 8, "step": 1}
+    row = known | {"in_split": sent, "out_split": received, "own_sizes": own_sizes, "group_ranks": [0, 1]}
+    row["in_elements"] = 0 if sent == [0, 0] else 8
+    calls = DERIVED.get("described_calls").table
+    described = calls.frame({name: [row.get(name)] for name in calls.columns})
+    exchanged = DERIVED.get("exchanges").compute(described, TABLES["process_groups"].empty())
+    assert exchanged.select("position", "calls", "sent_bytes", "received_bytes").rows() == found

@@ -19,14 +19,15 @@ def rows(count: int, **more: Any) -> list[dict[str, Any]]:
     return [usual | {"start_ns": 20 * n, "end_ns": 20 * n + 10} | more for n in range(count)]
 
 
-def computed(metric: str, calls: list[dict[str, Any]]) -> Measurement:
+def computed(metric: str, calls: list[dict[str, Any]], **more: list[dict[str, Any]]) -> Measurement:
     tables = {
         "traffic": frame("traffic", calls),
-        "steps": frame("steps", [{"trace": 0, "rank": 0, "step": 1}]),
-        "exposed_calls": frame("exposed_calls", []),
+        "steps": frame("steps", more.get("steps", [{"trace": 0, "rank": 0, "step": 1}])),
+        "exposed_calls": frame("exposed_calls", more.get("exposed_calls", [])),
     }
+    tables |= {"call_parts": frame("call_parts", more["call_parts"])} if "call_parts" in more else {}
     found = metrics.load().get(metric)
-    return found.compute(*(tables[need] for need in found.needs))
+    return found.compute(*(tables[need] for need in (*found.needs, *found.explained_by) if need in tables))
 
 
 @pytest.mark.parametrize("metric", SIZED)
@@ -66,6 +67,35 @@ def test_the_unknown_dimension_is_not_the_busiest():
     many = [*rows(3, dimension="tp"), *rows(2, dimension="dp"), *rows(4, dimension="unknown")]
     with pytest.raises(NotMeasurable, match=r"44.4 % of the bytes are in groups"):
         computed("traffic_distribution", many)
+
+
+def test_times_of_a_dimension_are_a_rank_s_and_a_step_s_and_what_it_lacks_is_nothing():
+    # two steps: tp communicates from 0 to 10 and 5 to 25, of which 4 ns are exposed; dp from 30 to 40
+    calls = [
+        {"call": 1, "dimension": "tp", "start_ns": 0, "end_ns": 10},
+        {"call": 2, "dimension": "tp", "start_ns": 5, "end_ns": 25, "step": 2},
+        {"call": 3, "dimension": "dp", "start_ns": 30, "end_ns": 40, "step": 2},
+    ]
+    parts = [
+        {"trace": 0, "call": call, "dimension": "tp", "start_ns": start, "end_ns": end, "part": part}
+        for call, start, end, part in ((1, 0, 6, "waiting"), (1, 6, 10, "transfer"), (2, 10, 25, "transfer"))
+    ]
+    found = computed(
+        "traffic_distribution",
+        [rows(1)[0] | call for call in calls],
+        steps=[{"trace": 0, "rank": 0, "step": 1}, {"trace": 0, "rank": 0, "step": 2}],
+        exposed_calls=[{"trace": 0, "rank": 0, "step": 2, "call": 2, "start_ns": 21, "end_ns": 25}],
+        call_parts=parts,
+    ).details["per_dimension"]
+    ns = pytest.approx
+    assert found["tp"]["time_s_per_gpu_and_step"] == ns(25 / 2 / 1e9)
+    assert found["tp"]["exposed_s_per_gpu_and_step"] == ns(4 / 2 / 1e9)
+    assert found["tp"]["parts_s_per_gpu_and_step"] == {
+        "waiting": ns(6 / 2 / 1e9), "transfer": ns(19 / 2 / 1e9), "unknown": 0,
+    }  # fmt: skip
+    assert found["dp"]["time_s_per_gpu_and_step"] == ns(10 / 2 / 1e9)
+    assert found["dp"]["exposed_s_per_gpu_and_step"] == 0
+    assert "parts_s_per_gpu_and_step" not in found["dp"]
 
 
 def test_calls_of_unknown_dimension_begin_no_window():

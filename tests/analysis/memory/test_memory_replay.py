@@ -183,6 +183,30 @@ def test_events_that_fit_nothing_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
+    ("lost", "count"),
+    [
+        ((), 0),
+        ((2,), 1),  # a block is given back without a request
+        ((3,), 1),  # a block is requested back, and allocated again while it is in use
+        ((4,), 1),  # a block is given back twice
+        ((5, 6), 1),  # a block is allocated, and is not there at the end
+        ((2, 3), 1),  # a block is allocated twice
+        ((3, 4), 2),  # a block is requested back twice: the first neither gives it back nor is it allocated
+    ],
+)  # fmt: skip
+def test_each_event_that_fits_nothing_is_counted_once(lost: tuple[int, ...], count: int) -> None:
+    allocator = Allocator()
+    for _ in range(2):
+        allocator.free(allocator.alloc(5 * MIB))
+    actions = ["segment_alloc", *["alloc", "free_requested", "free_completed"] * 2]
+    assert [event["action"] for event in allocator.events] == actions
+    for place in sorted(lost, reverse=True):
+        del allocator.events[place]
+    (peaks,) = tables_of(snapshot_of(allocator), "memory_peaks")
+    assert peaks["contradictions"].item() == count
+
+
+@pytest.mark.parametrize(
     ("asked", "size", "is_sure"),
     [
         (100 * KIB, 100 * KIB, True),  # small blocks are always split

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccl_bench.analysis.recorder.hang import find_hang
+from ccl_bench.report.hang import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,13 +42,14 @@ def test_nothing_is_wrong_where_all_made_the_same_calls() -> None:
 def test_a_rank_that_made_no_call_at_all_is_missing_from_the_first() -> None:
     found = hang({0: dump(reduces(1)), 1: dump([])})
     place = found.divergences[0]
-    assert (place.kind, place.sequence, found.culprits) == ("missing", 1, [1])
+    assert (place.kind, place.sequence, place.operation, found.culprits) == ("missing", 1, "all_reduce", [1])
     assert place.missing[0].last is None
 
 
 def test_a_call_that_all_wait_in_is_unfinished_and_accuses_nobody() -> None:
     found = hang({0: dump(reduces(2)), 1: dump(reduces(2))})
-    assert [(each.kind, each.sequence) for each in found.divergences] == [("unfinished", 2)]
+    [place] = found.divergences
+    assert (place.kind, place.sequence, place.operation) == ("unfinished", 2, "all_reduce")
     assert found.culprits == []
 
 
@@ -71,7 +73,8 @@ def test_sizes_count_and_shapes_do_not(odd: dict[str, object], culprits: list[in
         {0: dump(reduces(2)), 1: dump([*reduces(1), call("all_reduce", 2, **odd)]), 2: dump(reduces(2))}
     )
     assert found.culprits == culprits
-    assert [each.kind for each in found.divergences] == ["mismatch" if culprits else "unfinished"]
+    [place] = found.divergences
+    assert (place.kind, place.operation) == ("mismatch" if culprits else "unfinished", "all_reduce")
 
 
 def test_of_two_ranks_that_differ_neither_is_right() -> None:
@@ -338,3 +341,28 @@ def test_what_ranks_that_walk_through_programs_lack_is_found(
     gone = {rank for rank, calls in made.items() if not calls or calls[-1][2]}
     if found.divergences and found.divergences[0].kind == "missing" and not found.divergences[0].is_mutual:
         assert {*found.culprits} <= gone
+
+
+@pytest.mark.parametrize(
+    ("dumps", "begin"),
+    [
+        (
+            {0: reduces(1), 1: []},
+            "Rank 1 is missing in all_reduce, collective 1 of default_pg, where",
+        ),
+        ({0: reduces(1), 1: reduces(1), 2: [], 3: []}, "Ranks 2-3 are missing in all_reduce, collective 1"),
+        ({0: reduces(2), 1: reduces(2)}, "No rank is missing: all members called all_reduce, collective 2"),
+        ({0: reduces(2), 1: reduces(2), 3: reduces(2)}, "Rank 2 left no dump, and ranks 0-1, 3 wait in"),
+        (
+            {0: reduces(1), 1: [call("broadcast", 1)]},
+            "Calls do not match: ranks 0-1 did not call the same",
+        ),
+        (
+            {0: reduces(1), 1: [call("broadcast", 1)], 2: reduces(1)},
+            "Calls do not match: rank 1 called broadcast",
+        ),
+        ({0: [], 1: []}, "No rank is missing: in every group the ranks made the same calls"),
+    ],
+)
+def test_a_hang_is_answered_in_one_sentence(dumps: Mapping[int, list[dict[str, object]]], begin: str) -> None:
+    assert verdict(hang({rank: dump(calls) for rank, calls in dumps.items()})).startswith(begin)

@@ -1,0 +1,127 @@
+"""Samples of monitoring tools on the time of steps: zones, means between samples, holes, and doubts."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.metrics.shared.monitored import inside, integral, mean_in, monitored
+from ccl_bench.side_files.device_samples import Device, DeviceSamples, Series
+
+SECOND = 1_000_000_000
+DEVICE = Device("log.csv", index=0)
+START_S = 1_790_000_000
+
+
+def series(values: dict[float, float], *, shift_s: float = 0, is_local: bool = False) -> Series:
+    """Return samples given as second → value."""
+    times = [int((second + shift_s) * SECOND) for second in values]
+    return Series(DEVICE, "power_w", is_local, times, [*values.values()])
+
+
+def step(start_s: float, end_s: float) -> dict[str, int]:
+    return {
+        "trace": 0,
+        "rank": 0,
+        "device_start_ns": int((START_S + start_s) * SECOND),
+        "device_end_ns": int((START_S + end_s) * SECOND),
+    }
+
+
+def joined(own: Series, *steps: dict[str, int]):
+    """Return samples of rank 0 beside its steps."""
+    samples = DeviceSamples((own,), {"log.csv#0": 0})
+    return monitored(samples, "power_w", pl.DataFrame(list(steps)), pl.DataFrame())
+
+
+PARTS_OF_HOURS = {
+    -570: "Marquesas", -210: "Newfoundland", -150: "Newfoundland in summer", 210: "Iran", 270: "Afghanistan",
+    330: "India", 345: "Nepal", 390: "Myanmar", 525: "Eucla", 570: "Darwin", 630: "Adelaide in summer",
+    765: "Chatham", 825: "Chatham in summer",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("minutes", [*range(-720, 841, 60), *PARTS_OF_HOURS])
+def test_local_times_of_every_zone_of_the_world_are_understood(minutes: int) -> None:
+    own = series({0: 1.0, 1: 2.0, 2: 3.0}, shift_s=START_S + 60 * minutes, is_local=True)
+    found = joined(own, step(0, 3))
+    assert found.series[0].times_ns == [(START_S + second) * SECOND for second in (0, 1, 2)]
+    sign, hours, rest = "-" if minutes < 0 else "+", abs(minutes) // 60, abs(minutes) % 60
+    assert f"UTC{sign}{hours:02}:{rest:02} is the only one" in found.findings[0].message
+
+
+@pytest.mark.parametrize("minutes", [-780, -719, -569, 211, 269, 331, 346, 524, 631, 764, 900])
+def test_local_times_of_no_zone_are_refused(minutes: int) -> None:
+    own = series({0: 1.0, 1: 2.0}, shift_s=START_S + 60 * minutes, is_local=True)
+    with pytest.raises(NotMeasurable, match="do not overlap in any time zone"):
+        joined(own, step(0, 3))
+
+
+def test_a_sample_at_the_very_start_of_a_step_is_in_it_and_one_at_the_very_end_is_not() -> None:
+    early, late = ({START_S + second: 1.0 for second in pair} for pair in ((-2, 0), (3, 5)))
+    assert joined(series(early), step(0, 3)).findings[0].count == 1
+    with pytest.raises(NotMeasurable, match="falls in a step of rank 0: one comes every 2 s"):
+        joined(series(late), step(0, 3))
+
+
+def test_samples_of_another_hour_say_how_far_they_are() -> None:
+    with pytest.raises(NotMeasurable, match=r"do not overlap in time \(they end 60 s from the first step\)"):
+        joined(series({START_S - 70: 1.0, START_S - 60: 1.0}), step(0, 3))
+
+
+@pytest.mark.parametrize(("count", "is_doubtful"), [(1, True), (9, True), (10, False), (11, False)])
+def test_fewer_than_ten_samples_in_steps_are_doubtful(count: int, is_doubtful: bool) -> None:
+    found = joined(series({START_S + number: 1.0 for number in range(20)}), step(0, count))
+    assert [(finding.code, finding.count) for finding in found.findings] == (
+        [("samples-sparse", count)] if is_doubtful else []
+    )
+
+
+def test_steps_that_overlap_count_once_and_empty_ones_not() -> None:
+    own = series({START_S + number: 1.0 for number in range(20)})
+    found = joined(own, step(0, 5), step(3, 9), step(4, 6), step(12, 12))
+    bounds = [(0, 5), (5, 9)]
+    assert found.windows == {
+        0: [((START_S + start) * SECOND, (START_S + end) * SECOND) for start, end in bounds]
+    }
+
+
+RAMP = Series(DEVICE, "power_w", False, [0, 10, 20, 30], [0.0, 10.0, 10.0, 40.0])
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "area", "covered"),
+    [
+        (0, 10, 50.0, 10),  # a triangle
+        (0, 30, 50.0 + 100.0 + 250.0, 30),
+        (5, 15, 5 * 7.5 + 5 * 10.0, 10),
+        (22, 28, 6 * 25.0, 6),  # 16 at 22, 34 at 28
+        (-10, 10, 50.0, 10),  # before the first sample nothing is known
+        (20, 90, 250.0, 10),
+        (30, 40, 0.0, 0),
+        (-20, -10, 0.0, 0),
+        (10, 10, 0.0, 0),
+    ],
+)
+def test_between_samples_a_quantity_changes_evenly(start: int, end: int, area: float, covered: int) -> None:
+    assert integral(RAMP, start, end) == (pytest.approx(area), covered)
+
+
+@pytest.mark.parametrize(("hole", "covered"), [(100, 130), (101, 30)])
+def test_gaps_of_more_than_ten_times_the_usual_are_holes(hole: int, covered: int) -> None:
+    times = [0, 10, 20, 20 + hole, 30 + hole]  # gaps of 10, 10, the hole, 10
+    own = Series(DEVICE, "power_w", False, times, [2.0] * 5)
+    assert integral(own, 0, 200) == (pytest.approx(2.0 * covered), covered)
+
+
+def test_a_sample_at_the_end_of_a_step_is_in_the_next() -> None:
+    assert inside(RAMP, [(0, 10), (10, 20)]) == [(0, 0.0), (10, 10.0)]
+    assert inside(RAMP, [(1, 10), (11, 31)]) == [(20, 10.0), (30, 40.0)]
+
+
+def test_the_mean_over_steps_says_how_much_of_them_is_known() -> None:
+    # 50 over the first ten, and 250 over the ten from 20 of the twenty there
+    assert mean_in(RAMP, [(0, 10), (20, 40)]) == (pytest.approx(300 / 20), pytest.approx(20 / 30))
+    with pytest.raises(NotMeasurable, match="no two samples are near each other"):
+        mean_in(RAMP, [(30, 40)])

@@ -1,0 +1,166 @@
+"""Answers in words: where a step goes, what changes are worth, and what scenarios gain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ccl_bench.report.console import to_text
+from ccl_bench.report.diagnosis import diagnose_page
+from ccl_bench.report.page_model import Number, Page, Quantity
+from ccl_bench.report.render.markdown import markdown
+from ccl_bench.report.verdict import gain, remarks, verdict, verdict_sentence
+from ccl_bench.report.what_if import what_if_page
+from ccl_bench.result.diagnosis import Diagnosed, Evidence, Opportunity, Verdict
+from ccl_bench.result.what_if import CriticalPath, Explained, OnPath, ScenarioAnswer, WhatIf
+
+
+def step(**more: Any) -> Verdict:
+    known: dict[str, Any] = {"step_s": 0.5, "parts": {"compute": 0.9, "idle": 0.1}, "ranks": 2, "steps": 3}
+    return Verdict(**known | {"on_device": True} | more)
+
+
+def worth(
+    gain_s: float | None, share: float | None = None, error: float | None = None, **more: Any
+) -> Opportunity:
+    known: dict[str, Any] = {"name": "rule", "kind": "host", "title": "It is slow.", "remedy": "be quick"}
+    known |= {"ranks": [], "steps": [], "change": "it is quick"}
+    return Opportunity(share=share, gain_s=gain_s, gain_error=error, **known | more)
+
+
+def lines(page: Any) -> list[str]:
+    return [" ".join(line.split()) for line in to_text(page, width=200).splitlines()]
+
+
+def test_small_parts_of_a_step_are_not_named() -> None:
+    parts = {"compute": 0.099, "waiting": 0.1, "transfer": 0.005, "copies": 0.0049, "idle": 0.7911}
+    assert verdict_sentence(step(parts=parts, devices="2 x A100")) == (
+        "500 ms a step on 2 x A100: 9.9 % compute, 10 % waiting for other ranks, 0.5 % transfer, 79 % idle."
+    )
+
+
+def test_a_run_without_a_device_and_a_whole_trace_are_called_so() -> None:
+    assert verdict_sentence(step(on_device=False, devices="CPU")) == (
+        "500 ms a step on 2 ranks without a device: 90 % in operators, 10 % in no operator."
+    )
+    assert verdict_sentence(step(is_whole_trace=True, ranks=1, traced_step_s=0.75)) == (
+        "500 ms traced (750 ms while it is traced) on 1 rank: 90 % compute, 10 % idle."
+    )
+
+
+@pytest.mark.parametrize(
+    ("opportunity", "text"),
+    [
+        (worth(0.2, 0.4), "-200 ms (-40 %)"),
+        (worth(0.2, 0.4, 0.01), "-200 ms (-40 %, ± 2.0 %)"),  # 0.01 of 0.2 s is a twentieth of 40 %
+        (worth(0.01, 0.02, 0.0), "-10 ms (-2.0 %, ± 0.0 %)"),
+        (worth(0.0, 0.0, 0.01), "-0 s (-0.0 %)"),
+        (worth(None), "gain unknown"),
+        (worth(0.2, None), "gain unknown"),
+    ],
+)
+def test_gains_have_their_share_and_error(opportunity: Opportunity, text: str) -> None:
+    assert gain(opportunity) == text
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"verdict": None, "why_no_verdict": "it is short"}, ["No verdict: it is short."]),
+        ({"verdict": step()}, ["No cause of lost time was found that is worth more than the noise"]),
+        ({"verdict": step(), "diagnoses": [worth(None)]}, []),
+        ({"verdict": step(), "why_no_gains": "it is odd"}, ["What changes are worth is unknown: it is odd."]),
+        ({"verdict": None, "why_no_gains": "it is odd"}, ["No verdict: ."]),
+        ({"verdict": step(unattributed=0.0049), "diagnoses": [worth(None)]}, []),
+        ({"verdict": step(unattributed=0.005), "diagnoses": [worth(None)]}, ["0.5 % of the step is counted"]),
+    ],
+)
+def test_what_an_answer_cannot_say_is_remarked(more: dict[str, Any], said: list[str]) -> None:
+    found = list(remarks(Diagnosed("run", **more)))
+    assert [text.startswith(start) for text, start in zip(found, said, strict=True)] == [True] * len(said)
+
+
+@pytest.mark.parametrize(
+    ("count", "more"),
+    [(3, ()), (4, ("1 smaller cause: ccl-bench diagnose shows all.",)),
+     (5, ("2 smaller causes: ccl-bench diagnose shows all.",))],
+)  # fmt: skip
+def test_a_report_names_three_causes_and_counts_the_rest(count: int, more: tuple[str, ...]) -> None:
+    found = verdict(Diagnosed("run", step(), [worth(0.2, 0.4)] * count))
+    assert len(found.causes) == 3
+    assert found.remarks == more
+
+
+def test_causes_say_in_how_many_of_several_steps_they_were_seen() -> None:
+    evidence = [Evidence(3, 7, "gemm", 1_000_000, 3_500_000), Evidence(None, 8, "copy", 0, 1000)]
+    causes = [worth(0.2, 0.4, steps=[7, 8], evidence=evidence), worth(None)]
+    page = diagnose_page(Diagnosed("run", step(), causes, steps=[7, 8, 9], unexplained=0.0123))
+    shown = lines(page)
+    assert "1 It is slow." in shown
+    assert "2 It is slow." in shown
+    assert [text for text in shown if text.startswith("seen")] == ["seen in 2 of 3 steps: 7-8"]
+    assert "such as rank 3, step 7: gemm, 2.5 ms" in shown
+    assert "such as step 8: copy, 1 µs" in shown
+    assert "The replay leaves 1.23 % of the step unexplained." in shown
+    alone = diagnose_page(Diagnosed("run", step(), causes[:1], steps=[7]))
+    assert not any(text.startswith("seen") for text in lines(alone))
+
+
+def answer(**more: Any) -> WhatIf:
+    parts = [OnPath(str(rank), "host", 0.01, 0.125) for rank in range(9)]
+    path = CriticalPath(0.2, parts, 1.0, {"0 host": 0.001}, 0.1, [], {})
+    known: dict[str, Any] = {
+        "run": "run", "t_recorded_s": 0.25, "t_original_s": 0.2, "t_ideal_s": 0.16, "slowdown": 1.25,
+        "launch_slowdown": 1.25, "idealisation": "median", "replay_error": -0.2, "unexplained": 0.2,
+        "m_w": None, "m_s": None, "by": {}, "step_s": [0.2, 0.2], "critical_path": path, "scenarios": [],
+        "steps": [1, 2],
+    }  # fmt: skip
+    return WhatIf(**known | more)
+
+
+def test_scenarios_gain_a_share_of_the_replayed_step() -> None:
+    shown = lines(what_if_page(answer(scenarios=[ScenarioAnswer("faster", 0.15, [0.15, 0.15], 0.05)])))
+    assert shown[1] == "200.0 ms a step; 160.0 ms without stragglers: it takes 1.250 times as long"
+    assert "mean of 2 steps; ideal: median" in shown
+    assert "unexplained: 20.00 % of the recorded step, 250.0 ms" in shown
+    assert "faster 150.0 ms 50.0 ms 25.0 %" in shown
+
+
+def test_the_critical_path_lists_eight_parts_with_what_a_tenth_less_gains() -> None:
+    shown = lines(what_if_page(answer()))
+    listed = [text for text in shown if " host " in text]
+    assert listed[:2] == ["0 host 10.0 ms 12.5 % 1.0 ms", "1 host 10.0 ms 12.5 %"]
+    assert len(listed) == 8
+
+
+def test_the_slowest_eight_of_a_kind_are_listed_and_the_rest_counted() -> None:
+    ranks = {str(rank): 1 + rank / 10 for rank in range(9)}
+    shown = lines(what_if_page(answer(by={"rank": ranks})))
+    listed = [text for text in shown if text.startswith("Rank")]
+    assert (listed[0], listed[7], listed[8:]) == ("Rank 8 1.8000", "Rank 1 1.1000", ["Rank 1 more"])
+    ranks.popitem()
+    assert "more" not in " ".join(lines(what_if_page(answer(by={"rank": ranks}))))
+
+
+def test_the_worst_workers_and_the_last_stage_explain_a_share_of_the_slowdown() -> None:
+    worst = Explained(0.5, 0.25, [(3, 1), (2, 0)])
+    shown = lines(what_if_page(answer(m_w=worst, m_s=Explained(-0.1, 0.0))))
+    said = "alone ideal +50.0 % of the slowdown goes; alone as recorded +25.0 % comes back"
+    assert f"rank 3, rank 2: {said}" in shown
+    assert (
+        "last stage: alone ideal -10.0 % of the slowdown goes; alone as recorded +0.0 % comes back" in shown
+    )
+    of_stages = lines(what_if_page(answer(m_w=worst, by={"stage": {"0": 1.0}})))
+    assert f"rank 3 of stage 1, rank 2 of stage 0: {said}" in of_stages
+
+
+def test_numbers_align_right_in_markdown() -> None:
+    tile = Number("Busy", Quantity(50.0, "50 %"), "gpu_busy", "higher", "of a step", doubts=2)
+    page = Page("run", (), (tile, Number("Idle", Quantity(1.0, "1 s"), doubts=1)), (), ())
+    shown = markdown(page).splitlines()
+    at = shown.index("| --- | ---: | --- | --- |")
+    assert shown[at + 1 : at + 3] == [
+        "| [Busy](#gpu_busy) | 50 % | higher is better | of a step; 2 findings |",
+        "| Idle | 1 s |  | 1 finding |",
+    ]
