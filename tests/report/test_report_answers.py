@@ -68,9 +68,9 @@ def test_gains_have_their_share_and_error(opportunity: Opportunity, text: str) -
     ("more", "said"),
     [
         ({"verdict": None, "why_no_verdict": "it is short"}, ["No verdict: it is short."]),
-        ({"verdict": step()}, ["No cause of lost time was found that is worth more than the noise"]),
+        ({"verdict": step()}, ["No cause of lost time exceeds the noise"]),
         ({"verdict": step(), "diagnoses": [worth(None)]}, []),
-        ({"verdict": step(), "why_no_gains": "it is odd"}, ["What changes are worth is unknown: it is odd."]),
+        ({"verdict": step(), "why_no_gains": "it is odd"}, ["The gains of changes are unknown: it is odd."]),
         ({"verdict": None, "why_no_gains": "it is odd"}, ["No verdict: ."]),
         ({"verdict": step(unattributed=0.0049), "diagnoses": [worth(None)]}, []),
         ({"verdict": step(unattributed=0.005), "diagnoses": [worth(None)]}, ["0.5 % of the step is counted"]),
@@ -146,10 +146,11 @@ def test_the_slowest_eight_of_a_kind_are_listed_and_the_rest_counted() -> None:
 def test_the_worst_workers_and_the_last_stage_explain_a_share_of_the_slowdown() -> None:
     worst = Explained(0.5, 0.25, [(3, 1), (2, 0)])
     shown = lines(what_if_page(answer(m_w=worst, m_s=Explained(-0.1, 0.0))))
-    said = "alone ideal +50.0 % of the slowdown goes; alone as recorded +25.0 % comes back"
+    said = "alone ideal: +50.0 % of the slowdown disappears; alone as recorded: +25.0 % returns"
     assert f"rank 3, rank 2: {said}" in shown
     assert (
-        "last stage: alone ideal -10.0 % of the slowdown goes; alone as recorded +0.0 % comes back" in shown
+        "last stage: alone ideal: -10.0 % of the slowdown disappears; alone as recorded: +0.0 % returns"
+        in shown
     )
     of_stages = lines(what_if_page(answer(m_w=worst, by={"stage": {"0": 1.0}})))
     assert f"rank 3 of stage 1, rank 2 of stage 0: {said}" in of_stages

@@ -30,7 +30,7 @@ def test_operators_are_listed_with_what_was_left_out() -> None:
     )
     [shown] = operators(looked(drill_down=found)).tables
     assert rows(shown) == [["aten::mm", "2.5", "3 ms", "4 ms", "2", "250 ms"]]
-    assert shown.note == "1,200 operators with less time left out."
+    assert shown.note == "1,200 operators with less time not shown."
     assert (shown.numeric, shown.first) == ({1, 2, 3, 4, 5}, 10)
 
 
@@ -52,7 +52,7 @@ def test_ranges_are_drawn_by_the_device_time_of_what_they_launched_themselves() 
     section = operators(looked(drill_down=DrillDown(ranges=RANGES)))
     [chart], [shown] = section.charts, section.tables
     assert chart.title == "Device time by named range"
-    assert chart.summary == "Most is in model › layer itself: 5 ms of a mean step."
+    assert chart.summary == "The largest part is model › layer itself: 5 ms of a mean step."
     assert rows(chart.table) == [["model", "2 ms"], ["model › layer", "5 ms"]]
     assert rows(shown)[1] == ["model › layer", "2", "4 ms", "3", "5 ms"]
     assert (shown.numeric, shown.wide, shown.first) == ({1, 2, 3, 4}, {0}, 10)
@@ -64,7 +64,7 @@ def test_without_a_device_ranges_are_drawn_by_their_time_in_none_inside() -> Non
     assert chart.title == "Time on the CPU by named range"
     # 10 - 4 ms of the model; 4 - 4.5 ms of the layer is nothing
     assert rows(chart.table) == [["model", "6 ms"], ["model › layer › norm", "4.5 ms"]]
-    assert chart.summary == "Most is in model itself: 6 ms of a mean step."
+    assert chart.summary == "The largest part is model itself: 6 ms of a mean step."
 
 
 def test_one_range_with_time_is_not_drawn() -> None:
@@ -85,7 +85,7 @@ def test_kernels_have_their_mean_time() -> None:
         ["gemm", "gemm", "4", "2 ms", "500 µs", "12.50 %"],
         ["copy", "other", "0", "0 s", "-", "0.00 %"],
     ]
-    assert shown.note == "1 kernel with less time left out."
+    assert shown.note == "1 kernel with less time not shown."
     assert (shown.numeric, shown.first) == ({2, 3, 4, 5}, 10)
 
 
@@ -156,7 +156,7 @@ def test_who_sends_to_whom_is_drawn_in_the_unit_of_the_most(
     assert [(cell["row"], cell["column"]) for cell in cells] == [("0", "1"), ("1", "2")]
     assert [cell["value"] for cell in cells] == pytest.approx(drawn)
     assert chart.spec["encoding"]["color"]["legend"]["title"] == f"sent, {unit}"
-    assert chart.summary.startswith("Most goes from rank 1 to rank 2: ")
+    assert chart.summary.startswith("Rank 1 sends most, to rank 2: ")
     assert [row[0] for row in rows(chart.table)] == ["0", "1", "2"]
     assert [row[1] for row in rows(chart.table)] == ["", "", ""]
 
@@ -173,5 +173,5 @@ def test_pairs_are_listed_with_their_bytes() -> None:
     section = calls(looked(drill_down=found))
     shown = section.tables[1]
     assert rows(shown) == [["3", "4", "1,200", "2 MB"]]
-    assert shown.note == "2 pairs with fewer bytes left out."
+    assert shown.note == "2 pairs with fewer bytes not shown."
     assert (shown.numeric, shown.first, section.notes) == ({2, 3}, 10, ())

@@ -177,9 +177,9 @@ def test_times_are_drawn_in_the_unit_of_the_longest_that_is_drawn() -> None:
     assert chart.spec["encoding"]["x"]["title"] == "time to first token, ms"
     values = chart.spec["data"]["values"]
     assert (values[-1]["x"], values[-1]["y"]) == (pytest.approx(99), 99)
-    assert chart.summary == "Half take at most 50 ms, 99 % at most 99 ms."
+    assert chart.summary == "Half of them take at most 50 ms, 99 % at most 99 ms."
     assert rows(chart.table)[-2:] == [["99 %", "99 ms"], ["100 %", "7 s"]]
-    assert chart.note == "The longest percent, up to 7 s, is not drawn."
+    assert chart.note == "The longest 1 %, up to 7 s, is not drawn."
 
 
 def test_counts_of_requests_have_the_others_behind() -> None:
@@ -231,7 +231,7 @@ def test_at_most_256_experts_are_drawn(count: int, note: str) -> None:
     names = [value["name"] for value in chart.spec["data"]["values"]]
     assert len(names) == 256
     assert names[0] == ("0" if count == 256 else "256")
-    assert "least, 0, to 0" in chart.summary
+    assert "fewest, 0, to 0" in chart.summary
 
 
 def test_at_most_four_groups_of_experts_are_drawn() -> None:
@@ -310,8 +310,12 @@ def test_waiting_of_merged_ranks_and_steps_says_so() -> None:
 @pytest.mark.parametrize(
     ("more", "label", "known"),
     [
-        ({}, "Lag, share of a step", "How long the steps of each rank took is known."),
-        ({"recorded_s": 2.0}, "Lag, share of the recorded time", "When each rank made its calls is known"),
+        ({}, "Lag, share of a step", "The step times of each rank are known."),
+        (
+            {"recorded_s": 2.0},
+            "Lag, share of the recorded time",
+            "Flight Recorder dumps show when each rank made its calls",
+        ),
     ],
 )
 def test_a_lag_is_of_a_step_or_of_the_time_that_was_recorded(
@@ -321,13 +325,13 @@ def test_a_lag_is_of_a_step_or_of_the_time_that_was_recorded(
     [number] = section.numbers
     assert (number.label, number.quantity.text) == (label, "12.50 %")
     assert known in section.about
-    assert section.notes == ("No rank is late beyond the noise.",)
+    assert section.notes == ("No rank is late by more than the noise.",)
 
 
 @pytest.mark.parametrize(
     ("ratio", "note"),
     [
-        (1.004, "All stages compute about equally long."),
+        (1.004, "All stages compute for about the same time."),
         (1.005, "The busiest stage computes 1.00 times as long as the mean one."),
     ],
 )
@@ -370,7 +374,7 @@ def test_memory_names_the_peak_of_each_device_and_what_holds_it() -> None:
         "Allocated memory peaks at 2 GB at event 7; at most 4 GB are reserved."
     )
     assert charts["memory-0"].note == ""
-    assert charts["memory-categories"].summary == "Most is other, at most 2 GB on rank 0."
+    assert charts["memory-categories"].summary == "The largest part is other, up to 2 GB on rank 0."
     assert charts["memory-peaks"].summary == "Peaks range from 4 GB on 0 to 5 GB on 1."
     assert charts["memory-peaks"].spec["data"]["values"] == [
         {"name": "0", "value": 4.0},
@@ -380,9 +384,7 @@ def test_memory_names_the_peak_of_each_device_and_what_holds_it() -> None:
         ["3 GB", "4", "model.py:1 › layer.py:2"],
         ["1 GB", "1", "allocated before the history"],
     ]
-    assert charts["memory-sites"].summary.endswith(
-        "Most of one call site, 3 GB, was allocated in layer.py:2."
-    )
+    assert charts["memory-sites"].summary.endswith("The largest call site, layer.py:2, allocated 3 GB.")
     assert (charts["memory-sites"].table.numeric, charts["memory-sites"].table.wide) == ({0, 1}, {2})
     [held] = section.tables
     assert rows(held) == [["2 GB", "1", "a < b"], ["1 GB", "2", "before the history began"]]

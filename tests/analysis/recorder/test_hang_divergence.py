@@ -355,7 +355,7 @@ def test_what_ranks_that_walk_through_programs_lack_is_found(
         ({0: reduces(2), 1: reduces(2), 3: reduces(2)}, "Rank 2 left no dump, and ranks 0-1, 3 wait in"),
         (
             {0: reduces(1), 1: [call("broadcast", 1)]},
-            "Calls do not match: ranks 0-1 did not call the same",
+            "Calls do not match: ranks 0-1 made a different call in",
         ),
         (
             {0: reduces(1), 1: [call("broadcast", 1)], 2: reduces(1)},
