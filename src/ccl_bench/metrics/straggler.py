@@ -101,8 +101,7 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         at least half of the lag. Only steps count in which every trace has the same collectives; if there
         are none, traces that lack some are left out. Lag and step come from one recording. Step times show
         less than waiting: ranks that wait for each other end a step together. The Flight Recorder keeps the
-        time of calls on the host, and clocks of several hosts are as recorded unless ends of calls
-        contradict that.
+        time of calls on the host; clocks of hosts are corrected only if ends of calls contradict them.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.

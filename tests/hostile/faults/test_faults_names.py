@@ -68,7 +68,7 @@ def test_a_name_that_other_machines_cannot_show_is_not_published(run: str, tmp_p
     for place in (run, str(card)):
         done = invoke(["ccl-bench", "publish", place, "--to", str(tmp_path / "board")])
         assert done.returncode == 4
-        assert "has a name that other machines cannot show" in done.stderr
+        assert "has a name that other machines cannot display" in done.stderr
         assert "fix: rename it" in done.stderr
 
 
