@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 
 @pytest.fixture(scope="module")
 def late_host(tmp_path_factory: pytest.TempPathFactory) -> Path:

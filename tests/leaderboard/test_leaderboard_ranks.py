@@ -42,7 +42,7 @@ def _standing(store: Store, run: str, metric: str) -> tuple[int | None, int | No
 
 
 def test_ranks_are_those_of_a_plain_count(store: Store) -> None:
-    made = list(many(150))
+    made = list(many(60, workloads=12))
     runs = placed(store.data, made)
     store.catch_up()
     together: dict[Any, list[float]] = defaultdict(list)
@@ -161,7 +161,7 @@ NEAR = st.integers(0, 40).map(lambda step: 99.0 + step * 2.0**-14)
 """Numbers so close that some share even a fine span, and some are equal."""
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(NEAR | st.floats(-1e6, 1e6), min_size=1, max_size=12), st.data())
 def test_ranks_and_counts_stay_those_of_a_plain_count_as_runs_come_and_go(
     store: Store, values: list[float], data: st.DataObject

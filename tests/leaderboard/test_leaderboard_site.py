@@ -85,7 +85,8 @@ def _hosted(folder: Path) -> Iterator[str]:
 
 
 def _names(page: Page) -> list[str]:
-    return [str(box.get_attribute("value")) for box in page.locator("#runs input[name=run]").all()]
+    found: list[str] = page.locator("#runs input[name=run]").evaluate_all("boxes => boxes.map(b => b.value)")
+    return found
 
 
 def _expected(store: Store, question: RunQuery) -> tuple[list[str], int, dict[str, list[str]]]:
