@@ -72,12 +72,12 @@ def test_ranks_are_those_of_a_plain_count(store: Store) -> None:
     ],
     ids=str,
 )
-def test_numbers_of_different_work_or_measure_are_ranked_apart(store: Store, other: dict[str, Any]) -> None:
-    first = added(store, RUN)
-    second = added(store, changed(RUN, **other, values={"mfu": 90.0}))
-    assert _standing(store, first, "mfu") == (1, 1)
-    assert _standing(store, second, "mfu") == (1, 1)
-    assert not _numbers(store, second)["mfu"].is_best
+def test_numbers_of_different_work_or_measure_are_ranked_apart(small: Store, other: dict[str, Any]) -> None:
+    first = added(small, RUN)
+    second = added(small, changed(RUN, **other, values={"mfu": 90.0}))
+    assert _standing(small, first, "mfu") == (1, 1)
+    assert _standing(small, second, "mfu") == (1, 1)
+    assert not _numbers(small, second)["mfu"].is_best
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_numbers_of_different_work_or_measure_are_ranked_apart(store: Store, oth
     [{"hardware": "B200"}, {"devices": 64}, {"tp": 8}, {"framework": "vllm"}, {"library": "RCCL"}],
     ids=str,
 )
-def test_what_people_compare_is_ranked_together(store: Store, other: dict[str, Any]) -> None:
-    first = added(store, RUN)
-    second = added(store, changed(RUN, **other, values={"mfu": 90.0}))
-    assert _standing(store, first, "mfu") == (2, 2)
-    assert _standing(store, second, "mfu") == (1, 2)
-    assert _numbers(store, second)["mfu"].is_best
+def test_what_people_compare_is_ranked_together(small: Store, other: dict[str, Any]) -> None:
+    first = added(small, RUN)
+    second = added(small, changed(RUN, **other, values={"mfu": 90.0}))
+    assert _standing(small, first, "mfu") == (2, 2)
+    assert _standing(small, second, "mfu") == (1, 2)
+    assert _numbers(small, second)["mfu"].is_best
 
 
 def test_one_spelling_of_a_model_is_as_good_as_another(store: Store) -> None:

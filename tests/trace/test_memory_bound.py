@@ -132,23 +132,23 @@ def flight_recorder(count: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("name", "write"),
     [
-        ("rank0_memory_snapshot.pickle", snapshot([[] for _ in range(200_000)])),
-        ("rank0_memory_snapshot.pickle", snapshot([{} for _ in range(200_000)])),
-        ("rank0_memory_snapshot.pickle", snapshot([() for _ in range(200_000)])),
-        ("vllm_result.json", vllm(100_000)),
-        ("vllm_result.json", vllm_with_lists(500_000)),
-        ("profile_export.jsonl", aiperf_with_lists(500_000)),
-        ("llmperf_individual.json", llmperf_with_lists(500_000)),
-        ("rank0_et.json", execution_trace(100_000)),
+        ("rank0_memory_snapshot.pickle", lambda: snapshot([[] for _ in range(200_000)])),
+        ("rank0_memory_snapshot.pickle", lambda: snapshot([{} for _ in range(200_000)])),
+        ("rank0_memory_snapshot.pickle", lambda: snapshot([() for _ in range(200_000)])),
+        ("vllm_result.json", lambda: vllm(100_000)),
+        ("vllm_result.json", lambda: vllm_with_lists(500_000)),
+        ("profile_export.jsonl", lambda: aiperf_with_lists(500_000)),
+        ("llmperf_individual.json", lambda: llmperf_with_lists(500_000)),
+        ("rank0_et.json", lambda: execution_trace(100_000)),
     ],
     ids=["lists", "dictionaries", "tuples", "requests", "lists in JSON", "in a line", "in a list", "nodes"],
 )
 def test_what_stands_for_more_than_the_bound_is_refused_and_read_with_a_larger_one(
-    tmp_path: Path, name: str, content: bytes
+    tmp_path: Path, name: str, write: Callable[[], bytes]
 ) -> None:
-    trace = only_trace(tmp_path / "run", name, content)
+    trace = only_trace(tmp_path / "run", name, write())
     with (
         pytest.raises(InputError, match=r"what it holds would take more than"),
         memory.use_memory(30_000_000),
