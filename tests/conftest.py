@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# jsonschema compiles a grammar of addresses where it finds this package, which takes a second; nothing asks it.
+sys.modules.setdefault("rfc3987_syntax", None)
+
 # Several processes share the processors, and most tables here are small: a second thread of polars costs more
 # than it gives. Commands that tests start have as many threads as a user's.
 with pytest.MonkeyPatch.context() as environment:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SCRIPT = "<script>alert('x')</script>"
 MADE = [
-    *many(130),
+    *many(105),
     Made(
         name=SCRIPT,
         submitter=SCRIPT,
@@ -47,7 +47,7 @@ MADE = [
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """Return a store with 131 runs, one of them withdrawn and one hostile."""
+    """Return a store with 106 runs, one of them withdrawn and one hostile."""
     store = open_store(tmp_path_factory.mktemp("published"))
     runs = placed(store.data, MADE)
     store.catch_up()

@@ -8,7 +8,7 @@ from audit_numbers import TOLERANCE, Row, audited, runs
 from commands import invoke
 
 CORPUS = Path(os.environ.get("CCL_BENCH_CORPUS") or "absent")
-ELSEWHERE = {"megatron-tp8-a100", "gloo-fsdp2-tp2-args"}
+ELSEWHERE = {"megatron-tp8-a100", "gloo-fsdp2-tp2-args", "train-pp4-dp2"}
 """Runs that resemble another; `make audit-numbers` recomputes the numbers of all."""
 RUNS = {run.name: run for run in runs(CORPUS) if run.name not in ELSEWHERE} if CORPUS.is_dir() else {}
 
