@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# jsonschema compiles a grammar of addresses where it finds this package, which takes a second; nothing asks it.
+# jsonschema compiles a grammar of addresses where it finds this package, for a second; none is checked here.
 sys.modules.setdefault("rfc3987_syntax", None)
 
 # Several processes share the processors, and most tables here are small: a second thread of polars costs more

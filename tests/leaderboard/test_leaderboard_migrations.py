@@ -99,7 +99,7 @@ def test_a_directory_that_is_not_there_says_how_to_get_one(tmp_path: Path) -> No
 RELEASED = ("0001", "0002", "0003")
 """Revisions of the tables that a version before this one left behind."""
 UPGRADED = [*(("sqlite", each) for each in RELEASED), ("postgresql", "0001"), ("postgresql", "0002")]
-"""Databases and the revisions that they are upgraded from, or go back to: from the first, every step is taken."""
+"""Databases and the revisions that they are upgraded from, or go back to: the first takes every step."""
 ONLY_IN = {
     "0002": {"tokens", "publications", "jobs", "uploads"},
     "0003": {"log", "keys"},

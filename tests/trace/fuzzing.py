@@ -172,7 +172,7 @@ def compiled(
 
 
 def sanitized_library(folder: Path, *, source: Path = NATIVE, shared: Path = SHARED) -> Path:
-    """Compile the native readers so that they stop at the first wrong access, with the shortest runs of pages."""
+    """Compile the native readers so that they stop at the first wrong access, and read pages one by one."""
     return compiled(folder, *SANITIZERS, "-DLONGEST_RUN=1", source=source, shared=shared)
 
 

@@ -6,16 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from commands import invoke
 from faulty import small_run
 
 from ccl_bench.base.text import encode_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOLDER, TRACE = b"run\xff", b"kineto_\xfe_1.json.gz"
 SHOWN, SHOWN_TRACE = "run\\udcff", "kineto_\\udcfe_1.json.gz"
@@ -44,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     ids=lambda words: words[1],
 )
 def test_json_is_json_whatever_files_are_called(words: list[str], run: str) -> None:
-    meant = {"RUN": run, USUAL: os.path.join(os.path.dirname(run), USUAL)}
+    meant = {"RUN": run, USUAL: str(Path(run).with_name(USUAL))}
     done = invoke([*(meant.get(word, word) for word in words), "--format", "json"])
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -76,6 +76,8 @@ def test_sound_requests_of_one_connection_are_all_answered(server: Leaderboard) 
 
 def test_an_upgrade_to_another_protocol_is_not_made(server: Leaderboard) -> None:
     for wanted in (b"websocket", b"h2c"):
-        asked = _GET + b"Host: x\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: " + wanted + b"\r\n"
+        asked = (
+            _GET + b"Host: x\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: " + wanted + b"\r\n"
+        )
         asked += b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         assert statuses(exchanged(server, asked)) == [200]
