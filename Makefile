@@ -116,7 +116,7 @@ soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed
 RANDOM_TESTS = $(addprefix tests/,analysis/serving analysis/execution_trace/test_et_usual_nodes.py \
 	analysis/memory/test_memory_columns.py trace/test_unpickling.py trace/test_sqlite_native.py card)
 
-fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for 25 minutes, and hold the program to its promises
+fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for half an hour, and hold the program to its promises
 	$(BIN)/python tests/trace/fuzzing.py --inputs 50000 --sanitized
 	$(BIN)/python tests/trace/guided_native.py --seconds 300
 	$(BIN)/python -m pytest -q tests/trace/guided_plants.py tests/trace/sanitized_tests.py

@@ -45,7 +45,7 @@ settings.register_profile(
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("thorough", settings.get_profile("steady"), derandomize=False, max_examples=2000)
+settings.register_profile("thorough", settings.get_profile("steady"), derandomize=False, max_examples=1000)
 settings.load_profile("steady")
 
 CORPUS_VARIABLE = "CCL_BENCH_CORPUS"
