@@ -365,13 +365,13 @@ RECOMPUTED = 6
 
 
 def test_the_server_visits_no_address_that_a_bundle_names(
-    started: Callable[..., Leaderboard], listener: tuple[int, list[str]]
+    proxied: Leaderboard, listener: tuple[int, list[str]]
 ) -> None:
     """Neither when it takes the bundle in, nor when it shows it, nor when a worker would recompute it."""
     port, visitors = listener
     with socket.create_connection(("127.0.0.1", port)):
         pass
-    server = started()
+    server = proxied
     for number, template in enumerate(_ADDRESSES):
         added(server.store, _Linked(name=f"run-{number}", address=template.format(port)))
     token = server.token("root", Role.MAINTAINER)
