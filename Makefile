@@ -113,10 +113,14 @@ soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed
 	$(BIN)/python -m pytest -q tests/hostile/web/slow_connections.py
 	SCHEMATHESIS_PHASES=coverage,fuzzing $(BIN)/python -m pytest -q tests/publishing/test_publishing_interface.py
 
-fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for 25 minutes, and check what the program promises
+RANDOM_TESTS = $(addprefix tests/,analysis/serving analysis/execution_trace/test_et_usual_nodes.py \
+	analysis/memory/test_memory_columns.py trace/test_unpickling.py trace/test_sqlite_native.py card)
+
+fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for half an hour, and check what the program promises
 	$(BIN)/python tests/trace/fuzzing.py --inputs 50000 --sanitized
 	$(BIN)/python tests/trace/guided_native.py --seconds 300
-	$(BIN)/python -m pytest -q tests/trace/guided_plants.py
+	$(BIN)/python -m pytest -q tests/trace/guided_plants.py tests/trace/sanitized_tests.py
+	$(BIN)/python -m pytest -q --hypothesis-profile=thorough $(RANDOM_TESTS)
 	$(BIN)/python tests/hostile/campaigns/guided.py --seconds 320
 	$(BIN)/python tests/hostile/campaigns/campaign.py --minutes 10 --report build/fuzz/campaign.json
 

@@ -17,6 +17,7 @@ import browsers
 import pytest
 from databases import create_database, postgresql
 from hypothesis import HealthCheck, settings
+from shared import shared_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 # Each of a thousand processes would compile every module that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# jsonschema compiles a grammar of addresses where it finds this package, for a second; none is checked here.
+sys.modules.setdefault("rfc3987_syntax", None)
 
 # Several processes share the processors, and most tables here are small: a second thread of polars costs more
 # than it gives. Commands that tests start have as many threads as a user's.
@@ -41,6 +45,7 @@ settings.register_profile(
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("thorough", settings.get_profile("steady"), derandomize=False, max_examples=1000)
 settings.load_profile("steady")
 
 CORPUS_VARIABLE = "CCL_BENCH_CORPUS"
@@ -101,6 +106,16 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     """Keep the tables of each test apart from the user's and from those of other tests."""
     place = tmp_path_factory.getbasetemp() / "caches" / str(next(_numbers))
     place.mkdir(parents=True)
+    monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
+    return place
+
+
+@pytest.fixture
+def shared_cache(
+    own_cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Let a test take tables of runs that nobody changes as others kept them: reading takes longest."""
+    place = shared_folder(tmp_path_factory) / "cache"
     monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
     return place
 

@@ -41,14 +41,14 @@ def postgresql() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def create_database(server: str, name: str) -> str:
-    """Create an empty database on a server and return its address."""
+def create_database(server: str, name: str, template: str = "template1") -> str:
+    """Create a database on a server, empty or as a template is, and return its address."""
     from sqlalchemy import create_engine, text
 
     engine = create_engine(server.format(USER), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'))
-        connection.execute(text(f'CREATE DATABASE "{name}"'))
+        connection.execute(text(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
     engine.dispose()
     return server.format(name)
 

@@ -35,6 +35,8 @@ UNITS = {
 
 GPUS = ROOT / "examples" / "runs" / "megatron-tp8-a100"
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 
 @pytest.fixture(scope="module")
 def run() -> ccl.MeasuredRun:

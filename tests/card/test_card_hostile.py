@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 from card_examples import FULL_CARD, changed
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccl_bench.base.errors import InputError
@@ -96,7 +96,6 @@ def test_a_message_never_carries_control_characters():
     assert all(str(issue).replace("\n", "").isprintable() for issue in card_in_text(text).issues)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200))
 @example("!<tag:yaml.org,2002:str")
 @example("%TAG ! !\n--- !a b: c")
@@ -138,7 +137,6 @@ YAML_WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(YAML_WORDS, max_size=40).map("".join))
 def test_any_mixture_of_yaml_gives_a_reading_or_an_input_error(text):
     with suppress(InputError):
@@ -169,7 +167,6 @@ KEYS = [
 ]
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.recursive(
         VALUES, lambda inner: st.dictionaries(st.sampled_from(KEYS), inner, max_size=5), max_leaves=20
@@ -183,6 +180,6 @@ def test_any_data_under_a_cards_keys_gives_a_reading(data):
 
 def test_thousands_of_unknown_keys_are_counted_and_not_listed():
     started = time.process_time()
-    issues = card_in_text(FULL_CARD + "".join(f"k{n}: 1\n" for n in range(20_000))).issues
+    issues = card_in_text(FULL_CARD + "".join(f"k{n}: 1\n" for n in range(5_000))).issues
     assert len(issues) == 51
     assert time.process_time() - started < 10

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccl_bench.base.errors import InputError
@@ -264,7 +264,6 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("reader", [read_step_times, read_rank_step_times, read_training_metrics])
-@settings(max_examples=60, deadline=None)
 @given(data=JSON)
 def test_any_json_gives_a_reading(tmp_path_factory, reader, data):
     path = tmp_path_factory.getbasetemp() / f"{reader.__name__}.json"
@@ -272,7 +271,6 @@ def test_any_json_gives_a_reading(tmp_path_factory, reader, data):
     reader(path)
 
 
-@settings(max_examples=50, deadline=None)
 @given(text=st.text(alphabet=st.characters(codec="utf-8"), max_size=50))
 def test_any_text_gives_a_reading_or_an_input_error(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "any.json"

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 from card_examples import TITAN_010, TITAN_022
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccl_bench.base.errors import InputError
@@ -127,7 +127,6 @@ def test_an_empty_file_is_all_defaults():
     assert train_config_in_text("").value == TrainConfig()
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.text(alphabet=st.characters(codec="utf-8"), max_size=100)
     | st.sampled_from(["training = 3", "training.steps = [1]", "[[training]]", "training = 2024-01-01"])

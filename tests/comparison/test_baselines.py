@@ -16,6 +16,8 @@ from commands import ROOT, invoke
 from compared_runs import STEP, written
 from ruamel.yaml import YAML
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 Ended = subprocess.CompletedProcess[str]
 
 

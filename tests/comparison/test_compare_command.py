@@ -17,6 +17,8 @@ PIPELINE, SHARDED = (str(EXAMPLES / f"llama-tiny-{name}-gloo") for name in ("pp4
 
 Captured = pytest.CaptureFixture[str]
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:

@@ -50,7 +50,11 @@ def test_every_rule_has_a_run_with_its_cause() -> None:
     assert tested == {rule.name for rule in diagnosis.load()}
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+ALIKE = {"sharded", "more noise", "replicated", "pipeline"}
+"""Healthy runs of which there is one with noise, or with less; `make diagnoses` counts alarms of all."""
+
+
+@pytest.mark.parametrize("name", [name for name in HEALTHY if name not in ALIKE])
 def test_a_healthy_run_is_left_alone(name: str, tmp_path: Path) -> None:
     found = diagnosed(HEALTHY[name], tmp_path)
     assert [each.title for each in found.diagnoses] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,12 @@ from ccl_bench.testing import Straggler, timeline, write_run
 from ccl_bench.testing.plans import two_ranks
 
 if TYPE_CHECKING:
+    from ccl_bench.result.diagnosis import Diagnosed
     from ccl_bench.testing import Plan
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +98,18 @@ ALONE = "nccl-args"
 RECORDED = [EXAMPLE, *([Path(CORPUS) / "kineto" / run for run in ("megatron-tp8", ALONE)] if CORPUS else [])]
 
 
+@cache
+def diagnosed_run(run: Path) -> Diagnosed:
+    """Return the diagnoses of a run that nobody changes."""
+    return diagnose(open_run(run), jobs=1)
+
+
 @pytest.mark.parametrize("run", RECORDED, ids=lambda run: run.name)
 def test_the_parts_are_those_of_the_metrics(run: Path) -> None:
-    opened = open_run(run)
-    found = diagnose(opened, jobs=1).verdict
+    found = diagnosed_run(run).verdict
     assert found is not None
     names = ("gpu_busy", "exposed_communication_time", "iteration_wall_clock_time")
-    busy, exposed, step = evaluate(opened, names, jobs=1)
+    busy, exposed, step = evaluate(open_run(run), names, jobs=1)
     assert step.value == found.step_s
     if busy.value is not None:
         assert 100 * (1 - found.parts["idle"]) == pytest.approx(busy.value, abs=0.01)
@@ -112,7 +121,7 @@ def test_the_parts_are_those_of_the_metrics(run: Path) -> None:
 @pytest.mark.skipif(not CORPUS, reason="CCL_BENCH_CORPUS is not set")
 def test_megatron_waits_for_more_than_half_of_its_step() -> None:
     """Kernel sums of its README: NCCL takes 241 to 495 ms of 626, of which the shortest is near transfer."""
-    found = diagnose(open_run(Path(str(CORPUS)) / "kineto" / "megatron-tp8"), jobs=1)
+    found = diagnosed_run(Path(str(CORPUS)) / "kineto" / "megatron-tp8")
     assert found.verdict is not None
     shown = {part: round(100 * share) for part, share in found.verdict.parts.items()}
     assert shown == {"compute": 21, "waiting": 59, "transfer": 8, "copies": 0, "idle": 12}

@@ -92,7 +92,7 @@ def test_kept_answers_of_real_traces_equal_computed_ones(
 ) -> None:
     traces = open_run(corpus / name).traces
     assert traces
-    for each in traces[:3]:
+    for each in {trace.form.name: trace for trace in traces}.values():
         task = Task(each, every_table())
         first = read_trace.read_trace(task)
         assert not is_computed(task, monkeypatch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,9 +31,19 @@ def index_database(request: pytest.FixtureRequest) -> str | None:
     return None if request.param == "sqlite" else request.getfixturevalue("shared_database")
 
 
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty data directory whose tables are there, to be copied: making them takes longest."""
+    data = tmp_path_factory.mktemp("empty") / "data"
+    open_store(data, create=True).engine.dispose()
+    return data
+
+
 @pytest.fixture
-def store(tmp_path: Path, index_database: str | None) -> Iterator[Store]:
+def store(tmp_path: Path, index_database: str | None, empty: Path) -> Iterator[Store]:
     """Return an empty store on either database."""
+    if index_database is None:
+        shutil.copytree(empty, tmp_path / "data")
     made = open_store(tmp_path / "data", index_database, create=True)
     made.catch_up()
     yield made
@@ -40,9 +51,9 @@ def store(tmp_path: Path, index_database: str | None) -> Iterator[Store]:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Store]:
+def small(tmp_path: Path, empty: Path) -> Iterator[Store]:
     """Return an empty store on SQLite, for what is the same on every database."""
-    made = open_store(tmp_path / "data", create=True)
+    made = open_store(shutil.copytree(empty, tmp_path / "data"))
     yield made
     made.engine.dispose()
 

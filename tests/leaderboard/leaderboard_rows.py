@@ -32,9 +32,9 @@ def _workload(phase: str, model: str, precision: str, batch: int) -> dict[str, A
     return {**workload_row(fields_of(card_in_text(made.card).card)), "size": 0}
 
 
-def filled(store: Store, count: int, *, workloads: int = MOST_WORKLOADS) -> list[Made]:
+def filled(store: Store, count: int, *, workloads: int = MOST_WORKLOADS, seed: int = 11) -> list[Made]:
     """Write runs into the index beside those that are there, and return what they were made of."""
-    found = list(many(count, seed=11, workloads=workloads))
+    found = list(many(count, seed=seed, workloads=workloads))
     runs, values, theirs = [], [], {}
     for made in found:
         workload = _workload(made.phase, made.model, made.precision, made.batch)

@@ -41,12 +41,12 @@ def _place(store: Store, run: str) -> int | None:
 
 
 def test_an_index_that_was_thrown_away_comes_back_the_same(store: Store) -> None:
-    runs = placed(store.data, list(many(40)))
+    runs = placed(store.data, list(many(16, workloads=8)))
     store.catch_up()
     store.record(runs[3], new_event(State.WITHDRAWN, "Ada Lovelace", "wrong clock"))
     store.record(runs[4], new_event(State.SUPERSEDED, "Ada Lovelace", superseded_by=runs[5]))
     before = _everything(store)
-    assert len(before[1]) == 40
+    assert len(before[1]) == 16
     store.rebuild()
     assert _everything(store) == before
 

@@ -121,11 +121,11 @@ def test_packed_and_plain_answers_are_kept_apart(small: Store) -> None:
 def test_answers_are_dropped_before_they_fill_the_memory(
     small: Store, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_answers, "MOST_BYTES", 200_000)
+    monkeypatch.setattr(kept_answers, "MOST_BYTES", 50_000)
     added(small, RUN)
     client = Client(create_app(small))
     size = len(client.get("/?q=x0").content)
-    for number in range(200_000 // size * 20):
+    for number in range(50_000 // size * 20):
         client.get(f"/?q=x{number}")
     asked.clear()
     client.get("/?q=x0")

@@ -98,6 +98,8 @@ def test_a_directory_that_is_not_there_says_how_to_get_one(tmp_path: Path) -> No
 
 RELEASED = ("0001", "0002", "0003")
 """Revisions of the tables that a version before this one left behind."""
+UPGRADED = [*(("sqlite", each) for each in RELEASED), ("postgresql", "0001"), ("postgresql", "0002")]
+"""Databases and the revisions that they are upgraded from, or go back to: the first takes every step."""
 ONLY_IN = {
     "0002": {"tokens", "publications", "jobs", "uploads"},
     "0003": {"log", "keys"},
@@ -163,7 +165,7 @@ def _counts(engine: Engine) -> dict[str, int]:
         }
 
 
-@pytest.mark.parametrize("revision", RELEASED)
+@pytest.mark.parametrize(("database", "revision"), UPGRADED, indirect=["database"])
 def test_tables_of_every_released_version_are_upgraded_with_their_rows(
     tmp_path: Path, database: str | None, revision: str
 ) -> None:
@@ -211,7 +213,7 @@ def _check_rows_of_0002(store: Store, run: str) -> None:
         assert whose.scalar_one() == "ada"
 
 
-@pytest.mark.parametrize("revision", RELEASED)
+@pytest.mark.parametrize(("database", "revision"), UPGRADED[:-1], indirect=["database"])
 def test_going_back_loses_what_the_manual_says_and_the_rest_comes_forward_again(
     fresh: Store, revision: str
 ) -> None:

@@ -42,7 +42,7 @@ def _standing(store: Store, run: str, metric: str) -> tuple[int | None, int | No
 
 
 def test_ranks_are_those_of_a_plain_count(store: Store) -> None:
-    made = list(many(150))
+    made = list(many(60, workloads=12))
     runs = placed(store.data, made)
     store.catch_up()
     together: dict[Any, list[float]] = defaultdict(list)
@@ -72,12 +72,12 @@ def test_ranks_are_those_of_a_plain_count(store: Store) -> None:
     ],
     ids=str,
 )
-def test_numbers_of_different_work_or_measure_are_ranked_apart(store: Store, other: dict[str, Any]) -> None:
-    first = added(store, RUN)
-    second = added(store, changed(RUN, **other, values={"mfu": 90.0}))
-    assert _standing(store, first, "mfu") == (1, 1)
-    assert _standing(store, second, "mfu") == (1, 1)
-    assert not _numbers(store, second)["mfu"].is_best
+def test_numbers_of_different_work_or_measure_are_ranked_apart(small: Store, other: dict[str, Any]) -> None:
+    first = added(small, RUN)
+    second = added(small, changed(RUN, **other, values={"mfu": 90.0}))
+    assert _standing(small, first, "mfu") == (1, 1)
+    assert _standing(small, second, "mfu") == (1, 1)
+    assert not _numbers(small, second)["mfu"].is_best
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_numbers_of_different_work_or_measure_are_ranked_apart(store: Store, oth
     [{"hardware": "B200"}, {"devices": 64}, {"tp": 8}, {"framework": "vllm"}, {"library": "RCCL"}],
     ids=str,
 )
-def test_what_people_compare_is_ranked_together(store: Store, other: dict[str, Any]) -> None:
-    first = added(store, RUN)
-    second = added(store, changed(RUN, **other, values={"mfu": 90.0}))
-    assert _standing(store, first, "mfu") == (2, 2)
-    assert _standing(store, second, "mfu") == (1, 2)
-    assert _numbers(store, second)["mfu"].is_best
+def test_what_people_compare_is_ranked_together(small: Store, other: dict[str, Any]) -> None:
+    first = added(small, RUN)
+    second = added(small, changed(RUN, **other, values={"mfu": 90.0}))
+    assert _standing(small, first, "mfu") == (2, 2)
+    assert _standing(small, second, "mfu") == (1, 2)
+    assert _numbers(small, second)["mfu"].is_best
 
 
 def test_one_spelling_of_a_model_is_as_good_as_another(store: Store) -> None:
@@ -161,7 +161,7 @@ NEAR = st.integers(0, 40).map(lambda step: 99.0 + step * 2.0**-14)
 """Numbers so close that some share even a fine span, and some are equal."""
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(NEAR | st.floats(-1e6, 1e6), min_size=1, max_size=12), st.data())
 def test_ranks_and_counts_stay_those_of_a_plain_count_as_runs_come_and_go(
     store: Store, values: list[float], data: st.DataObject

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SCRIPT = "<script>alert('x')</script>"
 MADE = [
-    *many(130),
+    *many(105),
     Made(
         name=SCRIPT,
         submitter=SCRIPT,
@@ -47,7 +47,7 @@ MADE = [
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """Return a store with 131 runs, one of them withdrawn and one hostile."""
+    """Return a store with 106 runs, one of them withdrawn and one hostile."""
     store = open_store(tmp_path_factory.mktemp("published"))
     runs = placed(store.data, MADE)
     store.catch_up()
@@ -85,7 +85,8 @@ def _hosted(folder: Path) -> Iterator[str]:
 
 
 def _names(page: Page) -> list[str]:
-    return [str(box.get_attribute("value")) for box in page.locator("#runs input[name=run]").all()]
+    found: list[str] = page.locator("#runs input[name=run]").evaluate_all("boxes => boxes.map(b => b.value)")
+    return found
 
 
 def _expected(store: Store, question: RunQuery) -> tuple[list[str], int, dict[str, list[str]]]:

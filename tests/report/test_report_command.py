@@ -23,6 +23,8 @@ MOST_CALLS = 1_000_000
 
 Captured = pytest.CaptureFixture[str]
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 
 def test_a_file_gets_the_form_that_its_name_asks_for(
     one_rank: Path, tmp_path: Path, capsys: Captured

@@ -10,7 +10,7 @@ from made_plans import made_plans
 from ccl_bench.testing import Expected, Plan, timeline, values
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(made_plans())
 def test_members_of_a_collective_end_together_and_the_last_one_waits_for_nobody(plan: Plan):
     expected = Expected(timeline(plan))
@@ -24,7 +24,7 @@ def test_members_of_a_collective_end_together_and_the_last_one_waits_for_nobody(
         assert len(operation.members) == (2 if operation.collective == "send_recv" else operation.group_size)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(made_plans())
 def test_every_kernel_comes_after_what_it_waits_for(plan: Plan):
     made = timeline(plan)
@@ -39,7 +39,7 @@ def test_every_kernel_comes_after_what_it_waits_for(plan: Plan):
                 last[item.stream] = end
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(made_plans())
 def test_windows_tile_and_their_parts_add_up(plan: Plan):
     expected = Expected(timeline(plan))
@@ -58,7 +58,7 @@ def test_windows_tile_and_their_parts_add_up(plan: Plan):
             before = parts
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(made_plans())
 def test_a_bubble_is_part_of_the_time_without_compute(plan: Plan):
     expected = Expected(timeline(plan))
@@ -68,7 +68,7 @@ def test_a_bubble_is_part_of_the_time_without_compute(plan: Plan):
             assert 0 <= expected.bubble_ns(rank, step) <= parts.window_ns - parts.compute_ns
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(made_plans())
 def test_what_is_sent_is_received(plan: Plan):
     expected = Expected(timeline(plan))
@@ -85,7 +85,7 @@ def test_what_is_sent_is_received(plan: Plan):
             assert sum(part.in_elements for part in parts) == sum(part.out_elements for part in parts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(made_plans())
 def test_values_are_numbers_in_their_range(plan: Plan):
     found = values(Expected(timeline(plan))) if plan.forward_ns or plan.optimizer_ns else {}

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from ccl_bench import card, metrics, side_files
-from ccl_bench.evaluate.compute import evaluate
-from ccl_bench.evaluate.load import load_tables
+from ccl_bench.evaluate.compute import evaluate, evaluate_metrics
+from ccl_bench.evaluate.load import load_tables, needed_inputs
 from ccl_bench.run import open_run
 from ccl_bench.testing import (
     Expected,
@@ -56,18 +56,30 @@ STYLES = {
 }
 
 
+TABLES = ("breakdown", "bubbles", "clock_offsets", "waits")
+
+
 class Written:
-    """Runs of plans, each written and read once."""
+    """Runs of plans in styles that take turns, each written and read once."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        self.of = cache(self._of)
+        self.measured = cache(self._measured)
 
-    def _of(self, plan: str) -> tuple[Expected, dict[str, pl.DataFrame]]:
+    def of(self, plan: str) -> tuple[Expected, dict[str, pl.DataFrame]]:
         """Return what a plan comes to, and the tables of its run."""
-        expected = write_run(PLANS[plan], self._place / plan)
-        names = ("breakdown", "bubbles", "clock_offsets", "waits")
-        return expected, load_tables(open_run(self._place / plan), names, jobs=1, use_cache=False).inputs
+        expected, tables, _ = self.measured(plan)
+        return expected, tables
+
+    def _measured(self, plan: str) -> tuple[Expected, dict[str, pl.DataFrame], dict[str, float | None]]:
+        """Return what a plan comes to, and tables and values of metrics of its run."""
+        style = [*STYLES.values()][[*PLANS].index(plan) % len(STYLES)]
+        expected = write_run(PLANS[plan], self._place / plan, style=style)
+        run = open_run(self._place / plan)
+        names = sorted(values(expected).keys() & {*metrics.load().names()})
+        loaded = load_tables(run, [*needed_inputs(run, names), *TABLES], jobs=1, use_cache=False)
+        results = evaluate_metrics(run.facts, names, loaded)
+        return expected, loaded.inputs, {one.metric: one.value for one in results}
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +88,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_metrics_give_the_expected_values(plan: str, tmp_path: Path):
-    style = list(STYLES.values())[list(PLANS).index(plan) % len(STYLES)]
-    known = values(write_run(PLANS[plan], tmp_path, style=style))
-    names = sorted(known.keys() & {*metrics.load().names()})
-    assert {"coll_call_num", "iteration_wall_clock_time", "comm_comp_overlap", "gpu_busy"} <= set(names)
-    results = {one.metric: one for one in evaluate(open_run(tmp_path), names, jobs=1, use_cache=False)}
-    obtained = {name: results[name].value for name in names}
-    assert obtained == pytest.approx({name: known[name] for name in names})
+def test_metrics_give_the_expected_values(plan: str, written: Written):
+    expected, _, obtained = written.measured(plan)
+    known = values(expected)
+    assert {"coll_call_num", "iteration_wall_clock_time", "comm_comp_overlap", "gpu_busy"} <= set(obtained)
+    assert obtained == pytest.approx({name: known[name] for name in obtained})
 
 
 @pytest.mark.parametrize("plan", ["tensor", "experts", "clocks", "behind", "uneven stages"])

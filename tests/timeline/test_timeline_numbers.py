@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 S = 1_000_000_000
 
 PLAN = Plan(
-    dp_shard=2, tp=2, pp=2, steps=3, layers=2, microbatches=4, jitter_ns=20_000,
+    dp_shard=2, tp=2, pp=2, steps=3, layers=2, microbatches=2, jitter_ns=20_000,
     gradient_norm=Message(1, 15_000, "Float"),
     clock_offsets_ns={1: 3_000_000, 6: -2_500_000},
     stragglers=(Straggler(rank=3, layer_ns=40_000),),

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
 CORPUS = [
-    "kineto/megatron-tp8", "kineto/dlrm-8rank", "kineto/gloo-fsdp2-tp2-args", "kineto/deepseek-dualpipe",
-    "kineto/nccl-args", "nsys/two-gpu-sendrecv", "nsys/jacobi-mpi", "nsys/tiny", "nsys/nvtx-attention",
+    "kineto/megatron-tp8", "kineto/deepseek-dualpipe", "kineto/nccl-args", "nsys/two-gpu-sendrecv",
+    "nsys/jacobi-mpi", "nsys/tiny", "nsys/nvtx-attention",
 ]  # fmt: skip
 
 Captured = pytest.CaptureFixture[str]
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
 
 
 def drawn(run: Path, target: Path, *options: str) -> TraceFile:

@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
-from fuzzing import SANITIZERS, SHARED, compiled, watching
+from fuzzing import sanitized_library, watching
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace import sqlite
@@ -168,10 +168,10 @@ def campaign(inputs, seed=1):
     return taken
 
 
-def sanitized(inputs, seed=1, shared=SHARED):
+def sanitized(inputs, seed=1, library=None):
     """Run a campaign in a process of its own, with a library that stops at the first wrong access."""
     with tempfile.TemporaryDirectory() as folder:
-        target = compiled(Path(folder), *SANITIZERS, "-DLONGEST_RUN=1", shared=shared)
+        target = library or sanitized_library(Path(folder))
         options = ["--inputs", str(inputs), "--seed", str(seed), "--library", str(target)]
         command = [sys.executable, __file__, *options]
         return subprocess.run(command, env=watching(), capture_output=True, text=True, check=False)

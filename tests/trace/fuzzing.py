@@ -171,10 +171,15 @@ def compiled(
     return target
 
 
-def sanitized(inputs: int, seed: int = 1, source: Path = NATIVE) -> subprocess.CompletedProcess[str]:
+def sanitized_library(folder: Path, *, source: Path = NATIVE, shared: Path = SHARED) -> Path:
+    """Compile the native readers so that they stop at the first wrong access, and read pages one by one."""
+    return compiled(folder, *SANITIZERS, "-DLONGEST_RUN=1", source=source, shared=shared)
+
+
+def sanitized(inputs: int, seed: int = 1, library: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a campaign in a process of its own, with a library that stops at the first wrong access."""
     with tempfile.TemporaryDirectory() as folder:
-        target = compiled(Path(folder), *SANITIZERS, source=source)
+        target = library or sanitized_library(Path(folder))
         command = [
             sys.executable,
             __file__,

@@ -18,7 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccl_bench.base.errors import InputError
@@ -479,7 +479,6 @@ _OPCODES = st.sampled_from(
 )
 
 
-@settings(max_examples=500)
 @given(st.lists(_OPCODES, max_size=14))
 def test_any_opcodes_give_what_one_after_the_other_gives(opcodes: list[bytes]) -> None:
     for root in (b"", b"}\x94(\x8c\x01x", b"]\x94("):
@@ -496,7 +495,6 @@ _RECORDED = st.recursive(
 )
 
 
-@settings(max_examples=200)
 @given(_RECORDED, st.integers(2, 5), st.binary(max_size=3), st.integers(0, 10_000), st.integers(0, 3))
 def test_pickles_whole_or_damaged_give_what_one_opcode_after_the_other_gives(
     value: object, protocol: int, noise: bytes, place: int, dropped: int

@@ -18,8 +18,8 @@ GLOO = "gloo:"
 
 def map_distinct(names: pl.Series, meaning: Callable[[str], str | None]) -> pl.Series:
     """Return what each name means; each distinct name is looked at once."""
-    distinct = names.unique().drop_nulls()
-    means = [meaning(name) for name in distinct.cast(pl.String)]
+    distinct = names.unique()
+    means = [None if name is None else meaning(name) for name in distinct.cast(pl.String).to_list()]
     if not any(means):
         return pl.Series(names.name, [None], dtype=pl.String).new_from_index(0, names.len())
     return names.replace_strict(distinct, pl.Series(means, dtype=pl.String), default=None)

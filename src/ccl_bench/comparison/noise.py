@@ -69,7 +69,8 @@ def difference_interval(one: Sequence[float], other: Sequence[float]) -> Interva
     difference = fmean(sides[1]) - fmean(sides[0])
     widening = small_sample_factor(*sides) * autocorrelation_factor(*sides)
     tail = (1 - CONFIDENCE) / 2
-    resampled = _resampled_means(sides[1], SEED + 1) - _resampled_means(sides[0], SEED)
+    means = [_resampled_means(tuple(side), SEED + place) for place, side in enumerate(sides)]
+    resampled = means[1] - means[0]
     low, high = (float(resampled.quantile(share, "linear") or 0.0) for share in (tail, 1 - tail))
     return Interval(difference - (difference - low) * widening, difference + (high - difference) * widening)
 
@@ -99,7 +100,9 @@ def _deviation(samples: Sequence[float]) -> float:
     return math.sqrt(variance(samples)) / mean if mean else 0.0
 
 
-def _resampled_means(samples: Sequence[float], seed: int) -> pl.Series:
+@functools.lru_cache(maxsize=256)
+def _resampled_means(samples: tuple[float, ...], seed: int) -> pl.Series:
+    """Return the means of all resamples; runs that are compared with one baseline share its."""
     drawn = pl.Series(samples, dtype=pl.Float64).gather(_draws(len(samples), seed))
     return drawn.reshape((RESAMPLES, len(samples))).arr.mean()
 

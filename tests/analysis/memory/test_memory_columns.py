@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from allocator import Allocator, snapshot_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccl_bench.base.lazy_imports import pl
@@ -27,7 +27,6 @@ VALUES = st.sampled_from([0, 1, -1, 7, LARGEST - 1, LARGEST, -LARGEST, -LARGEST 
 ODD = st.integers(-(1 << 70), 1 << 70) | st.booleans() | st.floats() | st.text(max_size=3) | st.just([])
 
 
-@settings(max_examples=300)
 @given(st.lists(VALUES) | st.lists(VALUES | ODD), st.sampled_from([(-LARGEST, 1), (0, 1), (1, 1000)]))
 def test_numbers_are_those_that_fit(values: list[object], least_and_times: tuple[int, int]) -> None:
     least, times = least_and_times
@@ -43,7 +42,6 @@ def test_numbers_are_those_that_fit(values: list[object], least_and_times: tuple
 WORDS = st.sampled_from(["", "N/A", "a", "b" * 2000, "\ud55c", None])
 
 
-@settings(max_examples=200)
 @given(st.lists(WORDS) | st.lists(WORDS | ODD))
 def test_texts_are_those_that_say_something(values: list[object]) -> None:
     column = texts(values)
@@ -74,7 +72,6 @@ def _everything(snapshot: dict[str, Any]) -> object:
     return {name: table.to_dict(as_series=False) for name, table in content.tables.items()}, content.findings
 
 
-@settings(max_examples=200)
 @given(st.lists(EVENT, max_size=6), st.lists(DAMAGED | ODD, max_size=1), st.lists(EVENT, max_size=2))
 def test_histories_give_what_their_events_give_one_by_one(
     events: list[object], damaged: list[object], others: list[object]

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import judging
@@ -21,6 +17,8 @@ from watching import Answer, Watched
 from ccl_bench.evaluate import compute
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from subjects import Subject
 
 OF_EACH_KIND = 1
@@ -73,20 +71,8 @@ def test_some_damage_of_every_kind_of_file_breaks_no_promise(subjects: list[Subj
     assert campaign.report(1.0)["cases"] == OF_EACH_KIND * len(tried)
 
 
-def test_fuzzing_guided_by_code_finds_nothing_in_a_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("atheris", reason="atheris is not installed: make test")
-    monkeypatch.delenv("CCL_BENCH_CORPUS", raising=False)
-    program = Path(__file__).with_name("guided.py")
-    words = ["--only", "metadata", "--seconds", "1", "--inputs", str(tmp_path)]
-    done = subprocess.run([sys.executable, program, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.fullmatch(r"metadata: [1-9]\d* inputs in 1 s\n", done.stdout)
-
-
 def test_the_name_of_a_case_repeats_it_byte_for_byte(subjects: list[Subject], tmp_path: Path) -> None:
-    for case, _ in zip(cases(subjects, seed=3), range(20), strict=False):
+    for case, _ in zip(cases(subjects, seed=3), range(8), strict=False):
         again = named(subjects, case.name)
         one, other = case.written(tmp_path / "one"), again.written(tmp_path / "other")
         assert (one / case.file).read_bytes() == (other / case.file).read_bytes()

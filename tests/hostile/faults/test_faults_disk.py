@@ -58,6 +58,7 @@ def test_a_full_disk_for_the_cache_costs_no_number_and_keeps_nothing_broken(
     assert not [line for line in printed[2:] if "about.json" in line]
 
 
+@pytest.mark.usefixtures("shared_cache")
 def test_a_full_disk_for_a_report_is_reported_and_the_former_report_stays(run: Path, tmp_path: Path) -> None:
     place = tmp_path / "disk"
     place.mkdir()

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from commands import EXAMPLE, invoke
+from commands import invoke
+from faulty import small_run
 
 from ccl_bench.base.text import encode_json
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 FOLDER, TRACE = b"run\xff", b"kineto_\xfe_1.json.gz"
 SHOWN, SHOWN_TRACE = "run\\udcff", "kineto_\\udcfe_1.json.gz"
+USUAL = "run"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a real run in a folder, and with a trace, whose names are not UTF-8."""
-    folder = tmp_path_factory.mktemp("names") / os.fsdecode(FOLDER)
-    shutil.copytree(EXAMPLE, folder)
-    (folder / "kineto_trace_1.json.gz").rename(folder / os.fsdecode(TRACE))
+    """Return a run in a folder, and with a trace, whose names are not UTF-8, beside one of usual names."""
+    place = tmp_path_factory.mktemp("names")
+    small_run(place / USUAL)
+    folder = small_run(place / os.fsdecode(FOLDER), compresses=True)
+    (folder / "rank1_trace.json.gz").rename(folder / os.fsdecode(TRACE))
     return str(folder)
 
 
@@ -37,12 +36,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
         ["ccl-metrics", "--all", "--trace", "RUN"],
         ["ccl-bench", "diagnose", "RUN"],
         ["ccl-bench", "what-if", "RUN"],
-        ["ccl-bench", "compare", str(EXAMPLE), "RUN"],
+        ["ccl-bench", "compare", USUAL, "RUN"],
     ],
     ids=lambda words: words[1],
 )
 def test_json_is_json_whatever_files_are_called(words: list[str], run: str) -> None:
-    done = invoke([*(run if word == "RUN" else word for word in words), "--format", "json"])
+    meant = {"RUN": run, USUAL: str(Path(run).with_name(USUAL))}
+    done = invoke([*(meant.get(word, word) for word in words), "--format", "json"])
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     if words[1] in ("inspect", "compare"):

@@ -36,5 +36,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
 
 @pytest.fixture(scope="module")
 def server(started: Callable[..., Leaderboard]) -> Leaderboard:
-    """Return a server that the tests of a file share."""
-    return started()
+    """Return a server that the tests of a file share; a variable that would trust any proxy is set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FORWARDED_ALLOW_IPS", "*")
+        return started()

@@ -14,6 +14,7 @@ _SECOND = b"GET /api/v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
 _POST = b"POST /api/v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _GET = b"GET /api/v1/health HTTP/1.1\r\n"
+_LAST = _GET + b"Host: x\r\nConnection: close\r\n\r\n"
 
 AMBIGUOUS = {
     "a length and chunks": _POST + b"Content-Length: 4\r\n" + _CHUNKED + b"\r\n0\r\n\r\n" + _SECOND,
@@ -70,11 +71,13 @@ def test_what_is_ambiguous_is_refused_in_the_second_request_of_a_connection_too(
 def test_sound_requests_of_one_connection_are_all_answered(server: Leaderboard) -> None:
     chunked = _POST + _CHUNKED + b"\r\n2\r\n{}\r\n0\r\n\r\n"
     length = _POST + b"Content-Length: 2\r\n\r\n{}"
-    assert statuses(exchanged(server, _SECOND + chunked + length + _SECOND)) == [200, 401, 401, 200]
+    assert statuses(exchanged(server, _SECOND + chunked + length + _LAST)) == [200, 401, 401, 200]
 
 
 def test_an_upgrade_to_another_protocol_is_not_made(server: Leaderboard) -> None:
     for wanted in (b"websocket", b"h2c"):
-        asked = _GET + b"Host: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: " + wanted + b"\r\n"
+        asked = (
+            _GET + b"Host: x\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: " + wanted + b"\r\n"
+        )
         asked += b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         assert statuses(exchanged(server, asked)) == [200]

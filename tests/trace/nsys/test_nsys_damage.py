@@ -13,7 +13,7 @@ from ccl_bench.trace.formats.nsys.database import open_database
 from ccl_bench.trace.formats.nsys.processes import processes
 from ccl_bench.trace.formats.nsys.recognition import SQLITE_MAGIC
 
-MANY = 20_000
+MANY = 10_000
 
 
 def small(path, **more):
@@ -96,7 +96,7 @@ def test_no_cut_gives_anything_but_rows_or_a_refusal(place):
 
 def test_no_flipped_bytes_give_anything_but_rows_or_a_refusal(place):
     data, chance = place.read_bytes(), random.Random(7)
-    for _ in range(80):
+    for _ in range(40):
         broken = bytearray(data)
         for _ in range(chance.randrange(1, 40)):
             broken[chance.randrange(len(broken))] = chance.randrange(256)
