@@ -84,13 +84,13 @@ def _scenarios(answer: WhatIf) -> RenderableType:
 
 
 def critical_path_page(path: CriticalPath) -> RenderableType:
-    """Return what the step waited for, what a tenth less of it gains, and how much comes next."""
+    """Return what the step waited for, the gain if it takes 10 % less, and how much comes next."""
     rows = []
     for part in path.parts[:ROWS]:
         gain = path.sensitivities.get(f"{part.worker} {part.kind}")
         tenth = "" if gain is None else _seconds(gain)
         rows.append((part.worker, part.kind, _seconds(part.took_s), f"{100 * part.share:.1f} %", tenth))
-    head = ("rank", "", "on the path", "of it", "gain of a tenth less")
+    head = ("rank", "", "on the path", "of it", "gain if 10 % shorter")
     return aligned(head, rows, right=(2, 3, 4), wide=(1,))
 
 
