@@ -76,18 +76,18 @@ check: $(TEST) $(CHECK) ## Lint, formatting, types, layers of imports, shell scr
 		echo "shellcheck is not installed: 'make services' installs it; shell scripts were not checked"; \
 	fi
 
-format: $(TEST) ## Rewrite the code in the project's format
+format: $(TEST) ## Format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-outputs: $(TEST) ## Write the real output of commands and notebooks into README and manual again
+outputs: $(TEST) ## Update the outputs of commands and notebooks in README and manual
 	$(BIN)/python tests/docs/pages.py
 	$(BIN)/python docs/render_notebooks.py
 
-sources: $(TEST) ## Write the table of recordings and metrics in docs/profilers.md again (needs CCL_BENCH_CORPUS)
+sources: $(TEST) ## Update the table of recordings and metrics in docs/profilers.md (needs CCL_BENCH_CORPUS)
 	$(BIN)/python docs/source_table.py
 
-pictures: $(TEST) ## Draw the pictures of README and manual from what the commands show (needs Chromium)
+pictures: $(TEST) ## Draw the pictures of README and manual from the output of the commands (needs Chromium)
 	$(BIN)/python docs/draw_pictures.py
 
 logo: $(CORE) ## Draw assets/logo.svg and assets/logo.png from the logo of the pages
@@ -98,41 +98,41 @@ bench: $(TEST) ## Measure speed and memory on this machine
 	$(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/leaderboard.py
 
-scale: $(TEST) ## Measure runs of 64 to 1,024 ranks, here and on two workers of Dask (13 GB of disk)
+scale: $(TEST) ## Measure runs of 64 to 1,024 ranks, on this machine and on two Dask workers (13 GB of disk)
 	$(BIN)/python benchmarks/scale.py --dask 2
 
-strip: $(TEST) ## Measure reports of 8 and 256 ranks in Chromium: their size, how soon they open, how fast they move
+strip: $(TEST) ## Measure reports of 8 and 256 ranks in Chromium: size, time to open, frame time
 	$(BIN)/python benchmarks/strip.py
 
-workloads: $(TEST) ## Train and record all seven workloads under a Slurm here, and check what they leave (as root)
+workloads: $(TEST) ## Train and record all seven workloads under Slurm on this machine, and check their files (as root)
 	$(BIN)/python tests/system/slurm/all_seven.py
 
-soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed, on SQLite and on PostgreSQL
+soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed, on SQLite and PostgreSQL
 	$(BIN)/python tests/publishing/soaking.py --minutes 10
 	$(BIN)/python tests/publishing/soaking.py --minutes 10 --postgresql
 	$(BIN)/python -m pytest -q tests/hostile/web/slow_connections.py
 	SCHEMATHESIS_PHASES=coverage,fuzzing $(BIN)/python -m pytest -q tests/publishing/test_publishing_interface.py
 
-fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for 25 minutes, and hold the program to its promises
+fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for 25 minutes, and check what the program promises
 	$(BIN)/python tests/trace/fuzzing.py --inputs 50000 --sanitized
 	$(BIN)/python tests/trace/guided_native.py --seconds 300
 	$(BIN)/python -m pytest -q tests/trace/guided_plants.py
 	$(BIN)/python tests/hostile/campaigns/guided.py --seconds 320
 	$(BIN)/python tests/hostile/campaigns/campaign.py --minutes 10 --report build/fuzz/campaign.json
 
-mutants: $(TEST) ## Change the arithmetic in 60 places, one at a time, and print the changes that no quick test notices
+mutants: $(TEST) ## Change the arithmetic in 60 places, one at a time, and print the changes that no quick test detects
 	$(BIN)/python tests/mutants.py $(MUTANTS_OPTIONS)
 
-audit: $(TEST) ## Look for known vulnerabilities of the pinned packages, which asks the network
+audit: $(TEST) ## Look for known vulnerabilities of the pinned packages (needs the network)
 	$(BIN)/python -m pip --disable-pip-version-check check
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit
 	build/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
-diagnoses: $(TEST) ## Count how often injected causes are diagnosed and healthy runs left alone, and write it into the manual
+diagnoses: $(TEST) ## Count correct diagnoses and false alarms in runs with and without injected causes, and update the manual
 	PYTHONPATH=tests $(BIN)/python tests/diagnosis/count_diagnoses.py
 
-audit-numbers: $(TEST) ## Recompute metrics of every run of the corpus with plain Python, and print agree or differ
+audit-numbers: $(TEST) ## Recompute metrics of every run of the corpus with plain Python, and print whether they agree
 	$(BIN)/python tests/oracles/audit_numbers.py
 
 injections: $(TEST) ## Record runs with slow ranks, stages and loaders, and compare predicted with healthy steps
@@ -143,14 +143,14 @@ docs: $(DOCS) ## Build the manual into build/docs/site/
 	$(BIN)/zensical build --clean --strict --config-file build/docs/zensical.toml
 	@echo "open build/docs/site/index.html"
 
-man: $(CORE) ## Write the man pages of the commands again, from the help of each
+man: $(CORE) ## Write the man pages from the help of the commands
 	$(BIN)/python docs/man.py
 
 wheels: $(WHEELS) ## Build into dist/: wheels for Linux with the native reader, one without it, and the source
 	@PATH="$(abspath $(BIN)):$$PATH" bash .ci/wheels dist
 
 # Of a fresh environment, in which every file that was installed has a hash of hashes.txt.
-sbom: $(TEST) ## List what a user installs with all extras, each file held against its hash: dist/ccl-bench.cdx.json
+sbom: $(TEST) ## List what a user installs with all extras, after checking the hash of each file: dist/ccl-bench.cdx.json
 	rm -rf build/sbom
 	$(PYTHON) -m venv --without-pip build/sbom/venv
 	$(PIP) --python build/sbom/venv/bin/python install --quiet --require-hashes -r hashes.txt
@@ -164,7 +164,7 @@ sbom: $(TEST) ## List what a user installs with all extras, each file held again
 services: ## Install the Debian packages that the optional tests use (as root)
 	@bash .ci/services
 
-lock: ## Resolve every dependency anew, and write constraints.txt and hashes.txt
+lock: ## Resolve all dependencies again, and write constraints.txt and hashes.txt
 	rm -rf build/lock
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
@@ -176,7 +176,7 @@ lock: ## Resolve every dependency anew, and write constraints.txt and hashes.txt
 		--python-version 3.11 --constraint constraints.txt --output-file hashes.txt pyproject.toml
 	rm -rf build/lock
 
-clean: ## Remove what the other tasks made, the environment included
+clean: ## Remove the files of the other tasks, including the environment
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

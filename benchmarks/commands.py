@@ -1,4 +1,4 @@
-"""Measure whole commands, from their start to their end: start-up, first and later questions, large files."""
+"""Measure whole commands, from start to end: start-up, first and later commands, large files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CACHE = "CCL_BENCH_CACHE"
 
 @dataclass(slots=True)
 class Timed:
-    """What a command took, once or several times."""
+    """The cost of a command, run once or several times."""
 
     name: str
     wall: list[float] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Timed:
 
 
 def measure(timed: Timed, command: Sequence[str], cache: Path | None = None) -> None:
-    """Run a command once and add what it took; RuntimeError with its words where it fails."""
+    """Run a command once and add its cost; RuntimeError with its message if it fails."""
     environment = os.environ | ({_CACHE: str(cache)} if cache else {})
     before, began = _children_s(), time.perf_counter()
     process = subprocess.Popen(
@@ -96,7 +96,7 @@ SETTLED_S = 2.5
 
 
 def whole(file: Path, rounds: int) -> dict[str, Timed]:
-    """Return what whole commands take: nothing at all, the help, a metric, the same again, another one."""
+    """Return the cost of commands: an empty program, the help, a metric, the same again, another one."""
     found = {name: Timed(name) for name in (NOTHING, HELP, FIRST, AGAIN, SECOND)}
     time.sleep(SETTLED_S)
     with tempfile.TemporaryDirectory() as folder:
@@ -114,9 +114,9 @@ COLD, WARM, REPORT = "--all, nothing kept", "--all, other form", "report, HTML"
 
 
 def every_metric(run: Path, rounds: int) -> dict[str, Timed]:
-    """Return what every metric of a run takes with an empty cache, what again, and what its report takes.
+    """Return the cost of every metric of a run with an empty cache, of a second command, and of its report.
 
-    The second question asks for another form, so that nothing that was printed answers it.
+    The second command asks for another format, so the kept output cannot answer it.
     """
     found = {name: Timed(name) for name in (COLD, WARM, REPORT)}
     every = [str(_PROGRAMS / "ccl-metrics"), str(run), "--all", "--jobs", "1", "--format"]
@@ -133,7 +133,7 @@ def every_metric(run: Path, rounds: int) -> dict[str, Timed]:
 
 
 def inspections(runs: Sequence[Path]) -> dict[str, Timed]:
-    """Return what `inspect` of each run takes whose output nobody sees as a page, by its folder."""
+    """Return the cost of `inspect` into a pipe for each run, by its folder."""
     found = {}
     for run in runs:
         found[run.name] = Timed(run.name)
@@ -144,7 +144,7 @@ def inspections(runs: Sequence[Path]) -> dict[str, Timed]:
 
 
 def by_size(files: Sequence[Input], wanted: Sequence[str]) -> dict[str, Timed]:
-    """Return what measuring one rank's trace takes, without the cache, by the size of its file."""
+    """Return the cost of measuring one rank's trace, without the cache, by the size of its file."""
     found = {}
     for one in files:
         timed = found[one.name] = Timed(one.name)
@@ -154,7 +154,7 @@ def by_size(files: Sequence[Input], wanted: Sequence[str]) -> dict[str, Timed]:
 
 
 def timed_table(title: str, found: dict[str, Timed]) -> str:
-    """Return what whole commands took as text."""
+    """Return the cost of whole commands as text."""
     rows = [
         (name, f"{timed.wall_s:.3f}", f"{timed.cpu_s:.3f}", f"{timed.peak_bytes / MEGA:.0f}")
         for name, timed in found.items()
@@ -163,7 +163,7 @@ def timed_table(title: str, found: dict[str, Timed]) -> str:
 
 
 def size_table(files: Sequence[Input], found: dict[str, Timed], kind: str) -> str:
-    """Return what files of several sizes took as text."""
+    """Return the cost of files of several sizes as text."""
     head = ("", "MB", "wall s", "CPU s", "CPU ms a MB", "peak MB")
     rows = []
     for one in files:

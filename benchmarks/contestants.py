@@ -1,7 +1,7 @@
-"""Load trace files in each way that is compared, and measure it in this process.
+"""Load trace files with each compared program, and measure it in this process.
 
 Run as `python contestants.py NAME --cpus 0 --warm-up FILE FILE...`, it prints one JSON line.
-It needs nothing but the packages of the one contestant it is asked for.
+It needs only the packages of the named contestant.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def orjson(files: Sequence[Path]) -> Load:
 
 
 def simdjson(files: Sequence[Path]) -> Load:
-    """Return a parse by simdjson of bytes that are in memory, making no object of them."""
+    """Return a parse by simdjson of bytes in memory, which creates no objects."""
     parser = importlib.import_module("simdjson").Parser()
     contents = [_content(file) for file in files]
 
@@ -134,7 +134,7 @@ def duckdb(files: Sequence[Path]) -> Load:
 
 
 def digest(files: Sequence[Path]) -> Load:
-    """Return the SHA-256 of files, which every result states of its traces."""
+    """Return the SHA-256 of files, as every result states for its traces."""
     import hashlib
 
     def load() -> None:
@@ -155,7 +155,7 @@ def any_tables(files: Sequence[Path]) -> Load:
 
 
 def pickle_load(files: Sequence[Path]) -> Load:
-    """Return the standard library's way from memory snapshots to objects. It runs what is in them."""
+    """Return the standard library's way from memory snapshots to objects. It executes code in them."""
     import pickle
 
     def load() -> object:
@@ -267,7 +267,7 @@ def _forget_hashes() -> None:
 
 
 def main() -> None:
-    """Measure one contestant and print what came of it."""
+    """Measure one contestant and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("contestant", choices=CONTESTANTS)
     parser.add_argument("files", nargs="+", type=Path)

@@ -43,7 +43,7 @@ def control_on_one(contents: Sequence[bytes]) -> Callable[[], object]:
 
 
 def control_on_two(contents: Sequence[bytes]) -> Callable[[], object]:
-    """Return the same with both processes at once: what a second core of this machine is worth."""
+    """Return the same with both processes concurrently: the gain of a second core on this machine."""
     return _control(contents, at_once=2)
 
 
@@ -73,7 +73,7 @@ def _parsing(content: bytes, number: int) -> int:
 
 
 def _end(processes: list[int]) -> None:
-    """Wait for processes; RuntimeError where one could not do its work."""
+    """Wait for processes; RuntimeError if one failed."""
     while processes:
         if os.waitpid(processes.pop(), 0)[1]:
             raise RuntimeError("a process of the control failed")

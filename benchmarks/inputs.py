@@ -1,4 +1,4 @@
-"""Make the files that are measured: one real trace repeated in time, and the sets of the corpus."""
+"""Write the files to measure: one real trace repeated in time, and the sets of the corpus."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ ESCAPED_EVERY = 1000
 
 
 def layouts(text: bytes, folder: Path) -> list[Input]:
-    """Write a trace as tools write it again: one event a line, indented, compact, names with escapes."""
+    """Write a trace in layouts of other tools: one event per line, indented, compact, with escapes."""
     folder.mkdir(parents=True, exist_ok=True)
     whole = json.loads(text)
     written: dict[str, Callable[[], str]] = {
@@ -146,7 +146,7 @@ def _with_escapes(whole: dict[str, Any]) -> dict[str, Any]:
 
 
 def _strides(events: bytes) -> dict[bytes, int]:
-    """Return by how much steps, times and ids move on from one repetition to the next."""
+    """Return the increments of steps, times and ids from one repetition to the next."""
     spans = [(int(start), int(start) + int(length)) for start, length in _SPAN.findall(events)]
     return {
         _STEP: len(set(_STEP_VALUE.findall(events))),

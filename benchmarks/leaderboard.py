@@ -83,7 +83,7 @@ _TIMES = 50
 
 
 def cpu_of_pages(server: str | None, runs: int) -> dict[str, float]:
-    """Return the processor time of a server of so many runs for each of `PAGES`, not kept yet, ms.
+    """Return the processor time of a server with this many runs for each of `PAGES`, not kept yet, ms.
 
     That of PostgreSQL is not counted.
     """
@@ -99,7 +99,7 @@ def cpu_of_pages(server: str | None, runs: int) -> dict[str, float]:
 
 
 def cpu_of_publishing(server: str | None, runs: int, workloads: int) -> float:
-    """Return the processor time of taking a bundle into an index of so many runs and workloads, ms.
+    """Return the processor time of accepting a bundle into an index with this many runs and workloads, ms.
 
     That of PostgreSQL is not counted.
     """
@@ -125,7 +125,7 @@ def _percentile(values: list[float], percent: int) -> float:
 
 @contextlib.contextmanager
 def databases() -> Iterator[dict[str, str | None]]:
-    """Give the server of each kind of database; PostgreSQL only where it is installed."""
+    """Give the server of each kind of database; PostgreSQL only if it is installed."""
     from _pytest.outcomes import Skipped
 
     with contextlib.ExitStack() as stack:
@@ -138,7 +138,7 @@ def databases() -> Iterator[dict[str, str | None]]:
 
 
 def measured(server: str | None, runs: int, requests: int) -> Load:
-    """Fill a leaderboard with runs, serve it from a process of its own, and put it under load."""
+    """Fill a leaderboard with runs, serve it from a separate process, and put it under load."""
     with _served(server, runs) as (port, process):
         found = asyncio.run(_under_load(port, _questions(requests)))
         found.cpu_s = _cpu_s(process)
@@ -192,7 +192,7 @@ def _cpu_s(process: int) -> float:
 
 
 def _questions(count: int) -> Iterator[tuple[str, bool]]:
-    """Yield addresses, and whether each is a new question."""
+    """Yield addresses, and whether each is a new query."""
     draw = random.Random(5)
     narrowed = list(product((1, 2, 4, 8), (1, 2), (8, 16, 32, 64), ("mfu", "gpu_busy"), ("any", "training")))
     draw.shuffle(narrowed)
@@ -231,7 +231,7 @@ async def _reader(port: int, questions: Iterator[tuple[str, bool]], found: Load)
 
 
 def growth(server: str | None) -> dict[str, float]:
-    """Return the processor time of pages and of publications, ms, by what it is of."""
+    """Return the processor time of pages and of publications, ms, by name."""
     found = {f"{name} at 100,000 runs": ms for name, ms in cpu_of_pages(server, 100_000).items()}
     for workloads in (WORKLOADS, 1):
         what = f"publish into 10,000 runs of {counted(workloads, 'workload')}"

@@ -1,4 +1,4 @@
-"""Print how fast ccl-bench is and how much memory it takes, beside other ways to read the same files."""
+"""Print the speed and memory of ccl-bench, compared with other programs that read the same files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _KINDS = {"one metric": ("--metric", "comm_comp_overlap"), "every metric": ("--a
 
 @dataclass(slots=True)
 class Bench:
-    """One run of the benchmark: how it is done, and what it found."""
+    """One run of the benchmark: its settings and its figures."""
 
     options: argparse.Namespace
     peer: Path
@@ -117,7 +117,7 @@ class Bench:
             self._print(commands.size_table(files, found, kind))
 
     def ranks(self, runs: dict[int, Path]) -> None:
-        """Measure every metric of runs with so many ranks, and print it."""
+        """Measure every metric of runs with this many ranks, and print it."""
         rounds = min(self.options.rounds, _ROUNDS_OF_RANKS)
         for count, run in runs.items():
             found = self.by_ranks[count] = commands.every_metric(run, rounds)
@@ -129,7 +129,7 @@ class Bench:
         self._print(commands.timed_table("inspect into a pipe, without the cache", found))
 
     def targets(self, kineto: Sequence[Input], ranks: Input, file: Input) -> Iterable[Target]:
-        """Yield what is aimed at, beside what was measured."""
+        """Yield the targets with the measured values."""
         one_metric = self.timed["one metric"]
         yield from targets.of_commands(self.timed[_COMMANDS])
         yield from targets.of_ranks(self.by_ranks)
@@ -237,7 +237,7 @@ def _measure(bench: Bench, made: Made) -> list[Input]:
 
 
 def _growth_of_the_board() -> dict[str, float]:
-    """Return what pages and publications cost, ms, as its own benchmark prints it, which serves processes."""
+    """Return the cost of pages and publications, ms, as `leaderboard.py --growth` prints it."""
     command = [sys.executable, str(Path(__file__).with_name("leaderboard.py")), "--growth"]
     lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     parts = (line.rpartition(": ") for line in lines)

@@ -27,7 +27,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def plan_of(ranks: int) -> Plan:
-    """Return a run in which all ranks meet once a step, and groups along both axes of the mesh more often.
+    """Return a run with one collective of all ranks per step, and more of groups along both axes of the mesh.
 
     Each rank has 87 calls in three steps, about as many for its bytes as real traces of training have.
     """
@@ -42,7 +42,7 @@ def plan_of(ranks: int) -> Plan:
 
 
 def written(folder: Path, ranks: int, trace_bytes: int) -> tuple[Path, dict[str, float]]:
-    """Return a run of so many ranks of about so many bytes each, made unless it is there, and its answers."""
+    """Return a run of this many ranks and bytes per rank, written unless it exists, and its answers."""
     place = folder / f"{ranks}-ranks-of-{trace_bytes / 1e6:g}-MB"
     answers = place / EXPECTED
     if not answers.exists():
@@ -67,7 +67,7 @@ def _own_bytes(plan: Plan, folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a command took, with all processes that it started."""
+    """The cost of a command, with all processes that it started."""
 
     output: bytes
     wall_s: float
@@ -77,7 +77,7 @@ class Cost:
 
 
 def cost_of(command: Sequence[str]) -> Cost:
-    """Run a command and return what it took; RuntimeError with its words where it fails."""
+    """Run a command and return its cost; RuntimeError with its message if it fails."""
     before = os.times()
     began = time.perf_counter()
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Measure how the matching of calls across ranks, and all that rests on it, grows with ranks and calls."""
+"""Measure how the cost of matching calls across ranks, and of dependent tables, grows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRANSFER_NS = 150_000
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What the tables took."""
+    """The cost of the tables."""
 
     ranks: int
     collectives: int
@@ -70,7 +70,7 @@ def calls_of(ranks: int, collectives: int) -> pl.DataFrame:
 
 
 def groups_of(ranks: int) -> pl.DataFrame:
-    """Return what each trace says of that group."""
+    """Return the entry of that group in each trace."""
     members = list(range(ranks))
     text = {"group": f"fsdp 0..{ranks - 1}", "known_from": "recorded", "description": "fsdp"}
     rows = [
@@ -81,7 +81,7 @@ def groups_of(ranks: int) -> pl.DataFrame:
 
 
 def timed(sizes: Sequence[tuple[int, int]] = SIZES) -> list[Timed]:
-    """Return what the tables took for each size."""
+    """Return the cost of the tables for each size."""
     DERIVED.load()
     _once(8, 100)
     return [_once(ranks, collectives) for ranks, collectives in sizes]
@@ -103,7 +103,7 @@ def _once(ranks: int, collectives: int) -> Timed:
 
 
 def _check(matched: object, ranks: int, collectives: int) -> None:
-    """Raise ValueError where not every call found all its peers."""
+    """Raise ValueError if a call did not find all its peers."""
     if not isinstance(matched, pl.DataFrame) or matched.height != ranks * collectives:
         raise ValueError("calls were lost")
     if matched["present"].unique().to_list() != [ranks]:

@@ -31,7 +31,7 @@ class Contestant:
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured of one contestant on one input."""
+    """The figures of one contestant on one input."""
 
     wall: list[float] = field(default_factory=list)
     """Wall time of each load, s."""
@@ -67,7 +67,7 @@ class Figures:
 
 
 def _run(contestant: Contestant, measured: Input, warm_up: Path) -> dict[str, object]:
-    """Return what a fresh process of `contestant` says of `measured`."""
+    """Return the figures that a new process of `contestant` prints for `measured`."""
     environment = os.environ | dict.fromkeys(_THREADS, str(len(contestant.cpus)))
     cpus = ",".join(map(str, contestant.cpus))
     done = subprocess.run(
@@ -93,7 +93,7 @@ def interleaved(
 ) -> dict[str, Figures]:
     """Return the figures of every contestant on one input, each having run once a round.
 
-    Taking turns makes the drift of a shared machine hit all of them alike.
+    They alternate, so that the drift of a shared machine affects all of them equally.
     """
     figures = {contestant.name: Figures() for contestant in contestants}
     for file in measured.files:

@@ -1,4 +1,4 @@
-"""Make larger files of formats beside Kineto's from real ones."""
+"""Write larger files of other formats than Kineto, from real ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def other_formats(corpus: Path, folder: Path, *, quick: bool) -> list[Input]:
 
 
 def _serving(source: Path, target: Path, copies: int) -> Path:
-    """Write a benchmark of serving with every request so often."""
+    """Write a serving benchmark with every request repeated this often."""
     if not target.exists():
         said = json.loads(source.read_text())
         more = {name: value * copies for name, value in said.items() if isinstance(value, list)}
@@ -49,7 +49,7 @@ def _serving(source: Path, target: Path, copies: int) -> Path:
 
 
 def _snapshot(source: Path, target: Path, copies: int) -> Path:
-    """Write a snapshot whose history happens so often, one after the other."""
+    """Write a snapshot with its history repeated this often."""
     if not target.exists():
         said = pickle.loads(source.read_bytes())  # of our own corpus
         said["device_traces"] = [_later(history, copies) for history in said["device_traces"]]
@@ -68,7 +68,7 @@ def _later(history: list[dict[str, Any]], copies: int) -> list[dict[str, Any]]:
 
 
 def _execution_trace(source: Path, target: Path, copies: int) -> Path:
-    """Write an Execution Trace with every node so often, each with a number of its own."""
+    """Write an Execution Trace with every node repeated this often, each with a separate number."""
     if not target.exists():
         said = json.loads(gzip.decompress(source.read_bytes()))
         stride = max(node["id"] for node in said["nodes"]) + 1

@@ -1,4 +1,4 @@
-"""Set up the environment that the programs compared with run in."""
+"""Set up the environment of the compared programs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _DONE = "requirements.txt"
 
 
 def interpreter(folder: Path) -> Path:
-    """Return the Python that has the peers installed, after installing them if need be.
+    """Return the Python with the peers, after installing them if necessary.
 
-    Without TraceLens, where its repository cannot be reached, its rows say that it is missing.
+    If the repository of TraceLens cannot be reached, its rows say that it is missing.
     """
     python, done = folder / "bin" / "python", folder / _DONE
     wanted = "\n".join(REQUIREMENTS)

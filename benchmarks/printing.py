@@ -1,4 +1,4 @@
-"""Lay out what was measured as aligned text."""
+"""Format the figures as aligned text."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _grid(title: str, measured: Input, figures: dict[str, Figures], reference: s
 
 
 def table(measured: Input, figures: dict[str, Figures], *, reference: str = OURS, what: str = "") -> str:
-    """Return what was measured on one input; ratios are to the contestant `reference`."""
+    """Return the figures on one input; ratios are to the contestant `reference`."""
     count = f"{len(measured.files)} file" + "s" * (len(measured.files) > 1)
     kind = " of JSON" if ".json" in measured.files[0].name else ""
     title = f"{measured.name}: {count}, {measured.size / MEGA:.1f} MB{kind}{what}"

@@ -1,4 +1,4 @@
-"""Measure whether time and memory grow with the number of ranks as they should: linearly, and not at all."""
+"""Measure whether time grows linearly with the number of ranks, and whether memory stays constant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What all metrics of a run of so many ranks took."""
+    """The cost of all metrics of a run with this many ranks."""
 
     ranks: int
     megabytes: float
@@ -113,7 +113,7 @@ def _table(title: str, rows: Sequence[Row]) -> str:
 
 
 def _files(options: argparse.Namespace) -> list[Row]:
-    """Measure runs that lie in files, and print what they took."""
+    """Measure runs in files, and print their cost."""
     rows = []
     with _dask(options.dask) if options.dask else contextlib.nullcontext() as address:
         for ranks in options.ranks:

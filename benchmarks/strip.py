@@ -49,7 +49,7 @@ new Promise((done) => {
 
 
 def page_of(folder: Path, ranks: int) -> Path:
-    """Return the report of a made-up run, written unless it is there."""
+    """Return the report of a generated run, written unless it exists."""
     file = folder / f"{ranks}-ranks.html"
     if not file.exists():
         run = folder / f"{ranks}-ranks"
@@ -68,7 +68,7 @@ def page_of(folder: Path, ranks: int) -> Path:
 
 
 def measured(browser: Browser, file: Path) -> dict[str, Any]:
-    """Return what a page costs to open and to move about in."""
+    """Return the cost of opening a page and of moving in it."""
     opened, spent_opening = [], []
     for _ in range(OPENED):
         page = browser.new_page(viewport={"width": 1400, "height": 900})

@@ -1,4 +1,4 @@
-"""The targets for speed and memory, and what was measured of each: CPU time, and wall time beside it."""
+"""The targets for speed and memory, and the measured values: CPU time and wall time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LARGE = 10**7
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One figure that is aimed at."""
+    """One target."""
 
     what: str
     aim: str
@@ -59,7 +59,7 @@ def _ratios(
 
 
 def of_loading(found: Mapping[str, Mapping[str, Figures]], measured: Iterable[Input]) -> Iterator[Target]:
-    """Yield what concerns the way from one file to tables: the worst trace, on one core."""
+    """Yield the targets for reading one file into tables: the worst trace, on one core."""
     known = list(measured)
     large = [one.name for one in known if one.size >= _LARGE * len(one.files)]
     rows = (
@@ -74,7 +74,7 @@ def of_loading(found: Mapping[str, Mapping[str, Figures]], measured: Iterable[In
 
 
 def of_formats(found: Mapping[str, Mapping[str, Figures]], measured: Iterable[Input]) -> Iterator[Target]:
-    """Yield what concerns other formats: the rate, the time over that of a peer, and the memory."""
+    """Yield the targets for other formats: the rate, the time over that of a peer, and the memory."""
     by_name = {one.name: one for one in measured}
     for name, aim in RATES.items():
         if name in by_name and not (ours := found[name][TABLES]).error:
@@ -105,7 +105,7 @@ MEMORY = {"nsys": 0.3, "serving": 2.0}
 
 
 def of_cores(scaling: Mapping[str, Figures], what: str, one: str, two: str, aim: float) -> Iterator[Target]:
-    """Yield what two cores bring over one, beside two processes that share nothing.
+    """Yield the gain of two cores over one, and that of two processes that share nothing.
 
     Only wall times can show it: the best of the rounds, because other programs only lengthen them.
     """
@@ -119,7 +119,7 @@ def of_cores(scaling: Mapping[str, Figures], what: str, one: str, two: str, aim:
 
 
 def of_commands(whole: Mapping[str, Timed]) -> Iterator[Target]:
-    """Yield what concerns whole processes."""
+    """Yield the targets for whole processes."""
     nothing, again = whole[commands.NOTHING], whole[commands.AGAIN]
     beside = ", ".join(f"{name} {whole[name].cpu_s:.3f} s" for name in (commands.NOTHING, *_QUESTIONS))
     cpu, wall = again.cpu_s / nothing.cpu_s, again.wall_s / nothing.wall_s
@@ -130,7 +130,7 @@ _QUESTIONS = (commands.AGAIN, commands.SECOND, commands.FIRST)
 
 
 def of_ranks(found: Mapping[int, Mapping[str, Timed]]) -> Iterator[Target]:
-    """Yield what one more rank of 10 MB costs, and what a report costs more than every metric."""
+    """Yield the cost of one more rank of 10 MB, and of a report beyond every metric."""
     fewer, more = min(found), max(found)
     for what, name, aim in (
         ("every metric, nothing kept, each rank of 10 MB", commands.COLD, 45.0),
@@ -170,7 +170,7 @@ def of_digest(sizes: Mapping[str, Timed], digest: Figures, largest: str) -> Iter
 
 
 def of_board(cpu_ms: Mapping[str, float]) -> Iterator[Target]:
-    """Yield what the leaderboard costs as it grows: the worst of the pages, and of the publications."""
+    """Yield the cost of a growing leaderboard: the worst of the pages, and of the publications."""
     for kind, is_one, aim in (
         ("a page of the leaderboard", lambda what: "page" in what or "newest" in what, 30.0),
         ("a page of the leaderboard, narrowed", lambda what: "narrowed" in what, 30.0),
@@ -209,7 +209,7 @@ def table(targets: Iterable[Target]) -> str:
 
 
 def disturbance(figures: Iterable[Figures]) -> str:
-    """Say so where contestants that never wait had to wait for their core; empty where they had not."""
+    """Return a remark if contestants that never wait had to wait for their core; else an empty text."""
     waited = [its.wall_s / its.cpu_s for its in figures if not its.error]
     if max(waited, default=1) < _UNDISTURBED:
         return ""

@@ -1,4 +1,4 @@
-"""Measure forty scenarios of `ccl-bench what-if` beside every metric of `ccl-metrics`, on the same runs.
+"""Measure forty scenarios of `ccl-bench what-if` and every metric of `ccl-metrics`, on the same runs.
 
 what_if.py [--folder FOLDER]: prints processor time, the ratio of both, and the largest memory of a process.
 """

@@ -1,4 +1,4 @@
-"""What the commands say of themselves: the programs, their commands, and the help of each."""
+"""The programs, their commands, and the help of each."""
 
 from __future__ import annotations
 

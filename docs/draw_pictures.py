@@ -1,4 +1,4 @@
-"""Draw the pictures of README and manual from what the commands really show.
+"""Draw the pictures of README and manual from the output of the commands.
 
     python docs/draw_pictures.py
 
@@ -38,7 +38,7 @@ TERMINALS = {"verdict.svg": f"ccl-bench diagnose {RUN}"}
 class Screenshot:
     """A part of a page that commands write: from the top of one element to the bottom of another.
 
-    The text of a third is kept in the picture, so that a test can see whether the page still says it.
+    The picture keeps the text of a third element, so that a test can check whether the page still shows it.
     """
 
     commands: tuple[str, ...]
@@ -117,7 +117,7 @@ def printed(command: str, folder: Path = ROOT) -> str:
 
 
 def terminal(command: str, output: str, name: str) -> str:
-    """Return a terminal with a command and what it printed, as SVG that asks for no font."""
+    """Return a terminal with a command and its output, as SVG that needs no font."""
     console = Console(record=True, width=COLUMNS, file=StringIO(), highlight=False, force_terminal=True)
     console.print(Text(f"$ {command}", "bold"))
     console.print(Text.from_ansi(output))
@@ -169,7 +169,7 @@ def with_few_colours(png: bytes, said: str) -> bytes:
 
 
 def keep(file: Path, drawn: bytes) -> None:
-    """Write a picture, unless the one that is there looks the same."""
+    """Write a picture, unless the existing one looks the same."""
     if file.exists() and (file.read_bytes() == drawn or (file.suffix == ".png" and _alike(file, drawn))):
         return
     file.write_bytes(drawn)

@@ -1,4 +1,4 @@
-"""Put the manual together: the pages in this folder, and those made from the code.
+"""Build the manual from the pages in this folder and pages generated from the code.
 
     python docs/generate.py FOLDER
 
@@ -84,10 +84,10 @@ WRITTEN = {
     },
     "What numbers mean": {
         "Definitions and decisions": "definitions-decisions.md",
-        "Overlap beside HolisticTraceAnalysis": "hta-overlap.md",
+        "Overlap compared with HolisticTraceAnalysis": "hta-overlap.md",
     },
     "How it is built": {"Architecture": "architecture.md"},
-    "What it withstands": {
+    "Speed, limits and security": {
         "Speed and memory": "benchmarks.md",
         "Damage and limits": "robustness.md",
         "Threat model": "threat-model.md",
@@ -98,9 +98,9 @@ REFERENCE = {"File formats": "file-formats.md"}
 PROJECT = {"Contributing": "contributing.md", "Changelog": "changelog.md"}
 STYLE = {"Plain English": "style.md"}
 ABOUT_TABLES = (
-    "What traces become: `ccl-bench tables RUN -o DIR` writes them, and `ccl_bench.open(RUN).table(NAME)` "
-    "returns one. Tables of single traces also have `trace`, `rank` and `iteration` in front, see "
-    "[Python and notebooks](python.md)."
+    "Traces are read into these tables: `ccl-bench tables RUN -o DIR` writes them, and "
+    "`ccl_bench.open(RUN).table(NAME)` returns one. Tables of single traces also have `trace`, `rank` and "
+    "`iteration` in front, see [Python and notebooks](python.md)."
 )
 
 
@@ -112,7 +112,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def metric_page(metric: Metric, names: dict[str, str]) -> str:
-    """Return the page of one metric, made from its declaration and docstring."""
+    """Return the page of one metric, generated from its declaration and docstring."""
     aliases = sorted(alias for alias, name in names.items() if name == metric.name)
     facts = [
         ("unit", f"{metric.unit}, {DIRECTION[metric.better]}"),
@@ -157,7 +157,7 @@ def sections(manual: str) -> str:
 
 
 def diagnosis_page(rule: Diagnosis) -> str:
-    """Return the page of one diagnosis, made from its docstring: its parts as headings."""
+    """Return the page of one diagnosis, generated from its docstring: its parts as headings."""
     manual = re.sub(r"^(\w[\w ]+):$", r"## \1\n", rule.manual, flags=re.MULTILINE)
     return f"# `{rule.name}`\n\n{manual}\n"
 
@@ -201,7 +201,7 @@ def _device_row(device: Device) -> tuple[str, ...]:
 
 
 def reference_page() -> str:
-    """Return what every command says of itself."""
+    """Return the help of every command."""
     text = "# Command reference\n\nThe `--help` of every command.\n"
     for program in PROGRAMS:
         for command in (program, *(f"{program} {name}" for name in subcommands(program))):
@@ -242,14 +242,14 @@ def _toml(entry: str | tuple[str, object]) -> str:
 
 
 def draw_pictures(folder: Path) -> None:
-    """Draw the charts of the example run, beside the pictures of commands."""
+    """Draw the charts of the example run, next to the pictures of commands."""
     shutil.copytree(HERE / "pictures", folder)
     for chart in report_page(collect_report_data(open_run(str(EXAMPLE)), jobs=1)).charts():
         (folder / f"{chart.key}.svg").write_bytes(image(chart, "svg"))
 
 
 def generate(folder: Path) -> None:
-    """Write the whole manual into `folder`, replacing what is there."""
+    """Write the whole manual into `folder`, replacing its content."""
     registry = metrics.load()
     DERIVED.load()
     formats.load()

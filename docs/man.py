@@ -64,7 +64,7 @@ def _command(command: str) -> list[str]:
 
 
 def _parts(command: str) -> dict[str, list[str]]:
-    """Return the help of a command by the titles of its parts; what stands before them is `About`."""
+    """Return the help of a command by the titles of its parts; the text before them is `About`."""
     parts: dict[str, list[str]] = {"About": []}
     title = "About"
     for line in help_of(command, _ONE_LINE).splitlines():
@@ -100,7 +100,7 @@ def _examples(parts: dict[str, list[str]]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return text as roff shows it: no character of it is a command."""
+    """Return text for roff, with its commands escaped."""
     plain = text.replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq").replace("'", r"\(aq")
     return f"\\&{plain}" if plain.startswith(".") else plain
 

@@ -2,7 +2,7 @@
 
     python docs/render_notebooks.py
 
-writes what their cells show into the notebooks. `docs/generate.py` makes pages and pictures of that.
+writes the outputs of their cells into the notebooks. `docs/generate.py` turns these into pages and pictures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SECONDS = 300
 
 
 def execute(notebook: Path) -> Any:
-    """Return a notebook with what its cells show when they run in the root of the checkout.
+    """Return a notebook with the outputs of its cells, run in the root of the checkout.
 
     Raises nbclient.exceptions.CellExecutionError where a cell fails.
     """
@@ -47,7 +47,7 @@ def _keep_one_form(output: Any) -> None:
 
 
 def render(notebook: Path, pictures: Path) -> str:
-    """Return a notebook as Markdown; its drawings go into the folder `pictures`, which is beside the page."""
+    """Return a notebook as Markdown; its drawings go into the folder `pictures` next to the page."""
     parts = []
     drawn = 0
     for cell in nbformat.read(notebook, as_version=4).cells:

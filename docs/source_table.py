@@ -1,10 +1,10 @@
-"""Write the table of `docs/profilers.md` again: which metric comes from which recording.
+"""Update the table of `docs/profilers.md`: which metric comes from which recording.
 
     python docs/source_table.py
 
-Rows are the metrics and columns the formats that are registered. A cell is full where a recording at hand
-gives the metric, by what its result names as its traces; it is open where a format fills the tables of the
-metric and no recording here shows it. The recordings are the examples and those of `CCL_BENCH_CORPUS`.
+Rows are the metrics and columns the formats that are registered. A cell is full if a recording
+gives the metric from traces of this format; it is open if the format fills the tables of the
+metric but no recording gives it. The recordings are the examples and those of `CCL_BENCH_CORPUS`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ccl_bench.metrics import Metric
-    from ccl_bench.trace.format import Format
+    from ccl_bench.trace.formats import Format
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "profilers.md"
@@ -59,7 +59,7 @@ BESIDE = frozenset({"launches", "annotations", "cpu_ops", "devices", "process_gr
 
 
 def recordings(corpus: Path, place: Path) -> Iterator[Path]:
-    """Yield the runs to look at."""
+    """Yield the runs to measure."""
     yield from sorted((HERE.parent / "examples" / "runs").iterdir())
     for part in ("kineto", "execution_trace", "xplane", "nsys", "serving", "flight-recorder"):
         yield from sorted(path for path in (corpus / part).iterdir() if path.is_dir())
@@ -73,7 +73,7 @@ def recordings(corpus: Path, place: Path) -> Iterator[Path]:
 
 
 def given_by(runs: Iterable[Path]) -> dict[str, set[str]]:
-    """Return for each metric the formats of the traces that a result of it names."""
+    """Return the trace formats behind the results of each metric."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in runs:
         try:
@@ -88,7 +88,7 @@ def given_by(runs: Iterable[Path]) -> dict[str, set[str]]:
 
 
 def has_tables(metric: Metric, form: Format) -> bool:
-    """Whether a format fills the tables that one source of a metric rests on, but those beside."""
+    """Whether a format fills the tables of one source of a metric, without those from side files."""
     ways = [raw_needs(way.needs) & {*TABLES} - {"identity", "marker"} for way in metric.sources]
     optional = {name for name in TABLES if name.startswith(("et_", "recorded_"))} | BESIDE
     kinds = [(raw - optional, raw) for raw in ways]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccl_bench.catalog import load_data
-from ccl_bench.catalog.name_patterns import NamePattern, needed_words
+from ccl_bench.catalog.data_files import NamePattern, needed_words
 
 RULES = [
     row["match"]

@@ -12,8 +12,7 @@ import pytest
 from ccl_bench.engine import Task
 from ccl_bench.engine.pools import run_bounded
 from ccl_bench.run.completeness import TraceTables
-from ccl_bench.trace.format import TraceFile
-from ccl_bench.trace.formats import load
+from ccl_bench.trace.formats import TraceFile, load
 from ccl_bench.trace.memory import needed_bytes
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from unittest import mock
 from writing import compact, kernel, many, op, pretty
 
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.trace.formats.kineto.document import Losses, decoded, decoder_for, whole_array
 from ccl_bench.trace.formats.kineto.native.reader import native_rows
-from ccl_bench.trace.formats.kineto.pieces import Losses, decoded, decoder_for, whole_array
 from ccl_bench.trace.formats.kineto.reader import RowBuilder
 from ccl_bench.trace.native import library
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from writing import LAYOUTS, compact, finding_codes, kernel, many, names, op, pretty, read
 
 from ccl_bench.trace import values
-from ccl_bench.trace.formats.kineto.pieces import EVENTS
+from ccl_bench.trace.formats.kineto.document import EVENTS
 from ccl_bench.trace.values import Document, array_pieces
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())

@@ -16,7 +16,7 @@ import pytest
 from ccl_bench import engine
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.cli import metrics
-from ccl_bench.cli.progress import announce_large
+from ccl_bench.cli.runner import announce_large
 from ccl_bench.run import open_run
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import read_content
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 SMALL = 20_000_000
 """A bound that a trace of 100,000 rows exceeds, bytes."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.what_if import CriticalPath, WhatIf
     from ccl_bench.run import Run
     from ccl_bench.timeline import Written
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
     from ccl_bench.whatif import RunReplays
 
 display.register()

@@ -55,7 +55,7 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
     """Put values at dotted paths of a card's file where it says nothing.
 
     A value is a text, a number, true or false, a list of texts, or a mapping for environment variables;
-    empty ones are passed over.
+    empty ones are skipped.
     """
     wanted = dict(_leaves(values))
     text = before = read_text(path)
@@ -251,8 +251,8 @@ def _key(key: str) -> str:
 
 
 HEADER = """\
-# Workload card: what a person knows about a run and no trace holds.
-# Copy it beside the traces, fill in what you know and leave the rest empty; empty means not known.
+# Workload card: facts about a run that traces do not show.
+# Copy it into the run directory, fill in what you know and leave the rest empty; empty means unknown.
 # `ccl-bench validate` reports every mistake at once.
 """
 _PLAIN = re.compile(r"[A-Za-z0-9_/.+][A-Za-z0-9_/.+@() -]*(:/[A-Za-z0-9_/.+@-]*)?")

@@ -18,7 +18,7 @@ from ccl_bench.card.fields import (
     Section,
     entry,
 )
-from ccl_bench.catalog.parallelism import experts_are_an_axis
+from ccl_bench.catalog.collectives import experts_are_an_axis
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Parameters = Annotated[int, Field(ge=1, le=10**16)]

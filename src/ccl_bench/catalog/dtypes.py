@@ -7,7 +7,7 @@ from functools import cache
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.catalog import load_data
+from ccl_bench.catalog.data_files import load_data
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ccl_bench.catalog import load_data
+from ccl_bench.catalog.data_files import load_data
 
 DATA_LOADING = "data loading"
 GARBAGE_COLLECTION = "garbage collection"

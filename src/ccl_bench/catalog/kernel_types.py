@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from ccl_bench.catalog import load_data
 from ccl_bench.catalog.collectives import FUSED, SEARCHED, is_fused, of_kernel, stem
-from ccl_bench.catalog.name_patterns import NamePattern
+from ccl_bench.catalog.data_files import NamePattern, load_data
 
 OTHER = "other"
 """The type of a kernel whose name shows no other."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ccl_bench.catalog import load_data
+from ccl_bench.catalog.data_files import load_data
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ccl_bench.base.lazy_imports import pl
     from ccl_bench.run import Run
     from ccl_bench.trace.content import TraceContent
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 _ET_TABLES = ("et_nodes", "et_communication", "et_groups")
 

@@ -170,7 +170,7 @@ class Reading:
     @contextlib.contextmanager
     def in_use(self, traces: int = 1) -> Iterator[Progress | None]:
         """Read so many traces with the chosen engine, and yield what shows the progress."""
-        from ccl_bench.cli.progress import progress_bar
+        from ccl_bench.cli.runner import progress_bar
         from ccl_bench.engine import use_engine
         from ccl_bench.trace.memory import parse_size, use_memory
 
@@ -184,7 +184,7 @@ class Reading:
     ) -> Iterator[MeasuredRun]:
         """Open a run whose traces are read as the options state, with a bar while that takes long."""
         from ccl_bench.api import measured_run
-        from ccl_bench.cli.progress import announce_large
+        from ccl_bench.cli.runner import announce_large
 
         measured = measured_run.open(place, card=card, config=config, ceiling=ceiling, **self.arguments)
         with self.in_use(len(measured.traces)) as measured.progress:

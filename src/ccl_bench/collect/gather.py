@@ -22,7 +22,7 @@ from ccl_bench.trace.discovery import discover_traces, files_under
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 FileStates = dict["Path", tuple[int, int]]
 """File -> size and time of its last change, ns."""

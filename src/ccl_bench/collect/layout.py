@@ -21,7 +21,7 @@ from ccl_bench.trace.discovery import discover_traces
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 TRACES, EXECUTION_TRACES, SNAPSHOTS = "profile_trace", "execution_trace", "memory_snapshot"
 

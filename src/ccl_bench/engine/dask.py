@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from ccl_bench.engine.engines import Engine
+    from ccl_bench.engine.read_trace import Engine
 
     WithoutWorkers = Callable[[float], None]
     """Called again and again with how long there has been no worker, s; raises when that is too long."""
@@ -99,7 +99,7 @@ def _give_up_after_patience(address: str) -> WithoutWorkers:
 
 
 def read_on_cluster(client: Client, tasks: Sequence[Task], without_workers: WithoutWorkers) -> TraceStream:
-    """Yield each task's number and what it came to on a worker.
+    """Yield each task's number and its outcome on a worker.
 
     The scheduler begins a task again whose worker is lost. One that has lost several workers may
     only have been beside the one at fault: it is begun again alone, and given up when that loses them too.
@@ -120,7 +120,7 @@ def read_on_cluster(client: Client, tasks: Sequence[Task], without_workers: With
 def _submit(
     client: Client, tasks: dict[int, Task], without_workers: WithoutWorkers
 ) -> Iterator[tuple[int, TraceTables | int]]:
-    """Yield what each task came to, or how many workers it lost where the scheduler gave it up.
+    """Yield the outcome of each task, or how many workers it lost where the scheduler gave it up.
 
     At the end nothing of it is left on the cluster.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.engine.pools import read_in_subprocesses, read_in_threads
-from ccl_bench.engine.read_trace import ConcatenatedTables, Task, TraceStream, read_trace
+from ccl_bench.engine.read_trace import ConcatenatedTables, Engine, Task, TraceStream, read_trace
 from ccl_bench.trace import content, memory
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine.read_trace import Tables
     from ccl_bench.run.completeness import TraceTables
-
-Engine = Callable[["Sequence[Task]", int | None], TraceStream]
-"""Reads traces with at most so many workers."""
 
 Progress = Callable[[float, int], None]
 """Called with the number of traces done, the part of one at work included, and the number in all."""
@@ -36,7 +33,7 @@ def count_cores() -> int:
 
 
 def auto(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
-    """Yield each task's number and what it came to: here, in threads, or in processes.
+    """Yield each task's number and its outcome: here, in threads, or in processes.
 
     `jobs` bounds the number of workers; by default as many as there are cores.
     """
@@ -47,7 +44,7 @@ def auto(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
 
 
 def in_process(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
-    """Yield each task's number and what it came to, all in this process."""
+    """Yield each task's number and its outcome, all in this process."""
     workers = _worthwhile_workers(tasks, jobs)
     if workers > 1 and _reads_in_threads(tasks):
         return read_in_threads(tasks, workers)
@@ -55,7 +52,7 @@ def in_process(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
 
 
 def in_subprocesses(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
-    """Yield each task's number and what it came to, none in this process."""
+    """Yield each task's number and its outcome, none in this process."""
     return read_in_subprocesses(tasks, jobs or count_cores())
 
 
@@ -129,7 +126,7 @@ def _open_engine(name: str) -> contextlib.AbstractContextManager[Engine]:
 def stream_traces(
     tasks: Sequence[Task], *, jobs: int | None = None, progress: Progress | None = None
 ) -> TraceStream:
-    """Yield each task's number and what it came to, as they are done, by the engine in use.
+    """Yield each task's number and its outcome, as they are done, by the engine in use.
 
     `jobs` bounds the number of workers. `progress` is called with (done, total) after each trace, and while
     one is read in this process.
@@ -150,7 +147,7 @@ def stream_traces(
 def read_traces(
     tasks: Sequence[Task], *, jobs: int | None = None, progress: Progress | None = None
 ) -> list[TraceTables]:
-    """Return what each task came to, in the order of the tasks."""
+    """Return the outcome of each task, in the order of the tasks."""
     traces = dict(stream_traces(tasks, jobs=jobs, progress=progress))
     return [traces[position] for position in range(len(tasks))]
 
@@ -158,7 +155,7 @@ def read_traces(
 def read_concatenated(
     tasks: Sequence[Task], names: Sequence[str], *, jobs: int | None = None, progress: Progress | None = None
 ) -> tuple[list[TraceTables], Tables]:
-    """Return what each task came to, without its tables, and the named tables of all tasks as one each."""
+    """Return the outcome of each task, without its tables, and the named tables of all tasks as one each."""
     together = ConcatenatedTables(names, len(tasks))
     traces: dict[int, TraceTables] = {}
     with contextlib.closing(stream_traces(tasks, jobs=jobs, progress=progress)) as answers:

@@ -1,4 +1,4 @@
-"""Keep what one trace came to, so that the same question needs neither the trace nor the arithmetic again.
+"""Keep the outcome of one trace, so that the same question needs neither the trace nor the arithmetic again.
 
 An answer lies in the folder of the trace's raw tables, which is named after the file and its times. Its own
 name covers all else that it comes from: what was wanted, the chosen steps, what the run says of a trace, and
@@ -29,7 +29,7 @@ from ccl_bench.trace import content
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 MOST_ANSWERS = 16
 """Questions about one trace that are kept, the latest."""
@@ -144,7 +144,7 @@ def _unpacked(written: bytes, trace: TraceFile) -> TraceTables:
 
 
 def save_answer(path: Path, answer: TraceTables) -> None:
-    """Keep what a trace came to at `path`; a cache that cannot be written is no error."""
+    """Keep the outcome of a trace at `path`; a cache that cannot be written is no error."""
     if sum(table.estimated_size() for _, _, table in _frames(answer)) > MOST_BYTES:
         return
     with contextlib.suppress(*content.disk_errors()):

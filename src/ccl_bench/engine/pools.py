@@ -35,7 +35,7 @@ ATTEMPTS = 3
 
 
 def read_in_threads(tasks: Sequence[Task], workers: int) -> TraceStream:
-    """Yield each task's number and what it came to, from at most `workers` threads at a time."""
+    """Yield each task's number and its outcome, from at most `workers` threads at a time."""
     DERIVED.load()
     _ = pl.DataFrame()  # polars is imported at first use, which two threads must not come to at once
     with _thread_pool(workers) as submit:
@@ -74,7 +74,7 @@ def _interrupt(thread: int) -> None:
 
 
 def read_in_subprocesses(tasks: Sequence[Task], workers: int) -> TraceStream:
-    """Yield each task's number and what it came to, from at most `workers` processes at a time.
+    """Yield each task's number and its outcome, from at most `workers` processes at a time.
 
     Where a process dies, those that were at work begin again, each alone, which shows whose fault it was.
     """
@@ -102,7 +102,7 @@ def _read_in_pool(tasks: dict[int, Task], workers: int) -> TraceStream:
 
 
 def _read_alone(task: Task) -> TraceTables:
-    """Return what a task comes to in a process of its own, or that it cannot be done."""
+    """Return the outcome of a task in a separate process, or that it cannot be done."""
     for _ in range(ATTEMPTS - 1):
         with contextlib.suppress(WorkersDied):
             for _, result in _read_in_pool({0: task}, 1):
@@ -194,7 +194,7 @@ class WorkersDied(Exception):  # noqa: N818 (an event to act on, no error to rep
 def run_bounded(
     tasks: Mapping[int, Task], submit: Callable[[Task], Future[TraceTables]], *, workers: int, room: int
 ) -> TraceStream:
-    """Yield each task's number and what it came to, as soon as it is done.
+    """Yield each task's number and its outcome, as soon as it is done.
 
     Tasks begin in order. At most `workers` are in hand, and what these need stays below `room`
     bytes; a task that needs more than that is worked on alone.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,17 +20,17 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine import kept_tables
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
-from ccl_bench.run.completeness import CUT_SHORT, FORMAT_RANGE, TraceTables
+from ccl_bench.run.completeness import FORMAT_RANGE, TraceTables
 from ccl_bench.schema import KEYS, TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import read_content
+from ccl_bench.trace.quality import CUT_SHORT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     from ccl_bench.trace.content import TraceContent
-    from ccl_bench.trace.format import TraceFile
-    from ccl_bench.trace.formats import Format
+    from ccl_bench.trace.formats import Format, TraceFile
 
 RECORDED = "recorded_steps"
 """Name under which the steps of a trace are kept as they were before some were chosen."""
@@ -152,7 +152,10 @@ class Task:
 
 
 TraceStream = Generator[tuple[int, TraceTables], None, None]
-"""Each task's number and what it came to, as soon as that is known. Closing it stops what is at work."""
+"""Each task's number and its outcome, as soon as that is known. Closing it stops what is at work."""
+
+Engine = Callable[[Sequence[Task], int | None], TraceStream]
+"""Reads traces with at most so many workers."""
 
 
 def tables_of_each_trace(wanted: Iterable[str], forms: Collection[Format]) -> tuple[str, ...]:
@@ -291,7 +294,7 @@ def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None
 
 
 def unread_trace(task: Task, code: str, message: str) -> TraceTables:
-    """Return what a trace comes to that could not be read: a finding with one of the codes of UNREAD."""
+    """Return the outcome of a trace that could not be read: a finding with one of the codes of UNREAD."""
     trace = task.trace
     finding = Finding(code, "error", message, trace.relative, rank=trace.rank)
     return TraceTables(trace, findings=[_touching_own_tables(finding, trace.form)], rank=trace.rank)
@@ -380,7 +383,7 @@ class ConcatenatedTables:
         self._blocks: dict[int, Tables] = {}
 
     def take(self, position: int, trace: TraceTables) -> None:
-        """Take the tables out of what the trace at `position` came to."""
+        """Take the tables out of the outcome of the trace at `position`."""
         number = position // BLOCK
         loose = self._loose.setdefault(number, {})
         devices = self._keyed_devices(position, trace)

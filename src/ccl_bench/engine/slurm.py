@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from ccl_bench.engine.dask import WithoutWorkers
-    from ccl_bench.engine.engines import Engine
-    from ccl_bench.engine.read_trace import Task, TraceStream
+    from ccl_bench.engine.read_trace import Engine, Task, TraceStream
 
 DEFAULTS = {"cores": "1", "memory": "4GB", "walltime": "00:30:00"}
 """What a job gets where neither the name of the engine nor Dask's configuration (`jobqueue.slurm`) says."""

@@ -24,7 +24,7 @@ from ccl_bench.metrics.shared.per_step import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
 from ccl_bench.run.completeness import UNREAD
 from ccl_bench.run.facts import fact_table
-from ccl_bench.run.one_run import SEVERAL
+from ccl_bench.run.grouping import SEVERAL
 from ccl_bench.run.open import recorder_of
 
 if TYPE_CHECKING:

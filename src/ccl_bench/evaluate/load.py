@@ -26,7 +26,7 @@ from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import CODES, completeness_findings, find_exclusions
 from ccl_bench.run.facts import device_contradictions
-from ccl_bench.run.windows import find_windows, renumber_windows
+from ccl_bench.run.grouping import find_windows, renumber_windows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -17,7 +17,8 @@ from ccl_bench.analysis.steps.marks import CHOSEN_RANGE, SOURCES
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.text import counted
 from ccl_bench.result import WHOLE_TRACE
-from ccl_bench.run.one_run import listed, several_runs_finding
+from ccl_bench.run.grouping import listed, several_runs_finding
+from ccl_bench.trace.quality import CUT_SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.base.lazy_imports import pl
     from ccl_bench.side_files import RankStepTimes
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 RANK_MAP = "ranks.json"
 
@@ -139,10 +140,6 @@ def _listed(items: Sequence[object], count: int | None = None, *, most: int = _S
     """Return the first items of a list; `count` is how many there are where the list itself was cut."""
     shown = ", ".join(map(str, items[:most]))
     return f"{shown}, ..." if (count or len(items)) > most else shown
-
-
-CUT_SHORT = frozenset({"file-truncated", "file-broken-off"})
-"""Findings after which it is unknown how much of a trace is missing."""
 
 
 UNREAD = frozenset({"trace-unreadable", "worker-died"})

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         TrainConfig,
         TrainingMetrics,
     )
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 METADATA = "run_metadata.json"
 CARD = "workload card"

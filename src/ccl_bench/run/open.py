@@ -24,8 +24,7 @@ from ccl_bench.run.facts import (
     merge_facts,
     read_stated,
 )
-from ccl_bench.run.one_run import keep_one_run
-from ccl_bench.run.windows import above
+from ccl_bench.run.grouping import above, keep_one_run
 from ccl_bench.storage import remote_errors
 from ccl_bench.trace import discovery, formats
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 PROFILE_MODES = ("auto", "torch", "nsys")
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ccl_bench.schema.table import Table
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 LARGE_ROWS = 1 << 20
 """Rows from which on a kept table is not held: about 70 MB of a Kineto trace."""

@@ -17,7 +17,7 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.storage import is_remote, local_copy
 from ccl_bench.trace import file_names, formats
-from ccl_bench.trace.format import Part, TraceFile
+from ccl_bench.trace.formats import Part, TraceFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence

@@ -18,7 +18,7 @@ from ccl_bench.trace import formats
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _TRACE_IN_NAME = re.compile(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
-    from ccl_bench.trace.format import Format, TraceFile
+    from ccl_bench.trace.formats import Format, TraceFile
 
 LEAST_BOUND_BYTES = 1_000_000_000
 """What any trace may take, however small its file is."""

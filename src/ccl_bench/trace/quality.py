@@ -19,6 +19,9 @@ from ccl_bench.schema.table import keep_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+CUT_SHORT = frozenset({"file-truncated", "file-broken-off"})
+"""Findings after which it is unknown how much of a trace is missing."""
+
 DAY_NS = 86_400 * 10**9
 """No profiler window is a day long, and no event in it starts a day from the others."""
 

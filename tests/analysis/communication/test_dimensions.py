@@ -17,7 +17,7 @@ from ccl_bench.analysis.communication.groups import (
     stages_of,
 )
 from ccl_bench.analysis.communication.traffic import axis_between
-from ccl_bench.catalog.parallelism import described_dimension, mesh_order
+from ccl_bench.catalog.collectives import described_dimension, mesh_order
 from ccl_bench.testing import Experts, Message, Plan, trace_path, write_run
 
 DESCRIBED = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.names import GLOO, holds_for
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.catalog.parallelism import described_dimension, mesh_order
+from ccl_bench.catalog.collectives import described_dimension, mesh_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

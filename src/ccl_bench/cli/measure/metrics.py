@@ -158,7 +158,7 @@ def one_run(places: Sequence[str]) -> str:
 def _watched_places(place: str, *named: str | None) -> list[str]:
     """Return the files and folders that the numbers of a run come from; none where it is remote."""
     from ccl_bench import storage
-    from ccl_bench.run.windows import run_above
+    from ccl_bench.run.grouping import run_above
 
     given = [place, *(name for name in named if name)]
     if any("://" in name for name in given):

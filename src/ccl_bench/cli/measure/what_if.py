@@ -78,7 +78,7 @@ def what_if(
     form: options.TextOrJson = "text",
 ) -> int:
     """Answer scenarios of one run or table."""
-    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.cli.runner import progress_bar
     from ccl_bench.report.console import show
     from ccl_bench.report.what_if import what_if_page
     from ccl_bench.result.what_if import to_json

@@ -249,7 +249,7 @@ def log(
 ) -> int:
     """Log one run."""
     from ccl_bench import metrics
-    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.cli.runner import progress_bar
     from ccl_bench.integrations.trackers import load_windows, parse_tracker
 
     for each in to:

@@ -86,7 +86,7 @@ def serve(
 
 def open_current_store(data: str, database: str | None) -> Store:
     """Return the store with its index up to date, and report runs that cannot be shown."""
-    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.cli.runner import progress_bar
     from ccl_bench.leaderboard.store import open_store
 
     store = open_store(data, database)
@@ -128,8 +128,7 @@ def site(
     force: Annotated[bool, Parameter(help="Replace an existing leaderboard.")] = False,
 ) -> int:
     """Write the leaderboard."""
-    from ccl_bench.cli.progress import progress_bar
-    from ccl_bench.cli.runner import say
+    from ccl_bench.cli.runner import progress_bar, say
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
@@ -176,7 +175,7 @@ def index(
     database: Database = None,
 ) -> int:
     """Make the index anew."""
-    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.cli.runner import progress_bar
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
@@ -221,7 +220,7 @@ def backup(
     database: Database = None,
 ) -> int:
     """Copy the leaderboard."""
-    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.cli.runner import progress_bar
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()

@@ -142,7 +142,7 @@ def _storage(traces: str | None, trace_url: str | None) -> str | None:
 
 
 def _prepare(wanted: UploadRequest, scratch: Path) -> Upload:
-    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.cli.runner import progress_bar
     from ccl_bench.leaderboard.bundle.upload import prepare_upload
 
     with progress_bar(1) as progress:
@@ -170,7 +170,7 @@ def _show_preview(upload: Upload) -> int:
 
 
 def _send(upload: Upload, destination: Destination, scratch: Path) -> int:
-    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.cli.runner import progress_bar
     from ccl_bench.leaderboard.bundle.upload import disclosure_summaries
     from ccl_bench.leaderboard.publishing.client import upload_traces
 

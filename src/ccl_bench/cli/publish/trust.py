@@ -192,7 +192,7 @@ def audit(
     from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
-    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.cli.runner import progress_bar
     from ccl_bench.leaderboard.publishing.audit import audit_store
     from ccl_bench.leaderboard.store import open_store
 

@@ -146,7 +146,7 @@ def _check_chosen(steps: str | None, ranks: str | None) -> None:
 def _report(collected: Collected, program: str, jobs: int | None) -> int:
     """Print what was collected and what can be measured, and write the report; return the exit status."""
     from ccl_bench.api.measured_run import MeasuredRun
-    from ccl_bench.cli.progress import progress_bar
+    from ccl_bench.cli.runner import progress_bar
     from ccl_bench.collect import summary
     from ccl_bench.report.console import show
     from ccl_bench.run import REPORT, discover_run

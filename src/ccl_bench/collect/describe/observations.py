@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.collect.describe.torchtitan import EffectiveConfig
-    from ccl_bench.trace.format import TraceFile
+    from ccl_bench.trace.formats import TraceFile
 
 _BACKEND = re.compile(rb'"distributedInfo":\s*\{\s*"backend":\s*"([^"]+)"')
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.run.windows import above
+from ccl_bench.run.grouping import above
 from ccl_bench.side_files import metadata
 from ccl_bench.trace import discovery, formats
 from ccl_bench.trace.file_names import window_in_path

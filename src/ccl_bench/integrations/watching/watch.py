@@ -16,8 +16,9 @@ from ccl_bench.integrations import require
 from ccl_bench.integrations.watching.windows import Settling, WatchedFolder, file_state
 from ccl_bench.result import ResultFinding, to_json
 from ccl_bench.run import open_run
-from ccl_bench.run.completeness import CUT_SHORT, UNREAD
+from ccl_bench.run.completeness import UNREAD
 from ccl_bench.storage.files import write_atomically
+from ccl_bench.trace.quality import CUT_SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

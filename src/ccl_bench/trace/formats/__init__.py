@@ -1,20 +1,188 @@
-"""The trace formats that can be read; other packages add theirs by an entry point."""
+"""Trace formats: what a format is, how its files are recognised by their first bytes, and which there are.
+
+Each format is a package here; other packages add theirs by an entry point.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
 from ccl_bench.base.registry import Registry
-from ccl_bench.trace.format import (
-    Format,
-    Identity,
-    InParts,
-    Part,
-    all_of,
-    any_of,
-    begins,
-    holds,
-    none_of,
-    shows,
-)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from ccl_bench.trace.content import TraceContent
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the first bytes of a trace say of where it is from."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    recording: str = ""
+    """What files have in common that are one recording in several forms; empty where a form has no other."""
+
+
+Recogniser = Callable[[bytes], bool]
+"""Whether a file that begins with these bytes is of a format."""
+
+
+def holds(*texts: bytes) -> Recogniser:
+    """Recognise files whose first bytes hold each of these texts."""
+    return partial(_holds, texts)
+
+
+def begins(pattern: bytes) -> Recogniser:
+    """Recognise files that begin as a regular expression says; a dot is any byte."""
+    return partial(_begins, pattern)
+
+
+def shows(pattern: bytes) -> Recogniser:
+    """Recognise files in whose first bytes a regular expression is found."""
+    return partial(_shows, pattern)
+
+
+def all_of(*recognisers: Recogniser) -> Recogniser:
+    """Recognise what each of several recognisers does; later ones are only asked after the earlier agreed."""
+    return partial(_all, recognisers)
+
+
+def any_of(*recognisers: Recogniser) -> Recogniser:
+    """Recognise what one of several recognisers does."""
+    return partial(_any, recognisers)
+
+
+def none_of(*recognisers: Recogniser) -> Recogniser:
+    """Recognise what none of several recognisers does."""
+    return partial(_none, recognisers)
+
+
+# Formats travel to other processes with the traces, which functions inside of functions cannot.
+def _holds(texts: tuple[bytes, ...], head: bytes) -> bool:
+    return all(text in head for text in texts)
+
+
+def _begins(pattern: bytes, head: bytes) -> bool:
+    return re.match(pattern, head, re.DOTALL) is not None
+
+
+def _shows(pattern: bytes, head: bytes) -> bool:
+    return re.search(pattern, head) is not None
+
+
+def _all(recognisers: tuple[Recogniser, ...], head: bytes) -> bool:
+    return all(each(head) for each in recognisers)
+
+
+def _any(recognisers: tuple[Recogniser, ...], head: bytes) -> bool:
+    return any(each(head) for each in recognisers)
+
+
+def _none(recognisers: tuple[Recogniser, ...], head: bytes) -> bool:
+    return not _any(recognisers, head)
+
+
+def _unknown(head: bytes) -> Identity:  # noqa: ARG001 (called as those are that look)
+    return Identity()
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several traces in a file, such as a process of a report."""
+
+    id: str
+    """What selects it; empty where the file holds no other."""
+    identity: Identity
+    """What the file says of where the part is from."""
+    local_rank: int | None = None
+    """Place in the order of devices, where every part has one device of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """How a format is read whose files hold several traces and are no streams."""
+
+    parts: Callable[[Path], list[Part]]
+    """Which traces a file holds; an empty list where none."""
+    read: Callable[[Path, str, str], TraceContent]
+    """Read one part of the file at a path; the texts name the file in messages, and the part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of trace file and how it becomes tables."""
+
+    name: str
+    """Name in messages and results, such as `kineto`."""
+    profile: str
+    """Profile mode that the files belong to, `torch` or `nsys`; any other name belongs to every mode."""
+    revision: int
+    """Raised when the same file would give other tables, so that cached ones are not used."""
+    tables: frozenset[str]
+    """Raw tables that the format can fill; a trace takes part in what is computed from one of them."""
+    recognises: Recogniser = field(compare=False)
+    """Whether a file that begins with these bytes is of this format."""
+    identity: Callable[[bytes], Identity] = _unknown
+    """What these first bytes say of rank and world size; by default nothing."""
+    read: Callable[[BinaryIO, str], TraceContent] | None = None
+    """Read a whole file; the text names it in messages. None for a format that is read in parts."""
+    in_parts: InParts | None = None
+    """For a format whose files hold several traces."""
+    suffixes: tuple[str, ...] = (".json", ".json.gz")
+    """How the names of its files end. Files with the suffix of any format are read; their content decides."""
+    exports: tuple[tuple[str, str], ...] = ()
+    """Suffix of a file, and of its export that is read in its place where both are there."""
+    recorder: str = ""
+    """Who writes such files, in messages: `torch's profiler`."""
+    step_marker: str = ""
+    """Regular expression for the names of ranges that are steps in every file of this format, with the number
+    as its first group; empty where steps are marked as PyTorch's tools mark them."""
+    advice: str = ""
+    """How to record what a number lacks; empty for the metrics' own advice, about torch.profiler."""
+    of_rank: bool = True
+    """Whether a file is of one rank; what is of the whole job has none, whatever its name holds."""
+    ends_in_rank: bool = False
+    """Whether the last number in the name of a file is its rank, whatever precedes it."""
+    may_be_alike: bool = False
+    """Whether files of several ranks are the same bytes where the ranks do the same."""
+    reads_in_threads: Callable[[], bool] = _never
+    """Whether `read` mostly lets other threads run, so that several files need no processes of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """One trace of a run: a file of one rank in one recording window."""
+
+    path: Path
+    relative: str
+    """Path below the run, with `/`."""
+    form: Format
+    rank: int | None
+    """Rank, or None where neither file, map nor name states it."""
+    rank_source: str
+    """`file`, `map`, `name`, `device` or `unknown`."""
+    iteration: int | None
+    """Number of the recording window, where the path carries one or the names carry times of several."""
+    world_size: int | None
+    """Number of ranks that the file says the job had."""
+    size: int
+    """Size on disk, bytes."""
+    part: str = ""
+    """Which trace of a file that holds several; empty where it holds one."""
+    recording: str = ""
+    """What files of one rank have in common that are one recording in several forms."""
+
 
 __all__ = [
     "FORMATS",

@@ -18,14 +18,6 @@ _VERSION, _ATTRIBUTES = 1, 2
 """Fields of the metadata."""
 
 
-recognises = all_of(
-    none_of(begins(rb'[\[{]\n[ "]')),  # indented JSON
-    begins(rb"[\x80-\xff]{0,9}(?:\x00|[\x01-\x7f][\x0a\x12])"),
-    lambda head: _metadata(head) is not None,
-)
-"""The length of the metadata, the metadata, which has two fields, and nodes."""
-
-
 def identity(head: bytes) -> Identity:
     """Return the rank and the number of ranks, which only some writers state."""
     stated = _metadata(head) or {}
@@ -69,6 +61,18 @@ def _begins_node(head: bytes, place: int) -> bool:
         return length < size and head[at : at + length].isascii()
     _, at = read_varint(head, at, len(head))
     return at <= start + size
+
+
+def _is_readable(head: bytes) -> bool:
+    return _metadata(head) is not None
+
+
+recognises = all_of(
+    none_of(begins(rb'[\[{]\n[ "]')),  # indented JSON
+    begins(rb"[\x80-\xff]{0,9}(?:\x00|[\x01-\x7f][\x0a\x12])"),
+    _is_readable,
+)
+"""The length of the metadata, the metadata, which has two fields, and nodes."""
 
 
 def _read(stream: BinaryIO, file: str) -> TraceContent:

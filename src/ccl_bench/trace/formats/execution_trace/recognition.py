@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ccl_bench.trace.format import Identity, all_of, any_of, holds, none_of, shows
+from ccl_bench.trace.formats import Identity, all_of, any_of, holds, none_of, shows
 
 _NODES = rb'"nodes"\s*+:\s*+\['
 _HEADER = all_of(shows(rb'"schema"\s*+:\s*+"\d+\.\d+\.\d+'), holds(b'"start_ts"'))
@@ -15,19 +15,23 @@ _DEFAULT_GROUP = re.compile(
 )
 
 
+def _before_nodes(head: bytes) -> bytes:
+    return re.split(_NODES, head, maxsplit=1)[0]
+
+
+def _has_header(head: bytes) -> bool:
+    return _HEADER(_before_nodes(head))
+
+
 recognises = all_of(
     shows(_NODES),
     none_of(holds(b'"traceEvents"')),
     any_of(
         *map(holds, (b'"rf_id"', b'"fw_parent"', b"|execution_trace|", b"|execution_graph|")),
-        lambda head: _HEADER(_before_nodes(head)),
+        _has_header,
     ),
 )
 """JSON with nodes, in the words or behind the header of an Execution Trace."""
-
-
-def _before_nodes(head: bytes) -> bytes:
-    return re.split(_NODES, head, maxsplit=1)[0]
 
 
 def identity(head: bytes) -> Identity:

@@ -15,7 +15,8 @@ from ccl_bench.base.text import counted
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import content, memory, quality
 from ccl_bench.trace.content import OnDisk, TraceContent
-from ccl_bench.trace.formats.kineto import communication, metadata, tables
+from ccl_bench.trace.formats.kineto import communication, document, tables
+from ccl_bench.trace.formats.kineto.document import Losses, event_lists
 from ccl_bench.trace.formats.kineto.events import (
     CATEGORIES,
     COMPLETE,
@@ -28,7 +29,6 @@ from ccl_bench.trace.formats.kineto.events import (
     UNUSED_CATEGORIES,
 )
 from ccl_bench.trace.formats.kineto.native.reader import native_rows
-from ccl_bench.trace.formats.kineto.pieces import Losses, event_lists
 from ccl_bench.trace.values import Document
 
 if TYPE_CHECKING:
@@ -452,10 +452,10 @@ def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
             where=file,
             fix="export the trace again with torch.profiler, or leave the file out of the run",
         )
-    meta, is_whole = metadata.metadata(text.head, text.tail)
-    tables, doubts = _clean_tables(gathering, metadata.base_time_ns(meta), file)
+    meta, is_whole = document.metadata(text.head, text.tail)
+    tables, doubts = _clean_tables(gathering, document.base_time_ns(meta), file)
     _check_one_process(tables, file)
-    tables |= {"devices": metadata.devices(meta), "process_groups": metadata.process_groups(meta)}
+    tables |= {"devices": document.devices(meta), "process_groups": document.process_groups(meta)}
     findings = [*_damage(text, losses, file), *_unknown(gathering, file), *_unlabelled(gathering, file)]
     findings += [*_ambiguous(gathering, losses, file), *doubts, *_lost_operators(tables, file)]
     if not is_whole:
@@ -464,8 +464,8 @@ def read_kineto(stream: BinaryIO, file: str) -> TraceContent:
         findings.append(Finding("no-events", "error", "the file holds no events", file))
     return TraceContent(
         tables=tables,
-        rank=metadata.rank(meta),
-        world_size=metadata.world_size(meta),
+        rank=document.rank(meta),
+        world_size=document.world_size(meta),
         findings=findings,
-        attributes=metadata.attributes(meta),
+        attributes=document.attributes(meta),
     )

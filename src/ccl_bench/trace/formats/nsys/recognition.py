@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.trace.format import all_of, any_of, begins, holds
+from ccl_bench.trace.formats import all_of, any_of, begins, holds
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"

@@ -15,7 +15,7 @@ import msgspec
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.trace import sqlite
-from ccl_bench.trace.format import Identity, Part
+from ccl_bench.trace.formats import Identity, Part
 from ccl_bench.trace.formats.rocprof.document import (
     GPU,
     Agent,

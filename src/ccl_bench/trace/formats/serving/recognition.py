@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.format import all_of, any_of, begins, holds, none_of
+from ccl_bench.trace.formats import all_of, any_of, begins, holds, none_of
 
 if TYPE_CHECKING:
-    from ccl_bench.trace.format import Recogniser
+    from ccl_bench.trace.formats import Recogniser
 
 
 def _names(*keys: bytes) -> Recogniser:

@@ -17,6 +17,7 @@ import msgspec
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.trace.formats.kineto import tables
 from ccl_bench.trace.formats.kineto.communication import CALL_KINDS, CALL_NAMES
+from ccl_bench.trace.formats.kineto.document import decoder_for
 from ccl_bench.trace.formats.kineto.events import (
     CATEGORIES,
     HEADS,
@@ -27,13 +28,12 @@ from ccl_bench.trace.formats.kineto.events import (
     Event,
     Number,
 )
-from ccl_bench.trace.formats.kineto.pieces import decoder_for
 from ccl_bench.trace.native.library import load_library, taken_table, taken_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ccl_bench.trace.formats.kineto.pieces import Decoder
+    from ccl_bench.trace.formats.kineto.document import Decoder
 
 
 class Word(ctypes.Structure):

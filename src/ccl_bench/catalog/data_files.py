@@ -1,16 +1,28 @@
-"""Regular expressions for names of kernels, each tried only where a word is there that every match holds.
+"""The catalog's data files: their rows, and regular expressions for names of kernels in them.
 
-Names of templates are thousands of characters long, and an expression of many alternatives tries each of them
-at each character; to look for a word takes a thousandth of that. An expression is compiled where it is first
-tried, which some never are.
+Kernel names of templates have thousands of characters, and an expression of many alternatives tries each of
+them at each character. Looking for a word takes a thousandth of that: an expression is tried only where a
+word is found that every match holds. It is compiled at its first try, which some never have.
 """
 
 from __future__ import annotations
 
+import pkgutil
 import re
+import tomllib
 from functools import cache
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
+
+
+@cache
+def load_data(name: str) -> dict[str, Any]:
+    """Return the parsed data file `<name>.toml`."""
+    raw = pkgutil.get_data(__package__, f"{name}.toml")
+    if raw is None:
+        raise FileNotFoundError(f"{name}.toml is missing from {__package__}")
+    return tomllib.loads(raw.decode("utf-8"))
+
 
 _SHORTEST = 3
 """Letters of a word that is looked for at least: shorter ones are in most names."""
