@@ -56,29 +56,21 @@ def collect(folder: Path, *words: object, **variables: str) -> subprocess.Comple
     """Call `ccl-bench collect` with these words in a folder, in this process."""
     with mock.patch.dict(os.environ, clear=True):
         os.environ.update(ENVIRONMENT)
-        return invoke(["ccl-bench", *_asked(words)], folder=folder, **_variables(folder, variables))
+        return invoke(["ccl-bench", "collect", *map(str, words)], folder=folder, **variables)
 
 
 def collect_as_process(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `ccl-bench collect` with these words in a folder, as a user does."""
     return subprocess.run(
-        [str(BIN / "ccl-bench"), *_asked(words)],
+        [str(BIN / "ccl-bench"), "collect", *map(str, words)],
         cwd=folder,
-        env={**ENVIRONMENT, **_variables(folder, variables)},
+        env={**ENVIRONMENT, **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=900,
         check=False,
     )
-
-
-def _asked(words: tuple[object, ...]) -> list[str]:
-    return ["collect", *map(str, words)]
-
-
-def _variables(folder: Path, variables: dict[str, str]) -> dict[str, str]:
-    return {"CCL_BENCH_CACHE": str(folder / "cache"), **variables}
 
 
 def files(run: Path) -> set[str]:

@@ -7,8 +7,8 @@ import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from collected import FORKED, LOOP, collect, collect_as_process, small_disk, torchrun
-from shared import made_once
+from collected import ENVIRONMENT, FORKED, LOOP, collect, collect_as_process, small_disk, torchrun
+from shared import made_once, shared_cache
 
 from ccl_bench.testing import Plan, Style, write_run
 
@@ -26,6 +26,12 @@ class Recorded(NamedTuple):
     run: Path
     folder: Path
     ended: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """Keep tables and the script of pages for all recordings, apart from the user's."""
+    ENVIRONMENT["CCL_BENCH_CACHE"] = str(shared_cache(tmp_path_factory))
 
 
 @pytest.fixture(scope="session")
