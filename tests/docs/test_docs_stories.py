@@ -124,6 +124,7 @@ def test_the_commands_of_a_page_run_one_after_another(page: Path, reader: Path) 
     with ExitStack() as open_ones:
         for line in _story(page):
             here = line.replace(f":{PORT}", f":{port}").replace(f"--port {PORT}", f"--port {port}")
+            here = here.replace("--nproc-per-node 4", "--nproc-per-node 2")  # half the work
             if here.startswith("ccl-bench serve"):
                 here = here if "--port" in here else f"{here} --port {port}"
                 open_ones.enter_context(_running(here, reader, environment))
