@@ -21,6 +21,9 @@ import sys
 import time
 
 STREAMS = (0, 1, 2)
+KEPT = ("HOME", "LOADED_FOR", "OMP_NUM_THREADS", "PATH")
+"""Variables of the process with torch; all others, such as PYTHONPATH, are those of each program alone."""
+
 START_S = 120.0
 """Longest wait for the process with torch to listen, which it does before it loads torch."""
 
@@ -72,9 +75,14 @@ def connected() -> socket.socket:
         else:
             return server
         if started is None:
-            none = subprocess.DEVNULL
-            command = [sys.executable, __file__, "--serve"]
-            started = subprocess.Popen(command, stdin=none, stdout=none, stderr=none, start_new_session=True)
+            started = subprocess.Popen(
+                [sys.executable, __file__, "--serve"],
+                env={name: os.environ[name] for name in KEPT if name in os.environ},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         time.sleep(0.02)
 
 
