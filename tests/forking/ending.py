@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def run_to_the_end(program: Callable[[], object]) -> NoReturn:
-    """Run a program and end with its status, as Python does save that nothing is taken apart."""
+    """Run a program and end with its status, as Python does save that nothing is taken apart.
+
+    It is not for JAX, which may still be writing a profile that Python would wait for.
+    """
     status: object = 0
     try:
         program()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -18,6 +19,10 @@ import torch  # noqa: E402
 import torch._dynamo  # noqa: E402
 import torch._inductor.config  # noqa: E402  the profiler imports it when it starts
 from forked_loops import run_loops  # noqa: E402
+
+sys.path.append(str(Path(__file__).parents[2] / "forking"))
+
+from ending import run_to_the_end  # noqa: E402
 
 NOT_NEEDED = ("datasets", "matplotlib", "pandas", "PIL", "scipy", "sklearn", "tensorboard", "torchvision")
 """Packages that the Trainer imports where it finds them; a loop without data, charts and scores uses none."""
@@ -295,4 +300,4 @@ LOOPS = {
 
 
 if __name__ == "__main__":
-    run_loops(LOOPS)
+    run_loops({name: partial(run_to_the_end, loop) for name, loop in LOOPS.items()})
