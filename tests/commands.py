@@ -70,7 +70,7 @@ def invoke(
     return subprocess.CompletedProcess(words, status, _written(out), _written(err))
 
 
-def piped(command: str) -> str:
+def piped(command: str, folder: Path = ROOT) -> str:
     """Return what a command that is called in this process writes into one pipe, remarks included.
 
     As a process's, what it prints is buffered, and what it remarks is not.
@@ -78,7 +78,7 @@ def piped(command: str) -> str:
     pipe = io.BytesIO()
     out = io.TextIOWrapper(io.BufferedWriter(pipe), encoding="utf-8")
     err = io.TextIOWrapper(pipe, encoding="utf-8", write_through=True)
-    _called(command, out, err, ROOT, {})
+    _called(command, out, err, folder, {})
     out.flush()
     return pipe.getvalue().decode()
 

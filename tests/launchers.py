@@ -9,6 +9,10 @@ from pathlib import Path
 
 FORKING = Path(__file__).resolve().parent / "forking"
 """Where a `torchrun` lies whose ranks are forked from it; it runs under the Python of the variable PYTHON."""
+LOADED = (sys.executable, "-I", "-S", str(FORKING / "loaded.py"))
+"""Runs a program of Python in a child of one process that has loaded torch."""
+LOADED_FOR = {"LOADED_FOR": str(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid())}
+"""The variable with which this `torchrun` is run in such a child, too: the process ends with all tests."""
 
 
 def asked(script: Path, folder: Path, *arguments: str, **variables: str) -> list[str]:

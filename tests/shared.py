@@ -25,6 +25,11 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def shared_cache(factory: pytest.TempPathFactory) -> Path:
+    """Return a cache for all tests that are not about caches: tables of bundled runs, the script of pages."""
+    return shared_folder(factory) / "cache"
+
+
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]) -> tuple[Path, Any]:
     """Return the folder of that name, and what `make` returned when it filled it, which JSON can hold.
 

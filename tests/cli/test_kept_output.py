@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     Command = Callable[..., Ended]
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep what each test keeps apart from the others."""
+    place = tmp_path / "cache"
+    monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
+    return place
+
+
 class Measured:
     """Counts how often metrics are computed."""
 

@@ -82,12 +82,12 @@ def is_of_this_package(line: str) -> bool:
     )
 
 
-def output_of(command: str, given: str = "") -> str:
+def output_of(command: str, given: str = "", folder: Path = ROOT) -> str:
     """Return what a command line prints, remarks included, in a pipe 100 columns wide."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", command],
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"},
         input=given,
         stdout=subprocess.PIPE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -73,16 +74,29 @@ def _ended(line: str) -> subprocess.CompletedProcess[str]:
     return invoke(line)
 
 
+ELSEWHERE = "cd $(mktemp -d) && "
+
+
 @cache
 def _printed(command: str) -> str:
     """Return what a command line prints; a command of this package is called in this process."""
+    if command.startswith(ELSEWHERE):
+        lines = command.removeprefix(ELSEWHERE).replace("$OLDPWD", str(ROOT)).split(" && ")
+        with tempfile.TemporaryDirectory() as folder:
+            return "".join(_printed_in(Path(folder), line) for line in lines)
     program, _, filters = command.partition(" | ")
     if not is_of_this_package(program):
         return output_of(command)
     if not filters:
-        return without_trailing_space(piped(program))
+        return _printed_in(ROOT, program)
     done = _ended(program)
     return without_trailing_space(done.stderr) + output_of(filters, done.stdout)
+
+
+def _printed_in(folder: Path, command: str) -> str:
+    if is_of_this_package(command):
+        return without_trailing_space(piped(command, folder))
+    return output_of(command, folder=folder)
 
 
 @pytest.mark.parametrize("block", SHOWN, ids=str)

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from commands import EXAMPLE, ROOT, invoke
-from launchers import FORKING
+from commands import ROOT, invoke, recorded_by
+from launchers import FORKING, LOADED_FOR
 from pages import PAGES, blocks, is_of_this_package
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ def reader(tmp_path: Path) -> Path:
         if not entry.name.startswith(".") and entry.name not in {"build", "dist", "site"}:
             (tmp_path / entry.name).symlink_to(entry)
     for name in ("RUN", "my-run", "BASELINE"):
-        shutil.copytree(EXAMPLE, tmp_path / name)
+        recorded_by((0, 1), tmp_path / name)
     shutil.copy(ROOT / "trace_gen" / "pytorch" / "train.py", tmp_path / "train.py")
-    shutil.copytree(EXAMPLE, tmp_path / "outputs")
+    recorded_by((0, 1), tmp_path / "outputs")
     return tmp_path
 
 
@@ -102,9 +102,13 @@ def _running(line: str, reader: Path, environment: dict[str, str]) -> Iterator[N
 
 
 def _ended(line: str, reader: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Return what a line came to: a command of this package alone is called in this process."""
-    if is_of_this_package(line):
-        return invoke(line, folder=reader, **environment)
+    """Return what a line came to: a command of this package is called in this process."""
+    command, _, file = line.partition(" > ")
+    if is_of_this_package(command):
+        done = invoke(command, folder=reader, **environment)
+        if file:
+            (reader / file).write_text(done.stdout, encoding="utf-8")
+        return done
     return subprocess.run(
         ["bash", "-c", line], cwd=reader, env=environment, capture_output=True, text=True,
         stdin=subprocess.DEVNULL, check=False, timeout=240,
@@ -116,10 +120,11 @@ def test_the_commands_of_a_page_run_one_after_another(page: Path, reader: Path) 
     port = str(_free_port())
     path = f"{FORKING}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "NO_COLOR": "1", "PORT": port, "PYTHON": sys.executable}
-    environment["OMP_NUM_THREADS"] = "1"
+    environment |= {"OMP_NUM_THREADS": "1", **LOADED_FOR}
     with ExitStack() as open_ones:
         for line in _story(page):
             here = line.replace(f":{PORT}", f":{port}").replace(f"--port {PORT}", f"--port {port}")
+            here = here.replace("--nproc-per-node 4", "--nproc-per-node 2")  # half the work
             if here.startswith("ccl-bench serve"):
                 here = here if "--port" in here else f"{here} --port {port}"
                 open_ones.enter_context(_running(here, reader, environment))

@@ -1,4 +1,4 @@
-"""The example run as a bundle, and leaderboards to send it to."""
+"""The example run as a bundle, leaderboards to send it to, and tables that were read once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from commands import EXAMPLE, recorded_by
 from publishing_archives import files_of
 from publishing_server import Leaderboard
+from shared import made_once, shared_cache
 
 from ccl_bench.leaderboard.bundle.upload import Upload, UploadRequest, prepare_upload
 
@@ -18,10 +19,22 @@ if TYPE_CHECKING:
     from publishing_archives import Files
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the tables of the example run for all tests here, apart from the user's."""
+    place = shared_cache(tmp_path_factory)
+    monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
+    return place
+
+
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the example run as two of its ranks recorded it."""
-    return recorded_by((0, 1), tmp_path_factory.mktemp("recorded") / EXAMPLE.name)
+
+    def make(folder: Path) -> None:
+        recorded_by((0, 1), folder / EXAMPLE.name)
+
+    return made_once(tmp_path_factory, "published runs", make)[0] / EXAMPLE.name
 
 
 @pytest.fixture(scope="session")

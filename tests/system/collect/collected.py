@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
-from launchers import FORKING
+from commands import invoke
+from launchers import FORKING, LOADED, LOADED_FOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +30,7 @@ ENVIRONMENT = {
     "PATH": f"/usr/bin:/bin:{BIN}:{os.environ['PATH']}",
     "PYTHON": sys.executable,
     "OMP_NUM_THREADS": "1",
+    **LOADED_FOR,
     "COLUMNS": "100",
     "NO_COLOR": "1",
 }
@@ -42,12 +46,25 @@ def python(program: str, *arguments: object) -> list[str]:
     return ["sh", "-c", 'exec "$PYTHON" -c "$0" "$@"', program, *map(str, arguments)]
 
 
+def loaded_python(program: str, *arguments: object) -> list[str]:
+    """Return the command that runs the text of a program in a child of the process that has loaded torch."""
+    run = f'exec {shlex.join(LOADED)} -c "$0" "$@"'
+    return ["sh", "-c", run, program, *map(str, arguments)]
+
+
 def collect(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `ccl-bench collect` with these words in a folder."""
+    """Call `ccl-bench collect` with these words in a folder, in this process."""
+    with mock.patch.dict(os.environ, clear=True):
+        os.environ.update(ENVIRONMENT)
+        return invoke(["ccl-bench", "collect", *map(str, words)], folder=folder, **variables)
+
+
+def collect_as_process(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `ccl-bench collect` with these words in a folder, as a user does."""
     return subprocess.run(
         [str(BIN / "ccl-bench"), "collect", *map(str, words)],
         cwd=folder,
-        env={**ENVIRONMENT, "CCL_BENCH_CACHE": str(folder / "cache"), **variables},
+        env={**ENVIRONMENT, **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

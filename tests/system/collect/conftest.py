@@ -7,8 +7,8 @@ import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from collected import FORKED, LOOP, collect, small_disk, torchrun
-from shared import made_once
+from collected import ENVIRONMENT, FORKED, LOOP, collect, collect_as_process, small_disk, torchrun
+from shared import made_once, shared_cache
 
 from ccl_bench.testing import Plan, Style, write_run
 
@@ -26,6 +26,12 @@ class Recorded(NamedTuple):
     run: Path
     folder: Path
     ended: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """Keep tables and the script of pages for all recordings, apart from the user's."""
+    ENVIRONMENT["CCL_BENCH_CACHE"] = str(shared_cache(tmp_path_factory))
 
 
 @pytest.fixture(scope="session")
@@ -54,12 +60,12 @@ def once(tmp_path_factory, torch_installed):
 def record(once):
     """Return what records the training loop under a name, or returns the recording of that name."""
 
-    def recorded(name, *arguments, profile_mode="torch", attempts=1, launcher=FORKED):
+    def recorded(name, *arguments, profile_mode="torch", attempts=1, launcher=FORKED, call=collect):
         def make(folder):
             wishes = ("--output", folder / "run", "--profile-mode", profile_mode, "--force")
             command = torchrun(LOOP, folder / "own", *arguments, launcher=launcher)
             for _ in range(attempts):
-                ended = collect(folder, *wishes, "--", *command, NCCL_DEBUG="WARN", HF_TOKEN="x")
+                ended = call(folder, *wishes, "--", *command, NCCL_DEBUG="WARN", HF_TOKEN="x")
                 if ended.returncode == 0:
                     break
             return ended
@@ -84,7 +90,7 @@ def together(record):
 @pytest.fixture(scope="session")
 def failed(record):
     """Two ranks of a plain torchrun; the second fails in the second recorded step: 2 + 4 + 1 + 1 = step 8."""
-    return record("failed", "apart", 8, launcher="torchrun")
+    return record("failed", "apart", 8, launcher="torchrun", call=collect_as_process)
 
 
 @pytest.fixture(scope="session")

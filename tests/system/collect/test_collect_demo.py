@@ -1,18 +1,20 @@
-"""What `make demo-collect` does, from launch to report: four ranks, FSDP2 over 2 x tensor parallel over 2."""
+"""What `make demo-collect` does, from launch to report: four ranks, FSDP2 over 2 x tensor parallel over 2.
+
+Its steps are fewer here.
+"""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from collected import collect, torchrun
-from commands import ROOT, invoke
+from collected import HERE, collect, torchrun
+from commands import invoke
 
 from ccl_bench.run import open_run
 
-TRAINING = ROOT / "examples/record/train_fsdp_tp.py"
-STEPS = 19
-"""3 skipped, 10 timed, 2 to warm up, 3 recorded, 1 observed."""
+STEPS = 8
+"""1 skipped, 2 timed, 1 to warm up, 3 recorded, 1 observed."""
 
 OF_A_BUSY_MACHINE = {"warmup-steps", "outlier-steps"}
 
@@ -20,7 +22,7 @@ OF_A_BUSY_MACHINE = {"warmup-steps", "outlier-steps"}
 @pytest.fixture(scope="module")
 def recorded(once):
     """Return the run directory, and what the launcher said."""
-    command = torchrun(TRAINING, ranks=4)
+    command = torchrun(HERE / "short_demo.py", ranks=4)
     made = once("demo", lambda folder: collect(folder, "--output", "run", "--", *command))
     return made.run, made.ended
 

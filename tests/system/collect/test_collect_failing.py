@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from collected import BIN, ENVIRONMENT, collect, files, python
+from collected import BIN, ENVIRONMENT, collect, files, loaded_python
 from flight_recorder import call, dump
 from training_loop_facts import TIMED
 
@@ -160,7 +160,7 @@ with profile(schedule=Schedule(skip=1, timed=2, warmup=1, active=3, observed=1))
 
 
 def test_steps_that_were_timed_before_a_process_was_killed_are_measured(tmp_path, torch_installed):
-    words = ("--output", "run", "--", *python(RECORDING, 5))
+    words = ("--output", "run", "--", *loaded_python(RECORDING, 5))
     ended = collect(tmp_path, *words)
     assert ended.returncode == 1
     assert "the command ended by signal SIGKILL" in ended.stderr
@@ -173,7 +173,7 @@ def test_steps_that_were_timed_before_a_process_was_killed_are_measured(tmp_path
 
 def test_on_a_full_disk_what_was_recorded_is_kept_until_there_is_room(tmp_path, full_disk, torch_installed):
     run = full_disk / "run"
-    ended = collect(tmp_path, "--output", run, "--", *python(RECORDING, -1))
+    ended = collect(tmp_path, "--output", run, "--", *loaded_python(RECORDING, -1))
     assert ended.returncode == 1
     assert "the trace is incomplete: its disk has 0 MB free" in ended.stderr
     assert f"{run}: the run is incomplete: No space left on device; recorded files" in ended.stderr

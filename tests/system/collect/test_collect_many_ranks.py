@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import pytest
 from collected import ENVIRONMENT, HERE, collect
+from launchers import LOADED
 
 from ccl_bench.run import open_run
 
@@ -22,7 +22,7 @@ def recorded(once):
     def make(folder):
         (folder / "run" / OBSTACLE / "taken").mkdir(parents=True)
         return subprocess.run(
-            [sys.executable, str(HERE / "many_ranks.py"), str(folder / "run")],
+            [*LOADED, str(HERE / "many_ranks.py"), str(folder / "run")],
             env={**ENVIRONMENT, "TMPDIR": str(folder)},
             capture_output=True,
             text=True,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from collected import ENVIRONMENT, small_disk, torchrun
+from launchers import LOADED
 from shared import made_once
 
 from ccl_bench.base.errors import UsageError
@@ -216,7 +217,8 @@ def short(tmp_path_factory, torch_installed):
         with small_disk(folder / "small") as disk:
             (disk / "more").write_bytes(b"x" * 45_000)
             words = ["two", "2", "five", "5", str(disk / "full"), "6"]
-            subprocess.run([sys.executable, "-c", SHORT, *words], cwd=folder, check=True)
+            command = [*LOADED, "-c", SHORT, *words]
+            subprocess.run(command, cwd=folder, env=ENVIRONMENT, check=True)
 
     folder, _ = made_once(tmp_path_factory, "short loops", recorded)
     return folder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -49,10 +48,8 @@ def test_the_loop_without_ccl_bench_leaves_what_can_be_gathered(tmp_path, torch_
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.parent.name)
 def test_scripts_are_sound(script):
+    """shellcheck looks at them with those of workloads."""
     subprocess.run(["bash", "-n", str(script)], check=True)
-    if not shutil.which("shellcheck"):
-        pytest.skip("shellcheck is not installed: make services")
-    assert subprocess.run(["shellcheck", str(script)], capture_output=True, text=True).stdout == ""
 
 
 def test_programs_that_cannot_run_here_are_python():

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 gc.disable()  # What is imported stays: looking for garbage in it takes as long as importing it.
 
@@ -16,6 +19,13 @@ import torch  # noqa: E402
 import torch._dynamo  # noqa: E402
 import torch._inductor.config  # noqa: E402  the profiler imports it when it starts
 from forked_loops import run_loops  # noqa: E402
+
+sys.path.append(str(Path(__file__).parents[2] / "forking"))
+
+from ending import run_to_the_end  # noqa: E402
+
+NOT_NEEDED = ("datasets", "matplotlib", "pandas", "PIL", "scipy", "sklearn", "tensorboard", "torchvision")
+"""Packages that the Trainer imports where it finds them; a loop without data, charts and scores uses none."""
 
 STEPS = 9
 """Steps of each loop; the recording is over after 2 + 1 profiled ones and one observed: --steps 4-5."""
@@ -162,6 +172,9 @@ def library():
 
 def lightning():
     """Lightning's Trainer: it calls the model inside the optimizer's step, and gathers gradients twice."""
+    # It looks at results for those that torchmetrics made; loading that takes longer than Lightning.
+    metric = type("Metric", (torch.nn.Module,), {})
+    sys.modules["torchmetrics"] = mock.MagicMock(Metric=metric, MetricCollection=metric, __version__="1.0.0")
     import lightning.pytorch as pl
 
     class Module(pl.LightningModule):
@@ -186,6 +199,7 @@ def lightning():
 
 def hugging_face():
     """The Trainer of transformers, with two microbatches a step."""
+    sys.modules |= dict.fromkeys(NOT_NEEDED)  # what is not there need not be imported
     from transformers import Trainer, TrainingArguments
 
     class Model(torch.nn.Module):
@@ -286,4 +300,4 @@ LOOPS = {
 
 
 if __name__ == "__main__":
-    run_loops(LOOPS)
+    run_loops({name: partial(run_to_the_end, loop) for name, loop in LOOPS.items()})

@@ -95,6 +95,16 @@ class Cluster:
         with Client(f"tcp://{self.host}:{self.port}", set_as_default=False) as client:
             client.wait_for_workers(count, timeout=300)
 
+    def end_workers(self) -> None:
+        """End every worker, and wait until the scheduler has noticed."""
+        from distributed import Client
+
+        for process in self.processes[1:]:
+            end(process)
+        del self.processes[1:]
+        with Client(f"tcp://{self.host}:{self.port}", set_as_default=False) as client:
+            until(lambda: not client.sync(client.scheduler.identity)["workers"], "no worker", self)
+
     def logs(self) -> str:
         """Return the end of what each process wrote."""
         return "\n".join(path.read_text()[-2000:] for path in sorted(self.folder.glob("log*")))

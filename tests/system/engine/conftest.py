@@ -17,6 +17,8 @@ from ccl_bench.trace import formats
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from clusters import Cluster
+
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -43,8 +45,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory):
         yield made
 
 
+@pytest.fixture(scope="session")
+def scheduler(tmp_path_factory: pytest.TempPathFactory):
+    """Return a cluster whose workers come and go with the tests."""
+    with one_cluster(tmp_path_factory.mktemp("scheduler")) as made:
+        yield made
+
+
 @pytest.fixture
-def own_cluster(tmp_path: Path):
+def own_cluster(scheduler: Cluster):
+    """Return a cluster without workers; the test may do anything to those that it starts."""
+    yield scheduler
+    scheduler.end_workers()
+
+
+@pytest.fixture
+def own_scheduler(tmp_path: Path):
     """Return a cluster without workers that the test may do anything to."""
     with one_cluster(tmp_path / "cluster") as made:
         yield made

@@ -69,9 +69,14 @@ def session(leader: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("words", "processes"), [("auto", 1), ("local --jobs 1", 1), ("processes", 2)], ids=str
+    ("words", "processes", "to"),
+    [
+        ("auto", 1, "the command alone"),
+        ("local --jobs 1", 1, "the command alone"),
+        ("processes", 2, "the command alone"),
+        ("processes", 2, "the terminal's processes"),
+    ],
 )
-@pytest.mark.parametrize("to", ["the terminal's processes", "the command alone"])
 def test_ctrl_c_stops_reading(words: str, processes: int, to: str, kept: Path, own_cache: Path) -> None:
     with started(kept, "--engine", *words.split()) as command:
         have_begun(kept, command, processes)

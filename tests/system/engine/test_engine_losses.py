@@ -79,11 +79,10 @@ def test_a_worker_killed_while_it_reads_is_made_up_for(
 def test_a_trace_that_kills_every_worker_is_left_out_and_named(
     run: Path, tmp_path: Path, poison, own_cluster: Cluster
 ) -> None:
-    """Nannies start workers again; the tasks beside the poisoned one are not given up with it."""
+    """A nanny starts a worker again; the tasks beside the poisoned one are not given up with it."""
     poisoned = with_poison(run, tmp_path, rank=3)
     own_cluster.worker(nanny=True)
-    own_cluster.worker(nanny=True)
-    own_cluster.has_workers(2)
+    own_cluster.has_workers(1)
 
     reported = json.loads(answer(poisoned, own_cluster.address))
 
@@ -122,15 +121,15 @@ def test_processes_beside_this_one_bear_a_poisoned_trace_too(run: Path, tmp_path
 
 
 def test_a_scheduler_that_dies_ends_the_command_with_a_word(
-    run: Path, tmp_path: Path, poison, own_cluster: Cluster
+    run: Path, tmp_path: Path, poison, own_scheduler: Cluster
 ) -> None:
     (tmp_path / "readers").mkdir()
     keeping = with_poison(run, tmp_path, rank=3, poison="keep", folder=str(tmp_path / "readers"))
-    own_cluster.worker()
-    own_cluster.has_workers(1)
+    own_scheduler.worker()
+    own_scheduler.has_workers(1)
 
     with pytest.raises(InputError, match="the scheduler is gone") as refused:
-        answer(keeping, own_cluster.address, Watched(lambda: end(own_cluster.scheduler)))
+        answer(keeping, own_scheduler.address, Watched(lambda: end(own_scheduler.scheduler)))
 
     assert refused.value.fix == "start it and this command again"
 

@@ -7,9 +7,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from commands import EXAMPLE, ran
+from commands import EXAMPLE, invoke, ran
 
 PLUGIN = Path(__file__).parent / "ccl-bench-example-plugin"
 
@@ -95,14 +96,18 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(target)
 
 
-@pytest.fixture
-def kernel_list(tmp_path: Path) -> Path:
-    """Return a run of two ranks in the format that the example package reads."""
+@pytest.fixture(scope="module")
+def measured(installed: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what is measured of a run of two ranks in the format that the example package reads."""
+    run = tmp_path_factory.mktemp("kernels")
     for rank, count in ((0, 2), (1, 4)):
         kernels = [["gemm", 10 * n, 10 * n + 5] for n in range(count)]
         document = {"kernel-list": 1, "rank": rank, "kernels": [*kernels, ["backwards", 9, 3]]}
-        (tmp_path / f"kernels_{rank}.json").write_text(json.dumps(document))
-    return tmp_path
+        (run / f"kernels_{rank}.json").write_text(json.dumps(document))
+    asked = ["-m", "kernel_count", "-m", "gpu_busy", "-m", "backward_time"]
+    found = ran(["ccl-metrics", "--trace", str(run), *asked, "--format", "json"], PYTHONPATH=installed)
+    assert (found.returncode, found.stderr.count("Traceback")) == (0, 0)
+    return {result["metric"]: result for result in json.loads(found.stdout)}
 
 
 @pytest.fixture
@@ -119,26 +124,21 @@ def test_a_metric_of_a_plug_in_is_listed_and_explained(installed: str) -> None:
 
 
 def test_without_the_package_nothing_of_it_is_known() -> None:
-    assert "kernel_count" not in ran("ccl-metrics --list-metrics").stdout
+    assert "kernel_count" not in invoke("ccl-metrics --list-metrics").stdout
 
 
-def test_a_plug_ins_metric_format_and_table_work_together(installed: str, kernel_list: Path) -> None:
-    command = ["ccl-metrics", "--trace", str(kernel_list), "--metric", "kernel_count"]
-    found = ran(command, PYTHONPATH=installed)
-    assert (found.returncode, found.stderr.count("Traceback")) == (0, 0)
-    assert float(found.stdout) == (2 + 4) / 2
+def test_a_plug_ins_metric_format_and_table_work_together(measured: dict[str, Any]) -> None:
+    assert measured["kernel_count"]["value"] == (2 + 4) / 2
 
 
-def test_a_finding_of_a_plug_ins_format_is_attached_to_the_number(installed: str, kernel_list: Path) -> None:
-    command = ["ccl-metrics", "--trace", str(kernel_list), "--metric", "kernel_count", "--format", "json"]
-    (result,) = json.loads(ran(command, PYTHONPATH=installed).stdout)
-    assert [finding["code"] for finding in result["findings"]].count("kernel-list-backwards") == 2
+def test_a_finding_of_a_plug_ins_format_is_attached_to_the_number(measured: dict[str, Any]) -> None:
+    codes = [finding["code"] for finding in measured["kernel_count"]["findings"]]
+    assert codes.count("kernel-list-backwards") == 2
 
 
-def test_the_metrics_of_this_package_work_on_a_plug_ins_format(installed: str, kernel_list: Path) -> None:
-    found = ran(["ccl-metrics", "--trace", str(kernel_list), "--metric", "gpu_busy"], PYTHONPATH=installed)
+def test_the_metrics_of_this_package_work_on_a_plug_ins_format(measured: dict[str, Any]) -> None:
     rank_0, rank_1 = 100 * (5 + 5) / 15, 100 * (4 * 5) / 35
-    assert float(found.stdout) == pytest.approx((rank_0 + rank_1) / 2)
+    assert measured["gpu_busy"]["value"] == pytest.approx((rank_0 + rank_1) / 2)
 
 
 def test_a_plug_ins_format_brings_its_suffix_and_its_step_marker(installed: str, tmp_path: Path) -> None:
@@ -155,9 +155,8 @@ def test_a_plug_ins_format_brings_its_suffix_and_its_step_marker(installed: str,
     assert float(counted.stdout) == (2 + 3) / 2
 
 
-def test_a_plug_ins_format_advises_how_to_record_more(installed: str, kernel_list: Path) -> None:
-    command = ["ccl-metrics", "--trace", str(kernel_list), "--metric", "backward_time", "--format", "json"]
-    (result,) = json.loads(ran(command, PYTHONPATH=installed).stdout)
+def test_a_plug_ins_format_advises_how_to_record_more(measured: dict[str, Any]) -> None:
+    result = measured["backward_time"]
     assert (result["status"], result["fix"]) == ("not_measurable", "run the kernel lister with --everything")
 
 

@@ -49,6 +49,26 @@ def _last_lines(job: Job) -> tuple[str, str]:
     return what, following
 
 
+Limited = tuple["Job", "Job", dict[int, "Path"]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def limited(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Limited:
+    """Return a job that is warned of its time limit, one that is not, and the trace each leaves unfinished.
+
+    Slurm looks at limits every half minute: the other tests run meanwhile.
+    """
+    scratch = tmp_path_factory.mktemp("limited")
+    warned = _submitted(site, scratch / "warned", *ENDLESS, ranks=2)
+    # A signal that does nothing stands for none, so that the limit itself ends the job.
+    without = ("--signal=CONT@1",)
+    unwarned = _submitted(site, scratch / "unwarned", *ENDLESS, ranks=2, sbatch=without)
+    unfinished = {job.number: _stop_while_writing(job, rank=1) for job in (warned, unwarned)}
+    _given(warned, 90)
+    _given(unwarned, 2)
+    return warned, unwarned, {number: path.with_suffix("") for number, path in unfinished.items()}
+
+
 def test_a_rank_that_dies_is_named(site: Site, tmp_path: Path) -> None:
     job = _submitted(site, tmp_path, *ENDLESS, ranks=2, ACCOUNT="m1234", PATH=site.plain_path)
     job.until(lambda: "step:  2" in job.text, "the second step")
@@ -136,25 +156,18 @@ def _gathered_as_asked(job: Job) -> None:
     assert "Measurable:" in done.stdout
 
 
-def test_a_job_at_its_time_limit_while_it_writes_is_still_measurable(site: Site, tmp_path: Path) -> None:
-    warned = _submitted(site, tmp_path / "warned", *ENDLESS, ranks=2)
-    # A signal that does nothing stands for none, so that the limit itself ends the job.
-    without = ("--signal=CONT@1",)
-    unwarned = _submitted(site, tmp_path / "unwarned", *ENDLESS, ranks=2, sbatch=without)
-    unfinished = {job.number: _stop_while_writing(job, rank=1) for job in (warned, unwarned)}
-    _given(warned, 90)
-    _given(unwarned, 2)
-
+def test_a_job_at_its_time_limit_while_it_writes_is_still_measurable(limited: Limited) -> None:
+    warned, unwarned, unfinished = limited
     assert unwarned.ended() == "TIMEOUT"
     assert "DUE TO TIME LIMIT" in unwarned.text
     _gathered_as_asked(unwarned)
-    _is_measurable_without_the_end(unwarned, unfinished[unwarned.number].with_suffix(""))
+    _is_measurable_without_the_end(unwarned, unfinished[unwarned.number])
 
     assert warned.ended() == "FAILED"
     what, following = _last_lines(warned)
     assert what.endswith("the job was stopped before the training ended: its time limit was near")
     assert " --time=60 run.sbatch" in following
-    trace = unfinished[warned.number].with_suffix("")
+    trace = unfinished[warned.number]
     assert f"{trace} is incomplete" in warned.text
     _is_measurable_without_the_end(warned, trace)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from commands import invoke
-from launchers import asked
+from launchers import LOADED, LOADED_FOR, asked
 from shared import made_once
 
 from ccl_bench.card import read_card
@@ -94,7 +94,8 @@ def _asked_of_torchtitan(folder: Path) -> dict[str, Any]:
     (folder / "my config.toml").write_text('[model]\nname = "llama3"\n[training]\nsteps = 1000\n')
     words = asked(GUIDE, folder, "a run", "my config.toml", "4", "--training.seq_len", "64")
     options = words[words.index("torchtitan.train") + 1 :]
-    return json.loads(_run("-c", READING, str(folder), json.dumps(options), *map(str, paths), folder=folder))
+    given = (str(folder), json.dumps(options), *map(str, paths))
+    return json.loads(_run("-c", READING, *given, folder=folder, program=LOADED))
 
 
 @pytest.fixture(scope="module")
@@ -121,11 +122,12 @@ def read(torchtitan: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {Path(path).parent.name: found for path, found in torchtitan["configurations"].items()}
 
 
-def _run(*arguments: str, folder: Path = ROOT) -> str:
+def _run(*arguments: str, folder: Path = ROOT, program: tuple[str, ...] = (sys.executable,)) -> str:
+    paths = {"PYTHONPATH": f"{LAUNCH}:{os.environ.get('PYTHONPATH', '')}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [*program, *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{LAUNCH}:{os.environ.get('PYTHONPATH', '')}"},
+        env={**os.environ, **paths, **LOADED_FOR},
         capture_output=True,
         text=True,
         check=False,
