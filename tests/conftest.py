@@ -17,7 +17,7 @@ import browsers
 import pytest
 from databases import create_database, postgresql
 from hypothesis import HealthCheck, settings
-from shared import shared_folder
+from shared import shared_cache_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -115,7 +115,7 @@ def shared_cache(
     own_cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Let a test take tables of runs that nobody changes as others kept them: reading takes longest."""
-    place = shared_folder(tmp_path_factory) / "cache"
+    place = shared_cache_folder(tmp_path_factory)
     monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
     return place
 

@@ -25,7 +25,7 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shared_cache(factory: pytest.TempPathFactory) -> Path:
+def shared_cache_folder(factory: pytest.TempPathFactory) -> Path:
     """Return a cache for all tests that are not about caches: tables of bundled runs, the script of pages."""
     return shared_folder(factory) / "cache"
 

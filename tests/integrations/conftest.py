@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from shared import shared_cache
+from shared import shared_cache_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep the tables of runs for all integrations, apart from the user's."""
-    place = shared_cache(tmp_path_factory)
+    place = shared_cache_folder(tmp_path_factory)
     monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
     return place

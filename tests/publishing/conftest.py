@@ -8,7 +8,7 @@ import pytest
 from commands import EXAMPLE, recorded_by
 from publishing_archives import files_of
 from publishing_server import Leaderboard
-from shared import made_once, shared_cache
+from shared import made_once, shared_cache_folder
 
 from ccl_bench.leaderboard.bundle.upload import Upload, UploadRequest, prepare_upload
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep the tables of the example run for all tests here, apart from the user's."""
-    place = shared_cache(tmp_path_factory)
+    place = shared_cache_folder(tmp_path_factory)
     monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
     return place
 

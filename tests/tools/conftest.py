@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from shared import shared_cache
+from shared import shared_cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +28,6 @@ def sharded() -> Path:
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep the tables of runs for all tests of tools, apart from the user's."""
-    place = shared_cache(tmp_path_factory)
+    place = shared_cache_folder(tmp_path_factory)
     monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
     return place

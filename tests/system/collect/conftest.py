@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from collected import ENVIRONMENT, FORKED, LOOP, collect, collect_as_process, small_disk, torchrun
-from shared import made_once, shared_cache
+from shared import made_once, shared_cache_folder
 
 from ccl_bench.testing import Plan, Style, write_run
 
@@ -31,7 +31,7 @@ class Recorded(NamedTuple):
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
     """Keep tables and the script of pages for all recordings, apart from the user's."""
-    ENVIRONMENT["CCL_BENCH_CACHE"] = str(shared_cache(tmp_path_factory))
+    ENVIRONMENT["CCL_BENCH_CACHE"] = str(shared_cache_folder(tmp_path_factory))
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from commands import ROOT
-from shared import shared_cache
+from shared import shared_cache_folder
 
 LIBRARY = "ccl_bench/trace/native/librows.so"
 MAN = ("ccl-bench.1", "ccl-metrics.1")
@@ -72,7 +72,7 @@ def test_the_source_package_holds_what_a_wheel_is_made_of_and_no_more(source: Pa
 def test_the_demo_runs_in_an_empty_folder(
     installed: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    cache = {"CCL_BENCH_CACHE": str(shared_cache(tmp_path_factory))}
+    cache = {"CCL_BENCH_CACHE": str(shared_cache_folder(tmp_path_factory))}
     shown = ran(installed / "bin" / "python", "-m", "ccl_bench", "demo", folder=tmp_path, **cache)
     assert [path.name for path in tmp_path.iterdir()] == ["ccl-bench-demo"]
     report = (tmp_path / "ccl-bench-demo" / "report.html").read_text(encoding="utf-8")
