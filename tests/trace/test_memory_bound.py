@@ -284,7 +284,7 @@ def test_a_trace_larger_than_memory_is_announced(
     (tmp_path / "meminfo").write_text("MemAvailable: 1800000 kB\n")
     announce_large([large])
     said = capsys.readouterr().err
-    assert said.startswith("rank0_trace.json: 2 GB of events, more than the memory that is free")
+    assert said.startswith("rank0_trace.json: 2 GB of events, more than the free memory")
     assert "takes about 880 MB" in said
     (tmp_path / "meminfo").write_text("MemAvailable: 4000000 kB\n")
     announce_large([large])

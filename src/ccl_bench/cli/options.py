@@ -1,4 +1,4 @@
-"""Options that commands share, calls of commands with them, the files that they write, and how help looks."""
+"""Shared options of the commands, parsing of the command line, output files, and the layout of help."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Jobs = Annotated[
 ]
 NoCache = Annotated[
     bool,
-    Parameter(name="--no-cache", help="Parse every trace anew, and keep no tables for the next command."),
+    Parameter(name="--no-cache", help="Parse every trace again, and keep no tables for the next command."),
 ]
 Engine = Annotated[
     str,
@@ -88,8 +88,8 @@ Memory = Annotated[
     str | None,
     Parameter(
         metavar="SIZE",
-        help="Memory that reading one trace may take, such as 8GB; by default 1 GB, or half more than "
-        "a file of its kind and size usually takes.",
+        help="Memory that reading one trace may take, such as 8GB; by default 1 GB, or 1.5 times "
+        "what a file of its kind and size usually takes.",
     ),
 ]
 
@@ -102,10 +102,10 @@ def _not_negative(_type: object, value: int | None) -> None:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Options that choose the steps which numbers rest on."""
+    """Options that choose the steps of which numbers are computed."""
 
     steps: Annotated[
-        str | None, Parameter(metavar="STEPS", help="Steps that count, such as 3-5 or 2,4; all by default.")
+        str | None, Parameter(metavar="STEPS", help="Steps to use, such as 3-5 or 2,4; all by default.")
     ] = None
     skip_steps: Annotated[
         int | None,
@@ -119,7 +119,7 @@ class Steps:
         str | None,
         Parameter(
             metavar="REGEX",
-            help="Names of the ranges that are the steps; what the first group captures is a step's number.",
+            help="Pattern for the names of step ranges; its first group captures the number of a step.",
         ),
     ] = None
 
@@ -196,11 +196,11 @@ DEFAULT_READING = Reading()
 
 
 TextOrJson = Annotated[
-    Literal["text", "json"], Parameter(name="--format", alias="-f", help="Form of the output.")
+    Literal["text", "json"], Parameter(name="--format", alias="-f", help="Format of the output.")
 ]
 
 Why = Annotated[
-    bool, Parameter(name="--why", help="List also what this run gives no answer to, each with its reason.")
+    bool, Parameter(name="--why", help="List also what cannot be answered from this run, with the reasons.")
 ]
 
 
@@ -369,7 +369,7 @@ def _unknown_command(error: UnknownCommandError) -> UsageError:
     if word.startswith("-"):
         return UsageError(f"unknown option {word}", fix=SEE_HELP)
     if "://" in word or Path(word).exists():
-        return UsageError(f"{word} is a run and no command", fix=f"{PROGRAM} inspect {shlex.join(words)}")
+        return UsageError(f"{word} is a run, not a command", fix=f"{PROGRAM} inspect {shlex.join(words)}")
     known = _commands(error.app)
     return UsageError(
         f"unknown command {word!r}", fix=did_you_mean(word, known) or f"known: {', '.join(known)}"
@@ -394,5 +394,5 @@ def _written_elsewhere(word: str, known: Collection[str]) -> str:
     if word in {"--json", "--text", "--csv", "--html"} and "--format" in known:
         return f"give --format {word[2:]}"
     if word in {"--output", "-o"} and "--format" in known:
-        return "end the command in > FILE: what it prints goes to stdout"
+        return "append > FILE to the command: it prints to stdout"
     return ""

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 ABOUT = """Export the Execution Traces of a run as Chakra files, one for each rank.
 
-Operators get their durations, and collectives their kernels, from the Kineto trace of the same rank. With
---communication no Execution Trace is needed: calls with type, size and group, and the time between them.
+The Kineto trace of the same rank provides durations of operators and kernels of collectives. With
+--communication, no Execution Trace is needed: calls have type, size, group, and the time between them.
 
-Exit status: 0; 2 wrong usage, or a file already exists; 4 where there is nothing to export.
+Exit status: 0; 2 wrong usage, or a file already exists; 4 there is nothing to export.
 """
 
 
@@ -40,7 +40,7 @@ def chakra(
     communication: Annotated[
         bool,
         Parameter(
-            help="Export communication alone, from traces that show when calls ran, with groups, network and "
+            help="Export only communication, from traces that show when calls ran, with groups, network and "
             "system for ASTRA-sim."
         ),
     ] = False,

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 ABOUT = """Compute metrics of a run from its traces, and print them.
 
-A run is a directory with traces and a workload card, or a single trace file. Of one metric the number alone \
-is printed, so that scripts can read it; remarks go to stderr.
+A run is a directory with traces and a workload card, or a single trace file. For one metric, only the \
+number is printed, so that scripts can read it; remarks go to stderr.
 
 Exit status: 0 a value; 1 a metric failed; 2 wrong usage; 3 not applicable or not measurable; \
 4 input missing or unreadable.
@@ -61,7 +61,9 @@ Metrics = Annotated[
 All = Annotated[bool, Parameter(name="--all", alias="-a", help="Compute every metric.")]
 Format = Annotated[
     Literal["value", "table", "json", "csv"] | None,
-    Parameter(name="--format", alias="-f", help="By default the value of one metric, a table of several."),
+    Parameter(
+        name="--format", alias="-f", help="By default, a value for one metric and a table for several."
+    ),
 ]
 ListMetrics = Annotated[
     bool, Parameter(name="--list-metrics", alias="--list", help="List every name that --metric takes.")
@@ -216,7 +218,7 @@ def _shown(results: Sequence[Result], form: str, *, every: bool, why: bool) -> s
 
 
 def print_tracebacks(failures: Mapping[str, Exception]) -> None:
-    """Write where each failed metric failed to stderr."""
+    """Write the traceback of each failed metric to stderr."""
     import traceback
 
     for error in failures.values():
