@@ -68,7 +68,7 @@ PLACES = [
     ("ccl-bench serve typo", "typo: is no directory", "ccl-bench publish RUN --to DIR"),
     ("ccl-bench inspect empty", "empty: holds no trace of a known format", "that the profiler wrote"),
     ("ccl-metrics empty -m mfu", "empty: holds no trace of a known format", "that the profiler wrote"),
-    ("ccl-bench inspect program", "there are only files such as main.py", "that the profiler wrote"),
+    ("ccl-bench inspect program", "it only has files such as main.py", "that the profiler wrote"),
     ("ccl-metrics notes.txt -m mfu", "notes.txt: is no trace of a known format", "that the profiler wrote"),
     ("ccl-bench inspect run.zip", "run.zip: is a zip archive", "unpack it"),
     ("ccl-bench inspect run.tar.gz", "run.tar.gz: is a tar archive", "unpack it"),

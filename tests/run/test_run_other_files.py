@@ -59,7 +59,7 @@ def test_what_other_profilers_of_nccl_write_is_refused_by_name(
 
 def test_a_file_that_nobody_knows_is_recognised_by_what_it_is_not(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing", encoding="utf-8")
-    with pytest.raises(InputError, match=r"there are only files such as notes\.txt"):
+    with pytest.raises(InputError, match=r"it only has files such as notes\.txt"):
         open_run(tmp_path)
 
 

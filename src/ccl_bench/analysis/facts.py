@@ -108,7 +108,7 @@ class Facts:
         fact: Fact[object] | None = getattr(self, name)
         if fact is None:
             raise NotMeasurable(
-                f"{name} is not known",
+                f"{name} is unknown",
                 fix=fix or f"write {name} into run_metadata.json or the workload card",
                 is_repairable=True,
             )

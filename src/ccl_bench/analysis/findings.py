@@ -70,12 +70,12 @@ def _lacking(matched: pl.DataFrame) -> list[Finding]:
     lacking = broken.filter(pl.col("lacks") > 0)
     ranks = ", ".join(map(str, lacking["rank"].drop_nulls().unique().sort()))
     used = (
-        f"waits are taken from the other {total - count}"
+        f"waits come from the other {total - count}"
         if count < total
-        else "waits are taken from the traces that lack only a few"
+        else "waits come from the traces that lack only a few"
     )
     message = (
-        f"in {count} of {total} steps traces lack collectives that others of their groups have"
+        f"in {count} of {total} steps, traces lack collectives that other traces of their groups have"
         f"{f' (ranks {ranks})' if ranks else ''}; {used}"
     )
     return [Finding("collectives-lacking", "warning", message, count=count, touches=("waits", "call_parts"))]
@@ -121,7 +121,7 @@ def _assumed_groups(matched: pl.DataFrame) -> list[Finding]:
         return []
     silent = assumed["group"].n_unique()
     message = (
-        f"{silent} process groups have no recorded members or size; calls on the same stream are treated as "
+        f"{silent} process groups have no recorded members or size; the calls on one stream are treated as "
         "one group of all ranks that use it"
     )
     if unfit := assumed.filter(~pl.col("agrees"))["group"].n_unique():
@@ -156,7 +156,7 @@ def _even_assumed(table: pl.DataFrame, *touches: str) -> list[Finding]:
     if not silent:
         return []
     message = (
-        f"{silent} all-to-alls of ranks record no split sizes and are taken as even: if they are not, their "
+        f"{silent} calls of all-to-all record no split sizes and are treated as even: if they are not, their "
         "sizes and waiting are wrong"
     )
     return [Finding("splits-unknown", "warning", message, count=silent, touches=touches)]
@@ -169,7 +169,7 @@ def _unpaired(traffic: pl.DataFrame) -> list[Finding]:
         return []
     names = ", ".join(lone["collective"].unique().sort())
     message = (
-        f"which operators started {lone.height} of {traffic.height} ranges of gloo is not certain ({names}): "
+        f"the operators that started {lone.height} of {traffic.height} gloo ranges are uncertain ({names}): "
         "a reduce-scatter may be among the all-reduces, and groups and sizes may be missing"
     )
     return [Finding("calls-unpaired", "warning", message, count=lone.height, touches=("calls",))]
@@ -209,7 +209,7 @@ def _unmatched_messages(bubbles: pl.DataFrame) -> list[Finding]:
 
 
 STEP_TOLERANCE = 0.05
-"""Share by which step times of two sources may differ without a word; profilers cost time."""
+"""Share by which step times of two sources may differ without a finding; profilers cost time."""
 
 _SOURCES = ("sources",)
 """What these findings touch: no metric, since a metric alone does not gather all sources."""
@@ -284,7 +284,8 @@ def _without_history(peaks: pl.DataFrame) -> list[Finding]:
     silent = peaks.filter((pl.col("events") == 0) & (pl.col("reserved_bytes") > 0))
     if silent.is_empty():
         return []
-    message = f"snapshots without a history: {silent.height}, so their peaks are unknown"
+    which = counted(silent.height, "snapshot has", "snapshots have")
+    message = f"{which} no history, so peaks are unknown"
     return [Finding("memory-history-missing", "warning", message, count=silent.height, touches=_PEAKS)]
 
 
@@ -294,8 +295,8 @@ def _with_late_history(peaks: pl.DataFrame) -> list[Finding]:
         return []
     most = int(late["start_allocated_bytes"].max()) / GIGA  # type: ignore[arg-type]
     message = (
-        f"histories that begin with memory allocated, up to {most:.3g} GB: {late.height}; earlier peaks are "
-        "not visible and may be higher"
+        f"{counted(late.height, 'history begins', 'histories begin')} with up to {most:.3g} GB allocated; "
+        "earlier peaks are not visible and may be higher"
     )
     return [Finding("memory-history-late", "warning", message, count=late.height, touches=_PEAKS)]
 
@@ -314,7 +315,7 @@ def _out_of_memory(peaks: pl.DataFrame) -> list[Finding]:
     if not count:
         return []
     devices = peaks.filter(pl.col("ooms") > 0).height
-    message = f"times that memory ran out: {count}; devices where it did: {devices}"
+    message = f"memory ran out {counted(count, 'time')} on {counted(devices, 'device')}"
     return [Finding("memory-ran-out", "warning", message, count=count, touches=_PEAKS)]
 
 

@@ -74,7 +74,7 @@ def _missing(card: Card, log: IssueLog) -> None:
     failed = {issue.path for issue in log.entries}
     for path, value in needed.items():
         if not value and path not in failed:
-            log.warning(path, "is not written; metrics that need it are refused", "fill it in")
+            log.warning(path, "is missing; metrics that need it are refused", "fill it in")
 
 
 def _version(card: Card, log: IssueLog) -> None:
@@ -100,14 +100,16 @@ def _degrees(card: Card, log: IssueLog) -> None:
     product = plan.product * card.executor.experts_own_ranks
     if ranks is None or product == ranks:
         return
-    written = f"the degrees multiply to {product} and there are {ranks} devices"
+    written = f"the product of the degrees is {product}, but there are {ranks} devices"
     if plan.complete_product is None and ranks % product == 0:
         if product > 1:
-            log.warning(PLAN, written, "write the degrees that are missing")
+            log.warning(PLAN, written, "write the missing degrees")
     elif plan.ep and product * plan.ep == ranks:
-        written += f"; the {plan.ep} ranks of ep are those of dp and tp, and multiply nothing"
+        written += f"; ep = {plan.ep} uses the ranks of dp and tp, and is no factor of the product"
         log.error(
-            PLAN, written, f"write the dp and tp behind them: together {ranks // product} times as many"
+            PLAN,
+            written,
+            f"write the dp and tp that ep uses: their product must be {ranks // product} times as large",
         )
     else:
         log.error(PLAN, written, f"correct the degrees or {DEVICE}.total_count")
@@ -178,7 +180,7 @@ def _experts(card: Card, log: IssueLog) -> None:
     if card.model.is_moe and sizes.num_params and not sizes.num_params_active:
         log.warning(
             f"{MODEL}.model_arch.num_params_active",
-            "is not written; mfu of a mixture of experts needs it",
+            "is missing; mfu of a mixture of experts needs it",
             "fill it in",
         )
 
@@ -262,7 +264,7 @@ def _hint(word: str, known: tuple[str, ...]) -> str:
 def _publication(card: Card, log: IssueLog) -> None:
     for path, text in (("hf_url", card.hf_url), ("trace_url", card.trace_url)):
         if text and re.search(r"://[^/]*@", text):
-            log.warning(path, "holds a user name or password, and cards are published", "remove it")
+            log.warning(path, "contains a user name or password, but cards are published", "remove it")
     if card.contact and not re.fullmatch(r"[^\s@]+@[^\s@]+|https?://\S+", card.contact):
         log.warning(
             "contact",
@@ -276,7 +278,7 @@ def _publication(card: Card, log: IssueLog) -> None:
         for name in filter(_SECRET.search, env):
             log.warning(
                 f"Model-executor.{path}.{shown(name)}",
-                "looks like a secret, and cards are published",
+                "looks like a secret, but cards are published",
                 "remove it",
             )
 

@@ -135,7 +135,7 @@ class KeyMatcher:
         for entry in unknown[:MAX_UNKNOWN]:
             self._stray(entry, part, path)
         if len(unknown) > MAX_UNKNOWN:
-            more = f"{len(unknown) - MAX_UNKNOWN} more keys are not of this format and are ignored"
+            more = f"{len(unknown) - MAX_UNKNOWN} more keys are not part of this format and are ignored"
             self.log.warning(path, more, "check that this is the right file")
         return grouped
 
@@ -313,7 +313,7 @@ class _Walk:
         if isinstance(node, SequenceNode) and part.ordered_fields:
             return self._ordered(node, part, path)
         raise NotUnderstoodError(
-            f"is {kind_of(node)} where a mapping belongs", "write `key: value` lines below it"
+            f"is {kind_of(node)} where a mapping is expected", "write `key: value` lines below it"
         )
 
     def _ordered(self, node: SequenceNode, part: type[Section], path: str) -> dict[str, Any]:
@@ -323,7 +323,7 @@ class _Walk:
         if len(node.items) != len(names):
             one = len(node.items) == 1
             raise NotUnderstoodError(
-                f"holds {_values_in_words(len(node.items))} where {len(names)} belong",
+                f"holds {_values_in_words(len(node.items))} where {len(names)} are expected",
                 f"write {' or '.join(f'{name}:' for name in names)} before it, below the key"
                 if one
                 else f"write {' and '.join(names)}, in this order",
@@ -343,8 +343,8 @@ class _Walk:
     def _scalar(self, node: Node, kind: Any, info: FieldInfo, path: str) -> Any:
         if not isinstance(node, ScalarNode):
             several = isinstance(node, SequenceNode) and len(node.items) > 1
-            fix = "write the one of this run: a card describes one run" if several else "write one value"
-            raise NotUnderstoodError(f"is {kind_of(node)} where a single value belongs", fix)
+            fix = "write the value of this run: a card describes one run" if several else "write one value"
+            raise NotUnderstoodError(f"is {kind_of(node)} where a single value is expected", fix)
         if yaml_tree.is_absent(node) and not is_literal(info):
             return None
         if kind is str:
@@ -357,13 +357,15 @@ class _Walk:
 
     def _texts(self, node: Node, path: str) -> tuple[str, ...]:
         if isinstance(node, MappingNode):
-            raise NotUnderstoodError("is a mapping where a list belongs", "write one `- item` line for each")
+            raise NotUnderstoodError(
+                "is a mapping where a list is expected", "write one `- item` line for each"
+            )
         items = node.items if isinstance(node, SequenceNode) else (node,)
         texts: list[str] = []
         for index, item in enumerate(items):
             if not isinstance(item, ScalarNode):
                 self.log.error(
-                    f"{path}[{index}]", f"is {kind_of(item)} where a single value belongs", line=item.line
+                    f"{path}[{index}]", f"is {kind_of(item)} where a single value is expected", line=item.line
                 )
             elif not yaml_tree.is_absent(item):
                 self.log.lines[f"{path}[{len(texts)}]"] = item.line or 0
@@ -380,7 +382,7 @@ class _Walk:
             return {}
         if not isinstance(node, MappingNode):
             raise NotUnderstoodError(
-                f"is {kind_of(node)} where a mapping belongs", "write `NAME: value` lines"
+                f"is {kind_of(node)} where a mapping is expected", "write `NAME: value` lines"
             )
         variables: dict[str, str] = {}
         for entry in node.entries:

@@ -146,7 +146,7 @@ def word(scalar: ScalarNode, known: Collection[str], synonyms: Mapping[str, str]
         if meant in known:
             return meant, "" if meant == written else f"read as {meant}"
     raise NotUnderstoodError(
-        f"{shown(written)} is not known here", f"write one of {', '.join(sorted(known))}"
+        f"{shown(written)} is not a known value", f"write one of {', '.join(sorted(known))}"
     )
 
 
@@ -424,7 +424,9 @@ class _Tree:
     def _alias(self, event: Any) -> tuple[Node, int]:
         known = self.anchors.get(event.anchor)
         if known is None:
-            raise self._refusal(f"alias *{event.anchor} points to nothing finished before it", _line(event))
+            raise self._refusal(
+                f"alias *{event.anchor} refers to nothing that is complete before it", _line(event)
+            )
         return known
 
     def _malformed(self, error: Exception) -> InputError:
@@ -466,7 +468,7 @@ def _scalar(event: Any) -> Node:
 
 
 def _refused(tag: str, line: int) -> Refused:
-    return Refused(f"the tag {tag} names an object; it is ignored and nothing was run", line)
+    return Refused(f"the tag {tag} names an object; it is ignored, and no code was run", line)
 
 
 def _line(event: Any) -> int:
@@ -484,8 +486,8 @@ _YAML_FIXES = (
     ("quoted scalar", "close the quotes that begin here"),
     ("flow", "close the bracket that begins here"),
     (r"'\t'", "indent with spaces, not tabs"),
-    ("mapping values", "put a value that holds `: ` into quotes, and indent keys of one level alike"),
+    ("mapping values", "put a value that contains `: ` into quotes, and indent keys of one level equally"),
     ("found character", "put the value into quotes"),
-    ("<block end>", "indent what belongs together alike"),
+    ("<block end>", "indent lines of one level equally"),
 )
 """What a complaint of the parser holds, and what to do about it."""

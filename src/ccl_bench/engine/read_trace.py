@@ -64,7 +64,7 @@ def marker_findings(choice: StepChoice, content: TraceContent, trace: TraceFile)
     if not count:
         return []
     message = (
-        f"ranges that {choice.marker!r} names overlap with earlier ones; only the earlier ones are steps"
+        f"ranges that match {choice.marker!r} overlap with earlier ones; only the earlier ones are steps"
     )
     return [Finding("marker-overlaps", "warning", message, trace.relative, trace.rank, count, ("steps",))]
 
@@ -113,7 +113,7 @@ def _several(devices: list[int], file: str) -> Finding | None:
 def _touched(devices: list[int], file: str) -> Finding | None:
     if not devices:
         return None
-    message = f"what {file} holds of devices {_listed(devices)} is left out: less than 1 % of its kernel time"
+    message = f"devices {_listed(devices)} of {file} are left out: they have less than 1 % of its kernel time"
     return Finding("device-touched", "note", message, file, count=len(devices), touches=OF_DEVICES)
 
 
@@ -363,7 +363,9 @@ def _resolve_rank(trace: TraceFile, content: TraceContent) -> tuple[int | None, 
         return trace.rank, []
     if trace.rank is None:
         return content.rank, []
-    message = f"the file says rank {content.rank}, its {trace.rank_source} says {trace.rank}; the file counts"
+    message = (
+        f"the file states rank {content.rank}, its {trace.rank_source} states {trace.rank}; the file is used"
+    )
     return content.rank, [Finding("rank-conflict", "warning", message, trace.relative, rank=content.rank)]
 
 

@@ -65,7 +65,7 @@ def _unknown_ranks(traces: list[TraceFile]) -> list[Finding]:
     unknown = [trace.relative for trace in traces if trace.rank is None and trace.form.of_rank]
     if not unknown or len(traces) == 1:
         return []
-    message = f"no rank is known for {_listed(unknown, most=5)}; give them in {RANK_MAP}"
+    message = f"the rank of {_listed(unknown, most=5)} is unknown; state it in {RANK_MAP}"
     return [Finding("rank-unknown", "warning", message, count=len(unknown))]
 
 
@@ -213,9 +213,14 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
     lacking = _without_device(rest)
     cut, whole = _cut_short(_without(rest, lacking))
     reasons = (
-        ("steps-unmarked", other_steps, "its steps are not marked as those of other ranks are", ("steps",)),
-        ("no-device-work", lacking, "it holds no work of a device, but the traces of other ranks do", ()),
-        ("trace-left-out", cut, "it is truncated, so numbers of what its steps hold would be too low", ()),
+        (
+            "steps-unmarked",
+            other_steps,
+            "its steps are not marked in the way that those of other ranks are",
+            ("steps",),
+        ),
+        ("no-device-work", lacking, "it contains no device work, but the traces of other ranks do", ()),
+        ("trace-left-out", cut, "it is truncated, so the numbers of its steps would be too low", ()),
     )
     left_out = tuple(
         _finding(code, read[position], why, (*more, *contents))
@@ -264,7 +269,7 @@ def _device_unrecorded(traces: Collection[TraceTables]) -> list[Finding]:
     if not signs or any(trace.on_device and not trace.sign_of_device for trace in traces):
         return []
     file, sign = next(iter(signs.items()))
-    message = f"{file} holds no kernel but {sign}: work of the CPU does not stand in for that of a device"
+    message = f"{file} contains no kernel but {sign}: CPU work does not stand in for device work"
     only_copies = all(trace.on_device for trace in traces if trace.sign_of_device)
     touches = ("kernels",) if only_copies else ("kernels", "memcpy")
     return [Finding("device-work-missing", "error", message, count=len(signs), touches=touches)]
@@ -279,7 +284,7 @@ def _without_communication(traces: Collection[TraceTables]) -> list[Finding]:
     backends = sorted({trace.attributes.get("backend", "") for trace in expected} - {""})
     over = f" over {', '.join(backends)}" if backends else ""
     message = (
-        f"a run of several ranks{over} in which no communication is recognised: the names of its "
+        f"the run has several ranks{over}, but no communication is recognised: the names of its "
         "communication kernels or ranges are unknown, and their time counts as compute"
     )
     touches = ("kernels", "cpu_ops", "annotations")
@@ -331,5 +336,5 @@ def _cut_steps(whole: dict[int, frozenset[int]], contents: Collection[str]) -> F
         return Finding(
             "no-whole-step", "error", message, count=len(whole), touches=tuple(raw_needs(contents))
         )
-    message = f"every trace is truncated; numbers of steps use the complete ones: {counted(count, 'step')}"
+    message = f"every trace is truncated; numbers use only the {counted(count, 'complete step')}"
     return Finding("steps-cut-short", "warning", message, count=len(whole), touches=("steps", *contents))

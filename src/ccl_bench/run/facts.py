@@ -115,9 +115,9 @@ class Stated:
 
     def leave_out(self, path: Path, better: Path) -> None:
         """Note that a file is not used because a better one is."""
-        self.limits[path] = f"not used: {better.name} counts"
-        fix = "keep the one that the numbers should come from"
-        self.issues.append(Issue("note", f"is not used: {better.name} counts", file=str(path), fix=fix))
+        self.limits[path] = f"not used; {better.name} is used instead"
+        fix = "keep only the file that the numbers should come from"
+        self.issues.append(Issue("note", f"is not used, because {better.name} is", file=str(path), fix=fix))
 
     def origins_of(self, name: str) -> list[Path]:
         """Return the files behind one input of metrics, such as `facts` or `step_times`."""
@@ -151,7 +151,7 @@ def read_stated(
     if card_path:
         stated.keep(CARD, "card", card_path, cards.read_card)
         if not cards.is_card_file(card_path):
-            fix = "name the YAML file that describes the workload; `ccl-bench validate` lists what one needs"
+            fix = "name the YAML file that describes the workload; `ccl-bench validate` lists its mistakes"
             raise InputError("is not a workload card", where=str(card_path), fix=fix)
     if config_path:
         stated.keep(CONFIG, "config", config_path, side_files.read_train_config)
@@ -202,8 +202,8 @@ def _keep_ceiling(stated: Stated, place: Path) -> None:
         stated.keep(CEILING, CEILING, path, read)
     if stated.nccl_tests is None or not stated.nccl_tests.measured:
         why = next((issue.message for issue in stated.issues if issue.file.startswith(str(place))), "")
-        fix = "give what all_reduce_perf and the like print, or a folder of such files"
-        raise InputError(why or "holds no output of nccl-tests", where=str(place), fix=fix)
+        fix = "give the output of all_reduce_perf or a similar program, or a folder of such files"
+        raise InputError(why or "contains no output of nccl-tests", where=str(place), fix=fix)
 
 
 def _readers() -> dict[str, tuple[str, Callable[[Path], Any]]]:
@@ -306,7 +306,7 @@ def contradictions(sources: Sequence[Source], stated: Stated, traces: Sequence[T
             findings.append(_contradiction(name, counted))
     sizes = sorted({trace.world_size for trace in traces if trace.world_size is not None})
     if len(sizes) > 1:
-        message = f"the traces say that the job had {' and '.join(map(str, sizes))} ranks"
+        message = f"the traces state that the job had {' and '.join(map(str, sizes))} ranks"
         findings.append(
             Finding(CODE, "warning", message, count=len(sizes), touches=(fact_table("world_size"),))
         )
@@ -315,7 +315,7 @@ def contradictions(sources: Sequence[Source], stated: Stated, traces: Sequence[T
 
 def _contradiction(name: str, said: Sequence[Fact[Any]]) -> Finding:
     values = " and ".join(f"{each.value} in {_place(each.source)}" for each in said)
-    message = f"{name} is {values}; the first counts"
+    message = f"{name} is {values}; the first is used"
     return Finding(CODE, "warning", message, count=len(said), touches=(fact_table(name),))
 
 
@@ -331,7 +331,7 @@ def device_contradictions(inputs: Mapping[str, Any]) -> list[Finding]:
         return []
     message = (
         f"device is {facts.device.value} in {_place(facts.device.source)}, "
-        f"and the traces saw {' and '.join(seen)}; the traces count"
+        f"but {' and '.join(seen)} in the traces, which are used"
     )
     return [Finding(CODE, "warning", message, count=2, touches=("devices",))]
 

@@ -137,7 +137,7 @@ def _joined_finding(joined: Mapping[int | None, int | None]) -> list[Finding]:
     if not joined:
         return []
     names = ", ".join(map(str, sorted({*joined, *joined.values()} - {None}, key=str)))
-    message = f"recording windows {names} hold different ranks at the same time, and are joined"
+    message = f"recording windows {names} have different ranks at the same time, and are joined"
     return [Finding("windows-joined", "note", message, count=len(joined))]
 
 
@@ -149,7 +149,7 @@ def _of_other_ranks(held: Mapping[int | None, Mapping[int, TraceTables]]) -> lis
     if len(ranks) < 2 or len(together) < 2 or not (are_disjoint or all(len(each) < 2 for each in ranks)):
         return []
     message = (
-        f"each of {len(ranks)} recording windows holds different ranks, or a single one, of {len(together)}: "
+        f"each of {len(ranks)} recording windows has different ranks, or a single one, of {len(together)}: "
         "ranks of different windows are not compared"
     )
     return [Finding("windows-of-other-ranks", "warning", message, count=len(ranks))]
@@ -306,8 +306,8 @@ def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[F
 
 
 def _stray(trace: TraceFile, size: int, count: int) -> Finding:
-    others = counted(count, "other trace says", "other traces say")
-    said = f"it says that the job had {counted(trace.world_size or 0, 'rank')}, where {others} {size}"
+    others = counted(count, "other trace states", "other traces state")
+    said = f"it states that the job had {counted(trace.world_size or 0, 'rank')}, but {others} {size}"
     message = f"{trace.relative} is left out: {said}"
     return Finding("trace-of-other-run", "error", message, trace.relative, trace.rank)
 

@@ -171,7 +171,7 @@ def _without_exports(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Fin
     others = [trace for trace in traces if trace.form.name != "chakra"]
     if not chakra or not any("et_nodes" in trace.form.tables for trace in others):
         return traces, []
-    message = f"Chakra's traces ({len(chakra)}) are not used, since the Execution Traces are there too"
+    message = f"Chakra's traces ({len(chakra)}) are not used, because the run also has the Execution Traces"
     return others, [Finding("chakra-set-aside", "note", message, chakra[0].relative, count=len(chakra))]
 
 
@@ -186,7 +186,7 @@ def _set_aside(reports: list[TraceFile], used: list[TraceFile]) -> list[Finding]
         return []
     message = (
         f"traces of {recorder_of(reports)} ({len(reports)}) are not used, "
-        f"since {recorder_of(used)} recorded the run too"
+        f"because {recorder_of(used)} recorded the run too"
     )
     return [Finding("nsys-set-aside", "note", message, reports[0].relative, count=len(reports))]
 
@@ -212,7 +212,7 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
         return named
     what = f"no {profile_mode} trace" if profile_mode != "auto" else "no trace of a known format"
     known = ", ".join(form.name for form in formats.load())
-    others = f"; there are only files such as {run.others[0].name}" if run.others and is_folder else ""
+    others = f"; it only has files such as {run.others[0].name}" if run.others and is_folder else ""
     if is_folder:
         what = f"{what} ({known}), no workload card and no side file such as {METADATA}{others}"
     return InputError(
@@ -249,7 +249,7 @@ def _rank_map(root: Path) -> dict[str, int]:
         raise storage.unreadable(root, error) from error
     except (OSError, msgspec.MsgspecError) as error:
         raise InputError(
-            f"is not a map of files to ranks: {error}",
+            f"does not map files to ranks: {error}",
             where=str(path),
             fix='write it as {"host1_trace.json": 0, "host2_trace.json": 1}',
         ) from error

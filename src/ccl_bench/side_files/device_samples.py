@@ -112,7 +112,7 @@ def device_samples_in_text(
     tool, samples = _samples(text, file.replace("\\", "/").rsplit("/", 1)[-1], log)
     series = _series(tool, samples)
     if not series and not log.entries:
-        log.error("", "holds no sample of a known quantity", _TIMES)
+        log.error("", "contains no sample of a known quantity", _TIMES)
     known = before or DeviceSamples()
     return Reading(DeviceSamples((*known.series, *series), known.ranks), log.in_order(), file)
 
@@ -131,9 +131,7 @@ def _samples(text: str, file: str, log: IssueLog) -> tuple[str, list[_Sample]]:
         if _is_table(_fields(line)):
             return _of_table(lines[place:], file, log)
     if any(line.startswith("#Entity") for line in lines[:_HEADER_LINES]):
-        raise InputError(
-            "is the output of dcgmi dmon, whose samples have no times", where=log.file, fix=_TIMES
-        )
+        raise InputError("is the output of dcgmi dmon, which records no times", where=log.file, fix=_TIMES)
     return "dcgm", list(_of_prometheus_text(lines, file, log))
 
 
@@ -182,7 +180,7 @@ def _of_table(lines: Sequence[str], file: str, log: IssueLog) -> tuple[str, list
     header = _fields(lines[0])
     names = [_bare(name) for name in header]
     if "timestamp" not in names:
-        raise InputError("is a log of devices whose samples have no times", where=log.file, fix=_TIMES)
+        raise InputError("is a log of device samples without times", where=log.file, fix=_TIMES)
     tool = "nvidia_smi" if any("." in name for name in names) else "amd_smi"
     _check_units(tool, header, log)
     samples, lost = [], 0
@@ -198,7 +196,9 @@ def _of_table(lines: Sequence[str], file: str, log: IssueLog) -> tuple[str, list
         samples.append(_Sample(_device_in(row, file), *time, _numbers(row, tool)))
     if lost:
         log.warning(
-            "", f"{lost} lines are cut off or have no time and are left out", "nothing, unless they are many"
+            "",
+            f"{lost} lines are cut off or have no time and are left out",
+            "do nothing, unless there are many",
         )
     return tool, samples
 
@@ -215,7 +215,7 @@ def _check_units(tool: str, header: Sequence[str], log: IssueLog) -> None:
         expected = units.get(_bare(name), "")
         if stated and expected and stated[1].strip() != expected:
             what = f"{_bare(name)} is in {shown(stated[1])}, not in {expected}"
-            raise InputError(what, where=log.file, fix="log it as nvidia-smi gives it")
+            raise InputError(what, where=log.file, fix="log it in the unit that nvidia-smi uses")
 
 
 def _device_in(row: Mapping[str, str], file: str) -> Device:
@@ -336,8 +336,8 @@ def _of_prometheus_text(lines: Iterable[str], file: str, log: IssueLog) -> Itera
     """Yield the samples of DCGM's exporter that have a time."""
     matches = [match for line in lines if (match := _METRIC.match(line))]
     if matches and not any(match[4] for match in matches):
-        what = "is a page of DCGM's exporter, whose samples have no times: give Prometheus' query_range"
-        raise InputError(what, where=log.file, fix="give the answer over the run, as JSON")
+        what = "is a page of DCGM's exporter, which has no times: use Prometheus' query_range"
+        raise InputError(what, where=log.file, fix="save the JSON answer for the time of the run")
     for match in matches:
         time, value = _time(match[4] or ""), _number(match[3])
         if time and value is not None:

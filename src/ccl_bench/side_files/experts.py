@@ -202,7 +202,11 @@ def _named(counts: dict[str, Any], path: str, log: IssueLog) -> dict[int, Any]:
         if named is None:
             strays.append((shown(key), place))
         elif int(named[1]) >= MOST_EXPERTS or int(named[1]) in by_expert:
-            log.error(place, "is no separate number of an expert", "number the experts of a layer from 0")
+            log.error(
+                place,
+                "is not the number of an expert, or repeats one",
+                "number the experts of a layer from 0",
+            )
             return {}
         else:
             by_expert[int(named[1])] = value

@@ -72,7 +72,9 @@ def finite_number(value: object, path: str, log: IssueLog) -> float | None:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        log.error(path, f"{number} is not a finite number and is left out", "find out why the run wrote it")
+        log.error(
+            path, f"{number} is not a finite number and is left out", "find out why the run wrote this value"
+        )
         return None
     return number
 

@@ -222,7 +222,9 @@ def _read_result(row: object, place: str, test: _Test, log: IssueLog) -> None:
     size = row.get("size") if isinstance(row, dict) else None
     kept = [half for half in halves if isinstance(half, dict)]
     if not isinstance(size, int) or not kept:
-        log.error(place, f"{shown(repr(row))} is no measured size", "write the file again; it may be cut off")
+        log.error(
+            place, f"{shown(repr(row))} is not a result for a size", "write the file again; it may be cut off"
+        )
         return
     if any(half.get("nwrong") for half in kept):
         test.wrong += 1
@@ -242,7 +244,7 @@ def _measured(test: _Test, name: str, log: IssueLog) -> Iterable[Measured]:
         log.error(place, f"results of {test.wrong} sizes were wrong; they are left out", "find out why first")
     spoken = _NAMED.fullmatch(test.program)
     if test.program and not spoken:
-        log.error(place, f"{shown(test.program)} is no collective with a bus bandwidth", "leave it out")
+        log.error(place, f"{shown(test.program)} is not a collective with a bus bandwidth", "leave it out")
         return []
     guess = spoken or _NAMED.search(PurePath(name).stem.lower())
     if guess is None:
@@ -261,12 +263,12 @@ def _ranks(test: _Test, place: str, log: IssueLog) -> int | None:
     """Return how many ranks took part in one call."""
     if test.count is not None:
         return test.count
-    fix = "keep the lines that begin with `#  Rank`, of a build with MPI where there are several processes"
+    fix = "keep the lines that begin with `#  Rank`; with several processes, use a build with MPI"
     if not test.ranks:
         log.error(place, "does not state how many ranks took part", fix)
         return None
     if len({*test.ranks}) < len(test.ranks):
-        log.error(place, "lists a rank twice: processes measured without each other", fix)
+        log.error(place, "lists a rank twice: the processes measured separately", fix)
         return None
     sizes = {*Counter(group for group, _ in test.ranks).values()}
     if len(sizes) > 1:
@@ -288,5 +290,5 @@ def _agrees(test: _Test, collective: str, ranks: int, place: str, log: IssueLog)
     if all(abs(each - factor) <= _FACTOR_OFF * factor for each in printed):
         return True
     message = f"busbw / algbw is {printed[-1]:.4g}, which is not that of {collective} over {ranks} ranks"
-    log.error(place, message, "check that the file is whole and named after its collective")
+    log.error(place, message, "check that the file is complete and named after its collective")
     return False

@@ -95,7 +95,7 @@ class OnDisk:
 def open_table(path: Path, rows: int, table: Table) -> OnDisk:
     """Return the table in the file at `path`; ValueError where it has other columns."""
     if pl.read_parquet_schema(path) != table.empty().schema:
-        raise ValueError(f"the kept table {table.name} is another")
+        raise ValueError(f"the kept table {table.name} does not match")
     return OnDisk(path, rows)
 
 
@@ -239,7 +239,7 @@ def _table(place: Path, name: str, about: _About) -> pl.DataFrame | OnDisk:
         return open_table(place / f"{name}.parquet", rows, TABLES[name])
     table = pl.read_ipc_stream(_stream_bytes(place, about.streams[name]))
     if table.height != rows or table.schema != TABLES[name].empty().schema:
-        raise ValueError(f"the kept table {name} is another")
+        raise ValueError(f"the kept table {name} does not match")
     return table
 
 

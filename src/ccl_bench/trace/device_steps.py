@@ -271,11 +271,11 @@ def step_findings(found: Steps, file: str) -> Iterator[Finding]:
         )
         if found.left_out:
             steps_left = counted(found.left_out, "marked step")
-            message += f"; {steps_left} of which the recording holds no work, or not all, left out"
+            message += f"; {steps_left} without complete work in the recording left out"
         yield Finding("steps-on-device", "note", message, file, touches=("steps",))
     if found.found == BY_PROGRAM:
         runs = counted(len(found.steps), "run")
-        message = f"nothing marks a step: each of the {runs} of the program {found.program} counts as one"
+        message = f"nothing marks a step: each of the {runs} of the program {found.program} counts as a step"
         yield Finding(
             "steps-by-program", "warning", message, file, count=len(found.steps), touches=("steps",)
         )

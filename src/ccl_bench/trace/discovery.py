@@ -77,7 +77,7 @@ def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
 def _refuse_the_kernels(root: Path) -> None:
     real = Path(_real(root))
     if any(real.is_relative_to(place) for place in _OF_THE_KERNEL):
-        what = "is a view into the kernel, not a run"
+        what = "is a view of the operating system's kernel, not a run"
         raise InputError(what, where=str(root), fix="name the directory of the run itself")
 
 
@@ -376,7 +376,7 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
             continue
         if trace.recording and trace.recording == holder.recording:
             continue
-        claimed = f"rank {trace.rank} is claimed by {holder.relative} and by {trace.relative}"
+        claimed = f"{holder.relative} and {trace.relative} are both of rank {trace.rank}"
         message = f"{claimed}; the second is left out"
         touches = tuple(sorted(trace.form.tables))
         findings.append(

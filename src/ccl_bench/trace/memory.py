@@ -59,7 +59,7 @@ def parse_size(text: str) -> int:
         size = int(float(number.removesuffix(unit)) * _UNITS[unit])
         if size > 0:
             return size
-    raise UsageError(f"{text!r} is no amount of memory", fix="write it as 8GB or 500MB")
+    raise UsageError(f"{text!r} is not an amount of memory", fix="write it as 8GB or 500MB")
 
 
 def amount(count: float) -> str:

@@ -226,5 +226,5 @@ def _is_shared(starts: pl.Series) -> pl.Series | None:
 
 
 def _finding(name: str, count: int, file: str) -> Finding:
-    message = f"{counted(count, 'row')} of {name} counted once: the same as others"
+    message = f"{counted(count, 'row')} of {name} not counted, because they repeat others"
     return Finding("events-repeated", "warning", message, file, count=count, touches=(name,))

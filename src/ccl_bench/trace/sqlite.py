@@ -441,7 +441,7 @@ def open_database(path: Path, name: str, origin: Origin) -> Iterator[Database]:
         try:
             database = Database(connection, name, status.st_size, origin)
             if not any(table.startswith(origin.signs) for table in database.columns):
-                fix = "leave it out of the run, or name it otherwise"
+                fix = "leave it out of the run, or rename it"
                 raise InputError(origin.is_none, where=name, fix=fix)
             with open_tables(path, status) as database.pages:
                 yield database

@@ -132,7 +132,7 @@ def test_a_scheduler_that_dies_ends_the_command_with_a_word(
     with pytest.raises(InputError, match="the scheduler is gone") as refused:
         answer(keeping, own_cluster.address, Watched(lambda: end(own_cluster.scheduler)))
 
-    assert refused.value.fix == "start it and this command again"
+    assert refused.value.fix == "start the scheduler again, then this command"
 
 
 def test_a_cluster_without_workers_is_given_up(

@@ -227,20 +227,20 @@ def clocks_of(contents: pl.DataFrame, clock_offsets: pl.DataFrame) -> Clocks:
     if joined["island"].all() and joined["all"].all():
         return _with_offsets(known, offsets)
     if _overlap(spans):
-        return Clocks("as recorded", _NOT_ALIGNED + "they are as recorded, and may differ", offsets)
+        return Clocks("as recorded", _NOT_ALIGNED + "times are as recorded, and clocks may differ", offsets)
     starts = dict(spans.select("trace", "start_ns").iter_rows())
     return Clocks("separate", _NOT_ALIGNED + "the traces do not overlap in time, so each begins at 0", starts)
 
 
-_NOT_ALIGNED = "clocks are not aligned, since no collectives join all ranks: "
+_NOT_ALIGNED = "clocks are not aligned, because no collective joins all ranks: "
 
 
 def _with_offsets(known: pl.DataFrame, offsets: Mapping[int, int]) -> Clocks:
     residuals = dict(known.select("trace", "residual_ns").iter_rows())
     worst, largest = max(residuals.values()), max(map(abs, offsets.values()))
     statement = (
-        f"clocks are aligned by the ends of collectives: up to {format_duration(largest)} taken off, after "
-        f"which the ends agree within {format_duration(worst)} (median of the worst rank)"
+        f"clocks are aligned by ends of collectives: shifted by up to {format_duration(largest)}, the ends "
+        f"agree within {format_duration(worst)} (median of the worst rank)"
     )
     return Clocks("aligned", statement, offsets, residuals)
 

@@ -213,7 +213,7 @@ def lost_work(row: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
             message = f"{share} have no kernel in the trace: every number of the device is too low"
             yield _finding("kernels-lost", "error", message, lost, of, ("kernels", "memcpy"))
         else:
-            message = f"{share} have no kernel in the trace: numbers of the device are too low by as much"
+            message = f"{share} have no kernel in the trace: numbers of the device are too low by this share"
             yield _finding("kernels-missing", "warning", message, lost, of, ("kernels",))
     silent, operators = row["silent_operators"], row["launching_operators"]
     if silent > FEW * operators:
@@ -224,8 +224,8 @@ def lost_work(row: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
         yield _finding("kernels-unclassified", "warning", message, silent, of, ("device_work",))
     lost, called = row["lost_copies"], row["copy_calls"]
     if lost > FEW * called:
-        share = f"{lost} of {called} calls in steps that copy ({100 * lost / called:.1f} %)"
-        message = f"{share} have no copy in the trace: numbers of copies are too low by as much"
+        share = f"{lost} of {called} copy calls in steps ({100 * lost / called:.1f} %)"
+        message = f"{share} have no copy in the trace: numbers of copies are too low by this share"
         yield _finding("copies-missing", "warning", message, lost, of, ("memcpy",))
 
 

@@ -87,12 +87,12 @@ def _need_agreement(ok: pl.DataFrame, said: Mapping[tuple[str, str], float]) -> 
     completed, mean = said.get(("completed", "total")), said.get(("latency", "mean"))
     own = ok["latency_s"].mean()
     if completed is not None and completed != ok.height:
-        what = f"one file lists {ok.height} requests that succeeded, and the summary counts {completed:g}"
+        what = f"one file lists {ok.height} successful requests, but the summary counts {completed:g}"
     elif mean is not None and isinstance(own, float) and not math.isclose(own, mean, rel_tol=_TOLERANCE):
-        what = f"the mean latency is {own:.6g} s by the requests of one file, and {mean:.6g} s by the summary"
+        what = f"the mean latency is {own:.6g} s in the requests of one file, but {mean:.6g} s in the summary"
     else:
         return
-    raise NotMeasurable(f"{what}: they are of two benchmarks, or one is incomplete", fix=_ONE_OF_THEM)
+    raise NotMeasurable(f"{what}: the files belong to two benchmarks, or one is incomplete", fix=_ONE_OF_THEM)
 
 
 def _unmeasured(said: Mapping[tuple[str, str], float]) -> frozenset[str]:

@@ -249,7 +249,7 @@ def _doubts(events: Sequence[Event], unknown: Mapping[str, int], file: str) -> l
     found = []
     if unknown:
         listed = ", ".join(f"{name} {count}" for name, count in sorted(unknown.items()))
-        message = f"tasks of the device that are not known as work or waiting: {listed}"
+        message = f"tasks of the device that are neither known work nor known waiting: {listed}"
         found.append(Finding("categories-unknown", "note", message, file, count=sum(unknown.values())))
     if not events:
         found.append(Finding("no-events", "error", "the file holds no events", file))

@@ -149,8 +149,8 @@ def _findings(reading: _Reading, file: str) -> Iterator[Finding]:
         yield Finding("events-lost", "error", message, file, count=reading.unreadable)
     if reading.contradicting:
         message = (
-            f"{counted(reading.contradicting, 'record states', 'records state')} a bandwidth that is not "
-            "that of size and time, and count nowhere"
+            f"{counted(reading.contradicting, 'record states', 'records state')} a bandwidth that "
+            "contradicts size and time, and are not used"
         )
         count = reading.contradicting
         yield Finding("records-contradict", "warning", message, file, count=count, touches=touches)

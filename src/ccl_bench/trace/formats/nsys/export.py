@@ -44,7 +44,7 @@ def convert(report: Path, output: Path, name: str) -> None:
     """
     nsys = shutil.which("nsys")
     if nsys is None:
-        message = "is a report, which only nsys can read, and there is no nsys on PATH"
+        message = "is a report, which only nsys can read, but nsys is not on PATH"
         raise InputError(message, where=name, fix=f"{INSTALLATION}; or {_elsewhere(name)}")
     options = [f"{PAYLOADS}=true"] if PAYLOADS in _said(nsys, "export", "--help") else []
     arguments = ["--quiet=true", "--type", "sqlite", *options, "-o", output.name, str(report.absolute())]
@@ -65,7 +65,7 @@ def _elsewhere(name: str) -> str:
     """Return what to do where this machine cannot do it."""
     stem = name.removesuffix(".gz").rpartition(".")[0]
     command = shlex.join(["nsys", "export", "--type", "sqlite", "-o", f"{stem}.sqlite", name])
-    return f"run this where it was recorded, and put the result in its place: {command}"
+    return f"run this where it was recorded, and put the result next to it: {command}"
 
 
 def _short(said: str) -> str:

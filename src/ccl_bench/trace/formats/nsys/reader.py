@@ -183,7 +183,7 @@ def _about(
         yield Finding("clock-unanchored", "warning", message, file)
     unended = ranges["end_ns"].null_count()
     if unended:
-        message = f"left out, being still open when the recording ended: {counted(unended, 'range')}"
+        message = f"left out, because still open when the recording ended: {counted(unended, 'range')}"
         yield Finding("ranges-unended", "note", message, file, count=unended, touches=("annotations",))
     if not any(table.height for name, table in tables.items() if name != "devices"):
         yield Finding("no-events", "error", "the file holds no events", file)

@@ -117,7 +117,7 @@ class _Reading:
         self.database = database
         self.guid = guid
         if not any(database.has(f"{_KERNELS}{guid}", "event_id", *times) for times in _TIMES):
-            what = "is a database of rocprofv3 in a layout that is not known"
+            what = "is a database of rocprofv3 in an unknown layout"
             raise InputError(what, where=file, fix=_AGAIN)
         kinds = {"id": "integer", "category_id": "integer", "stack_id": "integer", "extdata": "text"}
         events = self.frame("event", kinds).drop_nulls("id").unique("id", keep="first", maintain_order=True)

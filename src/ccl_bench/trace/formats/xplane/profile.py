@@ -111,7 +111,7 @@ class Profile:
             why = f": {damage[0][0]} is damaged ({damage[0][1]})" if damage else ""
             if self.space.cut_at is not None:
                 why = f": it is truncated or damaged at byte {self.space.cut_at:,}"
-            fix = "record the profile again, with work on a device, and copy it whole"
+            fix = "record the profile again, with work on a device, and copy the complete file"
             raise InputError(f"holds no work of any device{why}", where=self._file, fix=fix)
         return found
 

@@ -253,7 +253,7 @@ class _DeviceReader:
             )
         cut_at = self.profile.space.cut_at
         if cut_at is not None:
-            message = f"the profile is truncated or damaged at byte {cut_at:,}; what precedes is used"
+            message = f"the profile is truncated or damaged at byte {cut_at:,}; the part before is used"
             yield Finding("file-truncated", "error", message, self.file)
         damaged = dict(self.profile.damaged)
         for plane in filter(None, (self.plane, self.profile.host)):
