@@ -121,7 +121,7 @@ def first(*candidates: Fact[T] | None) -> Fact[T] | None:
 
 
 def fact(value: T | None, source: str) -> Fact[T] | None:
-    """Return a fact, or None where there is no value."""
+    """Return a fact, or None if there is no value."""
     return None if value is None else Fact(value, source)
 
 

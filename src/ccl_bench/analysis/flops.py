@@ -127,7 +127,7 @@ def _sums() -> list[pl.Expr]:
 
 
 def costs(done: pl.DataFrame) -> pl.DataFrame:
-    """Return products with their `flops` and `bytes`; null where shape or element type are unknown."""
+    """Return products with their `flops` and `bytes`; null if shape or element type are unknown."""
     batch, rows, inner, columns = (
         pl.col(side).cast(pl.Float64) for side in ("batch", "rows", "inner", "columns")
     )

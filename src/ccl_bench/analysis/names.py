@@ -61,7 +61,7 @@ def _matches(names: pl.Series, patterns: Sequence[str]) -> list[pl.Series]:
 
 
 def recorded_collectives(names: pl.Series) -> pl.Series:
-    """Return the collective behind each `Collective name` of a kernel; null where none was recorded."""
+    """Return the collective behind each `Collective name` of a kernel; null if none was recorded."""
     return map_distinct(names, lambda name: collectives.canonical(name) or OTHER)
 
 

@@ -80,7 +80,7 @@ def issue_of(finding: Finding) -> Issue:
 
 
 def way_out(code: str) -> str:
-    """Return what to do about a finding; empty where it asks for nothing."""
+    """Return what to do about a finding; empty if it asks for nothing."""
     return _ways_out().get(code, "")
 
 

@@ -104,7 +104,7 @@ class _Filler:
         self.file = file
 
     def put(self, keys: list[str], value: Any) -> bool:
-        """Write `value` and return true, or return false where there is one already."""
+        """Write `value` and return true, or return false if there is one already."""
         inner = self.root
         for depth, key in enumerate(keys):
             entry = _entry(inner, key)

@@ -205,7 +205,7 @@ class KeyMatcher:
         self.unknown(shown(full), "is not a key of this format and is ignored", fix, line=entry.line)
 
     def only(self, entries: list[Entry], path: str) -> Entry | None:
-        """Return the one entry, or None where several say different things."""
+        """Return the one entry, or None if several say different things."""
         entries = [entry for entry in entries if not _says_nothing(entry)] or entries[:1]
         if len(entries) == 1:
             return entries[0]

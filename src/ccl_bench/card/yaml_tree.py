@@ -252,7 +252,7 @@ def mapping_of(value: abc.Mapping[str, object]) -> MappingNode:
 
 
 def node_at(root: MappingNode, keys: Sequence[str]) -> Node | None:
-    """Return what lies below these keys; None where a key is missing or written twice."""
+    """Return what lies below these keys; None if a key is missing or written twice."""
     node: Node = root
     for key in keys:
         inner = (

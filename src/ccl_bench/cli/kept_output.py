@@ -65,7 +65,7 @@ class Question:
 
 
 def question_of(program: str, arguments: Sequence[str]) -> Question | None:
-    """Return what a command asks; None where its output is not to be kept."""
+    """Return what a command asks; None if its output is not to be kept."""
     if NO_CACHE in arguments:
         return None
     try:
@@ -96,7 +96,7 @@ def _terminal() -> tuple[object, ...]:
 
 
 def load_output(question: Question) -> Output | None:
-    """Return what the command printed; None where it is not kept, or a file that it read has changed."""
+    """Return what the command printed; None if not kept, or a file that it read has changed."""
     kept = storage.load_text(question.name)
     if kept is None:
         return None
@@ -127,7 +127,7 @@ class Watch:
 
 
 def watch(question: Question | None, places: Sequence[str]) -> Watch | None:
-    """Return what observes the files and folders at `places`; None where that cannot be known.
+    """Return what observes the files and folders at `places`; None if that cannot be known.
 
     It begins before they are read.
     """
@@ -140,7 +140,7 @@ def watch(question: Question | None, places: Sequence[str]) -> Watch | None:
 
 
 def _signature(question: Question, places: Sequence[str]) -> str:
-    """Return the signature of files that have not changed just now; empty where there is none."""
+    """Return the signature of files that have not changed just now; empty if there is none."""
     try:
         signature, latest = file_signature(places)
     except UnwatchableError:

@@ -125,7 +125,7 @@ class Steps:
 
     @property
     def choice(self) -> StepChoice:
-        """What was chosen; UsageError where that cannot be."""
+        """What was chosen; UsageError if that cannot be."""
         return step_choice(self.steps, self.skip_steps, self.marker)
 
 
@@ -234,7 +234,7 @@ Force = Annotated[bool, Parameter(help="Overwrite an existing file.")]
 
 
 def file_to_write(output: str, *, force: bool) -> Path:
-    """Return the file to write; raise UsageError where one already exists, or its folder does not."""
+    """Return the file to write; raise UsageError if one already exists, or its folder does not."""
     path = Path(output)
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", fix="create it first, or name another")
@@ -243,7 +243,7 @@ def file_to_write(output: str, *, force: bool) -> Path:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise UsageError where a file cannot be written because of what has its name."""
+    """Raise UsageError if a file cannot be written because of what has its name."""
     if path.is_dir():
         raise UsageError(f"{path} is a directory", fix="name a file")
     if path.exists() and not force:

@@ -218,7 +218,7 @@ def _read_on_worker(task: Task, program: dict[str, str]) -> TraceTables:
 
 
 def _check_file(task: Task) -> None:
-    """Raise InputError where this machine has not the file that the client found."""
+    """Raise InputError if this machine has not the file that the client found."""
     path = task.trace.path
     try:
         size = path.stat().st_size

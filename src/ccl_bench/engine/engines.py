@@ -97,7 +97,7 @@ def use_engine(name: str) -> Iterator[None]:
 
     `auto`, `local` (all in this process), `processes`, the address of a Dask scheduler, or `slurm` with
     options as in `slurm:queue=debug,cores=4`. Raises UsageError for another name, and at the first trace
-    InputError where a cluster cannot be reached.
+    InputError if a cluster cannot be reached.
     """
     with _open_engine(name) as engine:
         token = _IN_USE.set(engine)

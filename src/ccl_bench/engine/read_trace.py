@@ -59,7 +59,7 @@ def names_to_choose(content: TraceContent) -> tuple[str, ...]:
 
 
 def marker_findings(choice: StepChoice, content: TraceContent, trace: TraceFile) -> list[Finding]:
-    """Return a finding where ranges that the marker names begin in one step and end after it."""
+    """Return a finding if ranges that the marker names begin in one step and end after it."""
     count = overlapping_ranges(content.table("annotations"), choice.marker) if choice.marker else 0
     if not count:
         return []
@@ -85,7 +85,7 @@ class ByDevice:
 
 
 def split_by_device(content: TraceContent, file: str) -> ByDevice | None:
-    """Return the content for each device that its process worked on; None where it is at most one."""
+    """Return the content for each device that its process worked on; None if it is at most one."""
     used = content.table("kernels", ("start_ns", "end_ns", "device"))
     if used["device"].drop_nulls().n_unique() < 2:
         return None

@@ -184,7 +184,7 @@ class _Watch:
         self._looked = time.monotonic()
 
     def look(self, waited_s: float) -> None:
-        """Raise InputError where there has been no worker for a while, and no job that could become one."""
+        """Raise InputError if there has been no worker for a while, and no job that could become one."""
         now = time.monotonic()
         if waited_s < _LOOK_S or now - self._looked < _LOOK_S:
             return

@@ -108,7 +108,7 @@ def _absent(present: Collection[int], world_size: int) -> tuple[int, list[int]]:
 def step_time_findings(
     facts: Facts, traces: Iterable[TraceFile], times: RankStepTimes | None
 ) -> list[Finding]:
-    """Return a finding where a file of step times lacks ranks that the job is known to have."""
+    """Return a finding if a file of step times lacks ranks that the job is known to have."""
     if times is None:
         return []
     timed = times.seconds.keys()
@@ -159,25 +159,25 @@ class TraceTables:
     world_size: int | None = None
     attributes: dict[str, str] = field(default_factory=dict)
     on_device: bool | None = None
-    """Whether the trace holds work of a device; None where nothing that is wanted depends on it."""
+    """Whether the trace holds work of a device; None if nothing that is wanted depends on it."""
     sign_of_device: str = ""
-    """What shows that a trace without kernels is of a device all the same; empty where nothing does."""
+    """What shows that a trace without kernels is of a device all the same; empty if nothing does."""
     communicates: bool | None = None
-    """Whether communication is recognised in it; None where it does not say that there should be any."""
+    """Whether communication is recognised in it; None if it does not say that there should be any."""
     steps_from: str = ""
-    """How its steps were found; empty where nothing wanted has any."""
+    """How its steps were found; empty if nothing wanted has any."""
     filled: frozenset[str] = frozenset()
     """Tables that the trace has rows in, of those behind what is wanted."""
     devices: frozenset[str] = frozenset()
     """Names of the devices that the recording process saw."""
     span_ns: tuple[int, int] | None = None
-    """Start and end of what was recorded, on the clock of its host; None where nothing wanted has times."""
+    """Start and end of what was recorded, on the clock of its host; None if nothing wanted has times."""
     whole_steps: frozenset[int] | None = None
-    """Steps that are whole in a file that was cut short; None where it was not."""
+    """Steps that are whole in a file that was cut short; None if it was not."""
     further: list[dict[str, pl.DataFrame]] = field(default_factory=list)
     """What `tables` hold of the first device, for each further one that the process worked on."""
     recorded_steps: tuple[int, ...] = ()
-    """Numbers of its steps before some were chosen; empty where none were."""
+    """Numbers of its steps before some were chosen; empty if none were."""
     range_names: tuple[str, ...] = ()
     """Names of its ranges, the most frequent first, where none is what the chosen marker names."""
 
@@ -236,7 +236,7 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
 
 
 def _by_device(traces: Iterable[TraceTables]) -> list[Finding]:
-    """Return a finding where traces saw devices that have nothing in common.
+    """Return a finding if traces saw devices that have nothing in common.
 
     They can be of one run all the same, if every one of them says of how many ranks. What they ran on
     concerns every number of the run then.
@@ -255,7 +255,7 @@ def _by_device(traces: Iterable[TraceTables]) -> list[Finding]:
 
 
 def _by_library(traces: Iterable[TraceTables]) -> list[Finding]:
-    """Return a finding where ranks used different versions of NCCL, which refuses to connect them."""
+    """Return a finding if ranks used different versions of NCCL, which refuses to connect them."""
     seen: dict[str, list[str]] = defaultdict(list)
     for trace in traces:
         if version := trace.attributes.get(_NCCL):
@@ -264,7 +264,7 @@ def _by_library(traces: Iterable[TraceTables]) -> list[Finding]:
 
 
 def _device_unrecorded(traces: Collection[TraceTables]) -> list[Finding]:
-    """Return a finding where no trace holds a kernel, and something shows that there was a device."""
+    """Return a finding if no trace holds a kernel, and something shows that there was a device."""
     signs = {trace.trace.relative: trace.sign_of_device for trace in traces if trace.sign_of_device}
     if not signs or any(trace.on_device and not trace.sign_of_device for trace in traces):
         return []
@@ -276,7 +276,7 @@ def _device_unrecorded(traces: Collection[TraceTables]) -> list[Finding]:
 
 
 def _without_communication(traces: Collection[TraceTables]) -> list[Finding]:
-    """Return a finding where several ranks of one job communicate, and none of their calls is recognised."""
+    """Return a finding if several ranks of one job communicate, and none of their calls is recognised."""
     expected = [trace for trace in traces if trace.communicates is not None]
     several = len({trace.rank for trace in traces}) > 1 or any((t.world_size or 1) > 1 for t in traces)
     if not expected or not several or any(trace.communicates for trace in traces):

@@ -59,7 +59,7 @@ _STATING_SUFFIXES = (*_CARD_SUFFIXES, ".toml", ".json", ".txt", ".log", ".out", 
 
 @dataclass(slots=True)
 class Stated:
-    """What people and launchers wrote about a run, as read; None where there is no such file."""
+    """What people and launchers wrote about a run, as read; None if there is no such file."""
 
     card: Card | None = None
     metadata: RunMetadata | None = None
@@ -94,7 +94,7 @@ class Stated:
             self.findings.append(_not_read(kind, attribute, path, error))
 
     def keep(self, kind: str, attribute: str, path: Path, read: Callable[[Path], Any]) -> None:
-        """Keep the content of a file as `attribute`; raise InputError where it cannot be read.
+        """Keep the content of a file as `attribute`; raise InputError if it cannot be read.
 
         Of a file without anything usable nothing is kept, so that the next source counts.
         """
@@ -261,7 +261,7 @@ def _quoted(errors: list[Issue]) -> str:
 
 
 def _kind(kind: str, path: Path) -> str:
-    """Return what a file is as the beginning of a message, nothing where its name says so."""
+    """Return what a file is as the beginning of a message, nothing if its name says so."""
     return "" if path.name == kind else f"{kind}: "
 
 
@@ -320,7 +320,7 @@ def _contradiction(name: str, said: Sequence[Fact[Any]]) -> Finding:
 
 
 def device_contradictions(inputs: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding where the devices that traces saw are not the one that is stated."""
+    """Return a finding if the devices that traces saw are not the one that is stated."""
     devices, facts = inputs.get("devices"), inputs["facts"]
     if devices is None or not facts.device:
         return []

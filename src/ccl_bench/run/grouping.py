@@ -114,7 +114,7 @@ def _joined(held: Mapping[int | None, Mapping[int, TraceTables]]) -> dict[int | 
 
 
 def _span(traces: Iterable[TraceTables]) -> Span | None:
-    """Return the time that traces cover together; None where times of one of them compare with no other's."""
+    """Return the time that traces cover together; None if times of one of them compare with no other's."""
     spans = [trace.span_ns for trace in traces]
     known = [span for span in spans if span and span[0] >= EARLIEST_EPOCH_NS]
     if not known or len(known) < len(spans):
@@ -142,7 +142,7 @@ def _joined_finding(joined: Mapping[int | None, int | None]) -> list[Finding]:
 
 
 def _of_other_ranks(held: Mapping[int | None, Mapping[int, TraceTables]]) -> list[Finding]:
-    """Return a finding where no rank compares with another: windows hold one rank each, or others each."""
+    """Return a finding if no rank compares with another: windows hold one rank each, or others each."""
     ranks = [{t.rank for t in traces.values() if t.rank is not None} for traces in held.values()]
     together = set().union(*ranks)
     are_disjoint = sum(map(len, ranks)) == len(together)
@@ -156,7 +156,7 @@ def _of_other_ranks(held: Mapping[int | None, Mapping[int, TraceTables]]) -> lis
 
 
 def _recorded_apart(held: Mapping[int | None, Mapping[int, TraceTables]]) -> list[Finding]:
-    """Return a finding where ranks of one window were recorded at different times."""
+    """Return a finding if ranks of one window were recorded at different times."""
     for traces in held.values():
         timed = [t for t in traces.values() if not any(f.code in CUT_SHORT for f in t.findings)]
         pieces = _overlapping_groups([t for t in timed if t.span_ns and t.span_ns[0] >= EARLIEST_EPOCH_NS])
@@ -213,7 +213,7 @@ class Above:
 
 
 def above(root: Path, traces: Sequence[TraceFile]) -> Above:
-    """Return what belongs to the window in `root` and lies above it; nothing where it is no window of a run.
+    """Return what belongs to the window in `root` and lies above it; nothing if it is no window of a run.
 
     `traces` are those in it: snapshots are not looked for where some are there.
     """
@@ -229,7 +229,7 @@ def above(root: Path, traces: Sequence[TraceFile]) -> Above:
 
 
 def run_above(root: Path) -> Path | None:
-    """Return the directory of the run whose window `root` is; None where it is no window of a run."""
+    """Return the directory of the run whose window `root` is; None if it is no window of a run."""
     trace_folder = _trace_folder(root)
     return trace_folder and trace_folder.parent
 
@@ -313,7 +313,7 @@ def _stray(trace: TraceFile, size: int, count: int) -> Finding:
 
 
 def _by_folder(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) -> list[Finding]:
-    """Return a finding where two folders hold the same ranks: most of them, or all of the smaller one.
+    """Return a finding if two folders hold the same ranks: most of them, or all of the smaller one.
 
     A single trace in a folder of its own is no run beside a larger one. Folders of recording windows
     are one. Traces that were left out because others claim their ranks count.
@@ -336,7 +336,7 @@ def _by_folder(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) ->
 
 
 def _by_claims(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) -> list[Finding]:
-    """Return a finding where most ranks have two traces in one folder, not one trace packed too."""
+    """Return a finding if most ranks have two traces in one folder, not one trace packed too."""
     holders = {(t.rank, _folder(t)): t for t in traces if "kernels" in t.form.tables}
     ranks = {rank for rank, _ in holders if rank is not None}
     twice = {
@@ -356,7 +356,7 @@ def _by_claims(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) ->
 
 
 def _by_process(traces: Iterable[TraceFile]) -> list[Finding]:
-    """Return a finding where two processes wrote traces of one rank: the job was started twice.
+    """Return a finding if two processes wrote traces of one rank: the job was started twice.
 
     torch names a file `host_pid` and the time unless it is given another name, and one process writes all
     windows of a rank.

@@ -61,7 +61,7 @@ class Run:
     findings: list[Finding] = field(default_factory=list)
     """Everything that is wrong with the set of traces."""
     other_source: Run | None = None
-    """The same run as another recorder saw it, whose traces are set aside; None where there is no other."""
+    """The same run as another recorder saw it, whose traces are set aside; None if there is no other."""
     choice: StepChoice = EVERY_STEP
     """Which of its steps numbers rest on."""
 
@@ -85,7 +85,7 @@ def open_run(
 
     `card`, `config` and `ceiling` name a workload card, a training configuration and output of nccl-tests
     elsewhere, `choice` the steps that numbers rest on, and `among` the only files of the directory that are
-    looked at. Raises InputError where there is nothing to read and UsageError for an unknown profile mode.
+    looked at. Raises InputError if there is nothing to read and UsageError for an unknown profile mode.
     """
     run = discover_run(
         place,
@@ -112,7 +112,7 @@ def discover_run(
     choice: StepChoice = EVERY_STEP,
     among: Sequence[Path] | None = None,
 ) -> Run:
-    """Return what lies at `place` as `open_run` does, also where that is nothing that can be read."""
+    """Return what lies at `place` as `open_run` does, also if that is nothing that can be read."""
     if profile_mode not in PROFILE_MODES:
         raise UsageError(f"unknown profile mode {profile_mode!r}", fix=f"one of: {', '.join(PROFILE_MODES)}")
     root = storage.to_path(place)
@@ -265,7 +265,7 @@ class OtherFile:
 
 
 def other_file(head: bytes) -> OtherFile | None:
-    """Return what a file is that begins with `head` and is not a trace; None where that is unknown."""
+    """Return what a file is that begins with `head` and is not a trace; None if unknown."""
     for row in load_data("other_files")["file"]:
         if all(mark.encode() in head for mark in row["marks"]):
             return OtherFile(row["is"], row["way_out"])

@@ -108,7 +108,7 @@ KEYS: Mapping[str, Column] = MappingProxyType(
         "trace": Column(
             "Int64", "number of the trace in the run, in order of path; a further device counts on"
         ),
-        "rank": Column("Int64", "rank of the trace; null where it is not known"),
+        "rank": Column("Int64", "rank of the trace; null if unknown"),
         "iteration": Column("Int64", "recorded window, where the path carries one; else null"),
     }
 )

@@ -100,7 +100,7 @@ def is_device_samples_file(path: Path) -> bool:
 
 
 def read_device_samples(path: Location, before: DeviceSamples | None = None) -> Reading[DeviceSamples]:
-    """Return the samples of one file behind those read `before`; InputError where it has none with a time."""
+    """Return the samples of one file behind those read `before`; InputError if it has none with a time."""
     return device_samples_in_text(read_text(path, MAX_BYTES), file=str(path), before=before)
 
 
@@ -204,7 +204,7 @@ def _of_table(lines: Sequence[str], file: str, log: IssueLog) -> tuple[str, list
 
 
 def _check_units(tool: str, header: Sequence[str], log: IssueLog) -> None:
-    """Raise InputError where a column is in another unit than its numbers are taken to be in."""
+    """Raise InputError if a column is in another unit than its numbers are taken to be in."""
     units = {
         name: row["unit"]
         for row in load_data("device_samples")["quantity"]
@@ -228,7 +228,7 @@ _VALUE = re.compile(r"\s*(0x[0-9a-fA-F]{1,16}|[-+]?\d[\d.]*(?:[eE][-+]?\d+)?)\s*
 
 
 def _number(text: object) -> float | None:
-    """Return a number with or without its unit; None where there is none, as in `[N/A]`."""
+    """Return a number with or without its unit; None if there is none, as in `[N/A]`."""
     if isinstance(text, bool) or not isinstance(text, int | float | str):
         return None
     match = _VALUE.fullmatch(str(text))
@@ -279,7 +279,7 @@ def _time(text: object) -> tuple[int, bool] | None:
 
 
 def _names_of_dmon(line: str) -> list[str]:
-    """Return the columns that a header of `nvidia-smi dmon` names; none where it is none."""
+    """Return the columns that a header of `nvidia-smi dmon` names; none if it is none."""
     if not line.startswith("#"):
         return []
     names = [name.lower() for name in re.split(r"[\s,]+", line.lstrip("# ").strip())]

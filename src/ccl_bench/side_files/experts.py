@@ -55,7 +55,7 @@ class MoeAssignments:
 
     records: tuple[ExpertTokens, ...] = ()
     dropped_tokens: int | None = None
-    """Tokens that no expert had room for, or None where they are not stated."""
+    """Tokens that no expert had room for, or None if not stated."""
 
 
 def _concat(parts: list[MoeAssignments]) -> MoeAssignments:
@@ -178,7 +178,7 @@ def _inner(value: Any) -> Any:
 
 
 def _tokens(counts: Any, path: str, log: IssueLog) -> tuple[int, ...]:
-    """Return counts in the order of experts, or nothing where one is damaged."""
+    """Return counts in the order of experts, or nothing if one is damaged."""
     if not isinstance(counts, list | dict) or not counts:
         log.error(path, f"{shown(repr(counts))} is not a list of counts", _EXAMPLE)
         return ()

@@ -21,7 +21,7 @@ MAX_BYTES = 64 * MIB
 
 
 def read_json(path: Location, limit: int = MAX_BYTES) -> tuple[Any, IssueLog]:
-    """Return a file's data and a log for issues about it; InputError where it is not JSON."""
+    """Return a file's data and a log for issues about it; InputError if it is not JSON."""
     return json_value(read_text(path, limit), str(path))
 
 

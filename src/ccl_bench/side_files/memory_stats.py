@@ -58,7 +58,7 @@ _UNIT = re.compile(rf"_({'|'.join(_PREFIXES)})$")
 
 
 def field_of(key: str) -> tuple[str, int | None]:
-    """Return the field that a key stands for, empty where none, and its unit in bytes where it names one."""
+    """Return the field that a key stands for, empty if none, and its unit in bytes where it names one."""
     plain = _plain(key)
     if plain in _TORCH_NAMES:
         return _TORCH_NAMES[plain], 1
@@ -77,7 +77,7 @@ MEMORY_FILE_NAMES = ("memory_stats.json", "memory_snapshot.json")
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """One device of one rank; None where the file does not say. A peak is the highest since the start."""
+    """One device of one rank; None if the file does not say. A peak is the highest since the start."""
 
     rank: int | None = None
     device: int | None = None

@@ -70,7 +70,7 @@ class Measured:
     collective: str
     ranks: int
     hosts: int | None
-    """Machines that took part; None where the file does not say."""
+    """Machines that took part; None if the file does not say."""
     size_bytes: int
     time_s: float
 
@@ -236,7 +236,7 @@ def _read_result(row: object, place: str, test: _Test, log: IssueLog) -> None:
 
 
 def _measured(test: _Test, name: str, log: IssueLog) -> Iterable[Measured]:
-    """Return the sizes of a test, none where it does not say what was measured on how many ranks."""
+    """Return the sizes of a test, none if it does not say what was measured on how many ranks."""
     if not test.rows and not test.wrong:
         return []
     place = f"test at line {test.line}"

@@ -59,7 +59,7 @@ class TrainingMetrics:
     loss_name: str | None = None
     """Which series is the training loss."""
     final_loss: float | None = None
-    """Loss of the last step, or None where that step's value is missing, damaged or ambiguous."""
+    """Loss of the last step, or None if that step's value is missing, damaged or ambiguous."""
     final_perplexity: float | None = None
     """Perplexity of the last step, likewise."""
 

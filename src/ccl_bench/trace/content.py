@@ -70,7 +70,7 @@ class OnDisk:
     def frame(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the table, or some of its columns.
 
-        Raises InputError where the file is damaged; its folder is removed then, so that it is made anew.
+        Raises InputError if the file is damaged; its folder is removed then, so that it is made anew.
         """
         try:
             wanted = None if columns is None else list(columns)
@@ -93,7 +93,7 @@ class OnDisk:
 
 
 def open_table(path: Path, rows: int, table: Table) -> OnDisk:
-    """Return the table in the file at `path`; ValueError where it has other columns."""
+    """Return the table in the file at `path`; ValueError if it has other columns."""
     if pl.read_parquet_schema(path) != table.empty().schema:
         raise ValueError(f"the kept table {table.name} does not match")
     return OnDisk(path, rows)
@@ -143,7 +143,7 @@ class TraceContent:
     """Versions and names that the file records, such as `nccl_version`."""
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """Return the table called `name`, or some of its columns; empty where the format has none."""
+        """Return the table called `name`, or some of its columns; empty if the format has none."""
         table = self.tables.get(name)
         if isinstance(table, OnDisk):
             return table.frame(columns)

@@ -75,7 +75,7 @@ class Step(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The steps of a device, and how they were found; empty where nothing shows them."""
+    """The steps of a device, and how they were found; empty if nothing shows them."""
 
     steps: list[Step]
     found: str
@@ -224,7 +224,7 @@ def runs_as_steps(programs: Sequence[str], start_ns: Numbers, end_ns: Numbers) -
 
 
 def runs_together(totals: Mapping[_Name, float], begins: Mapping[_Name, Numbers]) -> list[_Name]:
-    """Return the programs that make up a step, in order of time; none where they take little of the time.
+    """Return the programs that make up a step, in order of time; none if they take little of the time.
 
     These are the program that takes most time, and all that ran as often; `begins` are when each ran.
     """

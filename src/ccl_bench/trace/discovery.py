@@ -47,7 +47,7 @@ def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
     """Return the files below `root` in order, and what is odd about them: folders that are closed, links out.
 
     Each real file is there once, links after what they point to. A link to nothing, and what the system does
-    not let be looked at, are files too, unreadable ones. Raises InputError where `root` may not be entered,
+    not let be looked at, are files too, unreadable ones. Raises InputError if `root` may not be entered,
     or holds so many files that it cannot be a run.
     """
     if is_remote(root):
@@ -89,7 +89,7 @@ def _is_shown(name: str) -> bool:
 
 
 def _real(path: str | Path) -> str:
-    """Return what a path is after its links; itself where the system does not let its links be read."""
+    """Return what a path is after its links; itself if the system does not let its links be read."""
     try:
         return os.path.realpath(path)
     except OSError:
@@ -138,7 +138,7 @@ def relative_name(path: Path, folder: Path) -> str:
 
 
 def _closed(errors: Iterable[OSError], root: Path) -> Iterator[Finding]:
-    """Yield a finding for each folder that cannot be listed; InputError where that is the run itself."""
+    """Yield a finding for each folder that cannot be listed; InputError if that is the run itself."""
     for error in errors:
         if error.filename == str(root):
             raise storage.unreadable(root, error) from error
@@ -245,7 +245,7 @@ class DiscoveredFiles:
 
 
 def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[TraceFile]:
-    """Return the traces in `path`, none where it is not of a known format."""
+    """Return the traces in `path`, none if it is not of a known format."""
     head = storage.read_head(path, HEAD_BYTES)
     form = formats.recognised(head)
     if form is None:
@@ -300,7 +300,7 @@ def discover_traces(
     """Return what lies at `root`, a run directory or a single trace file.
 
     `ranks` maps relative file names to ranks where the files do not say; of a directory only the files
-    `among` some count, where these are given. Raises InputError where there is nothing at `root`, or
+    `among` some count, where these are given. Raises InputError if there is nothing at `root`, or
     nothing readable.
     """
     try:
@@ -343,7 +343,7 @@ def _size(path: Path) -> int:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a file exists; also where it may not be looked at, so that its reader reports it."""
+    """Whether a file exists; also if it may not be looked at, so that its reader reports it."""
     try:
         return path.exists()
     except PermissionError:

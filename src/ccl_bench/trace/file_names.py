@@ -278,7 +278,7 @@ def _whose(name: Written, trace: TraceFile) -> Hashable:
 
 
 def _shortest_pause(written: Iterable[tuple[int, Hashable]]) -> int:
-    """Return the shortest time between two files of one rank, ns; 0 where no rank wrote two."""
+    """Return the shortest time between two files of one rank, ns; 0 if no rank wrote two."""
     times: dict[Hashable, list[int]] = defaultdict(list)
     for time_ns, writer in written:
         times[writer].append(time_ns)

@@ -135,7 +135,7 @@ def use_memory(count: int | None) -> Iterator[None]:
 
 
 def stated_bound() -> int | None:
-    """Return the bound that the user set, bytes; None where none was set."""
+    """Return the bound that the user set, bytes; None if none was set."""
     return _STATED.get()
 
 
@@ -162,7 +162,7 @@ class _Account:
     """Bytes right before `read` that are zero."""
 
     def note_read(self, block: bytes) -> None:
-        """Count bytes of the file; InputError where so many take too much memory, or too many are zero."""
+        """Count bytes of the file; InputError if so many take too much memory, or too many are zero."""
         self.read += len(block)
         self.zeros = 0 if block.strip(b"\0") else self.zeros + len(block)
         if self.zeros > storage.MOST_ZEROS:
@@ -173,7 +173,7 @@ class _Account:
             raise self._refusal(f"its first {amount(self.read)} alone")
 
     def note_held(self, count: int) -> None:
-        """Count memory; InputError where it becomes too much."""
+        """Count memory; InputError if it becomes too much."""
         self.held += count
         if self.held > self.bound:
             raise self._refusal("what it holds")
@@ -215,7 +215,7 @@ def bounded(trace: TraceFile) -> Iterator[None]:
 
 
 def hold(count: int) -> None:
-    """Count bytes that the reader at work now holds; InputError where they are more than it may take."""
+    """Count bytes that the reader at work now holds; InputError if they are more than it may take."""
     if account := _AT_WORK.get():
         account.note_held(count)
 

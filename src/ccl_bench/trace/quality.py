@@ -215,7 +215,7 @@ def _copies(rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
 
 
 def _is_shared(starts: pl.Series) -> pl.Series | None:
-    """Return for each start whether another row has it too; None where no two rows share one."""
+    """Return for each start whether another row has it too; None if no two rows share one."""
     if not starts.is_sorted():
         found = starts.is_duplicated()
         return found if found.any() else None

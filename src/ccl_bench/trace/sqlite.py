@@ -213,7 +213,7 @@ class Database:
         return self.columns.get(table, frozenset()).issuperset(columns) and table in self.columns
 
     def rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
-        """Yield the rows of a query; InputError where none comes for too long."""
+        """Yield the rows of a query; InputError if none comes for too long."""
         self._until = time.monotonic() + QUERY_SECONDS
         self._text_bytes = 0
         try:
@@ -244,7 +244,7 @@ class Database:
         return self._typed(table, kinds, query, only.values())
 
     def distinct(self, table: str, kinds: dict[str, str], only: Filter = EVERY_ROW) -> pl.DataFrame:
-        """Return the different rows of columns of a table; none where it lacks one of them."""
+        """Return the different rows of columns of a table; none if it lacks one of them."""
         if not self.has(table, *kinds):
             return empty_frame(kinds)
         if (found := self._scanned(table, kinds, only, pl.DataFrame.unique)) is not None:
@@ -338,11 +338,11 @@ class Database:
             yield _held(block)
 
     def only(self, table: str, column_name: str, *ranges: tuple[int, int]) -> Filter:
-        """Return a filter for one column, or none where the table lacks that column."""
+        """Return a filter for one column, or none if the table lacks that column."""
         return Filter(column_name, ranges) if self.has(table, column_name) else EVERY_ROW
 
     def strings(self, ids: pl.Series, table: str = "StringIds", column: str = "value") -> pl.Series:
-        """Return the text behind each `id` of a table; null where there is none."""
+        """Return the text behind each `id` of a table; null if there is none."""
         wanted = ids.drop_nulls().unique().sort().to_list()
         found = self._rows_with(wanted, table, {"id": "integer", column: "text"})
         known = dict(zip(found["id"], found[column], strict=True))
@@ -423,7 +423,7 @@ def _is_in_order(way: list[str]) -> bool:
 
 @contextmanager
 def open_database(path: Path, name: str, origin: Origin) -> Iterator[Database]:
-    """Open a database of some origin; InputError where the file is none that can be read.
+    """Open a database of some origin; InputError if the file is none that can be read.
 
     `name` names the file in messages.
     """

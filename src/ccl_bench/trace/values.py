@@ -31,7 +31,7 @@ _SURE_DIGITS = 19
 
 
 def number(value: object) -> float | int | None:
-    """Return `value` as a number that fits a column, or None where it is not one."""
+    """Return `value` as a number that fits a column, or None if it is not one."""
     try:
         exact = Decimal(value) if isinstance(value, int | float | str | Decimal) else None
     except InvalidOperation:
@@ -42,7 +42,7 @@ def number(value: object) -> float | int | None:
 
 
 def whole(value: object) -> int | None:
-    """Return `value` as a whole number that fits a column, or None where it is not one."""
+    """Return `value` as a whole number that fits a column, or None if it is not one."""
     if type(value) is int and -LARGEST < value < LARGEST:  # nearly always, and Decimal is slow
         return value
     if type(value) is str and value.isdecimal() and len(value) < _SURE_DIGITS:
@@ -163,7 +163,7 @@ class Document:
     head: bytes = b""
     """Everything before the array."""
     tail: bytes = b""
-    """Everything after the array; empty where the file ends inside it."""
+    """Everything after the array; empty if the file ends inside it."""
     size: int = 0
     """Bytes read, after decompression."""
     found_array: bool = False

@@ -29,7 +29,7 @@ _FIT = ["kind", "elements"]
 
 
 def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Series:
-    """Return for each range the number of the operator that started it, null where that is not certain.
+    """Return for each range the number of the operator that started it, null if that is not certain.
 
     Both have `start_ns`, `collective` and `elements`, operators also `said`: the same for two of which it
     does not matter who started which.
@@ -113,7 +113,7 @@ TOGETHER = ("coalesced", "send_recv")
 
 
 def launched(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return kernel calls with the time and thread of their launch, null where it was not recorded."""
+    """Return kernel calls with the time and thread of their launch, null if not recorded."""
     starts = launches.filter(launches["correlation"].is_in(calls["correlation"].implode())).select(
         "correlation", pl.col("start_ns").alias("launch_ns"), pl.col("thread").alias("launch_thread")
     )
@@ -290,7 +290,7 @@ def _with_own_arguments(ranges: pl.DataFrame, described: pl.DataFrame) -> pl.Dat
 
 
 def _started(begun: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Return for each range the operator of `source` that started it, nulls where that is not certain."""
+    """Return for each range the operator of `source` that started it, nulls if that is not certain."""
     operators = _operators(described, source)
     own = begun.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
     number = pair_with_operators(own, operators)
@@ -362,7 +362,7 @@ def with_types(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def widths(types: pl.Series) -> pl.Series:
-    """Return the bytes of one element of each type; null where the type is not known."""
+    """Return the bytes of one element of each type; null if the type is not known."""
     known = {name: _width(name) for name in types.unique().drop_nulls()}
     return types.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.Float64)
 
@@ -371,7 +371,7 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
     """Add `sent_bytes`, `received_bytes`, the message `size_bytes`, and for all-to-alls two marks.
 
     `own_sizes` shows which definition of the message holds, `uneven` whether the members may leave at
-    different times: parts that differ, or whose sizes the profiler cut (`...`). It is null where nothing
+    different times: parts that differ, or whose sizes the profiler cut (`...`). It is null if nothing
     says; the exchange is taken as even then.
     """
     width = widths(calls["dtype"])

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     collective=("String", "canonical collective"),
     name=("Categorical", "name of the kernel or range"),
     stream=("Int64", "stream of the device, or thread of the CPU"),
-    launch_ns=("Int64", "start of the launch on the CPU, ns; null where it was not recorded"),
+    launch_ns=("Int64", "start of the launch on the CPU, ns; null if not recorded"),
     launched_before=("Boolean", "whether it was launched before the recording"),
     dtype=("String", "element type as recorded"),
     in_elements=("Int64", "elements sent by this rank"),
@@ -119,7 +119,7 @@ def _launched_calls(device_work: pl.DataFrame) -> pl.DataFrame:
 
 @derived(
     group=("String", "name of the group, the same on every member"),
-    members=("List(Int64)", "global ranks of the members; null where they are not known"),
+    members=("List(Int64)", "global ranks of the members; null if unknown"),
     known_from=(
         "String",
         "`recorded`, `pg_config`, `stride`, `name` (only its number), `threads` or `unknown`",
@@ -146,10 +146,10 @@ CALL_COLUMNS: dict[str, Any] = {
     "dtype": ("String", "element type as recorded"),
     "sent_bytes": ("Int64", "bytes sent by this rank"),
     "received_bytes": ("Int64", "bytes received by this rank"),
-    "size_bytes": ("Int64", "message as nccl-tests counts it, bytes; null where no size was recorded"),
+    "size_bytes": ("Int64", "message as nccl-tests counts it, bytes; null if no size was recorded"),
     "own_sizes": ("Boolean", "whether it is an all-to-all with a size of its own for each member"),
-    "uneven": ("Boolean", "whether parts of an all-to-all differ, or may; null where nothing says"),
-    "peer": ("Int64", "the other rank of a send or receive; null where this trace alone does not know it"),
+    "uneven": ("Boolean", "whether parts of an all-to-all differ, or may; null if unknown"),
+    "peer": ("Int64", "the other rank of a send or receive; null if this trace alone does not know it"),
     "peer_at_place": ("Int64", "the rank meant if the recorded number is a place in the group"),
     "peer_position": ("Int64", "place of the other rank in the group, where its members are not known"),
     "is_paired": ("Boolean", "whether the operator that started a range of gloo is known; null for kernels"),

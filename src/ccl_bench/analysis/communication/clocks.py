@@ -128,13 +128,13 @@ def _passed_on(ends: pl.DataFrame) -> pl.DataFrame:
     number=("Int64", "number of the collective on its group"),
     collective=("String", "canonical collective"),
     present=("Int64", "members whose call was found"),
-    skew_ns=("Int64", "from the first to the last arrival, ns; null where clocks are not comparable"),
+    skew_ns=("Int64", "from the first to the last arrival, ns; null if clocks are not comparable"),
     residual_ns=(
         "Int64",
-        "the largest residual of a member's clock, ns; null where clocks are not comparable",
+        "the largest residual of a member's clock, ns; null if clocks are not comparable",
     ),
-    order=("List(Int64)", "ranks in order of arrival; null where the residual exceeds the skew"),
-    last_rank=("Int64", "the rank that came last; null where the residual exceeds its distance to the next"),
+    order=("List(Int64)", "ranks in order of arrival; null if the residual exceeds the skew"),
+    last_rank=("Int64", "the rank that came last; null if the residual exceeds its distance to the next"),
 )
 def arrivals(matched: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl.DataFrame:
     """One collective that at least two ranks recorded: who came when, on aligned clocks.

@@ -42,7 +42,7 @@ def listed_groups(process_groups: pl.DataFrame, identity: pl.DataFrame) -> pl.Da
 
 
 def with_peers(calls: pl.DataFrame, listed: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
-    """Return the calls of a run with the other rank of each message, null where that is not known.
+    """Return the calls of a run with the other rank of each message, null if unknown.
 
     One trace that proves its recorded peers to be places in the group proves it of the whole recording.
     Where no trace lists groups, the group of all ranks is the only kind to try.
@@ -205,14 +205,14 @@ def point_to_point() -> list[str]:
     start_ns=("Int64", "start on the member's clock, ns"),
     end_ns=("Int64", "end on the member's clock, ns"),
     present=("Int64", "members whose call was found"),
-    size=("Int64", "members of the group; null where that is not known"),
+    size=("Int64", "members of the group; null if unknown"),
     own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
-    uneven=("Boolean", "whether parts of an all-to-all differ in size, or may; null where nothing says"),
+    uneven=("Boolean", "whether parts of an all-to-all differ in size, or may; null if unknown"),
     agrees=("Boolean", "whether all members say the same of collective and size"),
-    transfer_ns=("Int64", "shortest duration among members, ns; null where that is no transfer time"),
-    wait_ns=("Int64", "duration beyond the transfer, ns; null where it is unknown"),
+    transfer_ns=("Int64", "shortest duration among members, ns; null if that is no transfer time"),
+    wait_ns=("Int64", "duration beyond the transfer, ns; null if unknown"),
     lacks=("Int64", "collectives of the step that the member's trace lacks and others of their group have"),
-    gaps=("Int64", "the same of all traces together: 0 where the step is whole"),
+    gaps=("Int64", "the same of all traces together: 0 if the step is whole"),
     complete=("Boolean", "whether all members of every group of the member's trace were recorded"),
 )
 def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:

@@ -33,7 +33,7 @@ class Stragglers:
     """Which ranks are late in a run, and which one of them makes the others wait."""
 
     slowest: int | None
-    """None where no rank is late, or where the waits do not decide between several."""
+    """None if no rank is late, or where the waits do not decide between several."""
     late: list[int]
     waits: pl.DataFrame
     """Rows of `waits` in groups that lie in one pipeline stage: only these show who is late."""
@@ -147,7 +147,7 @@ def rank_with_most_work(
     """Return the candidate whose own work exceeds that of its peers, all but the `late`, by most, or None.
 
     Stages of a pipeline hand a delay on by messages, which show no waiting; who is late for lack of
-    input has no more to do than its peers. None where no excess explains the lag, or two are alike.
+    input has no more to do than its peers. None if no excess explains the lag, or two are alike.
     """
     work = (pl.col("compute_ns") + pl.col("exposed_memory_ns")).mean()
     means = dict(breakdown.group_by("rank").agg(work.alias("work_ns")).iter_rows())
@@ -170,7 +170,7 @@ def lag_of(members: pl.DataFrame, ranks: Iterable[int]) -> float:
 
 
 def costliest_rank(waits: pl.DataFrame, candidates: list[int]) -> int | None:
-    """Return the candidate that caused most waiting, or None where two caused the same."""
+    """Return the candidate that caused most waiting, or None if two caused the same."""
     costs = waits.filter(pl.col("rank").is_in(candidates)).group_by("rank").agg(pl.col("caused_ns").sum())
     ranked = costs.sort("caused_ns", descending=True)
     if ranked.is_empty() or (ranked.height > 1 and ranked["caused_ns"][0] == ranked["caused_ns"][1]):

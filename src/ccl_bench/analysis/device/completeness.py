@@ -46,7 +46,7 @@ def on_device(
 
 @derived(
     reads={"kernels": ("device",)},
-    device=("Int64", "device number; null where kernels do not say"),
+    device=("Int64", "device number; null if kernels do not say"),
 )
 def device_used(kernels: pl.DataFrame) -> pl.DataFrame:
     """One trace with kernels: the device that its numbers are of; each device of a process has its own."""
@@ -236,7 +236,7 @@ def _finding(
 
 
 def sign_of_device(row: Mapping[str, int | str | None], backend: str) -> str:
-    """Return what shows that a trace without kernels is of a device; empty where nothing does.
+    """Return what shows that a trace without kernels is of a device; empty if nothing does.
 
     `row` is its row of `completeness`, `backend` what the file says of the job's collective backend.
     """

@@ -11,7 +11,7 @@ _LONGEST_STACK = 30
 
 @derived(
     device=("Int64", "device number"),
-    stack=("Int64", "call stack that allocated it; null where none was recorded"),
+    stack=("Int64", "call stack that allocated it; null if none was recorded"),
     category=("String", "what it is for, where a profiler knew"),
     bytes=("Int64", "bytes of its blocks that are allocated at the peak"),
     blocks=("Int64", "how many blocks these are"),
@@ -49,7 +49,7 @@ def _texts(memory_stacks: pl.DataFrame, memory_frames: pl.DataFrame) -> pl.DataF
 
 @derived(
     device=("Int64", "device number"),
-    span_ns=("Int64", "from the first event to the last, ns; null where no times are recorded"),
+    span_ns=("Int64", "from the first event to the last, ns; null if no times are recorded"),
     allocations=("Int64", "blocks allocated"),
     frees=("Int64", "blocks freed"),
     allocated_bytes=("Int64", "bytes that were asked for in all"),
@@ -57,7 +57,7 @@ def _texts(memory_stacks: pl.DataFrame, memory_frames: pl.DataFrame) -> pl.DataF
     segment_allocations=("Int64", "pieces taken from the driver"),
     segment_frees=("Int64", "pieces given back to it"),
     ooms=("Int64", "times that memory ran out"),
-    allocations_per_s=("Float64", "blocks allocated in a second; null where no times are recorded"),
+    allocations_per_s=("Float64", "blocks allocated in a second; null if no times are recorded"),
     frees_per_s=("Float64", "blocks freed in a second"),
     allocated_bytes_per_s=("Float64", "bytes asked for in a second"),
 )
@@ -89,12 +89,12 @@ def memory_rates(memory_events: pl.DataFrame) -> pl.DataFrame:
 @derived(
     device=("Int64", "device number"),
     order=("Int64", "order of the event"),
-    time_ns=("Int64", "time, ns; null where none is recorded"),
+    time_ns=("Int64", "time, ns; null if none is recorded"),
     requested_bytes=("Int64", "bytes that were asked for and not available"),
     device_free_bytes=("Int64", "free bytes of the device, as the driver reported"),
     allocated_bytes=("Int64", "bytes in tensors at that time"),
     reserved_bytes=("Int64", "bytes held from the driver at that time"),
-    stack=("Int64", "call stack that asked; null where none was recorded"),
+    stack=("Int64", "call stack that asked; null if none was recorded"),
     frames=("List(String)", "frames of the stack, the innermost first"),
 )
 def memory_ooms(

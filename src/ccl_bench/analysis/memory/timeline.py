@@ -102,7 +102,7 @@ POINTS = 500
     device=("Int64", "device number"),
     point=("Int64", "number of the point, from 0"),
     order=("Int64", "order of its first event; -1 for the state before the first one"),
-    time_ns=("Int64", "time of its first event, ns; null where none is recorded"),
+    time_ns=("Int64", "time of its first event, ns; null if none is recorded"),
     events=("Int64", "states of the allocator that it stands for"),
     lowest_allocated_bytes=("Int64", "least bytes of blocks in tensors"),
     highest_allocated_bytes=("Int64", "most bytes of blocks in tensors"),
@@ -133,7 +133,7 @@ def memory_outline(memory_timeline: pl.DataFrame) -> pl.DataFrame:
     category=("String", "what the memory is for; `unknown` where no profiler knew"),
     point=("Int64", "number of the point, from 0; those of `memory_outline`"),
     order=("Int64", "order of the last event of the point"),
-    time_ns=("Int64", "time of that event, ns; null where none is recorded"),
+    time_ns=("Int64", "time of that event, ns; null if none is recorded"),
     allocated_bytes=("Int64", "bytes of blocks in tensors of this category after that event"),
 )
 def category_outline(memory_categories: pl.DataFrame, memory_timeline: pl.DataFrame) -> pl.DataFrame:

@@ -43,7 +43,7 @@ def collective_divergences(
     """Yield the first divergence of each group that has one.
 
     `calls` are prepared, with their place as `row`; `first_records` is {rank with a dump: its first record},
-    above 0 where older ones were overwritten. A ring buffer forgets, so that a group is compared from the
+    above 0 if older ones were overwritten. A ring buffer forgets, so that a group is compared from the
     largest first number that any member still has.
     """
     by_call = (
@@ -98,7 +98,7 @@ def _of_group(
 
 
 def _all_wait(divergent: DivergentCalls, calls: pl.DataFrame) -> Iterator[DivergentCalls]:
-    """Yield the first collective in which all known members wait; nothing where there is none."""
+    """Yield the first collective in which all known members wait; nothing if there is none."""
     waits = calls.group_by("sequence").agg(pl.col("is_pending").all()).filter("is_pending")
     if waits.is_empty():
         return

@@ -89,7 +89,7 @@ def _causes(
 
     It follows from those in which all of its missing ranks wait themselves. Of a circle, in which ranks wait
     for each other, the cause is where most wait, then the earliest: the fewer ranks are out of step. What is
-    only unfinished may be queued behind a cause, and is one itself where others wait for its members.
+    only unfinished may be queued behind a cause, and is one itself if others wait for its members.
     """
     behind = {
         place: {blocked[rank] for rank in each.missing}

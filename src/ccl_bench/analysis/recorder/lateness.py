@@ -34,7 +34,7 @@ _ALL_WAIT = "(?i)all_?reduce|all_?gather|reduce_scatter|all_?to_?all|barrier"
     end_ns=("Int64", "when the last member called it, ns"),
     lateness_ns=("Int64", "from the first member's call to this rank's, ns"),
     clock_shift_ns=("Int64", "what is taken off the rank's clock, ns"),
-    clock_error_ns=("Int64", "how far clocks may be apart at most, ns; null where nothing shows it"),
+    clock_error_ns=("Int64", "how far clocks may be apart at most, ns; null if nothing shows it"),
 )
 def recorded_arrivals(
     recorded_calls: pl.DataFrame, recorded_groups: pl.DataFrame, recorder_dumps: pl.DataFrame, facts: Facts

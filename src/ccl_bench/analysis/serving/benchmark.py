@@ -35,7 +35,7 @@ class Benchmark:
 
     tool: str
     ok: pl.DataFrame
-    """Rows of `requests` that succeeded; empty where the file lists none."""
+    """Rows of `requests` that succeeded; empty if the file lists none."""
     ends: Mapping[str, int]
     """How requests ended → how many."""
     stored: Mapping[tuple[str, str], float]
@@ -55,7 +55,7 @@ class Benchmark:
 
 
 def benchmark_of(requests: pl.DataFrame, statistics: pl.DataFrame) -> Benchmark | None:
-    """Return the benchmark that a run holds, or None; NotMeasurable where it holds several.
+    """Return the benchmark that a run holds, or None; NotMeasurable if it holds several.
 
     The requests of one tool and its summary in another file are one benchmark, if they agree.
     """
@@ -83,7 +83,7 @@ def _sources(*tables: pl.DataFrame) -> int:
 
 
 def _need_agreement(ok: pl.DataFrame, said: Mapping[tuple[str, str], float]) -> None:
-    """Raise NotMeasurable where requests in one file and statistics in another are not of one benchmark."""
+    """Raise NotMeasurable if requests in one file and statistics in another are not of one benchmark."""
     completed, mean = said.get(("completed", "total")), said.get(("latency", "mean"))
     own = ok["latency_s"].mean()
     if completed is not None and completed != ok.height:
@@ -116,7 +116,7 @@ def _said_to_be_in_one_piece(said: Mapping[tuple[str, str], float]) -> bool:
 
 
 def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
-    """Return the tool of the only benchmark, or None where there is no benchmark."""
+    """Return the tool of the only benchmark, or None if there is no benchmark."""
     listed, said = (table.select(*_SOURCE, "tool").unique() for table in (requests, statistics))
     apart = said.join(listed, on=_SOURCE, how="anti", nulls_equal=True)
     both = pl.concat([listed, apart])
@@ -152,7 +152,7 @@ def latencies(ok: pl.DataFrame) -> list[float]:
 
 
 def tpot_of_each(ok: pl.DataFrame) -> pl.Series:
-    """Return the TPOT of every request, s; null where it has one token or came at once, or lacks a time."""
+    """Return the TPOT of every request, s; null if it has one token or came at once, or lacks a time."""
     rest = pl.col("latency_s") - pl.col("ttft_s")
     several = (pl.col("output_tokens") > 1) & (rest > 0)
     return ok.select(pl.when(several).then(rest / (pl.col("output_tokens") - 1)).alias("tpot_s")).to_series()
@@ -171,7 +171,7 @@ def gaps(ok: pl.DataFrame) -> list[float]:
 def total(benchmark: Benchmark, quantity: str) -> int | None:
     """Return the tokens of all requests that succeeded, `quantity` being `input_tokens` or `output_tokens`.
 
-    None where they were not counted, for which tools store 0.
+    None if they were not counted, for which tools store 0.
     """
     if benchmark.ok.is_empty():
         return round(benchmark.stored.get((quantity, "total"), 0.0)) or None
@@ -179,7 +179,7 @@ def total(benchmark: Benchmark, quantity: str) -> int | None:
 
 
 def all_tokens(benchmark: Benchmark) -> int | None:
-    """Return the tokens that were taken in and given out; None where they are not known."""
+    """Return the tokens that were taken in and given out; None if unknown."""
     parts = total(benchmark, "input_tokens"), total(benchmark, "output_tokens")
     if None not in parts:
         return sum(filter(None, parts))
@@ -201,7 +201,7 @@ def completed(benchmark: Benchmark) -> int | None:
 
 
 def longest(benchmark: Benchmark) -> float:
-    """Return the longest latency of a request, s; 0 where none is known."""
+    """Return the longest latency of a request, s; 0 if none is known."""
     return max(latencies(benchmark.ok), default=0.0)
 
 

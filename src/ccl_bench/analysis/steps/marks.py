@@ -60,7 +60,7 @@ def _turn(updates: pl.DataFrame, loads: pl.Series) -> int:
 
 
 def _cycle(keys: Sequence[Hashable]) -> int | None:
-    """Return after how many keys they repeat, seen twice at least; None where they do not."""
+    """Return after how many keys they repeat, seen twice at least; None if they do not."""
     for length in range(1, len(keys) // 2 + 1):
         if keys[length:] == keys[:-length]:
             return length

@@ -21,7 +21,7 @@ from ccl_bench.schema.table import keep_rows
 @derived(
     across_ranks=True,
     iteration=("Int64", "number of the recording window, where there are several"),
-    rank=("Int64", "rank; null where the source does not distinguish ranks"),
+    rank=("Int64", "rank; null if the source does not distinguish ranks"),
     step=("Int64", "number of the step"),
     duration_ns=("Int64", "length of the step as recorded, ns"),
     source=("String", "file, or how the step was found in the trace"),

@@ -86,7 +86,7 @@ def _shown(path: Path) -> str:
 
 
 def example_runs() -> dict[str, Path]:
-    """Return the example runs by name; raise InputError where the package was installed without them."""
+    """Return the example runs by name; raise InputError if the package was installed without them."""
     for place in _PLACES:
         if place.is_dir():
             return {path.name: path for path in sorted(place.iterdir()) if path.is_dir()}

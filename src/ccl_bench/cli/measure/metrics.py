@@ -129,7 +129,7 @@ def requested_metrics(names: list[str], places: Sequence[str], program: str, *, 
 
 
 def _no_metric(places: Sequence[str], program: str) -> UsageError:
-    """Return the error where no option names a metric; a word without an option may be meant as one."""
+    """Return the error if no option names a metric; a word without an option may be meant as one."""
     from ccl_bench import metrics
 
     registry = metrics.load()
@@ -146,7 +146,7 @@ def _no_metric(places: Sequence[str], program: str) -> UsageError:
 
 
 def one_run(places: Sequence[str]) -> str:
-    """Return the run that is given; UsageError where there is none or more than one."""
+    """Return the run that is given; UsageError if there is none or more than one."""
     if not places:
         raise UsageError("no run is given", fix="name a directory, trace file or URL")
     if len(places) > 1:
@@ -158,7 +158,7 @@ def one_run(places: Sequence[str]) -> str:
 
 
 def _watched_places(place: str, *named: str | None) -> list[str]:
-    """Return the files and folders that the numbers of a run come from; none where it is remote."""
+    """Return the files and folders that the numbers of a run come from; none if it is remote."""
     from ccl_bench import storage
     from ccl_bench.run.grouping import run_above
 
@@ -226,7 +226,7 @@ def print_tracebacks(failures: Mapping[str, Exception]) -> None:
 
 
 def exit_status(results: Sequence[Result]) -> int:
-    """Return 0 where there is a value, else the highest status of the results."""
+    """Return 0 if there is a value, else the highest status of the results."""
     from ccl_bench.result import EXIT_STATUS
 
     if any(result.value is not None for result in results):

@@ -91,7 +91,7 @@ def report(
 
 
 def _form(form: Form | None, output: str | None) -> Form | None:
-    """Return the form that is asked for, None where nothing asks for one; UsageError where it cannot be."""
+    """Return the form that is asked for, None if nothing asks for one; UsageError if it cannot be."""
     if form is None and output:
         return form_of(output)
     if form == "html" and not output and sys.stdout.isatty():

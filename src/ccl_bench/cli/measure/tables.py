@@ -90,7 +90,7 @@ def _of_files(form: Form | None) -> FileForm:
 
 
 def parse_ranks(text: str) -> list[int]:
-    """Return the ranks in a text such as `0,8-10`; raise UsageError where it names none."""
+    """Return the ranks in a text such as `0,8-10`; raise UsageError if it names none."""
     from ccl_bench.result.step_choice import parse_range
 
     ranges = [parse_range(part, "ranks") for part in text.split(",")]

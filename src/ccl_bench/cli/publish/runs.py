@@ -131,7 +131,7 @@ def _destination(to: str, token_file: str | None, database: str | None) -> Desti
 
 
 def _storage(traces: str | None, trace_url: str | None) -> str | None:
-    """Return the address in object storage that the traces go to; None where they do not."""
+    """Return the address in object storage that the traces go to; None if they do not."""
     if traces in {None, INCLUDE}:
         return None
     if trace_url:
@@ -285,7 +285,7 @@ def _open_leaderboard(
 
 
 def _run_id(run: str) -> str:
-    """Return an identifier, also where the address of the page is given."""
+    """Return an identifier, also if the address of the page is given."""
     match = _ID.search(run)
     if match is None:
         raise UsageError(

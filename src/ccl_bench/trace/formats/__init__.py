@@ -27,7 +27,7 @@ class Identity:
     rank: int | None = None
     world_size: int | None = None
     recording: str = ""
-    """What files have in common that are one recording in several forms; empty where a form has no other."""
+    """What files have in common that are one recording in several forms; empty if a form has no other."""
 
 
 Recogniser = Callable[[bytes], bool]
@@ -102,7 +102,7 @@ class Part:
     """One of several traces in a file, such as a process of a report."""
 
     id: str
-    """What selects it; empty where the file holds no other."""
+    """What selects it; empty if the file holds no other."""
     identity: Identity
     """What the file says of where the part is from."""
     local_rank: int | None = None
@@ -147,7 +147,7 @@ class Format:
     """Who writes such files, in messages: `torch's profiler`."""
     step_marker: str = ""
     """Regular expression for the names of ranges that are steps in every file of this format, with the number
-    as its first group; empty where steps are marked as PyTorch's tools mark them."""
+    as its first group; empty if steps are marked as PyTorch's tools mark them."""
     advice: str = ""
     """How to record what a number lacks; empty for the metrics' own advice, about torch.profiler."""
     of_rank: bool = True
@@ -169,7 +169,7 @@ class TraceFile:
     """Path below the run, with `/`."""
     form: Format
     rank: int | None
-    """Rank, or None where neither file, map nor name states it."""
+    """Rank, or None if neither file, map nor name states it."""
     rank_source: str
     """`file`, `map`, `name`, `device` or `unknown`."""
     iteration: int | None
@@ -179,7 +179,7 @@ class TraceFile:
     size: int
     """Size on disk, bytes."""
     part: str = ""
-    """Which trace of a file that holds several; empty where it holds one."""
+    """Which trace of a file that holds several; empty if it holds one."""
     recording: str = ""
     """What files of one rank have in common that are one recording in several forms."""
 

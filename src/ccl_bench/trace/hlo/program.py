@@ -75,19 +75,19 @@ class Program:
     instructions: Mapping[str, Instruction]
     """Name → instruction, over all computations."""
     devices: tuple[tuple[int, ...], ...]
-    """Global ids of the devices: for each partition those of its replicas; empty where not stated."""
+    """Global ids of the devices: for each partition those of its replicas; empty if not stated."""
     entry: frozenset[str] = frozenset()
     """Names of the instructions that a run of the program executes once."""
 
     def number_of(self, instruction: Instruction, device: int) -> int | None:
-        """Return the number of a device in the pairs of a permute; None where it is not known."""
+        """Return the number of a device in the pairs of a permute; None if unknown."""
         place = self._place(device)
         return None if place is None else self._numbering(instruction, *place)[0]
 
     def members(self, instruction: Instruction, device: int) -> tuple[int, ...] | None:
         """Return the global ids of the devices that a device communicates with in a collective, itself too.
 
-        None where the groups or the place of the device are not known. Ids are in the order of the group.
+        None if the groups or the place of the device are not known. Ids are in the order of the group.
         Source: `GetParticipatingDevicesGroups` of XLA's `collective_ops_utils.h`.
         """
         place = self._place(device)
@@ -152,7 +152,7 @@ def _connected(own: int, pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def read_program(data: bytes) -> Program:
-    """Return the program in a serialised `HloProto`; DamagedMessageError where it is none."""
+    """Return the program in a serialised `HloProto`; DamagedMessageError if it is none."""
     module = Message(data).message(_Module.PROGRAM)
     computations = [_Parts(each) for each in module.messages(_Module.COMPUTATIONS)]
     by_id = {each.id: each for each in computations}
@@ -206,7 +206,7 @@ def _operands(message: Message, around: _Parts) -> list[Message]:
 
 
 def _wrapped(message: Message, computations: Mapping[int, _Parts]) -> Message:
-    """Return what an asynchronous instruction runs; itself where that is not there."""
+    """Return what an asynchronous instruction runs; itself if that is not there."""
     called = [computations.get(number) for number in message.numbers(_Instruction.CALLED)]
     return next((each.root for each in called if each and each.root), message)
 

@@ -201,7 +201,7 @@ def _json(text: str) -> Any:
 def read_chakra(stream: BinaryIO, file: str) -> TraceContent:
     """Return the content of the Chakra execution trace in `stream`; `file` names it in messages.
 
-    Raises InputError where its nodes are of another schema. Everything less is salvaged and reported.
+    Raises InputError if its nodes are of another schema. Everything less is salvaged and reported.
     """
     reading, rows = Reading(), _Rows()
     stated: dict[str, Any] | None = None
@@ -364,7 +364,7 @@ def nodes(found: Frames, reading: Reading) -> list[Node]:
 
 
 def _alone(found: Frames, at: int, reading: Reading) -> list[Node]:
-    """Return one node, none where it cannot be read."""
+    """Return one node, none if it cannot be read."""
     one = Frames(found.data, found.starts[at : at + 1], found.ends[at : at + 1])
     try:
         _attributes(found.data, field_table(one.data, one.starts, one.ends))
@@ -428,7 +428,7 @@ def _named(data: bytes, fields: list[tuple[int, int, int]]) -> tuple[str, Any]:
 
 
 def _value(data: bytes, number: int, value: int, end: int) -> Any:
-    """Return a value that is no list; None where it is not written as its kind is."""
+    """Return a value that is no list; None if it is not written as its kind is."""
     if number in _WIDTHS:
         kind = _WIDTHS[number]
         is_whole = end - value == struct.calcsize(kind)

@@ -46,7 +46,7 @@ def tensors(values: object, depth: int = 4) -> Iterator[list[Any]]:
 
 
 def _moved(values: list[Any]) -> tuple[int | None, int | None]:
-    """Return elements and bytes of all tensors among values, None where there is no tensor."""
+    """Return elements and bytes of all tensors among values, None if there is no tensor."""
     found = list(tensors(values))
     if not found:
         return None, None
@@ -160,5 +160,5 @@ def calls(rows: Sequence[dict[str, object]]) -> pl.DataFrame:
 
 
 def groups(node: Node | UsualNode) -> list[dict[str, object]]:
-    """Return the process groups that a `process_group:init` node lists, none where its text was cut."""
+    """Return the process groups that a `process_group:init` node lists, none if its text was cut."""
     return listed_groups(_at(listed(node.read().values), 0))

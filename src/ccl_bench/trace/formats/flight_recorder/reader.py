@@ -45,7 +45,7 @@ Row = dict[str, object]
 def read_dump(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of a dump; `file` names it in messages.
 
-    Raises InputError where the file is more than plain data, or no dump.
+    Raises InputError if the file is more than plain data, or no dump.
     """
     root = _data(storage.read_whole(stream, file, LARGEST_BYTES, _RECORD_LESS), file)
     if not isinstance(root, dict):
@@ -85,7 +85,7 @@ def _data(code: bytes, file: str) -> object:
 
 
 def _call(entry: Row) -> Row | None:
-    """Return the row of an entry; None where it lacks what no call is without."""
+    """Return the row of an entry; None if it lacks what no call is without."""
     record, name = _whole(entry.get("record_id")), _text(entry.get("profiling_name"))
     group = entry.get("process_group")
     names = [_text(part) or "" for part in group] if isinstance(group, list | tuple) else []
@@ -152,7 +152,7 @@ class _Stacks:
         self._numbers: dict[tuple[tuple[str, str, int], ...], int] = {}
 
     def number(self, frames: object) -> int | None:
-        """Return the number of a stack, the innermost frame first; None where none was recorded."""
+        """Return the number of a stack, the innermost frame first; None if none was recorded."""
         if not isinstance(frames, list | tuple):
             return None
         found = [_frame(frame) for frame in frames[:_DEEPEST_STACK] if isinstance(frame, dict)]
@@ -185,7 +185,7 @@ def _rank(value: object) -> int | None:
 
 
 def _time(value: object) -> int | None:
-    """Return a time; None where it has not come yet, which JSON writes as 0."""
+    """Return a time; None if it has not come yet, which JSON writes as 0."""
     number = _whole(value)
     return number if number is not None and number > 0 else None
 

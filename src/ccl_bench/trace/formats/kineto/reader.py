@@ -55,7 +55,7 @@ class _Spool:
         """Where rows lie, if some do."""
 
     def add(self, kind: str, rows: pl.DataFrame) -> None:
-        """Add rows of one kind; InputError where they are more than memory may hold."""
+        """Add rows of one kind; InputError if they are more than memory may hold."""
         memory.hold_rows(kind, rows.height, on_disk=self.folder is not None)
         self._held[kind].append(rows)
         self._rows += rows.height
@@ -203,7 +203,7 @@ class RowBuilder:
         self._calls, self._products = [], []
 
     def _timed(self, name: str, base_ns: int) -> pl.DataFrame | None:
-        """Return all rows of one kind, with absolute times; None if there are none."""
+        """Return all rows of one kind, with absolute times; None if there is none."""
         if not (rows := _alike(self._rows.take(name))):
             return None
         return _in_order([tables.absolute(rows.pop(0), base_ns) for _ in range(len(rows))])
@@ -275,7 +275,7 @@ _STEP = "ProfilerStep"
 
 
 def _check_one_process(tables: Mapping[str, pl.DataFrame | OnDisk], file: str) -> None:
-    """Raise InputError where the operators are of several processes, or two loops of steps run at once."""
+    """Raise InputError if the operators are of several processes, or two loops of steps run at once."""
     numbers = _processes(tables)
     if len(numbers) > 1:
         listed = " and ".join(map(str, numbers))

@@ -39,7 +39,7 @@ _PLAIN_DATA = f"a memory snapshot is plain data: {_WAY_OUT}"
 def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of a snapshot; `file` names it in messages.
 
-    Raises InputError where the file is more than plain data, or no snapshot.
+    Raises InputError if the file is more than plain data, or no snapshot.
     """
     held = unpickle(storage.read_whole(stream, file, LARGEST_BYTES, _RECORD_LESS), file, _PLAIN_DATA)
     segments, histories, settings = _parts(held, file)
@@ -133,12 +133,12 @@ def flag(value: object) -> bool | None:
 
 
 def mappings(value: object) -> list[dict[str, object]]:
-    """Return the dictionaries in a list; none where it is not a list."""
+    """Return the dictionaries in a list; none if it is not a list."""
     return [item for item in value if type(item) is dict] if isinstance(value, list | tuple) else []
 
 
 def length(value: object) -> int:
-    """Return how many items a list has; none where it is not a list."""
+    """Return how many items a list has; none if it is not a list."""
     return len(value) if isinstance(value, list | tuple) else 0
 
 
@@ -187,7 +187,7 @@ class Stacks:
         self._stacks_seen: dict[int, int | None] = {}
 
     def number(self, frames: object) -> int | None:
-        """Return the number of a stack; None where no frames were recorded."""
+        """Return the number of a stack; None if no frames were recorded."""
         known = self._stacks_seen.get(id(frames), -1)
         if known != -1:
             return known

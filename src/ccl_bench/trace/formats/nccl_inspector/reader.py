@@ -134,7 +134,7 @@ _BY_RANK = ("all_gather", "reduce_scatter")
 
 
 def _moved(sizes: tuple[int, ...], time_us: int, stated: float) -> int | None:
-    """Return the size that a stated bandwidth, GB/s, was computed from; None where it fits none."""
+    """Return the size that a stated bandwidth, GB/s, was computed from; None if it fits none."""
     fits = (size for size in sizes if abs(size / time_us / 1e3 - stated) <= max(_AGREES * stated, 1e-6))
     return next(fits, None)
 

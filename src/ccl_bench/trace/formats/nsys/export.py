@@ -40,7 +40,7 @@ PAYLOADS = "--include-blobs"
 def convert(report: Path, output: Path, name: str) -> None:
     """Write the SQLite export of `report` to `output`; `name` names the report in messages.
 
-    Raises InputError where there is no `nsys`, or where it cannot read the report.
+    Raises InputError if there is no `nsys`, or where it cannot read the report.
     """
     nsys = shutil.which("nsys")
     if nsys is None:
@@ -115,7 +115,7 @@ _HEAD_BYTES = 256 << 10
 def export_of(path: Path, name: str = "") -> Path:
     """Return the SQLite export of a report or of its JSON; an export is its own, a packed one is unpacked.
 
-    `name` names the file in messages. Raises InputError where no `nsys` is there, or where it
+    `name` names the file in messages. Raises InputError if no `nsys` is there, or where it
     cannot read the report.
     """
     name = name or str(path)

@@ -59,7 +59,7 @@ _AGENT = msgspec.json.Decoder(Agent)
 
 
 def open_rocpd(path: Path, file: str = "") -> AbstractContextManager[Database]:
-    """Open a database; InputError where it is none that can be read."""
+    """Open a database; InputError if it is none that can be read."""
     return sqlite.open_database(path, file or str(path), ROCPD)
 
 

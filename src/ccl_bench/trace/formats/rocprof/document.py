@@ -167,7 +167,7 @@ _DECODER = msgspec.json.Decoder(_Document)
 
 
 def process_in(text: bytes, file: str) -> Process:
-    """Return the process in a file; InputError where it cannot be read or holds another number of them."""
+    """Return the process in a file; InputError if it cannot be read or holds another number of them."""
     memory.hold_json(text)
     try:
         found = _DECODER.decode(text).processes

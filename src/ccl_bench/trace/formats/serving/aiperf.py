@@ -185,7 +185,7 @@ _RECORD = Decoder(_Record)
 
 
 def _usual(line: bytearray, number: int) -> Request | None:
-    """Return a request that succeeded; None where it is not as usual: `_record` reads it then."""
+    """Return a request that succeeded; None if it is not as usual: `_record` reads it then."""
     record = typed(_RECORD, line)
     if record is None:
         return None

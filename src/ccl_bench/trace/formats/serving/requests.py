@@ -96,7 +96,7 @@ class RequestRows:
                 self._add_listed()
 
     def add_whole(self, rows: pl.DataFrame) -> bool:
-        """Keep a whole list of requests, columns of which may be absent; False where one is impossible.
+        """Keep a whole list of requests, columns of which may be absent; False if one is impossible.
 
         Of one that did not succeed nothing but its error is kept.
         """
@@ -248,7 +248,7 @@ class StoredStatistic:
 
 
 def total(stored: Iterable[StoredStatistic], quantity: str) -> float | None:
-    """Return the sum over benchmarks of a number of which each has one; None where none says it."""
+    """Return the sum over benchmarks of a number of which each has one; None if none says it."""
     said = [each.value for each in stored if (each.quantity, each.statistic) == (quantity, "total")]
     return math.fsum(said) if said else None
 
@@ -342,7 +342,7 @@ def listed_type(names: Mapping[str, str]) -> type[Struct]:
 
 
 def whole_list(listed: Sequence[Any], benchmark: int, unit_s: float) -> pl.DataFrame | None:
-    """Return a list of requests as rows; None where a number fits no column."""
+    """Return a list of requests as rows; None if a number fits no column."""
     is_failed = [each.error_code is not None for each in listed]
     errors = [
         "" if each.error_code is None else text(each.error_message) or f"error {text(each.error_code)}"
@@ -378,7 +378,7 @@ _OF_TIME, _OF_TOKENS = ("ttft_s", "latency_s", "own_tpot_s"), ("input_tokens", "
 
 
 def _impossible(columns: Sequence[str]) -> Iterator[pl.Expr]:
-    """Yield what no request has; null where it is not known."""
+    """Yield what no request has; null if unknown."""
     yield from (~pl.col(name).is_between(0, LONGEST_S) for name in _OF_TIME if name in columns)
     yield from (~pl.col(name).is_between(0, MOST_TOKENS) for name in _OF_TOKENS if name in columns)
     yield pl.col("latency_s") < pl.col("ttft_s")

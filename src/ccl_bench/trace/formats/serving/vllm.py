@@ -126,7 +126,7 @@ def _request(entry: dict[str, Any], index: int, benchmark: int) -> Request:
     error = text(entry.get("errors"))
     if error or entry.get("output_lens") == 0:
         return Request(benchmark, str(index), "failed", error=error)
-    ttft = seconds(entry.get("ttfts"), "ttft") or None  # 0 where the answer was not streamed
+    ttft = seconds(entry.get("ttfts"), "ttft") or None  # 0 if the answer was not streamed
     gaps = _gaps(entry.get("itls"))
     latency = None if ttft is None or gaps is None else math.fsum([ttft, *gaps])
     start_ns = _start_ns(finite(entry.get("start_times")))
@@ -183,7 +183,7 @@ _GAPS_TOGETHER = 1 << 19
 
 
 def _whole_lists(document: Fields, benchmark: int) -> pl.DataFrame | None:
-    """Return the lists of a result as rows; None where they are not as usual: `_request` reads them then."""
+    """Return the lists of a result as rows; None if they are not as usual: `_request` reads them then."""
     written = {name: found for name in _LISTS if (found := document.text(name)) is not None}
     if not _USUAL.issubset(written):
         return None
@@ -221,7 +221,7 @@ def _whole_lists(document: Fields, benchmark: int) -> pl.DataFrame | None:
 
 
 def _whole_gaps(written: Raw, ttfts: list[float]) -> tuple[pl.Series, list[float]] | None:
-    """Return the gaps of all requests, and their latencies; None where one is no time."""
+    """Return the gaps of all requests, and their latencies; None if one is no time."""
     columns: list[pl.Series] = []
     latencies: list[float] = []
     numbers: list[Floats] = []
@@ -242,7 +242,7 @@ def _whole_gaps(written: Raw, ttfts: list[float]) -> tuple[pl.Series, list[float
 
 
 def _gap_rows(written: Raw) -> Iterator[list[list[float]] | None]:
-    """Yield the gaps of some requests after the other; None where they are no lists of numbers."""
+    """Yield the gaps of some requests after the other; None if they are no lists of numbers."""
     view, at = memoryview(written), 1
     last = len(view) - 1
     if view[0] != ord("["):

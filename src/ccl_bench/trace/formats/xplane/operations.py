@@ -82,7 +82,7 @@ class Operations:
     end_ns: Numbers = field(default_factory=lambda: _none())
     stream: Numbers = field(default_factory=lambda: _none())
     run: Numbers = field(default_factory=lambda: _none())
-    """Run of the program, or launch of the kernel; 0 where it is not known."""
+    """Run of the program, or launch of the kernel; 0 if unknown."""
 
     def ran(self) -> Ran:
         """Return what was run as the search for steps takes it."""

@@ -44,7 +44,7 @@ _RELATIVE = 10**17
 def read_xplane(path: Path, file: str, part: str) -> TraceContent:
     """Return the content of a profile for one of its devices; `file` names it in messages.
 
-    `part` is the id of the device, empty for the only one. Raises InputError where it is no profile.
+    `part` is the id of the device, empty for the only one. Raises InputError if it is no profile.
     """
     with open_profile(path, file) as profile:
         device = next((each for each in profile.job.devices if part in ("", each.id)), None)

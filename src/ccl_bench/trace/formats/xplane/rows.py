@@ -28,7 +28,7 @@ _HOST_MEMORY = "S(5)"
 
 
 class Chip(NamedTuple):
-    """What a GPU's plane states of the GPU; None where it does not."""
+    """What a GPU's plane states of the GPU; None if it does not."""
 
     units: int | None = None
     threads_per_unit: int | None = None
@@ -202,7 +202,7 @@ def _call(kind: Kind, device: Device, programs: Mapping[int, Program], ranks: Ma
 def _members(
     kind: Kind, device: Device, programs: Mapping[int, Program], ranks: Mapping[int, int]
 ) -> list[int] | None:
-    """Return the ranks that take part; None where they are not known."""
+    """Return the ranks that take part; None if unknown."""
     program = programs.get(kind.program) if kind.program is not None else None
     if program is None or device.global_id is None:
         return None
@@ -237,7 +237,7 @@ def _received(name: str, sent: int | None, members: int | None) -> int | None:
 def _by_pairs(
     own: Instruction, device: Device, program: Program | None, sent: int | None
 ) -> tuple[int | None, int | None]:
-    """Return what a device sends and receives in a collective permute: nothing where it is in no pair."""
+    """Return what a device sends and receives in a collective permute: nothing if it is in no pair."""
     number = program.number_of(own, device.global_id) if program and device.global_id is not None else None
     if number is None:
         return sent, sent

@@ -135,7 +135,7 @@ def _plane_name(head: bytes) -> str:
 
 
 def read_plane(stream: BinaryIO, span: PlaneSpan) -> Plane:
-    """Return a plane; DamagedMessageError where it is none."""
+    """Return a plane; DamagedMessageError if it is none."""
     stream.seek(span.start)
     return Plane(span.name, stream.read(span.end - span.start))
 
@@ -146,7 +146,7 @@ class EventName:
 
     name: str
     shown: str
-    """A shorter name; empty where there is none."""
+    """A shorter name; empty if there is none."""
     stated: Mapping[str, Value]
 
 
@@ -196,7 +196,7 @@ class Plane:
         return found
 
     def value(self, given: Field) -> Value | None:
-        """Return the value in a field of what is stated; None where it is of no known kind."""
+        """Return the value in a field of what is stated; None if it is of no known kind."""
         if given.number in (_Stat.UNSIGNED, _Stat.SIGNED):
             return given.value
         if given.number == _Stat.REFERENCE:
@@ -327,7 +327,7 @@ class Line:
         return self._plane.value(Field(kind, value, end))
 
     def stated(self, name: str) -> list[Value | None]:
-        """Return what is stated under a name about each event; None where nothing is."""
+        """Return what is stated under a name about each event; None if nothing is."""
         found: list[Value | None] = [None] * self.count
         rows = self._stated_as(name)
         columns = (self._stats.event, self._stats.kind, self._stats.value, self._stats.end)
@@ -336,7 +336,7 @@ class Line:
         return found
 
     def numbers(self, name: str) -> Numbers:
-        """Return the whole number that is stated under a name about each event; 0 where none is."""
+        """Return the whole number that is stated under a name about each event; 0 if none is."""
         found = np.zeros(self.count, dtype=np.int64)
         rows = self._stated_as(name)
         rows = rows[np.isin(self._stats.kind[rows], (_Stat.UNSIGNED, _Stat.SIGNED))]
