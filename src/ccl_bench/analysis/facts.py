@@ -1,4 +1,4 @@
-"""What is known about a run beside its traces, each value with where it came from."""
+"""Facts about a run, each with its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look at the names of rows, each distinct name once: which match, and which collective is meant."""
+"""Matching of names, each distinct name once: patterns, and the collective behind a name."""
 
 from __future__ import annotations
 

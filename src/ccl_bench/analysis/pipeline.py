@@ -1,4 +1,4 @@
-"""Pipeline bubbles: what a stage loses to waiting for its neighbours, and what theory predicts."""
+"""Pipeline bubbles: the time that a stage waits for its neighbours, and the theoretical value."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def bubbles(
     parts = stage_time.join(_moving(stretches), on=[*step, "part"], how="left", maintain_order="left")
     rest = pl.col("window_ns") - pl.col("compute_ns") - pl.col("exposed_collectives_ns")
     moved = pl.col("exposed_transfer_ns").fill_null(0)
-    lone = stretches.filter(pl.col("transfer_ns").is_null()).group_by(step)
+    unmatched = stretches.filter(pl.col("transfer_ns").is_null()).group_by(step)
     sums = (
         parts.with_columns(moved, (rest - moved).alias("bubble_ns"))
         .with_columns(
@@ -180,7 +180,7 @@ def bubbles(
         )
         .group_by("iteration", *step, "rank", maintain_order=True)
         .agg(pl.col(r"^\w+_ns$").sum(), *_by_part())
-        .join(lone.agg(pl.col("call").n_unique().cast(pl.Int64).alias("unmatched")), on=step, how="left")
+        .join(unmatched.agg(pl.col("call").n_unique().cast(pl.Int64).alias("unmatched")), on=step, how="left")
         .with_columns(pl.col("unmatched").fill_null(0))
         .sort("iteration", "rank", "trace", "step")
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MISSPELT = 0.8
-"""Least likeness of a word to what it is a misspelling of."""
+"""Least similarity of a misspelt word to the correct one."""
 
 
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
@@ -115,12 +115,12 @@ class Registry(Generic[T]):
     def _way_out(self, name: str) -> str:
         """Return what to ask for in place of a name that is unknown."""
         suggest = self._suggest or (lambda *_: "")
-        known = self._spellings.values()
+        spellings = self._spellings.values()
         return (
             suggest(name, 1.0)
-            or did_you_mean(name, known, cutoff=_MISSPELT)
+            or did_you_mean(name, spellings, cutoff=_MISSPELT)
             or suggest(name, _MISSPELT)
-            or did_you_mean(name, known)
+            or did_you_mean(name, spellings)
             or f"known: {', '.join(sorted(self._items))}"
         )
 

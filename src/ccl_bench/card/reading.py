@@ -1,4 +1,4 @@
-"""Read a workload card, and find every mistake in it with its line."""
+"""Reading a workload card, with every mistake and its line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE
 
 
 def check_card(card: Card, log: IssueLog) -> None:
-    """Record everything in `card` that contradicts something else or is likely to be a slip."""
+    """Record contradictions and likely slips in `card`."""
     for check in (
         _missing,
         _version,
@@ -133,25 +133,25 @@ def _devices(card: Card, log: IssueLog) -> None:
 
 
 _ALIKE = 0.02
-"""Share by which two bandwidths may differ and be the same figure, rounded."""
+"""Share by which two bandwidths may differ and still be the same rounded figure."""
 
 
 def _links(card: Card, log: IssueLog) -> None:
     """Warn of a link inside a node that is impossible in Gbit/s, or is the catalog's figure in GB/s."""
     written, name = card.hardware.network.bandwidth.scale_up, card.hardware.device.model
-    known = [devices.device(model).link_bytes_per_s for model in devices.models(name or "")]
-    sold = sorted({8 * both / 2 / 1e9 for both in known if both})  # Gbit/s in one direction
+    link_rates = [devices.device(model).link_bytes_per_s for model in devices.models(name or "")]
+    sold = sorted({8 * both / 2 / 1e9 for both in link_rates if both})  # Gbit/s in one direction
     if written is None or not sold or any(_alike(written, each) for each in sold):
         return
-    meant = next((each for each in sold if _alike(4 * written, each) or _alike(8 * written, each)), None)
-    if meant is None and written <= (1 + _ALIKE) * sold[-1]:
+    intended = next((each for each in sold if _alike(4 * written, each) or _alike(8 * written, each)), None)
+    if intended is None and written <= (1 + _ALIKE) * sold[-1]:
         return
-    is_one_way = meant is not None and _alike(8 * written, meant)
-    has = meant or sold[-1]
+    is_one_way = intended is not None and _alike(8 * written, intended)
+    has = intended or sold[-1]
     message = (
         f"{_both_units(written)} is not what a {shown(name or '')} has: {_both_units(has)} in one direction"
     )
-    if meant is not None:
+    if intended is not None:
         message += f"; {written:g} is that in GB/s{'' if is_one_way else ' and in both directions'}"
     log.warning(f"{LINKS}.scale_up", message, f"write {has:g}, or correct {DEVICE}.model")
 
@@ -289,7 +289,7 @@ _WORKLOAD_KEYS = frozenset({"model", "data", "hardware"})
 
 @dataclass(frozen=True, slots=True)
 class CardReading:
-    """A card and everything that is wrong with its file."""
+    """A card and all mistakes in its file."""
 
     card: Card
     issues: list[Issue]

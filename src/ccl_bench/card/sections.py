@@ -1,4 +1,4 @@
-"""From a tree to the values of a documented section: every mistake is recorded and nothing guessed."""
+"""Values of a documented section from a tree: every mistake is recorded, and no value is guessed."""
 
 from __future__ import annotations
 
@@ -253,8 +253,8 @@ def validated(part: type[P], raw: dict[str, Any], log: IssueLog) -> P:
     except ValidationError as error:
         for problem in error.errors(include_url=False, include_context=False):
             _leave_out(raw, problem["loc"])
-            path, said = file_path(part, problem["loc"]), problem["msg"].removeprefix("Value error, ")
-            text = f"{shown(repr(problem['input']))} {said.removeprefix('Input ')}"
+            path, message = file_path(part, problem["loc"]), problem["msg"].removeprefix("Value error, ")
+            text = f"{shown(repr(problem['input']))} {message.removeprefix('Input ')}"
             log.error(path, text, meaning(part, problem["loc"]))
     return part.model_validate(raw)
 

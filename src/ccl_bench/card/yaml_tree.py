@@ -1,4 +1,4 @@
-"""A card as a tree that knows the line of each value, and what a person meant by a value.
+"""The YAML tree of a card, with the line of each value, and readers of single values.
 
 Plain values only: no tags, no aliases without end. Numbers written as text, units, and the many ways to
 leave a value out are understood here. Issues are collected, so that all are reported at once.
@@ -56,7 +56,7 @@ class IssueLog:
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T]):
-    """What a file said, and everything that is wrong with it."""
+    """The content of a file, and all mistakes in it."""
 
     value: T
     issues: list[Issue]
@@ -142,9 +142,9 @@ def word(scalar: ScalarNode, known: Collection[str], synonyms: Mapping[str, str]
     written = scalar.text.strip()
     plain = written.lower()
     for candidate in (plain, plain.replace("-", "_").replace(" ", "_")):
-        meant = synonyms.get(candidate, candidate)
-        if meant in known:
-            return meant, "" if meant == written else f"read as {meant}"
+        intended = synonyms.get(candidate, candidate)
+        if intended in known:
+            return intended, "" if intended == written else f"read as {intended}"
     raise NotUnderstoodError(
         f"{shown(written)} is not a known value", f"write one of {', '.join(sorted(known))}"
     )
@@ -422,12 +422,12 @@ class _Tree:
             raise self._refusal(f"holds, or expands to, more than {MAX_NODES:,} values", node.line)
 
     def _alias(self, event: Any) -> tuple[Node, int]:
-        known = self.anchors.get(event.anchor)
-        if known is None:
+        anchored = self.anchors.get(event.anchor)
+        if anchored is None:
             raise self._refusal(
                 f"alias *{event.anchor} refers to nothing that is complete before it", _line(event)
             )
-        return known
+        return anchored
 
     def _malformed(self, error: Exception) -> InputError:
         """Return the parser's complaint with its line and column, and what to do about it."""
@@ -490,4 +490,4 @@ _YAML_FIXES = (
     ("found character", "put the value into quotes"),
     ("<block end>", "indent lines of one level equally"),
 )
-"""What a complaint of the parser holds, and what to do about it."""
+"""Part of the parser's message → fix."""

@@ -48,7 +48,7 @@ class Assumption:
     guards: tuple[str, ...]
     """Codes of the findings that report where it does not hold."""
     refused: str
-    """In which case there is no number instead; empty if it never comes to that."""
+    """Condition under which there is no number; empty if there is always one."""
 
 
 @cache

@@ -348,13 +348,13 @@ _NUMBERS: dict[type | None, str] = {int: "a whole number", float: "a number"}
 
 def _unfit_value(error: CoercionError) -> UsageError:
     text, _, choices = _text(error).partition(". Choose from: ")
-    known = choices.partition(". Did you mean")[0].replace('"', "")
+    choices_text = choices.partition(". Did you mean")[0].replace('"', "")
     number = _NUMBERS.get(error.target_type)
     if number and error.token:
         return UsageError(
             f"{error.token.keyword} {error.token.value} is not {number}", fix=f"write {number} without a unit"
         )
-    return UsageError(text, fix=f"one of: {known}" if known else SEE_HELP)
+    return UsageError(text, fix=f"one of: {choices_text}" if choices_text else SEE_HELP)
 
 
 def _text(error: CycloptsError) -> str:

@@ -1,4 +1,4 @@
-"""Keep the outcome of one trace, so that the same question needs neither the trace nor the arithmetic again.
+"""Cache of the tables of one trace, so that the same question needs neither parsing nor arithmetic again.
 
 An answer lies in the folder of the trace's raw tables, which is named after the file and its times. Its own
 name covers all else that it comes from: what was wanted, the chosen steps, what the run says of a trace, and

@@ -1,4 +1,4 @@
-"""From one trace to its tables, and the tables of many traces concatenated as they come."""
+"""Computing the tables of one trace, and concatenating the tables of many traces."""
 
 from __future__ import annotations
 
@@ -257,13 +257,13 @@ def _by_device(
     wanted: tuple[str, ...], content: TraceContent, task: Task
 ) -> tuple[dict[str, pl.DataFrame], list[dict[str, pl.DataFrame]], tuple[Finding, ...]]:
     """Return the wanted tables, those of a device for its first device and then for each further one."""
-    apart = split_by_device(content, task.trace.relative) if content.height("kernels") else None
-    if apart is None:
+    by_device = split_by_device(content, task.trace.relative) if content.height("kernels") else None
+    if by_device is None:
         return _tables(wanted, content, task), [], ()
     differing = tuple(name for name in wanted if is_of_device(name))
     common = _tables(tuple(name for name in wanted if name not in differing), content, task)
-    first, *further = (_tables(differing, part, task) for part in apart.contents)
-    return common | first, further, apart.findings
+    first, *further = (_tables(differing, part, task) for part in by_device.contents)
+    return common | first, further, by_device.findings
 
 
 def _note_completeness(trace: TraceTables, complete: dict[str, Any]) -> None:
@@ -273,10 +273,10 @@ def _note_completeness(trace: TraceTables, complete: dict[str, Any]) -> None:
         trace.sign_of_device = sign_of_device(complete, trace.attributes.get("backend", ""))
     if complete["calls"] or complete["groups"] or trace.attributes.get("backend"):
         trace.communicates = bool(complete["calls"])
-    known = {finding.code for finding in trace.findings}
-    if known.isdisjoint(CUT_SHORT):
+    codes = {finding.code for finding in trace.findings}
+    if codes.isdisjoint(CUT_SHORT):
         lost = lost_work(complete, Subject(trace.trace.relative, trace.rank))
-        trace.findings += [finding for finding in lost if finding.code not in known]
+        trace.findings += [finding for finding in lost if finding.code not in codes]
 
 
 def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None:
@@ -343,8 +343,8 @@ def _largest_first(wanted: tuple[str, ...]) -> list[str]:
 
 def _compute(table: Derived, made: dict[str, pl.DataFrame], content: TraceContent) -> pl.DataFrame:
     """Return a derived table; raw ones are held for its sake alone."""
-    given = [made[n] if n in made else content.table(n, table.reads.get(n)) for n in table.needs]
-    return table.compute(*given)
+    inputs = [made[n] if n in made else content.table(n, table.reads.get(n)) for n in table.needs]
+    return table.compute(*inputs)
 
 
 def _whole_steps(steps: pl.DataFrame, content: TraceContent) -> frozenset[int] | None:
@@ -352,8 +352,8 @@ def _whole_steps(steps: pl.DataFrame, content: TraceContent) -> frozenset[int] |
     if not any(finding.code in CUT_SHORT for finding in content.findings):
         return None
     table = DERIVED.get(_WHOLE)
-    given = [steps if need == "steps" else content.table(need) for need in table.needs]
-    frame = table.compute(*given)
+    inputs = [steps if need == "steps" else content.table(need) for need in table.needs]
+    frame = table.compute(*inputs)
     return frozenset(frame.filter("is_whole")["step"])
 
 

@@ -166,9 +166,9 @@ def _check_accepted(script: str, folder: Path) -> None:
     file.write_text(script)
     asked = _run_slurm("sbatch", "--test-only", str(file))
     if asked.returncode:
-        said = asked.stderr.strip().splitlines() or ["it gives no reason"]
+        errors = asked.stderr.strip().splitlines() or ["it gives no reason"]
         fix = "give the option that it requires, as in --engine slurm:queue=debug,account=m1234"
-        raise InputError(f"Slurm refuses the job: {said[-1].removeprefix('sbatch: error: ')}", fix=fix)
+        raise InputError(f"Slurm refuses the job: {errors[-1].removeprefix('sbatch: error: ')}", fix=fix)
 
 
 def _run_slurm(*command: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Whether a run has a whole trace of every rank, and which traces would make a number over ranks wrong.
+"""Completeness of a run: missing ranks, and traces that would make a number over ranks wrong.
 
 A trace that was cut short holds fewer calls and less work than its rank did; one without device work beside
 others that have some shows no kernels. Neither compares with the others.
@@ -129,11 +129,11 @@ def step_time_findings(
 def _no_traces(traces: list[TraceFile], others: Iterable[Path]) -> list[Finding]:
     """Return the finding for files that look like traces but are empty or invalid."""
     kinds = {_NUMBER.sub("0", trace.path.name) for trace in traces}
-    alike = [path.name for path in others if _NUMBER.sub("0", path.name) in kinds]
-    if not alike:
+    named_as_traces = [path.name for path in others if _NUMBER.sub("0", path.name) in kinds]
+    if not named_as_traces:
         return []
-    message = f"these files look like traces but are empty or invalid: {_listed(alike, most=5)}"
-    return [Finding("trace-unrecognised", "error", message, count=len(alike))]
+    message = f"these files look like traces but are empty or invalid: {_listed(named_as_traces, most=5)}"
+    return [Finding("trace-unrecognised", "error", message, count=len(named_as_traces))]
 
 
 def _listed(items: Sequence[object], count: int | None = None, *, most: int = _SHOWN) -> str:
@@ -148,7 +148,7 @@ UNREAD = frozenset({"trace-unreadable", "worker-died"})
 
 @dataclass(slots=True)
 class TraceTables:
-    """What one trace came to."""
+    """The outcome of one trace."""
 
     trace: TraceFile
     tables: dict[str, pl.DataFrame] = field(default_factory=dict)
@@ -210,8 +210,8 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
     read = {position: trace for position, trace in enumerate(traces) if trace.sha256}
     other_steps = _with_other_steps(read)
     rest = _without(read, other_steps)
-    lacking = _without_device(rest)
-    cut, whole = _cut_short(_without(rest, lacking))
+    without_device = _without_device(rest)
+    cut, whole = _cut_short(_without(rest, without_device))
     reasons = (
         (
             "steps-unmarked",
@@ -219,7 +219,12 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
             "its steps are not marked in the way that those of other ranks are",
             ("steps",),
         ),
-        ("no-device-work", lacking, "it contains no device work, but the traces of other ranks do", ()),
+        (
+            "no-device-work",
+            without_device,
+            "it contains no device work, but the traces of other ranks do",
+            (),
+        ),
         ("trace-left-out", cut, "it is truncated, so the numbers of its steps would be too low", ()),
     )
     left_out = tuple(
@@ -232,7 +237,7 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
         left_out += (_cut_steps(whole, contents),)
     doubts = _device_unrecorded(rest.values()) or _without_communication(rest.values())
     findings = (*(_by_library(read.values()) or _by_device(read.values())), *left_out, *doubts)
-    return Exclusions(frozenset(other_steps), frozenset([*lacking, *cut]), whole, findings)
+    return Exclusions(frozenset(other_steps), frozenset([*without_device, *cut]), whole, findings)
 
 
 def _by_device(traces: Iterable[TraceTables]) -> list[Finding]:
@@ -247,10 +252,12 @@ def _by_device(traces: Iterable[TraceTables]) -> list[Finding]:
             seen[trace.devices].append(trace)
     if len(seen) < 2 or frozenset.intersection(*seen):
         return []
-    said = {f"one on {', '.join(sorted(n))}": [t.trace.relative for t in alike] for n, alike in seen.items()}
+    files_by_device = {
+        f"one on {', '.join(sorted(n))}": [t.trace.relative for t in alike] for n, alike in seen.items()
+    }
     if not all(trace.world_size for alike in seen.values() for trace in alike):
-        return [several_runs_finding(said)]
-    message = f"the ranks ran on different devices: {listed(said)}"
+        return [several_runs_finding(files_by_device)]
+    message = f"the ranks ran on different devices: {listed(files_by_device)}"
     return [Finding("devices-differ", "warning", message, count=len(seen))]
 
 

@@ -1,4 +1,4 @@
-"""What people and launchers wrote about a run, merged into facts.
+"""The facts of a run, merged from what people and launchers wrote.
 
 Each fact comes from its first source; where sources contradict each other, a finding says so.
 """
@@ -77,7 +77,7 @@ class Stated:
     limits: dict[Path, str] = field(default_factory=dict)
     """Why a file is not used, or not all of it."""
     issues: list[Issue] = field(default_factory=list)
-    """Everything that is wrong in the files."""
+    """All mistakes in the files."""
     findings: list[Finding] = field(default_factory=list)
     """Files that could not be read at all."""
     origins: dict[str, Path] = field(default_factory=dict)
@@ -300,10 +300,10 @@ def contradictions(sources: Sequence[Source], stated: Stated, traces: Sequence[T
     names = dict.fromkeys(name for source in sources for name in source)
     findings = []
     for name in names:
-        said = [source[name] for source in sources if name in source]
-        counted = [f for f in said if not (f.source == CONFIG and name in assumed) and f.source != COUNTED]
-        if any(not _agree(name, counted[0].value, other.value) for other in counted[1:]):
-            findings.append(_contradiction(name, counted))
+        values = [source[name] for source in sources if name in source]
+        compared = [f for f in values if not (f.source == CONFIG and name in assumed) and f.source != COUNTED]
+        if any(not _agree(name, compared[0].value, other.value) for other in compared[1:]):
+            findings.append(_contradiction(name, compared))
     sizes = sorted({trace.world_size for trace in traces if trace.world_size is not None})
     if len(sizes) > 1:
         message = f"the traces state that the job had {' and '.join(map(str, sizes))} ranks"
@@ -313,10 +313,10 @@ def contradictions(sources: Sequence[Source], stated: Stated, traces: Sequence[T
     return findings
 
 
-def _contradiction(name: str, said: Sequence[Fact[Any]]) -> Finding:
-    values = " and ".join(f"{each.value} in {_place(each.source)}" for each in said)
+def _contradiction(name: str, stated: Sequence[Fact[Any]]) -> Finding:
+    values = " and ".join(f"{each.value} in {_place(each.source)}" for each in stated)
     message = f"{name} is {values}; the first is used"
-    return Finding(CODE, "warning", message, count=len(said), touches=(fact_table(name),))
+    return Finding(CODE, "warning", message, count=len(stated), touches=(fact_table(name),))
 
 
 def device_contradictions(inputs: Mapping[str, Any]) -> list[Finding]:
@@ -327,7 +327,7 @@ def device_contradictions(inputs: Mapping[str, Any]) -> list[Finding]:
     stated = set(models(facts.device.value))
     seen = {name: models(name) for name in devices["name"].unique().drop_nulls().sort() if name}
     is_known = stated and seen and all(seen.values())
-    if not is_known or any(stated & {*known} for known in seen.values()):
+    if not is_known or any(stated & {*names} for names in seen.values()):
         return []
     message = (
         f"device is {facts.device.value} in {_place(facts.device.source)}, "
@@ -491,10 +491,10 @@ def _from_config(config: TrainConfig | None, world_size: int | None) -> Source:
 
 
 def _from_traces(traces: Sequence[TraceFile]) -> Source:
-    said = {trace.world_size for trace in traces if trace.world_size is not None}
-    if len(said) == 1:
-        return _known(TRACES, world_size=said.pop())
+    sizes = {trace.world_size for trace in traces if trace.world_size is not None}
+    if len(sizes) == 1:
+        return _known(TRACES, world_size=sizes.pop())
     ranks = {trace.rank for trace in traces if trace.form.of_rank}
-    if not said and len(ranks) > 1 and ranks == set(range(len(ranks))):
+    if not sizes and len(ranks) > 1 and ranks == set(range(len(ranks))):
         return _known(COUNTED, world_size=len(ranks))
     return {}

@@ -1,4 +1,4 @@
-"""Find what lies at a place: its traces, what people wrote beside them, and what is wrong with either."""
+"""Opening a run: finding its traces, card and side files, and problems in them."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 PROFILE_MODES = ("auto", "torch", "nsys")
 
 _LOOKED_AT = 20
-"""Files that are no traces of which the beginning is looked at, to say what they are."""
+"""Number of other files whose beginning is read, to recognise what they are."""
 
 ENVIRONMENT = "environment.json"
-"""What a run ran on, as `ccl-bench collect` keeps it for people; no number comes from it."""
+"""Description of the machine that `ccl-bench collect` writes for people; no number uses it."""
 
 REPORT = "report.html"
-"""The report that `ccl-bench collect` leaves beside the traces."""
+"""The report that `ccl-bench collect` writes next to the traces."""
 
 
 @dataclass(slots=True)
 class Run:
-    """What was found at one place, before any trace is parsed."""
+    """A run as found at one place, before any trace is parsed."""
 
     path: Path
     traces: list[TraceFile] = field(default_factory=list)
@@ -59,11 +59,11 @@ class Run:
     stated: Stated = field(default_factory=Stated)
     """Card, metadata, configuration and side files as read."""
     findings: list[Finding] = field(default_factory=list)
-    """Everything that is wrong with the set of traces."""
+    """All findings about the set of traces."""
     other_source: Run | None = None
     """The same run as another recorder saw it, whose traces are set aside; None if there is no other."""
     choice: StepChoice = EVERY_STEP
-    """Which of its steps numbers rest on."""
+    """The steps of which numbers are computed."""
 
     @property
     def ranks(self) -> list[int]:
@@ -112,7 +112,7 @@ def discover_run(
     choice: StepChoice = EVERY_STEP,
     among: Sequence[Path] | None = None,
 ) -> Run:
-    """Return what lies at `place` as `open_run` does, also if that is nothing that can be read."""
+    """Return the run at `place` like `open_run`, also if nothing in it can be read."""
     if profile_mode not in PROFILE_MODES:
         raise UsageError(f"unknown profile mode {profile_mode!r}", fix=f"one of: {', '.join(PROFILE_MODES)}")
     root = storage.to_path(place)
@@ -126,7 +126,7 @@ def discover_run(
         stated.device_samples = replace(stated.device_samples, ranks=_rank_map(root))
     used, aside = _of_mode(discovered.traces, profile_mode)
     used, exports = _without_exports(used)
-    traces, strays = keep_one_run(used, discovered.findings)
+    traces, stray_findings = keep_one_run(used, discovered.findings)
     sources = fact_sources(stated, traces)
     others = _not_understood(discovered.others, stated, root)
     run = Run(root, traces, others, merge_facts(sources), stated, choice=choice)
@@ -135,7 +135,7 @@ def discover_run(
         *exports,
         *stated.findings,
         *contradictions(sources, stated, traces),
-        *strays,
+        *stray_findings,
         *step_time_findings(run.facts, traces, stated.rank_step_times),
     ]
     if aside:
@@ -211,12 +211,12 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
     if named := _named_other(run.others[:_LOOKED_AT]):
         return named
     what = f"no {profile_mode} trace" if profile_mode != "auto" else "no trace of a known format"
-    known = ", ".join(form.name for form in formats.load())
+    format_names = ", ".join(form.name for form in formats.load())
     others = f"; it only has files such as {run.others[0].name}" if run.others and is_folder else ""
     if is_folder:
-        what = f"{what} ({known}), no workload card and no side file such as {METADATA}{others}"
+        what = f"{what} ({format_names}), no workload card and no side file such as {METADATA}{others}"
     return InputError(
-        f"holds {what}" if is_folder else f"is {what} ({known})",
+        f"holds {what}" if is_folder else f"is {what} ({format_names})",
         where=str(run.path),
         fix="give the directory or file that the profiler wrote",
     )
@@ -226,14 +226,14 @@ def _named_other(paths: Iterable[Path]) -> InputError | None:
     """Return the error that says what files are, where one of them is known and is no trace."""
     for path in paths:
         with contextlib.suppress(OSError, InputError):
-            if known := other_file(storage.read_head(path, discovery.HEAD_BYTES)):
-                return InputError(f"is {known.what}", where=str(path), fix=known.way_out)
+            if other := other_file(storage.read_head(path, discovery.HEAD_BYTES)):
+                return InputError(f"is {other.what}", where=str(path), fix=other.way_out)
     return None
 
 
 def _not_understood(paths: Iterable[Path], stated: Stated, root: Path) -> list[Path]:
-    known = {*stated.files, *stated.limits, root / RANK_MAP, root / ENVIRONMENT, root / REPORT}
-    return [path for path in paths if path not in known and path.suffix != ".log"]
+    understood = {*stated.files, *stated.limits, root / RANK_MAP, root / ENVIRONMENT, root / REPORT}
+    return [path for path in paths if path not in understood and path.suffix != ".log"]
 
 
 def _rank_map(root: Path) -> dict[str, int]:
@@ -260,7 +260,7 @@ class OtherFile:
     """One kind of file that people take for a trace."""
 
     what: str
-    """What it is, as the text after its name and "is"."""
+    """Description, which follows the file's name and "is" in messages."""
     way_out: str
 
 

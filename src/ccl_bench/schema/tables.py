@@ -1,4 +1,4 @@
-"""Every table that a trace is turned into: its columns, their types, and what they mean.
+"""The raw tables of a trace: their columns, types and meanings.
 
 Times are integer nanoseconds since the epoch of the recording host's clock (or since an
 arbitrary zero where the file gives none), intervals are half-open `[start_ns, end_ns)`,
@@ -253,9 +253,9 @@ _TABLES = (
     ),
     _table(
         "identity",
-        "Whose trace it is; one row, filled in once the file has been read and its rank determined.",
+        "Rank and job of the trace; one row, filled in after the file was read and its rank determined.",
         rank=("Int64", "rank; null if neither file, map nor name states it"),
-        world_size=("Int64", "number of ranks in the job, as the file says"),
+        world_size=("Int64", "number of ranks in the job, as the file states it"),
     ),
     _table(
         "marker",
@@ -273,8 +273,8 @@ _TABLES = (
         bytes=("Int64", "bytes asked for, of a segment its size, of a `snapshot` the active bytes"),
         stream=_STREAM,
         device_free_bytes=("Int64", "of `oom`: free bytes of the device"),
-        category=("Categorical", "what it is for, such as `gradient`, where a profiler knew"),
-        metadata=("Categorical", "note that the program gave along"),
+        category=("Categorical", "use of the memory, such as `gradient`, if a profiler recorded it"),
+        metadata=("Categorical", "note that the program attached"),
         compile_context=("Categorical", "compiled graph that it belongs to"),
         stack=_STACK,
     ),
@@ -338,7 +338,7 @@ _TABLES = (
         "One communication call of a rank, in the order of calling, as the Flight Recorder kept it.",
         record=("Int64", "number of the call in its process; above 0 in the first row, older ones are lost"),
         group=("String", "name of the process group"),
-        description=("String", "what the group is for, such as `default_pg`"),
+        description=("String", "use of the group, such as `default_pg`"),
         sequence=("Int64", "number of the collective in its group; calls of one coalesced group share it"),
         p2p_sequence=("Int64", "number of the send or receive in its group on this rank"),
         is_p2p=("Boolean", "whether it is a send or a receive"),
@@ -351,8 +351,8 @@ _TABLES = (
         state=("String", "`scheduled`, `started` or `completed`; always `scheduled` with gloo"),
         is_retired=("Boolean", "whether the backend has finished with it, also by an error"),
         created_ns=("Int64", "when it was called, ns"),
-        started_ns=("Int64", "when it was seen to have started, ns; null if it was not"),
-        completed_ns=("Int64", "when it was seen to have ended, ns; null if it was not"),
+        started_ns=("Int64", "when the recorder saw that it had started, ns; null if it did not"),
+        completed_ns=("Int64", "when the recorder saw that it had ended, ns; null if it did not"),
         timeout_ns=("Int64", "longest time that it may take, ns"),
         thread=("String", "thread that called it"),
         stack=("Int64", "call stack in `recorded_stacks`; null if none was recorded"),
@@ -361,7 +361,7 @@ _TABLES = (
         "recorded_groups",
         "One process group as a dump of the Flight Recorder lists it.",
         group=("String", "name"),
-        description=("String", "what it is for"),
+        description=("String", "use of the group"),
         ranks=("List(Int64)", "members"),
     ),
     _table(

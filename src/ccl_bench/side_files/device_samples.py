@@ -1,4 +1,4 @@
-"""Samples of devices that monitoring tools logged beside a run: power, clocks, temperature, NVLink.
+"""Samples of devices from monitoring tools during a run: power, clocks, temperature, NVLink.
 
 Read are `nvidia-smi --query-gpu=timestamp,... --format=csv`, `nvidia-smi dmon -o DT`, `amd-smi metric` and
 `monitor` with `-w` as CSV or JSON, and DCGM's fields as Prometheus gives them (`query_range` as JSON, text
@@ -113,8 +113,8 @@ def device_samples_in_text(
     series = _series(tool, samples)
     if not series and not log.entries:
         log.error("", "contains no sample of a known quantity", _TIMES)
-    known = before or DeviceSamples()
-    return Reading(DeviceSamples((*known.series, *series), known.ranks), log.in_order(), file)
+    earlier = before or DeviceSamples()
+    return Reading(DeviceSamples((*earlier.series, *series), earlier.ranks), log.in_order(), file)
 
 
 def _samples(text: str, file: str, log: IssueLog) -> tuple[str, list[_Sample]]:
@@ -257,13 +257,13 @@ _FIRST_NS = 946_684_800 * 10**9
 
 def _time(text: object) -> tuple[int, bool] | None:
     """Return a time in ns since the epoch and whether it is local; None for what is no time."""
-    said = str(text).strip()
-    if re.fullmatch(r"\d{9,20}(?:\.\d{1,9})?", said):
-        whole, _, rest = said.partition(".")
+    text_of_time = str(text).strip()
+    if re.fullmatch(r"\d{9,20}(?:\.\d{1,9})?", text_of_time):
+        whole, _, rest = text_of_time.partition(".")
         unit = next((unit for limit, unit in _EPOCH_UNITS if int(whole) < limit), 0)
         time_ns = int(whole) * unit + (int(rest.ljust(9, "0")) * unit // 10**9 if rest else 0)
         return (time_ns, False) if time_ns >= _FIRST_NS else None
-    match = _LOCAL.fullmatch(said)
+    match = _LOCAL.fullmatch(text_of_time)
     if match is None:
         return None
     try:
@@ -381,9 +381,9 @@ def _series(tool: str, samples: Iterable[_Sample]) -> list[Series]:
     best: dict[tuple[Device, str], Series] = {}
     for (device, _, quantity, local), pairs in sorted(points.items(), key=lambda item: order[item[0][1]]):
         if (device, quantity) not in best:
-            once = sorted(dict(pairs).items())
+            unique = sorted(dict(pairs).items())
             best[device, quantity] = Series(
-                device, quantity, local, [t for t, _ in once], [v for _, v in once]
+                device, quantity, local, [t for t, _ in unique], [v for _, v in unique]
             )
     return list(best.values())
 

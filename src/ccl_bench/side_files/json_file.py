@@ -1,4 +1,4 @@
-"""JSON text to plain Python data, with limits, repeated keys noticed and numbers checked."""
+"""Reading of small JSON files: with limits, and with errors for repeated keys and impossible numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nccl-tests or rccl-tests measured on the same machines: the table that they print, or JSON (`-J`).
+"""Results of nccl-tests or rccl-tests on the same machines: the table that they print, or JSON (`-J`).
 
 A file may hold several tests. Bandwidths are computed anew from size and time: the printed ones have two
 digits after the point. Of the two halves of a row, out of place and in place, the faster one counts.
@@ -148,8 +148,10 @@ def nccl_tests_in_text(text: str, *, file: str = "", before: NcclTests | None = 
     if not measured and not log.entries:
         fix = "give what all_reduce_perf and the like print"
         log.error("", "holds no measured size of any collective", fix)
-    known = before or NcclTests()
-    together = NcclTests((*known.measured, *measured), known.device_names | devices, (*known.files, name))
+    earlier = before or NcclTests()
+    together = NcclTests(
+        (*earlier.measured, *measured), earlier.device_names | devices, (*earlier.files, name)
+    )
     return Reading(together, log.in_order(), file)
 
 
@@ -242,11 +244,11 @@ def _measured(test: _Test, name: str, log: IssueLog) -> Iterable[Measured]:
     place = f"test at line {test.line}"
     if test.wrong:
         log.error(place, f"results of {test.wrong} sizes were wrong; they are left out", "find out why first")
-    spoken = _NAMED.fullmatch(test.program)
-    if test.program and not spoken:
+    named = _NAMED.fullmatch(test.program)
+    if test.program and not named:
         log.error(place, f"{shown(test.program)} is not a collective with a bus bandwidth", "leave it out")
         return []
-    guess = spoken or _NAMED.search(PurePath(name).stem.lower())
+    guess = named or _NAMED.search(PurePath(name).stem.lower())
     if guess is None:
         fix = "name the file after the program, as in all_reduce_perf.txt"
         log.error(place, "does not state which collective was measured", fix)

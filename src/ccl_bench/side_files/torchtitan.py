@@ -1,4 +1,4 @@
-"""The TOML file that a torchtitan run was started with, releases 0.1.0 to 0.2.2.
+"""torchtitan's training configuration (TOML), releases 0.1.0 to 0.2.2.
 
 Keys and defaults: `config_manager.py` of 0.1.0 and `config/job_config.py` of 0.2.2 in
 https://github.com/pytorch/torchtitan. A key that the file lacks has the release's default, unless the command

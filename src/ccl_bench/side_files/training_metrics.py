@@ -1,4 +1,4 @@
-"""The loss and every other series that a training run wrote into `training_metrics.json`.
+"""`training_metrics.json`: the loss and the other series of a training run.
 
 Layouts in use: a list of records, and for each name a list, {step: value}, or a single value.
 """

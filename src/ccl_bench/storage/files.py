@@ -63,7 +63,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def unreadable(path: Path, error: OSError) -> InputError:
-    """Return the error for a file that the system will not give."""
+    """Return the error for a file that the system refuses to open."""
     reason = error.strerror or str(error)
     return InputError(f"cannot be read: {reason}", where=str(path), fix="check the path and its permissions")
 

@@ -1,4 +1,4 @@
-"""What a run's numbers must come to, worked out from the plan's true timeline and from no file."""
+"""Expected numbers of a run, computed from the plan's true timeline and from no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a device in a recording of JAX: as the program marked them, else as the device shows them.
+"""Steps of a device in a recording of JAX: those that the program marked, else those that the device shows.
 
 JAX returns from a call before the device has done its work. Where the ranges that mark the steps end before
 the work that they started, they show how long it takes to ask for a step, not how long a step takes: then a

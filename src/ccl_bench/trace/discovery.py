@@ -1,4 +1,4 @@
-"""Find the traces and other files of a run, recognised by content and not by name."""
+"""Finding the traces and other files of a run, by content and not by name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NAMED = 3
 """Files that a message names."""
 
 _LIKELY = 0.6
-"""Least likeness of a file to the misspelt name of one."""
+"""Least similarity of a file name to a misspelt one."""
 
 _CANDIDATES = 1000
 """Files of a folder that are looked at for one with a like name."""
@@ -171,9 +171,9 @@ def _without_copies(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[
     traces = list(traces)
     kept = [trace for trace in traces if trace.form.may_be_alike]
     lost: list[Finding] = []
-    for alike in _alike(trace for trace in traces if not trace.form.may_be_alike):
+    for copies in _alike(trace for trace in traces if not trace.form.may_be_alike):
         best, *others = sorted(
-            alike, key=lambda t: (t.iteration is None, _other_rank(t) is not None, t.relative)
+            copies, key=lambda t: (t.iteration is None, _other_rank(t) is not None, t.relative)
         )
         kept.append(best)
         lost += [_overwritten(copy, best) for copy in others if _other_rank(copy) is not None]
@@ -236,7 +236,7 @@ HEAD_BYTES = 256 << 10
 
 @dataclass(slots=True)
 class DiscoveredFiles:
-    """What lies in a run directory."""
+    """The files of a run directory."""
 
     traces: list[TraceFile] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
@@ -272,13 +272,13 @@ def _rank_of(part: Part, mapped: int | None, named: int | None, *, alone: bool) 
 
     Devices distinguish ranks only inside one report.
     """
-    said = (
+    stated = (
         (part.identity.rank, "file"),
         (mapped, "map"),
         (named, "name"),
         (None if alone else part.local_rank, "device"),
     )
-    return next(((rank, source) for rank, source in said if rank is not None), (None, "unknown"))
+    return next(((rank, source) for rank, source in stated if rank is not None), (None, "unknown"))
 
 
 def _nearest(missing: Path) -> str:
@@ -367,8 +367,8 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
     kept: list[TraceFile] = []
     findings: list[Finding] = []
     claims: dict[tuple[str, int | None, int | None], TraceFile] = {}
-    once, lost = _without_copies(traces)
-    for trace in sorted(once, key=_place_of_form):
+    unique, lost = _without_copies(traces)
+    for trace in sorted(unique, key=_place_of_form):
         key = (trace.form.name, trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)
         if holder is trace or trace.rank is None:

@@ -1,4 +1,4 @@
-"""How much memory reading a trace is likely to take, how much it may, and the refusal beyond that.
+"""Memory of reading a trace: the estimate, the bound, and the refusal of traces beyond it.
 
 A trace may take 1 GB, or half more than traces of its kind and size take if that is larger, and never more
 than the machine has left. `--memory` sets another bound. Readers count what they hold with `hold`, while they
@@ -148,7 +148,7 @@ def memory_bound(trace: TraceFile) -> int:
 
 @dataclass(slots=True)
 class _Account:
-    """What one trace takes while it is read."""
+    """Memory of one trace while it is read."""
 
     trace: TraceFile
     bound: int

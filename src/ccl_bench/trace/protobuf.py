@@ -1,4 +1,4 @@
-"""Read protobuf's wire format without its library: the fields of one message, or of many at a time.
+"""Reader of protobuf's wire format without its library: fields of one message, or of many at once.
 
 A message is a sequence of fields. Each begins with a varint that holds its number and how its value is
 written: as a varint, as 4 or 8 bytes, or as bytes with their length before them, which may be a message.

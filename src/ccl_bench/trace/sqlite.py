@@ -1,4 +1,4 @@
-"""Read a profiler's SQLite database: untrusted, of any schema version, perhaps damaged.
+"""Reader of profilers' SQLite databases: untrusted, of any schema version, perhaps damaged.
 
 The file is opened immutable and read-only. Only real tables are read, never a view, a virtual table or a
 generated column, so that no SQL of the file's author runs. A table that lacks a column has nulls in it, one
@@ -201,8 +201,8 @@ class Database:
             name: {str(row[1]): str(row[2]) for row in self.rows(f"PRAGMA table_info({_quoted(name)})")}
             for name in names
         }
-        refused = [name for name, kind, page in rows if kind == "view" or (kind == "table" and not page)]
-        return sorted(map(str, refused))
+        views = [name for name, kind, page in rows if kind == "view" or (kind == "table" and not page)]
+        return sorted(map(str, views))
 
     def __contains__(self, table: str) -> bool:
         """Whether there is a table of this name, with or without rows."""
@@ -269,17 +269,17 @@ class Database:
             return None
         if layout is None or self.pages is None:
             return None
-        parts, held, known_texts = [empty_frame(there)], 0, 0
+        parts, held_bytes, known_texts = [empty_frame(there)], 0, 0
         try:
             bounds = Bounds(self._most_rows, self._most_text)
             with closing(self.pages.blocks(layout, there, bounds)) as blocks:
                 for rows, text_bytes in blocks:
                     parts.append(shortened(rows))
                     size = _VALUE_BYTES * parts[-1].height * len(kinds) + text_bytes - known_texts
-                    held, known_texts = held + size, text_bytes
+                    held_bytes, known_texts = held_bytes + size, text_bytes
                     memory.hold(size)
         except (Refused, MemoryError):
-            memory.hold(-held)
+            memory.hold(-held_bytes)
             return None
         found = pl.concat(parts[1:] or parts)
         return found if len(there) == len(kinds) else _with_absent(found, kinds)

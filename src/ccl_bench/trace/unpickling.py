@@ -1,4 +1,4 @@
-"""Read a pickle of PyTorch's as plain data, so that nothing in it can run.
+"""Reader of PyTorch's pickles as plain data, so that no code in them can run.
 
 Python's own unpickler imports and calls what a file names, hashes whatever a file takes for a key, and
 reserves memory for what a file claims to hold. Admitted opcodes build numbers, texts, lists, tuples and

@@ -1,4 +1,4 @@
-"""JSON traces read a little at a time: the array of objects cut into pieces, and numbers as columns.
+"""JSON traces in pieces: cutting the array of objects, and turning numbers into columns.
 
 The file is `{head "key": [ object, object, ... ] tail}`, of which formats say how the array begins and where
 one of its objects ends: the text between two of them cannot occur in a JSON string, because its quotes
@@ -83,7 +83,7 @@ blocks of 1 MB, which the system hands out anew each time, make the read of a sm
 
 
 class Reading(Protocol):
-    """What reading a file came to."""
+    """The outcome of reading a file."""
 
     size: int
     """Bytes read, after decompression."""
@@ -91,14 +91,14 @@ class Reading(Protocol):
     """Why reading stopped before the end of the file, if it did."""
 
 
-def next_block(stream: BinaryIO, reading: Reading, held: int) -> bytes:
+def next_block(stream: BinaryIO, reading: Reading, held_bytes: int) -> bytes:
     """Return the next bytes; a damaged compressed stream ends the file where it is damaged.
 
     As many as are `held` already without an end, if those are more: then what is held is searched again
     as often as it doubles, and not once for each block.
     """
     try:
-        block = b"" if reading.broken_off else stream.read(max(BLOCK_BYTES, held))
+        block = b"" if reading.broken_off else stream.read(max(BLOCK_BYTES, held_bytes))
     except DAMAGED as error:
         reading.broken_off = str(error) or type(error).__name__
         return b""

@@ -109,7 +109,7 @@ EXCHANGE = "all_to_all"
 _GROUP = ("group_size", "group_name", "group_description", "group_start", "group_stride")
 
 TOGETHER = ("coalesced", "send_recv")
-"""What a kernel is called that carries out several calls."""
+"""Name of a kernel that carries out several calls."""
 
 
 def launched(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
@@ -244,8 +244,8 @@ def _first_known(calls: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:
         for name in (*ARGUMENTS, "recorded", "own_sizes")
     }
     for name in SPLITS:  # a list of tensors has sizes where torch passes no splits on
-        said = [pl.when(split.list.len() > 0).then(split) for split in known[name]]
-        known[name] = [*said, *known[name]]
+        split_lists = [pl.when(split.list.len() > 0).then(split) for split in known[name]]
+        known[name] = [*split_lists, *known[name]]
     folded = [pl.coalesce(values).alias(name) for name, values in known.items()]
     merged = calls.with_columns(folded)
     return merged[[name for name in merged.columns if not name.startswith(tuple(f"{s} " for s in sources))]]
@@ -380,12 +380,14 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
     named = pl.col("own_sizes").fill_null(value=False)
     own_sizes = exchange & (named | _splits_differ() | sides)
     cut = pl.col("in_split").is_null() | pl.col("out_split").is_null()
-    silent = exchange & pl.col("own_sizes").is_null() & cut & ~sides
+    has_unknown_splits = exchange & pl.col("own_sizes").is_null() & cut & ~sides
     sized = calls.with_columns(
         (pl.col("in_elements") * width).round().cast(pl.Int64).alias("sent_bytes"),
         (pl.col("out_elements") * width).round().cast(pl.Int64).alias("received_bytes"),
         own_sizes.alias("own_sizes"),
-        pl.when(~silent).then(exchange & (_splits_differ() | sides | (named & cut))).alias("uneven"),
+        pl.when(~has_unknown_splits)
+        .then(exchange & (_splits_differ() | sides | (named & cut)))
+        .alias("uneven"),
     )
     operand = _operand({*calls["collective"].unique()})
     if sized["own_sizes"].any():

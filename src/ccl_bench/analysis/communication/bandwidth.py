@@ -1,4 +1,4 @@
-"""How fast communication moves data, by kind of call: bandwidths as in nccl-tests, the Hockney model.
+"""Bandwidth of communication by kind of call, as in nccl-tests, and the Hockney model.
 
 The Hockney model of communication time is t = alpha + beta * S, fitted by least squares.
 """
@@ -70,7 +70,7 @@ def fit_hockney(size_bytes: Sequence[int], time_s: Sequence[float]) -> HockneyFi
 
 WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW = "wait-free", "shorter side", "upper bound", "raw"
 BASES = (WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW)
-"""What a time rests on, the best first."""
+"""Sources of a transfer time, the best first."""
 
 MESSAGES_TOGETHER = "send_recv"
 """Messages that one kernel carried, which share its time and have no bandwidth of their own."""
@@ -264,10 +264,10 @@ def rates(transfers: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 
 OUTLYING = 10
-"""A call that takes this many times the median of calls like it is no usual one."""
+"""A call that takes this many times the median of similar calls is an outlier."""
 
 _ALIKE_FROM = 3
-"""Calls of about one size from which a median says what is usual."""
+"""Number of calls of about one size from which their median is used."""
 
 
 def outlying(transfers: pl.DataFrame) -> pl.DataFrame:
@@ -275,9 +275,9 @@ def outlying(transfers: pl.DataFrame) -> pl.DataFrame:
 
     Alike are calls of one collective and group size whose messages lie between two powers of two.
     """
-    alike = ["collective", "dimension", "size", pl.col("size_bytes").log(2).floor()]
+    kind = ["collective", "dimension", "size", pl.col("size_bytes").log(2).floor()]
     median = transfers.with_columns(
-        pl.col("time_ns").median().over(alike).alias("usual_ns"), pl.len().over(alike).alias("alike")
+        pl.col("time_ns").median().over(kind).alias("usual_ns"), pl.len().over(kind).alias("alike")
     )
     is_far = pl.col("time_ns") > OUTLYING * pl.col("usual_ns")
     return median.filter(is_far & (pl.col("alike") >= _ALIKE_FROM)).drop("alike")
@@ -298,10 +298,13 @@ _KIND = ("collective", "dtype", "size_bytes", "dimension", "size")
     waiting_ns=("Int64", "of these, time known to be waiting, ns"),
     transfer_ns=("Int64", "of these, time known to be transfer, ns"),
     unknown_ns=("Int64", "of these, time that is either, ns"),
-    collectives=("Int64", "collectives whose arrivals compare: a call of several ranks is one"),
-    skew_ns=("Float64", "median over these from the first to the last arrival, ns; null without any"),
+    collectives=("Int64", "collectives with comparable arrivals; a call of several ranks counts once"),
+    skew_ns=(
+        "Float64",
+        "median over these of the time from the first to the last arrival, ns; null if there is none",
+    ),
     bus_bandwidth=("Float64", "median bus bandwidth of a call, GB/s; null if it has none"),
-    is_wait_free=("Boolean", "whether that is on the transfer of every call; else on whole durations"),
+    is_wait_free=("Boolean", "whether this uses the transfer time of every call; else whole durations"),
 )
 def call_kinds(
     traffic: pl.DataFrame,

@@ -150,7 +150,7 @@ CALL_COLUMNS: dict[str, Any] = {
     "own_sizes": ("Boolean", "whether it is an all-to-all with a size of its own for each member"),
     "uneven": ("Boolean", "whether parts of an all-to-all differ, or may; null if unknown"),
     "peer": ("Int64", "the other rank of a send or receive; null if this trace alone does not know it"),
-    "peer_at_place": ("Int64", "the rank meant if the recorded number is a place in the group"),
+    "peer_at_place": ("Int64", "the other rank, if the recorded number is a place in the group"),
     "peer_position": ("Int64", "place of the other rank in the group, where its members are not known"),
     "is_paired": ("Boolean", "whether the operator that started a range of gloo is known; null for kernels"),
 }
@@ -439,8 +439,8 @@ def _once(pieces: pl.DataFrame) -> pl.DataFrame:
         own = ordered.filter(pl.col("part") == part)
         reach = pl.col("end_ns").cum_max().shift(1)
         later = own.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
-        once = later.filter(pl.col("start_ns") < pl.col("end_ns"))
-        disjoint.append(subtract(once, pl.concat(disjoint)) if disjoint else once)
+        cut = later.filter(pl.col("start_ns") < pl.col("end_ns"))
+        disjoint.append(subtract(cut, pl.concat(disjoint)) if disjoint else cut)
     return pl.concat(disjoint)
 
 

@@ -25,9 +25,9 @@ def mesh(facts: Facts) -> dict[str, int]:
     Empty if the stated degrees do not multiply to the number of ranks, since ranks have no
     known place then.
     """
-    said = [fact.value if fact else "" for fact in (facts.framework, facts.phase)]
+    programs = [fact.value if fact else "" for fact in (facts.framework, facts.phase)]
     is_total = not facts.dp_replicate and not facts.dp_shard
-    axes = ("dp" if axis == "dp_replicate" and is_total else axis for axis in mesh_order(*said))
+    axes = ("dp" if axis == "dp_replicate" and is_total else axis for axis in mesh_order(*programs))
     degrees = {axis: getattr(facts, axis) for axis in axes}
     if not any(degrees.values()) or facts.world_size is None:
         return {}
@@ -269,8 +269,8 @@ GROUP_COLUMNS: dict[str, Any] = {
     "dimension": ("String", "parallelism dimension: an axis, `dp`, `world` or `unknown`"),
     "spans_nodes": ("Boolean", "whether members are on several nodes; null if unknown"),
     "seen_by": ("Int64", "ranks whose traces have calls in the group"),
-    "ambiguous": ("Boolean", "whether several groups may go by the name, so that its calls are not matched"),
-    "contradicts_mesh": ("Boolean", "whether its description names another axis than its members lie along"),
+    "ambiguous": ("Boolean", "whether several groups may have this name, so that its calls are not matched"),
+    "contradicts_mesh": ("Boolean", "whether its description names another axis than that of its members"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Where the time of each step went: compute, communication, copies, idle time by cause; use of the SMs."""
+"""Breakdown of each step: compute, communication, copies, idle time by cause; use of the SMs."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ CONSECUTIVE_KERNEL_DELAY_NS = 30_000
     step=("Int64", "number of the step"),
     window_ns=("Int64", "length of the step's device window, ns"),
     idle_ns=("Int64", "time without any work on the device, ns"),
-    host_wait_ns=("Int64", "of it, in gaps after which came work that was launched during the gap, ns"),
+    host_wait_ns=("Int64", "of it, in gaps before work that was launched during the gap, ns"),
     kernel_wait_ns=("Int64", "of it, in short gaps before work that was launched earlier, ns"),
     other_ns=(
         "Int64",
@@ -170,7 +170,7 @@ def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     step=("Int64", "number of the step"),
     stream=("Int64", "stream"),
     idle_ns=("Int64", "time between the work of this stream in the step, ns"),
-    host_wait_ns=("Int64", "of it, in gaps after which came work that was launched during the gap, ns"),
+    host_wait_ns=("Int64", "of it, in gaps before work that was launched during the gap, ns"),
     kernel_wait_ns=("Int64", "of it, in short gaps before work that was launched earlier, ns"),
     other_ns=("Int64", "of it, in longer gaps before work that was launched earlier, ns"),
 )

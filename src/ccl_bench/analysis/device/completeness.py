@@ -1,4 +1,4 @@
-"""The device that a trace is of, and what it lacks: lost kernels, hidden graphs, the whole device."""
+"""Completeness of the device's work in a trace: lost kernels, hidden graphs, a missing device."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ MANY = 0.1
     calls=("Int64", "pieces of work that are recognised as communication"),
     groups=("Int64", "process groups that the process knew, and calls that its CPU began, MPI's left out"),
     launching_operators=("Int64", "operators and ranges of communication that launched kernels"),
-    silent_operators=("Int64", "of them, those none of whose kernels counts as communication"),
-    silent_kernel=("String", "the first kernel that one of those launched; null without one"),
+    silent_operators=("Int64", "of them, those without a kernel that counts as communication"),
+    silent_kernel=("String", "the first kernel that one of those launched; null if there is none"),
     kernels=("Int64", "kernels"),
     copies=("Int64", "copies and memory sets"),
     runtime_calls=("Int64", "calls of the device's runtime or driver"),
@@ -143,11 +143,13 @@ def _operators(device_work: pl.DataFrame) -> dict[str, pl.Series]:
         .group_by("thread", "operator_ns", maintain_order=True)
         .agg(communicates.alias("communicates"), pl.col("name").first().cast(pl.String))
     )
-    silent = each.filter(~pl.col("communicates"))["name"]
+    without_communication = each.filter(~pl.col("communicates"))["name"]
     return {
         "launching_operators": pl.Series([each.height], dtype=pl.Int64),
-        "silent_operators": pl.Series([silent.len()], dtype=pl.Int64),
-        "silent_kernel": pl.Series([silent[0] if silent.len() else None], dtype=pl.String),
+        "silent_operators": pl.Series([without_communication.len()], dtype=pl.Int64),
+        "silent_kernel": pl.Series(
+            [without_communication[0] if without_communication.len() else None], dtype=pl.String
+        ),
     }
 
 
@@ -189,7 +191,7 @@ def _fates(made: pl.DataFrame) -> tuple[int, int]:
 
 
 class Subject(NamedTuple):
-    """Whose trace a finding is about."""
+    """The trace that a finding is about."""
 
     file: str
     rank: int | None

@@ -1,4 +1,4 @@
-"""Work: what occupied the device, or on a run without one the CPU; of which kind, and who launched it.
+"""Work on the device, or on the CPU in a run without a device: its kind, and its launch.
 
 The kind of a kernel follows from metadata, then from the operator that launched it, then from its name.
 """

@@ -18,7 +18,7 @@ _OF_TORCH = ("/torch/", "torch/", "typing_extensions.py", "/contextlib.py", "/fu
 
 
 def find_hang(tables: Mapping[str, pl.DataFrame], world_size: int | None, run: str) -> Hang:
-    """Return who is missing where, from the tables of Flight Recorder dumps of all ranks."""
+    """Return which rank is missing and where, from the tables of Flight Recorder dumps of all ranks."""
     dumps, recorded = tables["recorder_dumps"], tables["recorded_calls"].drop_nulls("rank")
     firsts = dict(recorded.group_by("rank").agg(pl.col("record").min()).iter_rows())
     first_records = {rank: firsts.get(rank, 0) for rank in sorted(dumps["rank"].drop_nulls().unique())}

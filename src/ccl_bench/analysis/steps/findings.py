@@ -38,17 +38,17 @@ def _not_marked(steps: pl.DataFrame) -> list[Finding]:
 
 def _unequal(steps: pl.DataFrame) -> list[Finding]:
     """Report which traces have steps that communicate more often than others of theirs."""
-    counted = steps.group_by("trace", "rank", maintain_order=True).agg(pl.col("calls"))
-    odd = counted.filter(pl.col("calls").list.n_unique() > 1)
-    if odd.is_empty():
+    counts = steps.group_by("trace", "rank", maintain_order=True).agg(pl.col("calls"))
+    unequal = counts.filter(pl.col("calls").list.n_unique() > 1)
+    if unequal.is_empty():
         return []
-    calls = odd["calls"].list.unique().list.sort()[0].to_list()
+    calls = unequal["calls"].list.unique().list.sort()[0].to_list()
     seen = ", ".join(map(str, calls if len(calls) <= _LISTED else [*calls[: _LISTED - 1], "...", calls[-1]]))
     message = (
-        f"steps of {_traces(odd)} have different numbers of communication calls, such as {seen}: they may "
-        "not be the program's steps, or may be incomplete"
+        f"steps of {_traces(unequal)} have different numbers of communication calls, such as {seen}: they "
+        "may not be the program's steps, or may be incomplete"
     )
-    return [Finding("steps-unequal", "warning", message, count=odd.height, touches=_STEPS)]
+    return [Finding("steps-unequal", "warning", message, count=unequal.height, touches=_STEPS)]
 
 
 _LISTED = 5
@@ -142,8 +142,8 @@ def warm_up(lengths: Sequence[float]) -> int:
     Each takes longer than 1.5 times the median of the steps after them, and is further above the longest of
     those than that is above the shortest. At least half of the steps are no warm-up.
     """
-    most = min(len(lengths) // 2, len(lengths) - _FEWEST_OTHERS)
-    for count in range(most, 0, -1):
+    most_steps = min(len(lengths) // 2, len(lengths) - _FEWEST_OTHERS)
+    for count in range(most_steps, 0, -1):
         others = lengths[count:]
         longest = max(others)
         limit = max(WARM_UP_FACTOR * statistics.median(others), 2 * longest - min(others))
@@ -186,11 +186,11 @@ def _findings(times: pl.DataFrame, touches: str) -> Iterator[Finding]:
     if any(counts):
         yield _of_warm_up(windows, counts, touches)
     rest = [window[count:] for window, count in zip(windows, counts, strict=True)]
-    unlike = [window[place] for window in rest for place in outliers([step.length_ns for step in window])]
-    if unlike:
+    outlying = [window[place] for window in rest for place in outliers([step.length_ns for step in window])]
+    if outlying:
         usual = statistics.median(step.length_ns for window in rest for step in window)
-        message = f"{_long_steps(unlike)}, but the median step takes {_seconds(usual)}"
-        yield Finding("outlier-steps", "note", message, count=len(unlike), touches=(touches,))
+        message = f"{_long_steps(outlying)}, but the median step takes {_seconds(usual)}"
+        yield Finding("outlier-steps", "note", message, count=len(outlying), touches=(touches,))
 
 
 def _of_warm_up(windows: list[list[_Step]], counts: list[int], touches: str) -> Finding:

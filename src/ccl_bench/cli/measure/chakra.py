@@ -68,8 +68,8 @@ def _operators(run: Run, folder: Path, *, force: bool) -> list[str]:
     exported = export(run, folder, force=force)
     for written in exported:
         link = f"{written.rate:.0%} of operators found in Kineto by {written.rule}"
-        held = f"{counted(written.nodes, 'node')}, {counted(written.collectives, 'collective')}"
-        show(f"{written.path}  {held}, {link}")
+        content = f"{counted(written.nodes, 'node')}, {counted(written.collectives, 'collective')}"
+        show(f"{written.path}  {content}, {link}")
     inputs = load_tables(run, ("transfers", "devices")).inputs
     remarks = write_machine(run, folder, inputs, len({written.rank for written in exported}))
     show(f"{folder / NETWORK}\n{folder / SYSTEM}")
@@ -84,8 +84,8 @@ def _communication(run: Run, folder: Path, *, force: bool) -> list[str]:
 
     exported, remarks = export_communication(run, folder, force=force)
     for each in exported:
-        held = f"{counted(each.nodes, 'node')}, {counted(each.collectives, 'call')} with type and size"
+        content = f"{counted(each.nodes, 'node')}, {counted(each.collectives, 'call')} with type and size"
         work = f", {each.untyped} without" if each.untyped else ""
-        show(f"{each.path}  {held}{work}, {each.between_s:.4g} s between calls")
+        show(f"{each.path}  {content}{work}, {each.between_s:.4g} s between calls")
     show("\n".join(str(folder / name) for name in (GROUPS, NETWORK, SYSTEM)))
     return remarks

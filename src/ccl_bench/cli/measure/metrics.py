@@ -162,10 +162,10 @@ def _watched_places(place: str, *named: str | None) -> list[str]:
     from ccl_bench import storage
     from ccl_bench.run.grouping import run_above
 
-    given = [place, *(name for name in named if name)]
-    if any("://" in name for name in given):
-        return given
-    paths = [storage.to_path(name) for name in given]
+    places = [place, *(name for name in named if name)]
+    if any("://" in name for name in places):
+        return places
+    paths = [storage.to_path(name) for name in places]
     return [str(path) for path in (*paths, run_above(paths[0])) if path]
 
 

@@ -114,11 +114,11 @@ def key(
         raise UsageError("the public key is missing", fix="give its file after the name")
     store = open_store(data, database, create=submitter is not None)
     if submitter is not None and file is not None:
-        given = read_public_key(Path(file))
-        tokens.register_key(store.engine, submitter, given)
-        said = {"key": given.id, "submitter": submitter, "by": OPERATOR.submitter}
-        tokens.log_event(store.data, "key-registered", **said)
-        sys.stdout.write(f"{given.id}\n")
+        public_key = read_public_key(Path(file))
+        tokens.register_key(store.engine, submitter, public_key)
+        entry = {"key": public_key.id, "submitter": submitter, "by": OPERATOR.submitter}
+        tokens.log_event(store.data, "key-registered", **entry)
+        sys.stdout.write(f"{public_key.id}\n")
     elif revoke is not None:
         tokens.revoke_key(store.engine, revoke)
         tokens.log_event(store.data, "key-revoked", key=revoke, by=OPERATOR.submitter)

@@ -98,9 +98,9 @@ def _definition(name: str) -> Definition:
             f"there is no folder {DEFINITIONS} with definitions here",
             fix="call it in a checkout of ccl-bench, or name a .toml file",
         )
-    known = sorted(path.stem for path in folder.glob("*.toml"))
-    if name not in known:
-        hint = did_you_mean(name, known) or f"known: {', '.join(known)}"
+    names = sorted(path.stem for path in folder.glob("*.toml"))
+    if name not in names:
+        hint = did_you_mean(name, names) or f"known: {', '.join(names)}"
         raise UsageError(f"there is no workload {name!r}", fix=hint)
     return read_definition(folder / f"{name}.toml")
 

@@ -1,4 +1,4 @@
-"""Trace formats: what a format is, how its files are recognised by their first bytes, and which there are.
+"""Trace formats: the definition of a format, recognition by the first bytes of a file, and the registry.
 
 Each format is a package here; other packages add theirs by an entry point.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the first bytes of a trace say of where it is from."""
+    """Rank and world size that the first bytes of a trace state."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -35,17 +35,17 @@ Recogniser = Callable[[bytes], bool]
 
 
 def holds(*texts: bytes) -> Recogniser:
-    """Recognise files whose first bytes hold each of these texts."""
+    """Recognise files whose first bytes contain each of these texts."""
     return partial(_holds, texts)
 
 
 def begins(pattern: bytes) -> Recogniser:
-    """Recognise files that begin as a regular expression says; a dot is any byte."""
+    """Recognise files whose beginning matches a regular expression; a dot is any byte."""
     return partial(_begins, pattern)
 
 
 def shows(pattern: bytes) -> Recogniser:
-    """Recognise files in whose first bytes a regular expression is found."""
+    """Recognise files whose first bytes contain a match of a regular expression."""
     return partial(_shows, pattern)
 
 
@@ -111,7 +111,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class InParts:
-    """How a format is read whose files hold several traces and are no streams."""
+    """How to read a format whose files contain several traces and are no streams."""
 
     parts: Callable[[Path], list[Part]]
     """Which traces a file holds; an empty list where none."""
@@ -128,7 +128,7 @@ class Format:
     profile: str
     """Profile mode that the files belong to, `torch` or `nsys`; any other name belongs to every mode."""
     revision: int
-    """Raised when the same file would give other tables, so that cached ones are not used."""
+    """Increased when the same file would give other tables, so that cached ones are not used."""
     tables: frozenset[str]
     """Raw tables that the format can fill; a trace takes part in what is computed from one of them."""
     recognises: Recogniser = field(compare=False)
@@ -226,5 +226,5 @@ def recognised(head: bytes) -> Format | None:
 
 
 def suffixes() -> tuple[str, ...]:
-    """Return how the names of traces end, over all formats."""
+    """Return the suffixes of trace files of all formats."""
     return tuple(dict.fromkeys(suffix for form in load() for suffix in form.suffixes))

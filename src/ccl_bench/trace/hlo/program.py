@@ -166,8 +166,8 @@ def read_program(data: bytes) -> Program:
     if len({len(replicas) for replicas in devices}) > 1:
         raise DamagedMessageError("the partitions of a program have different numbers of replicas")
     entry = next((each for each in computations if each.name == module.text(_Module.ENTRY)), None)
-    once = frozenset(entry.by_name) if entry else frozenset()
-    return Program(module.text(_Module.NAME), found, devices, once)
+    entry_names = frozenset(entry.by_name) if entry else frozenset()
+    return Program(module.text(_Module.NAME), found, devices, entry_names)
 
 
 class _Parts:
@@ -230,9 +230,9 @@ def _groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
     if _Instruction.MESH in message:
         return _mesh_groups(message.message(_Instruction.MESH))
     listed = message.message(_Instruction.DEVICES)
-    given = listed.messages(1) or message.messages(_Instruction.GROUPS)
-    if given:
-        return tuple(tuple(group.numbers(1)) for group in given)
+    group_messages = listed.messages(1) or message.messages(_Instruction.GROUPS)
+    if group_messages:
+        return tuple(tuple(group.numbers(1)) for group in group_messages)
     if _Instruction.IOTA in message or 2 in listed:
         iota = message.message(_Instruction.IOTA) if _Instruction.IOTA in message else listed.message(2)
         return iota_groups((iota.number(1), iota.number(2)), iota.numbers(3), iota.numbers(4))
@@ -297,10 +297,10 @@ def _dilation(message: Message) -> int:
     """
     found = 1
     for side in message.message(_Instruction.WINDOW).messages(1):
-        stride, apart, dilation = (
+        stride, distance, dilation = (
             side.number(each) for each in (_Side.STRIDE, _Side.DILATION, _Side.IMAGE_DILATION)
         )
-        if 1 < dilation < _FARTHEST and math.gcd(stride, apart, dilation) == 1:
+        if 1 < dilation < _FARTHEST and math.gcd(stride, distance, dilation) == 1:
             found *= dilation
     return found
 

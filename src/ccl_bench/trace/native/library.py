@@ -96,10 +96,10 @@ class _Handover:
         try:
             return pl.Series(self)
         finally:
-            for given in (self._schema, self._array):
-                release = ctypes.c_void_p.from_buffer(given, _RELEASE[len(given)]).value
+            for structure in (self._schema, self._array):
+                release = ctypes.c_void_p.from_buffer(structure, _RELEASE[len(structure)]).value
                 if release:
-                    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(release)(ctypes.addressof(given))
+                    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(release)(ctypes.addressof(structure))
 
 
 def taken_texts(fill: Callable[[int, int], int]) -> pl.Series:

@@ -1,4 +1,4 @@
-"""Read an Ascend trace into tables: the process that an event is in shows what it is.
+"""Reader of Ascend traces: the process of an event shows its kind.
 
 `Python` (or `MindSpore`) holds operators and ranges of the host, `CANN` the calls that launch, `Ascend
 Hardware` the tasks of the device by stream, and `Communication` (`HCCL` in older versions) its collectives
@@ -221,9 +221,9 @@ def read_ascend(stream: BinaryIO, file: str) -> TraceContent:
     }
     framed = {name: _framed(name, rows) for name, rows in tables.items()}
     possible, implausible = quality.drop_impossible(framed, file)
-    once, repeated = quality.drop_repeated(possible, file)
+    unique, repeated = quality.drop_repeated(possible, file)
     return TraceContent(
-        tables=dict(once), findings=[*_doubts(events, unknown, file), *implausible, *repeated]
+        tables=dict(unique), findings=[*_doubts(events, unknown, file), *implausible, *repeated]
     )
 
 

@@ -1,4 +1,4 @@
-"""Read a Chakra execution trace into the tables of Execution Traces, in one pass and in bounded memory.
+"""Reader of Chakra execution traces into the tables of Execution Traces: one pass in bounded memory.
 
 Its times stay unread: durations are exclusive, in whole microseconds, and no step is a range of time.
 
@@ -271,7 +271,7 @@ _ZIGZAG, _BOOL, _TEXT = (15, 17), 27, 29
 
 @dataclass(slots=True)
 class Reading:
-    """What reading a file came to."""
+    """The outcome of reading a file."""
 
     size: int = 0
     broken_off: str = ""
@@ -307,15 +307,15 @@ class Frames:
 
 def frames(stream: BinaryIO, reading: Reading) -> Iterator[Frames]:
     """Yield the messages of a file, many at a time."""
-    held = b""
-    while block := next_block(stream, reading, len(held)):
-        found = Frames(held + block)
+    buffer = b""
+    while block := next_block(stream, reading, len(buffer)):
+        found = Frames(buffer + block)
         place = _cut(found, reading)
         yield found
-        held = found.data[place:]
+        buffer = found.data[place:]
         if reading.broken_off:
             break
-    reading.rest = len(held)
+    reading.rest = len(buffer)
 
 
 def _cut(found: Frames, reading: Reading) -> int:

@@ -155,8 +155,10 @@ def operator_call(node: Node | UsualNode) -> dict[str, object] | None:
 def calls(rows: Sequence[dict[str, object]]) -> pl.DataFrame:
     """Return the `et_communication` rows."""
     table = TABLES["et_communication"]
-    said = {name: [row.get(name) for row in rows] for name in table.columns}
-    return table.frame({name: column_of(said[name], column.type) for name, column in table.columns.items()})
+    columns = {name: [row.get(name) for row in rows] for name in table.columns}
+    return table.frame(
+        {name: column_of(columns[name], column.type) for name, column in table.columns.items()}
+    )
 
 
 def groups(node: Node | UsualNode) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""The shape of a node in every schema, where nodes end, and how they are read from damaged text.
+"""Nodes of Execution Traces: their form in every schema, and reading them from damaged text.
 
 Plain schemas (1.0.0, 1.0.1) keep everything beside `name`; the `-chakra` ones keep operands under `inputs`
 and `outputs`, the parent as `ctrl_deps` and the rest in `attrs`. Source: PyTorch's
@@ -140,8 +140,8 @@ class UsualNode(_Operator, gc=False):
 
     def attribute(self, name: str) -> Any:
         """Return an entry of `attrs`, or None."""
-        said = next((each for each in self.attrs if type(each).__name__ == name), None)
-        value = getattr(said, "value", None)
+        found = next((each for each in self.attrs if type(each).__name__ == name), None)
+        value = getattr(found, "value", None)
         return decoded(value) if isinstance(value, Raw) else value
 
     def number(self, name: str) -> int | None:

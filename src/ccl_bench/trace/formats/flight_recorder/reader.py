@@ -1,4 +1,4 @@
-"""A dump of the Flight Recorder to tables.
+"""Reader of dumps of the Flight Recorder.
 
 The fields are those of `FlightRecorderDetail.hpp` and `FlightRecorder.cpp` of PyTorch: version 2.10 writes
 all of them, and each earlier one lacks some.
@@ -50,12 +50,12 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
     root = _data(storage.read_whole(stream, file, LARGEST_BYTES, _RECORD_LESS), file)
     if not isinstance(root, dict):
         raise InputError("is no dump of the Flight Recorder", where=file, fix=_WAY_OUT)
-    given = root.get("entries", [])
-    if not isinstance(given, list | tuple):
+    entries = root.get("entries", [])
+    if not isinstance(entries, list | tuple):
         raise InputError(
             "is no dump of the Flight Recorder: its entries are no list", where=file, fix=_WAY_OUT
         )
-    rows = [row for item in given if isinstance(item, dict) and (row := _call(item)) is not None]
+    rows = [row for item in entries if isinstance(item, dict) and (row := _call(item)) is not None]
     rows.sort(key=lambda row: row["record"])  # type: ignore[arg-type, return-value]
     stacks = _Stacks()
     for row in rows:
@@ -68,7 +68,7 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
         "recorded_groups": _groups(root.get("pg_config")),
         "recorded_stacks": stacks.table(),
     }
-    return TraceContent(tables, findings=_findings(file, len(given) - len(rows)))
+    return TraceContent(tables, findings=_findings(file, len(entries) - len(rows)))
 
 
 def _data(code: bytes, file: str) -> object:

@@ -1,4 +1,4 @@
-"""The events of a trace that JAX wrote for viewers."""
+"""Events of a Chrome trace that JAX wrote for viewers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a Kineto trace into tables, in one pass and in bounded memory: rows of a large file lie on disk."""
+"""Reader of Kineto traces: one pass in bounded memory; rows of a large file lie on disk."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ class _Spool:
 
     def take(self, kind: str, columns: list[str] | None = None) -> list[pl.DataFrame]:
         """Return the rows of one kind, which is then empty unless only some of their columns are wanted."""
-        files, held = self._files[kind], self._held[kind]
+        files, in_memory = self._files[kind], self._held[kind]
         read = [pl.read_ipc(file, columns=columns) for file in files]
         if columns is not None:
-            return [*read, *(frame.select(columns) for frame in held)]
+            return [*read, *(frame.select(columns) for frame in in_memory)]
         for file in files:
             file.unlink(missing_ok=True)
         self._files[kind], self._held[kind] = [], []
-        return [*read, *held]
+        return [*read, *in_memory]
 
 
 _CALLS_AT_A_TIME = 4096
@@ -325,8 +325,8 @@ def _clean_tables(gathering: RowBuilder, base_ns: int, file: str) -> tuple[Table
     if gathering.folder is not None:
         return _one_by_one(gathering, gathering.folder, base_ns, file)
     tables, implausible = quality.drop_impossible(dict(gathering.tables(base_ns)), file)
-    once, repeated = quality.drop_repeated(tables, file)
-    return dict(once), [*implausible, *repeated, *quality.doubt_ids(once, file)]
+    unique, repeated = quality.drop_repeated(tables, file)
+    return dict(unique), [*implausible, *repeated, *quality.doubt_ids(unique, file)]
 
 
 def _one_by_one(
@@ -337,10 +337,10 @@ def _one_by_one(
     implausible, repeated = [], []
     for name, table in gathering.tables(base_ns):
         possible, impossible = quality.drop_impossible({name: table}, file, middle)
-        once, copies = quality.drop_repeated(possible, file)
-        tables[name] = _to_disk(once[name], name, folder)
+        unique, copies = quality.drop_repeated(possible, file)
+        tables[name] = _to_disk(unique[name], name, folder)
         implausible += impossible
-        repeated += [*copies, *quality.doubt_ids(once, file)]
+        repeated += [*copies, *quality.doubt_ids(unique, file)]
     return tables, [*implausible, *repeated]
 
 

@@ -1,4 +1,4 @@
-"""A CUDA memory snapshot to tables: events of the allocator, segments and blocks, call stacks."""
+"""Reader of CUDA memory snapshots: events of the allocator, segments and blocks, call stacks."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
 
     Raises InputError if the file is more than plain data, or no snapshot.
     """
-    held = unpickle(storage.read_whole(stream, file, LARGEST_BYTES, _RECORD_LESS), file, _PLAIN_DATA)
-    segments, histories, settings = _parts(held, file)
+    unpickled = unpickle(storage.read_whole(stream, file, LARGEST_BYTES, _RECORD_LESS), file, _PLAIN_DATA)
+    segments, histories, settings = _parts(unpickled, file)
     stacks = Stacks()
     events, damaged, unknown = events_table(histories, stacks)
     tables: dict[str, pl.DataFrame] = {
@@ -57,12 +57,12 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
     return TraceContent(tables, findings=_findings(file, damaged, unknown), attributes=attributes)
 
 
-def _parts(held: Unpickled, file: str) -> tuple[list[Row], list[object], Row]:
+def _parts(unpickled: Unpickled, file: str) -> tuple[list[Row], list[object], Row]:
     """Return segments, one history for each device, and settings.
 
     The oldest layout is the list of segments alone.
     """
-    root = held.root if isinstance(held.root, dict) else {"segments": held.root}
+    root = unpickled.root if isinstance(unpickled.root, dict) else {"segments": unpickled.root}
     given, traces = root.get("segments"), root.get("device_traces", [])
     segments = mappings(given)
     if not isinstance(given, list | tuple) or len(segments) < len(given):
@@ -72,8 +72,8 @@ def _parts(held: Unpickled, file: str) -> tuple[list[Row], list[object], Row]:
     rows = (
         len(segments) + sum(length(segment.get("blocks")) for segment in segments) + sum(map(length, traces))
     )
-    if rows > held.containers:
-        message = f"is refused: its {held.containers:,} containers stand for {rows:,} rows"
+    if rows > unpickled.containers:
+        message = f"is refused: its {unpickled.containers:,} containers stand for {rows:,} rows"
         raise InputError(message, where=file, fix=_WAY_OUT)
     settings = root.get("allocator_settings")
     return segments, list(traces), settings if isinstance(settings, dict) else {}
@@ -149,9 +149,9 @@ def numbers(values: list[object], least: int = -_LARGEST, times: int = 1) -> pl.
     """Return whole numbers from `least` on as a column, multiplied; what is none of 64 bits becomes null."""
     if _NUMBER_TYPES.issuperset(map(type, values)):
         with contextlib.suppress(OverflowError, TypeError, pl.exceptions.PolarsError):
-            given = pl.Series("number", values, dtype=pl.Int64)
+            series = pl.Series("number", values, dtype=pl.Int64)
             fits = pl.col("number").is_between(least, (_LARGEST - 1) // times)
-            return given.to_frame().select(pl.when(fits).then(pl.col("number") * times)).to_series()
+            return series.to_frame().select(pl.when(fits).then(pl.col("number") * times)).to_series()
     found = [whole(value) for value in values]
     return pl.Series(
         [None if number is None or number < least else whole(number * times) for number in found],
@@ -277,8 +277,8 @@ def events_table(histories: Iterable[object], stacks: Stacks) -> tuple[pl.DataFr
 
 def _are_whole(rows: list[Row]) -> bool:
     """Whether all events are known, placed and of a size, as they nearly always are."""
-    said = [row.get("action") for row in rows]
-    if not rows or {*map(type, said)} != {str} or not ACTIONS.issuperset(said):
+    actions = [row.get("action") for row in rows]
+    if not rows or {*map(type, actions)} != {str} or not ACTIONS.issuperset(actions):
         return False
     for key in ("addr", "size"):
         values: list[Any] = [row.get(key) for row in rows]
@@ -293,22 +293,22 @@ def _is_whole(row: Row) -> bool:
 
 
 def _events(device: int, rows: list[Row], stacks: Stacks) -> pl.DataFrame:
-    held = {key: [row.get(key) for row in rows] for key in _KEYS}
+    columns = {key: [row.get(key) for row in rows] for key in _KEYS}
     free = [row.get("device_free", row.get("addr")) if row["action"] == "oom" else None for row in rows]
     return TABLES["memory_events"].frame(
         {
             "device": pl.repeat(device, len(rows), dtype=pl.Int64, eager=True),
             "order": pl.int_range(len(rows), dtype=pl.Int64, eager=True),
-            "time_ns": numbers(held["time_us"], 1, _MICROSECOND_NS),
-            "action": pl.Series(held["action"], dtype=pl.String),
-            "address": numbers(held["addr"], 0),
-            "bytes": numbers(held["size"], 0),
-            "stream": numbers(held["stream"]),
+            "time_ns": numbers(columns["time_us"], 1, _MICROSECOND_NS),
+            "action": pl.Series(columns["action"], dtype=pl.String),
+            "address": numbers(columns["addr"], 0),
+            "bytes": numbers(columns["size"], 0),
+            "stream": numbers(columns["stream"]),
             "device_free_bytes": numbers(free, 0),
-            "category": texts(held["category"]),
-            "metadata": texts(held["user_metadata"]),
-            "compile_context": texts(held["compile_context"]),
-            "stack": stacks.numbers(held["frames"]),
+            "category": texts(columns["category"]),
+            "metadata": texts(columns["user_metadata"]),
+            "compile_context": texts(columns["compile_context"]),
+            "stack": stacks.numbers(columns["frames"]),
         }
     )
 

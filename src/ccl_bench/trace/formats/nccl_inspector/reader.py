@@ -39,7 +39,7 @@ _KINDS = {"coll_perf": ("coll", "coll"), "p2p_perf": ("p2p", "p2p")}
 
 @dataclass(slots=True)
 class _Reading:
-    """What reading a file came to."""
+    """The outcome of reading a file."""
 
     size: int = 0
     broken_off: str = ""
@@ -69,15 +69,15 @@ def read_records(stream: BinaryIO, file: str) -> TraceContent:
 
 
 def _lines(stream: BinaryIO, reading: _Reading) -> Iterator[bytes]:
-    held = b""
-    while block := next_block(stream, reading, len(held)):
-        *found, held = (held + block).split(b"\n")
+    buffer = b""
+    while block := next_block(stream, reading, len(buffer)):
+        *found, buffer = (buffer + block).split(b"\n")
         yield from filter(bytes.strip, found)
-        if len(held) > LONGEST_LINE:
+        if len(buffer) > LONGEST_LINE:
             reading.broken_off = "a line of impossible length"
             return
-    if held.strip():
-        yield held
+    if buffer.strip():
+        yield buffer
 
 
 def _take(record: dict[str, Any], reading: _Reading) -> None:

@@ -1,4 +1,4 @@
-"""What a database of Nsight Systems is, and what its times are relative to.
+"""Databases of Nsight Systems: opening them, and the origin of their times.
 
 Times are nanoseconds since the session began. Reports of several ranks share the clock of the recording
 host once each adds its own session start.

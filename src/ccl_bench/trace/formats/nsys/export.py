@@ -48,11 +48,11 @@ def convert(report: Path, output: Path, name: str) -> None:
         raise InputError(message, where=name, fix=f"{INSTALLATION}; or {_elsewhere(name)}")
     options = [f"{PAYLOADS}=true"] if PAYLOADS in _said(nsys, "export", "--help") else []
     arguments = ["--quiet=true", "--type", "sqlite", *options, "-o", output.name, str(report.absolute())]
-    status, said = _run([nsys, "export", *arguments], output.parent, EXPORT_SECONDS)
+    status, output_text = _run([nsys, "export", *arguments], output.parent, EXPORT_SECONDS)
     if status == 0 and output.is_file():
         return
-    late = f"it took longer than {EXPORT_SECONDS:.0f} s"
-    why = late if status is None else _short(said) or f"exit status {status}"
+    timeout_message = f"it took longer than {EXPORT_SECONDS:.0f} s"
+    why = timeout_message if status is None else _short(output_text) or f"exit status {status}"
     version = _short(_said(nsys, "--version")).removeprefix("NVIDIA Nsight Systems version ")
     raise InputError(
         f"nsys {version} cannot export it: {why}",
@@ -68,8 +68,8 @@ def _elsewhere(name: str) -> str:
     return f"run this where it was recorded, and put the result next to it: {command}"
 
 
-def _short(said: str) -> str:
-    return " ".join(said.split())[:_SAID_CHARACTERS]
+def _short(output: str) -> str:
+    return " ".join(output.split())[:_SAID_CHARACTERS]
 
 
 def _said(*command: str) -> str:
@@ -87,12 +87,12 @@ def _run(command: Sequence[str], folder: Path | None, seconds: float) -> tuple[i
         start_new_session=True,
     )
     try:
-        said, _ = process.communicate(timeout=seconds)
+        output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         return None, ""
     finally:
         _end(process)
-    return process.returncode, said.decode("utf-8", errors="replace")
+    return process.returncode, output.decode("utf-8", errors="replace")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -103,7 +103,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 LAYOUT = 1
-"""Raised when the same report would be exported another way."""
+"""Increased when the same report would be exported another way."""
 
 MOST_UNPACKED_BYTES = 64 << 30
 """A gzip file that holds more is refused."""

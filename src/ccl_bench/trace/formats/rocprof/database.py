@@ -80,8 +80,10 @@ def _holds_something(database: Database, guid: str) -> bool:
 
 def _identity(database: Database, guid: str) -> Identity:
     """Return what the environment of a process states of its rank."""
-    said = database.frame(f"rocpd_info_process_{guid}", {"environment": "text"})["environment"].drop_nulls()
-    stated = _object(said[0]) if said.len() else {}
+    environments = database.frame(f"rocpd_info_process_{guid}", {"environment": "text"})[
+        "environment"
+    ].drop_nulls()
+    stated = _object(environments[0]) if environments.len() else {}
     return Identity(_first(stated, _RANK), _first(stated, _WORLD))
 
 

@@ -113,9 +113,9 @@ def _lists(document: Mapping[str, Any], benchmark: int, file: str) -> dict[str, 
     found = {name: values for name, values in found.items() if values}
     lengths = {name: len(values) for name, values in found.items()}
     if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        counts = ", ".join(f"{name} {length}" for name, length in lengths.items())
         message = (
-            f"the lists of result {benchmark} differ in length, so their entries cannot be assigned: {said}"
+            f"the lists of result {benchmark} differ in length, so their entries cannot be assigned: {counts}"
         )
         raise InputError(message, where=file, fix="copy the file again, or repeat the benchmark")
     return found
@@ -287,10 +287,10 @@ def read_vllm_throughput(stream: BinaryIO, file: str) -> TraceContent:
 
 def _of_batches(document: Mapping[str, Any], benchmark: int) -> Iterator[StoredStatistic]:
     percentiles = document.get("percentiles")
-    said = {statistic: document.get(key) for key, statistic in _OF_BATCHES.items()}
+    stored = {statistic: document.get(key) for key, statistic in _OF_BATCHES.items()}
     if isinstance(percentiles, dict):
-        said |= {f"p{share}": value for share, value in percentiles.items()}
-    for statistic, value in said.items():
+        stored |= {f"p{share}": value for share, value in percentiles.items()}
+    for statistic, value in stored.items():
         number = finite(value)
         if number is not None:
             yield StoredStatistic(benchmark, "latency", statistic, number)
@@ -299,11 +299,11 @@ def _of_batches(document: Mapping[str, Any], benchmark: int) -> Iterator[StoredS
 def _disagreement(document: Mapping[str, Any], listed: list[Any], file: str) -> list[Finding]:
     """Find a mean that the listed latencies do not give."""
     values = [number for each in listed if (number := finite(each)) is not None]
-    said = finite(document.get("avg_latency"))
-    if said is None or not values:
+    stated = finite(document.get("avg_latency"))
+    if stated is None or not values:
         return []
     own = math.fsum(values) / len(values)
-    if abs(own - said) <= TOLERANCE * max(abs(own), abs(said)):
+    if abs(own - stated) <= TOLERANCE * max(abs(own), abs(stated)):
         return []
-    message = f"the mean latency is stated as {said:.6g} s, and the batches give {own:.6g} s"
+    message = f"the mean latency is stated as {stated:.6g} s, and the batches give {own:.6g} s"
     return [Finding("statistics-disagree", "warning", message, file, touches=("requests",))]

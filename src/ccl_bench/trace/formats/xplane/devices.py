@@ -1,4 +1,4 @@
-"""The devices that a profile holds, each a trace of its own, and which rank each is.
+"""Devices of a profile, each a separate trace, and their ranks.
 
 A device of XLA has a global id, which is its rank: a TPU's plane states it; elsewhere the ranges in which a
 program was started on a device do, or the programs, where they run on as many devices as the profile holds.

@@ -1,4 +1,4 @@
-"""An opened profile: its planes, the programs that ran, its devices and the steps that they show."""
+"""An open profile: its planes, executed programs, devices and steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read one device of a profile into tables, and report what is missing."""
+"""Reader of one device of a profile, with findings about missing data."""
 
 from __future__ import annotations
 

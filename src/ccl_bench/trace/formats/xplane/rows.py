@@ -1,4 +1,4 @@
-"""What a device ran, as rows of the raw tables."""
+"""Rows of the raw tables from the operations of a device."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def _positive(text: str | None) -> float | None:
 
 
 def _shared_memory(details: Mapping[str, str]) -> int | None:
-    given = [_whole(details.get(name)) for name in ("static_shared", "dynamic_shared", "group_mem")]
-    known = [size for size in given if size is not None]
+    sizes = [_whole(details.get(name)) for name in ("static_shared", "dynamic_shared", "group_mem")]
+    known = [size for size in sizes if size is not None]
     return sum(known) if known else None
 
 
@@ -135,8 +135,11 @@ def _copy_kind(kind: Kind) -> str:
         return "DtoH" if to_host else "HtoD"
     if kind.name == "memset":
         return "memset"
-    said = f"{kind.name} {kind.details}"
-    return next((ours for theirs, ours in _COPIES.items() if theirs in said or ours in said), "other")
+    text = f"{kind.name} {kind.details}"
+    return next(
+        (copy_kind for recorded, copy_kind in _COPIES.items() if recorded in text or copy_kind in text),
+        "other",
+    )
 
 
 def _first_is_host(results: str) -> bool:
