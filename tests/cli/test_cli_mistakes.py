@@ -119,9 +119,7 @@ def _names_both(command: str, status: int, message: str, fix: str, folder: Path)
 def test_a_run_is_remarked_to_be_compared_with_itself(desk: Path) -> None:
     answer = invoke("ccl-bench compare RUN RUN/ -m coll_call_num", folder=desk)
     assert answer.returncode == OK
-    assert answer.stderr.startswith(
-        "ccl-bench: note: RUN is compared with itself, so nothing can differ"
-    )
+    assert answer.stderr.startswith("ccl-bench: note: RUN is compared with itself, so nothing can differ")
     shutil.copytree(desk / "RUN", desk / "again", dirs_exist_ok=True)
     assert "itself" not in invoke("ccl-bench compare RUN again -m coll_call_num", folder=desk).stderr
 

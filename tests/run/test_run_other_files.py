@@ -46,7 +46,7 @@ PROMETHEUS = 'nccl_bus_bandwidth_gbs{comm_id="0xd1",collective="AllReduce",rank=
     ("name", "text", "says"),
     [
         ("ncclProfiler-9.json", NCCL_EXAMPLE, "example profiler plug-in"),
-        ("nccl_inspector.prom", PROMETHEUS, "writes for Prometheus"),
+        ("nccl_inspector.prom", PROMETHEUS, "the NCCL Inspector for Prometheus"),
     ],
 )
 def test_what_other_profilers_of_nccl_write_is_refused_by_name(

@@ -180,7 +180,7 @@ def _unpaired(traffic: pl.DataFrame) -> list[Finding]:
     return [Finding("calls-unpaired", "warning", message, count=unpaired.height, touches=("calls",))]
 
 
-def _peers(traffic: pl.DataFrame) -> list[Finding]:
+def _peer_findings(traffic: pl.DataFrame) -> list[Finding]:
     """Report messages whose other end is this rank itself, or not known."""
     messages = traffic.filter(pl.col("collective").is_in(MESSAGES))
     findings = []
@@ -385,7 +385,7 @@ _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
         *_without_size(traffic),
         *_even_assumed(traffic, "traffic"),
         *_unpaired(traffic),
-        *_peers(traffic),
+        *_peer_findings(traffic),
     ],
     "et_agreement": et_disagreements,
     "et_links": unlinked,

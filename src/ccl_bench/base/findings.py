@@ -74,21 +74,19 @@ def issue_of(finding: Finding) -> Issue:
         finding.message,
         finding.code,
         finding.file,
-        fix=way_out(finding.code),
+        fix=fix_of(finding.code),
         count=finding.count,
     )
 
 
-def way_out(code: str) -> str:
+def fix_of(code: str) -> str:
     """Return what to do about a finding; empty if it asks for nothing."""
-    return _ways_out().get(code, "")
+    return _fixes().get(code, "")
 
 
 @cache
-def _ways_out() -> dict[str, str]:
+def _fixes() -> dict[str, str]:
     import tomllib
     from importlib import resources
 
-    return tomllib.loads(
-        resources.files("ccl_bench.base").joinpath("ways_out.toml").read_text(encoding="utf-8")
-    )
+    return tomllib.loads(resources.files("ccl_bench.base").joinpath("fixes.toml").read_text(encoding="utf-8"))

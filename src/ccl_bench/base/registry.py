@@ -110,9 +110,9 @@ class Registry(Generic[T]):
         if spelling := self._spellings.get(name.casefold()):
             return spelling
         broken = "".join(f"; plug-in {entry} is broken: {reason}" for entry, reason in self.broken.items())
-        raise UsageError(f"unknown {self.kind} {name!r}{broken}", fix=self._way_out(name))
+        raise UsageError(f"unknown {self.kind} {name!r}{broken}", fix=self._suggestion(name))
 
-    def _way_out(self, name: str) -> str:
+    def _suggestion(self, name: str) -> str:
         """Return what to ask for in place of a name that is unknown."""
         suggest = self._suggest or (lambda *_: "")
         spellings = self._spellings.values()

@@ -130,7 +130,7 @@ class KeyMatcher:
             key = key_of(name, part.model_fields[name])
             if entry.key != key:
                 self.log.note(path, f"{shown(entry.key)} is read as {key}", f"write {key}", line=entry.line)
-        self._lift(part, grouped, names, path)
+        self._move_outdented_parts(part, grouped, names, path)
         unknown = [entry for entry in strays if not self._adopted(entry, part, grouped, path)]
         for entry in unknown[:MAX_UNKNOWN]:
             self._stray(entry, part, path)
@@ -139,7 +139,7 @@ class KeyMatcher:
             self.log.warning(path, more, "check that this is the right file")
         return grouped
 
-    def _lift(
+    def _move_outdented_parts(
         self, part: type[Section], grouped: dict[str, list[Entry]], names: dict[str, str], path: str
     ) -> None:
         """Move parts that are indented one level too far out of the parts that hold them."""

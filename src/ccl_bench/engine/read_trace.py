@@ -72,7 +72,7 @@ def marker_findings(choice: StepChoice, content: TraceContent, trace: TraceFile)
 OF_DEVICES = ("kernels", "memcpy", "launches", "counters")
 """Raw tables that are split by device."""
 
-_OF_THE_WHOLE = frozenset({"contents", "call_counts", "completeness"})
+_INDEPENDENT_OF_DEVICE = frozenset({"contents", "call_counts", "completeness"})
 """Tables that say what a file holds, whatever device it is of."""
 
 
@@ -96,11 +96,15 @@ def split_by_device(content: TraceContent, file: str) -> ByDevice | None:
         others = [other for other in (*devices, *touched) if other != device]
         own = on_device(tables, device, others, is_first=device == devices[0])
         contents.append(replace(content, tables={**content.tables, **own}))
-    findings = [finding for finding in (_several(devices, file), _touched(touched, file)) if finding]
+    findings = [
+        finding
+        for finding in (_several_devices_finding(devices, file), _touched_devices_finding(touched, file))
+        if finding
+    ]
     return ByDevice(tuple(contents), tuple(findings))
 
 
-def _several(devices: list[int], file: str) -> Finding | None:
+def _several_devices_finding(devices: list[int], file: str) -> Finding | None:
     if len(devices) < 2:
         return None
     message = (
@@ -110,7 +114,7 @@ def _several(devices: list[int], file: str) -> Finding | None:
     return Finding("several-devices", "note", message, file, count=len(devices), touches=OF_DEVICES)
 
 
-def _touched(devices: list[int], file: str) -> Finding | None:
+def _touched_devices_finding(devices: list[int], file: str) -> Finding | None:
     if not devices:
         return None
     message = f"devices {_listed(devices)} of {file} are left out: they have less than 1 % of its kernel time"
@@ -123,7 +127,7 @@ def _listed(devices: Iterable[int]) -> str:
 
 def is_of_device(table: str) -> bool:
     """Whether a table differs from device to device of one trace."""
-    if table in _OF_THE_WHOLE:
+    if table in _INDEPENDENT_OF_DEVICE:
         return False
     return not tables_behind([table], but=frozenset()).isdisjoint({"kernels", "memcpy", "counters"})
 

@@ -209,9 +209,9 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
     """Return which traces are not comparable with the others; `contents` are tables of what steps hold."""
     read = {position: trace for position, trace in enumerate(traces) if trace.sha256}
     other_steps = _with_other_steps(read)
-    rest = _without(read, other_steps)
+    rest = _without_positions(read, other_steps)
     without_device = _without_device(rest)
-    cut, whole = _cut_short(_without(rest, without_device))
+    cut, whole = _cut_short(_without_positions(rest, without_device))
     reasons = (
         (
             "steps-unmarked",
@@ -298,7 +298,7 @@ def _without_communication(traces: Collection[TraceTables]) -> list[Finding]:
     return [Finding("communication-unrecognised", "error", message, count=len(expected), touches=touches)]
 
 
-def _without(traces: dict[int, TraceTables], positions: Iterable[int]) -> dict[int, TraceTables]:
+def _without_positions(traces: dict[int, TraceTables], positions: Iterable[int]) -> dict[int, TraceTables]:
     return {position: trace for position, trace in traces.items() if position not in positions}
 
 

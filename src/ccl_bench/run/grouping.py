@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ccl_bench.run.completeness import TraceTables
     from ccl_bench.trace.formats import TraceFile
 
-    Said = Mapping[str, Sequence[str]]
+    FilesByRun = Mapping[str, Sequence[str]]
     """What distinguishes a run -> the files that show it."""
 
 EARLIEST_EPOCH_NS = 10**18
@@ -379,7 +379,7 @@ def _by_process(traces: Iterable[TraceFile]) -> list[Finding]:
     return []
 
 
-def several_runs_finding(runs: Said) -> Finding:
+def several_runs_finding(runs: FilesByRun) -> Finding:
     """Return the finding for traces of several runs: what makes each, with the files that say so."""
     return _error(listed(runs), len(runs))
 
@@ -388,7 +388,7 @@ def _error(what: str, count: int) -> Finding:
     return Finding(SEVERAL, "error", f"the traces are of several runs: {what}", count=count)
 
 
-def listed(files_by_run: Said) -> str:
+def listed(files_by_run: FilesByRun) -> str:
     """Return each with its folders, or its first files where they lie in one folder."""
     folders = [{*map(_folder_of, files)} for files in files_by_run.values()]
     are_in_different_folders = not set.intersection(*folders)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PROFILE_MODES = ("auto", "torch", "nsys")
 
-_LOOKED_AT = 20
+_MOST_FILES_READ = 20
 """Number of other files whose beginning is read, to recognise what they are."""
 
 ENVIRONMENT = "environment.json"
@@ -145,7 +145,7 @@ def discover_run(
         )
     run.findings = [
         *findings,
-        *_set_aside(aside, used),
+        *_set_aside_finding(aside, used),
         *completeness_findings(run.facts, run.traces, run.others),
     ]
     return run
@@ -157,7 +157,7 @@ def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[
     In `auto` mode torch's own profiler comes before Nsight Systems: two recordings of the same ranks
     would count everything twice.
     """
-    used = [trace for trace in traces if _is_of(trace.form.profile, mode)]
+    used = [trace for trace in traces if _is_in_mode(trace.form.profile, mode)]
     recorders = {trace.form.profile for trace in used if "kernels" in trace.form.tables}
     if mode != "auto" or not {"torch", "nsys"} <= recorders:
         return used, []
@@ -181,7 +181,7 @@ def recorder_of(traces: Iterable[TraceFile]) -> str:
     return next((form.recorder or form.name for form in forms), "")
 
 
-def _set_aside(reports: list[TraceFile], used: list[TraceFile]) -> list[Finding]:
+def _set_aside_finding(reports: list[TraceFile], used: list[TraceFile]) -> list[Finding]:
     if not reports:
         return []
     message = (
@@ -191,7 +191,7 @@ def _set_aside(reports: list[TraceFile], used: list[TraceFile]) -> list[Finding]
     return [Finding("nsys-set-aside", "note", message, reports[0].relative, count=len(reports))]
 
 
-def _is_of(profile: str, mode: str) -> bool:
+def _is_in_mode(profile: str, mode: str) -> bool:
     """Whether files of a profile are used in a mode; modes choose between sources of the same thing."""
     return mode in {"auto", profile} or profile not in PROFILE_MODES
 
@@ -208,7 +208,7 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
         fix = "check the files and their permissions"
         return InputError(unreadable[0] + more, where=str(run.path), fix=fix)
     is_folder = run.path.is_dir()
-    if named := _named_other(run.others[:_LOOKED_AT]):
+    if named := _named_other(run.others[:_MOST_FILES_READ]):
         return named
     what = f"no {profile_mode} trace" if profile_mode != "auto" else "no trace of a known format"
     format_names = ", ".join(form.name for form in formats.load())
@@ -227,7 +227,7 @@ def _named_other(paths: Iterable[Path]) -> InputError | None:
     for path in paths:
         with contextlib.suppress(OSError, InputError):
             if other := other_file(storage.read_head(path, discovery.HEAD_BYTES)):
-                return InputError(f"is {other.what}", where=str(path), fix=other.way_out)
+                return InputError(f"is {other.what}", where=str(path), fix=other.fix)
     return None
 
 
@@ -261,12 +261,12 @@ class OtherFile:
 
     what: str
     """Description, which follows the file's name and "is" in messages."""
-    way_out: str
+    fix: str
 
 
 def other_file(head: bytes) -> OtherFile | None:
     """Return what a file is that begins with `head` and is not a trace; None if unknown."""
     for row in load_data("other_files")["file"]:
         if all(mark.encode() in head for mark in row["marks"]):
-            return OtherFile(row["is"], row["way_out"])
+            return OtherFile(row["is"], row["fix"])
     return None

@@ -310,13 +310,13 @@ def _of_prometheus(data: Mapping[str, Any], file: str) -> Iterator[_Sample]:
             continue
         pairs = entry.get("values", [entry.get("value")])
         for pair in pairs if isinstance(pairs, list) else ():
-            if isinstance(pair, list) and len(pair) == 2 and (time := _time(_plain(pair[0]))):
+            if isinstance(pair, list) and len(pair) == 2 and (time := _time(_time_text(pair[0]))):
                 name, value = str(labels.get("__name__")), _number(pair[1])
                 if value is not None:
                     yield _Sample(_labelled(labels, file), *time, {name: value})
 
 
-def _plain(time: object) -> str:
+def _time_text(time: object) -> str:
     return f"{time:.9f}" if isinstance(time, float) and math.isfinite(time) else str(time)
 
 

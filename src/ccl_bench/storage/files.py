@@ -345,10 +345,10 @@ def remote_errors(path: Path) -> Iterator[None]:
     except Exception as error:
         if not is_remote(path):
             raise
-        raise InputError(f"cannot be reached: {error}", where=str(path), fix=_way_out(path)) from error
+        raise InputError(f"cannot be reached: {error}", where=str(path), fix=_fix_for(path)) from error
 
 
-def _way_out(path: Path) -> str:
+def _fix_for(path: Path) -> str:
     if _scheme(str(path)) == "s3":
         return "check the address, the credentials (AWS_ACCESS_KEY_ID or AWS_PROFILE) and AWS_ENDPOINT_URL"
     return "check the address and the network"

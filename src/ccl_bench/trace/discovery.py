@@ -171,7 +171,7 @@ def _without_copies(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[
     traces = list(traces)
     kept = [trace for trace in traces if trace.form.may_be_alike]
     lost: list[Finding] = []
-    for copies in _alike(trace for trace in traces if not trace.form.may_be_alike):
+    for copies in _identical_traces(trace for trace in traces if not trace.form.may_be_alike):
         best, *others = sorted(
             copies, key=lambda t: (t.iteration is None, _other_rank(t) is not None, t.relative)
         )
@@ -180,7 +180,7 @@ def _without_copies(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[
     return sorted(kept, key=lambda t: t.relative), lost
 
 
-def _alike(traces: Iterable[TraceFile]) -> Iterator[list[TraceFile]]:
+def _identical_traces(traces: Iterable[TraceFile]) -> Iterator[list[TraceFile]]:
     """Yield the traces in lists of those that are the same bytes.
 
     Two ranks may write the same where their names alone state whose a file is.

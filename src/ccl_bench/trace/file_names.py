@@ -245,7 +245,7 @@ def _in_windows(traces: list[TraceFile]) -> list[TraceFile]:
     """Return traces of one format, those whose names carry a time with the number of their window."""
     timed = [(w, t) for t in traces if t.iteration is None and (w := writer_in_name(t.relative))]
     timed.sort(key=lambda each: (each[0].time_ns, each[0].stage, each[1].relative))
-    found = windows_in_time([(name.time_ns, _whose(name, trace)) for name, trace in timed])
+    found = windows_in_time([(name.time_ns, _writer_of(name, trace)) for name, trace in timed])
     if not found or found[-1] == 1:
         return traces
     numbers = {trace.relative: number for (_, trace), number in zip(timed, found, strict=True)}
@@ -272,7 +272,7 @@ def windows_in_time(written: Sequence[tuple[int, Hashable]]) -> list[int]:
     return numbers
 
 
-def _whose(name: Written, trace: TraceFile) -> Hashable:
+def _writer_of(name: Written, trace: TraceFile) -> Hashable:
     """Return who wrote a trace: its rank, else the worker that its name states."""
     return trace.rank if trace.rank is not None else (str(trace.path.parent), name.worker)
 

@@ -183,7 +183,7 @@ class _Account:
         return InputError(f"{message} that --memory raises", where=self.trace.relative, fix=_RAISE)
 
 
-def _raised(needed: int) -> str:
+def _suggested_bound(needed: int) -> str:
     """Return what `--memory` takes as more than the bytes that are needed."""
     return amount(1.1 * needed).replace(" ", "").replace(",", "")
 
@@ -204,7 +204,7 @@ def bounded(trace: TraceFile) -> Iterator[None]:
     if needed > bound:
         message = (
             f"is not read: {amount(inflated_bytes(trace))} of it would take about {amount(needed)} of "
-            f"memory, and the bound is {amount(bound)}; --memory {_raised(needed)} raises it"
+            f"memory, and the bound is {amount(bound)}; --memory {_suggested_bound(needed)} raises it"
         )
         raise InputError(message, where=trace.relative, fix=_RAISE)
     token = _AT_WORK.set(_Account(trace, bound, inflated_bytes(trace)))

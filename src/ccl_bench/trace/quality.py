@@ -78,7 +78,7 @@ def drop_impossible(
     kept = {name: _plausible(table, middle) for name, table in tables.items()}
     findings = [*_findings(tables, kept, file), *_stopped_clocks(kept, file)]
     if "kernels" in kept:
-        alone = _one_after_the_other(kept["kernels"])
+        alone = _without_overlaps(kept["kernels"])
         if count := kept["kernels"].height - alone.height:
             which = counted(count, "kernel overlaps", "kernels overlap")
             message = f"{which} with {BESIDE} others or more of the same stream: left out"
@@ -89,7 +89,7 @@ def drop_impossible(
     return kept, findings
 
 
-def _one_after_the_other(kernels: pl.DataFrame) -> pl.DataFrame:
+def _without_overlaps(kernels: pl.DataFrame) -> pl.DataFrame:
     """Return the kernels without those during which many others of their own stream start.
 
     Kernels of one launch are of a graph, whose branches may run beside each other; where more than a few

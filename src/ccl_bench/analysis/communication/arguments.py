@@ -314,7 +314,7 @@ def _operators(described: pl.DataFrame, source: str) -> pl.DataFrame:
     return ordered.with_columns(
         pl.col(f"{source} recorded").alias("collective"),
         elements=_elements(source, f"{source} recorded"),
-        said=_said(ordered.select(pl.col(f"^{source} .*$").exclude(f"{source} sequence"))),
+        said=_row_ids(ordered.select(pl.col(f"^{source} .*$").exclude(f"{source} sequence"))),
     )
 
 
@@ -324,7 +324,7 @@ def _elements(source: str, collective: str) -> pl.Expr:
     return pl.when(received).then(f"{source} out_elements").otherwise(f"{source} in_elements")
 
 
-def _said(arguments: pl.DataFrame) -> pl.Series:
+def _row_ids(arguments: pl.DataFrame) -> pl.Series:
     """Return a number for each row, the same for rows that are alike."""
     lists = pl.selectors.by_dtype(pl.List(pl.Int64))
     return arguments.with_columns(lists.cast(pl.List(pl.String)).list.join(",")).hash_rows()

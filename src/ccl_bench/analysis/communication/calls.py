@@ -368,8 +368,14 @@ def communication_parts(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) 
     keys = ["iteration", "trace", "rank", "step", "collective", "dimension", "part", "reason"]
     pieces = _pieces(call_stretches, call_parts)
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    every = _apart(pieces.filter(~pl.col("is_exposed"))).group_by(keys).agg(length.alias("time_ns"))
-    exposed = _apart(pieces.filter("is_exposed")).group_by(keys).agg(length.alias("exposed_ns"))
+    every = (
+        _disjoint_of_all_traces(pieces.filter(~pl.col("is_exposed")))
+        .group_by(keys)
+        .agg(length.alias("time_ns"))
+    )
+    exposed = (
+        _disjoint_of_all_traces(pieces.filter("is_exposed")).group_by(keys).agg(length.alias("exposed_ns"))
+    )
     both = every.join(exposed, on=keys, how="full", coalesce=True, nulls_equal=True)
     return both.with_columns(pl.col("time_ns", "exposed_ns").fill_null(0)).sort(keys)
 
@@ -423,15 +429,15 @@ def _pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFr
 
 def exposed_pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:
     """Return the stretches of calls of one trace in which nothing computed, each instant in one of them."""
-    return _once(_pieces(call_stretches, call_parts).filter("is_exposed"))
+    return _disjoint(_pieces(call_stretches, call_parts).filter("is_exposed"))
 
 
-def _apart(pieces: pl.DataFrame) -> pl.DataFrame:
+def _disjoint_of_all_traces(pieces: pl.DataFrame) -> pl.DataFrame:
     """Return pieces of calls of all traces, end to end, each instant of a trace in one of them."""
-    return _once(_end_to_end(pieces))
+    return _disjoint(_end_to_end(pieces))
 
 
-def _once(pieces: pl.DataFrame) -> pl.DataFrame:
+def _disjoint(pieces: pl.DataFrame) -> pl.DataFrame:
     """Return pieces of calls cut so that each instant is in one of them."""
     ordered = pieces.sort("start_ns", "call", maintain_order=True)
     disjoint: list[pl.DataFrame] = []

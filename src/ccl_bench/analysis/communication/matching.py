@@ -64,7 +64,7 @@ def with_peers(calls: pl.DataFrame, listed: pl.DataFrame, world_size: int | None
         everyone = pl.lit([*range(world_size)], dtype=pl.List(pl.Int64))
         listed = known.select("iteration", "rank", kind=pl.lit("all ranks"), ranks=everyone).unique("rank")
     guesses = _guesses(unknown, listed)
-    standing = guesses.filter(pl.col("kind").is_in(_standing(guesses).implode()))
+    standing = guesses.filter(pl.col("kind").is_in(_fitting_kinds(guesses).implode()))
     agreed = standing.group_by(_ROW).agg(
         pl.col("target").n_unique().alias("targets"), pl.col("target").first()
     )
@@ -87,7 +87,7 @@ def _guesses(messages: pl.DataFrame, listed: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _standing(guesses: pl.DataFrame) -> pl.Series:
+def _fitting_kinds(guesses: pl.DataFrame) -> pl.Series:
     """Return the kinds of groups in which the other end of every message fits."""
     is_send = pl.col("collective") == "send"
     recorded = guesses["rank"].unique().implode()

@@ -152,7 +152,7 @@ def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     if not origins["on_device"].any():
         return DERIVED.get("idle").table.empty()
     windows = device_windows(steps)
-    gaps = _caused(_device_gaps(origins, windows))
+    gaps = _with_causes(_device_gaps(origins, windows))
     return pl.DataFrame(
         {
             "step": steps["step"],
@@ -182,7 +182,7 @@ def stream_idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     """
     if not origins["on_device"].any():
         return DERIVED.get("stream_idle").table.empty()
-    inside = clip(_caused(_stream_gaps(origins)), device_windows(steps))
+    inside = clip(_with_causes(_stream_gaps(origins)), device_windows(steps))
     length, cause = inside["end_ns"] - inside["start_ns"], inside["cause"]
     lengths = {"idle_ns": length} | {name: length * (cause == of) for name, of in _CAUSES.items()}
     parts = inside[["window", "stream"]].with_columns(**lengths)
@@ -218,7 +218,7 @@ def _stream_gaps(origins: pl.DataFrame) -> pl.DataFrame:
     return keep_rows(gaps, gaps["start_ns"] < gaps["end_ns"])
 
 
-def _caused(gaps: pl.DataFrame) -> pl.DataFrame:
+def _with_causes(gaps: pl.DataFrame) -> pl.DataFrame:
     """Return each gap with its cause, and its stream where it has one."""
     late = (pl.col("launch_ns") > pl.col("start_ns")).fill_null(value=False)
     short = pl.col("end_ns") - pl.col("start_ns") < CONSECUTIVE_KERNEL_DELAY_NS

@@ -147,11 +147,11 @@ def _in_order(nodes: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     threads = _threads(nodes, ops)
     renamed = nodes.join(threads, on="thread", how="inner").drop("thread").rename({"op_thread": "thread"})
     key = ["thread", "name"]
-    left, right = (_counted(table, order) for table, order in ((renamed, "node"), (ops, "op")))
+    left, right = (_with_counts(table, order) for table, order in ((renamed, "node"), (ops, "op")))
     return left.join(right, on=[*key, "place", "count"], how="inner").select("node", "op")
 
 
-def _counted(table: pl.DataFrame, order: str) -> pl.DataFrame:
+def _with_counts(table: pl.DataFrame, order: str) -> pl.DataFrame:
     """Return rows with their place among those of their name on their thread, and how many those are."""
     ordered = table.sort(order)
     return ordered.select(

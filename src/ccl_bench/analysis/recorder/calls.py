@@ -106,7 +106,7 @@ def find_groups(
     for (_, name), members in own.items():
         by_name.setdefault(name, set()).add(members)
     used = calls.select("rank", "group", "description").unique().sort("rank", "group")
-    everyone = _world(calls, dumped, own.values(), world_size)
+    everyone = _job_ranks(calls, dumped, own.values(), world_size)
     users: dict[str, set[int]] = {}
     described: dict[str, set[int]] = {}
     for rank, name, description in used.iter_rows():
@@ -136,7 +136,7 @@ def find_groups(
     return Groups([*numbers.values()], of_rank)
 
 
-def _world(
+def _job_ranks(
     calls: pl.DataFrame,
     dumped: Collection[int],
     listed: Iterable[tuple[int, ...]],

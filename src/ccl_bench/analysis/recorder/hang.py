@@ -118,7 +118,7 @@ def _causes(
     for place in sorted(heads, key=begun.__getitem__):
         if causes[place] is None:
             earlier = [at for at in heads if causes[at] is None and begun[at] < begun[place]]
-            causes[place] = _same(place, divergent, earlier, blocked)
+            causes[place] = _same_cause(place, divergent, earlier, blocked)
     return causes, {place: len(circle) > 1 for place, circle in circle_of.items()}
 
 
@@ -134,7 +134,7 @@ def _reached(place: int, behind: Mapping[int, set[int]]) -> set[int]:
     return seen
 
 
-def _same(
+def _same_cause(
     place: int, divergent: Sequence[DivergentCalls], earlier: Sequence[int], blocked: Mapping[int, int]
 ) -> int | None:
     """Return an earlier cause that waits for the same ranks, which explains this one; None without any."""

@@ -69,7 +69,7 @@ def benchmark_of(requests: pl.DataFrame, statistics: pl.DataFrame) -> Benchmark 
     if ends and requests.select(_SOURCE).unique().height < _sources(requests, statistics):
         _need_agreement(ok, stated)
     unmeasured = _unmeasured(stated)
-    in_one_piece = _in_one_piece(ok) if ends else _said_to_be_in_one_piece(stated)
+    in_one_piece = _are_in_one_piece(ok) if ends else _is_summary_in_one_piece(stated)
     unknown = {*unmeasured, *(_SINCE_FIRST_TOKEN if in_one_piece else ())}
     stored = {key: value for key, value in stated.items() if key[0] not in unknown or key[1] == OBJECTIVE}
     if in_one_piece:
@@ -103,13 +103,13 @@ def _unmeasured(stated: Mapping[tuple[str, str], float]) -> frozenset[str]:
     )
 
 
-def _in_one_piece(ok: pl.DataFrame) -> bool:
+def _are_in_one_piece(ok: pl.DataFrame) -> bool:
     """Whether each answer of several tokens ended with its first token, and there are such answers."""
     several = ok.filter(pl.col("output_tokens") > 1).drop_nulls(["ttft_s", "latency_s"])
     return several.height > 0 and bool((several["latency_s"] <= several["ttft_s"]).all())
 
 
-def _said_to_be_in_one_piece(stated: Mapping[tuple[str, str], float]) -> bool:
+def _is_summary_in_one_piece(stated: Mapping[tuple[str, str], float]) -> bool:
     """Whether there were more tokens than answers, and no time between them."""
     answers, tokens = stated.get(("completed", "total"), 0.0), stated.get(("output_tokens", "total"), 0.0)
     return tokens > answers > 0 and stated.get(("itl", "mean"), 1.0) <= 0

@@ -218,7 +218,7 @@ def read_chakra(stream: BinaryIO, file: str) -> TraceContent:
             )
     stated = stated or {}
     tables = rows.tables()
-    findings = [*_damage(reading, file), *_silence(rows.calls, file)]
+    findings = [*_damage(reading, file), *_unstated(rows.calls, file)]
     if tables["et_nodes"].is_empty() and tables["et_communication"].is_empty():
         findings.append(Finding("no-events", "error", "the file holds no nodes", file))
     rank, size = (whole(stated.get(name)) for name in ("rank", "world_size"))
@@ -236,7 +236,7 @@ def _metadata(found: Frames) -> dict[str, Any]:
         return {}
 
 
-def _silence(calls: list[dict[str, Any]], file: str) -> Iterator[Finding]:
+def _unstated(calls: list[dict[str, Any]], file: str) -> Iterator[Finding]:
     """Say what Chakra does not state: the parts of an all-to-all."""
     if count := sum(call["name"] == "all_to_all" for call in calls):
         message = f"Chakra does not state the parts of {counted(count, 'call')} of all_to_all: taken as even"
@@ -343,7 +343,7 @@ def nodes(found: Frames, reading: Reading) -> list[Node]:
         table = field_table(found.data, found.starts, found.ends)
         attributes = _attributes(found.data, table)
     except DamagedMessageError:
-        return [node for at in range(len(found.starts)) for node in _alone(found, at, reading)]
+        return [node for at in range(len(found.starts)) for node in _read_single(found, at, reading)]
     count = len(found.starts)
     reading.nodes += count
     reading.other_fields += len({*table.message[(table.number > LAST) | (table.number < 1)].tolist()})
@@ -363,7 +363,7 @@ def nodes(found: Frames, reading: Reading) -> list[Node]:
     ]
 
 
-def _alone(found: Frames, at: int, reading: Reading) -> list[Node]:
+def _read_single(found: Frames, at: int, reading: Reading) -> list[Node]:
     """Return one node, none if it cannot be read."""
     one = Frames(found.data, found.starts[at : at + 1], found.ends[at : at + 1])
     try:

@@ -35,9 +35,9 @@ _MILLISECOND_NS = 1_000_000
 _PROTO = 0x80
 _NUMBER = re.compile(r"\d{1,9}")
 
-_WAY_OUT = "dump it again with torch._C._distributed_c10d._dump_fr_trace()"
-_RECORD_LESS = "record fewer calls: TORCH_FR_BUFFER_SIZE=2000 suffices"
-_PLAIN_DATA = f"a dump of the Flight Recorder is plain data: {_WAY_OUT}"
+_FIX = "dump it again with torch._C._distributed_c10d._dump_fr_trace()"
+_FEWER_CALLS = "record fewer calls: TORCH_FR_BUFFER_SIZE=2000 suffices"
+_PLAIN_DATA = f"a dump of the Flight Recorder is plain data: {_FIX}"
 
 Row = dict[str, object]
 
@@ -47,14 +47,12 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
 
     Raises InputError if the file is more than plain data, or no dump.
     """
-    root = _data(storage.read_whole(stream, file, LARGEST_BYTES, _RECORD_LESS), file)
+    root = _data(storage.read_whole(stream, file, LARGEST_BYTES, _FEWER_CALLS), file)
     if not isinstance(root, dict):
-        raise InputError("is no dump of the Flight Recorder", where=file, fix=_WAY_OUT)
+        raise InputError("is no dump of the Flight Recorder", where=file, fix=_FIX)
     entries = root.get("entries", [])
     if not isinstance(entries, list | tuple):
-        raise InputError(
-            "is no dump of the Flight Recorder: its entries are no list", where=file, fix=_WAY_OUT
-        )
+        raise InputError("is no dump of the Flight Recorder: its entries are no list", where=file, fix=_FIX)
     rows = [row for item in entries if isinstance(item, dict) and (row := _call(item)) is not None]
     rows.sort(key=lambda row: row["record"])  # type: ignore[arg-type, return-value]
     stacks = _Stacks()
@@ -78,10 +76,10 @@ def _data(code: bytes, file: str) -> object:
     try:
         return msgspec.json.decode(code)
     except RecursionError as error:
-        raise InputError("is nested too deeply", where=file, fix=_WAY_OUT) from error
+        raise InputError("is nested too deeply", where=file, fix=_FIX) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = f"is not valid JSON, probably because it was cut off: {error}"
-        raise InputError(message, where=file, fix=_WAY_OUT) from error
+        raise InputError(message, where=file, fix=_FIX) from error
 
 
 def _call(entry: Row) -> Row | None:

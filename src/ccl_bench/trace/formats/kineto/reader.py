@@ -162,7 +162,7 @@ class RowBuilder:
         self._untaken_bytes += len(text)
         if self._untaken_bytes > _TAKEN_AT_A_TIME:
             self._take_native()
-            self._rows.relieve(_alike)
+            self._rows.relieve(_joined_by_clock)
         return end
 
     def add(self, events: list[Event]) -> None:
@@ -177,7 +177,7 @@ class RowBuilder:
         self.ignored.update(event.cat or "" for event in tables.pop(_UNKNOWN, ()))
         for name, members in tables.items():
             self._rows.add(name, _MAKERS[name](members, [event.args or NO_ARGS for event in members]))
-        self._rows.relieve(_alike)
+        self._rows.relieve(_joined_by_clock)
         self._add_arguments(events)
 
     def _take_native(self) -> None:
@@ -204,7 +204,7 @@ class RowBuilder:
 
     def _timed(self, name: str, base_ns: int) -> pl.DataFrame | None:
         """Return all rows of one kind, with absolute times; None if there is none."""
-        if not (rows := _alike(self._rows.take(name))):
+        if not (rows := _joined_by_clock(self._rows.take(name))):
             return None
         return _in_order([tables.absolute(rows.pop(0), base_ns) for _ in range(len(rows))])
 
@@ -256,7 +256,7 @@ def _in_order(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.DataFrame(list(columns.values()))
 
 
-def _alike(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
+def _joined_by_clock(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
     """Return parts as few: one with odd times in it holds exact nanoseconds, the others hold doubles."""
     if len(parts) == 1:
         return parts

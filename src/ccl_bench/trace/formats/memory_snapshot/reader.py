@@ -31,9 +31,9 @@ LARGEST_BYTES = 4 << 30
 """Largest snapshot, decompressed; a million events with their stacks take a tenth of it."""
 
 
-_WAY_OUT = "dump it again with torch.cuda.memory._dump_snapshot()"
-_RECORD_LESS = "record fewer events"
-_PLAIN_DATA = f"a memory snapshot is plain data: {_WAY_OUT}"
+_FIX = "dump it again with torch.cuda.memory._dump_snapshot()"
+_FEWER_EVENTS = "record fewer events"
+_PLAIN_DATA = f"a memory snapshot is plain data: {_FIX}"
 
 
 def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
@@ -41,7 +41,7 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
 
     Raises InputError if the file is more than plain data, or no snapshot.
     """
-    unpickled = unpickle(storage.read_whole(stream, file, LARGEST_BYTES, _RECORD_LESS), file, _PLAIN_DATA)
+    unpickled = unpickle(storage.read_whole(stream, file, LARGEST_BYTES, _FEWER_EVENTS), file, _PLAIN_DATA)
     segments, histories, settings = _parts(unpickled, file)
     stacks = Stacks()
     events, damaged, unknown = events_table(histories, stacks)
@@ -66,15 +66,15 @@ def _parts(unpickled: Unpickled, file: str) -> tuple[list[Row], list[object], Ro
     given, traces = root.get("segments"), root.get("device_traces", [])
     segments = mappings(given)
     if not isinstance(given, list | tuple) or len(segments) < len(given):
-        raise InputError("is not a memory snapshot: it has no list of segments", where=file, fix=_WAY_OUT)
+        raise InputError("is not a memory snapshot: it has no list of segments", where=file, fix=_FIX)
     if not isinstance(traces, list | tuple):
-        raise InputError("is not a memory snapshot: its history is not a list", where=file, fix=_WAY_OUT)
+        raise InputError("is not a memory snapshot: its history is not a list", where=file, fix=_FIX)
     rows = (
         len(segments) + sum(length(segment.get("blocks")) for segment in segments) + sum(map(length, traces))
     )
     if rows > unpickled.containers:
         message = f"is refused: its {unpickled.containers:,} containers stand for {rows:,} rows"
-        raise InputError(message, where=file, fix=_WAY_OUT)
+        raise InputError(message, where=file, fix=_FIX)
     settings = root.get("allocator_settings")
     return segments, list(traces), settings if isinstance(settings, dict) else {}
 

@@ -45,23 +45,23 @@ def convert(report: Path, output: Path, name: str) -> None:
     nsys = shutil.which("nsys")
     if nsys is None:
         message = "is a report, which only nsys can read, but nsys is not on PATH"
-        raise InputError(message, where=name, fix=f"{INSTALLATION}; or {_elsewhere(name)}")
-    options = [f"{PAYLOADS}=true"] if PAYLOADS in _said(nsys, "export", "--help") else []
+        raise InputError(message, where=name, fix=f"{INSTALLATION}; or {_fix_elsewhere(name)}")
+    options = [f"{PAYLOADS}=true"] if PAYLOADS in _output_of(nsys, "export", "--help") else []
     arguments = ["--quiet=true", "--type", "sqlite", *options, "-o", output.name, str(report.absolute())]
     status, output_text = _run([nsys, "export", *arguments], output.parent, EXPORT_SECONDS)
     if status == 0 and output.is_file():
         return
     timeout_message = f"it took longer than {EXPORT_SECONDS:.0f} s"
     why = timeout_message if status is None else _short(output_text) or f"exit status {status}"
-    version = _short(_said(nsys, "--version")).removeprefix("NVIDIA Nsight Systems version ")
+    version = _short(_output_of(nsys, "--version")).removeprefix("NVIDIA Nsight Systems version ")
     raise InputError(
         f"nsys {version} cannot export it: {why}",
         where=name,
-        fix=f"install the nsys that recorded it or a later one; or {_elsewhere(name)}",
+        fix=f"install the nsys that recorded it or a later one; or {_fix_elsewhere(name)}",
     )
 
 
-def _elsewhere(name: str) -> str:
+def _fix_elsewhere(name: str) -> str:
     """Return what to do where this machine cannot do it."""
     stem = name.removesuffix(".gz").rpartition(".")[0]
     command = shlex.join(["nsys", "export", "--type", "sqlite", "-o", f"{stem}.sqlite", name])
@@ -72,7 +72,7 @@ def _short(output: str) -> str:
     return " ".join(output.split())[:_SAID_CHARACTERS]
 
 
-def _said(*command: str) -> str:
+def _output_of(*command: str) -> str:
     return _run(command, None, _QUESTION_SECONDS)[1]
 
 
@@ -91,11 +91,11 @@ def _run(command: Sequence[str], folder: Path | None, seconds: float) -> tuple[i
     except subprocess.TimeoutExpired:
         return None, ""
     finally:
-        _end(process)
+        _stop(process)
     return process.returncode, output.decode("utf-8", errors="replace")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     """End the command and what it started, if it still runs."""
     with process:
         if process.poll() is None:
@@ -131,7 +131,7 @@ def export_of(path: Path, name: str = "") -> Path:
         raise storage.unreadable(path, error) from error
     if place.is_file():
         return place
-    with _becoming(place.parent) as folder:
+    with _folder_to_fill(place.parent) as folder:
         if is_json:
             write_database(path, folder / place.name, name)
             return place
@@ -153,7 +153,7 @@ def _place(path: Path) -> Path:
 
 
 @contextmanager
-def _becoming(place: Path) -> Iterator[Path]:
+def _folder_to_fill(place: Path) -> Iterator[Path]:
     """Give a folder to fill, which becomes `place` when all went well and goes away when not."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

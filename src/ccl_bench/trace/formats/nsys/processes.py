@@ -189,7 +189,9 @@ def processes_in(database: Database) -> list[Process]:
         )
         for owner in owners
     ]
-    return _ordered(part for process in _placed(_told_apart(found), database) for part in _by_device(process))
+    return _ordered(
+        part for process in _placed(_with_distinct_ids(found), database) for part in _by_device(process)
+    )
 
 
 def _pid(global_pid: int) -> int:
@@ -227,7 +229,7 @@ def _names(database: Database) -> dict[int, str]:
     return dict(zip(named["globalPid"], named["name"], strict=True))
 
 
-def _told_apart(found: list[Process]) -> list[Process]:
+def _with_distinct_ids(found: list[Process]) -> list[Process]:
     """Return the processes with ids that differ also if hosts share process ids."""
     shared = {pid for pid, count in Counter(process.pid for process in found).items() if count > 1}
     return [
