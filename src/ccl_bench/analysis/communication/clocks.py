@@ -239,8 +239,8 @@ def _with_offsets(with_offsets: pl.DataFrame, offsets: Mapping[int, int]) -> Clo
     residuals = dict(with_offsets.select("trace", "residual_ns").iter_rows())
     worst, largest = max(residuals.values()), max(map(abs, offsets.values()))
     statement = (
-        f"clocks are aligned by ends of collectives: shifted by up to {format_duration(largest)}, the ends "
-        f"agree within {format_duration(worst)} (median of the worst rank)"
+        f"clocks are aligned by the ends of collectives, with shifts up to {format_duration(largest)}; the "
+        f"ends then agree within {format_duration(worst)} (median of the worst rank)"
     )
     return Clocks("aligned", statement, offsets, residuals)
 
