@@ -129,7 +129,7 @@ def test_a_scheduler_that_dies_ends_the_command_with_a_word(
     own_cluster.worker()
     own_cluster.has_workers(1)
 
-    with pytest.raises(InputError, match="the scheduler is gone") as refused:
+    with pytest.raises(InputError, match="the scheduler has stopped") as refused:
         answer(keeping, own_cluster.address, Watched(lambda: end(own_cluster.scheduler)))
 
     assert refused.value.fix == "start the scheduler again, then this command"
