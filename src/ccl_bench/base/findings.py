@@ -13,7 +13,7 @@ from functools import cache
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing about the data that a reader of the numbers must know."""
+    """A problem or limit in the data that affects numbers."""
 
     code: str
     """Stable name, explained in the manual."""
@@ -44,7 +44,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One thing that is wrong, with the data or at one place of a file."""
+    """A mistake in the data or at one place of a file."""
 
     severity: str
     """`note`, `warning` or `error`."""

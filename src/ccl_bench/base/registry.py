@@ -23,7 +23,7 @@ _MISSPELT = 0.8
 
 
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
-    """Return a hint naming the closest known words, or an empty string; `cutoff` is the least likeness."""
+    """Return a hint naming the closest known words, or an empty string; `cutoff` is the least similarity."""
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}?" if close else ""
 
@@ -113,7 +113,7 @@ class Registry(Generic[T]):
         raise UsageError(f"unknown {self.kind} {name!r}{broken}", fix=self._suggestion(name))
 
     def _suggestion(self, name: str) -> str:
-        """Return what to ask for in place of a name that is unknown."""
+        """Return suggestions in place of an unknown name."""
         suggest = self._suggest or (lambda *_: "")
         spellings = self._spellings.values()
         return (

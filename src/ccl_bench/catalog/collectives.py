@@ -55,7 +55,7 @@ _FACTORS: dict[str, tuple[float, float] | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """What is known of a collective whatever the library."""
+    """Properties of a collective, the same in every library."""
 
     name: str
     """Name of the row: canonical, or a variant such as `all_to_allv`."""
