@@ -29,7 +29,7 @@ def offsets(*rows: tuple[int, int, int, int]) -> pl.DataFrame:
 def test_ranks_that_collectives_join_are_aligned() -> None:
     found = clocks_of(contents((0, 0, 9), (1, 2, 9)), offsets((0, -4 * MS, 10, 0), (1, 3 * MS, 2500, 0)))
     assert (found.kind, dict(found.offsets_ns)) == ("aligned", {0: -4 * MS, 1: 3 * MS})
-    assert "up to 4 ms taken off" in found.statement
+    assert "with shifts up to 4 ms" in found.statement
     assert "within 2.5 us" in found.statement
 
 

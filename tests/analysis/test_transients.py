@@ -79,7 +79,7 @@ def test_warm_up_is_reported_with_its_length_and_the_mean_without_it():
     (found,) = transient_findings(None, times([2_000, 10, 10, 10, 10, 10]))
     assert (found.code, found.severity, found.count) == ("warmup-steps", "warning", 1)
     assert found.touches == ("step_times",)
-    for part in ("step 0 takes 2 s", "others 0.01 s", "is 0.3417 s", "(--skip-steps 1) 0.01 s"):
+    for part in ("step 0 takes 2 s", "others is 0.01 s", "is 0.3417 s", "(--skip-steps 1) 0.01 s"):
         assert part in found.message
 
 
@@ -101,7 +101,7 @@ def test_each_recording_window_has_its_own_warm_up():
 def test_an_outlier_is_reported_beside_warm_up():
     found = transient_findings(None, times([2_000, *[10] * 10, 70, *[10] * 10]))
     assert [finding.code for finding in found] == ["warmup-steps", "outlier-steps"]
-    assert found[1].message == "step 11 takes 0.07 s, where the median step takes 0.01 s"
+    assert found[1].message == "step 11 takes 0.07 s, but the median step takes 0.01 s"
 
 
 def test_the_slowest_rank_makes_the_length_of_a_step():

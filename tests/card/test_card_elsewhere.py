@@ -50,7 +50,7 @@ def test_one_link_of_one_node_is_the_link_inside_it():
 
 def test_one_link_of_several_nodes_is_not_guessed():
     issue = complaints(changed(BOTH_LINKS, "        - 2400\n"))[LINKS]
-    assert (issue.severity, issue.message) == (Severity.ERROR, "holds 1 value where 2 belong")
+    assert (issue.severity, issue.message) == (Severity.ERROR, "holds 1 value where 2 are expected")
     assert issue.fix == "write scale_out: or scale_up: before it, below the key"
 
 
@@ -72,7 +72,7 @@ def test_experts_multiply_the_ranks_where_they_are_an_axis_of_the_mesh(framework
     reading = card_in_text(text)
     assert (PLAN not in complaints(text), reading.card.world_size == 16) == (agrees, agrees)
     if not agrees:
-        assert "the 4 ranks of ep are those of dp and tp" in complaints(text)[PLAN].message
+        assert "ep = 4 uses the ranks of dp and tp" in complaints(text)[PLAN].message
 
 
 @pytest.mark.parametrize(

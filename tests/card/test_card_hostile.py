@@ -49,7 +49,7 @@ def test_aliases_that_expand_without_end_are_refused():
 
 
 def test_an_alias_to_itself_is_refused():
-    with pytest.raises(InputError, match="points to nothing"):
+    with pytest.raises(InputError, match="refers to nothing"):
         card_in_text("a: &a [*a]")
 
 

@@ -162,7 +162,7 @@ def test_an_issue_shows_file_line_path_reason_and_fix(written):
     path = written("workload_card.yaml", "workload:\n  model:\n    phase: dancing\n")
     (issue,) = read_card(path).errors
     assert str(issue) == (
-        f"error: {path}:3: workload.model.phase: dancing is not known here\n"
+        f"error: {path}:3: workload.model.phase: dancing is not a known value\n"
         "  fix: write one of inference, training"
     )
 

@@ -25,10 +25,10 @@ COMMAND_LINES = [
     ("ccl-bench inspect a --jbs 1", "unknown option --jbs", "did you mean --jobs"),
     ("ccl-bench inspect a --json", "unknown option --json", "give --format json"),
     ("ccl-bench inspect --trace a", "unknown option --trace", "name the run without an option"),
-    ("ccl-bench diagnose a -o b", "unknown option -o", "end the command in > FILE"),
+    ("ccl-bench diagnose a -o b", "unknown option -o", "append > FILE to the command"),
     ("ccl-bench inspect a --jobs 4x", "--jobs 4x is not a whole number", "without a unit"),
     ("ccl-bench compare a b --tolerance 5%", "--tolerance 5% is not a number", "without a unit"),
-    ("ccl-bench RUN", "RUN is a run and no command", "ccl-bench inspect RUN"),
+    ("ccl-bench RUN", "RUN is a run, not a command", "ccl-bench inspect RUN"),
     ("ccl-bench report RUN -o no/such/r.html", "there is no folder no/such", "create it first"),
     ("ccl-bench report RUN -o notes.txt", "notes.txt already exists", "--force"),
     ("ccl-bench tables RUN -o notes.txt", "notes.txt is not a directory", "name another"),
@@ -68,7 +68,7 @@ PLACES = [
     ("ccl-bench serve typo", "typo: is not a directory", "ccl-bench publish RUN --to DIR"),
     ("ccl-bench inspect empty", "empty: holds no trace of a known format", "that the profiler wrote"),
     ("ccl-metrics empty -m mfu", "empty: holds no trace of a known format", "that the profiler wrote"),
-    ("ccl-bench inspect program", "there are only files such as main.py", "that the profiler wrote"),
+    ("ccl-bench inspect program", "it only has files such as main.py", "that the profiler wrote"),
     ("ccl-metrics notes.txt -m mfu", "notes.txt: is no trace of a known format", "that the profiler wrote"),
     ("ccl-bench inspect run.zip", "run.zip: is a zip archive", "unpack it"),
     ("ccl-bench inspect run.tar.gz", "run.tar.gz: is a tar archive", "unpack it"),
@@ -119,9 +119,7 @@ def _names_both(command: str, status: int, message: str, fix: str, folder: Path)
 def test_a_run_is_remarked_to_be_compared_with_itself(desk: Path) -> None:
     answer = invoke("ccl-bench compare RUN RUN/ -m coll_call_num", folder=desk)
     assert answer.returncode == OK
-    assert answer.stderr.startswith(
-        "ccl-bench: note: RUN is compared with itself, so that nothing can differ"
-    )
+    assert answer.stderr.startswith("ccl-bench: note: RUN is compared with itself, so nothing can differ")
     shutil.copytree(desk / "RUN", desk / "again", dirs_exist_ok=True)
     assert "itself" not in invoke("ccl-bench compare RUN again -m coll_call_num", folder=desk).stderr
 

@@ -104,7 +104,7 @@ def test_what_is_left_out_is_reported_with_every_number(results: dict[str, dict[
         "rank11_trace.json, rank5_trace.json, rank8_trace.json"
     )
     assert reported["trace-left-out", 3] == (
-        "rank3_trace.json is left out: it is truncated, so numbers of what its steps hold would be too low"
+        "rank3_trace.json is left out: it is truncated, so the numbers of its steps would be too low"
     )
     assert reported["trace-unreadable", 14] == "no array of trace events in it"
 

@@ -50,7 +50,7 @@ def test_the_finding_counts_the_steps_that_are_left(whole: Path, tmp_path: Path)
     steps = len(found.details["per_step"])
     assert 1 <= steps < 5
     (reported,) = [f.message for f in found.findings if f.code == "steps-cut-short"]
-    assert reported.endswith(f"numbers of steps use the complete ones: {counted(4 * steps, 'step')}")
+    assert reported.endswith(f"numbers use only the {counted(4 * steps, 'complete step')}")
 
 
 def test_without_a_whole_step_there_is_no_number_of_what_steps_hold(whole: Path, tmp_path: Path):

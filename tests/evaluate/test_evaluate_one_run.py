@@ -74,7 +74,7 @@ def test_a_few_damaged_headers_among_thirty_do_not_veto_them(tmp_path: Path):
     assert found.ranks == [rank for rank in range(30) if rank not in {3, 17}]
     reported = {f.file: f.message for f in found.findings if f.code == "trace-of-other-run"}
     assert reported["kineto_trace_17.json"] == (
-        "kineto_trace_17.json is left out: it says that the job had 6 ranks, where 28 other traces say 30"
+        "kineto_trace_17.json is left out: it states that the job had 6 ranks, but 28 other traces state 30"
     )
     assert len(reported) == 2
     assert open_run(tmp_path).facts.world_size.value == 30

@@ -36,7 +36,7 @@ def test_only_steps_that_all_ranks_have_count(tmp_path: Path):
     assert list(time.details["per_step_s"]) == list(calls.details["per_step"]) == ["4", "5"]
     assert codes(time) == codes(calls) == ["steps-differ"]
     assert time.findings[0].message == (
-        "the ranks recorded different steps: 2 steps that not all of them have are left out"
+        "the ranks recorded different steps: 2 steps that some ranks lack are left out"
     )
 
 

@@ -40,7 +40,7 @@ def test_the_bundled_runs_do_not_contradict_themselves() -> None:
 def test_card_and_metadata_that_disagree_are_named_with_both_values(run: Path) -> None:
     _stated(run, seq_len=256)
     assert _messages(run) == [
-        "seq_len is 256 in run_metadata.json and 128 in the workload card; the first counts"
+        "seq_len is 256 in run_metadata.json and 128 in the workload card; the first is used"
     ]
 
 
@@ -49,7 +49,7 @@ def test_traces_take_part(run: Path) -> None:
     (message,) = _messages(run)
     assert message == (
         "world_size is 8 in run_metadata.json and 4 in the workload card "
-        "and 4 in distributedInfo of the traces; the first counts"
+        "and 4 in distributedInfo of the traces; the first is used"
     )
 
 
@@ -116,7 +116,7 @@ def test_traces_of_jobs_of_two_sizes_are_reported(tmp_path: Path) -> None:
             "traceEvents": [event],
         }
         (tmp_path / f"kineto_trace_{rank}.json").write_text(json.dumps(content))
-    assert _messages(tmp_path) == ["the traces say that the job had 2 and 4 ranks"]
+    assert _messages(tmp_path) == ["the traces state that the job had 2 and 4 ranks"]
 
 
 def test_a_device_in_the_card_that_no_trace_saw_is_reported_with_the_numbers_that_rest_on_it(
@@ -143,7 +143,7 @@ def test_a_device_in_the_card_that_no_trace_saw_is_reported_with_the_numbers_tha
     (tmp_path / "workload_card.yaml").write_text(card.format("nvidia_h100"))
     (mfu,) = evaluate(open_run(tmp_path), ["mfu"])
     (reported,) = [finding.message for finding in mfu.findings if finding.code == CODE]
-    assert reported.endswith("and the traces saw NVIDIA A100-SXM4-80GB; the traces count")
+    assert reported.endswith("but NVIDIA A100-SXM4-80GB in the traces, which are used")
 
     (tmp_path / "workload_card.yaml").write_text(card.format("A100"))
     (mfu,) = evaluate(open_run(tmp_path), ["mfu"])
@@ -189,7 +189,7 @@ def test_a_configuration_from_elsewhere_is_resolved_for_the_ranks(tmp_path: Path
 @pytest.mark.parametrize(
     ("precision", "reported"),
     [
-        ("bf16", ["bf16 in the workload card and fp8 in the training configuration; the first counts"]),
+        ("bf16", ["bf16 in the workload card and fp8 in the training configuration; the first is used"]),
         ("Float8_e4m3fn", []),
     ],
 )

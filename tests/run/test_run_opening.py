@@ -120,7 +120,7 @@ def test_traces_of_no_known_rank_are_named_with_the_way_out(tmp_path: Path):
         write_trace(tmp_path / name)
 
     assert messages(tmp_path, "rank-unknown") == [
-        "no rank is known for a.json, b.json; give them in ranks.json"
+        "the rank of a.json, b.json is unknown; state it in ranks.json"
     ]
 
 
@@ -145,7 +145,7 @@ def test_a_map_that_is_none_is_refused_with_an_example(tmp_path: Path):
     write_trace(tmp_path / "a.json")
     (tmp_path / "ranks.json").write_text("[0, 1]")
 
-    with pytest.raises(InputError, match="not a map of files to ranks") as error:
+    with pytest.raises(InputError, match="does not map files to ranks") as error:
         open_run(tmp_path)
 
     assert '{"host1_trace.json": 0' in error.value.fix

@@ -46,7 +46,7 @@ PROMETHEUS = 'nccl_bus_bandwidth_gbs{comm_id="0xd1",collective="AllReduce",rank=
     ("name", "text", "says"),
     [
         ("ncclProfiler-9.json", NCCL_EXAMPLE, "example profiler plug-in"),
-        ("nccl_inspector.prom", PROMETHEUS, "writes for Prometheus"),
+        ("nccl_inspector.prom", PROMETHEUS, "the NCCL Inspector for Prometheus"),
     ],
 )
 def test_what_other_profilers_of_nccl_write_is_refused_by_name(
@@ -59,7 +59,7 @@ def test_what_other_profilers_of_nccl_write_is_refused_by_name(
 
 def test_a_file_that_nobody_knows_is_recognised_by_what_it_is_not(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing", encoding="utf-8")
-    with pytest.raises(InputError, match=r"there are only files such as notes\.txt"):
+    with pytest.raises(InputError, match=r"it only has files such as notes\.txt"):
         open_run(tmp_path)
 
 

@@ -34,8 +34,8 @@ def test_of_two_files_of_a_kind_the_one_that_is_not_used_is_named(inspected: Any
         memory_stats=PEAKS, memory_snapshot=PEAKS, step_times=[0.5], step_times_per_rank=STEPS
     )
     assert files["memory_stats.json"] == "memory_stats.json"
-    assert files["memory_snapshot.json"] == "not used: memory_stats.json counts"
-    assert files["step_times.json"] == "not used: step_times_per_rank.json counts"
+    assert files["memory_snapshot.json"] == "not used; memory_stats.json is used instead"
+    assert files["step_times.json"] == "not used; step_times_per_rank.json is used instead"
     unused = {issue["file"]: issue["severity"] for issue in issues if "is not used" in issue["message"]}
     assert unused == {"memory_snapshot.json": "note", "step_times.json": "note"}
 

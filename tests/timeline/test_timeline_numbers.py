@@ -116,7 +116,9 @@ def test_every_call_and_kernel_is_drawn(planned: tuple[Path, Expected, TraceFile
 
 def test_clocks_5_ms_apart_are_one_clock(planned: tuple[Path, Expected, TraceFile]) -> None:
     _, _, shown = planned
-    assert shown.about["clocks"].startswith("clocks are aligned by the ends of collectives: up to 3 ms")
+    assert shown.about["clocks"].startswith(
+        "clocks are aligned by the ends of collectives, with shifts up to 3 ms"
+    )
     ends: dict[tuple[str, int], set[int]] = {}
     for transfer in shown.of("transfer"):
         ends.setdefault((transfer.process, transfer.start_ns), set()).add(transfer.end_ns)

@@ -99,7 +99,9 @@ def test_clocks_that_are_moved_apart_change_nothing_on_the_timeline(corpus: Path
                     event["ts"] += rank * microseconds
             (tmp_path / run / name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
     shown, moved = (drawn(tmp_path / run, tmp_path / f"{run}.json") for run in ("recorded", "moved"))
-    assert moved.about["clocks"].startswith("clocks are aligned by the ends of collectives: up to 20 ms")
+    assert moved.about["clocks"].startswith(
+        "clocks are aligned by the ends of collectives, with shifts up to 20 ms"
+    )
     assert _placed(moved) == _placed(shown)
 
 

@@ -50,7 +50,7 @@ def test_an_amount_of_memory_is_read(text: str, size: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "GB", "much", "-1GB", "0", "nan", "inf", "1e999", "8 GiB of it"])
 def test_what_is_no_amount_of_memory_is_wrong_usage(text: str) -> None:
-    with pytest.raises(UsageError, match="is no amount of memory"):
+    with pytest.raises(UsageError, match="is not an amount of memory"):
         memory.parse_size(text)
 
 
@@ -284,8 +284,8 @@ def test_a_trace_larger_than_memory_is_announced(
     (tmp_path / "meminfo").write_text("MemAvailable: 1800000 kB\n")
     announce_large([large])
     said = capsys.readouterr().err
-    assert said.startswith("rank0_trace.json: 2 GB of events, more than the memory that is free")
-    assert "takes about 880 MB" in said
+    assert said.startswith("rank0_trace.json: 2 GB of events, more than the free memory")
+    assert "needs about 880 MB" in said
     (tmp_path / "meminfo").write_text("MemAvailable: 4000000 kB\n")
     announce_large([large])
     assert not capsys.readouterr().err

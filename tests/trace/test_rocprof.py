@@ -446,7 +446,7 @@ def test_a_database_of_another_layout_is_refused_with_what_to_do(tmp_path: Path)
     database.commit()
     database.close()
     (trace,) = discover_traces(path).traces
-    with pytest.raises(InputError, match="a layout that is not known") as refused:
+    with pytest.raises(InputError, match="an unknown layout") as refused:
         read_content(trace, trace.form.tables, use_cache=False)
     assert "--output-format json" in refused.value.fix
 

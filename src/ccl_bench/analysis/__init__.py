@@ -1,4 +1,4 @@
-"""Arithmetic on tables: no file is opened here.
+"""Analysis: computes derived tables from raw tables; it opens no file.
 
 `derived` declares tables, `intervals` holds the arithmetic of time and of windows, `facts` what is known
 beside the traces. `steps`, `device`, `communication`, `pipeline`, `memory`, `serving` and `execution_trace`

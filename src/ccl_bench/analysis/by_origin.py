@@ -1,4 +1,4 @@
-"""Whose time it is: host and device time by operator, by shape of matrix products, and by nested range."""
+"""Host and device time by operator, by shape of matrix products, and by nested range."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _length() -> pl.Expr:
     reads={"cpu_ops": ("start_ns", "end_ns", "name", "thread")},
     step=("Int64", "number of the step"),
     name=("String", "name of the operator"),
-    count=("Int64", "how often it began in the step"),
+    count=("Int64", "number of times that it began in the step"),
     host_ns=("Int64", "sum of its durations on the CPU, ns"),
-    own_ns=("Int64", "of these, time in no operator that it calls, ns"),
+    own_ns=("Int64", "of these, time outside the operators that it calls, ns"),
     launched=("Int64", "kernels, copies and sets of the step that it launched itself"),
     device_ns=("Int64", "sum of the durations of these, ns"),
 )
@@ -131,7 +131,7 @@ _NOT_A_PART = re.compile(
 @derived(
     step=("Int64", "number of the step"),
     path=("List(String)", "names of the ranges around it, the outermost first, and its own"),
-    count=("Int64", "how often it began in the step"),
+    count=("Int64", "number of times that it began in the step"),
     host_ns=("Int64", "sum of its durations on the CPU, ns"),
     launched=("Int64", "kernels, copies and sets of the step launched in it and in no range inside it"),
     device_ns=("Int64", "sum of the durations of these, ns"),
@@ -167,7 +167,7 @@ def range_time(steps: pl.DataFrame, annotations: pl.DataFrame, device_work: pl.D
 
 
 _BETWEEN = "\x1f"
-"""Stands between the names of a path; no name has it."""
+"""Separator between the names of a path; no name contains it."""
 
 
 def _paths(ranges: pl.DataFrame) -> pl.Series:

@@ -1,4 +1,4 @@
-"""What a trace holds, counted: enough to describe it without looking at every row."""
+"""Counts of a trace's content, which describe it without reading every row."""
 
 from __future__ import annotations
 

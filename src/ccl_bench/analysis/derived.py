@@ -126,13 +126,13 @@ def _circles_of(graph: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
             return cycles
 
 
-def missing_tables(wanted: Iterable[str], given: Container[str]) -> list[str]:
+def missing_tables(wanted: Iterable[str], available: Container[str]) -> list[str]:
     """Return what `wanted` tables rest on that is neither given nor computable.
 
     No package defines such a table, or it is in a circle of tables that need each other.
     """
-    reached = tables_behind(wanted, but=given)
-    circular = {name for circle in circles(reached, given) for name in circle}
+    reached = tables_behind(wanted, but=available)
+    circular = {name for circle in circles(reached, available) for name in circle}
     unknown = {name for name in reached if name not in TABLES and name not in _needs()}
     return sorted(unknown | circular)
 

@@ -1,4 +1,4 @@
-"""What is known about a run beside its traces, each value with where it came from."""
+"""Facts about a run, each with its source."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Facts:
         fact: Fact[object] | None = getattr(self, name)
         if fact is None:
             raise NotMeasurable(
-                f"{name} is not known",
+                f"{name} is unknown",
                 fix=fix or f"write {name} into run_metadata.json or the workload card",
                 is_repairable=True,
             )
@@ -121,7 +121,7 @@ def first(*candidates: Fact[T] | None) -> Fact[T] | None:
 
 
 def fact(value: T | None, source: str) -> Fact[T] | None:
-    """Return a fact, or None where there is no value."""
+    """Return a fact, or None if there is no value."""
     return None if value is None else Fact(value, source)
 
 

@@ -37,145 +37,150 @@ _KEY = ["iteration", "group", "number"]
 
 def _disagreements(matched: pl.DataFrame) -> list[Finding]:
     """Report what ranks of a recorded group contradict each other in; an assumed one proves nothing."""
-    known = matched.filter(~pl.col("agrees"), pl.col("size").is_not_null())
-    odd = known.unique(_KEY, keep="first", maintain_order=True)
-    if odd.is_empty():
+    of_known_size = matched.filter(~pl.col("agrees"), pl.col("size").is_not_null())
+    disagreeing = of_known_size.unique(_KEY, keep="first", maintain_order=True)
+    if disagreeing.is_empty():
         return []
-    first = odd.row(0, named=True)
+    first = disagreeing.row(0, named=True)
     message = (
-        f"{odd.height} collectives differ between ranks in name or size, first number {first['number']} of "
-        f"group {first['group']}; their waiting is unknown"
+        f"{disagreeing.height} collectives differ between ranks in name or size, first number "
+        f"{first['number']} of group {first['group']}; their waiting is unknown"
     )
-    return [Finding("collectives-disagree", "error", message, count=odd.height, touches=("matched",))]
+    return [Finding("collectives-disagree", "error", message, count=disagreeing.height, touches=("matched",))]
 
 
 def _missing_members(matched: pl.DataFrame) -> list[Finding]:
-    partial = matched.filter(pl.col("present") < pl.col("size")).unique(_KEY)
-    if partial.is_empty():
+    incomplete = matched.filter(pl.col("present") < pl.col("size")).unique(_KEY)
+    if incomplete.is_empty():
         return []
     message = (
-        f"{partial.height} collectives lack members in the traces: their transfer times are upper bounds and "
-        "their waits lower bounds"
+        f"{incomplete.height} collectives lack members in the traces: their transfer times are upper bounds "
+        "and their waits lower bounds"
     )
-    return [Finding("members-missing", "warning", message, count=partial.height, touches=("matched",))]
+    return [Finding("members-missing", "warning", message, count=incomplete.height, touches=("matched",))]
 
 
 def _lacking(matched: pl.DataFrame) -> list[Finding]:
     """Report in how many steps some traces lack collectives that others have, and what waits rest on then."""
     steps = matched.drop_nulls("step").unique(["iteration", "step", "trace"])
-    broken = steps.filter(pl.col("gaps") > 0)
-    if broken.is_empty():
+    incomplete = steps.filter(pl.col("gaps") > 0)
+    if incomplete.is_empty():
         return []
-    count, total = (table.select("iteration", "step").n_unique() for table in (broken, steps))
-    lacking = broken.filter(pl.col("lacks") > 0)
+    count, total = (table.select("iteration", "step").n_unique() for table in (incomplete, steps))
+    lacking = incomplete.filter(pl.col("lacks") > 0)
     ranks = ", ".join(map(str, lacking["rank"].drop_nulls().unique().sort()))
     used = (
-        f"waits are taken from the other {total - count}"
+        f"waits come from the other {total - count}"
         if count < total
-        else "waits are taken from the traces that lack only a few"
+        else "waits come from the traces that lack only a few"
     )
     message = (
-        f"in {count} of {total} steps traces lack collectives that others of their groups have"
+        f"in {count} of {total} steps, traces lack collectives that other traces of their groups have"
         f"{f' (ranks {ranks})' if ranks else ''}; {used}"
     )
     return [Finding("collectives-lacking", "warning", message, count=count, touches=("waits", "call_parts"))]
 
 
 def _refused_arrivals(arrivals: pl.DataFrame) -> list[Finding]:
-    refused = arrivals.filter(pl.col("order").is_null())
-    if refused.is_empty():
+    without_order = arrivals.filter(pl.col("order").is_null())
+    if without_order.is_empty():
         return []
     message = (
-        f"the order of arrival at {refused.height} of {arrivals.height} collectives is unknown: the "
+        f"the order of arrival at {without_order.height} of {arrivals.height} collectives is unknown: the "
         "uncertainty of the clocks exceeds the time between arrivals"
     )
-    return [Finding("arrival-refused", "note", message, count=refused.height, touches=("arrivals",))]
+    return [Finding("arrival-refused", "note", message, count=without_order.height, touches=("arrivals",))]
 
 
 def _ambiguous_groups(groups: pl.DataFrame) -> list[Finding]:
-    unclear = groups.filter("ambiguous")
-    if unclear.is_empty():
+    ambiguous = groups.filter("ambiguous")
+    if ambiguous.is_empty():
         return []
     message = (
-        f"{unclear.height} process groups do not list their members, and several may share a name; "
+        f"{ambiguous.height} process groups do not list their members, and several may share a name; "
         "their calls are not matched"
     )
-    return [Finding("groups-ambiguous", "warning", message, count=unclear.height, touches=("groups",))]
+    return [Finding("groups-ambiguous", "warning", message, count=ambiguous.height, touches=("groups",))]
 
 
 def _groups_off_the_mesh(groups: pl.DataFrame) -> list[Finding]:
-    off = groups.filter("contradicts_mesh")
-    if off.is_empty():
+    contradicting = groups.filter("contradicts_mesh")
+    if contradicting.is_empty():
         return []
-    first = off.row(0, named=True)
+    first = contradicting.row(0, named=True)
     message = (
-        f"{off.height} process groups are described as one axis but lie along another in the stated mesh, "
-        f"first {first['group']}: stages, and dimensions of groups without a description, may be wrong"
+        f"{contradicting.height} process groups are described as one axis but lie along another in the "
+        f"stated mesh, first {first['group']}: stages, and dimensions of groups without a description, "
+        "may be wrong"
     )
-    return [Finding("mesh-contradicted", "warning", message, count=off.height, touches=("groups",))]
+    return [Finding("mesh-contradicted", "warning", message, count=contradicting.height, touches=("groups",))]
 
 
 def _assumed_groups(matched: pl.DataFrame) -> list[Finding]:
     assumed = matched.filter(pl.col("size").is_null())
     if assumed.is_empty():
         return []
-    silent = assumed["group"].n_unique()
+    count = assumed["group"].n_unique()
     message = (
-        f"{silent} process groups have no recorded members or size; calls on the same stream are treated as "
+        f"{count} process groups have no recorded members or size; the calls on one stream are treated as "
         "one group of all ranks that use it"
     )
-    if unfit := assumed.filter(~pl.col("agrees"))["group"].n_unique():
-        message += f"; the calls of {unfit} do not match, and their waiting is unknown"
-    return [Finding("groups-assumed", "warning", message, count=silent, touches=("matched",))]
+    if mismatched := assumed.filter(~pl.col("agrees"))["group"].n_unique():
+        message += f"; the calls of {mismatched} do not match, and their waiting is unknown"
+    return [Finding("groups-assumed", "warning", message, count=count, touches=("matched",))]
 
 
 def _unequal_messages(messages: pl.DataFrame) -> list[Finding]:
-    odd = messages.filter(~pl.col("agrees"))
-    if odd.is_empty():
+    unequal = messages.filter(~pl.col("agrees"))
+    if unequal.is_empty():
         return []
-    first = odd.row(0, named=True)
+    first = unequal.row(0, named=True)
     message = (
-        f"{counted(odd.height, 'message differs', 'messages differ')} in size between sender and receiver, "
-        f"first number {first['number']} from rank {first['source']} to rank {first['target']}"
+        f"{counted(unequal.height, 'message differs', 'messages differ')} in size between sender and "
+        f"receiver, first number {first['number']} from rank {first['source']} to rank {first['target']}"
     )
-    return [Finding("messages-disagree", "error", message, count=odd.height, touches=("messages",))]
+    return [Finding("messages-disagree", "error", message, count=unequal.height, touches=("messages",))]
 
 
 def _without_size(traffic: pl.DataFrame) -> list[Finding]:
-    silent = traffic.filter(pl.col("size_bytes").is_null() & pl.col("collective").is_in(_sized_collectives()))
-    if silent.is_empty():
+    without_size = traffic.filter(
+        pl.col("size_bytes").is_null() & pl.col("collective").is_in(_sized_collectives())
+    )
+    if without_size.is_empty():
         return []
-    names = ", ".join(silent["collective"].unique().sort())
-    message = f"{silent.height} of {traffic.height} communication calls have no recorded size ({names})"
-    return [Finding("calls-without-size", "warning", message, count=silent.height, touches=("traffic",))]
+    names = ", ".join(without_size["collective"].unique().sort())
+    message = f"{without_size.height} of {traffic.height} communication calls have no recorded size ({names})"
+    return [
+        Finding("calls-without-size", "warning", message, count=without_size.height, touches=("traffic",))
+    ]
 
 
 def _even_assumed(table: pl.DataFrame, *touches: str) -> list[Finding]:
     """Report exchanges of which nothing says whether their parts are even."""
-    silent = table.filter(pl.col("uneven").is_null()).height
-    if not silent:
+    count = table.filter(pl.col("uneven").is_null()).height
+    if not count:
         return []
     message = (
-        f"{silent} all-to-alls of ranks record no split sizes and are taken as even: if they are not, their "
+        f"{count} calls of all-to-all record no split sizes and are treated as even: if they are not, their "
         "sizes and waiting are wrong"
     )
-    return [Finding("splits-unknown", "warning", message, count=silent, touches=touches)]
+    return [Finding("splits-unknown", "warning", message, count=count, touches=touches)]
 
 
 def _unpaired(traffic: pl.DataFrame) -> list[Finding]:
     """Report ranges of gloo that no operator describes: they are named as gloo carries them out."""
-    lone = traffic.filter(~pl.col("is_paired"))
-    if lone.is_empty():
+    unpaired = traffic.filter(~pl.col("is_paired"))
+    if unpaired.is_empty():
         return []
-    names = ", ".join(lone["collective"].unique().sort())
+    names = ", ".join(unpaired["collective"].unique().sort())
     message = (
-        f"which operators started {lone.height} of {traffic.height} ranges of gloo is not certain ({names}): "
-        "a reduce-scatter may be among the all-reduces, and groups and sizes may be missing"
+        f"the operators that started {unpaired.height} of {traffic.height} gloo ranges are uncertain "
+        f"({names}): a reduce-scatter may be among the all-reduces, and groups and sizes may be missing"
     )
-    return [Finding("calls-unpaired", "warning", message, count=lone.height, touches=("calls",))]
+    return [Finding("calls-unpaired", "warning", message, count=unpaired.height, touches=("calls",))]
 
 
-def _peers(traffic: pl.DataFrame) -> list[Finding]:
+def _peer_findings(traffic: pl.DataFrame) -> list[Finding]:
     """Report messages whose other end is this rank itself, or not known."""
     messages = traffic.filter(pl.col("collective").is_in(MESSAGES))
     findings = []
@@ -186,9 +191,11 @@ def _peers(traffic: pl.DataFrame) -> list[Finding]:
         )
         touches = ("traffic", "bubbles", "traffic_matrix")
         findings.append(Finding("message-to-self", "error", message, count=to_self, touches=touches))
-    if silent := messages["peer"].null_count():
-        message = f"{silent} of {messages.height} sends and receives do not name the other rank"
-        findings.append(Finding("peers-unknown", "warning", message, count=silent, touches=("traffic",)))
+    if without_peer := messages["peer"].null_count():
+        message = f"{without_peer} of {messages.height} sends and receives do not name the other rank"
+        findings.append(
+            Finding("peers-unknown", "warning", message, count=without_peer, touches=("traffic",))
+        )
     return findings
 
 
@@ -209,7 +216,7 @@ def _unmatched_messages(bubbles: pl.DataFrame) -> list[Finding]:
 
 
 STEP_TOLERANCE = 0.05
-"""Share by which step times of two sources may differ without a word; profilers cost time."""
+"""Share by which step times of two sources may differ without a finding; profilers cost time."""
 
 _SOURCES = ("sources",)
 """What these findings touch: no metric, since a metric alone does not gather all sources."""
@@ -232,12 +239,12 @@ def _step_times(tables: Mapping[str, object]) -> list[Finding]:
     source = "".join(stated["source"].unique().sort().head(1))
     if marked.is_empty() or stated.is_empty() or source in set(steps["source"]):
         return []
-    ours, theirs = (_mean_s(table) for table in (stated, recorded_step_times(marked)))
-    if abs(theirs - ours) <= STEP_TOLERANCE * ours:
+    stated_s, traced_s = (_mean_s(table) for table in (stated, recorded_step_times(marked)))
+    if abs(traced_s - stated_s) <= STEP_TOLERANCE * stated_s:
         return []
     message = (
-        f"a step takes {ours:.4g} s in {source} and {theirs:.4g} s in the traces; the file gives the step "
-        "time; shares of a step refer to the traced step"
+        f"a step takes {stated_s:.4g} s in {source} and {traced_s:.4g} s in the traces; the file gives the "
+        "step time; shares of a step refer to the traced step"
     )
     return [Finding("step-times-differ", "note", message, touches=_SOURCES)]
 
@@ -251,12 +258,13 @@ def _memory(tables: Mapping[str, object], facts: Facts) -> list[Finding]:
     peaks = tables.get("memory_peaks")
     if not isinstance(peaks, pl.DataFrame) or peaks["peak_reserved_bytes"].drop_nulls().is_empty():
         return []
-    known = _device_memory(tables, facts)
+    device_memory = _device_memory(tables, facts)
     reserved = int(peaks.select(pl.col("peak_reserved_bytes").max()).item())
-    if known is None or reserved <= known[0]:
+    if device_memory is None or reserved <= device_memory[0]:
         return []
+    size_bytes, source = device_memory
     message = (
-        f"the allocator held {reserved / GIGA:.4g} GB of a device with {known[0] / GIGA:.4g} GB ({known[1]})"
+        f"the allocator held {reserved / GIGA:.4g} GB of a device with {size_bytes / GIGA:.4g} GB ({source})"
     )
     return [Finding("memory-beyond-device", "error", message, touches=_SOURCES)]
 
@@ -281,23 +289,26 @@ def memory_findings(tables: Mapping[str, object]) -> list[Finding]:
 
 
 def _without_history(peaks: pl.DataFrame) -> list[Finding]:
-    silent = peaks.filter((pl.col("events") == 0) & (pl.col("reserved_bytes") > 0))
-    if silent.is_empty():
+    without_history = peaks.filter((pl.col("events") == 0) & (pl.col("reserved_bytes") > 0))
+    if without_history.is_empty():
         return []
-    message = f"snapshots without a history: {silent.height}, so their peaks are unknown"
-    return [Finding("memory-history-missing", "warning", message, count=silent.height, touches=_PEAKS)]
+    which = counted(without_history.height, "snapshot has", "snapshots have")
+    message = f"{which} no history, so peaks are unknown"
+    return [
+        Finding("memory-history-missing", "warning", message, count=without_history.height, touches=_PEAKS)
+    ]
 
 
 def _with_late_history(peaks: pl.DataFrame) -> list[Finding]:
-    late = peaks.filter(pl.col("start_allocated_bytes") > 0)
-    if late.is_empty():
+    not_empty = peaks.filter(pl.col("start_allocated_bytes") > 0)
+    if not_empty.is_empty():
         return []
-    most = int(late["start_allocated_bytes"].max()) / GIGA  # type: ignore[arg-type]
+    largest_gb = int(not_empty["start_allocated_bytes"].max()) / GIGA  # type: ignore[arg-type]
     message = (
-        f"histories that begin with memory allocated, up to {most:.3g} GB: {late.height}; earlier peaks are "
-        "not visible and may be higher"
+        f"{counted(not_empty.height, 'history begins', 'histories begin')} with up to {largest_gb:.3g} GB "
+        "allocated; earlier peaks are not visible and may be higher"
     )
-    return [Finding("memory-history-late", "warning", message, count=late.height, touches=_PEAKS)]
+    return [Finding("memory-history-late", "warning", message, count=not_empty.height, touches=_PEAKS)]
 
 
 def _contradicting(peaks: pl.DataFrame) -> list[Finding]:
@@ -314,7 +325,7 @@ def _out_of_memory(peaks: pl.DataFrame) -> list[Finding]:
     if not count:
         return []
     devices = peaks.filter(pl.col("ooms") > 0).height
-    message = f"times that memory ran out: {count}; devices where it did: {devices}"
+    message = f"memory ran out {counted(count, 'time')} on {counted(devices, 'device')}"
     return [Finding("memory-ran-out", "warning", message, count=count, touches=_PEAKS)]
 
 
@@ -324,16 +335,16 @@ _WHOLE = 0.95
 
 def et_disagreements(et_agreement: pl.DataFrame) -> list[Finding]:
     """Return what Execution Traces and Kineto traces contradict each other in."""
-    odd = et_agreement.filter(~pl.col("agrees"))
-    if odd.is_empty():
+    disagreeing = et_agreement.filter(~pl.col("agrees"))
+    if disagreeing.is_empty():
         return []
-    first = odd.row(0, named=True)
+    first = disagreeing.row(0, named=True)
     message = (
-        f"{odd.height} of {et_agreement.height} communication calls differ between Execution Trace and "
-        f"Kineto, first {_sizes_in(first, 'et_')} and {_sizes_in(first, '')} on rank {first['rank']}"
+        f"{disagreeing.height} of {et_agreement.height} communication calls differ between Execution Trace "
+        f"and Kineto, first {_sizes_in(first, 'et_')} and {_sizes_in(first, '')} on rank {first['rank']}"
     )
     touches = ("calls", "et_calls", "et_agreement")
-    return [Finding("et-kineto-disagree", "warning", message, count=odd.height, touches=touches)]
+    return [Finding("et-kineto-disagree", "warning", message, count=disagreeing.height, touches=touches)]
 
 
 def _sizes_in(call: dict[str, object], prefix: str) -> str:
@@ -343,7 +354,7 @@ def _sizes_in(call: dict[str, object], prefix: str) -> str:
 
 def unlinked(et_links: pl.DataFrame) -> list[Finding]:
     """Return which Execution Traces could not be found, or not wholly, in the Kineto trace of their rank."""
-    beside = et_links.filter((pl.col("ops") > 0) & (pl.col("rate") < _WHOLE))
+    incomplete = et_links.filter((pl.col("ops") > 0) & (pl.col("rate") < _WHOLE))
     return [
         Finding(
             "et-unlinked",
@@ -355,7 +366,7 @@ def unlinked(et_links: pl.DataFrame) -> list[Finding]:
             count=min(row["nodes"], row["ops"]) - row["linked"],
             touches=("et_links", "et_calls"),
         )
-        for row in beside.iter_rows(named=True)
+        for row in incomplete.iter_rows(named=True)
     ]
 
 
@@ -374,7 +385,7 @@ _LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
         *_without_size(traffic),
         *_even_assumed(traffic, "traffic"),
         *_unpaired(traffic),
-        *_peers(traffic),
+        *_peer_findings(traffic),
     ],
     "et_agreement": et_disagreements,
     "et_links": unlinked,

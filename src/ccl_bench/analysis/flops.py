@@ -1,4 +1,4 @@
-"""Floating-point operations: what a model needs for one token, and what matrix products of a trace did.
+"""Floating-point operations: of a model for one token, and of the matrix products in a trace.
 
 PaLM (arXiv 2204.02311, appendix B): a training step costs 6 operations for each parameter
 outside the embedding and 12·L·H·Q·T for attention (L layers, H heads, Q head size, T tokens
@@ -127,7 +127,7 @@ def _sums() -> list[pl.Expr]:
 
 
 def costs(done: pl.DataFrame) -> pl.DataFrame:
-    """Return products with their `flops` and `bytes`; null where shape or element type are unknown."""
+    """Return products with their `flops` and `bytes`; null if shape or element type are unknown."""
     batch, rows, inner, columns = (
         pl.col(side).cast(pl.Float64) for side in ("batch", "rows", "inner", "columns")
     )

@@ -1,4 +1,4 @@
-"""Look at the names of rows, each distinct name once: which match, and which collective is meant."""
+"""Matching of names, each distinct name once: patterns, and the collective behind a name."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _matches(names: pl.Series, patterns: Sequence[str]) -> list[pl.Series]:
 
 
 def recorded_collectives(names: pl.Series) -> pl.Series:
-    """Return the collective behind each `Collective name` of a kernel; null where none was recorded."""
+    """Return the collective behind each `Collective name` of a kernel; null if none was recorded."""
     return map_distinct(names, lambda name: collectives.canonical(name) or OTHER)
 
 

@@ -1,4 +1,4 @@
-"""Pipeline bubbles: what a stage loses to waiting for its neighbours, and what theory predicts."""
+"""Pipeline bubbles: the time that a stage waits for its neighbours, and the theoretical value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INTERLEAVED = {"interleaved1f1b", "interleaved", "scheduleinterleaved1f1b"}
 def theoretical_bubble_fraction(facts: Facts) -> tuple[float, str] | None:
     """Return the bubble's share of an even step without transfer cost, and its formula.
 
-    None where the card states no schedule, no number of microbatches, or a schedule without a
+    None if the card states no schedule, no number of microbatches, or a schedule without a
     closed formula. p stages, m microbatches, v model chunks on one rank [arXiv 2104.04473].
     """
     if not (facts.pp and facts.microbatches and facts.pp_schedule):
@@ -152,9 +152,9 @@ def exposed_messages(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.Da
     exposed_transfer_ns=("Int64", "time in which messages moved data and nothing else ran, ns"),
     message_wait_ns=("Int64", "time spent in messages beyond their transfer, nothing else running, ns"),
     bubble_ns=("Int64", "window without compute, exposed collectives and exposed transfer, ns"),
-    warm_up_ns=("Int64", "of `bubble_ns`, before the first backward work; null where that is unknown"),
-    steady_ns=("Int64", "of `bubble_ns`, between; null where that is unknown"),
-    cool_down_ns=("Int64", "of `bubble_ns`, after the last forward work; null where that is unknown"),
+    warm_up_ns=("Int64", "of `bubble_ns`, before the first backward work; null if unknown"),
+    steady_ns=("Int64", "of `bubble_ns`, between; null if unknown"),
+    cool_down_ns=("Int64", "of `bubble_ns`, after the last forward work; null if unknown"),
     unmatched=(
         "Int64",
         "exposed messages whose other side is unknown; their whole time counts as waiting",
@@ -172,7 +172,7 @@ def bubbles(
     parts = stage_time.join(_moving(stretches), on=[*step, "part"], how="left", maintain_order="left")
     rest = pl.col("window_ns") - pl.col("compute_ns") - pl.col("exposed_collectives_ns")
     moved = pl.col("exposed_transfer_ns").fill_null(0)
-    lone = stretches.filter(pl.col("transfer_ns").is_null()).group_by(step)
+    unmatched = stretches.filter(pl.col("transfer_ns").is_null()).group_by(step)
     sums = (
         parts.with_columns(moved, (rest - moved).alias("bubble_ns"))
         .with_columns(
@@ -180,7 +180,7 @@ def bubbles(
         )
         .group_by("iteration", *step, "rank", maintain_order=True)
         .agg(pl.col(r"^\w+_ns$").sum(), *_by_part())
-        .join(lone.agg(pl.col("call").n_unique().cast(pl.Int64).alias("unmatched")), on=step, how="left")
+        .join(unmatched.agg(pl.col("call").n_unique().cast(pl.Int64).alias("unmatched")), on=step, how="left")
         .with_columns(pl.col("unmatched").fill_null(0))
         .sort("iteration", "rank", "trace", "step")
     )
@@ -189,7 +189,7 @@ def bubbles(
 
 
 def _by_part() -> list[pl.Expr]:
-    """Return the bubble in each part of a step; null where the step is not divided."""
+    """Return the bubble in each part of a step; null if the step is not divided."""
     names = {WARM_UP: "warm_up_ns", STEADY: "steady_ns", COOL_DOWN: "cool_down_ns"}
     bubble, part = pl.col("bubble_ns"), pl.col("part")
     return [
@@ -199,7 +199,7 @@ def _by_part() -> list[pl.Expr]:
 
 
 def with_transfer(exposed_messages: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-    """Return the exposed stretches of messages with `transfer_ns`, null where the partner is not known."""
+    """Return the exposed stretches of messages with `transfer_ns`, null if the partner is not known."""
     sides = [
         messages.select(trace=f"{side}_trace", call=f"{side}_call", transfer_ns="transfer_ns")
         for side in ("send", "recv")

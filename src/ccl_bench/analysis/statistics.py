@@ -1,4 +1,4 @@
-"""How numbers spread: percentiles, standard deviation, coefficient of variation, quantiles of Student's t."""
+"""Statistics: percentiles, standard deviation, coefficient of variation, quantiles of Student's t."""
 
 from __future__ import annotations
 

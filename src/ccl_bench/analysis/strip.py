@@ -1,4 +1,4 @@
-"""The strip of a step: what each stream or thread of each rank did in it, in a bounded number of pieces."""
+"""The strip of a step: the work of each stream or thread of each rank, in a bounded number of pieces."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _SPAN = ("start_ns", "end_ns")
     kind=("String", "`compute`, `communication`, `fused` or `memory`; of several the one that took longest"),
     name=("String", "short name of the kernel, operator, collective or copy; of several the longest one's"),
     call=("Int64", "number of the call in this trace; null for other work, and for several pieces in one"),
-    size_bytes=("Int64", "message, bytes; null as for `call`, and where it is unknown"),
+    size_bytes=("Int64", "message, bytes; null as for `call`, and if unknown"),
     start_ns=("Int64", "start, not before the step's device window, ns"),
     end_ns=("Int64", "end, not after it, ns"),
-    count=("Int64", "pieces of work that it stands for"),
+    count=("Int64", "number of pieces of work that it summarises"),
     busy_ns=("Int64", "sum of their durations, ns"),
     longest_ns=("Int64", "duration of the longest of them, ns"),
 )
@@ -68,8 +68,10 @@ def _window_ns(steps: pl.DataFrame) -> int:
 def _piece(table: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
     """Return intervals as pieces; a number that is not given is unknown."""
     unknown = pl.lit(None, dtype=pl.Int64)
-    given = {"call": unknown, "size_bytes": unknown, **columns}
-    return table.select(*_SPAN, *(expression.alias(name) for name, expression in sorted(given.items())))
+    columns_or_null = {"call": unknown, "size_bytes": unknown, **columns}
+    return table.select(
+        *_SPAN, *(expression.alias(name) for name, expression in sorted(columns_or_null.items()))
+    )
 
 
 def _calls(calls: pl.DataFrame) -> pl.DataFrame:
@@ -159,13 +161,13 @@ def _together(ordered: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     step=("Int64", "number of the step, the middle one of those recorded"),
     lane=("Int64", "stream of the device, or thread of the CPU"),
     on_device=("Boolean", "whether it is a stream of a device"),
-    kind=("String", "as of `step_pieces`, `waiting` and `transfer` where they are known apart"),
+    kind=("String", "as in `step_pieces`, or `waiting` and `transfer` if they can be distinguished"),
     name=("String", "as of `step_pieces`"),
     awaits=("Int64", "of `waiting`, the rank that arrived last; else null"),
-    size_bytes=("Int64", "message, bytes; null for several pieces in one and where it is unknown"),
+    size_bytes=("Int64", "message, bytes; null for several pieces in one, and if unknown"),
     start_ns=("Int64", "start on the clock of all ranks, ns"),
     end_ns=("Int64", "end on the clock of all ranks, ns"),
-    count=("Int64", "pieces of work that it stands for"),
+    count=("Int64", "number of pieces of work that it summarises"),
     busy_ns=("Int64", "sum of their durations, ns"),
     longest_ns=("Int64", "duration of the longest of them, ns"),
 )

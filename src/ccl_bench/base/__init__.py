@@ -1,4 +1,4 @@
-"""What everything else rests on: errors, findings, units, registries of named things, polars on demand.
+"""The lowest package: errors, findings, units, registries of named things, polars on demand.
 
 Nothing here imports another package of ccl-bench.
 """

@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree; every error carries a fix and its exit status.
+"""The tree of errors; every error has a fix and an exit status.
 
 CclBenchError            1  an unexpected failure
 ├── UsageError           2  the command or call is wrong
@@ -71,7 +71,7 @@ class NotApplicable(NoValue):
 
 
 class NotMeasurable(NoValue):
-    """The metric makes sense, but the run lacks what it needs or holds it damaged."""
+    """The metric makes sense, but its inputs are missing or damaged in this run."""
 
 
 class InputError(CclBenchError):

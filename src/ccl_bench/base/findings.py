@@ -13,7 +13,7 @@ from functools import cache
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing about the data that a reader of the numbers must know."""
+    """A problem or limit in the data that affects numbers."""
 
     code: str
     """Stable name, explained in the manual."""
@@ -44,7 +44,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One thing that is wrong, with the data or at one place of a file."""
+    """A mistake in the data or at one place of a file."""
 
     severity: str
     """`note`, `warning` or `error`."""
@@ -74,21 +74,19 @@ def issue_of(finding: Finding) -> Issue:
         finding.message,
         finding.code,
         finding.file,
-        fix=way_out(finding.code),
+        fix=fix_of(finding.code),
         count=finding.count,
     )
 
 
-def way_out(code: str) -> str:
-    """Return what to do about a finding; empty where it asks for nothing."""
-    return _ways_out().get(code, "")
+def fix_of(code: str) -> str:
+    """Return what to do about a finding; empty if it asks for nothing."""
+    return _fixes().get(code, "")
 
 
 @cache
-def _ways_out() -> dict[str, str]:
+def _fixes() -> dict[str, str]:
     import tomllib
     from importlib import resources
 
-    return tomllib.loads(
-        resources.files("ccl_bench.base").joinpath("ways_out.toml").read_text(encoding="utf-8")
-    )
+    return tomllib.loads(resources.files("ccl_bench.base").joinpath("fixes.toml").read_text(encoding="utf-8"))

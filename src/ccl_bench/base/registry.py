@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MISSPELT = 0.8
-"""Least likeness of a word to what it is a misspelling of."""
+"""Least similarity of a misspelt word to the correct one."""
 
 
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
-    """Return a hint naming the closest known words, or an empty string; `cutoff` is the least likeness."""
+    """Return a hint naming the closest known words, or an empty string; `cutoff` is the least similarity."""
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}?" if close else ""
 
@@ -110,17 +110,17 @@ class Registry(Generic[T]):
         if spelling := self._spellings.get(name.casefold()):
             return spelling
         broken = "".join(f"; plug-in {entry} is broken: {reason}" for entry, reason in self.broken.items())
-        raise UsageError(f"unknown {self.kind} {name!r}{broken}", fix=self._way_out(name))
+        raise UsageError(f"unknown {self.kind} {name!r}{broken}", fix=self._suggestion(name))
 
-    def _way_out(self, name: str) -> str:
-        """Return what to ask for in place of a name that is unknown."""
+    def _suggestion(self, name: str) -> str:
+        """Return suggestions in place of an unknown name."""
         suggest = self._suggest or (lambda *_: "")
-        known = self._spellings.values()
+        spellings = self._spellings.values()
         return (
             suggest(name, 1.0)
-            or did_you_mean(name, known, cutoff=_MISSPELT)
+            or did_you_mean(name, spellings, cutoff=_MISSPELT)
             or suggest(name, _MISSPELT)
-            or did_you_mean(name, known)
+            or did_you_mean(name, spellings)
             or f"known: {', '.join(sorted(self._items))}"
         )
 

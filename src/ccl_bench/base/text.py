@@ -1,4 +1,4 @@
-"""Text that others read: counts in words, JSON that every parser takes, CSV that no spreadsheet executes."""
+"""Text for output: counts in words, JSON that every parser reads, CSV that no spreadsheet executes."""
 
 from __future__ import annotations
 

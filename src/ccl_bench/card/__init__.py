@@ -1,4 +1,4 @@
-"""The workload card: what a person wrote about a run, read with every mistake reported at once."""
+"""The workload card: a person's description of a run; reading it reports every mistake at once."""
 
 from ccl_bench.base.findings import Issue, Severity
 from ccl_bench.card.fields import AcceleratorType, BatchScope, Phase, Precision

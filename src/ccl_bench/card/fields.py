@@ -1,4 +1,4 @@
-"""How a field of a file a person writes is declared: key, meaning, unit, and the words it takes."""
+"""Declaration of fields in files that people write: key, meaning, unit, and permitted words."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Section(BaseModel):
     )
 
     scalar_field: ClassVar[str] = ""
-    """Field meant when a single value takes the place of the mapping, as in `framework: vllm`."""
+    """Field, when the file has a single value in place of the mapping, as in `framework: vllm`."""
     ordered_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields meant, in order, when a list takes the place of the mapping."""
+    """Fields, in order, when the file has a list in place of the mapping."""
     order_rises: ClassVar[bool] = False
     """Whether the values of such a list rise; where they fall, it is unclear which is which."""
     adopted_parts: ClassVar[tuple[str, ...]] = ()
     """Nested parts whose keys are understood one level too high."""
     other_keys: ClassVar[frozenset[str]] = frozenset()
-    """Keys that belong to the format and that this project has no use for."""
+    """Keys of the format that ccl-bench does not use."""
 
 
 def entry(

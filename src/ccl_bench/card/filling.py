@@ -1,4 +1,4 @@
-"""The workload card as text: the empty template, a laid-out card, and a file with its gaps filled.
+"""Writing workload cards: the empty template, a complete card, and filling the gaps of an existing file.
 
 Filling keeps every other character of the file, comments included.
 """
@@ -48,7 +48,7 @@ class Filling:
 
     filled: tuple[str, ...]
     kept: tuple[str, ...]
-    """Paths that already held a value, which stays."""
+    """Paths that already had a value, which was kept."""
 
 
 def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
@@ -72,13 +72,13 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
 
 
 def _leaves(values: abc.Mapping[str, Any]) -> abc.Iterator[tuple[str, tuple[list[str], Any]]]:
-    known = leaf_paths(Card)
+    leaves = leaf_paths(Card)
     for name, value in values.items():
         parent, _, last = name.rpartition(".")
-        is_variable = parent.endswith(".env") and parent in known
-        if name not in known and not is_variable:
+        is_variable = parent.endswith(".env") and parent in leaves
+        if name not in leaves and not is_variable:
             raise UsageError(
-                f"a card has no {name}", fix=did_you_mean(name, known) or f"known: {', '.join(known)}"
+                f"a card has no {name}", fix=did_you_mean(name, leaves) or f"known: {', '.join(leaves)}"
             )
         if isinstance(value, dict):
             yield from (
@@ -104,7 +104,7 @@ class _Filler:
         self.file = file
 
     def put(self, keys: list[str], value: Any) -> bool:
-        """Write `value` and return true, or return false where there is one already."""
+        """Write `value` and return true, or return false if there is one already."""
         inner = self.root
         for depth, key in enumerate(keys):
             entry = _entry(inner, key)
@@ -207,11 +207,12 @@ def _verify(before: str, after: str, filled: list[list[str]], file: str) -> None
     """Make sure that the new text says all that the old one said, and what was asked for."""
     old, new = (_said(yaml_mapping(text, IssueLog(file)), "") for text in (before, after))
     asked = {".".join(map(spelling, keys)) for keys in filled}
-    said = {re.sub(r"\[\d+\]", "", path) for path in new}
+    stated_paths = {re.sub(r"\[\d+\]", "", path) for path in new}
     places = {
-        path.rsplit(".", 1)[0] if path.endswith(Bandwidth.ordered_fields) else path for path in asked - said
+        path.rsplit(".", 1)[0] if path.endswith(Bandwidth.ordered_fields) else path
+        for path in asked - stated_paths
     }
-    if not old.items() <= new.items() or not places <= said:
+    if not old.items() <= new.items() or not places <= stated_paths:
         raise InputError("is written in a style that cannot be filled", where=file, fix="fill it by hand")
 
 

@@ -247,7 +247,7 @@ class Parallelism(Section):
 
     @property
     def data_parallel(self) -> int | None:
-        """Data-parallel degree in total, or None where it is not written."""
+        """Data-parallel degree in total, or None if it is not written."""
         if self.dp_replicate is None and self.dp_shard is None:
             return self.dp
         return (self.dp_replicate or 1) * (self.dp_shard or 1)
@@ -366,7 +366,7 @@ class Card(Section):
 
     @property
     def world_size(self) -> int | None:
-        """Ranks of the run, or None where the card does not say or contradicts itself."""
+        """Ranks of the run, or None if the card does not say or contradicts itself."""
         plan, device_count = self.parallelism, self.hardware.device.device_count
         product = plan.complete_product and plan.complete_product * self.executor.experts_own_ranks
         stated = {device_count, plan.world_size, product} - {None}

@@ -1,4 +1,4 @@
-"""Read a workload card, and find every mistake in it with its line."""
+"""Reading a workload card, with every mistake and its line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE
 
 
 def check_card(card: Card, log: IssueLog) -> None:
-    """Record everything in `card` that contradicts something else or is likely to be a slip."""
+    """Record contradictions and likely slips in `card`."""
     for check in (
         _missing,
         _version,
@@ -74,7 +74,7 @@ def _missing(card: Card, log: IssueLog) -> None:
     failed = {issue.path for issue in log.entries}
     for path, value in needed.items():
         if not value and path not in failed:
-            log.warning(path, "is not written; metrics that need it are refused", "fill it in")
+            log.warning(path, "is missing; metrics that need it are refused", "fill it in")
 
 
 def _version(card: Card, log: IssueLog) -> None:
@@ -100,14 +100,16 @@ def _degrees(card: Card, log: IssueLog) -> None:
     product = plan.product * card.executor.experts_own_ranks
     if ranks is None or product == ranks:
         return
-    written = f"the degrees multiply to {product} and there are {ranks} devices"
+    written = f"the product of the degrees is {product}, but there are {ranks} devices"
     if plan.complete_product is None and ranks % product == 0:
         if product > 1:
-            log.warning(PLAN, written, "write the degrees that are missing")
+            log.warning(PLAN, written, "write the missing degrees")
     elif plan.ep and product * plan.ep == ranks:
-        written += f"; the {plan.ep} ranks of ep are those of dp and tp, and multiply nothing"
+        written += f"; ep = {plan.ep} uses the ranks of dp and tp, and is no factor of the product"
         log.error(
-            PLAN, written, f"write the dp and tp behind them: together {ranks // product} times as many"
+            PLAN,
+            written,
+            f"write the dp and tp that ep uses: their product must be {ranks // product} times as large",
         )
     else:
         log.error(PLAN, written, f"correct the degrees or {DEVICE}.total_count")
@@ -131,25 +133,25 @@ def _devices(card: Card, log: IssueLog) -> None:
 
 
 _ALIKE = 0.02
-"""Share by which two bandwidths may differ and be the same figure, rounded."""
+"""Share by which two bandwidths may differ and still be the same rounded figure."""
 
 
 def _links(card: Card, log: IssueLog) -> None:
     """Warn of a link inside a node that is impossible in Gbit/s, or is the catalog's figure in GB/s."""
     written, name = card.hardware.network.bandwidth.scale_up, card.hardware.device.model
-    known = [devices.device(model).link_bytes_per_s for model in devices.models(name or "")]
-    sold = sorted({8 * both / 2 / 1e9 for both in known if both})  # Gbit/s in one direction
+    link_rates = [devices.device(model).link_bytes_per_s for model in devices.models(name or "")]
+    sold = sorted({8 * both / 2 / 1e9 for both in link_rates if both})  # Gbit/s in one direction
     if written is None or not sold or any(_alike(written, each) for each in sold):
         return
-    meant = next((each for each in sold if _alike(4 * written, each) or _alike(8 * written, each)), None)
-    if meant is None and written <= (1 + _ALIKE) * sold[-1]:
+    intended = next((each for each in sold if _alike(4 * written, each) or _alike(8 * written, each)), None)
+    if intended is None and written <= (1 + _ALIKE) * sold[-1]:
         return
-    is_one_way = meant is not None and _alike(8 * written, meant)
-    has = meant or sold[-1]
+    is_one_way = intended is not None and _alike(8 * written, intended)
+    has = intended or sold[-1]
     message = (
         f"{_both_units(written)} is not what a {shown(name or '')} has: {_both_units(has)} in one direction"
     )
-    if meant is not None:
+    if intended is not None:
         message += f"; {written:g} is that in GB/s{'' if is_one_way else ' and in both directions'}"
     log.warning(f"{LINKS}.scale_up", message, f"write {has:g}, or correct {DEVICE}.model")
 
@@ -178,7 +180,7 @@ def _experts(card: Card, log: IssueLog) -> None:
     if card.model.is_moe and sizes.num_params and not sizes.num_params_active:
         log.warning(
             f"{MODEL}.model_arch.num_params_active",
-            "is not written; mfu of a mixture of experts needs it",
+            "is missing; mfu of a mixture of experts needs it",
             "fill it in",
         )
 
@@ -262,7 +264,7 @@ def _hint(word: str, known: tuple[str, ...]) -> str:
 def _publication(card: Card, log: IssueLog) -> None:
     for path, text in (("hf_url", card.hf_url), ("trace_url", card.trace_url)):
         if text and re.search(r"://[^/]*@", text):
-            log.warning(path, "holds a user name or password, and cards are published", "remove it")
+            log.warning(path, "contains a user name or password, but cards are published", "remove it")
     if card.contact and not re.fullmatch(r"[^\s@]+@[^\s@]+|https?://\S+", card.contact):
         log.warning(
             "contact",
@@ -276,7 +278,7 @@ def _publication(card: Card, log: IssueLog) -> None:
         for name in filter(_SECRET.search, env):
             log.warning(
                 f"Model-executor.{path}.{shown(name)}",
-                "looks like a secret, and cards are published",
+                "looks like a secret, but cards are published",
                 "remove it",
             )
 
@@ -287,7 +289,7 @@ _WORKLOAD_KEYS = frozenset({"model", "data", "hardware"})
 
 @dataclass(frozen=True, slots=True)
 class CardReading:
-    """A card and everything that is wrong with its file."""
+    """A card and all mistakes in its file."""
 
     card: Card
     issues: list[Issue]

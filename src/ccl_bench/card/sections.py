@@ -1,4 +1,4 @@
-"""From a tree to the values of a documented section: every mistake is recorded and nothing guessed."""
+"""Values of a documented section from a tree: every mistake is recorded, and no value is guessed."""
 
 from __future__ import annotations
 
@@ -130,16 +130,16 @@ class KeyMatcher:
             key = key_of(name, part.model_fields[name])
             if entry.key != key:
                 self.log.note(path, f"{shown(entry.key)} is read as {key}", f"write {key}", line=entry.line)
-        self._lift(part, grouped, names, path)
+        self._move_outdented_parts(part, grouped, names, path)
         unknown = [entry for entry in strays if not self._adopted(entry, part, grouped, path)]
         for entry in unknown[:MAX_UNKNOWN]:
             self._stray(entry, part, path)
         if len(unknown) > MAX_UNKNOWN:
-            more = f"{len(unknown) - MAX_UNKNOWN} more keys are not of this format and are ignored"
+            more = f"{len(unknown) - MAX_UNKNOWN} more keys are not part of this format and are ignored"
             self.log.warning(path, more, "check that this is the right file")
         return grouped
 
-    def _lift(
+    def _move_outdented_parts(
         self, part: type[Section], grouped: dict[str, list[Entry]], names: dict[str, str], path: str
     ) -> None:
         """Move parts that are indented one level too far out of the parts that hold them."""
@@ -205,7 +205,7 @@ class KeyMatcher:
         self.unknown(shown(full), "is not a key of this format and is ignored", fix, line=entry.line)
 
     def only(self, entries: list[Entry], path: str) -> Entry | None:
-        """Return the one entry, or None where several say different things."""
+        """Return the one entry, or None if several say different things."""
         entries = [entry for entry in entries if not _says_nothing(entry)] or entries[:1]
         if len(entries) == 1:
             return entries[0]
@@ -253,8 +253,8 @@ def validated(part: type[P], raw: dict[str, Any], log: IssueLog) -> P:
     except ValidationError as error:
         for problem in error.errors(include_url=False, include_context=False):
             _leave_out(raw, problem["loc"])
-            path, said = file_path(part, problem["loc"]), problem["msg"].removeprefix("Value error, ")
-            text = f"{shown(repr(problem['input']))} {said.removeprefix('Input ')}"
+            path, message = file_path(part, problem["loc"]), problem["msg"].removeprefix("Value error, ")
+            text = f"{shown(repr(problem['input']))} {message.removeprefix('Input ')}"
             log.error(path, text, meaning(part, problem["loc"]))
     return part.model_validate(raw)
 
@@ -313,7 +313,7 @@ class _Walk:
         if isinstance(node, SequenceNode) and part.ordered_fields:
             return self._ordered(node, part, path)
         raise NotUnderstoodError(
-            f"is {kind_of(node)} where a mapping belongs", "write `key: value` lines below it"
+            f"is {kind_of(node)} where a mapping is expected", "write `key: value` lines below it"
         )
 
     def _ordered(self, node: SequenceNode, part: type[Section], path: str) -> dict[str, Any]:
@@ -323,7 +323,7 @@ class _Walk:
         if len(node.items) != len(names):
             one = len(node.items) == 1
             raise NotUnderstoodError(
-                f"holds {_values_in_words(len(node.items))} where {len(names)} belong",
+                f"holds {_values_in_words(len(node.items))} where {len(names)} are expected",
                 f"write {' or '.join(f'{name}:' for name in names)} before it, below the key"
                 if one
                 else f"write {' and '.join(names)}, in this order",
@@ -343,8 +343,8 @@ class _Walk:
     def _scalar(self, node: Node, kind: Any, info: FieldInfo, path: str) -> Any:
         if not isinstance(node, ScalarNode):
             several = isinstance(node, SequenceNode) and len(node.items) > 1
-            fix = "write the one of this run: a card describes one run" if several else "write one value"
-            raise NotUnderstoodError(f"is {kind_of(node)} where a single value belongs", fix)
+            fix = "write the value of this run: a card describes one run" if several else "write one value"
+            raise NotUnderstoodError(f"is {kind_of(node)} where a single value is expected", fix)
         if yaml_tree.is_absent(node) and not is_literal(info):
             return None
         if kind is str:
@@ -357,13 +357,15 @@ class _Walk:
 
     def _texts(self, node: Node, path: str) -> tuple[str, ...]:
         if isinstance(node, MappingNode):
-            raise NotUnderstoodError("is a mapping where a list belongs", "write one `- item` line for each")
+            raise NotUnderstoodError(
+                "is a mapping where a list is expected", "write one `- item` line for each"
+            )
         items = node.items if isinstance(node, SequenceNode) else (node,)
         texts: list[str] = []
         for index, item in enumerate(items):
             if not isinstance(item, ScalarNode):
                 self.log.error(
-                    f"{path}[{index}]", f"is {kind_of(item)} where a single value belongs", line=item.line
+                    f"{path}[{index}]", f"is {kind_of(item)} where a single value is expected", line=item.line
                 )
             elif not yaml_tree.is_absent(item):
                 self.log.lines[f"{path}[{len(texts)}]"] = item.line or 0
@@ -380,7 +382,7 @@ class _Walk:
             return {}
         if not isinstance(node, MappingNode):
             raise NotUnderstoodError(
-                f"is {kind_of(node)} where a mapping belongs", "write `NAME: value` lines"
+                f"is {kind_of(node)} where a mapping is expected", "write `NAME: value` lines"
             )
         variables: dict[str, str] = {}
         for entry in node.entries:

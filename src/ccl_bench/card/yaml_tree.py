@@ -1,4 +1,4 @@
-"""A card as a tree that knows the line of each value, and what a person meant by a value.
+"""The YAML tree of a card, with the line of each value, and readers of single values.
 
 Plain values only: no tags, no aliases without end. Numbers written as text, units, and the many ways to
 leave a value out are understood here. Issues are collected, so that all are reported at once.
@@ -56,7 +56,7 @@ class IssueLog:
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T]):
-    """What a file said, and everything that is wrong with it."""
+    """The content of a file, and all mistakes in it."""
 
     value: T
     issues: list[Issue]
@@ -142,11 +142,11 @@ def word(scalar: ScalarNode, known: Collection[str], synonyms: Mapping[str, str]
     written = scalar.text.strip()
     plain = written.lower()
     for candidate in (plain, plain.replace("-", "_").replace(" ", "_")):
-        meant = synonyms.get(candidate, candidate)
-        if meant in known:
-            return meant, "" if meant == written else f"read as {meant}"
+        intended = synonyms.get(candidate, candidate)
+        if intended in known:
+            return intended, "" if intended == written else f"read as {intended}"
     raise NotUnderstoodError(
-        f"{shown(written)} is not known here", f"write one of {', '.join(sorted(known))}"
+        f"{shown(written)} is not a known value", f"write one of {', '.join(sorted(known))}"
     )
 
 
@@ -252,7 +252,7 @@ def mapping_of(value: abc.Mapping[str, object]) -> MappingNode:
 
 
 def node_at(root: MappingNode, keys: Sequence[str]) -> Node | None:
-    """Return what lies below these keys; None where a key is missing or written twice."""
+    """Return what lies below these keys; None if a key is missing or written twice."""
     node: Node = root
     for key in keys:
         inner = (
@@ -422,10 +422,12 @@ class _Tree:
             raise self._refusal(f"holds, or expands to, more than {MAX_NODES:,} values", node.line)
 
     def _alias(self, event: Any) -> tuple[Node, int]:
-        known = self.anchors.get(event.anchor)
-        if known is None:
-            raise self._refusal(f"alias *{event.anchor} points to nothing finished before it", _line(event))
-        return known
+        anchored = self.anchors.get(event.anchor)
+        if anchored is None:
+            raise self._refusal(
+                f"alias *{event.anchor} refers to nothing that is complete before it", _line(event)
+            )
+        return anchored
 
     def _malformed(self, error: Exception) -> InputError:
         """Return the parser's complaint with its line and column, and what to do about it."""
@@ -466,7 +468,7 @@ def _scalar(event: Any) -> Node:
 
 
 def _refused(tag: str, line: int) -> Refused:
-    return Refused(f"the tag {tag} names an object; it is ignored and nothing was run", line)
+    return Refused(f"the tag {tag} names an object; it is ignored, and no code was run", line)
 
 
 def _line(event: Any) -> int:
@@ -484,8 +486,8 @@ _YAML_FIXES = (
     ("quoted scalar", "close the quotes that begin here"),
     ("flow", "close the bracket that begins here"),
     (r"'\t'", "indent with spaces, not tabs"),
-    ("mapping values", "put a value that holds `: ` into quotes, and indent keys of one level alike"),
+    ("mapping values", "put a value that contains `: ` into quotes, and indent keys of one level equally"),
     ("found character", "put the value into quotes"),
-    ("<block end>", "indent what belongs together alike"),
+    ("<block end>", "indent lines of one level equally"),
 )
-"""What a complaint of the parser holds, and what to do about it."""
+"""Part of the parser's message → fix."""

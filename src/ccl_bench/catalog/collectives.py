@@ -55,7 +55,7 @@ _FACTORS: dict[str, tuple[float, float] | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """What is known of a collective whatever the library."""
+    """Properties of a collective, the same in every library."""
 
     name: str
     """Name of the row: canonical, or a variant such as `all_to_allv`."""
@@ -237,7 +237,7 @@ def _annotation_prefix() -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Which positional inputs of an operator are what; None where it has no such input."""
+    """Which positional inputs of an operator are what; None if it has no such input."""
 
     sent: int | None = None
     received: int | None = None
@@ -256,7 +256,7 @@ def custom_operators() -> tuple[str, ...]:
 
 @cache
 def operands(operator: str) -> Operands | None:
-    """Return the inputs of an operator, such as `c10d::NAME`; None where they are unknown."""
+    """Return the inputs of an operator, such as `c10d::NAME`; None if unknown."""
     name = operator.removeprefix("c10d::")
     rows = load_data("collectives")["operators"]["inputs"]
     row = next((row for row in rows if name in row["names"]), None)
@@ -287,6 +287,6 @@ def _patterns() -> list[tuple[re.Pattern[str], str]]:
 
 @cache
 def described_dimension(description: str) -> str | None:
-    """Return the dimension that a group's description names, or None where it names none."""
+    """Return the dimension that a group's description names, or None if it names none."""
     text = description.strip().lower()
     return next((dimension for pattern, dimension in _patterns() if pattern.search(text)), None)

@@ -55,7 +55,7 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 
 def needed_words(expression: str) -> frozenset[str]:
-    """Return words in small letters of which each match of ASCII holds one; none where there are no such."""
+    """Return words in small letters of which each match of ASCII holds one; none if there are no such."""
     return _of_sequence(_parser.parse(expression)) or frozenset()
 
 

@@ -19,7 +19,7 @@ class Dtype:
     width_bytes: float
     """Bytes of one element as traces count elements; 0.5 for an unpacked 4-bit type."""
     peak: str
-    """The dtype a device's peak FLOP/s is listed under; empty where matrix units do not take the type."""
+    """The dtype a device's peak FLOP/s is listed under; empty if matrix units do not take the type."""
 
 
 @cache

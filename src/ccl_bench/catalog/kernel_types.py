@@ -8,7 +8,7 @@ from ccl_bench.catalog.collectives import FUSED, SEARCHED, is_fused, of_kernel, 
 from ccl_bench.catalog.data_files import NamePattern, load_data
 
 OTHER = "other"
-"""The type of a kernel whose name shows no other."""
+"""Type of a kernel whose name matches no known type."""
 
 
 def types() -> list[str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def suggestion(asked: str, likeness: float = 1.0) -> str:
-    """Return what to ask for in place of a name or of words that no metric has; empty where unknown.
+    """Return what to ask for in place of a name or of words that no metric has; empty if unknown.
 
     Upper and lower case, spaces, hyphens and underscores make no difference. With a `likeness` below 1 the
     words may be misspelt.
@@ -48,7 +48,7 @@ class Assumption:
     guards: tuple[str, ...]
     """Codes of the findings that report where it does not hold."""
     refused: str
-    """In which case there is no number instead; empty where it never comes to that."""
+    """Condition under which there is no number; empty if there is always one."""
 
 
 @cache

@@ -5,4 +5,4 @@ them together. `runner` turns errors into messages and exit statuses, `options` 
 """
 
 PROGRAM = "ccl-bench"
-"""The command beside `ccl-metrics`, as it calls itself in messages."""
+"""Name of the command in messages."""

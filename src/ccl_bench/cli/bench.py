@@ -1,4 +1,4 @@
-"""`ccl-bench`: everything about runs beside their numbers. The entry point; each command is in a file."""
+"""The entry point `ccl-bench`; each of its commands is in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of `ccl-bench`, and what completes them in a shell."""
+"""The commands of `ccl-bench`, and completion in shells."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ccl_bench.cli.record import collect, new
 if TYPE_CHECKING:
     from cyclopts import App
 
-ABOUT = """Look at recorded runs and report them: what is in them, what can be measured, what is wrong.
+ABOUT = """Look at recorded runs and report them: their content, what can be measured, problems in the data.
 
 ccl-metrics prints the numbers themselves.
 """
@@ -73,7 +73,7 @@ def app(program: str) -> App:
 
 ABOUT_COMPLETION = """Print a script that completes commands, options and metrics in a shell.
 
-Put the line of the example into ~/.bashrc; into ~/.zshrc with zsh, after compinit; for fish write \
+Put the line of the example into ~/.bashrc. For zsh, put it into ~/.zshrc after compinit. For fish, write \
 ccl-bench completion fish | source into its configuration.
 """
 

@@ -1,7 +1,7 @@
-"""Print again what the same command printed, where nothing that it read has changed since.
+"""The kept output of commands: the same command prints it again if nothing that it read has changed.
 
-Such an answer needs no parser, no trace and no arithmetic. It belongs to the words of the command, the folder
-and environment in which it ran, the program itself, and to each file of the run with its times.
+Such an answer needs no parser, no trace and no arithmetic. Its key is the words of the command, the folder
+and environment in which it ran, the program itself, and each file of the run with its times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_OUTPUTS = 200
 """Outputs that are kept, the latest."""
 
 MOST_CHARACTERS = 8 << 20
-"""Length of an output beyond which printing it anew is no loss."""
+"""Length of an output beyond which it is not kept."""
 
 SETTLED_NS = 2_000_000_000
 """Age of a file below which another change may leave its times as they are."""
@@ -38,7 +38,7 @@ _VARIABLES = (
     *("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "COLORTERM", "TZ", "PATH", "HOME"),
     *("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE"),
 )
-"""Variables of the environment that an output may come from, beside those of Python, polars and ours."""
+"""Environment variables that an output may depend on, besides those of Python, polars and ccl-bench."""
 
 _PREFIXES = ("CCL_BENCH_", "POLARS_", "PYTHON")
 
@@ -65,7 +65,7 @@ class Question:
 
 
 def question_of(program: str, arguments: Sequence[str]) -> Question | None:
-    """Return what a command asks; None where its output is not to be kept."""
+    """Return what a command asks; None if its output is not to be kept."""
     if NO_CACHE in arguments:
         return None
     try:
@@ -84,7 +84,7 @@ def _is_used(name: str) -> bool:
 
 
 def _user() -> tuple[int, ...]:
-    """Return who asks: others may not be allowed to read the run."""
+    """Return the user and group: other users may not be allowed to read the run."""
     return (os.geteuid(), os.getegid()) if hasattr(os, "geteuid") else ()
 
 
@@ -96,7 +96,7 @@ def _terminal() -> tuple[object, ...]:
 
 
 def load_output(question: Question) -> Output | None:
-    """Return what the command printed; None where it is not kept, or a file that it read has changed."""
+    """Return what the command printed; None if not kept, or a file that it read has changed."""
     kept = storage.load_text(question.name)
     if kept is None:
         return None
@@ -118,7 +118,7 @@ class Watch:
     signature: str
 
     def keep(self, output: Output) -> None:
-        """Keep the output where the files are still what they were; a full or closed cache is no error."""
+        """Keep the output if the files have not changed; a full or unwritable cache is no error."""
         if len(output.text) > MOST_CHARACTERS or _signature(self.question, self.places) != self.signature:
             return
         kept = {"places": self.places, "signature": self.signature, "output": asdict(output)}
@@ -127,7 +127,7 @@ class Watch:
 
 
 def watch(question: Question | None, places: Sequence[str]) -> Watch | None:
-    """Return what observes the files and folders at `places`; None where that cannot be known.
+    """Return what observes the files and folders at `places`; None if that cannot be known.
 
     It begins before they are read.
     """
@@ -140,7 +140,7 @@ def watch(question: Question | None, places: Sequence[str]) -> Watch | None:
 
 
 def _signature(question: Question, places: Sequence[str]) -> str:
-    """Return the signature of files that have not changed just now; empty where there is none."""
+    """Return the signature of files that have not changed just now; empty if there is none."""
     try:
         signature, latest = file_signature(places)
     except UnwatchableError:
@@ -158,14 +158,14 @@ def _forget_older() -> None:
 
 
 MOST_FILES = 20_000
-"""Files beyond which looking at each is no saving."""
+"""Number of files beyond which checking each is not faster."""
 
 _OURS = "__pycache__"
 """A folder that Python fills by itself."""
 
 
 class UnwatchableError(Exception):
-    """The places hold what no signature covers: a link, a closed folder, too many files."""
+    """The places contain something that no signature covers: a link, an unreadable folder, too many files."""
 
 
 def file_signature(places: Iterable[str]) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""`ccl-metrics`: the numbers of a run. The entry point; the command itself is in `measure`."""
+"""The entry point `ccl-metrics`; the command itself is in `measure`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that commands share, calls of commands with them, the files that they write, and how help looks."""
+"""Shared options of the commands, parsing of the command line, output files, and the layout of help."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Jobs = Annotated[
 ]
 NoCache = Annotated[
     bool,
-    Parameter(name="--no-cache", help="Parse every trace anew, and keep no tables for the next command."),
+    Parameter(name="--no-cache", help="Parse every trace again, and keep no tables for the next command."),
 ]
 Engine = Annotated[
     str,
@@ -88,8 +88,8 @@ Memory = Annotated[
     str | None,
     Parameter(
         metavar="SIZE",
-        help="Memory that reading one trace may take, such as 8GB; by default 1 GB, or half more than "
-        "a file of its kind and size usually takes.",
+        help="Memory that reading one trace may take, such as 8GB; by default 1 GB, or 1.5 times "
+        "what a file of its kind and size usually takes.",
     ),
 ]
 
@@ -102,10 +102,10 @@ def _not_negative(_type: object, value: int | None) -> None:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Options that choose the steps which numbers rest on."""
+    """Options that choose the steps of which numbers are computed."""
 
     steps: Annotated[
-        str | None, Parameter(metavar="STEPS", help="Steps that count, such as 3-5 or 2,4; all by default.")
+        str | None, Parameter(metavar="STEPS", help="Steps to use, such as 3-5 or 2,4; all by default.")
     ] = None
     skip_steps: Annotated[
         int | None,
@@ -119,13 +119,13 @@ class Steps:
         str | None,
         Parameter(
             metavar="REGEX",
-            help="Names of the ranges that are the steps; what the first group captures is a step's number.",
+            help="Pattern for the names of step ranges; its first group captures the number of a step.",
         ),
     ] = None
 
     @property
     def choice(self) -> StepChoice:
-        """What was chosen; UsageError where that cannot be."""
+        """What was chosen; UsageError if that cannot be."""
         return step_choice(self.steps, self.skip_steps, self.marker)
 
 
@@ -196,11 +196,11 @@ DEFAULT_READING = Reading()
 
 
 TextOrJson = Annotated[
-    Literal["text", "json"], Parameter(name="--format", alias="-f", help="Form of the output.")
+    Literal["text", "json"], Parameter(name="--format", alias="-f", help="Format of the output.")
 ]
 
 Why = Annotated[
-    bool, Parameter(name="--why", help="List also what this run gives no answer to, each with its reason.")
+    bool, Parameter(name="--why", help="List also what cannot be answered from this run, with the reasons.")
 ]
 
 
@@ -234,7 +234,7 @@ Force = Annotated[bool, Parameter(help="Overwrite an existing file.")]
 
 
 def file_to_write(output: str, *, force: bool) -> Path:
-    """Return the file to write; raise UsageError where one already exists, or its folder does not."""
+    """Return the file to write; raise UsageError if one already exists, or its folder does not."""
     path = Path(output)
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", fix="create it first, or name another")
@@ -243,7 +243,7 @@ def file_to_write(output: str, *, force: bool) -> Path:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise UsageError where a file cannot be written because of what has its name."""
+    """Raise UsageError if a file cannot be written because of what has its name."""
     if path.is_dir():
         raise UsageError(f"{path} is a directory", fix="name a file")
     if path.exists() and not force:
@@ -348,13 +348,13 @@ _NUMBERS: dict[type | None, str] = {int: "a whole number", float: "a number"}
 
 def _unfit_value(error: CoercionError) -> UsageError:
     text, _, choices = _text(error).partition(". Choose from: ")
-    known = choices.partition(". Did you mean")[0].replace('"', "")
+    choices_text = choices.partition(". Did you mean")[0].replace('"', "")
     number = _NUMBERS.get(error.target_type)
     if number and error.token:
         return UsageError(
             f"{error.token.keyword} {error.token.value} is not {number}", fix=f"write {number} without a unit"
         )
-    return UsageError(text, fix=f"one of: {known}" if known else SEE_HELP)
+    return UsageError(text, fix=f"one of: {choices_text}" if choices_text else SEE_HELP)
 
 
 def _text(error: CycloptsError) -> str:
@@ -369,7 +369,7 @@ def _unknown_command(error: UnknownCommandError) -> UsageError:
     if word.startswith("-"):
         return UsageError(f"unknown option {word}", fix=SEE_HELP)
     if "://" in word or Path(word).exists():
-        return UsageError(f"{word} is a run and no command", fix=f"{PROGRAM} inspect {shlex.join(words)}")
+        return UsageError(f"{word} is a run, not a command", fix=f"{PROGRAM} inspect {shlex.join(words)}")
     known = _commands(error.app)
     return UsageError(
         f"unknown command {word!r}", fix=did_you_mean(word, known) or f"known: {', '.join(known)}"
@@ -394,5 +394,5 @@ def _written_elsewhere(word: str, known: Collection[str]) -> str:
     if word in {"--json", "--text", "--csv", "--html"} and "--format" in known:
         return f"give --format {word[2:]}"
     if word in {"--output", "-o"} and "--format" in known:
-        return "end the command in > FILE: what it prints goes to stdout"
+        return "append > FILE to the command: it prints to stdout"
     return ""

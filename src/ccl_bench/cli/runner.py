@@ -1,4 +1,4 @@
-"""What every command has around it: errors as messages, exit statuses, interruption, closed pipes."""
+"""The main loop of every command: errors as messages, exit statuses, interruption, closed pipes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _OUR_PACKAGES = {"", "ccl_bench", "tools"}
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_WAYS_OUT = dict.fromkeys(_NO_ROOM, "free space there, or write elsewhere")
-_WAYS_OUT |= dict.fromkeys(_CLOSED, "check the permissions of it and of its folder, or name another place")
-"""What to do about errors of the system that are no fault of this program."""
+_FIXES = dict.fromkeys(_NO_ROOM, "free space there, or write elsewhere")
+_FIXES |= dict.fromkeys(_CLOSED, "check its permissions and those of its folder, or name another place")
+"""What to do about errors of the operating system, by error number."""
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, as in shells."""
 CLOSED_PIPE = 141
-"""Exit status after the reader of the output has gone, as shells have it."""
+"""Exit status after the reader of the output has closed it, as in shells."""
 
 _UNSEEN = 20_000
 """Objects after which the interpreter looks for garbage: imports alone make several hundred thousand."""
@@ -69,11 +69,11 @@ def run(program: str, command: Callable[[list[str]], int], arguments: list[str] 
         _forget_stdout()
         return CLOSED_PIPE
     except OSError as error:
-        if error.errno not in _WAYS_OUT:
+        if error.errno not in _FIXES:
             raise
         what = "written" if error.errno in _NO_ROOM else "opened"
         place = error.filename or "the output"
-        say(program, f"{place} cannot be {what}: {error.strerror}\n  fix: {_WAYS_OUT[error.errno]}")
+        say(program, f"{place} cannot be {what}: {error.strerror}\n  fix: {_FIXES[error.errno]}")
         _forget_stdout()
         return CclBenchError.exit_status
     return status
@@ -89,7 +89,7 @@ def say(program: str, text: str) -> None:
 
 
 def print_output(program: str, output: Output) -> int:
-    """Print what a command came to, and return its exit status."""
+    """Print the outcome of a command, and return its exit status."""
     sys.stdout.write(output.text)
     sys.stdout.flush()
     for remark in output.remarks:
@@ -188,6 +188,6 @@ def announce_large(traces: Iterable[TraceFile]) -> None:
     for trace in traces:
         size, needed = inflated_bytes(trace), needed_bytes(trace)
         if size > available_bytes() and needed <= memory_bound(trace):
-            what = f"{amount(size)} of events, more than the memory that is free"
-            how = f"it is read in pieces, which takes about {amount(needed)}"
+            what = f"{amount(size)} of events, more than the free memory"
+            how = f"it is read in pieces, which needs about {amount(needed)}"
             sys.stderr.write(f"{trace.relative}: {what}; {how}\n")

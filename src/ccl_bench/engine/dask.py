@@ -175,8 +175,8 @@ def _failure(client: Client, error: object) -> BaseException:
     """Return the error for a task that failed, by what the worker raised or by the loss of the scheduler."""
     if isinstance(error, CancelledError):
         address = str(client.scheduler.address) if client.scheduler else ""
-        fix = "start it and this command again"
-        return InputError("the scheduler is gone, or has dropped the work", where=address, fix=fix)
+        fix = "start the scheduler again, then this command"
+        return InputError("the scheduler has stopped, or has dropped the work", where=address, fix=fix)
     if isinstance(error, ImportError | AttributeError) and "ccl_bench" in str(error):
         return _other_program(f"a worker cannot load the program: {error}")
     if isinstance(error, BaseException):
@@ -218,7 +218,7 @@ def _read_on_worker(task: Task, program: dict[str, str]) -> TraceTables:
 
 
 def _check_file(task: Task) -> None:
-    """Raise InputError where this machine has not the file that the client found."""
+    """Raise InputError if this machine has not the file that the client found."""
     path = task.trace.path
     try:
         size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Choose the engine that reads the traces of a run: by its name, or by the size and number of the traces."""
+"""Choice of the engine that reads the traces of a run: by name, or by size and number of the traces."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def use_engine(name: str) -> Iterator[None]:
 
     `auto`, `local` (all in this process), `processes`, the address of a Dask scheduler, or `slurm` with
     options as in `slurm:queue=debug,cores=4`. Raises UsageError for another name, and at the first trace
-    InputError where a cluster cannot be reached.
+    InputError if a cluster cannot be reached.
     """
     with _open_engine(name) as engine:
         token = _IN_USE.set(engine)
@@ -119,8 +119,8 @@ def _open_engine(name: str) -> contextlib.AbstractContextManager[Engine]:
         from ccl_bench.engine.slurm import start_jobs
 
         return start_jobs(rest)
-    known = f"one of: {', '.join(NAMES)}"
-    raise UsageError(f"unknown engine {name!r}", fix=did_you_mean(kind, [*_LOCAL, _SLURM]) or known)
+    hint = f"one of: {', '.join(NAMES)}"
+    raise UsageError(f"unknown engine {name!r}", fix=did_you_mean(kind, [*_LOCAL, _SLURM]) or hint)
 
 
 def stream_traces(

@@ -1,4 +1,4 @@
-"""Keep the outcome of one trace, so that the same question needs neither the trace nor the arithmetic again.
+"""Cache of the tables of one trace, so that the same question needs neither parsing nor arithmetic again.
 
 An answer lies in the folder of the trace's raw tables, which is named after the file and its times. Its own
 name covers all else that it comes from: what was wanted, the chosen steps, what the run says of a trace, and
@@ -82,7 +82,7 @@ _DECODER = msgspec.json.Decoder(_Kept)
 
 
 def kept_file(trace: TraceFile, wanted: Sequence[str], question: Sequence[object]) -> Path | None:
-    """Return where the answer to a question about a trace is kept; None where it is not to be kept.
+    """Return where the answer to a question about a trace is kept; None if it is not to be kept.
 
     `question` is all that the answer comes from beside the file, the wanted tables and the program.
     """
@@ -115,7 +115,7 @@ def _program() -> tuple[str, ...]:
 
 
 def load_answer(path: Path, trace: TraceFile) -> TraceTables | None:
-    """Return what is kept at `path`; None where nothing is, or it is damaged, and then it is removed."""
+    """Return what is kept at `path`; None if nothing is, or it is damaged, and then it is removed."""
     try:
         written = path.read_bytes()
     except OSError:

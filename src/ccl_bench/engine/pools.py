@@ -1,4 +1,4 @@
-"""Read traces in threads or in subprocesses of this machine, as many at once as fit into memory.
+"""Pools of threads and subprocesses that read traces, as many at once as fit into memory.
 
 A trace that kills its subprocess leaves the others alone; threads stop reading as soon as the rest is not
 needed.
@@ -203,11 +203,11 @@ def run_bounded(
     running: dict[Future[TraceTables], tuple[int, int]] = {}
     try:
         while waiting or running:
-            taken = sum(needed for _, needed in running.values())
-            while waiting and _fits(running, waiting[-1][2], workers, room - taken):
+            taken_bytes = sum(needed for _, needed in running.values())
+            while waiting and _fits(running, waiting[-1][2], workers, room - taken_bytes):
                 position, task, needed = waiting.pop()
                 running[submit(task)] = position, needed
-                taken += needed
+                taken_bytes += needed
             done, _ = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
             for future in sorted(done, key=lambda each: running[each][0]):
                 result = future.result()

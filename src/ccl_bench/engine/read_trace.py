@@ -1,4 +1,4 @@
-"""From one trace to its tables, and the tables of many traces concatenated as they come."""
+"""Computing the tables of one trace, and concatenating the tables of many traces."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def names_to_choose(content: TraceContent) -> tuple[str, ...]:
 
 
 def marker_findings(choice: StepChoice, content: TraceContent, trace: TraceFile) -> list[Finding]:
-    """Return a finding where ranges that the marker names begin in one step and end after it."""
+    """Return a finding if ranges that the marker names begin in one step and end after it."""
     count = overlapping_ranges(content.table("annotations"), choice.marker) if choice.marker else 0
     if not count:
         return []
     message = (
-        f"ranges that {choice.marker!r} names overlap with earlier ones; only the earlier ones are steps"
+        f"ranges that match {choice.marker!r} overlap with earlier ones; only the earlier ones are steps"
     )
     return [Finding("marker-overlaps", "warning", message, trace.relative, trace.rank, count, ("steps",))]
 
@@ -72,7 +72,7 @@ def marker_findings(choice: StepChoice, content: TraceContent, trace: TraceFile)
 OF_DEVICES = ("kernels", "memcpy", "launches", "counters")
 """Raw tables that are split by device."""
 
-_OF_THE_WHOLE = frozenset({"contents", "call_counts", "completeness"})
+_INDEPENDENT_OF_DEVICE = frozenset({"contents", "call_counts", "completeness"})
 """Tables that say what a file holds, whatever device it is of."""
 
 
@@ -85,7 +85,7 @@ class ByDevice:
 
 
 def split_by_device(content: TraceContent, file: str) -> ByDevice | None:
-    """Return the content for each device that its process worked on; None where it is at most one."""
+    """Return the content for each device that its process worked on; None if it is at most one."""
     used = content.table("kernels", ("start_ns", "end_ns", "device"))
     if used["device"].drop_nulls().n_unique() < 2:
         return None
@@ -96,11 +96,15 @@ def split_by_device(content: TraceContent, file: str) -> ByDevice | None:
         others = [other for other in (*devices, *touched) if other != device]
         own = on_device(tables, device, others, is_first=device == devices[0])
         contents.append(replace(content, tables={**content.tables, **own}))
-    findings = [finding for finding in (_several(devices, file), _touched(touched, file)) if finding]
+    findings = [
+        finding
+        for finding in (_several_devices_finding(devices, file), _touched_devices_finding(touched, file))
+        if finding
+    ]
     return ByDevice(tuple(contents), tuple(findings))
 
 
-def _several(devices: list[int], file: str) -> Finding | None:
+def _several_devices_finding(devices: list[int], file: str) -> Finding | None:
     if len(devices) < 2:
         return None
     message = (
@@ -110,10 +114,10 @@ def _several(devices: list[int], file: str) -> Finding | None:
     return Finding("several-devices", "note", message, file, count=len(devices), touches=OF_DEVICES)
 
 
-def _touched(devices: list[int], file: str) -> Finding | None:
+def _touched_devices_finding(devices: list[int], file: str) -> Finding | None:
     if not devices:
         return None
-    message = f"what {file} holds of devices {_listed(devices)} is left out: less than 1 % of its kernel time"
+    message = f"devices {_listed(devices)} of {file} are left out: they have less than 1 % of its kernel time"
     return Finding("device-touched", "note", message, file, count=len(devices), touches=OF_DEVICES)
 
 
@@ -123,7 +127,7 @@ def _listed(devices: Iterable[int]) -> str:
 
 def is_of_device(table: str) -> bool:
     """Whether a table differs from device to device of one trace."""
-    if table in _OF_THE_WHOLE:
+    if table in _INDEPENDENT_OF_DEVICE:
         return False
     return not tables_behind([table], but=frozenset()).isdisjoint({"kernels", "memcpy", "counters"})
 
@@ -257,13 +261,13 @@ def _by_device(
     wanted: tuple[str, ...], content: TraceContent, task: Task
 ) -> tuple[dict[str, pl.DataFrame], list[dict[str, pl.DataFrame]], tuple[Finding, ...]]:
     """Return the wanted tables, those of a device for its first device and then for each further one."""
-    apart = split_by_device(content, task.trace.relative) if content.height("kernels") else None
-    if apart is None:
+    by_device = split_by_device(content, task.trace.relative) if content.height("kernels") else None
+    if by_device is None:
         return _tables(wanted, content, task), [], ()
     differing = tuple(name for name in wanted if is_of_device(name))
     common = _tables(tuple(name for name in wanted if name not in differing), content, task)
-    first, *further = (_tables(differing, part, task) for part in apart.contents)
-    return common | first, further, apart.findings
+    first, *further = (_tables(differing, part, task) for part in by_device.contents)
+    return common | first, further, by_device.findings
 
 
 def _note_completeness(trace: TraceTables, complete: dict[str, Any]) -> None:
@@ -273,10 +277,10 @@ def _note_completeness(trace: TraceTables, complete: dict[str, Any]) -> None:
         trace.sign_of_device = sign_of_device(complete, trace.attributes.get("backend", ""))
     if complete["calls"] or complete["groups"] or trace.attributes.get("backend"):
         trace.communicates = bool(complete["calls"])
-    known = {finding.code for finding in trace.findings}
-    if known.isdisjoint(CUT_SHORT):
+    codes = {finding.code for finding in trace.findings}
+    if codes.isdisjoint(CUT_SHORT):
         lost = lost_work(complete, Subject(trace.trace.relative, trace.rank))
-        trace.findings += [finding for finding in lost if finding.code not in known]
+        trace.findings += [finding for finding in lost if finding.code not in codes]
 
 
 def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None:
@@ -343,8 +347,8 @@ def _largest_first(wanted: tuple[str, ...]) -> list[str]:
 
 def _compute(table: Derived, made: dict[str, pl.DataFrame], content: TraceContent) -> pl.DataFrame:
     """Return a derived table; raw ones are held for its sake alone."""
-    given = [made[n] if n in made else content.table(n, table.reads.get(n)) for n in table.needs]
-    return table.compute(*given)
+    inputs = [made[n] if n in made else content.table(n, table.reads.get(n)) for n in table.needs]
+    return table.compute(*inputs)
 
 
 def _whole_steps(steps: pl.DataFrame, content: TraceContent) -> frozenset[int] | None:
@@ -352,8 +356,8 @@ def _whole_steps(steps: pl.DataFrame, content: TraceContent) -> frozenset[int] |
     if not any(finding.code in CUT_SHORT for finding in content.findings):
         return None
     table = DERIVED.get(_WHOLE)
-    given = [steps if need == "steps" else content.table(need) for need in table.needs]
-    frame = table.compute(*given)
+    inputs = [steps if need == "steps" else content.table(need) for need in table.needs]
+    frame = table.compute(*inputs)
     return frozenset(frame.filter("is_whole")["step"])
 
 
@@ -363,7 +367,9 @@ def _resolve_rank(trace: TraceFile, content: TraceContent) -> tuple[int | None, 
         return trace.rank, []
     if trace.rank is None:
         return content.rank, []
-    message = f"the file says rank {content.rank}, its {trace.rank_source} says {trace.rank}; the file counts"
+    message = (
+        f"the file states rank {content.rank}, its {trace.rank_source} states {trace.rank}; the file is used"
+    )
     return content.rank, [Finding("rank-conflict", "warning", message, trace.relative, rank=content.rank)]
 
 

@@ -81,7 +81,7 @@ def _cluster_of_jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Cl
     """Give a client of a cluster of `count` jobs, and what looks whether they still live."""
     distributed, jobqueue = import_extra("distributed"), _jobqueue()
     if not shutil.which("sbatch"):
-        fix = "run the command on a node from which jobs are submitted"
+        fix = "run the command on a node that can submit jobs"
         raise UsageError("Slurm is not available: sbatch is not on the PATH", fix=fix)
     with silence_dask(), _end_on_signals(), _shared_folder() as folder:
         security = _security(folder)
@@ -166,9 +166,9 @@ def _check_accepted(script: str, folder: Path) -> None:
     file.write_text(script)
     asked = _run_slurm("sbatch", "--test-only", str(file))
     if asked.returncode:
-        said = asked.stderr.strip().splitlines() or ["it does not say why"]
-        fix = "name what it asks for, as in --engine slurm:queue=debug,account=m1234"
-        raise InputError(f"Slurm refuses the job: {said[-1].removeprefix('sbatch: error: ')}", fix=fix)
+        errors = asked.stderr.strip().splitlines() or ["it gives no reason"]
+        fix = "give the option that it requires, as in --engine slurm:queue=debug,account=m1234"
+        raise InputError(f"Slurm refuses the job: {errors[-1].removeprefix('sbatch: error: ')}", fix=fix)
 
 
 def _run_slurm(*command: str) -> subprocess.CompletedProcess[str]:
@@ -184,14 +184,14 @@ class _Watch:
         self._looked = time.monotonic()
 
     def look(self, waited_s: float) -> None:
-        """Raise InputError where there has been no worker for a while, and no job that could become one."""
+        """Raise InputError if there has been no worker for a while, and no job that could become one."""
         now = time.monotonic()
         if waited_s < _LOOK_S or now - self._looked < _LOOK_S:
             return
         self._looked = now
         ids = ",".join(str(job.job_id) for job in self._cluster.workers.values() if job.job_id)
         if not _run_slurm("squeue", "--noheader", f"--jobs={ids}").stdout.strip():
-            fix = "see that a job can run this Python and sees the folder of the cache"
+            fix = "check that a job can run this Python and can read the folder of the cache"
             raise InputError(f"the Slurm jobs have ended{self._last_words()}", fix=fix)
 
     def _last_words(self) -> str:

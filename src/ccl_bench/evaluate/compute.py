@@ -10,7 +10,7 @@ from ccl_bench import __version__, metrics
 from ccl_bench.analysis.derived import circles, computation_order, missing_tables, raw_needs, tables_behind
 from ccl_bench.analysis.facts import Facts, TrackedFacts
 from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue, UsageError
-from ccl_bench.base.findings import way_out
+from ccl_bench.base.findings import fix_of
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.evaluate.load import (
     TIMED,
@@ -164,7 +164,7 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
             raise evidence.broken[need]
     for finding in evidence.findings:
         if finding.code in _MAKES_WRONG and _measures(metric, evidence, finding):
-            raise NotMeasurable(finding.message, fix=way_out(finding.code), is_repairable=True)
+            raise NotMeasurable(finding.message, fix=fix_of(finding.code), is_repairable=True)
     _check_chosen(metric, evidence)
     explaining = {name: evidence.inputs[name] for name in metric.explained_by if name in evidence.inputs}
     needed = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
@@ -235,7 +235,7 @@ def _unusable_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | Non
         absent = (evidence.inputs.get(need) for need in finding.touches)
         if finding.code in _UNUSABLE and all(_is_empty(content) for content in absent):
             return NotMeasurable(
-                f"{finding.file} contains no usable data", fix=way_out(finding.code), is_repairable=True
+                f"{finding.file} contains no usable data", fix=fix_of(finding.code), is_repairable=True
             )
     return None
 

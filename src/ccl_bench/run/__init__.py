@@ -1,4 +1,4 @@
-"""A run: a directory with a card and traces, and what both say about it.
+"""A run: a directory with a card and traces, and the facts that both state.
 
 `open` finds what lies at a place, `facts` reads what people wrote and merges it. `completeness`, `one_run`
 and `windows` check the set of traces: whether it is whole, of one run, and recorded together.

@@ -1,4 +1,4 @@
-"""Whether a run has a whole trace of every rank, and which traces would make a number over ranks wrong.
+"""Completeness of a run: missing ranks, and traces that would make a number over ranks wrong.
 
 A trace that was cut short holds fewer calls and less work than its rank did; one without device work beside
 others that have some shows no kernels. Neither compares with the others.
@@ -65,7 +65,7 @@ def _unknown_ranks(traces: list[TraceFile]) -> list[Finding]:
     unknown = [trace.relative for trace in traces if trace.rank is None and trace.form.of_rank]
     if not unknown or len(traces) == 1:
         return []
-    message = f"no rank is known for {_listed(unknown, most=5)}; give them in {RANK_MAP}"
+    message = f"the rank of {_listed(unknown, most=5)} is unknown; state it in {RANK_MAP}"
     return [Finding("rank-unknown", "warning", message, count=len(unknown))]
 
 
@@ -108,7 +108,7 @@ def _absent(present: Collection[int], world_size: int) -> tuple[int, list[int]]:
 def step_time_findings(
     facts: Facts, traces: Iterable[TraceFile], times: RankStepTimes | None
 ) -> list[Finding]:
-    """Return a finding where a file of step times lacks ranks that the job is known to have."""
+    """Return a finding if a file of step times lacks ranks that the job is known to have."""
     if times is None:
         return []
     timed = times.seconds.keys()
@@ -129,11 +129,11 @@ def step_time_findings(
 def _no_traces(traces: list[TraceFile], others: Iterable[Path]) -> list[Finding]:
     """Return the finding for files that look like traces but are empty or invalid."""
     kinds = {_NUMBER.sub("0", trace.path.name) for trace in traces}
-    alike = [path.name for path in others if _NUMBER.sub("0", path.name) in kinds]
-    if not alike:
+    named_as_traces = [path.name for path in others if _NUMBER.sub("0", path.name) in kinds]
+    if not named_as_traces:
         return []
-    message = f"these files look like traces but are empty or invalid: {_listed(alike, most=5)}"
-    return [Finding("trace-unrecognised", "error", message, count=len(alike))]
+    message = f"these files look like traces but are empty or invalid: {_listed(named_as_traces, most=5)}"
+    return [Finding("trace-unrecognised", "error", message, count=len(named_as_traces))]
 
 
 def _listed(items: Sequence[object], count: int | None = None, *, most: int = _SHOWN) -> str:
@@ -148,7 +148,7 @@ UNREAD = frozenset({"trace-unreadable", "worker-died"})
 
 @dataclass(slots=True)
 class TraceTables:
-    """What one trace came to."""
+    """The outcome of one trace."""
 
     trace: TraceFile
     tables: dict[str, pl.DataFrame] = field(default_factory=dict)
@@ -159,25 +159,25 @@ class TraceTables:
     world_size: int | None = None
     attributes: dict[str, str] = field(default_factory=dict)
     on_device: bool | None = None
-    """Whether the trace holds work of a device; None where nothing that is wanted depends on it."""
+    """Whether the trace holds work of a device; None if nothing that is wanted depends on it."""
     sign_of_device: str = ""
-    """What shows that a trace without kernels is of a device all the same; empty where nothing does."""
+    """What shows that a trace without kernels is of a device all the same; empty if nothing does."""
     communicates: bool | None = None
-    """Whether communication is recognised in it; None where it does not say that there should be any."""
+    """Whether communication is recognised in it; None if it does not say that there should be any."""
     steps_from: str = ""
-    """How its steps were found; empty where nothing wanted has any."""
+    """How its steps were found; empty if nothing wanted has any."""
     filled: frozenset[str] = frozenset()
     """Tables that the trace has rows in, of those behind what is wanted."""
     devices: frozenset[str] = frozenset()
     """Names of the devices that the recording process saw."""
     span_ns: tuple[int, int] | None = None
-    """Start and end of what was recorded, on the clock of its host; None where nothing wanted has times."""
+    """Start and end of what was recorded, on the clock of its host; None if nothing wanted has times."""
     whole_steps: frozenset[int] | None = None
-    """Steps that are whole in a file that was cut short; None where it was not."""
+    """Steps that are whole in a file that was cut short; None if it was not."""
     further: list[dict[str, pl.DataFrame]] = field(default_factory=list)
     """What `tables` hold of the first device, for each further one that the process worked on."""
     recorded_steps: tuple[int, ...] = ()
-    """Numbers of its steps before some were chosen; empty where none were."""
+    """Numbers of its steps before some were chosen; empty if none were."""
     range_names: tuple[str, ...] = ()
     """Names of its ranges, the most frequent first, where none is what the chosen marker names."""
 
@@ -209,13 +209,23 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
     """Return which traces are not comparable with the others; `contents` are tables of what steps hold."""
     read = {position: trace for position, trace in enumerate(traces) if trace.sha256}
     other_steps = _with_other_steps(read)
-    rest = _without(read, other_steps)
-    lacking = _without_device(rest)
-    cut, whole = _cut_short(_without(rest, lacking))
+    rest = _without_positions(read, other_steps)
+    without_device = _without_device(rest)
+    cut, whole = _cut_short(_without_positions(rest, without_device))
     reasons = (
-        ("steps-unmarked", other_steps, "its steps are not marked as those of other ranks are", ("steps",)),
-        ("no-device-work", lacking, "it holds no work of a device, but the traces of other ranks do", ()),
-        ("trace-left-out", cut, "it is truncated, so numbers of what its steps hold would be too low", ()),
+        (
+            "steps-unmarked",
+            other_steps,
+            "its steps are not marked in the way that those of other ranks are",
+            ("steps",),
+        ),
+        (
+            "no-device-work",
+            without_device,
+            "it contains no device work, but the traces of other ranks do",
+            (),
+        ),
+        ("trace-left-out", cut, "it is truncated, so the numbers of its steps would be too low", ()),
     )
     left_out = tuple(
         _finding(code, read[position], why, (*more, *contents))
@@ -227,11 +237,11 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
         left_out += (_cut_steps(whole, contents),)
     doubts = _device_unrecorded(rest.values()) or _without_communication(rest.values())
     findings = (*(_by_library(read.values()) or _by_device(read.values())), *left_out, *doubts)
-    return Exclusions(frozenset(other_steps), frozenset([*lacking, *cut]), whole, findings)
+    return Exclusions(frozenset(other_steps), frozenset([*without_device, *cut]), whole, findings)
 
 
 def _by_device(traces: Iterable[TraceTables]) -> list[Finding]:
-    """Return a finding where traces saw devices that have nothing in common.
+    """Return a finding if traces saw devices that have nothing in common.
 
     They can be of one run all the same, if every one of them says of how many ranks. What they ran on
     concerns every number of the run then.
@@ -242,15 +252,17 @@ def _by_device(traces: Iterable[TraceTables]) -> list[Finding]:
             seen[trace.devices].append(trace)
     if len(seen) < 2 or frozenset.intersection(*seen):
         return []
-    said = {f"one on {', '.join(sorted(n))}": [t.trace.relative for t in alike] for n, alike in seen.items()}
+    files_by_device = {
+        f"one on {', '.join(sorted(n))}": [t.trace.relative for t in alike] for n, alike in seen.items()
+    }
     if not all(trace.world_size for alike in seen.values() for trace in alike):
-        return [several_runs_finding(said)]
-    message = f"the ranks ran on different devices: {listed(said)}"
+        return [several_runs_finding(files_by_device)]
+    message = f"the ranks ran on different devices: {listed(files_by_device)}"
     return [Finding("devices-differ", "warning", message, count=len(seen))]
 
 
 def _by_library(traces: Iterable[TraceTables]) -> list[Finding]:
-    """Return a finding where ranks used different versions of NCCL, which refuses to connect them."""
+    """Return a finding if ranks used different versions of NCCL, which refuses to connect them."""
     seen: dict[str, list[str]] = defaultdict(list)
     for trace in traces:
         if version := trace.attributes.get(_NCCL):
@@ -259,19 +271,19 @@ def _by_library(traces: Iterable[TraceTables]) -> list[Finding]:
 
 
 def _device_unrecorded(traces: Collection[TraceTables]) -> list[Finding]:
-    """Return a finding where no trace holds a kernel, and something shows that there was a device."""
+    """Return a finding if no trace holds a kernel, and something shows that there was a device."""
     signs = {trace.trace.relative: trace.sign_of_device for trace in traces if trace.sign_of_device}
     if not signs or any(trace.on_device and not trace.sign_of_device for trace in traces):
         return []
     file, sign = next(iter(signs.items()))
-    message = f"{file} holds no kernel but {sign}: work of the CPU does not stand in for that of a device"
+    message = f"{file} contains no kernel but {sign}: CPU work does not stand in for device work"
     only_copies = all(trace.on_device for trace in traces if trace.sign_of_device)
     touches = ("kernels",) if only_copies else ("kernels", "memcpy")
     return [Finding("device-work-missing", "error", message, count=len(signs), touches=touches)]
 
 
 def _without_communication(traces: Collection[TraceTables]) -> list[Finding]:
-    """Return a finding where several ranks of one job communicate, and none of their calls is recognised."""
+    """Return a finding if several ranks of one job communicate, and none of their calls is recognised."""
     expected = [trace for trace in traces if trace.communicates is not None]
     several = len({trace.rank for trace in traces}) > 1 or any((t.world_size or 1) > 1 for t in traces)
     if not expected or not several or any(trace.communicates for trace in traces):
@@ -279,14 +291,14 @@ def _without_communication(traces: Collection[TraceTables]) -> list[Finding]:
     backends = sorted({trace.attributes.get("backend", "") for trace in expected} - {""})
     over = f" over {', '.join(backends)}" if backends else ""
     message = (
-        f"a run of several ranks{over} in which no communication is recognised: the names of its "
+        f"the run has several ranks{over}, but no communication is recognised: the names of its "
         "communication kernels or ranges are unknown, and their time counts as compute"
     )
     touches = ("kernels", "cpu_ops", "annotations")
     return [Finding("communication-unrecognised", "error", message, count=len(expected), touches=touches)]
 
 
-def _without(traces: dict[int, TraceTables], positions: Iterable[int]) -> dict[int, TraceTables]:
+def _without_positions(traces: dict[int, TraceTables], positions: Iterable[int]) -> dict[int, TraceTables]:
     return {position: trace for position, trace in traces.items() if position not in positions}
 
 
@@ -331,5 +343,5 @@ def _cut_steps(whole: dict[int, frozenset[int]], contents: Collection[str]) -> F
         return Finding(
             "no-whole-step", "error", message, count=len(whole), touches=tuple(raw_needs(contents))
         )
-    message = f"every trace is truncated; numbers of steps use the complete ones: {counted(count, 'step')}"
+    message = f"every trace is truncated; numbers use only the {counted(count, 'complete step')}"
     return Finding("steps-cut-short", "warning", message, count=len(whole), touches=("steps", *contents))

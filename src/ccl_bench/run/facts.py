@@ -1,4 +1,4 @@
-"""What people and launchers wrote about a run, merged into facts.
+"""The facts of a run, merged from what people and launchers wrote.
 
 Each fact comes from its first source; where sources contradict each other, a finding says so.
 """
@@ -59,7 +59,7 @@ _STATING_SUFFIXES = (*_CARD_SUFFIXES, ".toml", ".json", ".txt", ".log", ".out", 
 
 @dataclass(slots=True)
 class Stated:
-    """What people and launchers wrote about a run, as read; None where there is no such file."""
+    """What people and launchers wrote about a run, as read; None if there is no such file."""
 
     card: Card | None = None
     metadata: RunMetadata | None = None
@@ -77,7 +77,7 @@ class Stated:
     limits: dict[Path, str] = field(default_factory=dict)
     """Why a file is not used, or not all of it."""
     issues: list[Issue] = field(default_factory=list)
-    """Everything that is wrong in the files."""
+    """All mistakes in the files."""
     findings: list[Finding] = field(default_factory=list)
     """Files that could not be read at all."""
     origins: dict[str, Path] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Stated:
             self.findings.append(_not_read(kind, attribute, path, error))
 
     def keep(self, kind: str, attribute: str, path: Path, read: Callable[[Path], Any]) -> None:
-        """Keep the content of a file as `attribute`; raise InputError where it cannot be read.
+        """Keep the content of a file as `attribute`; raise InputError if it cannot be read.
 
         Of a file without anything usable nothing is kept, so that the next source counts.
         """
@@ -115,9 +115,9 @@ class Stated:
 
     def leave_out(self, path: Path, better: Path) -> None:
         """Note that a file is not used because a better one is."""
-        self.limits[path] = f"not used: {better.name} counts"
-        fix = "keep the one that the numbers should come from"
-        self.issues.append(Issue("note", f"is not used: {better.name} counts", file=str(path), fix=fix))
+        self.limits[path] = f"not used; {better.name} is used instead"
+        fix = "keep only the file that the numbers should come from"
+        self.issues.append(Issue("note", f"is not used, because {better.name} is", file=str(path), fix=fix))
 
     def origins_of(self, name: str) -> list[Path]:
         """Return the files behind one input of metrics, such as `facts` or `step_times`."""
@@ -151,7 +151,7 @@ def read_stated(
     if card_path:
         stated.keep(CARD, "card", card_path, cards.read_card)
         if not cards.is_card_file(card_path):
-            fix = "name the YAML file that describes the workload; `ccl-bench validate` lists what one needs"
+            fix = "name the YAML file that describes the workload; `ccl-bench validate` lists its mistakes"
             raise InputError("is not a workload card", where=str(card_path), fix=fix)
     if config_path:
         stated.keep(CONFIG, "config", config_path, side_files.read_train_config)
@@ -202,8 +202,8 @@ def _keep_ceiling(stated: Stated, place: Path) -> None:
         stated.keep(CEILING, CEILING, path, read)
     if stated.nccl_tests is None or not stated.nccl_tests.measured:
         why = next((issue.message for issue in stated.issues if issue.file.startswith(str(place))), "")
-        fix = "give what all_reduce_perf and the like print, or a folder of such files"
-        raise InputError(why or "holds no output of nccl-tests", where=str(place), fix=fix)
+        fix = "give the output of all_reduce_perf or a similar program, or a folder of such files"
+        raise InputError(why or "contains no output of nccl-tests", where=str(place), fix=fix)
 
 
 def _readers() -> dict[str, tuple[str, Callable[[Path], Any]]]:
@@ -261,7 +261,7 @@ def _quoted(errors: list[Issue]) -> str:
 
 
 def _kind(kind: str, path: Path) -> str:
-    """Return what a file is as the beginning of a message, nothing where its name says so."""
+    """Return what a file is as the beginning of a message, nothing if its name says so."""
     return "" if path.name == kind else f"{kind}: "
 
 
@@ -300,38 +300,38 @@ def contradictions(sources: Sequence[Source], stated: Stated, traces: Sequence[T
     names = dict.fromkeys(name for source in sources for name in source)
     findings = []
     for name in names:
-        said = [source[name] for source in sources if name in source]
-        counted = [f for f in said if not (f.source == CONFIG and name in assumed) and f.source != COUNTED]
-        if any(not _agree(name, counted[0].value, other.value) for other in counted[1:]):
-            findings.append(_contradiction(name, counted))
+        values = [source[name] for source in sources if name in source]
+        compared = [f for f in values if not (f.source == CONFIG and name in assumed) and f.source != COUNTED]
+        if any(not _agree(name, compared[0].value, other.value) for other in compared[1:]):
+            findings.append(_contradiction(name, compared))
     sizes = sorted({trace.world_size for trace in traces if trace.world_size is not None})
     if len(sizes) > 1:
-        message = f"the traces say that the job had {' and '.join(map(str, sizes))} ranks"
+        message = f"the traces state that the job had {' and '.join(map(str, sizes))} ranks"
         findings.append(
             Finding(CODE, "warning", message, count=len(sizes), touches=(fact_table("world_size"),))
         )
     return findings
 
 
-def _contradiction(name: str, said: Sequence[Fact[Any]]) -> Finding:
-    values = " and ".join(f"{each.value} in {_place(each.source)}" for each in said)
-    message = f"{name} is {values}; the first counts"
-    return Finding(CODE, "warning", message, count=len(said), touches=(fact_table(name),))
+def _contradiction(name: str, stated: Sequence[Fact[Any]]) -> Finding:
+    values = " and ".join(f"{each.value} in {_place(each.source)}" for each in stated)
+    message = f"{name} is {values}; the first is used"
+    return Finding(CODE, "warning", message, count=len(stated), touches=(fact_table(name),))
 
 
 def device_contradictions(inputs: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding where the devices that traces saw are not the one that is stated."""
+    """Return a finding if the devices that traces saw are not the one that is stated."""
     devices, facts = inputs.get("devices"), inputs["facts"]
     if devices is None or not facts.device:
         return []
     stated = set(models(facts.device.value))
     seen = {name: models(name) for name in devices["name"].unique().drop_nulls().sort() if name}
     is_known = stated and seen and all(seen.values())
-    if not is_known or any(stated & {*known} for known in seen.values()):
+    if not is_known or any(stated & {*names} for names in seen.values()):
         return []
     message = (
         f"device is {facts.device.value} in {_place(facts.device.source)}, "
-        f"and the traces saw {' and '.join(seen)}; the traces count"
+        f"but {' and '.join(seen)} in the traces, which are used"
     )
     return [Finding(CODE, "warning", message, count=2, touches=("devices",))]
 
@@ -491,10 +491,10 @@ def _from_config(config: TrainConfig | None, world_size: int | None) -> Source:
 
 
 def _from_traces(traces: Sequence[TraceFile]) -> Source:
-    said = {trace.world_size for trace in traces if trace.world_size is not None}
-    if len(said) == 1:
-        return _known(TRACES, world_size=said.pop())
+    sizes = {trace.world_size for trace in traces if trace.world_size is not None}
+    if len(sizes) == 1:
+        return _known(TRACES, world_size=sizes.pop())
     ranks = {trace.rank for trace in traces if trace.form.of_rank}
-    if not said and len(ranks) > 1 and ranks == set(range(len(ranks))):
+    if not sizes and len(ranks) > 1 and ranks == set(range(len(ranks))):
         return _known(COUNTED, world_size=len(ranks))
     return {}

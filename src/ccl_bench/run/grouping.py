@@ -1,4 +1,4 @@
-"""Which traces belong together: to one run, and in it to one recording window.
+"""Grouping of traces: which belong to one run, and within it to one recording window.
 
 The times in the traces decide, and not only the names of their windows.
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from ccl_bench.run.completeness import TraceTables
     from ccl_bench.trace.formats import TraceFile
 
-    Said = Mapping[str, Sequence[str]]
-    """What makes a run -> the files that say so."""
+    FilesByRun = Mapping[str, Sequence[str]]
+    """What distinguishes a run -> the files that show it."""
 
 EARLIEST_EPOCH_NS = 10**18
-"""Times before this (2001) count from the start of a machine or session, and compare with no other's."""
+"""Times before this (2001) count from the start of a machine or session, and are not comparable."""
 
 HOST = "host_name"
 """Attribute of a trace that names the machine it was recorded on."""
@@ -56,7 +56,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """What the times of traces say of their windows."""
+    """Recording windows that belong together, by the times of their traces."""
 
     numbers: dict[int, int | None] = field(default_factory=dict)
     """Position of each trace whose window is another one than its name says → the number of that window."""
@@ -64,16 +64,16 @@ class Windows:
 
 
 def find_windows(traces: Sequence[TraceTables]) -> Windows:
-    """Return which windows are one, and what there is to say of the others."""
-    held: dict[int | None, dict[int, TraceTables]] = defaultdict(dict)
+    """Return which windows are one, with findings about the others."""
+    windows: dict[int | None, dict[int, TraceTables]] = defaultdict(dict)
     for position, trace in enumerate(traces):
         if trace.sha256 and "kernels" in trace.trace.form.tables:
-            held[trace.trace.iteration][position] = trace
-    joined = _joined(held)
+            windows[trace.trace.iteration][position] = trace
+    joined = _joined(windows)
     together: dict[int | None, dict[int, TraceTables]] = defaultdict(dict)
-    for number, members in held.items():
+    for number, members in windows.items():
         together[joined.get(number, number)] |= members
-    changed = {position: joined[number] for number in joined for position in held[number]}
+    changed = {position: joined[number] for number in joined for position in windows[number]}
     findings = [*_joined_finding(joined), *_of_other_ranks(together), *_recorded_apart(together)]
     return Windows({p: n for p, n in changed.items() if traces[p].trace.iteration != n}, tuple(findings))
 
@@ -96,13 +96,13 @@ def renumber_windows(
         tables[name] = joined.with_columns(window).drop("_number")
 
 
-def _joined(held: Mapping[int | None, Mapping[int, TraceTables]]) -> dict[int | None, int | None]:
+def _joined(windows: Mapping[int | None, Mapping[int, TraceTables]]) -> dict[int | None, int | None]:
     """Return which window each is part of, of those with other ranks at the same time as an earlier one."""
     joined: dict[int | None, int | None] = {}
     kept: list[tuple[int | None, set[Hashable], Span]] = []
-    spans = {number: span for number, traces in held.items() if (span := _span(traces.values()))}
+    spans = {number: span for number, traces in windows.items() if (span := _span(traces.values()))}
     for number, span in sorted(spans.items(), key=lambda item: item[1]):
-        ranks = _ranks(held[number])
+        ranks = _ranks(windows[number])
         for place, (first, others, during) in enumerate(kept):
             if ranks.isdisjoint(others) and _overlap_well(span, during):
                 joined[number] = first
@@ -114,7 +114,7 @@ def _joined(held: Mapping[int | None, Mapping[int, TraceTables]]) -> dict[int | 
 
 
 def _span(traces: Iterable[TraceTables]) -> Span | None:
-    """Return the time that traces cover together; None where times of one of them compare with no other's."""
+    """Return the time that traces cover together; None if times of one of them compare with no other's."""
     spans = [trace.span_ns for trace in traces]
     known = [span for span in spans if span and span[0] >= EARLIEST_EPOCH_NS]
     if not known or len(known) < len(spans):
@@ -137,35 +137,39 @@ def _joined_finding(joined: Mapping[int | None, int | None]) -> list[Finding]:
     if not joined:
         return []
     names = ", ".join(map(str, sorted({*joined, *joined.values()} - {None}, key=str)))
-    message = f"recording windows {names} hold different ranks at the same time, and are joined"
+    message = f"recording windows {names} have different ranks at the same time, and are joined"
     return [Finding("windows-joined", "note", message, count=len(joined))]
 
 
-def _of_other_ranks(held: Mapping[int | None, Mapping[int, TraceTables]]) -> list[Finding]:
-    """Return a finding where no rank compares with another: windows hold one rank each, or others each."""
-    ranks = [{t.rank for t in traces.values() if t.rank is not None} for traces in held.values()]
+def _of_other_ranks(windows: Mapping[int | None, Mapping[int, TraceTables]]) -> list[Finding]:
+    """Return a finding if no rank compares with another: windows hold one rank each, or others each."""
+    ranks = [{t.rank for t in traces.values() if t.rank is not None} for traces in windows.values()]
     together = set().union(*ranks)
     are_disjoint = sum(map(len, ranks)) == len(together)
     if len(ranks) < 2 or len(together) < 2 or not (are_disjoint or all(len(each) < 2 for each in ranks)):
         return []
     message = (
-        f"each of {len(ranks)} recording windows holds different ranks, or a single one, of {len(together)}: "
+        f"each of {len(ranks)} recording windows has different ranks, or a single one, of {len(together)}: "
         "ranks of different windows are not compared"
     )
     return [Finding("windows-of-other-ranks", "warning", message, count=len(ranks))]
 
 
-def _recorded_apart(held: Mapping[int | None, Mapping[int, TraceTables]]) -> list[Finding]:
-    """Return a finding where ranks of one window were recorded at different times."""
-    for traces in held.values():
+def _recorded_apart(windows: Mapping[int | None, Mapping[int, TraceTables]]) -> list[Finding]:
+    """Return a finding if ranks of one window were recorded at different times."""
+    for traces in windows.values():
         timed = [t for t in traces.values() if not any(f.code in CUT_SHORT for f in t.findings)]
         pieces = _overlapping_groups([t for t in timed if t.span_ns and t.span_ns[0] >= EARLIEST_EPOCH_NS])
         for before, after in pairwise(pieces):
             pause = _first(after) - _last(before)
-            said = {_recorded(piece): sorted(t.trace.relative for t in piece) for piece in (before, after)}
+            files_by_time = {
+                _recorded(piece): sorted(t.trace.relative for t in piece) for piece in (before, after)
+            }
             if pause > MOST_APART_NS[_on_one_host([*before, *after])]:
-                return [several_runs_finding(said)]
-            message = f"ranks of one recording window were recorded one after the other: {listed(said)}"
+                return [several_runs_finding(files_by_time)]
+            message = (
+                f"ranks of one recording window were recorded one after the other: {listed(files_by_time)}"
+            )
             return [Finding("recordings-apart", "warning", message, count=len(pieces))]
     return []
 
@@ -213,7 +217,7 @@ class Above:
 
 
 def above(root: Path, traces: Sequence[TraceFile]) -> Above:
-    """Return what belongs to the window in `root` and lies above it; nothing where it is no window of a run.
+    """Return what belongs to the window in `root` and lies above it; nothing if it is no window of a run.
 
     `traces` are those in it: snapshots are not looked for where some are there.
     """
@@ -229,7 +233,7 @@ def above(root: Path, traces: Sequence[TraceFile]) -> Above:
 
 
 def run_above(root: Path) -> Path | None:
-    """Return the directory of the run whose window `root` is; None where it is no window of a run."""
+    """Return the directory of the run whose window `root` is; None if it is no window of a run."""
     trace_folder = _trace_folder(root)
     return trace_folder and trace_folder.parent
 
@@ -261,10 +265,10 @@ def _snapshots(run: Path, inside: Path) -> list[TraceFile]:
 
 
 SEVERAL = "several-runs"
-"""Code of the finding after which no number is right."""
+"""Code of the finding after which no number is correct."""
 
 MOST = 0.75
-"""Share of the traces that must agree for the others to be in the wrong."""
+"""Share of the traces that must agree before the others are left out."""
 
 _SHOWN = 3
 
@@ -274,7 +278,7 @@ _WINDOW = re.compile(r"\b((?:iteration|iter|step)[-_])\d+", re.IGNORECASE)
 def keep_one_run(
     traces: Sequence[TraceFile], findings: Iterable[Finding]
 ) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces that belong to the run, and what there is to say of the others.
+    """Return the traces that belong to the run, with findings about the others.
 
     `findings` are those of finding the traces, such as ranks that are there twice.
     """
@@ -295,25 +299,27 @@ def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[F
         return [*traces], []
     size, agreeing = max(sizes.items(), key=lambda item: len(item[1]))
     strays = [trace for trace in traces if trace.world_size not in {None, size}]
-    apart = Counter(map(_folder, strays))
+    strays_by_folder = Counter(map(_folder, strays))
     for trace in agreeing:
-        apart.pop(_folder(trace), None)
-    if len(agreeing) < MOST * (len(agreeing) + len(strays)) or max(apart.values(), default=0) > 1:
-        said = {f"one of {size} ranks": [t.relative for t in alike] for size, alike in sorted(sizes.items())}
-        return [*traces], [several_runs_finding(said)]
+        strays_by_folder.pop(_folder(trace), None)
+    if len(agreeing) < MOST * (len(agreeing) + len(strays)) or max(strays_by_folder.values(), default=0) > 1:
+        files_by_size = {
+            f"one of {size} ranks": [t.relative for t in alike] for size, alike in sorted(sizes.items())
+        }
+        return [*traces], [several_runs_finding(files_by_size)]
     kept = [trace for trace in traces if trace.world_size in {None, size}]
     return kept, [_stray(trace, size, len(agreeing)) for trace in strays]
 
 
 def _stray(trace: TraceFile, size: int, count: int) -> Finding:
-    others = counted(count, "other trace says", "other traces say")
-    said = f"it says that the job had {counted(trace.world_size or 0, 'rank')}, where {others} {size}"
-    message = f"{trace.relative} is left out: {said}"
+    others = counted(count, "other trace states", "other traces state")
+    statement = f"it states that the job had {counted(trace.world_size or 0, 'rank')}, but {others} {size}"
+    message = f"{trace.relative} is left out: {statement}"
     return Finding("trace-of-other-run", "error", message, trace.relative, trace.rank)
 
 
 def _by_folder(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) -> list[Finding]:
-    """Return a finding where two folders hold the same ranks: most of them, or all of the smaller one.
+    """Return a finding if two folders hold the same ranks: most of them, or all of the smaller one.
 
     A single trace in a folder of its own is no run beside a larger one. Folders of recording windows
     are one. Traces that were left out because others claim their ranks count.
@@ -324,10 +330,10 @@ def _by_folder(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) ->
     for file, rank, tables in claims:
         if rank is not None and "kernels" in tables:
             folders[rank].add(_folder_of(file))
-    held = Counter(folder for holders in folders.values() for folder in holders)
+    ranks_in_folder = Counter(folder for holders in folders.values() for folder in holders)
     shared = Counter(pair for holders in folders.values() for pair in combinations(sorted(holders), 2))
     for pair, count in shared.items():
-        fewer, more = sorted(held[folder] for folder in pair)
+        fewer, more = sorted(ranks_in_folder[folder] for folder in pair)
         if 2 * count > more or fewer == count > 1:
             both = " and ".join(folder or "." for folder in pair)
             ranks = f"{count} ranks" if count > 1 else "rank"
@@ -336,7 +342,7 @@ def _by_folder(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) ->
 
 
 def _by_claims(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) -> list[Finding]:
-    """Return a finding where most ranks have two traces in one folder, not one trace packed too."""
+    """Return a finding if most ranks have two traces in one folder, not one trace packed too."""
     holders = {(t.rank, _folder(t)): t for t in traces if "kernels" in t.form.tables}
     ranks = {rank for rank, _ in holders if rank is not None}
     twice = {
@@ -356,7 +362,7 @@ def _by_claims(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) ->
 
 
 def _by_process(traces: Iterable[TraceFile]) -> list[Finding]:
-    """Return a finding where two processes wrote traces of one rank: the job was started twice.
+    """Return a finding if two processes wrote traces of one rank: the job was started twice.
 
     torch names a file `host_pid` and the time unless it is given another name, and one process writes all
     windows of a rank.
@@ -373,22 +379,22 @@ def _by_process(traces: Iterable[TraceFile]) -> list[Finding]:
     return []
 
 
-def several_runs_finding(said: Said) -> Finding:
+def several_runs_finding(runs: FilesByRun) -> Finding:
     """Return the finding for traces of several runs: what makes each, with the files that say so."""
-    return _error(listed(said), len(said))
+    return _error(listed(runs), len(runs))
 
 
 def _error(what: str, count: int) -> Finding:
     return Finding(SEVERAL, "error", f"the traces are of several runs: {what}", count=count)
 
 
-def listed(said: Said) -> str:
+def listed(files_by_run: FilesByRun) -> str:
     """Return each with its folders, or its first files where they lie in one folder."""
-    folders = [{*map(_folder_of, files)} for files in said.values()]
-    apart = not set.intersection(*folders)
+    folders = [{*map(_folder_of, files)} for files in files_by_run.values()]
+    are_in_different_folders = not set.intersection(*folders)
     parts = []
-    for (name, files), own in zip(said.items(), folders, strict=True):
-        places = sorted(own) if apart else list(files)
+    for (name, files), own in zip(files_by_run.items(), folders, strict=True):
+        places = sorted(own) if are_in_different_folders else list(files)
         more = ", ..." if len(places) > _SHOWN else ""
         parts.append(f"{name} ({', '.join(place or '.' for place in places[:_SHOWN])}{more})")
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""Find what lies at a place: its traces, what people wrote beside them, and what is wrong with either."""
+"""Opening a run: finding its traces, card and side files, and problems in them."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 PROFILE_MODES = ("auto", "torch", "nsys")
 
-_LOOKED_AT = 20
-"""Files that are no traces of which the beginning is looked at, to say what they are."""
+_MOST_FILES_READ = 20
+"""Number of other files whose beginning is read, to recognise what they are."""
 
 ENVIRONMENT = "environment.json"
-"""What a run ran on, as `ccl-bench collect` keeps it for people; no number comes from it."""
+"""Description of the machine that `ccl-bench collect` writes for people; no number uses it."""
 
 REPORT = "report.html"
-"""The report that `ccl-bench collect` leaves beside the traces."""
+"""The report that `ccl-bench collect` writes next to the traces."""
 
 
 @dataclass(slots=True)
 class Run:
-    """What was found at one place, before any trace is parsed."""
+    """A run as found at one place, before any trace is parsed."""
 
     path: Path
     traces: list[TraceFile] = field(default_factory=list)
@@ -59,11 +59,11 @@ class Run:
     stated: Stated = field(default_factory=Stated)
     """Card, metadata, configuration and side files as read."""
     findings: list[Finding] = field(default_factory=list)
-    """Everything that is wrong with the set of traces."""
+    """All findings about the set of traces."""
     other_source: Run | None = None
-    """The same run as another recorder saw it, whose traces are set aside; None where there is no other."""
+    """The same run as another recorder saw it, whose traces are set aside; None if there is no other."""
     choice: StepChoice = EVERY_STEP
-    """Which of its steps numbers rest on."""
+    """The steps of which numbers are computed."""
 
     @property
     def ranks(self) -> list[int]:
@@ -85,7 +85,7 @@ def open_run(
 
     `card`, `config` and `ceiling` name a workload card, a training configuration and output of nccl-tests
     elsewhere, `choice` the steps that numbers rest on, and `among` the only files of the directory that are
-    looked at. Raises InputError where there is nothing to read and UsageError for an unknown profile mode.
+    looked at. Raises InputError if there is nothing to read and UsageError for an unknown profile mode.
     """
     run = discover_run(
         place,
@@ -112,7 +112,7 @@ def discover_run(
     choice: StepChoice = EVERY_STEP,
     among: Sequence[Path] | None = None,
 ) -> Run:
-    """Return what lies at `place` as `open_run` does, also where that is nothing that can be read."""
+    """Return the run at `place` like `open_run`, also if nothing in it can be read."""
     if profile_mode not in PROFILE_MODES:
         raise UsageError(f"unknown profile mode {profile_mode!r}", fix=f"one of: {', '.join(PROFILE_MODES)}")
     root = storage.to_path(place)
@@ -126,7 +126,7 @@ def discover_run(
         stated.device_samples = replace(stated.device_samples, ranks=_rank_map(root))
     used, aside = _of_mode(discovered.traces, profile_mode)
     used, exports = _without_exports(used)
-    traces, strays = keep_one_run(used, discovered.findings)
+    traces, stray_findings = keep_one_run(used, discovered.findings)
     sources = fact_sources(stated, traces)
     others = _not_understood(discovered.others, stated, root)
     run = Run(root, traces, others, merge_facts(sources), stated, choice=choice)
@@ -135,7 +135,7 @@ def discover_run(
         *exports,
         *stated.findings,
         *contradictions(sources, stated, traces),
-        *strays,
+        *stray_findings,
         *step_time_findings(run.facts, traces, stated.rank_step_times),
     ]
     if aside:
@@ -145,7 +145,7 @@ def discover_run(
         )
     run.findings = [
         *findings,
-        *_set_aside(aside, used),
+        *_set_aside_finding(aside, used),
         *completeness_findings(run.facts, run.traces, run.others),
     ]
     return run
@@ -157,7 +157,7 @@ def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[
     In `auto` mode torch's own profiler comes before Nsight Systems: two recordings of the same ranks
     would count everything twice.
     """
-    used = [trace for trace in traces if _is_of(trace.form.profile, mode)]
+    used = [trace for trace in traces if _is_in_mode(trace.form.profile, mode)]
     recorders = {trace.form.profile for trace in used if "kernels" in trace.form.tables}
     if mode != "auto" or not {"torch", "nsys"} <= recorders:
         return used, []
@@ -171,7 +171,7 @@ def _without_exports(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Fin
     others = [trace for trace in traces if trace.form.name != "chakra"]
     if not chakra or not any("et_nodes" in trace.form.tables for trace in others):
         return traces, []
-    message = f"Chakra's traces ({len(chakra)}) are not used, since the Execution Traces are there too"
+    message = f"Chakra's traces ({len(chakra)}) are not used, because the run also has the Execution Traces"
     return others, [Finding("chakra-set-aside", "note", message, chakra[0].relative, count=len(chakra))]
 
 
@@ -181,17 +181,17 @@ def recorder_of(traces: Iterable[TraceFile]) -> str:
     return next((form.recorder or form.name for form in forms), "")
 
 
-def _set_aside(reports: list[TraceFile], used: list[TraceFile]) -> list[Finding]:
+def _set_aside_finding(reports: list[TraceFile], used: list[TraceFile]) -> list[Finding]:
     if not reports:
         return []
     message = (
         f"traces of {recorder_of(reports)} ({len(reports)}) are not used, "
-        f"since {recorder_of(used)} recorded the run too"
+        f"because {recorder_of(used)} recorded the run too"
     )
     return [Finding("nsys-set-aside", "note", message, reports[0].relative, count=len(reports))]
 
 
-def _is_of(profile: str, mode: str) -> bool:
+def _is_in_mode(profile: str, mode: str) -> bool:
     """Whether files of a profile are used in a mode; modes choose between sources of the same thing."""
     return mode in {"auto", profile} or profile not in PROFILE_MODES
 
@@ -208,15 +208,15 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
         fix = "check the files and their permissions"
         return InputError(unreadable[0] + more, where=str(run.path), fix=fix)
     is_folder = run.path.is_dir()
-    if named := _named_other(run.others[:_LOOKED_AT]):
+    if named := _named_other(run.others[:_MOST_FILES_READ]):
         return named
     what = f"no {profile_mode} trace" if profile_mode != "auto" else "no trace of a known format"
-    known = ", ".join(form.name for form in formats.load())
-    others = f"; there are only files such as {run.others[0].name}" if run.others and is_folder else ""
+    format_names = ", ".join(form.name for form in formats.load())
+    others = f"; it only has files such as {run.others[0].name}" if run.others and is_folder else ""
     if is_folder:
-        what = f"{what} ({known}), no workload card and no side file such as {METADATA}{others}"
+        what = f"{what} ({format_names}), no workload card and no side file such as {METADATA}{others}"
     return InputError(
-        f"holds {what}" if is_folder else f"is {what} ({known})",
+        f"holds {what}" if is_folder else f"is {what} ({format_names})",
         where=str(run.path),
         fix="give the directory or file that the profiler wrote",
     )
@@ -226,14 +226,14 @@ def _named_other(paths: Iterable[Path]) -> InputError | None:
     """Return the error that says what files are, where one of them is known and is no trace."""
     for path in paths:
         with contextlib.suppress(OSError, InputError):
-            if known := other_file(storage.read_head(path, discovery.HEAD_BYTES)):
-                return InputError(f"is {known.what}", where=str(path), fix=known.way_out)
+            if other := other_file(storage.read_head(path, discovery.HEAD_BYTES)):
+                return InputError(f"is {other.what}", where=str(path), fix=other.fix)
     return None
 
 
 def _not_understood(paths: Iterable[Path], stated: Stated, root: Path) -> list[Path]:
-    known = {*stated.files, *stated.limits, root / RANK_MAP, root / ENVIRONMENT, root / REPORT}
-    return [path for path in paths if path not in known and path.suffix != ".log"]
+    understood = {*stated.files, *stated.limits, root / RANK_MAP, root / ENVIRONMENT, root / REPORT}
+    return [path for path in paths if path not in understood and path.suffix != ".log"]
 
 
 def _rank_map(root: Path) -> dict[str, int]:
@@ -249,7 +249,7 @@ def _rank_map(root: Path) -> dict[str, int]:
         raise storage.unreadable(root, error) from error
     except (OSError, msgspec.MsgspecError) as error:
         raise InputError(
-            f"is not a map of files to ranks: {error}",
+            f"does not map files to ranks: {error}",
             where=str(path),
             fix='write it as {"host1_trace.json": 0, "host2_trace.json": 1}',
         ) from error
@@ -260,13 +260,13 @@ class OtherFile:
     """One kind of file that people take for a trace."""
 
     what: str
-    """What it is, as the text after its name and "is"."""
-    way_out: str
+    """Description, which follows the file's name and "is" in messages."""
+    fix: str
 
 
 def other_file(head: bytes) -> OtherFile | None:
-    """Return what a file is that begins with `head` and is not a trace; None where that is unknown."""
+    """Return what a file is that begins with `head` and is not a trace; None if unknown."""
     for row in load_data("other_files")["file"]:
         if all(mark.encode() in head for mark in row["marks"]):
-            return OtherFile(row["is"], row["way_out"])
+            return OtherFile(row["is"], row["fix"])
     return None

@@ -1,4 +1,4 @@
-"""Every table that a trace is turned into: its columns, their types, and what they mean.
+"""The raw tables of a trace: their columns, types and meanings.
 
 `tables` declares them all, `table` is what a table is.
 """

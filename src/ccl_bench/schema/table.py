@@ -1,4 +1,4 @@
-"""What a table is: named columns, each with a type and a meaning."""
+"""Declaration of a table: named columns, each with a type and a meaning."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ class Table:
         height = len(next(iter(columns.values())))
         return pl.DataFrame([self._series(name, columns.get(name), height) for name in self.columns])
 
-    def _series(self, name: str, given: pl.Series | Sequence[object] | None, height: int) -> pl.Series:
+    def _series(self, name: str, values: pl.Series | Sequence[object] | None, height: int) -> pl.Series:
         kind = self.columns[name].type
-        if given is None:
+        if values is None:
             return pl.Series(name, [None], dtype=kind).new_from_index(0, height)
-        if not isinstance(given, pl.Series):
-            return pl.Series(name, given, dtype=kind)
-        return (given if given.dtype == kind else given.cast(kind)).alias(name)
+        if not isinstance(values, pl.Series):
+            return pl.Series(name, values, dtype=kind)
+        return (values if values.dtype == kind else values.cast(kind)).alias(name)
 
     def concat(self, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
         """Return the rows of all `parts`, which follow this schema."""
@@ -108,7 +108,7 @@ KEYS: Mapping[str, Column] = MappingProxyType(
         "trace": Column(
             "Int64", "number of the trace in the run, in order of path; a further device counts on"
         ),
-        "rank": Column("Int64", "rank of the trace; null where it is not known"),
+        "rank": Column("Int64", "rank of the trace; null if unknown"),
         "iteration": Column("Int64", "recorded window, where the path carries one; else null"),
     }
 )

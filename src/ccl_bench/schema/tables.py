@@ -1,4 +1,4 @@
-"""Every table that a trace is turned into: its columns, their types, and what they mean.
+"""The raw tables of a trace: their columns, types and meanings.
 
 Times are integer nanoseconds since the epoch of the recording host's clock (or since an
 arbitrary zero where the file gives none), intervals are half-open `[start_ns, end_ns)`,
@@ -26,7 +26,7 @@ _CORRELATION = ("Int64", "id that joins a launch on the CPU to the work it start
 _EXTERNAL = ("Int64", "id of the operator that was running when this was launched")
 _DEVICE = ("Int64", "device number")
 _STREAM = ("Int64", "stream")
-_STACK = ("Int64", "call stack, a row of `memory_stacks`; null where none was recorded")
+_STACK = ("Int64", "call stack, a row of `memory_stacks`; null if none was recorded")
 _ACTION = (
     "`alloc`, `free_requested`, `free_completed`, `segment_alloc`, `segment_free`, `segment_map`, "
     "`segment_unmap`, `snapshot` or `oom`"
@@ -111,9 +111,9 @@ _TABLES = (
         program=("Categorical", "name of the program, such as `jit_train_step`"),
         category=("Categorical", "kind of instruction, such as `convolution fusion`; its opcode elsewhere"),
         flops=("Float64", "operations of one run; of its matrix products where the compiler states none"),
-        model_flops=("Float64", "those of them that the model itself needs; null where not stated"),
-        bytes=("Float64", "bytes read and written by one run, of every memory; null where not stated"),
-        memory_bytes=("Float64", "those of them in the device's main memory; null where not stated"),
+        model_flops=("Float64", "those of them that the model itself needs; null if not stated"),
+        bytes=("Float64", "bytes read and written by one run, of every memory; null if not stated"),
+        memory_bytes=("Float64", "those of them in the device's main memory; null if not stated"),
     ),
     _table(
         "launches",
@@ -147,8 +147,8 @@ _TABLES = (
         correlation=_CORRELATION,
         external_id=_EXTERNAL,
         **_ELEMENTS,
-        in_split=("List(Int64)", "rows sent to each member of an all-to-all; empty where all get the same"),
-        out_split=("List(Int64)", "rows received from each member; empty where all give the same"),
+        in_split=("List(Int64)", "rows sent to each member of an all-to-all; empty if all get the same"),
+        out_split=("List(Int64)", "rows received from each member; empty if all give the same"),
         group_size=("Int64", "members of the process group"),
         group_name=("String", "process group name"),
         group_description=("String", "process group description, such as `mesh_tp`"),
@@ -253,9 +253,9 @@ _TABLES = (
     ),
     _table(
         "identity",
-        "Whose trace it is; one row, filled in once the file has been read and its rank determined.",
-        rank=("Int64", "rank; null where neither file, map nor name states it"),
-        world_size=("Int64", "number of ranks in the job, as the file says"),
+        "Rank and job of the trace; one row, filled in after the file was read and its rank determined.",
+        rank=("Int64", "rank; null if neither file, map nor name states it"),
+        world_size=("Int64", "number of ranks in the job, as the file states it"),
     ),
     _table(
         "marker",
@@ -273,8 +273,8 @@ _TABLES = (
         bytes=("Int64", "bytes asked for, of a segment its size, of a `snapshot` the active bytes"),
         stream=_STREAM,
         device_free_bytes=("Int64", "of `oom`: free bytes of the device"),
-        category=("Categorical", "what it is for, such as `gradient`, where a profiler knew"),
-        metadata=("Categorical", "note that the program gave along"),
+        category=("Categorical", "use of the memory, such as `gradient`, if a profiler recorded it"),
+        metadata=("Categorical", "note that the program attached"),
         compile_context=("Categorical", "compiled graph that it belongs to"),
         stack=_STACK,
     ),
@@ -301,7 +301,7 @@ _TABLES = (
         segment=("Int64", "address of its segment"),
         address=("Int64", "address on the device"),
         bytes=("Int64", "size, bytes"),
-        requested_bytes=("Int64", "bytes that were asked for; null where not recorded"),
+        requested_bytes=("Int64", "bytes that were asked for; null if not recorded"),
         state=("String", "`allocated`, `pending_free` (a stream may still use it) or `inactive`"),
         stream=_STREAM,
         stack=_STACK,
@@ -338,7 +338,7 @@ _TABLES = (
         "One communication call of a rank, in the order of calling, as the Flight Recorder kept it.",
         record=("Int64", "number of the call in its process; above 0 in the first row, older ones are lost"),
         group=("String", "name of the process group"),
-        description=("String", "what the group is for, such as `default_pg`"),
+        description=("String", "use of the group, such as `default_pg`"),
         sequence=("Int64", "number of the collective in its group; calls of one coalesced group share it"),
         p2p_sequence=("Int64", "number of the send or receive in its group on this rank"),
         is_p2p=("Boolean", "whether it is a send or a receive"),
@@ -351,17 +351,17 @@ _TABLES = (
         state=("String", "`scheduled`, `started` or `completed`; always `scheduled` with gloo"),
         is_retired=("Boolean", "whether the backend has finished with it, also by an error"),
         created_ns=("Int64", "when it was called, ns"),
-        started_ns=("Int64", "when it was seen to have started, ns; null where it was not"),
-        completed_ns=("Int64", "when it was seen to have ended, ns; null where it was not"),
+        started_ns=("Int64", "when the recorder saw that it had started, ns; null if it did not"),
+        completed_ns=("Int64", "when the recorder saw that it had ended, ns; null if it did not"),
         timeout_ns=("Int64", "longest time that it may take, ns"),
         thread=("String", "thread that called it"),
-        stack=("Int64", "call stack in `recorded_stacks`; null where none was recorded"),
+        stack=("Int64", "call stack in `recorded_stacks`; null if none was recorded"),
     ),
     _table(
         "recorded_groups",
         "One process group as a dump of the Flight Recorder lists it.",
         group=("String", "name"),
-        description=("String", "what it is for"),
+        description=("String", "use of the group"),
         ranks=("List(Int64)", "members"),
     ),
     _table(
@@ -377,7 +377,7 @@ _TABLES = (
         "nccl_records",
         "One collective or message that the NCCL Inspector timed on one rank; a sample of all.",
         communicator=("String", "hash of the communicator, the same on every rank"),
-        communicator_name=("String", "name of the communicator; null where the program gave none"),
+        communicator_name=("String", "name of the communicator; null if the program gave none"),
         communicator_rank=("Int64", "rank in the communicator"),
         ranks=("Int64", "ranks of the communicator"),
         nodes=("Int64", "nodes that it spans"),
@@ -387,7 +387,7 @@ _TABLES = (
         sequence=("Int64", "running number among those of its kind in the communicator"),
         size_bytes=("Int64", "message as nccl-tests counts it, bytes"),
         time_ns=("Int64", "time it took, ns, of whole microseconds"),
-        time_from=("String", "`kernel_gpu`, `kernel_cpu` or `collective_cpu`; empty where not stated"),
+        time_from=("String", "`kernel_gpu`, `kernel_cpu` or `collective_cpu`; empty if not stated"),
     ),
     _table(
         "requests",
@@ -396,9 +396,9 @@ _TABLES = (
         tool=_TOOL,
         request=("String", "id as recorded, else its place in the file"),
         status=("String", "`ok`, `failed`, `cancelled` or `warmup`; only `ok` has times and tokens"),
-        start_ns=("Int64", "when it was sent, ns; null where not recorded"),
-        end_ns=("Int64", "when its last token came, ns; null where not recorded"),
-        ttft_s=("Float64", "from sending it to its first token, s; null where it was not streamed"),
+        start_ns=("Int64", "when it was sent, ns; null if not recorded"),
+        end_ns=("Int64", "when its last token came, ns; null if not recorded"),
+        ttft_s=("Float64", "from sending it to its first token, s; null if it was not streamed"),
         latency_s=("Float64", "from sending it to its last token, s"),
         own_tpot_s=("Float64", "time per output token as the tool defines it, s"),
         input_tokens=("Int64", "tokens of the prompt"),

@@ -1,4 +1,4 @@
-"""What a run leaves beside its traces: step times, memory counters, losses, experts, metadata, configuration.
+"""Side files of a run: step times, memory counters, losses, experts, metadata, configuration.
 
 Each module reads one kind of file and reports every mistake in it at once; `kinds` recognises them.
 """

@@ -1,4 +1,4 @@
-"""Samples of devices that monitoring tools logged beside a run: power, clocks, temperature, NVLink.
+"""Samples of devices from monitoring tools during a run: power, clocks, temperature, NVLink.
 
 Read are `nvidia-smi --query-gpu=timestamp,... --format=csv`, `nvidia-smi dmon -o DT`, `amd-smi metric` and
 `monitor` with `-w` as CSV or JSON, and DCGM's fields as Prometheus gives them (`query_range` as JSON, text
@@ -100,7 +100,7 @@ def is_device_samples_file(path: Path) -> bool:
 
 
 def read_device_samples(path: Location, before: DeviceSamples | None = None) -> Reading[DeviceSamples]:
-    """Return the samples of one file behind those read `before`; InputError where it has none with a time."""
+    """Return the samples of one file behind those read `before`; InputError if it has none with a time."""
     return device_samples_in_text(read_text(path, MAX_BYTES), file=str(path), before=before)
 
 
@@ -112,9 +112,9 @@ def device_samples_in_text(
     tool, samples = _samples(text, file.replace("\\", "/").rsplit("/", 1)[-1], log)
     series = _series(tool, samples)
     if not series and not log.entries:
-        log.error("", "holds no sample of a known quantity", _TIMES)
-    known = before or DeviceSamples()
-    return Reading(DeviceSamples((*known.series, *series), known.ranks), log.in_order(), file)
+        log.error("", "contains no sample of a known quantity", _TIMES)
+    earlier = before or DeviceSamples()
+    return Reading(DeviceSamples((*earlier.series, *series), earlier.ranks), log.in_order(), file)
 
 
 def _samples(text: str, file: str, log: IssueLog) -> tuple[str, list[_Sample]]:
@@ -131,9 +131,7 @@ def _samples(text: str, file: str, log: IssueLog) -> tuple[str, list[_Sample]]:
         if _is_table(_fields(line)):
             return _of_table(lines[place:], file, log)
     if any(line.startswith("#Entity") for line in lines[:_HEADER_LINES]):
-        raise InputError(
-            "is the output of dcgmi dmon, whose samples have no times", where=log.file, fix=_TIMES
-        )
+        raise InputError("is the output of dcgmi dmon, which records no times", where=log.file, fix=_TIMES)
     return "dcgm", list(_of_prometheus_text(lines, file, log))
 
 
@@ -182,7 +180,7 @@ def _of_table(lines: Sequence[str], file: str, log: IssueLog) -> tuple[str, list
     header = _fields(lines[0])
     names = [_bare(name) for name in header]
     if "timestamp" not in names:
-        raise InputError("is a log of devices whose samples have no times", where=log.file, fix=_TIMES)
+        raise InputError("is a log of device samples without times", where=log.file, fix=_TIMES)
     tool = "nvidia_smi" if any("." in name for name in names) else "amd_smi"
     _check_units(tool, header, log)
     samples, lost = [], 0
@@ -198,13 +196,15 @@ def _of_table(lines: Sequence[str], file: str, log: IssueLog) -> tuple[str, list
         samples.append(_Sample(_device_in(row, file), *time, _numbers(row, tool)))
     if lost:
         log.warning(
-            "", f"{lost} lines are cut off or have no time and are left out", "nothing, unless they are many"
+            "",
+            f"{lost} lines are cut off or have no time and are left out",
+            "do nothing, unless there are many",
         )
     return tool, samples
 
 
 def _check_units(tool: str, header: Sequence[str], log: IssueLog) -> None:
-    """Raise InputError where a column is in another unit than its numbers are taken to be in."""
+    """Raise InputError if a column is in another unit than its numbers are taken to be in."""
     units = {
         name: row["unit"]
         for row in load_data("device_samples")["quantity"]
@@ -215,7 +215,7 @@ def _check_units(tool: str, header: Sequence[str], log: IssueLog) -> None:
         expected = units.get(_bare(name), "")
         if stated and expected and stated[1].strip() != expected:
             what = f"{_bare(name)} is in {shown(stated[1])}, not in {expected}"
-            raise InputError(what, where=log.file, fix="log it as nvidia-smi gives it")
+            raise InputError(what, where=log.file, fix="log it in the unit that nvidia-smi uses")
 
 
 def _device_in(row: Mapping[str, str], file: str) -> Device:
@@ -228,7 +228,7 @@ _VALUE = re.compile(r"\s*(0x[0-9a-fA-F]{1,16}|[-+]?\d[\d.]*(?:[eE][-+]?\d+)?)\s*
 
 
 def _number(text: object) -> float | None:
-    """Return a number with or without its unit; None where there is none, as in `[N/A]`."""
+    """Return a number with or without its unit; None if there is none, as in `[N/A]`."""
     if isinstance(text, bool) or not isinstance(text, int | float | str):
         return None
     match = _VALUE.fullmatch(str(text))
@@ -257,13 +257,13 @@ _FIRST_NS = 946_684_800 * 10**9
 
 def _time(text: object) -> tuple[int, bool] | None:
     """Return a time in ns since the epoch and whether it is local; None for what is no time."""
-    said = str(text).strip()
-    if re.fullmatch(r"\d{9,20}(?:\.\d{1,9})?", said):
-        whole, _, rest = said.partition(".")
+    text_of_time = str(text).strip()
+    if re.fullmatch(r"\d{9,20}(?:\.\d{1,9})?", text_of_time):
+        whole, _, rest = text_of_time.partition(".")
         unit = next((unit for limit, unit in _EPOCH_UNITS if int(whole) < limit), 0)
         time_ns = int(whole) * unit + (int(rest.ljust(9, "0")) * unit // 10**9 if rest else 0)
         return (time_ns, False) if time_ns >= _FIRST_NS else None
-    match = _LOCAL.fullmatch(said)
+    match = _LOCAL.fullmatch(text_of_time)
     if match is None:
         return None
     try:
@@ -279,7 +279,7 @@ def _time(text: object) -> tuple[int, bool] | None:
 
 
 def _names_of_dmon(line: str) -> list[str]:
-    """Return the columns that a header of `nvidia-smi dmon` names; none where it is none."""
+    """Return the columns that a header of `nvidia-smi dmon` names; none if it is none."""
     if not line.startswith("#"):
         return []
     names = [name.lower() for name in re.split(r"[\s,]+", line.lstrip("# ").strip())]
@@ -310,13 +310,13 @@ def _of_prometheus(data: Mapping[str, Any], file: str) -> Iterator[_Sample]:
             continue
         pairs = entry.get("values", [entry.get("value")])
         for pair in pairs if isinstance(pairs, list) else ():
-            if isinstance(pair, list) and len(pair) == 2 and (time := _time(_plain(pair[0]))):
+            if isinstance(pair, list) and len(pair) == 2 and (time := _time(_time_text(pair[0]))):
                 name, value = str(labels.get("__name__")), _number(pair[1])
                 if value is not None:
                     yield _Sample(_labelled(labels, file), *time, {name: value})
 
 
-def _plain(time: object) -> str:
+def _time_text(time: object) -> str:
     return f"{time:.9f}" if isinstance(time, float) and math.isfinite(time) else str(time)
 
 
@@ -336,8 +336,8 @@ def _of_prometheus_text(lines: Iterable[str], file: str, log: IssueLog) -> Itera
     """Yield the samples of DCGM's exporter that have a time."""
     matches = [match for line in lines if (match := _METRIC.match(line))]
     if matches and not any(match[4] for match in matches):
-        what = "is a page of DCGM's exporter, whose samples have no times: give Prometheus' query_range"
-        raise InputError(what, where=log.file, fix="give the answer over the run, as JSON")
+        what = "is a page of DCGM's exporter, which has no times: use Prometheus' query_range"
+        raise InputError(what, where=log.file, fix="save the JSON answer for the time of the run")
     for match in matches:
         time, value = _time(match[4] or ""), _number(match[3])
         if time and value is not None:
@@ -381,9 +381,9 @@ def _series(tool: str, samples: Iterable[_Sample]) -> list[Series]:
     best: dict[tuple[Device, str], Series] = {}
     for (device, _, quantity, local), pairs in sorted(points.items(), key=lambda item: order[item[0][1]]):
         if (device, quantity) not in best:
-            once = sorted(dict(pairs).items())
+            unique = sorted(dict(pairs).items())
             best[device, quantity] = Series(
-                device, quantity, local, [t for t, _ in once], [v for _, v in once]
+                device, quantity, local, [t for t, _ in unique], [v for _, v in unique]
             )
     return list(best.values())
 

@@ -1,4 +1,4 @@
-"""How many tokens went to which expert, in `moe_assignments*.json`: one file for a run, or one a rank.
+"""`moe_assignments*.json`: tokens for each expert, in one file for a run or one for each rank.
 
 Layouts in use: `{"<rank>": {"<expert>": tokens}}`, `{"<rank>": [tokens of each expert]}`, a list of such
 lists, `{"rank": 0, "token_counts": ...}`, `{"expert_parallel_size": 4, "layers": {"0": [tokens of each
@@ -55,7 +55,7 @@ class MoeAssignments:
 
     records: tuple[ExpertTokens, ...] = ()
     dropped_tokens: int | None = None
-    """Tokens that no expert had room for, or None where they are not stated."""
+    """Tokens that no expert had room for, or None if not stated."""
 
 
 def _concat(parts: list[MoeAssignments]) -> MoeAssignments:
@@ -113,10 +113,10 @@ def _part(item: Any, place: str, rank: int | None, log: IssueLog) -> MoeAssignme
         if not isinstance(item, list):
             log.error(place, f"{shown(repr(item))} is not a record", _EXAMPLE)
             return MoeAssignments()
-        item, prefix, counted = {}, place, _by_layer(item, place)
+        item, prefix, counts_by_layer = {}, place, _by_layer(item, place)
     else:
         prefix = f"{place}." if place else ""
-        counted = _counted(item, prefix, log)
+        counts_by_layer = _counted(item, prefix, log)
     stated = _count(item, ("rank",), prefix, log)
     devices = _count(item, SIZE_KEYS, prefix, log)
     if devices == 0:
@@ -124,7 +124,7 @@ def _part(item: Any, place: str, rank: int | None, log: IssueLog) -> MoeAssignme
         log.error(f"{prefix}{_key(item, SIZE_KEYS)}", "is 0", fix)
         devices = None
     records: list[ExpertTokens] = []
-    for layer, counts, path in counted:
+    for layer, counts, path in counts_by_layer:
         tokens = _tokens(counts, path, log)
         if tokens:
             owner = rank if stated is None else stated
@@ -178,7 +178,7 @@ def _inner(value: Any) -> Any:
 
 
 def _tokens(counts: Any, path: str, log: IssueLog) -> tuple[int, ...]:
-    """Return counts in the order of experts, or nothing where one is damaged."""
+    """Return counts in the order of experts, or nothing if one is damaged."""
     if not isinstance(counts, list | dict) or not counts:
         log.error(path, f"{shown(repr(counts))} is not a list of counts", _EXAMPLE)
         return ()
@@ -195,18 +195,22 @@ def _tokens(counts: Any, path: str, log: IssueLog) -> tuple[int, ...]:
 def _named(counts: dict[str, Any], path: str, log: IssueLog) -> dict[int, Any]:
     """Return counts by the number of their expert; other keys are reported, and too large numbers refused."""
     by_expert: dict[int, Any] = {}
-    strays = []
+    unknown = []
     for key, value in counts.items():
         place = f"{path}.{shown(key)}".lstrip(".")
         named = _EXPERT.fullmatch(key)
         if named is None:
-            strays.append((shown(key), place))
+            unknown.append((shown(key), place))
         elif int(named[1]) >= MOST_EXPERTS or int(named[1]) in by_expert:
-            log.error(place, "is no separate number of an expert", "number the experts of a layer from 0")
+            log.error(
+                place,
+                "is not the number of an expert, or repeats one",
+                "number the experts of a layer from 0",
+            )
             return {}
         else:
             by_expert[int(named[1])] = value
-    report_unknown_keys(strays, ("expert_0", *_META_KEYS, "layers", *COUNT_KEYS), log)
+    report_unknown_keys(unknown, ("expert_0", *_META_KEYS, "layers", *COUNT_KEYS), log)
     return by_expert
 
 

@@ -1,4 +1,4 @@
-"""JSON text to plain Python data, with limits, repeated keys noticed and numbers checked."""
+"""Reading of small JSON files: with limits, and with errors for repeated keys and impossible numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_BYTES = 64 * MIB
 
 
 def read_json(path: Location, limit: int = MAX_BYTES) -> tuple[Any, IssueLog]:
-    """Return a file's data and a log for issues about it; InputError where it is not JSON."""
+    """Return a file's data and a log for issues about it; InputError if it is not JSON."""
     return json_value(read_text(path, limit), str(path))
 
 
@@ -72,7 +72,9 @@ def finite_number(value: object, path: str, log: IssueLog) -> float | None:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        log.error(path, f"{number} is not a finite number and is left out", "find out why the run wrote it")
+        log.error(
+            path, f"{number} is not a finite number and is left out", "find out why the run wrote this value"
+        )
         return None
     return number
 

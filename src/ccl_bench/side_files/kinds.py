@@ -1,4 +1,4 @@
-"""Which of the small files beside the traces a file is: by name first, then by content."""
+"""Kinds of side files, recognised by name first, then by content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the caching allocator counted, in `memory_stats.json` or `memory_snapshot.json`.
+"""Counters of the caching allocator, in `memory_stats.json` or `memory_snapshot.json`.
 
 Layouts in use: `torch.cuda.memory_stats()`, flat or nested, for one device, for each rank, or as a list
 of records; a few peaks with a unit in their names, as torchtitan logs them; and the segments of a
@@ -58,7 +58,7 @@ _UNIT = re.compile(rf"_({'|'.join(_PREFIXES)})$")
 
 
 def field_of(key: str) -> tuple[str, int | None]:
-    """Return the field that a key stands for, empty where none, and its unit in bytes where it names one."""
+    """Return the field that a key stands for, empty if none, and its unit in bytes where it names one."""
     plain = _plain(key)
     if plain in _TORCH_NAMES:
         return _TORCH_NAMES[plain], 1
@@ -77,7 +77,7 @@ MEMORY_FILE_NAMES = ("memory_stats.json", "memory_snapshot.json")
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """One device of one rank; None where the file does not say. A peak is the highest since the start."""
+    """One device of one rank; None if the file does not say. A peak is the highest since the start."""
 
     rank: int | None = None
     device: int | None = None
@@ -160,8 +160,8 @@ def _parts(data: Any, path: str, owner: Owner) -> Iterator[tuple[str, Any, Owner
             yield f"{path}.{shown(key)}" if path else shown(key), item, _owner_of(key, item, owner)
     elif isinstance(data, list):
         for index, item in enumerate(data):
-            counted = owner if isinstance(item, dict) and {"rank", "device", "step"} & set(item) else None
-            yield f"{path}[{index}]", item, _owner_in(item, counted or _next(owner, index))
+            first_owner = owner if isinstance(item, dict) and {"rank", "device", "step"} & set(item) else None
+            yield f"{path}[{index}]", item, _owner_in(item, first_owner or _next(owner, index))
 
 
 def _next(owner: Owner, index: int) -> Owner:
@@ -181,9 +181,9 @@ def _owner_in(item: Any, owner: Owner) -> Owner:
     """Return the rank and device that a record names itself."""
     if not isinstance(item, dict):
         return owner
-    said = (item.get("rank", owner[0]), item.get("device", owner[1]))
+    stated = (item.get("rank", owner[0]), item.get("device", owner[1]))
     numbers = (
-        n if isinstance(n, int) and not isinstance(n, bool) else o for n, o in zip(said, owner, strict=True)
+        n if isinstance(n, int) and not isinstance(n, bool) else o for n, o in zip(stated, owner, strict=True)
     )
     rank, device = numbers
     return rank, device

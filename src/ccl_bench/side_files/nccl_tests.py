@@ -1,4 +1,4 @@
-"""What nccl-tests or rccl-tests measured on the same machines: the table that they print, or JSON (`-J`).
+"""Results of nccl-tests or rccl-tests on the same machines: the table that they print, or JSON (`-J`).
 
 A file may hold several tests. Bandwidths are computed anew from size and time: the printed ones have two
 digits after the point. Of the two halves of a row, out of place and in place, the faster one counts.
@@ -70,7 +70,7 @@ class Measured:
     collective: str
     ranks: int
     hosts: int | None
-    """Machines that took part; None where the file does not say."""
+    """Machines that took part; None if the file does not say."""
     size_bytes: int
     time_s: float
 
@@ -148,8 +148,10 @@ def nccl_tests_in_text(text: str, *, file: str = "", before: NcclTests | None = 
     if not measured and not log.entries:
         fix = "give what all_reduce_perf and the like print"
         log.error("", "holds no measured size of any collective", fix)
-    known = before or NcclTests()
-    together = NcclTests((*known.measured, *measured), known.device_names | devices, (*known.files, name))
+    earlier = before or NcclTests()
+    together = NcclTests(
+        (*earlier.measured, *measured), earlier.device_names | devices, (*earlier.files, name)
+    )
     return Reading(together, log.in_order(), file)
 
 
@@ -222,7 +224,9 @@ def _read_result(row: object, place: str, test: _Test, log: IssueLog) -> None:
     size = row.get("size") if isinstance(row, dict) else None
     kept = [half for half in halves if isinstance(half, dict)]
     if not isinstance(size, int) or not kept:
-        log.error(place, f"{shown(repr(row))} is no measured size", "write the file again; it may be cut off")
+        log.error(
+            place, f"{shown(repr(row))} is not a result for a size", "write the file again; it may be cut off"
+        )
         return
     if any(half.get("nwrong") for half in kept):
         test.wrong += 1
@@ -234,17 +238,17 @@ def _read_result(row: object, place: str, test: _Test, log: IssueLog) -> None:
 
 
 def _measured(test: _Test, name: str, log: IssueLog) -> Iterable[Measured]:
-    """Return the sizes of a test, none where it does not say what was measured on how many ranks."""
+    """Return the sizes of a test, none if it does not say what was measured on how many ranks."""
     if not test.rows and not test.wrong:
         return []
     place = f"test at line {test.line}"
     if test.wrong:
         log.error(place, f"results of {test.wrong} sizes were wrong; they are left out", "find out why first")
-    spoken = _NAMED.fullmatch(test.program)
-    if test.program and not spoken:
-        log.error(place, f"{shown(test.program)} is no collective with a bus bandwidth", "leave it out")
+    named = _NAMED.fullmatch(test.program)
+    if test.program and not named:
+        log.error(place, f"{shown(test.program)} is not a collective with a bus bandwidth", "leave it out")
         return []
-    guess = spoken or _NAMED.search(PurePath(name).stem.lower())
+    guess = named or _NAMED.search(PurePath(name).stem.lower())
     if guess is None:
         fix = "name the file after the program, as in all_reduce_perf.txt"
         log.error(place, "does not state which collective was measured", fix)
@@ -261,12 +265,12 @@ def _ranks(test: _Test, place: str, log: IssueLog) -> int | None:
     """Return how many ranks took part in one call."""
     if test.count is not None:
         return test.count
-    fix = "keep the lines that begin with `#  Rank`, of a build with MPI where there are several processes"
+    fix = "keep the lines that begin with `#  Rank`; with several processes, use a build with MPI"
     if not test.ranks:
         log.error(place, "does not state how many ranks took part", fix)
         return None
     if len({*test.ranks}) < len(test.ranks):
-        log.error(place, "lists a rank twice: processes measured without each other", fix)
+        log.error(place, "lists a rank twice: the processes measured separately", fix)
         return None
     sizes = {*Counter(group for group, _ in test.ranks).values()}
     if len(sizes) > 1:
@@ -288,5 +292,5 @@ def _agrees(test: _Test, collective: str, ranks: int, place: str, log: IssueLog)
     if all(abs(each - factor) <= _FACTOR_OFF * factor for each in printed):
         return True
     message = f"busbw / algbw is {printed[-1]:.4g}, which is not that of {collective} over {ranks} ranks"
-    log.error(place, message, "check that the file is whole and named after its collective")
+    log.error(place, message, "check that the file is complete and named after its collective")
     return False

@@ -127,7 +127,9 @@ def _listed(data: list[Any], path: str, log: IssueLog) -> StepTimes:
             step, value, inner = item.get("step", index), item[key], f"{inner}.{key}"
         if isinstance(step, bool) or not isinstance(step, int) or step in durations:
             log.error(
-                inner, f"{shown(repr(step))} is not a separate step number", "number the steps once each"
+                inner,
+                f"{shown(repr(step))} is not a step number, or repeats one",
+                "give each step its own number",
             )
         elif (seconds := _seconds(value, inner, log)) is not None:
             durations[step] = seconds
@@ -164,7 +166,9 @@ def _is_in_seconds(data: dict[str, Any], path: str, log: IssueLog) -> bool:
     unit = next((data[key] for key in ("unit", "units") if key in data), "s")
     if str(unit).lower() in _SECOND_WORDS:
         return True
-    log.error(path, f"is in {shown(str(unit))}, and durations are seconds", "write the durations in seconds")
+    log.error(
+        path, f"is in {shown(str(unit))}, but durations are in seconds", "write the durations in seconds"
+    )
     return False
 
 
@@ -173,7 +177,7 @@ def _check_plausible(seconds: list[float], log: IssueLog) -> None:
         log.error("", "holds no usable step duration", "write seconds, one for each step")
     elif median(seconds) > LONG_STEP_S:
         log.warning(
-            "", f"a step takes {median(seconds):g} s, which looks like milliseconds", "write seconds if it is"
+            "", f"a step takes {median(seconds):g} s, which looks like milliseconds", "if so, write seconds"
         )
 
 

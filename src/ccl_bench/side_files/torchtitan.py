@@ -1,4 +1,4 @@
-"""The TOML file that a torchtitan run was started with, releases 0.1.0 to 0.2.2.
+"""torchtitan's training configuration (TOML), releases 0.1.0 to 0.2.2.
 
 Keys and defaults: `config_manager.py` of 0.1.0 and `config/job_config.py` of 0.2.2 in
 https://github.com/pytorch/torchtitan. A key that the file lacks has the release's default, unless the command
@@ -107,7 +107,7 @@ class TitanParallelism(Section):
 
     @property
     def fixed_product(self) -> int | None:
-        """Ranks of all degrees but dp_shard, or None where one could not be read."""
+        """Ranks of all degrees but dp_shard, or None if one could not be read."""
         if not (self.dp_replicate and self.tp and self.pp and self.cp):
             return None
         return self.dp_replicate * self.tp * self.pp * self.cp
@@ -222,7 +222,7 @@ class TrainConfig(Section):
 
     @property
     def microbatches(self) -> int | None:
-        """Microbatches of one pipeline in one step, or None where the sizes do not divide."""
+        """Microbatches of one pipeline in one step, or None if the sizes do not divide."""
         plan, local = self.parallelism, self.training.local_batch_size
         if plan.microbatches or not (local and plan.microbatch_size):
             return plan.microbatches

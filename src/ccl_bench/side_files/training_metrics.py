@@ -1,4 +1,4 @@
-"""The loss and every other series that a training run wrote into `training_metrics.json`.
+"""`training_metrics.json`: the loss and the other series of a training run.
 
 Layouts in use: a list of records, and for each name a list, {step: value}, or a single value.
 """
@@ -59,7 +59,7 @@ class TrainingMetrics:
     loss_name: str | None = None
     """Which series is the training loss."""
     final_loss: float | None = None
-    """Loss of the last step, or None where that step's value is missing, damaged or ambiguous."""
+    """Loss of the last step, or None if that step's value is missing, damaged or ambiguous."""
     final_perplexity: float | None = None
     """Perplexity of the last step, likewise."""
 

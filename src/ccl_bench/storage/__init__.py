@@ -1,4 +1,4 @@
-"""Where bytes come from and go to: local and remote paths, compression, the cache, safe writing.
+"""Storage: local and remote paths, compression, the cache, safe writing.
 
 `files` opens, reads and replaces files, on disk and behind addresses such as `s3://`. `gzip_file` reads
 damaged ones to the last whole byte.

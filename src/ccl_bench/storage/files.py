@@ -63,7 +63,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def unreadable(path: Path, error: OSError) -> InputError:
-    """Return the error for a file that the system will not give."""
+    """Return the error for a file that the system refuses to open."""
     reason = error.strerror or str(error)
     return InputError(f"cannot be read: {reason}", where=str(path), fix="check the path and its permissions")
 
@@ -91,7 +91,7 @@ def _beginning(path: Path, size: int) -> Iterator[BinaryIO]:
 def read_whole(stream: BinaryIO, file: str, largest_bytes: int, fix: str) -> bytes:
     """Return all of an open file, asked for in pieces, so that no more is reserved than there is.
 
-    Raises InputError where it is damaged or larger than `largest_bytes`; `fix` says how to get a smaller one.
+    Raises InputError if it is damaged or larger than `largest_bytes`; `fix` says how to get a smaller one.
     """
     content = bytearray()
     try:
@@ -110,7 +110,7 @@ def sha256(path: Path) -> str:
 
     Large blocks let several threads hash at once: each block is one turn of the interpreter.
 
-    Raises InputError where more than `MOST_ZEROS` bytes in a row are zero.
+    Raises InputError if more than `MOST_ZEROS` bytes in a row are zero.
     """
     digest, buffer = hashlib.sha256(), bytearray(_HASHED_BYTES)
     at = zeros = 0
@@ -126,7 +126,7 @@ def sha256(path: Path) -> str:
 
 
 def refuse_holes(path: Path) -> None:
-    """Raise InputError where a file has a hole of more than `MOST_ZEROS` bytes, which takes no reading.
+    """Raise InputError if a file has a hole of more than `MOST_ZEROS` bytes, which takes no reading.
 
     Where the file system does not say where holes are, it counts as without.
     """
@@ -180,7 +180,7 @@ def kept_text(name: str, make: Callable[[], str]) -> str:
 
 
 def load_text(name: str) -> str | None:
-    """Return what the cache keeps under a name; None where it keeps nothing, or not what was written."""
+    """Return what the cache keeps under a name; None if it keeps nothing, or not what was written."""
     with contextlib.suppress(OSError):
         digest, _, kept = (text_folder() / name).read_bytes().partition(b"\n")
         if digest == hashlib.sha256(kept).hexdigest().encode():
@@ -292,7 +292,7 @@ _PAGES = ("drive.google.com", "docs.google.com")
 
 
 def remote_path(address: str) -> Path:
-    """Return the path behind a URL; UsageError where nothing here can open such an address."""
+    """Return the path behind a URL; UsageError if nothing here can open such an address."""
     from upath import UPath
 
     if _host(address) in _PAGES:
@@ -345,10 +345,10 @@ def remote_errors(path: Path) -> Iterator[None]:
     except Exception as error:
         if not is_remote(path):
             raise
-        raise InputError(f"cannot be reached: {error}", where=str(path), fix=_way_out(path)) from error
+        raise InputError(f"cannot be reached: {error}", where=str(path), fix=_fix_for(path)) from error
 
 
-def _way_out(path: Path) -> str:
+def _fix_for(path: Path) -> str:
     if _scheme(str(path)) == "s3":
         return "check the address, the credentials (AWS_ACCESS_KEY_ID or AWS_PROFILE) and AWS_ENDPOINT_URL"
     return "check the address and the network"
@@ -375,7 +375,7 @@ def local_copy(path: Path) -> Iterator[Path]:
 
 
 def stored_version(path: Path) -> str:
-    """Return what a remote store calls this version of the file; empty where it has no word for it."""
+    """Return what a remote store calls this version of the file; empty if it has no word for it."""
     if not is_remote(path):
         return ""
     stat: Any = path.stat()

@@ -63,7 +63,7 @@ class GzipFile(igzip.IGzipFile):
         return self._given > FREE_BYTES and self._given > MOST_RATIO * self._raw.tell()
 
 
-def _inflated_after(raw: BinaryIO, given: int) -> bytes:
+def _inflated_after(raw: BinaryIO, inflated_bytes: int) -> bytes:
     """Return what can be decompressed after the first `given` bytes of the content."""
     raw.seek(0)
     inflated = bytearray()
@@ -71,7 +71,7 @@ def _inflated_after(raw: BinaryIO, given: int) -> bytes:
     inflator, is_sound = zlib.decompressobj(_GZIP), True
     while is_sound and (block := raw.read(_BLOCK_BYTES)):
         content, inflator, is_sound = _inflated(block, inflator)
-        inflated += content[max(0, given - seen) :]
+        inflated += content[max(0, inflated_bytes - seen) :]
         seen += len(content)
     return bytes(inflated)
 

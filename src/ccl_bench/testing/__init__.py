@@ -1,4 +1,4 @@
-"""Runs whose answers are known: for tests, benchmarks, and authors of metrics.
+"""Generated runs with known answers, for tests, benchmarks, and authors of metrics.
 
 A `Plan` says how many ranks there are in each dimension of parallelism, how long everything takes
 and what goes wrong. It is played out on one true clock in whole nanoseconds, written as the files

@@ -1,4 +1,4 @@
-"""Every collective of a run: what each member moves, when it came, how long it waited."""
+"""Every collective of a run: bytes, arrival and waiting of each member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways to spoil a written run, as jobs and people do."""
+"""Damage to a generated run, as jobs and people cause it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's numbers must come to, worked out from the plan's true timeline and from no file."""
+"""Expected numbers of a run, computed from the plan's true timeline and from no file."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ class Expected:
     def exposed_parts_ns(self, rank: int, step: int) -> dict[str, int]:
         """Return how much of a step's exposed communication is waiting, transfer and unknown, ns.
 
-        While several calls run, it is transfer where one moves data, else unknown where one is unknown.
+        While several calls run, it is transfer where one moves data, else unknown if one is unknown.
         """
         spans = [span for span in self._spans(rank) if span[0] == COMPUTE]
         spans += [(UNKNOWN, *span) for span in self._calls_before(rank)]

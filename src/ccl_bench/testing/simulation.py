@@ -148,12 +148,12 @@ class _Simulation:
     def _begun(self, rank: int) -> RankStep:
         host = self.plan.host
         start = self.before[0][rank].host_end_ns + host.between_steps_ns if self.before else 0
-        late = sum(
+        delay = sum(
             s.host_ns
             for s in self.plan.stragglers
             if s.rank == rank and (not s.steps or self.plan.first_step + self.step in s.steps)
         )
-        return RankStep(start, start + host.gap_ns + late)
+        return RankStep(start, start + host.gap_ns + delay)
 
     def _earliest(self, rank: int) -> list[int]:
         """Return when the host, and streams still busy with the step before, let each instruction start."""
@@ -166,10 +166,10 @@ class _Simulation:
         for item, end in zip(self.programs[rank], self.before[0][rank].ends, strict=True):
             busy[item.stream] = end
         for number, item in enumerate(self.programs[rank]):
-            held = [busy.get(item.stream, 0)]
+            busy_until = [busy.get(item.stream, 0)]
             if item.phase != "copy" and not item.after:
-                held.append(busy.get(COMPUTE_STREAM, 0))
-            ready[number] = max(ready[number], *held)
+                busy_until.append(busy.get(COMPUTE_STREAM, 0))
+            ready[number] = max(ready[number], *busy_until)
         return ready
 
     def _predecessors(self, rank: int) -> array[int]:

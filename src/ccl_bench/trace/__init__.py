@@ -1,1 +1,1 @@
-"""Files to tables: what lies in a run directory, whose it is, and what each trace holds."""
+"""Trace files to tables: finding the files of a run, their ranks, and reading each trace."""

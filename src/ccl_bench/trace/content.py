@@ -1,4 +1,4 @@
-"""What one trace holds once read: its tables, large ones on disk, kept outside the run.
+"""The content of one trace after reading: its tables, and the cache that keeps them outside the run.
 
 A trace's folder is named after the file's path, size, inode and times, and the revision of the reader, so a
 changed file or reader never meets old tables. The time of the last change of anything is among them: it shows
@@ -51,7 +51,7 @@ FORGOTTEN_S = 2 * 86_400
 
 
 class Scratch:
-    """A folder that is there for as long as something refers to this."""
+    """A temporary folder that is removed when nothing refers to this object."""
 
     def __init__(self, place: Path | None = None) -> None:
         self.path = Path(tempfile.mkdtemp(dir=place))
@@ -70,7 +70,7 @@ class OnDisk:
     def frame(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the table, or some of its columns.
 
-        Raises InputError where the file is damaged; its folder is removed then, so that it is made anew.
+        Raises InputError if the file is damaged; its folder is removed then, so that it is made anew.
         """
         try:
             wanted = None if columns is None else list(columns)
@@ -93,14 +93,14 @@ class OnDisk:
 
 
 def open_table(path: Path, rows: int, table: Table) -> OnDisk:
-    """Return the table in the file at `path`; ValueError where it has other columns."""
+    """Return the table in the file at `path`; ValueError if it has other columns."""
     if pl.read_parquet_schema(path) != table.empty().schema:
-        raise ValueError(f"the kept table {table.name} is another")
+        raise ValueError(f"the kept table {table.name} does not match")
     return OnDisk(path, rows)
 
 
 def scratch_folder() -> Scratch:
-    """Return a folder for as long as a trace is in use, beside the cache, which has room, if possible."""
+    """Return a temporary folder for a trace in use, next to the cache if possible."""
     place = storage.cache_directory() / "scratch"
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ def scratch_folder() -> Scratch:
 
 
 def _sweep(place: Path) -> None:
-    """Remove folders that processes left which were killed: those that have not been written to for long."""
+    """Remove folders of killed processes: those that nothing has written to for long."""
     for folder in place.iterdir():
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > FORGOTTEN_S:
@@ -143,7 +143,7 @@ class TraceContent:
     """Versions and names that the file records, such as `nccl_version`."""
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """Return the table called `name`, or some of its columns; empty where the format has none."""
+        """Return the table called `name`, or some of its columns; empty if the format has none."""
         table = self.tables.get(name)
         if isinstance(table, OnDisk):
             return table.frame(columns)
@@ -157,14 +157,14 @@ class TraceContent:
 
 
 LAYOUT = 2
-"""Raised when the layout of a cached folder changes."""
+"""Increased when the layout of a cached folder changes."""
 
 _ABOUT = "about.json"
 _STREAMS = "tables.arrow"
 
 
 class _Stream(msgspec.Struct, array_like=True):
-    """Where in the common file the stream of one table lies."""
+    """Position of one table's stream in the common file."""
 
     start: int
     size: int
@@ -174,7 +174,7 @@ class _Stream(msgspec.Struct, array_like=True):
 
 
 class _About(msgspec.Struct):
-    """What is kept of a trace beside its tables."""
+    """What the cache keeps of a trace besides its tables."""
 
     rank: int | None
     world_size: int | None
@@ -239,7 +239,7 @@ def _table(place: Path, name: str, about: _About) -> pl.DataFrame | OnDisk:
         return open_table(place / f"{name}.parquet", rows, TABLES[name])
     table = pl.read_ipc_stream(_stream_bytes(place, about.streams[name]))
     if table.height != rows or table.schema != TABLES[name].empty().schema:
-        raise ValueError(f"the kept table {name} is another")
+        raise ValueError(f"the kept table {name} does not match")
     return table
 
 
@@ -301,8 +301,8 @@ def read_content(
         place = _folder_of(trace, state)
         if use_cache and (kept := load_cached(place, tables)):
             return kept
-        with local_copy(trace.path) as path, ThreadPoolExecutor(1) as beside:
-            hashed = _hash(path, state, beside)  # on another core, where there is one
+        with local_copy(trace.path) as path, ThreadPoolExecutor(1) as executor:
+            hashed = _hash(path, state, executor)  # on another core, where there is one
             content, sha256 = _read(trace, path), hashed.result()
     except OSError as error:
         raise storage.unreadable(trace.path, error) from error
@@ -317,12 +317,12 @@ _MOST_HASHES = 64
 _ASKING = threading.Lock()
 
 
-def _hash(path: Path, state: tuple[object, ...], beside: ThreadPoolExecutor) -> Future[str]:
+def _hash(path: Path, state: tuple[object, ...], executor: ThreadPoolExecutor) -> Future[str]:
     """Return the SHA-256 of a file in some state, for which all ask that read it."""
     with _ASKING:
         known = _HASHES.get(state)
         if known is None or (known.done() and known.exception()):
-            known = _HASHES[state] = beside.submit(storage.sha256, path)
+            known = _HASHES[state] = executor.submit(storage.sha256, path)
             for oldest in [*_HASHES][:-_MOST_HASHES]:
                 del _HASHES[oldest]
         return known

@@ -1,4 +1,4 @@
-"""The steps of a device in a recording of JAX: as the program marked them, else as the device shows them.
+"""Steps of a device in a recording of JAX: those that the program marked, else those that the device shows.
 
 JAX returns from a call before the device has done its work. Where the ranges that mark the steps end before
 the work that they started, they show how long it takes to ask for a step, not how long a step takes: then a
@@ -75,7 +75,7 @@ class Step(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The steps of a device, and how they were found; empty where nothing shows them."""
+    """The steps of a device, and how they were found; empty if nothing shows them."""
 
     steps: list[Step]
     found: str
@@ -224,7 +224,7 @@ def runs_as_steps(programs: Sequence[str], start_ns: Numbers, end_ns: Numbers) -
 
 
 def runs_together(totals: Mapping[_Name, float], begins: Mapping[_Name, Numbers]) -> list[_Name]:
-    """Return the programs that make up a step, in order of time; none where they take little of the time.
+    """Return the programs that make up a step, in order of time; none if they take little of the time.
 
     These are the program that takes most time, and all that ran as often; `begins` are when each ran.
     """
@@ -271,11 +271,11 @@ def step_findings(found: Steps, file: str) -> Iterator[Finding]:
         )
         if found.left_out:
             steps_left = counted(found.left_out, "marked step")
-            message += f"; {steps_left} of which the recording holds no work, or not all, left out"
+            message += f"; {steps_left} without complete work in the recording left out"
         yield Finding("steps-on-device", "note", message, file, touches=("steps",))
     if found.found == BY_PROGRAM:
         runs = counted(len(found.steps), "run")
-        message = f"nothing marks a step: each of the {runs} of the program {found.program} counts as one"
+        message = f"nothing marks a step: each of the {runs} of the program {found.program} counts as a step"
         yield Finding(
             "steps-by-program", "warning", message, file, count=len(found.steps), touches=("steps",)
         )

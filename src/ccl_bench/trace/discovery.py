@@ -1,4 +1,4 @@
-"""Find the traces and other files of a run, recognised by content and not by name."""
+"""Finding the traces and other files of a run, by content and not by name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NAMED = 3
 """Files that a message names."""
 
 _LIKELY = 0.6
-"""Least likeness of a file to the misspelt name of one."""
+"""Least similarity of a file name to a misspelt one."""
 
 _CANDIDATES = 1000
 """Files of a folder that are looked at for one with a like name."""
@@ -47,7 +47,7 @@ def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
     """Return the files below `root` in order, and what is odd about them: folders that are closed, links out.
 
     Each real file is there once, links after what they point to. A link to nothing, and what the system does
-    not let be looked at, are files too, unreadable ones. Raises InputError where `root` may not be entered,
+    not let be looked at, are files too, unreadable ones. Raises InputError if `root` may not be entered,
     or holds so many files that it cannot be a run.
     """
     if is_remote(root):
@@ -77,7 +77,7 @@ def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
 def _refuse_the_kernels(root: Path) -> None:
     real = Path(_real(root))
     if any(real.is_relative_to(place) for place in _OF_THE_KERNEL):
-        what = "is a view into the kernel, not a run"
+        what = "is a view of the operating system's kernel, not a run"
         raise InputError(what, where=str(root), fix="name the directory of the run itself")
 
 
@@ -89,7 +89,7 @@ def _is_shown(name: str) -> bool:
 
 
 def _real(path: str | Path) -> str:
-    """Return what a path is after its links; itself where the system does not let its links be read."""
+    """Return what a path is after its links; itself if the system does not let its links be read."""
     try:
         return os.path.realpath(path)
     except OSError:
@@ -138,7 +138,7 @@ def relative_name(path: Path, folder: Path) -> str:
 
 
 def _closed(errors: Iterable[OSError], root: Path) -> Iterator[Finding]:
-    """Yield a finding for each folder that cannot be listed; InputError where that is the run itself."""
+    """Yield a finding for each folder that cannot be listed; InputError if that is the run itself."""
     for error in errors:
         if error.filename == str(root):
             raise storage.unreadable(root, error) from error
@@ -171,16 +171,16 @@ def _without_copies(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[
     traces = list(traces)
     kept = [trace for trace in traces if trace.form.may_be_alike]
     lost: list[Finding] = []
-    for alike in _alike(trace for trace in traces if not trace.form.may_be_alike):
+    for copies in _identical_traces(trace for trace in traces if not trace.form.may_be_alike):
         best, *others = sorted(
-            alike, key=lambda t: (t.iteration is None, _other_rank(t) is not None, t.relative)
+            copies, key=lambda t: (t.iteration is None, _other_rank(t) is not None, t.relative)
         )
         kept.append(best)
         lost += [_overwritten(copy, best) for copy in others if _other_rank(copy) is not None]
     return sorted(kept, key=lambda t: t.relative), lost
 
 
-def _alike(traces: Iterable[TraceFile]) -> Iterator[list[TraceFile]]:
+def _identical_traces(traces: Iterable[TraceFile]) -> Iterator[list[TraceFile]]:
     """Yield the traces in lists of those that are the same bytes.
 
     Two ranks may write the same where their names alone state whose a file is.
@@ -236,7 +236,7 @@ HEAD_BYTES = 256 << 10
 
 @dataclass(slots=True)
 class DiscoveredFiles:
-    """What lies in a run directory."""
+    """The files of a run directory."""
 
     traces: list[TraceFile] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
@@ -245,7 +245,7 @@ class DiscoveredFiles:
 
 
 def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[TraceFile]:
-    """Return the traces in `path`, none where it is not of a known format."""
+    """Return the traces in `path`, none if it is not of a known format."""
     head = storage.read_head(path, HEAD_BYTES)
     form = formats.recognised(head)
     if form is None:
@@ -272,13 +272,13 @@ def _rank_of(part: Part, mapped: int | None, named: int | None, *, alone: bool) 
 
     Devices distinguish ranks only inside one report.
     """
-    said = (
+    stated = (
         (part.identity.rank, "file"),
         (mapped, "map"),
         (named, "name"),
         (None if alone else part.local_rank, "device"),
     )
-    return next(((rank, source) for rank, source in said if rank is not None), (None, "unknown"))
+    return next(((rank, source) for rank, source in stated if rank is not None), (None, "unknown"))
 
 
 def _nearest(missing: Path) -> str:
@@ -300,7 +300,7 @@ def discover_traces(
     """Return what lies at `root`, a run directory or a single trace file.
 
     `ranks` maps relative file names to ranks where the files do not say; of a directory only the files
-    `among` some count, where these are given. Raises InputError where there is nothing at `root`, or
+    `among` some count, where these are given. Raises InputError if there is nothing at `root`, or
     nothing readable.
     """
     try:
@@ -343,7 +343,7 @@ def _size(path: Path) -> int:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a file exists; also where it may not be looked at, so that its reader reports it."""
+    """Whether a file exists; also if it may not be looked at, so that its reader reports it."""
     try:
         return path.exists()
     except PermissionError:
@@ -367,8 +367,8 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
     kept: list[TraceFile] = []
     findings: list[Finding] = []
     claims: dict[tuple[str, int | None, int | None], TraceFile] = {}
-    once, lost = _without_copies(traces)
-    for trace in sorted(once, key=_place_of_form):
+    unique, lost = _without_copies(traces)
+    for trace in sorted(unique, key=_place_of_form):
         key = (trace.form.name, trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)
         if holder is trace or trace.rank is None:
@@ -376,7 +376,7 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
             continue
         if trace.recording and trace.recording == holder.recording:
             continue
-        claimed = f"rank {trace.rank} is claimed by {holder.relative} and by {trace.relative}"
+        claimed = f"{holder.relative} and {trace.relative} are both of rank {trace.rank}"
         message = f"{claimed}; the second is left out"
         touches = tuple(sorted(trace.form.tables))
         findings.append(

@@ -1,4 +1,4 @@
-"""What the names of a run's files say: whose trace each is, its place in a mesh, its recording window."""
+"""File names of traces: the rank, the place in a mesh and the recording window that they state."""
 
 from __future__ import annotations
 
@@ -182,8 +182,8 @@ def _with_mesh_ranks(traces: list[TraceFile]) -> list[TraceFile]:
     two, since attention is split over data within a tensor-parallel group. The sizes of the mesh are known
     where every place of it has a trace.
     """
-    silent = [trace for trace in traces if trace.rank_source in {"name", "unknown"} and trace.form.of_rank]
-    places = {t.relative: place for t in silent if (place := place_in_name(t.relative))}
+    unranked = [trace for trace in traces if trace.rank_source in {"name", "unknown"} and trace.form.of_rank]
+    places = {t.relative: place for t in unranked if (place := place_in_name(t.relative))}
     ranks = _ranks_of({*places.values()})
     return [_at(t, places[t.relative], ranks) if t.relative in places else t for t in traces]
 
@@ -222,12 +222,12 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
         if trace.rank_source == "name" and not says_rank(trace.relative):
             doubtful[trace.form.name, _NUMBER.sub("0", trace.path.name)].append(trace)
     implausible: list[TraceFile] = []
-    for (form, _), alike in doubtful.items():
+    for (form, _), group in doubtful.items():
         present = sum(t.form.name == form for t in traces)
-        numbered = all(t.form.ends_in_rank or numbers_trace(t.relative) for t in alike)
+        numbered = all(t.form.ends_in_rank or numbers_trace(t.relative) for t in group)
         limit = world_size or max(present, LARGEST_JOB if numbered else 0)
-        if any((t.rank or 0) >= limit and t.rank not in known for t in alike):
-            implausible += alike
+        if any((t.rank or 0) >= limit and t.rank not in known for t in group):
+            implausible += group
     if not implausible:
         return traces, []
     gone = {t.relative for t in implausible}
@@ -245,7 +245,7 @@ def _in_windows(traces: list[TraceFile]) -> list[TraceFile]:
     """Return traces of one format, those whose names carry a time with the number of their window."""
     timed = [(w, t) for t in traces if t.iteration is None and (w := writer_in_name(t.relative))]
     timed.sort(key=lambda each: (each[0].time_ns, each[0].stage, each[1].relative))
-    found = windows_in_time([(name.time_ns, _whose(name, trace)) for name, trace in timed])
+    found = windows_in_time([(name.time_ns, _writer_of(name, trace)) for name, trace in timed])
     if not found or found[-1] == 1:
         return traces
     numbers = {trace.relative: number for (_, trace), number in zip(timed, found, strict=True)}
@@ -272,13 +272,13 @@ def windows_in_time(written: Sequence[tuple[int, Hashable]]) -> list[int]:
     return numbers
 
 
-def _whose(name: Written, trace: TraceFile) -> Hashable:
+def _writer_of(name: Written, trace: TraceFile) -> Hashable:
     """Return who wrote a trace: its rank, else the worker that its name states."""
     return trace.rank if trace.rank is not None else (str(trace.path.parent), name.worker)
 
 
 def _shortest_pause(written: Iterable[tuple[int, Hashable]]) -> int:
-    """Return the shortest time between two files of one rank, ns; 0 where no rank wrote two."""
+    """Return the shortest time between two files of one rank, ns; 0 if no rank wrote two."""
     times: dict[Hashable, list[int]] = defaultdict(list)
     for time_ns, writer in written:
         times[writer].append(time_ns)

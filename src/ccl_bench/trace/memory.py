@@ -1,4 +1,4 @@
-"""How much memory reading a trace is likely to take, how much it may, and the refusal beyond that.
+"""Memory of reading a trace: the estimate, the bound, and the refusal of traces beyond it.
 
 A trace may take 1 GB, or half more than traces of its kind and size take if that is larger, and never more
 than the machine has left. `--memory` sets another bound. Readers count what they hold with `hold`, while they
@@ -59,7 +59,7 @@ def parse_size(text: str) -> int:
         size = int(float(number.removesuffix(unit)) * _UNITS[unit])
         if size > 0:
             return size
-    raise UsageError(f"{text!r} is no amount of memory", fix="write it as 8GB or 500MB")
+    raise UsageError(f"{text!r} is not an amount of memory", fix="write it as 8GB or 500MB")
 
 
 def amount(count: float) -> str:
@@ -135,7 +135,7 @@ def use_memory(count: int | None) -> Iterator[None]:
 
 
 def stated_bound() -> int | None:
-    """Return the bound that the user set, bytes; None where none was set."""
+    """Return the bound that the user set, bytes; None if none was set."""
     return _STATED.get()
 
 
@@ -148,7 +148,7 @@ def memory_bound(trace: TraceFile) -> int:
 
 @dataclass(slots=True)
 class _Account:
-    """What one trace takes while it is read."""
+    """Memory of one trace while it is read."""
 
     trace: TraceFile
     bound: int
@@ -162,7 +162,7 @@ class _Account:
     """Bytes right before `read` that are zero."""
 
     def note_read(self, block: bytes) -> None:
-        """Count bytes of the file; InputError where so many take too much memory, or too many are zero."""
+        """Count bytes of the file; InputError if so many take too much memory, or too many are zero."""
         self.read += len(block)
         self.zeros = 0 if block.strip(b"\0") else self.zeros + len(block)
         if self.zeros > storage.MOST_ZEROS:
@@ -173,7 +173,7 @@ class _Account:
             raise self._refusal(f"its first {amount(self.read)} alone")
 
     def note_held(self, count: int) -> None:
-        """Count memory; InputError where it becomes too much."""
+        """Count memory; InputError if it becomes too much."""
         self.held += count
         if self.held > self.bound:
             raise self._refusal("what it holds")
@@ -183,7 +183,7 @@ class _Account:
         return InputError(f"{message} that --memory raises", where=self.trace.relative, fix=_RAISE)
 
 
-def _raised(needed: int) -> str:
+def _suggested_bound(needed: int) -> str:
     """Return what `--memory` takes as more than the bytes that are needed."""
     return amount(1.1 * needed).replace(" ", "").replace(",", "")
 
@@ -204,7 +204,7 @@ def bounded(trace: TraceFile) -> Iterator[None]:
     if needed > bound:
         message = (
             f"is not read: {amount(inflated_bytes(trace))} of it would take about {amount(needed)} of "
-            f"memory, and the bound is {amount(bound)}; --memory {_raised(needed)} raises it"
+            f"memory, and the bound is {amount(bound)}; --memory {_suggested_bound(needed)} raises it"
         )
         raise InputError(message, where=trace.relative, fix=_RAISE)
     token = _AT_WORK.set(_Account(trace, bound, inflated_bytes(trace)))
@@ -215,7 +215,7 @@ def bounded(trace: TraceFile) -> Iterator[None]:
 
 
 def hold(count: int) -> None:
-    """Count bytes that the reader at work now holds; InputError where they are more than it may take."""
+    """Count bytes that the reader at work now holds; InputError if they are more than it may take."""
     if account := _AT_WORK.get():
         account.note_held(count)
 

@@ -15,7 +15,7 @@ _DEFAULT = "0"
 
 
 def listed_groups(text: object) -> list[dict[str, object]]:
-    """Return the process groups in a JSON text, none where it was cut."""
+    """Return the process groups in a JSON text, none if it was cut."""
     try:
         entries = msgspec.json.decode(text) if isinstance(text, str) else []
     except (msgspec.DecodeError, RecursionError):
@@ -40,7 +40,7 @@ def _process_group(entry: dict[str, Any]) -> dict[str, object]:
 
 
 def recorded_numbers(value: object) -> list[int] | None:
-    """Return a recorded list of numbers; None where it is absent or was cut (`...`)."""
+    """Return a recorded list of numbers; None if it is absent or was cut (`...`)."""
     if isinstance(value, str):
         inner = value.strip()
         if not (inner.startswith("[") and inner.endswith("]")) or "..." in inner:

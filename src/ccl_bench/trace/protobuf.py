@@ -1,4 +1,4 @@
-"""Read protobuf's wire format without its library: the fields of one message, or of many at a time.
+"""Reader of protobuf's wire format without its library: fields of one message, or of many at once.
 
 A message is a sequence of fields. Each begins with a varint that holds its number and how its value is
 written: as a varint, as 4 or 8 bytes, or as bytes with their length before them, which may be a message.
@@ -44,7 +44,7 @@ class Field(NamedTuple):
 
 
 def fields(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Field]:
-    """Yield the fields of the message that lies at `[start, end)`; DamagedMessageError where it is none."""
+    """Yield the fields of the message that lies at `[start, end)`; DamagedMessageError if it is none."""
     place, stop = start, len(data) if end is None else end
     while place < stop:
         tag, place = read_varint(data, place, stop)
@@ -184,7 +184,7 @@ class FieldTable(NamedTuple):
         return FieldTable(*(column[own] for column in self))
 
     def values(self, number: int, messages: int) -> Numbers:
-        """Return the value of one number in each of so many messages; 0 where it has none."""
+        """Return the value of one number in each of so many messages; 0 if it has none."""
         found = np.zeros(messages, dtype=np.int64)
         own = self.of(number)
         found[own.message] = own.value
@@ -194,7 +194,7 @@ class FieldTable(NamedTuple):
 def field_table(data: bytes, starts: Sequence[int] | Numbers, ends: Sequence[int] | Numbers) -> FieldTable:
     """Return the fields of many messages of a buffer, all messages at once: field by field.
 
-    Raises DamagedMessageError where one is no message.
+    Raises DamagedMessageError if one is no message.
     """
     octets = np.frombuffer(data, dtype=np.uint8)
     place, stop = np.asarray(starts, dtype=np.int64), np.asarray(ends, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Leave out events that cannot be true or that were written twice, and count them.
+"""Data quality of a trace: impossible and repeated events are left out and counted.
 
 Overflowed counters give durations of days (TraceLens#669), dropped records give a start of zero (kineto#109),
 and a kernel whose end was lost runs beside all that follow it on its stream, which runs one after the other.
@@ -78,7 +78,7 @@ def drop_impossible(
     kept = {name: _plausible(table, middle) for name, table in tables.items()}
     findings = [*_findings(tables, kept, file), *_stopped_clocks(kept, file)]
     if "kernels" in kept:
-        alone = _one_after_the_other(kept["kernels"])
+        alone = _without_overlaps(kept["kernels"])
         if count := kept["kernels"].height - alone.height:
             which = counted(count, "kernel overlaps", "kernels overlap")
             message = f"{which} with {BESIDE} others or more of the same stream: left out"
@@ -89,7 +89,7 @@ def drop_impossible(
     return kept, findings
 
 
-def _one_after_the_other(kernels: pl.DataFrame) -> pl.DataFrame:
+def _without_overlaps(kernels: pl.DataFrame) -> pl.DataFrame:
     """Return the kernels without those during which many others of their own stream start.
 
     Kernels of one launch are of a graph, whose branches may run beside each other; where more than a few
@@ -103,10 +103,10 @@ def _one_after_the_other(kernels: pl.DataFrame) -> pl.DataFrame:
     line = ["device", "stream"]
     placed = kernels.select(*line, "start_ns", "end_ns", "correlation").with_row_index("row")
     later = pl.col("start_ns").shift(-BESIDE).over(line)
-    beside = placed.sort("start_ns", "end_ns", maintain_order=True).filter(pl.col("end_ns") > later)
+    overlapping = placed.sort("start_ns", "end_ns", maintain_order=True).filter(pl.col("end_ns") > later)
     correlation = kernels["correlation"]
     of_graphs = correlation.filter(correlation.is_duplicated()).unique()
-    alone = beside.filter(~pl.col("correlation").is_in(of_graphs.implode()))
+    alone = overlapping.filter(~pl.col("correlation").is_in(of_graphs.implode()))
     if alone.is_empty() or alone.height > FEW_BESIDE * kernels.height:
         return kernels
     return kernels.with_row_index("row").join(alone, on="row", how="anti", maintain_order="left").drop("row")
@@ -126,8 +126,8 @@ def _lies_within(column: pl.Series, first: int, last: int) -> bool:
     """Whether all numbers of a column are there and none is below `first` or above `last`."""
     if column.null_count():
         return False
-    least, most = cast("tuple[int, int]", (column.min(), column.max()))
-    return first <= least and most <= last
+    least, greatest = cast("tuple[int, int]", (column.min(), column.max()))
+    return first <= least and greatest <= last
 
 
 def _findings(
@@ -215,7 +215,7 @@ def _copies(rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
 
 
 def _is_shared(starts: pl.Series) -> pl.Series | None:
-    """Return for each start whether another row has it too; None where no two rows share one."""
+    """Return for each start whether another row has it too; None if no two rows share one."""
     if not starts.is_sorted():
         found = starts.is_duplicated()
         return found if found.any() else None
@@ -226,5 +226,5 @@ def _is_shared(starts: pl.Series) -> pl.Series | None:
 
 
 def _finding(name: str, count: int, file: str) -> Finding:
-    message = f"{counted(count, 'row')} of {name} counted once: the same as others"
+    message = f"{counted(count, 'row')} of {name} not counted, because they repeat others"
     return Finding("events-repeated", "warning", message, file, count=count, touches=(name,))

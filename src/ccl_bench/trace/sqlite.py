@@ -1,4 +1,4 @@
-"""Read a profiler's SQLite database: untrusted, of any schema version, perhaps damaged.
+"""Reader of profilers' SQLite databases: untrusted, of any schema version, perhaps damaged.
 
 The file is opened immutable and read-only. Only real tables are read, never a view, a virtual table or a
 generated column, so that no SQL of the file's author runs. A table that lacks a column has nulls in it, one
@@ -201,8 +201,8 @@ class Database:
             name: {str(row[1]): str(row[2]) for row in self.rows(f"PRAGMA table_info({_quoted(name)})")}
             for name in names
         }
-        refused = [name for name, kind, page in rows if kind == "view" or (kind == "table" and not page)]
-        return sorted(map(str, refused))
+        views = [name for name, kind, page in rows if kind == "view" or (kind == "table" and not page)]
+        return sorted(map(str, views))
 
     def __contains__(self, table: str) -> bool:
         """Whether there is a table of this name, with or without rows."""
@@ -213,7 +213,7 @@ class Database:
         return self.columns.get(table, frozenset()).issuperset(columns) and table in self.columns
 
     def rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
-        """Yield the rows of a query; InputError where none comes for too long."""
+        """Yield the rows of a query; InputError if none comes for too long."""
         self._until = time.monotonic() + QUERY_SECONDS
         self._text_bytes = 0
         try:
@@ -244,7 +244,7 @@ class Database:
         return self._typed(table, kinds, query, only.values())
 
     def distinct(self, table: str, kinds: dict[str, str], only: Filter = EVERY_ROW) -> pl.DataFrame:
-        """Return the different rows of columns of a table; none where it lacks one of them."""
+        """Return the different rows of columns of a table; none if it lacks one of them."""
         if not self.has(table, *kinds):
             return empty_frame(kinds)
         if (found := self._scanned(table, kinds, only, pl.DataFrame.unique)) is not None:
@@ -269,17 +269,17 @@ class Database:
             return None
         if layout is None or self.pages is None:
             return None
-        parts, held, known_texts = [empty_frame(there)], 0, 0
+        parts, held_bytes, known_texts = [empty_frame(there)], 0, 0
         try:
             bounds = Bounds(self._most_rows, self._most_text)
             with closing(self.pages.blocks(layout, there, bounds)) as blocks:
                 for rows, text_bytes in blocks:
                     parts.append(shortened(rows))
                     size = _VALUE_BYTES * parts[-1].height * len(kinds) + text_bytes - known_texts
-                    held, known_texts = held + size, text_bytes
+                    held_bytes, known_texts = held_bytes + size, text_bytes
                     memory.hold(size)
         except (Refused, MemoryError):
-            memory.hold(-held)
+            memory.hold(-held_bytes)
             return None
         found = pl.concat(parts[1:] or parts)
         return found if len(there) == len(kinds) else _with_absent(found, kinds)
@@ -338,11 +338,11 @@ class Database:
             yield _held(block)
 
     def only(self, table: str, column_name: str, *ranges: tuple[int, int]) -> Filter:
-        """Return a filter for one column, or none where the table lacks that column."""
+        """Return a filter for one column, or none if the table lacks that column."""
         return Filter(column_name, ranges) if self.has(table, column_name) else EVERY_ROW
 
     def strings(self, ids: pl.Series, table: str = "StringIds", column: str = "value") -> pl.Series:
-        """Return the text behind each `id` of a table; null where there is none."""
+        """Return the text behind each `id` of a table; null if there is none."""
         wanted = ids.drop_nulls().unique().sort().to_list()
         found = self._rows_with(wanted, table, {"id": "integer", column: "text"})
         known = dict(zip(found["id"], found[column], strict=True))
@@ -423,7 +423,7 @@ def _is_in_order(way: list[str]) -> bool:
 
 @contextmanager
 def open_database(path: Path, name: str, origin: Origin) -> Iterator[Database]:
-    """Open a database of some origin; InputError where the file is none that can be read.
+    """Open a database of some origin; InputError if the file is none that can be read.
 
     `name` names the file in messages.
     """
@@ -441,7 +441,7 @@ def open_database(path: Path, name: str, origin: Origin) -> Iterator[Database]:
         try:
             database = Database(connection, name, status.st_size, origin)
             if not any(table.startswith(origin.signs) for table in database.columns):
-                fix = "leave it out of the run, or name it otherwise"
+                fix = "leave it out of the run, or rename it"
                 raise InputError(origin.is_none, where=name, fix=fix)
             with open_tables(path, status) as database.pages:
                 yield database

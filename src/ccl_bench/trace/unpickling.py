@@ -1,4 +1,4 @@
-"""Read a pickle of PyTorch's as plain data, so that nothing in it can run.
+"""Reader of PyTorch's pickles as plain data, so that no code in them can run.
 
 Python's own unpickler imports and calls what a file names, hashes whatever a file takes for a key, and
 reserves memory for what a file claims to hold. Admitted opcodes build numbers, texts, lists, tuples and
@@ -276,7 +276,7 @@ def unpickle(code: bytes, name: str, fix: str) -> Unpickled:
     """Return what a pickle holds; `name` names it in messages, and `fix` says how to write it again.
 
     Raises InputError at the first opcode that does more than build plain data, that claims more than
-    the file holds, or that does not fit what precedes it; also where containers are nested too deep.
+    the file holds, or that does not fit what precedes it; also if containers are nested too deep.
     """
     collecting = gc.isenabled()
     gc.disable()  # nothing that is made is garbage; walking it in between only costs time
@@ -359,7 +359,7 @@ class _Plain(pickle.Unpickler):
 
 
 def _usual(code: bytes) -> Unpickled | None:
-    """Return what a pickle holds; None where it is not as usual, for which `_execute` has the exact rules.
+    """Return what a pickle holds; None if it is not as usual, for which `_execute` has the exact rules.
 
     Between a mark and LIST in the place of STOP, it must leave one thing behind and no mark. All containers
     must be in the memo, which only MEMOIZE fills. As many opcodes that set items as there are dictionaries
@@ -397,7 +397,7 @@ def _usual(code: bytes) -> Unpickled | None:
 
 
 def _bodies(code: bytes) -> list[memoryview]:
-    """Return the opcodes of a pickle without its protocol, its frames and STOP; none where frames differ."""
+    """Return the opcodes of a pickle without its protocol, its frames and STOP; none if frames differ."""
     if len(code) < _LEAST or code[0] != _PROTO or code[1] not in _FRAMED_PROTOCOLS or code[-1] != _STOP:
         return []
     view, at = memoryview(code), 2
@@ -476,7 +476,7 @@ def _refusal(machine: Machine, error: Exception, name: str, fix: str) -> InputEr
 
 
 def _refuse_deep_nesting(root: object, name: str, fix: str) -> None:
-    """Raise InputError where containers are nested deeper than any of PyTorch's, or hold themselves."""
+    """Raise InputError if containers are nested deeper than any of PyTorch's, or hold themselves."""
     if _is_deep(root):
         message = f"is refused: it nests containers more than {DEEPEST} deep"
         raise InputError(message, where=name, fix=fix)

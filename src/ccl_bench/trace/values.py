@@ -1,4 +1,4 @@
-"""JSON traces read a little at a time: the array of objects cut into pieces, and numbers as columns.
+"""JSON traces in pieces: cutting the array of objects, and turning numbers into columns.
 
 The file is `{head "key": [ object, object, ... ] tail}`, of which formats say how the array begins and where
 one of its objects ends: the text between two of them cannot occur in a JSON string, because its quotes
@@ -31,7 +31,7 @@ _SURE_DIGITS = 19
 
 
 def number(value: object) -> float | int | None:
-    """Return `value` as a number that fits a column, or None where it is not one."""
+    """Return `value` as a number that fits a column, or None if it is not one."""
     try:
         exact = Decimal(value) if isinstance(value, int | float | str | Decimal) else None
     except InvalidOperation:
@@ -42,7 +42,7 @@ def number(value: object) -> float | int | None:
 
 
 def whole(value: object) -> int | None:
-    """Return `value` as a whole number that fits a column, or None where it is not one."""
+    """Return `value` as a whole number that fits a column, or None if it is not one."""
     if type(value) is int and -LARGEST < value < LARGEST:  # nearly always, and Decimal is slow
         return value
     if type(value) is str and value.isdecimal() and len(value) < _SURE_DIGITS:
@@ -83,7 +83,7 @@ blocks of 1 MB, which the system hands out anew each time, make the read of a sm
 
 
 class Reading(Protocol):
-    """What reading a file came to."""
+    """The outcome of reading a file."""
 
     size: int
     """Bytes read, after decompression."""
@@ -91,14 +91,14 @@ class Reading(Protocol):
     """Why reading stopped before the end of the file, if it did."""
 
 
-def next_block(stream: BinaryIO, reading: Reading, held: int) -> bytes:
+def next_block(stream: BinaryIO, reading: Reading, held_bytes: int) -> bytes:
     """Return the next bytes; a damaged compressed stream ends the file where it is damaged.
 
     As many as are `held` already without an end, if those are more: then what is held is searched again
     as often as it doubles, and not once for each block.
     """
     try:
-        block = b"" if reading.broken_off else stream.read(max(BLOCK_BYTES, held))
+        block = b"" if reading.broken_off else stream.read(max(BLOCK_BYTES, held_bytes))
     except DAMAGED as error:
         reading.broken_off = str(error) or type(error).__name__
         return b""
@@ -163,7 +163,7 @@ class Document:
     head: bytes = b""
     """Everything before the array."""
     tail: bytes = b""
-    """Everything after the array; empty where the file ends inside it."""
+    """Everything after the array; empty if the file ends inside it."""
     size: int = 0
     """Bytes read, after decompression."""
     found_array: bool = False

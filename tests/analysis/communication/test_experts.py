@@ -121,7 +121,7 @@ def test_the_degree_in_the_file_counts_before_that_of_the_card(tmp_path: Path):
 
 def test_experts_without_a_known_degree_are_refused(tmp_path: Path):
     found = result(write_ranks(tmp_path, {"token_counts": [1, 3]}, ep=None), NAME)
-    assert (found.status, found.reason) == ("not_measurable", "ep is not known")
+    assert (found.status, found.reason) == ("not_measurable", "ep is unknown")
 
 
 def test_experts_that_do_not_spread_over_the_devices_are_refused(tmp_path: Path):
@@ -173,8 +173,8 @@ DAMAGED = [
     (["x"], "[0]", "is not a number"),
     ({"0": {"0": 1}, "1": 5}, "1", "5 is not a record"),
     ({"0": {"0": 1, "1": -2}}, "0.1", "-2 is not a count"),
-    ({"0": {"0": 1, "expert_0": 2}}, "0.expert_0", "is no separate number of an expert"),
-    ({"0": {"99999999": 1}}, "0.99999999", "is no separate number of an expert"),
+    ({"0": {"0": 1, "expert_0": 2}}, "0.expert_0", "is not the number of an expert, or repeats one"),
+    ({"0": {"99999999": 1}}, "0.99999999", "is not the number of an expert, or repeats one"),
     ({"0": {"0": 1, "expertt_1": 2}}, "0.expertt_1", "is not a key of this format and is ignored"),
     ([{"token_counts": [1]}, {"rank": "a", "token_counts": [1]}], "[1].rank", "is not a number"),
     (5, "", "5 is not a record"),

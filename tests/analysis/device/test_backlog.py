@@ -87,6 +87,6 @@ def test_steps_with_different_numbers_of_calls_are_said(tmp_path: Path) -> None:
     assert [(f.code, f.message.split(":")[0]) for f in found.findings] == [
         (
             "steps-unequal",
-            "steps of the trace of rank 0 hold different numbers of communication calls, as 4, 5",
+            "steps of the trace of rank 0 have different numbers of communication calls, such as 4, 5",
         )
     ]

@@ -181,7 +181,7 @@ def test_requests_and_a_summary_of_two_benchmarks_are_refused(
     summary = AIPERF_STATISTICS | {"error_request_count": {"unit": "requests", "avg": 0.0}} | changes
     results = _named(tmp_path, *METRICS, **files, profile_export_aiperf__json=summary)
     assert all(result.value is None for result in results.values())
-    assert "of two benchmarks, or one is incomplete" in results["TTFT"].reason
+    assert "the files belong to two benchmarks, or one is incomplete" in results["TTFT"].reason
 
 
 @pytest.mark.parametrize("duration", [0.3, 0.0, -2.0])

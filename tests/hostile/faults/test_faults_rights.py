@@ -106,4 +106,4 @@ def test_a_run_that_may_not_be_entered_or_listed_is_refused(rights: int, run: Pa
 def test_a_view_into_the_kernel_is_refused(place: str) -> None:
     done = invoke(["ccl-metrics", "--trace", place, "--metric", METRIC])
     assert done.returncode == 4
-    assert f"{place}: is a view into the kernel, not a run\n  fix: " in done.stderr
+    assert f"{place}: is a view of the operating system's kernel, not a run\n  fix: " in done.stderr

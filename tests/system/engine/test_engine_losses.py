@@ -128,10 +128,10 @@ def test_a_scheduler_that_dies_ends_the_command_with_a_word(
     own_scheduler.worker()
     own_scheduler.has_workers(1)
 
-    with pytest.raises(InputError, match="the scheduler is gone") as refused:
+    with pytest.raises(InputError, match="the scheduler has stopped") as refused:
         answer(keeping, own_scheduler.address, Watched(lambda: end(own_scheduler.scheduler)))
 
-    assert refused.value.fix == "start it and this command again"
+    assert refused.value.fix == "start the scheduler again, then this command"
 
 
 def test_a_cluster_without_workers_is_given_up(

@@ -103,7 +103,7 @@ def test_a_report_is_recognised_by_its_first_bytes(corpus):
 
 def test_without_nsys_the_error_says_what_to_install_and_what_to_run_elsewhere(report, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(InputError, match="no nsys on PATH") as error:
+    with pytest.raises(InputError, match="nsys is not on PATH") as error:
         export_of(report)
     assert "apt-get install nsight-systems" in error.value.fix
     stem = str(report).removesuffix(".nsys-rep")

@@ -29,7 +29,7 @@ _FIT = ["kind", "elements"]
 
 
 def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Series:
-    """Return for each range the number of the operator that started it, null where that is not certain.
+    """Return for each range the number of the operator that started it, null if that is not certain.
 
     Both have `start_ns`, `collective` and `elements`, operators also `said`: the same for two of which it
     does not matter who started which.
@@ -109,11 +109,11 @@ EXCHANGE = "all_to_all"
 _GROUP = ("group_size", "group_name", "group_description", "group_start", "group_stride")
 
 TOGETHER = ("coalesced", "send_recv")
-"""What a kernel is called that carries out several calls."""
+"""Name of a kernel that carries out several calls."""
 
 
 def launched(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return kernel calls with the time and thread of their launch, null where it was not recorded."""
+    """Return kernel calls with the time and thread of their launch, null if not recorded."""
     starts = launches.filter(launches["correlation"].is_in(calls["correlation"].implode())).select(
         "correlation", pl.col("start_ns").alias("launch_ns"), pl.col("thread").alias("launch_thread")
     )
@@ -244,8 +244,8 @@ def _first_known(calls: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:
         for name in (*ARGUMENTS, "recorded", "own_sizes")
     }
     for name in SPLITS:  # a list of tensors has sizes where torch passes no splits on
-        said = [pl.when(split.list.len() > 0).then(split) for split in known[name]]
-        known[name] = [*said, *known[name]]
+        split_lists = [pl.when(split.list.len() > 0).then(split) for split in known[name]]
+        known[name] = [*split_lists, *known[name]]
     folded = [pl.coalesce(values).alias(name) for name, values in known.items()]
     merged = calls.with_columns(folded)
     return merged[[name for name in merged.columns if not name.startswith(tuple(f"{s} " for s in sources))]]
@@ -290,7 +290,7 @@ def _with_own_arguments(ranges: pl.DataFrame, described: pl.DataFrame) -> pl.Dat
 
 
 def _started(begun: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Return for each range the operator of `source` that started it, nulls where that is not certain."""
+    """Return for each range the operator of `source` that started it, nulls if that is not certain."""
     operators = _operators(described, source)
     own = begun.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
     number = pair_with_operators(own, operators)
@@ -314,7 +314,7 @@ def _operators(described: pl.DataFrame, source: str) -> pl.DataFrame:
     return ordered.with_columns(
         pl.col(f"{source} recorded").alias("collective"),
         elements=_elements(source, f"{source} recorded"),
-        said=_said(ordered.select(pl.col(f"^{source} .*$").exclude(f"{source} sequence"))),
+        said=_row_ids(ordered.select(pl.col(f"^{source} .*$").exclude(f"{source} sequence"))),
     )
 
 
@@ -324,7 +324,7 @@ def _elements(source: str, collective: str) -> pl.Expr:
     return pl.when(received).then(f"{source} out_elements").otherwise(f"{source} in_elements")
 
 
-def _said(arguments: pl.DataFrame) -> pl.Series:
+def _row_ids(arguments: pl.DataFrame) -> pl.Series:
     """Return a number for each row, the same for rows that are alike."""
     lists = pl.selectors.by_dtype(pl.List(pl.Int64))
     return arguments.with_columns(lists.cast(pl.List(pl.String)).list.join(",")).hash_rows()
@@ -362,7 +362,7 @@ def with_types(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def widths(types: pl.Series) -> pl.Series:
-    """Return the bytes of one element of each type; null where the type is not known."""
+    """Return the bytes of one element of each type; null if the type is not known."""
     known = {name: _width(name) for name in types.unique().drop_nulls()}
     return types.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.Float64)
 
@@ -371,7 +371,7 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
     """Add `sent_bytes`, `received_bytes`, the message `size_bytes`, and for all-to-alls two marks.
 
     `own_sizes` shows which definition of the message holds, `uneven` whether the members may leave at
-    different times: parts that differ, or whose sizes the profiler cut (`...`). It is null where nothing
+    different times: parts that differ, or whose sizes the profiler cut (`...`). It is null if nothing
     says; the exchange is taken as even then.
     """
     width = widths(calls["dtype"])
@@ -380,12 +380,14 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
     named = pl.col("own_sizes").fill_null(value=False)
     own_sizes = exchange & (named | _splits_differ() | sides)
     cut = pl.col("in_split").is_null() | pl.col("out_split").is_null()
-    silent = exchange & pl.col("own_sizes").is_null() & cut & ~sides
+    has_unknown_splits = exchange & pl.col("own_sizes").is_null() & cut & ~sides
     sized = calls.with_columns(
         (pl.col("in_elements") * width).round().cast(pl.Int64).alias("sent_bytes"),
         (pl.col("out_elements") * width).round().cast(pl.Int64).alias("received_bytes"),
         own_sizes.alias("own_sizes"),
-        pl.when(~silent).then(exchange & (_splits_differ() | sides | (named & cut))).alias("uneven"),
+        pl.when(~has_unknown_splits)
+        .then(exchange & (_splits_differ() | sides | (named & cut)))
+        .alias("uneven"),
     )
     operand = _operand({*calls["collective"].unique()})
     if sized["own_sizes"].any():

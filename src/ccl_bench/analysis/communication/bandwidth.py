@@ -1,4 +1,4 @@
-"""How fast communication moves data, by kind of call: bandwidths as in nccl-tests, the Hockney model.
+"""Bandwidth of communication by kind of call, as in nccl-tests, and the Hockney model.
 
 The Hockney model of communication time is t = alpha + beta * S, fitted by least squares.
 """
@@ -39,7 +39,7 @@ class HockneyFit:
 
     @property
     def doubt(self) -> str:
-        """Why the line is no model of these times; empty where it is one."""
+        """Why the line is no model of these times; empty if it is one."""
         fit = f"(R squared {self.r_squared:.2f})"
         if self.beta_s_per_byte <= 0:
             return f"larger messages did not take longer {fit}"
@@ -70,7 +70,7 @@ def fit_hockney(size_bytes: Sequence[int], time_s: Sequence[float]) -> HockneyFi
 
 WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW = "wait-free", "shorter side", "upper bound", "raw"
 BASES = (WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW)
-"""What a time rests on, the best first."""
+"""Sources of a transfer time, the best first."""
 
 MESSAGES_TOGETHER = "send_recv"
 """Messages that one kernel carried, which share its time and have no bandwidth of their own."""
@@ -82,15 +82,15 @@ MESSAGES_TOGETHER = "send_recv"
     step=("Int64", "step in which it started"),
     collective=("String", "canonical collective"),
     dimension=("String", "parallelism dimension"),
-    size=("Int64", "ranks that took part; null where that is not known"),
-    spans_nodes=("Boolean", "whether it crossed nodes; null where that is not known"),
+    size=("Int64", "ranks that took part; null if unknown"),
+    spans_nodes=("Boolean", "whether it crossed nodes; null if unknown"),
     size_bytes=("Int64", "message, bytes"),
     time_ns=("Int64", "time it took, ns"),
     basis=(
         "String",
         "`wait-free` of all members, `shorter side` of a message, `upper bound` of some, `raw` with waiting",
     ),
-    bus_factor=("Float64", "bus bandwidth over algorithm bandwidth; null where it has none"),
+    bus_factor=("Float64", "bus bandwidth over algorithm bandwidth; null if it has none"),
 )
 def transfers(
     matched: pl.DataFrame, messages: pl.DataFrame, traffic: pl.DataFrame, groups: pl.DataFrame
@@ -229,7 +229,7 @@ def factors(calls: pl.DataFrame) -> pl.Series:
 
 
 def known_bus_factor(collective: str, size: int | None, own_sizes: bool | None = None) -> float | None:
-    """Return the bus-bandwidth factor of a collective over a group, None where it has none."""
+    """Return the bus-bandwidth factor of a collective over a group, None if it has none."""
     name = UNEVEN if own_sizes and collective == "all_to_all" else collective
     if size is None or name not in collectives():
         return None
@@ -264,10 +264,10 @@ def rates(transfers: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 
 OUTLYING = 10
-"""A call that takes this many times the median of calls like it is no usual one."""
+"""A call that takes this many times the median of similar calls is an outlier."""
 
 _ALIKE_FROM = 3
-"""Calls of about one size from which a median says what is usual."""
+"""Number of calls of about one size from which their median is used."""
 
 
 def outlying(transfers: pl.DataFrame) -> pl.DataFrame:
@@ -275,9 +275,9 @@ def outlying(transfers: pl.DataFrame) -> pl.DataFrame:
 
     Alike are calls of one collective and group size whose messages lie between two powers of two.
     """
-    alike = ["collective", "dimension", "size", pl.col("size_bytes").log(2).floor()]
+    kind = ["collective", "dimension", "size", pl.col("size_bytes").log(2).floor()]
     median = transfers.with_columns(
-        pl.col("time_ns").median().over(alike).alias("usual_ns"), pl.len().over(alike).alias("alike")
+        pl.col("time_ns").median().over(kind).alias("usual_ns"), pl.len().over(kind).alias("alike")
     )
     is_far = pl.col("time_ns") > OUTLYING * pl.col("usual_ns")
     return median.filter(is_far & (pl.col("alike") >= _ALIKE_FROM)).drop("alike")
@@ -289,19 +289,22 @@ _KIND = ("collective", "dtype", "size_bytes", "dimension", "size")
 @derived(
     across_ranks=True,
     collective=("String", "canonical collective"),
-    dtype=("String", "element type as recorded; null where it is unknown"),
-    size_bytes=("Int64", "message as nccl-tests counts it, bytes; null where it is unknown"),
+    dtype=("String", "element type as recorded; null if unknown"),
+    size_bytes=("Int64", "message as nccl-tests counts it, bytes; null if unknown"),
     dimension=("String", "parallelism dimension"),
-    size=("Int64", "members of the group, 2 for a message between two ranks; null where that is unknown"),
+    size=("Int64", "members of the group, 2 for a message between two ranks; null if unknown"),
     calls=("Int64", "calls in steps, all ranks"),
     duration_ns=("Int64", "sum of their durations, ns"),
     waiting_ns=("Int64", "of these, time known to be waiting, ns"),
     transfer_ns=("Int64", "of these, time known to be transfer, ns"),
     unknown_ns=("Int64", "of these, time that is either, ns"),
-    collectives=("Int64", "collectives whose arrivals compare: a call of several ranks is one"),
-    skew_ns=("Float64", "median over these from the first to the last arrival, ns; null without any"),
-    bus_bandwidth=("Float64", "median bus bandwidth of a call, GB/s; null where it has none"),
-    is_wait_free=("Boolean", "whether that is on the transfer of every call; else on whole durations"),
+    collectives=("Int64", "collectives with comparable arrivals; a call of several ranks counts once"),
+    skew_ns=(
+        "Float64",
+        "median over these of the time from the first to the last arrival, ns; null if there is none",
+    ),
+    bus_bandwidth=("Float64", "median bus bandwidth of a call, GB/s; null if it has none"),
+    is_wait_free=("Boolean", "whether this uses the transfer time of every call; else whole durations"),
 )
 def call_kinds(
     traffic: pl.DataFrame,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     collective=("String", "canonical collective"),
     name=("Categorical", "name of the kernel or range"),
     stream=("Int64", "stream of the device, or thread of the CPU"),
-    launch_ns=("Int64", "start of the launch on the CPU, ns; null where it was not recorded"),
+    launch_ns=("Int64", "start of the launch on the CPU, ns; null if not recorded"),
     launched_before=("Boolean", "whether it was launched before the recording"),
     dtype=("String", "element type as recorded"),
     in_elements=("Int64", "elements sent by this rank"),
@@ -119,7 +119,7 @@ def _launched_calls(device_work: pl.DataFrame) -> pl.DataFrame:
 
 @derived(
     group=("String", "name of the group, the same on every member"),
-    members=("List(Int64)", "global ranks of the members; null where they are not known"),
+    members=("List(Int64)", "global ranks of the members; null if unknown"),
     known_from=(
         "String",
         "`recorded`, `pg_config`, `stride`, `name` (only its number), `threads` or `unknown`",
@@ -146,11 +146,11 @@ CALL_COLUMNS: dict[str, Any] = {
     "dtype": ("String", "element type as recorded"),
     "sent_bytes": ("Int64", "bytes sent by this rank"),
     "received_bytes": ("Int64", "bytes received by this rank"),
-    "size_bytes": ("Int64", "message as nccl-tests counts it, bytes; null where no size was recorded"),
+    "size_bytes": ("Int64", "message as nccl-tests counts it, bytes; null if no size was recorded"),
     "own_sizes": ("Boolean", "whether it is an all-to-all with a size of its own for each member"),
-    "uneven": ("Boolean", "whether parts of an all-to-all differ, or may; null where nothing says"),
-    "peer": ("Int64", "the other rank of a send or receive; null where this trace alone does not know it"),
-    "peer_at_place": ("Int64", "the rank meant if the recorded number is a place in the group"),
+    "uneven": ("Boolean", "whether parts of an all-to-all differ, or may; null if unknown"),
+    "peer": ("Int64", "the other rank of a send or receive; null if this trace alone does not know it"),
+    "peer_at_place": ("Int64", "the other rank, if the recorded number is a place in the group"),
     "peer_position": ("Int64", "place of the other rank in the group, where its members are not known"),
     "is_paired": ("Boolean", "whether the operator that started a range of gloo is known; null for kernels"),
 }
@@ -368,8 +368,14 @@ def communication_parts(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) 
     keys = ["iteration", "trace", "rank", "step", "collective", "dimension", "part", "reason"]
     pieces = _pieces(call_stretches, call_parts)
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    every = _apart(pieces.filter(~pl.col("is_exposed"))).group_by(keys).agg(length.alias("time_ns"))
-    exposed = _apart(pieces.filter("is_exposed")).group_by(keys).agg(length.alias("exposed_ns"))
+    every = (
+        _disjoint_of_all_traces(pieces.filter(~pl.col("is_exposed")))
+        .group_by(keys)
+        .agg(length.alias("time_ns"))
+    )
+    exposed = (
+        _disjoint_of_all_traces(pieces.filter("is_exposed")).group_by(keys).agg(length.alias("exposed_ns"))
+    )
     both = every.join(exposed, on=keys, how="full", coalesce=True, nulls_equal=True)
     return both.with_columns(pl.col("time_ns", "exposed_ns").fill_null(0)).sort(keys)
 
@@ -423,15 +429,15 @@ def _pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFr
 
 def exposed_pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:
     """Return the stretches of calls of one trace in which nothing computed, each instant in one of them."""
-    return _once(_pieces(call_stretches, call_parts).filter("is_exposed"))
+    return _disjoint(_pieces(call_stretches, call_parts).filter("is_exposed"))
 
 
-def _apart(pieces: pl.DataFrame) -> pl.DataFrame:
+def _disjoint_of_all_traces(pieces: pl.DataFrame) -> pl.DataFrame:
     """Return pieces of calls of all traces, end to end, each instant of a trace in one of them."""
-    return _once(_end_to_end(pieces))
+    return _disjoint(_end_to_end(pieces))
 
 
-def _once(pieces: pl.DataFrame) -> pl.DataFrame:
+def _disjoint(pieces: pl.DataFrame) -> pl.DataFrame:
     """Return pieces of calls cut so that each instant is in one of them."""
     ordered = pieces.sort("start_ns", "call", maintain_order=True)
     disjoint: list[pl.DataFrame] = []
@@ -439,8 +445,8 @@ def _once(pieces: pl.DataFrame) -> pl.DataFrame:
         own = ordered.filter(pl.col("part") == part)
         reach = pl.col("end_ns").cum_max().shift(1)
         later = own.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
-        once = later.filter(pl.col("start_ns") < pl.col("end_ns"))
-        disjoint.append(subtract(once, pl.concat(disjoint)) if disjoint else once)
+        cut = later.filter(pl.col("start_ns") < pl.col("end_ns"))
+        disjoint.append(subtract(cut, pl.concat(disjoint)) if disjoint else cut)
     return pl.concat(disjoint)
 
 

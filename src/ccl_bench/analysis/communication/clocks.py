@@ -1,4 +1,4 @@
-"""One clock for all ranks: their offsets, how far to trust these, and who arrives when at collectives."""
+"""Alignment of clocks: the offset of each rank, its uncertainty, and arrivals at collectives."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ROUNDS = 8
     across_ranks=True,
     iteration=("Int64", "recording window"),
     rank=("Int64", "rank"),
-    offset_ns=("Int64", "how far the rank's clock is ahead of the median clock, ns"),
-    residual_ns=("Int64", "median distance of ends of collectives once the offset is taken off, ns"),
-    ends=("Int64", "collectives that the offset rests on"),
+    offset_ns=("Int64", "time by which the rank's clock is ahead of the median clock, ns"),
+    residual_ns=("Int64", "median distance of the ends of collectives after subtracting the offset, ns"),
+    ends=("Int64", "collectives from which the offset was computed"),
     island=("Int64", "ranks that collectives connect; offsets of different islands are not comparable"),
 )
 def clock_offsets(matched: pl.DataFrame) -> pl.DataFrame:
@@ -128,13 +128,13 @@ def _passed_on(ends: pl.DataFrame) -> pl.DataFrame:
     number=("Int64", "number of the collective on its group"),
     collective=("String", "canonical collective"),
     present=("Int64", "members whose call was found"),
-    skew_ns=("Int64", "from the first to the last arrival, ns; null where clocks are not comparable"),
+    skew_ns=("Int64", "from the first to the last arrival, ns; null if clocks are not comparable"),
     residual_ns=(
         "Int64",
-        "the largest residual of a member's clock, ns; null where clocks are not comparable",
+        "the largest residual of a member's clock, ns; null if clocks are not comparable",
     ),
-    order=("List(Int64)", "ranks in order of arrival; null where the residual exceeds the skew"),
-    last_rank=("Int64", "the rank that came last; null where the residual exceeds its distance to the next"),
+    order=("List(Int64)", "ranks in order of arrival; null if the residual exceeds the skew"),
+    last_rank=("Int64", "the rank that came last; null if the residual exceeds its distance to the next"),
 )
 def arrivals(matched: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl.DataFrame:
     """One collective that at least two ranks recorded: who came when, on aligned clocks.
@@ -194,13 +194,13 @@ Kind = Literal["single", "aligned", "as recorded", "separate"]
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """How the times of several traces are put beside each other."""
+    """How the clocks of several traces are aligned."""
 
     kind: Kind
     statement: str
-    """What a reader must know of it."""
+    """Statement for the reader."""
     offsets_ns: Mapping[int, int] = field(default_factory=dict)
-    """Trace → what is taken off its times, ns."""
+    """Trace → time that is subtracted from its times, ns."""
     residuals_ns: Mapping[int, int] = field(default_factory=dict)
     """Trace → median distance of its ends of collectives from the others', ns; empty unless aligned."""
 
@@ -219,28 +219,28 @@ def clocks_of(contents: pl.DataFrame, clock_offsets: pl.DataFrame) -> Clocks:
     spans = contents.select("trace", "rank", "iteration", "start_ns", "end_ns").drop_nulls("start_ns")
     if spans["trace"].n_unique() < 2:
         return Clocks("single", "one trace has one clock")
-    known = spans.join(clock_offsets, on=["iteration", "rank"], how="left", nulls_equal=True)
-    offsets = dict(known.select("trace", pl.col("offset_ns").fill_null(0)).iter_rows())
-    joined = known.group_by("iteration").agg(
+    with_offsets = spans.join(clock_offsets, on=["iteration", "rank"], how="left", nulls_equal=True)
+    offsets = dict(with_offsets.select("trace", pl.col("offset_ns").fill_null(0)).iter_rows())
+    joined = with_offsets.group_by("iteration").agg(
         pl.col("island").n_unique() == 1, pl.col("island").is_not_null().all().alias("all")
     )
     if joined["island"].all() and joined["all"].all():
-        return _with_offsets(known, offsets)
+        return _with_offsets(with_offsets, offsets)
     if _overlap(spans):
-        return Clocks("as recorded", _NOT_ALIGNED + "they are as recorded, and may differ", offsets)
+        return Clocks("as recorded", _NOT_ALIGNED + "times are as recorded, and clocks may differ", offsets)
     starts = dict(spans.select("trace", "start_ns").iter_rows())
     return Clocks("separate", _NOT_ALIGNED + "the traces do not overlap in time, so each begins at 0", starts)
 
 
-_NOT_ALIGNED = "clocks are not aligned, since no collectives join all ranks: "
+_NOT_ALIGNED = "clocks are not aligned, because no collective joins all ranks: "
 
 
-def _with_offsets(known: pl.DataFrame, offsets: Mapping[int, int]) -> Clocks:
-    residuals = dict(known.select("trace", "residual_ns").iter_rows())
+def _with_offsets(with_offsets: pl.DataFrame, offsets: Mapping[int, int]) -> Clocks:
+    residuals = dict(with_offsets.select("trace", "residual_ns").iter_rows())
     worst, largest = max(residuals.values()), max(map(abs, offsets.values()))
     statement = (
-        f"clocks are aligned by the ends of collectives: up to {format_duration(largest)} taken off, after "
-        f"which the ends agree within {format_duration(worst)} (median of the worst rank)"
+        f"clocks are aligned by the ends of collectives, with shifts up to {format_duration(largest)}; the "
+        f"ends then agree within {format_duration(worst)} (median of the worst rank)"
     )
     return Clocks("aligned", statement, offsets, residuals)
 

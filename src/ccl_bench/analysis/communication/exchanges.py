@@ -1,4 +1,4 @@
-"""What each rank sends to each other rank, and the tokens that experts receive."""
+"""Traffic between pairs of ranks, and the tokens that experts receive."""
 
 from __future__ import annotations
 

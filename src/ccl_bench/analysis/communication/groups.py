@@ -22,12 +22,12 @@ WORLD, UNKNOWN = "world", "unknown"
 def mesh(facts: Facts) -> dict[str, int]:
     """Return {axis: degree} from the outermost to the innermost axis, with degree 1 where not stated.
 
-    Empty where the stated degrees do not multiply to the number of ranks, since ranks have no
+    Empty if the stated degrees do not multiply to the number of ranks, since ranks have no
     known place then.
     """
-    said = [fact.value if fact else "" for fact in (facts.framework, facts.phase)]
+    programs = [fact.value if fact else "" for fact in (facts.framework, facts.phase)]
     is_total = not facts.dp_replicate and not facts.dp_shard
-    axes = ("dp" if axis == "dp_replicate" and is_total else axis for axis in mesh_order(*said))
+    axes = ("dp" if axis == "dp_replicate" and is_total else axis for axis in mesh_order(*programs))
     degrees = {axis: getattr(facts, axis) for axis in axes}
     if not any(degrees.values()) or facts.world_size is None:
         return {}
@@ -113,7 +113,7 @@ def _name(run: Sequence[str]) -> str:
 
 
 def stages_of(ranks: pl.Series, facts: Facts) -> pl.Series:
-    """Return the pipeline stage of each rank; null where the mesh is not known or the rank is not on it."""
+    """Return the pipeline stage of each rank; null if the mesh is not known or the rank is not on it."""
     axes = mesh(facts)
     if "pp" not in axes:
         return pl.Series([None] * len(ranks), dtype=pl.Int64)
@@ -122,7 +122,7 @@ def stages_of(ranks: pl.Series, facts: Facts) -> pl.Series:
 
 
 def spans_nodes(members: Sequence[int] | None, facts: Facts) -> bool | None:
-    """Return whether a group reaches over several nodes; None where that is not known."""
+    """Return whether a group reaches over several nodes; None if unknown."""
     if not members or facts.devices_per_node is None:
         return None
     return len({rank // facts.devices_per_node.value for rank in members}) > 1
@@ -259,7 +259,7 @@ def _group_keys(distinct: pl.DataFrame, process_groups: pl.DataFrame) -> pl.Data
 
 GROUP_COLUMNS: dict[str, Any] = {
     "group": ("String", "name of the group, the same on every member"),
-    "members": ("List(Int64)", "global ranks of the members; null where they are not known"),
+    "members": ("List(Int64)", "global ranks of the members; null if unknown"),
     "known_from": (
         "String",
         "`recorded`, `pg_config`, `stride`, `world size`, `name`, `threads` or `unknown`",
@@ -267,10 +267,10 @@ GROUP_COLUMNS: dict[str, Any] = {
     "description": ("String", "description as recorded"),
     "size": ("Int64", "members"),
     "dimension": ("String", "parallelism dimension: an axis, `dp`, `world` or `unknown`"),
-    "spans_nodes": ("Boolean", "whether members are on several nodes; null where that is not known"),
+    "spans_nodes": ("Boolean", "whether members are on several nodes; null if unknown"),
     "seen_by": ("Int64", "ranks whose traces have calls in the group"),
-    "ambiguous": ("Boolean", "whether several groups may go by the name, so that its calls are not matched"),
-    "contradicts_mesh": ("Boolean", "whether its description names another axis than its members lie along"),
+    "ambiguous": ("Boolean", "whether several groups may have this name, so that its calls are not matched"),
+    "contradicts_mesh": ("Boolean", "whether its description names another axis than that of its members"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Calls that belong together: the same collective on all its ranks, and sends with their receives.
+"""Matching of calls: a collective on all its ranks, and sends with their receives.
 
 The k-th collective of a process group on one rank is the k-th on its peers: by the recorded
 sequence number where every call has one, else by order of launch. What the ranks say of
@@ -25,7 +25,10 @@ _ROW = "_row"
 
 
 @derived(
-    kind=("String", "what groups of one dimension have in common: description, size, distances of the ranks"),
+    kind=(
+        "String",
+        "common properties of groups of one dimension: description, size, distances of the ranks",
+    ),
     ranks=("List(Int64)", "global ranks of the members, in the order of their places"),
 )
 def listed_groups(process_groups: pl.DataFrame, identity: pl.DataFrame) -> pl.DataFrame:
@@ -42,7 +45,7 @@ def listed_groups(process_groups: pl.DataFrame, identity: pl.DataFrame) -> pl.Da
 
 
 def with_peers(calls: pl.DataFrame, listed: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
-    """Return the calls of a run with the other rank of each message, null where that is not known.
+    """Return the calls of a run with the other rank of each message, null if unknown.
 
     One trace that proves its recorded peers to be places in the group proves it of the whole recording.
     Where no trace lists groups, the group of all ranks is the only kind to try.
@@ -61,7 +64,7 @@ def with_peers(calls: pl.DataFrame, listed: pl.DataFrame, world_size: int | None
         everyone = pl.lit([*range(world_size)], dtype=pl.List(pl.Int64))
         listed = known.select("iteration", "rank", kind=pl.lit("all ranks"), ranks=everyone).unique("rank")
     guesses = _guesses(unknown, listed)
-    standing = guesses.filter(pl.col("kind").is_in(_standing(guesses).implode()))
+    standing = guesses.filter(pl.col("kind").is_in(_fitting_kinds(guesses).implode()))
     agreed = standing.group_by(_ROW).agg(
         pl.col("target").n_unique().alias("targets"), pl.col("target").first()
     )
@@ -84,7 +87,7 @@ def _guesses(messages: pl.DataFrame, listed: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _standing(guesses: pl.DataFrame) -> pl.Series:
+def _fitting_kinds(guesses: pl.DataFrame) -> pl.Series:
     """Return the kinds of groups in which the other end of every message fits."""
     is_send = pl.col("collective") == "send"
     recorded = guesses["rank"].unique().implode()
@@ -117,14 +120,14 @@ def _standing(guesses: pl.DataFrame) -> pl.Series:
     dimension=("String", "parallelism dimension"),
     spans_nodes=("Boolean", "whether it crosses nodes"),
     size_bytes=("Int64", "message, bytes"),
-    agrees=("Boolean", "whether both sides say the same size"),
+    agrees=("Boolean", "whether both sides state the same size"),
     send_trace=("Int64", "trace of the sender"),
     send_call=("Int64", "number of the call in the sender's trace"),
     send_ns=("Int64", "duration on the sender, ns"),
     recv_trace=("Int64", "trace of the receiver"),
     recv_call=("Int64", "number of the call in the receiver's trace"),
     recv_ns=("Int64", "duration on the receiver, ns"),
-    transfer_ns=("Int64", "the shorter of both, which holds least waiting, ns"),
+    transfer_ns=("Int64", "the shorter of both durations, which contains least waiting, ns"),
 )
 def messages(traffic: pl.DataFrame) -> pl.DataFrame:
     """One message with both sides recorded: the k-th send from a rank to another is its k-th receive.
@@ -159,7 +162,7 @@ def messages(traffic: pl.DataFrame) -> pl.DataFrame:
 
 def _side(traffic: pl.DataFrame, collective: str, source: str, target: str) -> pl.DataFrame:
     """Return the sends, or the receives, numbered from each source to each target."""
-    counted = ("iteration", "rank", "peer", "channel")
+    pair = ("iteration", "rank", "peer", "channel")
     return (
         traffic.filter((pl.col("collective") == collective) & (pl.col("peer") != pl.col("rank")))
         .with_columns(channel=pl.when(is_named_alike()).then("group"))
@@ -169,7 +172,7 @@ def _side(traffic: pl.DataFrame, collective: str, source: str, target: str) -> p
             pl.col(source).alias("source"),
             pl.col(target).alias("target"),
             "channel",
-            pl.int_range(pl.len(), dtype=pl.Int64).over(counted).alias("number"),
+            pl.int_range(pl.len(), dtype=pl.Int64).over(pair).alias("number"),
             "trace",
             "call",
             "dimension",
@@ -205,14 +208,14 @@ def point_to_point() -> list[str]:
     start_ns=("Int64", "start on the member's clock, ns"),
     end_ns=("Int64", "end on the member's clock, ns"),
     present=("Int64", "members whose call was found"),
-    size=("Int64", "members of the group; null where that is not known"),
+    size=("Int64", "members of the group; null if unknown"),
     own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
-    uneven=("Boolean", "whether parts of an all-to-all differ in size, or may; null where nothing says"),
-    agrees=("Boolean", "whether all members say the same of collective and size"),
-    transfer_ns=("Int64", "shortest duration among members, ns; null where that is no transfer time"),
-    wait_ns=("Int64", "duration beyond the transfer, ns; null where it is unknown"),
+    uneven=("Boolean", "whether parts of an all-to-all differ in size, or may; null if unknown"),
+    agrees=("Boolean", "whether all members state the same collective and size"),
+    transfer_ns=("Int64", "shortest duration among members, ns; null if that is no transfer time"),
+    wait_ns=("Int64", "duration beyond the transfer, ns; null if unknown"),
     lacks=("Int64", "collectives of the step that the member's trace lacks and others of their group have"),
-    gaps=("Int64", "the same of all traces together: 0 where the step is whole"),
+    gaps=("Int64", "the same of all traces together: 0 if the step is whole"),
     complete=("Boolean", "whether all members of every group of the member's trace were recorded"),
 )
 def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Stragglers: how long ranks wait in each step, whom they wait for, and who only passes a delay on."""
+"""Stragglers: waiting of ranks in each step, the late ranks, and ranks that only pass a delay on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stragglers:
     """Which ranks are late in a run, and which one of them makes the others wait."""
 
     slowest: int | None
-    """None where no rank is late, or where the waits do not decide between several."""
+    """None if no rank is late, or where the waits do not decide between several."""
     late: list[int]
     waits: pl.DataFrame
     """Rows of `waits` in groups that lie in one pipeline stage: only these show who is late."""
@@ -57,14 +57,14 @@ def find_stragglers(
     lag = _mean(lags(waits), "lag_ns")
     step_ns = _mean(slowest(step_times(in_steps_of(steps, waits))), "duration_ns")
     floor_ns = NOISE_FLOOR * step_ns
-    alike = within_stages(waits, facts)
-    members = waits_by_member(alike, floor_ns)
-    late = late_ranks(members) if lag >= floor_ns else []
-    candidates = shortest_waiting(members, late)
-    worst = rank_with_most_work(breakdown, members, candidates, late)
+    within_stage = within_stages(waits, facts)
+    members = waits_by_member(within_stage, floor_ns)
+    late_members = late_ranks(members) if lag >= floor_ns else []
+    candidates = shortest_waiting(members, late_members)
+    worst = rank_with_most_work(breakdown, members, candidates, late_members)
     if worst is None:
-        worst = costliest_rank(alike, candidates)
-    return Stragglers(worst, late, alike, members, lag, step_ns)
+        worst = costliest_rank(within_stage, candidates)
+    return Stragglers(worst, late_members, within_stage, members, lag, step_ns)
 
 
 def lags(waits: pl.DataFrame) -> pl.DataFrame:
@@ -98,15 +98,15 @@ def waits_by_member(waits: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
     steps = waits.group_by("group").agg(pl.struct("iteration", "step").n_unique().alias("steps"))
     sums = waits.group_by("group", "dimension", "rank").agg(pl.col("wait_ns").sum())
     wait = pl.col("wait_ns")
-    least, most = wait.min().over("group"), wait.max().over("group")
+    shortest, longest = wait.min().over("group"), wait.max().over("group")
     members = (
         sums.join(steps, on="group")
         .with_columns(wait / pl.col("steps"))
         .with_columns(
-            least.alias("least_ns"),
-            (most - least).alias("lag_ns"),
-            ((wait == least) & ((wait == least).sum().over("group") == 1)).alias("least_alone"),
-            (wait < LATE_SHARE * most).alias("waits_little"),
+            shortest.alias("least_ns"),
+            (longest - shortest).alias("lag_ns"),
+            ((wait == shortest) & ((wait == shortest).sum().over("group") == 1)).alias("least_alone"),
+            (wait < LATE_SHARE * longest).alias("waits_little"),
         )
     )
     matters = (pl.col("lag_ns") > 0) & (pl.col("lag_ns") >= floor_ns)
@@ -147,7 +147,7 @@ def rank_with_most_work(
     """Return the candidate whose own work exceeds that of its peers, all but the `late`, by most, or None.
 
     Stages of a pipeline hand a delay on by messages, which show no waiting; who is late for lack of
-    input has no more to do than its peers. None where no excess explains the lag, or two are alike.
+    input has no more to do than its peers. None if no excess explains the lag, or two are alike.
     """
     work = (pl.col("compute_ns") + pl.col("exposed_memory_ns")).mean()
     means = dict(breakdown.group_by("rank").agg(work.alias("work_ns")).iter_rows())
@@ -170,7 +170,7 @@ def lag_of(members: pl.DataFrame, ranks: Iterable[int]) -> float:
 
 
 def costliest_rank(waits: pl.DataFrame, candidates: list[int]) -> int | None:
-    """Return the candidate that caused most waiting, or None where two caused the same."""
+    """Return the candidate that caused most waiting, or None if two caused the same."""
     costs = waits.filter(pl.col("rank").is_in(candidates)).group_by("rank").agg(pl.col("caused_ns").sum())
     ranked = costs.sort("caused_ns", descending=True)
     if ranked.is_empty() or (ranked.height > 1 and ranked["caused_ns"][0] == ranked["caused_ns"][1]):
@@ -182,8 +182,8 @@ def late_steps(waits: pl.DataFrame, rank: int, floor_ns: float) -> pl.DataFrame:
     """Return the steps of `rank`, each with `is_late`: in a group whose lag reached `floor_ns`."""
     group = ["iteration", "step", "group"]
     wait = pl.col("wait_ns")
-    least, most = wait.min().over(group), wait.max().over(group)
-    is_late = (wait == least) & (wait < LATE_SHARE * most) & (most - least >= floor_ns)
+    shortest, longest = wait.min().over(group), wait.max().over(group)
+    is_late = (wait == shortest) & (wait < LATE_SHARE * longest) & (longest - shortest >= floor_ns)
     own = waits.with_columns(is_late.alias("is_late")).filter(pl.col("rank") == rank)
     return own.group_by("iteration", "step").agg(pl.col("is_late").any())
 
@@ -207,7 +207,7 @@ LACKING_SHARE = 0.01
     rank=("Int64", "rank"),
     collectives=("Int64", "collectives whose wait is known"),
     wait_ns=("Int64", "time waited for other members, ns"),
-    arrived_last=("Int64", "collectives that this rank alone was the last to reach"),
+    arrived_last=("Int64", "collectives that this rank reached last"),
     caused_ns=("Int64", "sum over those of the longest wait of another member, ns"),
     complete=("Boolean", "whether all members of this group, and of others of the rank, were recorded"),
 )
@@ -255,8 +255,8 @@ def _of_whole_traces(known: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     own = pl.len().over("iteration", "step", "trace")
     present = pl.len().over(key).cast(pl.Int64).alias("present")
     others = known.filter(pl.col("lacks") <= LACKING_SHARE * own).with_columns(present)
-    most = pl.col("present").max().over("iteration", "group", "step")
-    return others.filter((pl.col("present") > 1) & (pl.col("present") == most)).with_columns(
+    most_present = pl.col("present").max().over("iteration", "group", "step")
+    return others.filter((pl.col("present") > 1) & (pl.col("present") == most_present)).with_columns(
         pl.col("wait_ns") - pl.col("wait_ns").min().over(key)
     )
 

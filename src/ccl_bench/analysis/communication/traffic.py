@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     group=("String", "process group"),
     dimension=("String", "parallelism dimension: an axis, `dp`, `world` or `unknown`"),
     size=("Int64", "members of the group, 2 for a message between two ranks"),
-    spans_nodes=("Boolean", "whether the call crosses nodes; null where that is not known"),
+    spans_nodes=("Boolean", "whether the call crosses nodes; null if unknown"),
     peer=("Int64", "the other rank of a send or receive"),
-    size_bytes=("Int64", "message as nccl-tests counts it, bytes; null where it is unattributed"),
+    size_bytes=("Int64", "message as nccl-tests counts it, bytes; null if it is unattributed"),
     sent_bytes=("Int64", "bytes sent by this rank"),
     received_bytes=("Int64", "bytes received by this rank"),
     own_sizes=("Boolean", "whether it is an all-to-all with a size of its own for each member"),
-    uneven=("Boolean", "whether parts of an all-to-all differ, or may; null where nothing says"),
+    uneven=("Boolean", "whether parts of an all-to-all differ, or may; null if unknown"),
     is_paired=("Boolean", "whether the operator that started a range of gloo is known; null for kernels"),
 )
 def traffic(known_calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
@@ -80,7 +80,7 @@ def _pairs(pairs: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 
 def axis_between(rank: int, peer: int, axes: dict[str, int]) -> str | None:
-    """Return the one axis of a mesh along which two ranks differ, or None where there is not just one."""
+    """Return the one axis of a mesh along which two ranks differ, or None if there is not just one."""
     distances = strides(axes)
     differing = [
         axis
@@ -98,7 +98,7 @@ def traffic_windows(traffic: pl.DataFrame) -> pl.DataFrame:
 
     Columns: `trace`, `rank`, `step`, `dimension`, `start_ns`, `end_ns`, `calls`, `bytes`, `communication_ns`
     (time with at least one call) and `gap_ns` to the start of the next window of another dimension in
-    the same step: negative where that starts before this one ends, null where none follows.
+    the same step: negative where that starts before this one ends, null if none follows.
     """
     busy = merge_intervals(traffic, *_PLACE, "dimension")
     windows = _windows(busy)
@@ -129,7 +129,7 @@ def traffic_windows(traffic: pl.DataFrame) -> pl.DataFrame:
 
 
 def known_sum(column: str) -> pl.Expr:
-    """Return the sum of a column, null where none of its numbers is known."""
+    """Return the sum of a column, null if none of its numbers is known."""
     return pl.when(pl.col(column).is_not_null().any()).then(pl.col(column).sum())
 
 

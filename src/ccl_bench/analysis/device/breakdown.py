@@ -1,4 +1,4 @@
-"""Where the time of each step went: compute, communication, copies, idle time by cause; use of the SMs."""
+"""Breakdown of each step: compute, communication, copies, idle time by cause; use of the SMs."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ CONSECUTIVE_KERNEL_DELAY_NS = 30_000
     step=("Int64", "number of the step"),
     window_ns=("Int64", "length of the step's device window, ns"),
     idle_ns=("Int64", "time without any work on the device, ns"),
-    host_wait_ns=("Int64", "of it, in gaps after which came work that was launched during the gap, ns"),
+    host_wait_ns=("Int64", "of it, in gaps before work that was launched during the gap, ns"),
     kernel_wait_ns=("Int64", "of it, in short gaps before work that was launched earlier, ns"),
     other_ns=(
         "Int64",
@@ -152,7 +152,7 @@ def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     if not origins["on_device"].any():
         return DERIVED.get("idle").table.empty()
     windows = device_windows(steps)
-    gaps = _caused(_device_gaps(origins, windows))
+    gaps = _with_causes(_device_gaps(origins, windows))
     return pl.DataFrame(
         {
             "step": steps["step"],
@@ -170,7 +170,7 @@ def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     step=("Int64", "number of the step"),
     stream=("Int64", "stream"),
     idle_ns=("Int64", "time between the work of this stream in the step, ns"),
-    host_wait_ns=("Int64", "of it, in gaps after which came work that was launched during the gap, ns"),
+    host_wait_ns=("Int64", "of it, in gaps before work that was launched during the gap, ns"),
     kernel_wait_ns=("Int64", "of it, in short gaps before work that was launched earlier, ns"),
     other_ns=("Int64", "of it, in longer gaps before work that was launched earlier, ns"),
 )
@@ -182,7 +182,7 @@ def stream_idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     """
     if not origins["on_device"].any():
         return DERIVED.get("stream_idle").table.empty()
-    inside = clip(_caused(_stream_gaps(origins)), device_windows(steps))
+    inside = clip(_with_causes(_stream_gaps(origins)), device_windows(steps))
     length, cause = inside["end_ns"] - inside["start_ns"], inside["cause"]
     lengths = {"idle_ns": length} | {name: length * (cause == of) for name, of in _CAUSES.items()}
     parts = inside[["window", "stream"]].with_columns(**lengths)
@@ -218,7 +218,7 @@ def _stream_gaps(origins: pl.DataFrame) -> pl.DataFrame:
     return keep_rows(gaps, gaps["start_ns"] < gaps["end_ns"])
 
 
-def _caused(gaps: pl.DataFrame) -> pl.DataFrame:
+def _with_causes(gaps: pl.DataFrame) -> pl.DataFrame:
     """Return each gap with its cause, and its stream where it has one."""
     late = (pl.col("launch_ns") > pl.col("start_ns")).fill_null(value=False)
     short = pl.col("end_ns") - pl.col("start_ns") < CONSECUTIVE_KERNEL_DELAY_NS

@@ -1,4 +1,4 @@
-"""The device that a trace is of, and what it lacks: lost kernels, hidden graphs, the whole device."""
+"""Completeness of the device's work in a trace: lost kernels, hidden graphs, a missing device."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def on_device(
 
 @derived(
     reads={"kernels": ("device",)},
-    device=("Int64", "device number; null where kernels do not say"),
+    device=("Int64", "device number; null if kernels do not say"),
 )
 def device_used(kernels: pl.DataFrame) -> pl.DataFrame:
     """One trace with kernels: the device that its numbers are of; each device of a process has its own."""
@@ -75,8 +75,8 @@ MANY = 0.1
     calls=("Int64", "pieces of work that are recognised as communication"),
     groups=("Int64", "process groups that the process knew, and calls that its CPU began, MPI's left out"),
     launching_operators=("Int64", "operators and ranges of communication that launched kernels"),
-    silent_operators=("Int64", "of them, those none of whose kernels counts as communication"),
-    silent_kernel=("String", "the first kernel that one of those launched; null without one"),
+    silent_operators=("Int64", "of them, those without a kernel that counts as communication"),
+    silent_kernel=("String", "the first kernel that one of those launched; null if there is none"),
     kernels=("Int64", "kernels"),
     copies=("Int64", "copies and memory sets"),
     runtime_calls=("Int64", "calls of the device's runtime or driver"),
@@ -143,11 +143,13 @@ def _operators(device_work: pl.DataFrame) -> dict[str, pl.Series]:
         .group_by("thread", "operator_ns", maintain_order=True)
         .agg(communicates.alias("communicates"), pl.col("name").first().cast(pl.String))
     )
-    silent = each.filter(~pl.col("communicates"))["name"]
+    without_communication = each.filter(~pl.col("communicates"))["name"]
     return {
         "launching_operators": pl.Series([each.height], dtype=pl.Int64),
-        "silent_operators": pl.Series([silent.len()], dtype=pl.Int64),
-        "silent_kernel": pl.Series([silent[0] if silent.len() else None], dtype=pl.String),
+        "silent_operators": pl.Series([without_communication.len()], dtype=pl.Int64),
+        "silent_kernel": pl.Series(
+            [without_communication[0] if without_communication.len() else None], dtype=pl.String
+        ),
     }
 
 
@@ -189,7 +191,7 @@ def _fates(made: pl.DataFrame) -> tuple[int, int]:
 
 
 class Subject(NamedTuple):
-    """Whose trace a finding is about."""
+    """The trace that a finding is about."""
 
     file: str
     rank: int | None
@@ -213,7 +215,7 @@ def lost_work(row: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
             message = f"{share} have no kernel in the trace: every number of the device is too low"
             yield _finding("kernels-lost", "error", message, lost, of, ("kernels", "memcpy"))
         else:
-            message = f"{share} have no kernel in the trace: numbers of the device are too low by as much"
+            message = f"{share} have no kernel in the trace: numbers of the device are too low by this share"
             yield _finding("kernels-missing", "warning", message, lost, of, ("kernels",))
     silent, operators = row["silent_operators"], row["launching_operators"]
     if silent > FEW * operators:
@@ -224,8 +226,8 @@ def lost_work(row: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
         yield _finding("kernels-unclassified", "warning", message, silent, of, ("device_work",))
     lost, called = row["lost_copies"], row["copy_calls"]
     if lost > FEW * called:
-        share = f"{lost} of {called} calls in steps that copy ({100 * lost / called:.1f} %)"
-        message = f"{share} have no copy in the trace: numbers of copies are too low by as much"
+        share = f"{lost} of {called} copy calls in steps ({100 * lost / called:.1f} %)"
+        message = f"{share} have no copy in the trace: numbers of copies are too low by this share"
         yield _finding("copies-missing", "warning", message, lost, of, ("memcpy",))
 
 
@@ -236,7 +238,7 @@ def _finding(
 
 
 def sign_of_device(row: Mapping[str, int | str | None], backend: str) -> str:
-    """Return what shows that a trace without kernels is of a device; empty where nothing does.
+    """Return what shows that a trace without kernels is of a device; empty if nothing does.
 
     `row` is its row of `completeness`, `backend` what the file says of the job's collective backend.
     """

@@ -1,4 +1,4 @@
-"""Fully sharded data parallelism: what gathering weights and reducing gradients cost in each step."""
+"""Fully sharded data parallelism: the cost of gathering weights and reducing gradients in each step."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) 
     counts = [
         _count(table, windows, name) for table, name in ((gathers, "gathers"), (reductions, "reductions"))
     ]
-    counted = sum_per_window(windows, *counts).fill_null(0)
+    counts_by_step = sum_per_window(windows, *counts).fill_null(0)
     return pl.DataFrame(
         {
             "step": steps["step"],
             "window_ns": windows["end_ns"] - windows["start_ns"],
-            "all_gathers": counted["gathers"],
-            "reduce_scatters": counted["reductions"],
+            "all_gathers": counts_by_step["gathers"],
+            "reduce_scatters": counts_by_step["reductions"],
             "all_gather_ns": union_lengths(gathers, windows),
             "all_gather_hidden_ns": hidden(gathers),
             "reduce_scatter_ns": union_lengths(reductions, windows),

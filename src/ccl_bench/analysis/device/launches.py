@@ -1,4 +1,4 @@
-"""What the host does for the device: the time in operators, and launching with its delays and queues."""
+"""Host time in operators, and launches with their delays and queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What XLA's compiler says of the instructions that ran: operations, and bytes of memory."""
+"""Operations and bytes of memory of executed instructions, as XLA's compiler states them."""
 
 from __future__ import annotations
 

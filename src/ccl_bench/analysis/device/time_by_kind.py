@@ -1,4 +1,4 @@
-"""Which kernels, collectives and copies the time of each step went to, and which calls were exposed."""
+"""Time of each step by kind of kernel, collective and copy, and the exposed calls."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def exposed_calls(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) 
     call=("Int64", "number of the call in this trace"),
     start_ns=("Int64", "start of the stretch, ns"),
     end_ns=("Int64", "end of the stretch, ns"),
-    is_exposed=("Boolean", "whether it is a stretch in which nothing computed; else one of the whole call"),
+    is_exposed=("Boolean", "true for a stretch without compute; false for a stretch of the whole call"),
 )
 def call_stretches(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """One stretch of a call inside the device window of a step, and again each part that was exposed.

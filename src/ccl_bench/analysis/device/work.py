@@ -1,4 +1,4 @@
-"""Work: what occupied the device, or on a run without one the CPU; of which kind, and who launched it.
+"""Work on the device, or on the CPU in a run without a device: its kind, and its launch.
 
 The kind of a kernel follows from metadata, then from the operator that launched it, then from its name.
 """
@@ -51,7 +51,7 @@ _RANGES = ("host", "op", "nccl", "library", "mpi")
     correlation=("Int64", "launch correlation"),
     occupied=("Float64", "share of the multiprocessors that its blocks can occupy, 0 to 1; else null"),
     occupancy_pct=("Float64", "estimated achieved occupancy, 0 to 100 %; else null"),
-    launch_ns=("Int64", "start of the call that launched it, ns; null where that is not recorded"),
+    launch_ns=("Int64", "start of the call that launched it, ns; null if not recorded"),
     launch_end_ns=("Int64", "end of that call, ns"),
     thread=("Int64", "CPU thread of that call"),
     launched_before=("Boolean", "whether it was launched before the recording"),
@@ -142,7 +142,7 @@ def _collective() -> pl.Expr:
 
 
 def _call() -> pl.Expr:
-    """Return the operator that a piece of communication is one call with; null where it is a call itself.
+    """Return the operator that a piece of communication is one call with; null if it is a call itself.
 
     A barrier beside what moves data is a call of its own.
     """
@@ -154,7 +154,7 @@ def _call() -> pl.Expr:
 
 
 def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Add time and thread of the call that launched each piece, null where it was not recorded.
+    """Add time and thread of the call that launched each piece, null if not recorded.
 
     CUPTI numbers launches from 1 in their order, so that 0 links nothing, and work with a number below the
     first that was recorded was launched before the recording.
@@ -328,7 +328,7 @@ def _outside(operators: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     stream=("Int64", "stream of the device, or thread of the CPU"),
     on_device=("Boolean", "whether a device did it; on a run without one the CPU does all"),
     correlation=("Int64", "launch correlation; null on the CPU"),
-    launch_ns=("Int64", "start of the call that launched it, ns; null where that is not recorded"),
+    launch_ns=("Int64", "start of the call that launched it, ns; null if not recorded"),
     launch_end_ns=("Int64", "end of that call, ns"),
     thread=("Int64", "CPU thread of that call"),
 )

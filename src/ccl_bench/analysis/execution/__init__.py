@@ -1,4 +1,4 @@
-"""What a rank did and what each thing waited for: the rows of which the execution graph is made.
+"""Operations of a rank and their dependencies, of which the execution graph is made.
 
 `operations` is the table; `dependencies` finds what waits for what.
 """

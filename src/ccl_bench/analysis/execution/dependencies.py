@@ -1,4 +1,4 @@
-"""What each operation of a rank waits for: chains, launches, synchronisation, and what the times suggest.
+"""Dependencies of a rank's operations: chains, launches, synchronisation, and those inferred from times.
 
 Edges by how sure they are: 1 correlation of launch and work, 2 order on a chain, 3 calls that wait for the
 device, 4 a stream that was made to wait for another, 5 work that ended just before.
@@ -85,15 +85,15 @@ class _Rank:
         chain = np.full(len(self.start), _NONE, dtype=np.int64)
         on_host = np.flatnonzero(self.is_host)
         lanes, counts = np.unique(self.lane[on_host], return_counts=True)
-        taken: Numbers = np.zeros((0, 2), dtype=np.int64)
+        occupied: Numbers = np.zeros((0, 2), dtype=np.int64)
         following = 1
         for lane in lanes[np.argsort(-counts, kind="stable")]:
             mine = on_host[self.lane[on_host] == lane]
             own = _union(self.start[mine], self.end[mine])
-            both = _union(np.append(taken[:, 0], own[:, 0]), np.append(taken[:, 1], own[:, 1]))
-            overlap = _length(taken) + _length(own) - _length(both)
+            both = _union(np.append(occupied[:, 0], own[:, 0]), np.append(occupied[:, 1], own[:, 1]))
+            overlap = _length(occupied) + _length(own) - _length(both)
             if overlap <= _LONGEST_OVERLAP * max(1, _length(own)):
-                taken, number = both, 0
+                occupied, number = both, 0
             else:
                 following, number = following + 1, following
             chain[mine] = number

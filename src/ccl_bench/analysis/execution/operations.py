@@ -1,4 +1,4 @@
-"""The operations of one rank: calls, ranges and work, what each waits for on its own rank, and stalls."""
+"""Operations of one rank: calls, ranges and work, with their dependencies on that rank; and stalls."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _COLUMNS = ("start_ns", "end_ns", "kind", "name", "lane", "correlation")
     end_ns=("Int64", "end, ns"),
     call=("Int64", "number of the communication call that it is or, without one, null"),
     launcher=("Int64", "operation that launched it"),
-    latency_ns=("Int64", "time that a launch takes at least, from its start to that of the work, ns"),
+    latency_ns=("Int64", "minimum time of a launch, from its start to the start of the work, ns"),
     awaited=("Int64", "operation whose end it waits for"),
     at_end=("Boolean", "whether it waits for that before its end, else before its start"),
-    tier=("Int64", "how sure that is: 2 order, 3 synchronisation, 4 stream that waits, 5 inferred from time"),
+    tier=("Int64", "certainty of this: 2 order, 3 synchronisation, 4 waiting stream, 5 inferred from time"),
 )
 def operations(
     launches: pl.DataFrame,

@@ -35,9 +35,9 @@ _DESCRIBED: dict[str, Any] = {
     "dtype": ("String", "element type as recorded"),
     "sent_bytes": ("Int64", "bytes sent by this rank"),
     "received_bytes": ("Int64", "bytes received by this rank"),
-    "size_bytes": ("Int64", "message as nccl-tests counts it, bytes; null where no size was recorded"),
+    "size_bytes": ("Int64", "message as nccl-tests counts it, bytes; null if no size was recorded"),
     "own_sizes": ("Boolean", "whether it is an all-to-all with a size of its own for each member"),
-    "uneven": ("Boolean", "whether parts of an all-to-all differ, or may; null where nothing says"),
+    "uneven": ("Boolean", "whether parts of an all-to-all differ, or may; null if unknown"),
     "peer": ("Int64", "the other rank of a send or receive"),
 }
 
@@ -76,7 +76,7 @@ def _grouped(et_communication: pl.DataFrame, et_groups: pl.DataFrame) -> tuple[p
 
 @derived(
     group=("String", "name of the group, the same on every member"),
-    members=("List(Int64)", "global ranks of the members; null where they are not known"),
+    members=("List(Int64)", "global ranks of the members; null if unknown"),
     known_from=("String", "`recorded`, `pg_config`, `stride`, `name` (only its number) or `unknown`"),
     description=("String", "description as recorded"),
     size=("Int64", "members"),
@@ -135,7 +135,7 @@ def _launching(kernels: pl.DataFrame, launches: pl.DataFrame, operators: pl.Data
     rank=("Int64", "rank"),
     trace=("Int64", "the Execution Trace"),
     **_DESCRIBED,
-    call_trace=("Int64", "the Kineto trace that holds the call; null where none does"),
+    call_trace=("Int64", "the Kineto trace that holds the call; null if none does"),
     call_start_ns=("Int64", "start of the call in the Kineto trace, ns"),
     call_stream=("Int64", "stream or thread of the call in the Kineto trace"),
 )
@@ -194,7 +194,7 @@ _MARK = r"^ProfilerStep#(\d{1,15})$"
 
 @derived(
     reads={"et_nodes": ("node", "name")},
-    step=("Int64", "number of the step as recorded; 0 where the whole trace is one"),
+    step=("Int64", "number of the step as recorded; 0 if the whole trace is one"),
     first_node=("Int64", "first node of the step"),
     source=("String", "how the steps were found"),
 )
@@ -226,7 +226,7 @@ def et_used_groups(et_call_groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     group=("String", "process group"),
     dimension=("String", "parallelism dimension: an axis, `dp`, `world` or `unknown`"),
     size=("Int64", "members of the group, 2 for a message between two ranks"),
-    size_bytes=("Int64", "message as nccl-tests counts it, bytes; null where it is unattributed"),
+    size_bytes=("Int64", "message as nccl-tests counts it, bytes; null if it is unattributed"),
 )
 def et_traffic(
     et_described_calls: pl.DataFrame, et_steps: pl.DataFrame, et_used_groups: pl.DataFrame, facts: Facts

@@ -147,11 +147,11 @@ def _in_order(nodes: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     threads = _threads(nodes, ops)
     renamed = nodes.join(threads, on="thread", how="inner").drop("thread").rename({"op_thread": "thread"})
     key = ["thread", "name"]
-    left, right = (_counted(table, order) for table, order in ((renamed, "node"), (ops, "op")))
+    left, right = (_with_counts(table, order) for table, order in ((renamed, "node"), (ops, "op")))
     return left.join(right, on=[*key, "place", "count"], how="inner").select("node", "op")
 
 
-def _counted(table: pl.DataFrame, order: str) -> pl.DataFrame:
+def _with_counts(table: pl.DataFrame, order: str) -> pl.DataFrame:
     """Return rows with their place among those of their name on their thread, and how many those are."""
     ordered = table.sort(order)
     return ordered.select(
@@ -198,7 +198,7 @@ def _offset(nodes: pl.DataFrame, ops: pl.DataFrame, in_order: pl.DataFrame) -> i
     iteration=("Int64", "recording window"),
     rank=("Int64", "rank"),
     trace=("Int64", "the Execution Trace"),
-    op_trace=("Int64", "the Kineto trace; null where none fits"),
+    op_trace=("Int64", "the Kineto trace; null if none fits"),
     rule=("String", "`record function id`, `external id` (a constant ahead of it), `order` or `none`"),
     offset=("Int64", "`External id` minus `rf_id`, where that is the rule"),
     nodes=("Int64", "operators in the Execution Trace"),
@@ -268,7 +268,7 @@ COMPARED = ("sent_bytes", "received_bytes")
     et_sent_bytes=("Int64", "bytes sent by this rank, as the Execution Trace has it"),
     received_bytes=("Int64", "bytes received by this rank, as Kineto has it"),
     et_received_bytes=("Int64", "bytes received by this rank, as the Execution Trace has it"),
-    agrees=("Boolean", "whether both are the same; null where one of them has no size"),
+    agrees=("Boolean", "whether both are the same; null if one of them has no size"),
 )
 def et_agreement(et_calls: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """One communication call that both an Execution Trace and a Kineto trace recorded."""

@@ -46,9 +46,9 @@ class Life:
     """Bytes of the block; None until they are known."""
     born: int = BEFORE
     freed: int | None = None
-    """Order of the event that asked to free it; None where it was allocated at the snapshot."""
+    """Order of the event that asked to free it; None if it was allocated at the snapshot."""
     died: int | None = None
-    """Order of the event that freed it; None where it was in use at the snapshot."""
+    """Order of the event that freed it; None if it was in use at the snapshot."""
     stack: int | None = None
     category: str | None = None
     is_pending: bool = False
@@ -204,7 +204,7 @@ class _Layout:
     def _free_after(self, address: int) -> int | None:
         """Return the bytes up to the next block or the segment's end.
 
-        None where no segment is known, or where it can be expanded: then blocks are always split.
+        None if no segment is known, or where it can be expanded: then blocks are always split.
         """
         segment = self.segments.at(address)
         if segment is None or segment[2]:
@@ -218,12 +218,12 @@ class _Layout:
     device=("Int64", "device number"),
     address=("Int64", "address on the device"),
     bytes=("Int64", "size of the block, bytes; of one that is gone, as the allocator's rules make it"),
-    requested_bytes=("Int64", "bytes that were asked for"),
+    requested_bytes=("Int64", "requested bytes"),
     born=("Int64", "order of the event that allocated it; -1 where that was before the history"),
-    freed=("Int64", "order of the event that asked to free it; null where it was allocated at the snapshot"),
-    died=("Int64", "order of the event that freed it; null where it was in use at the snapshot"),
-    category=("String", "what it is for, where a profiler knew"),
-    stack=("Int64", "call stack that allocated it; null where none was recorded"),
+    freed=("Int64", "order of the event that asked to free it; null if it was allocated at the snapshot"),
+    died=("Int64", "order of the event that freed it; null if it was in use at the snapshot"),
+    category=("String", "use of the memory, if a profiler recorded it"),
+    stack=("Int64", "call stack that allocated it; null if none was recorded"),
     is_exact=("Boolean", "whether `bytes` is known, not the least that it can be"),
     contradictions=("Int64", "events of the device that do not fit those after them"),
 )

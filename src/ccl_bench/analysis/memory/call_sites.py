@@ -11,10 +11,10 @@ _LONGEST_STACK = 30
 
 @derived(
     device=("Int64", "device number"),
-    stack=("Int64", "call stack that allocated it; null where none was recorded"),
-    category=("String", "what it is for, where a profiler knew"),
+    stack=("Int64", "call stack that allocated it; null if none was recorded"),
+    category=("String", "use of the memory, if a profiler recorded it"),
     bytes=("Int64", "bytes of its blocks that are allocated at the peak"),
-    blocks=("Int64", "how many blocks these are"),
+    blocks=("Int64", "number of these blocks"),
     is_before_history=("Boolean", "whether they were allocated before the history"),
     frames=("List(String)", "frames of the stack, the innermost first, as `function (file:line)`"),
 )
@@ -27,10 +27,12 @@ def memory_holders(
     """One call stack and what it holds of a device's peak, the largest first."""
     lives = memory_lives.join(memory_peaks.select("device", "peak_order").drop_nulls(), on="device")
     order = pl.col("peak_order")
-    held = lives.filter((pl.col("born") <= order) & (pl.col("freed").is_null() | (pl.col("freed") > order)))
-    sums = held.group_by("device", "stack", "category", (pl.col("born") < 0).alias("is_before_history")).agg(
-        pl.col("bytes").sum(), pl.len().cast(pl.Int64).alias("blocks")
+    allocated = lives.filter(
+        (pl.col("born") <= order) & (pl.col("freed").is_null() | (pl.col("freed") > order))
     )
+    sums = allocated.group_by(
+        "device", "stack", "category", (pl.col("born") < 0).alias("is_before_history")
+    ).agg(pl.col("bytes").sum(), pl.len().cast(pl.Int64).alias("blocks"))
     shown = sums.join(_texts(memory_stacks, memory_frames), on="stack", how="left")
     ordered = shown.sort(["device", "bytes", "stack"], descending=[False, True, False], nulls_last=True)
     return ordered.select(*DERIVED.get("memory_holders").table.columns)
@@ -49,37 +51,37 @@ def _texts(memory_stacks: pl.DataFrame, memory_frames: pl.DataFrame) -> pl.DataF
 
 @derived(
     device=("Int64", "device number"),
-    span_ns=("Int64", "from the first event to the last, ns; null where no times are recorded"),
+    span_ns=("Int64", "from the first event to the last, ns; null if no times are recorded"),
     allocations=("Int64", "blocks allocated"),
     frees=("Int64", "blocks freed"),
-    allocated_bytes=("Int64", "bytes that were asked for in all"),
+    allocated_bytes=("Int64", "requested bytes in all"),
     freed_bytes=("Int64", "bytes freed in all"),
-    segment_allocations=("Int64", "pieces taken from the driver"),
-    segment_frees=("Int64", "pieces given back to it"),
+    segment_allocations=("Int64", "segments allocated from the driver"),
+    segment_frees=("Int64", "segments returned to the driver"),
     ooms=("Int64", "times that memory ran out"),
-    allocations_per_s=("Float64", "blocks allocated in a second; null where no times are recorded"),
+    allocations_per_s=("Float64", "blocks allocated in a second; null if no times are recorded"),
     frees_per_s=("Float64", "blocks freed in a second"),
     allocated_bytes_per_s=("Float64", "bytes asked for in a second"),
 )
 def memory_rates(memory_events: pl.DataFrame) -> pl.DataFrame:
     """One device's history in numbers."""
     action, size = pl.col("action").cast(pl.String), pl.col("bytes")
-    taken, given = (
+    from_driver, to_driver = (
         action.is_in(["segment_alloc", "segment_map"]),
         action.is_in(["segment_free", "segment_unmap"]),
     )
-    counted = memory_events.group_by("device").agg(
+    counts = memory_events.group_by("device").agg(
         (pl.col("time_ns").max() - pl.col("time_ns").min()).alias("span_ns"),
         (action == "alloc").sum().cast(pl.Int64).alias("allocations"),
         (action == "free_completed").sum().cast(pl.Int64).alias("frees"),
         size.filter(action == "alloc").sum().alias("allocated_bytes"),
         size.filter(action == "free_completed").sum().alias("freed_bytes"),
-        taken.sum().cast(pl.Int64).alias("segment_allocations"),
-        given.sum().cast(pl.Int64).alias("segment_frees"),
+        from_driver.sum().cast(pl.Int64).alias("segment_allocations"),
+        to_driver.sum().cast(pl.Int64).alias("segment_frees"),
         (action == "oom").sum().cast(pl.Int64).alias("ooms"),
     )
     seconds = pl.when(pl.col("span_ns") > 0).then(pl.col("span_ns") / SECOND_NS)
-    rates = counted.with_columns(
+    rates = counts.with_columns(
         (pl.col(name) / seconds).alias(f"{name}_per_s")
         for name in ("allocations", "frees", "allocated_bytes")
     )
@@ -89,12 +91,12 @@ def memory_rates(memory_events: pl.DataFrame) -> pl.DataFrame:
 @derived(
     device=("Int64", "device number"),
     order=("Int64", "order of the event"),
-    time_ns=("Int64", "time, ns; null where none is recorded"),
-    requested_bytes=("Int64", "bytes that were asked for and not available"),
+    time_ns=("Int64", "time, ns; null if none is recorded"),
+    requested_bytes=("Int64", "requested bytes, which were not available"),
     device_free_bytes=("Int64", "free bytes of the device, as the driver reported"),
     allocated_bytes=("Int64", "bytes in tensors at that time"),
     reserved_bytes=("Int64", "bytes held from the driver at that time"),
-    stack=("Int64", "call stack that asked; null where none was recorded"),
+    stack=("Int64", "call stack that requested them; null if none was recorded"),
     frames=("List(String)", "frames of the stack, the innermost first"),
 )
 def memory_ooms(

@@ -41,10 +41,10 @@ class _Free:
         "Int64",
         "free bytes of segments that are partly in use, which cannot be given back",
     ),
-    unused_ratio=("Float64", "(reserved - allocated) / reserved; null where nothing is reserved"),
-    inactive_split_ratio=("Float64", "inactive split / reserved; null where nothing is reserved"),
-    scattered_ratio=("Float64", "1 - largest free piece / all free bytes; null where nothing is free"),
-    efficiency_ratio=("Float64", "active / reserved; null where nothing is reserved"),
+    unused_ratio=("Float64", "(reserved - allocated) / reserved; null if nothing is reserved"),
+    inactive_split_ratio=("Float64", "inactive split / reserved; null if nothing is reserved"),
+    scattered_ratio=("Float64", "1 - largest free piece / all free bytes; null if nothing is free"),
+    efficiency_ratio=("Float64", "active / reserved; null if nothing is reserved"),
 )
 def memory_layouts(
     memory_segments: pl.DataFrame,

@@ -55,21 +55,21 @@ def _reserved(memory_events: pl.DataFrame, memory_segments: pl.DataFrame) -> pl.
     time_ns=("Int64", "time of the event, ns; null before the first one and where none is recorded"),
     allocated_bytes=("Int64", "bytes of blocks in tensors"),
     active_bytes=("Int64", "these, and bytes of freed blocks that a stream may still use"),
-    requested_bytes=("Int64", "bytes that were asked for, of the blocks in tensors"),
+    requested_bytes=("Int64", "requested bytes of the blocks in tensors"),
     reserved_bytes=("Int64", "bytes held from the driver"),
 )
 def memory_timeline(
     memory_lives: pl.DataFrame, memory_events: pl.DataFrame, memory_segments: pl.DataFrame
 ) -> pl.DataFrame:
     """One state of a device's allocator: before the history, and after each event that changed it."""
-    held = memory_segments.rename({"bytes": "reserved_bytes"})
-    changes = [_changes(memory_lives), _reserved(memory_events, held)]
+    reserved = memory_segments.rename({"bytes": "reserved_bytes"})
+    changes = [_changes(memory_lives), _reserved(memory_events, reserved)]
     return _with_times(_summed(pl.concat(changes, how="diagonal"), _PARTS, "device"), memory_events)
 
 
 @derived(
     device=("Int64", "device number"),
-    category=("String", "what the memory is for; `unknown` where no profiler knew"),
+    category=("String", "use of the memory; `unknown` if no profiler recorded it"),
     order=("Int64", "order of the event; -1 for the state before the first one"),
     time_ns=("Int64", "time of the event, ns; null before the first one and where none is recorded"),
     allocated_bytes=("Int64", "bytes of blocks in tensors of this category"),
@@ -102,8 +102,8 @@ POINTS = 500
     device=("Int64", "device number"),
     point=("Int64", "number of the point, from 0"),
     order=("Int64", "order of its first event; -1 for the state before the first one"),
-    time_ns=("Int64", "time of its first event, ns; null where none is recorded"),
-    events=("Int64", "states of the allocator that it stands for"),
+    time_ns=("Int64", "time of its first event, ns; null if none is recorded"),
+    events=("Int64", "number of states of the allocator that it summarises"),
     lowest_allocated_bytes=("Int64", "least bytes of blocks in tensors"),
     highest_allocated_bytes=("Int64", "most bytes of blocks in tensors"),
     highest_reserved_bytes=("Int64", "most bytes held from the driver"),
@@ -130,10 +130,10 @@ def memory_outline(memory_timeline: pl.DataFrame) -> pl.DataFrame:
 
 @derived(
     device=("Int64", "device number"),
-    category=("String", "what the memory is for; `unknown` where no profiler knew"),
+    category=("String", "use of the memory; `unknown` if no profiler recorded it"),
     point=("Int64", "number of the point, from 0; those of `memory_outline`"),
     order=("Int64", "order of the last event of the point"),
-    time_ns=("Int64", "time of that event, ns; null where none is recorded"),
+    time_ns=("Int64", "time of that event, ns; null if none is recorded"),
     allocated_bytes=("Int64", "bytes of blocks in tensors of this category after that event"),
 )
 def category_outline(memory_categories: pl.DataFrame, memory_timeline: pl.DataFrame) -> pl.DataFrame:
@@ -160,13 +160,13 @@ _PEAKS_PARTS = ("allocated", "active", "requested", "reserved")
     device=("Int64", "device number"),
     peak_allocated_bytes=("Int64", "most bytes in tensors; null without a history, as the other peaks"),
     peak_active_bytes=("Int64", "most bytes in tensors or still used by a stream"),
-    peak_requested_bytes=("Int64", "most bytes that were asked for"),
+    peak_requested_bytes=("Int64", "most requested bytes"),
     peak_reserved_bytes=("Int64", "most bytes held from the driver"),
     peak_order=("Int64", "order of the event after which most is allocated; -1 before the first one"),
     peak_time_ns=("Int64", "time of that event, ns"),
     allocated_bytes=("Int64", "bytes in tensors at the snapshot"),
     active_bytes=("Int64", "bytes in tensors or still used by a stream at the snapshot"),
-    requested_bytes=("Int64", "bytes that were asked for of those in tensors at the snapshot"),
+    requested_bytes=("Int64", "requested bytes of the blocks in tensors at the snapshot"),
     reserved_bytes=("Int64", "bytes held from the driver at the snapshot"),
     start_allocated_bytes=("Int64", "bytes in tensors before the first event"),
     events=("Int64", "events of the history"),

@@ -1,1 +1,1 @@
-"""What Flight Recorder dumps of several ranks show together: who is missing where, and who comes late."""
+"""Analysis of Flight Recorder dumps of several ranks: which rank is missing and where, and which is late."""

@@ -106,7 +106,7 @@ def find_groups(
     for (_, name), members in own.items():
         by_name.setdefault(name, set()).add(members)
     used = calls.select("rank", "group", "description").unique().sort("rank", "group")
-    everyone = _world(calls, dumped, own.values(), world_size)
+    everyone = _job_ranks(calls, dumped, own.values(), world_size)
     users: dict[str, set[int]] = {}
     described: dict[str, set[int]] = {}
     for rank, name, description in used.iter_rows():
@@ -136,7 +136,7 @@ def find_groups(
     return Groups([*numbers.values()], of_rank)
 
 
-def _world(
+def _job_ranks(
     calls: pl.DataFrame,
     dumped: Collection[int],
     listed: Iterable[tuple[int, ...]],
@@ -154,8 +154,8 @@ def _gathered(calls: pl.DataFrame) -> int:
         (pl.col("description") == DEFAULT) & pl.col("operation").str.contains("all_?gather")
     ).select("in_shapes", "out_shapes")
     sizes = [0]
-    for taken, given in gathers.unique().iter_rows():
-        one, all_of = elements(taken), elements(given)
+    for inputs, outputs in gathers.unique().iter_rows():
+        one, all_of = elements(inputs), elements(outputs)
         sizes += [all_of // one] if one and all_of % one == 0 else []
     return max(sizes)
 
@@ -187,15 +187,15 @@ def message_divergences(
     forgets = [rank for rank, first in first_records.items() if first > 0]
     pair = ["number", "source", "target"]
     partial = (pl.col("source").is_in(forgets) | pl.col("target").is_in(forgets)).alias("partial")
-    counted = (
+    numbered = (
         ends.with_columns(partial)
         .filter(~pl.col("partial") | ~pl.col("is_done") & ~pl.col("is_retired"))
         .sort("row")
         .with_columns(pl.int_range(1, pl.len() + 1).over(*pair, "is_send").alias("message"))
     )
     columns = [*pair, "message", "row", "elements", "is_done", "is_retired"]
-    sent = counted.filter("is_send").select(columns)
-    received = counted.filter(~pl.col("is_send")).select(columns)
+    sent = numbered.filter("is_send").select(columns)
+    received = numbered.filter(~pl.col("is_send")).select(columns)
     met = sent.join(received, on=[*pair, "message"], how="full", coalesce=True, suffix="_in").sort(
         *pair, "message"
     )
@@ -263,7 +263,7 @@ def _message_divergence(
     operation = f"message {source}->{target}"
     if len(there) == 2:
         return DivergentCalls(MISMATCH, group, number, operation, {}, [], there, is_p2p=True)
-    lacking = [rank for rank in sides if rank not in there]
-    if lacking[0] in first_records:
-        return DivergentCalls(MISSING, group, number, operation, there, lacking, is_p2p=True)
-    return DivergentCalls(NO_DUMP, group, number, operation, there, [], {}, lacking, is_p2p=True)
+    missing = [rank for rank in sides if rank not in there]
+    if missing[0] in first_records:
+        return DivergentCalls(MISSING, group, number, operation, there, missing, is_p2p=True)
+    return DivergentCalls(NO_DUMP, group, number, operation, there, [], {}, missing, is_p2p=True)

@@ -1,4 +1,4 @@
-"""Where the members of a group stop doing the same: the first collective that differs, or that one lacks."""
+"""Divergence of a group: the first collective that differs between members, or that a member lacks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def collective_divergences(
     """Yield the first divergence of each group that has one.
 
     `calls` are prepared, with their place as `row`; `first_records` is {rank with a dump: its first record},
-    above 0 where older ones were overwritten. A ring buffer forgets, so that a group is compared from the
+    above 0 if older ones were overwritten. A ring buffer forgets, so that a group is compared from the
     largest first number that any member still has.
     """
     by_call = (
@@ -72,9 +72,9 @@ def _of_group(
 ) -> Iterator[DivergentCalls]:
     last: dict[int, int] = dict(spans.select("rank", "last").iter_rows())
     begin = max(spans["first"])
-    silent = [rank for rank in group.members if rank in first_records and rank not in last]
-    overwritten = [rank for rank in silent if first_records[rank] > 0]
-    last |= {rank: begin - 1 for rank in silent if rank not in overwritten}
+    without_calls = [rank for rank in group.members if rank in first_records and rank not in last]
+    overwritten = [rank for rank in without_calls if first_records[rank] > 0]
+    last |= {rank: begin - 1 for rank in without_calls if rank not in overwritten}
     absent = [rank for rank in group.members if rank not in first_records]
     calls = calls.filter(pl.col("sequence") >= begin)
     differs = calls.group_by("sequence").agg(pl.col("signature").n_unique()).filter(pl.col("signature") > 1)
@@ -98,7 +98,7 @@ def _of_group(
 
 
 def _all_wait(divergent: DivergentCalls, calls: pl.DataFrame) -> Iterator[DivergentCalls]:
-    """Yield the first collective in which all known members wait; nothing where there is none."""
+    """Yield the first collective in which all known members wait; nothing if there is none."""
     waits = calls.group_by("sequence").agg(pl.col("is_pending").all()).filter("is_pending")
     if waits.is_empty():
         return

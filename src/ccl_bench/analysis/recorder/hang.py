@@ -18,7 +18,7 @@ _OF_TORCH = ("/torch/", "torch/", "typing_extensions.py", "/contextlib.py", "/fu
 
 
 def find_hang(tables: Mapping[str, pl.DataFrame], world_size: int | None, run: str) -> Hang:
-    """Return who is missing where, from the tables of Flight Recorder dumps of all ranks."""
+    """Return which rank is missing and where, from the tables of Flight Recorder dumps of all ranks."""
     dumps, recorded = tables["recorder_dumps"], tables["recorded_calls"].drop_nulls("rank")
     firsts = dict(recorded.group_by("rank").agg(pl.col("record").min()).iter_rows())
     first_records = {rank: firsts.get(rank, 0) for rank in sorted(dumps["rank"].drop_nulls().unique())}
@@ -89,7 +89,7 @@ def _causes(
 
     It follows from those in which all of its missing ranks wait themselves. Of a circle, in which ranks wait
     for each other, the cause is where most wait, then the earliest: the fewer ranks are out of step. What is
-    only unfinished may be queued behind a cause, and is one itself where others wait for its members.
+    only unfinished may be queued behind a cause, and is one itself if others wait for its members.
     """
     behind = {
         place: {blocked[rank] for rank in each.missing}
@@ -118,7 +118,7 @@ def _causes(
     for place in sorted(heads, key=begun.__getitem__):
         if causes[place] is None:
             earlier = [at for at in heads if causes[at] is None and begun[at] < begun[place]]
-            causes[place] = _same(place, divergent, earlier, blocked)
+            causes[place] = _same_cause(place, divergent, earlier, blocked)
     return causes, {place: len(circle) > 1 for place, circle in circle_of.items()}
 
 
@@ -134,7 +134,7 @@ def _reached(place: int, behind: Mapping[int, set[int]]) -> set[int]:
     return seen
 
 
-def _same(
+def _same_cause(
     place: int, divergent: Sequence[DivergentCalls], earlier: Sequence[int], blocked: Mapping[int, int]
 ) -> int | None:
     """Return an earlier cause that waits for the same ranks, which explains this one; None without any."""

@@ -1,4 +1,4 @@
-"""Who comes late to collectives, from Flight Recorder dumps: the table `recorded_arrivals`, and its clocks.
+"""Late ranks at collectives, from Flight Recorder dumps: the table `recorded_arrivals`, and its clocks.
 
 A call that all members wait in cannot end before the last of them has made it. So each end that a rank saw,
 against the calls of the others, limits how far its clock may be ahead of theirs. Without ends (gloo sees
@@ -33,8 +33,8 @@ _ALL_WAIT = "(?i)all_?reduce|all_?gather|reduce_scatter|all_?to_?all|barrier"
     start_ns=("Int64", "when the rank called it, on the clock that all ranks share, ns"),
     end_ns=("Int64", "when the last member called it, ns"),
     lateness_ns=("Int64", "from the first member's call to this rank's, ns"),
-    clock_shift_ns=("Int64", "what is taken off the rank's clock, ns"),
-    clock_error_ns=("Int64", "how far clocks may be apart at most, ns; null where nothing shows it"),
+    clock_shift_ns=("Int64", "time that is subtracted from the rank's clock, ns"),
+    clock_error_ns=("Int64", "largest possible difference of the clocks, ns; null if unknown"),
 )
 def recorded_arrivals(
     recorded_calls: pl.DataFrame, recorded_groups: pl.DataFrame, recorder_dumps: pl.DataFrame, facts: Facts

@@ -35,7 +35,7 @@ class Benchmark:
 
     tool: str
     ok: pl.DataFrame
-    """Rows of `requests` that succeeded; empty where the file lists none."""
+    """Rows of `requests` that succeeded; empty if the file lists none."""
     ends: Mapping[str, int]
     """How requests ended → how many."""
     stored: Mapping[tuple[str, str], float]
@@ -55,7 +55,7 @@ class Benchmark:
 
 
 def benchmark_of(requests: pl.DataFrame, statistics: pl.DataFrame) -> Benchmark | None:
-    """Return the benchmark that a run holds, or None; NotMeasurable where it holds several.
+    """Return the benchmark that a run holds, or None; NotMeasurable if it holds several.
 
     The requests of one tool and its summary in another file are one benchmark, if they agree.
     """
@@ -63,15 +63,15 @@ def benchmark_of(requests: pl.DataFrame, statistics: pl.DataFrame) -> Benchmark 
     if tool is None:
         return None
     numbers = statistics.select("quantity", "statistic", "value")
-    said = {(quantity, statistic): value for quantity, statistic, value in numbers.iter_rows()}
+    stated = {(quantity, statistic): value for quantity, statistic, value in numbers.iter_rows()}
     ok = requests.filter(pl.col("status") == OK)
     ends = dict(requests.group_by("status").len().iter_rows())
     if ends and requests.select(_SOURCE).unique().height < _sources(requests, statistics):
-        _need_agreement(ok, said)
-    unmeasured = _unmeasured(said)
-    in_one_piece = _in_one_piece(ok) if ends else _said_to_be_in_one_piece(said)
+        _need_agreement(ok, stated)
+    unmeasured = _unmeasured(stated)
+    in_one_piece = _are_in_one_piece(ok) if ends else _is_summary_in_one_piece(stated)
     unknown = {*unmeasured, *(_SINCE_FIRST_TOKEN if in_one_piece else ())}
-    stored = {key: value for key, value in said.items() if key[0] not in unknown or key[1] == OBJECTIVE}
+    stored = {key: value for key, value in stated.items() if key[0] not in unknown or key[1] == OBJECTIVE}
     if in_one_piece:
         ok = ok.with_columns(pl.lit(None, pl.Float64).alias("ttft_s"))
     return Benchmark(tool, ok, ends, stored, unmeasured, in_one_piece, *_duration(ok, stored))
@@ -82,45 +82,47 @@ def _sources(*tables: pl.DataFrame) -> int:
     return pl.concat([table.select(_SOURCE) for table in tables]).unique().height
 
 
-def _need_agreement(ok: pl.DataFrame, said: Mapping[tuple[str, str], float]) -> None:
-    """Raise NotMeasurable where requests in one file and statistics in another are not of one benchmark."""
-    completed, mean = said.get(("completed", "total")), said.get(("latency", "mean"))
+def _need_agreement(ok: pl.DataFrame, stated: Mapping[tuple[str, str], float]) -> None:
+    """Raise NotMeasurable if requests in one file and statistics in another are not of one benchmark."""
+    completed, mean = stated.get(("completed", "total")), stated.get(("latency", "mean"))
     own = ok["latency_s"].mean()
     if completed is not None and completed != ok.height:
-        what = f"one file lists {ok.height} requests that succeeded, and the summary counts {completed:g}"
+        what = f"one file lists {ok.height} successful requests, but the summary counts {completed:g}"
     elif mean is not None and isinstance(own, float) and not math.isclose(own, mean, rel_tol=_TOLERANCE):
-        what = f"the mean latency is {own:.6g} s by the requests of one file, and {mean:.6g} s by the summary"
+        what = f"the mean latency is {own:.6g} s in the requests of one file, but {mean:.6g} s in the summary"
     else:
         return
-    raise NotMeasurable(f"{what}: they are of two benchmarks, or one is incomplete", fix=_ONE_OF_THEM)
+    raise NotMeasurable(f"{what}: the files belong to two benchmarks, or one is incomplete", fix=_ONE_OF_THEM)
 
 
-def _unmeasured(said: Mapping[tuple[str, str], float]) -> frozenset[str]:
+def _unmeasured(stated: Mapping[tuple[str, str], float]) -> frozenset[str]:
     """Return the times that some statistic says were 0 or less; single gaps alone may be."""
-    empty = {key for key, value in said.items() if value <= 0 and key[1] not in {"std", OBJECTIVE}}
+    empty = {key for key, value in stated.items() if value <= 0 and key[1] not in {"std", OBJECTIVE}}
     return frozenset(
         name for name, kind in empty if name in _REQUEST_TIMES or (name, kind) == ("itl", "mean")
     )
 
 
-def _in_one_piece(ok: pl.DataFrame) -> bool:
+def _are_in_one_piece(ok: pl.DataFrame) -> bool:
     """Whether each answer of several tokens ended with its first token, and there are such answers."""
     several = ok.filter(pl.col("output_tokens") > 1).drop_nulls(["ttft_s", "latency_s"])
     return several.height > 0 and bool((several["latency_s"] <= several["ttft_s"]).all())
 
 
-def _said_to_be_in_one_piece(said: Mapping[tuple[str, str], float]) -> bool:
+def _is_summary_in_one_piece(stated: Mapping[tuple[str, str], float]) -> bool:
     """Whether there were more tokens than answers, and no time between them."""
-    answers, tokens = said.get(("completed", "total"), 0.0), said.get(("output_tokens", "total"), 0.0)
-    return tokens > answers > 0 and said.get(("itl", "mean"), 1.0) <= 0
+    answers, tokens = stated.get(("completed", "total"), 0.0), stated.get(("output_tokens", "total"), 0.0)
+    return tokens > answers > 0 and stated.get(("itl", "mean"), 1.0) <= 0
 
 
 def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
-    """Return the tool of the only benchmark, or None where there is no benchmark."""
-    listed, said = (table.select(*_SOURCE, "tool").unique() for table in (requests, statistics))
-    apart = said.join(listed, on=_SOURCE, how="anti", nulls_equal=True)
-    both = pl.concat([listed, apart])
-    has_summary_apart = listed.height == apart.height == 1 == said.height and both["tool"].n_unique() == 1
+    """Return the tool of the only benchmark, or None if there is no benchmark."""
+    listed, summarised = (table.select(*_SOURCE, "tool").unique() for table in (requests, statistics))
+    only_summarised = summarised.join(listed, on=_SOURCE, how="anti", nulls_equal=True)
+    both = pl.concat([listed, only_summarised])
+    has_summary_apart = (
+        listed.height == only_summarised.height == 1 == summarised.height and both["tool"].n_unique() == 1
+    )
     if both.height > 1 and not has_summary_apart:
         raise NotMeasurable(
             f"the run holds {both.height} results of serving benchmarks; a mean over them would describe "
@@ -132,9 +134,9 @@ def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
 
 def _duration(ok: pl.DataFrame, stored: Mapping[tuple[str, str], float]) -> tuple[float | None, str]:
     """Return how long a benchmark took, and who says so."""
-    said = stored.get(("duration", "total"), 0.0)
-    if said > 0:
-        return said, "as the tool recorded it"
+    stated = stored.get(("duration", "total"), 0.0)
+    if stated > 0:
+        return stated, "as the tool recorded it"
     first, last = ok["start_ns"].min(), ok["end_ns"].max()
     if not isinstance(first, int) or not isinstance(last, int) or last <= first:
         return None, ""
@@ -152,7 +154,7 @@ def latencies(ok: pl.DataFrame) -> list[float]:
 
 
 def tpot_of_each(ok: pl.DataFrame) -> pl.Series:
-    """Return the TPOT of every request, s; null where it has one token or came at once, or lacks a time."""
+    """Return the TPOT of every request, s; null if it has one token or came at once, or lacks a time."""
     rest = pl.col("latency_s") - pl.col("ttft_s")
     several = (pl.col("output_tokens") > 1) & (rest > 0)
     return ok.select(pl.when(several).then(rest / (pl.col("output_tokens") - 1)).alias("tpot_s")).to_series()
@@ -171,7 +173,7 @@ def gaps(ok: pl.DataFrame) -> list[float]:
 def total(benchmark: Benchmark, quantity: str) -> int | None:
     """Return the tokens of all requests that succeeded, `quantity` being `input_tokens` or `output_tokens`.
 
-    None where they were not counted, for which tools store 0.
+    None if they were not counted, for which tools store 0.
     """
     if benchmark.ok.is_empty():
         return round(benchmark.stored.get((quantity, "total"), 0.0)) or None
@@ -179,7 +181,7 @@ def total(benchmark: Benchmark, quantity: str) -> int | None:
 
 
 def all_tokens(benchmark: Benchmark) -> int | None:
-    """Return the tokens that were taken in and given out; None where they are not known."""
+    """Return the tokens that were taken in and given out; None if unknown."""
     parts = total(benchmark, "input_tokens"), total(benchmark, "output_tokens")
     if None not in parts:
         return sum(filter(None, parts))
@@ -190,9 +192,9 @@ def ends_of(benchmark: Benchmark) -> dict[str, int]:
     """Return how many requests ended how, as listed, else as the tool counted them; those that are known."""
     if benchmark.ends:
         return {OK: benchmark.ok.height} | {end: n for end, n in sorted(benchmark.ends.items()) if end != OK}
-    said = {OK: benchmark.stored.get(("completed", "total"))}
-    said |= {end: benchmark.stored.get((end, "total")) or None for end in OTHER_ENDS}
-    return {end: round(count) for end, count in said.items() if count is not None}
+    stated = {OK: benchmark.stored.get(("completed", "total"))}
+    stated |= {end: benchmark.stored.get((end, "total")) or None for end in OTHER_ENDS}
+    return {end: round(count) for end, count in stated.items() if count is not None}
 
 
 def completed(benchmark: Benchmark) -> int | None:
@@ -201,7 +203,7 @@ def completed(benchmark: Benchmark) -> int | None:
 
 
 def longest(benchmark: Benchmark) -> float:
-    """Return the longest latency of a request, s; 0 where none is known."""
+    """Return the longest latency of a request, s; 0 if none is known."""
     return max(latencies(benchmark.ok), default=0.0)
 
 

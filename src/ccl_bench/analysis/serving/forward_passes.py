@@ -33,10 +33,10 @@ _OF_SGLANG = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED}
     end_ns=("Int64", "end, ns"),
     phase=("String", "`prefill`, `decode`, or `mixed` where a pass does both"),
     requests=("Int64", "requests in the pass"),
-    generated=("Int64", "tokens computed for the requests that decode; null where the range does not say"),
+    generated=("Int64", "tokens computed for the requests that decode; null if the range does not say"),
     on_device=(
         "Boolean",
-        "whether the times are those of its work on the device; null where they are only those of its launch",
+        "whether the times are those of its work on the device; null if they are only those of its launch",
     ),
 )
 def forward_passes(

@@ -38,17 +38,17 @@ def _not_marked(steps: pl.DataFrame) -> list[Finding]:
 
 def _unequal(steps: pl.DataFrame) -> list[Finding]:
     """Report which traces have steps that communicate more often than others of theirs."""
-    counted = steps.group_by("trace", "rank", maintain_order=True).agg(pl.col("calls"))
-    odd = counted.filter(pl.col("calls").list.n_unique() > 1)
-    if odd.is_empty():
+    counts = steps.group_by("trace", "rank", maintain_order=True).agg(pl.col("calls"))
+    unequal = counts.filter(pl.col("calls").list.n_unique() > 1)
+    if unequal.is_empty():
         return []
-    calls = odd["calls"].list.unique().list.sort()[0].to_list()
+    calls = unequal["calls"].list.unique().list.sort()[0].to_list()
     seen = ", ".join(map(str, calls if len(calls) <= _LISTED else [*calls[: _LISTED - 1], "...", calls[-1]]))
     message = (
-        f"steps of {_traces(odd)} hold different numbers of communication calls, as {seen}: they may not be "
-        "the program's steps, or not complete"
+        f"steps of {_traces(unequal)} have different numbers of communication calls, such as {seen}: they "
+        "may not be the program's steps, or may be incomplete"
     )
-    return [Finding("steps-unequal", "warning", message, count=odd.height, touches=_STEPS)]
+    return [Finding("steps-unequal", "warning", message, count=unequal.height, touches=_STEPS)]
 
 
 _LISTED = 5
@@ -60,8 +60,8 @@ def _without_launch(steps: pl.DataFrame) -> list[Finding]:
     if missing <= LAUNCHES_MISSING * work:
         return []
     message = (
-        f"{missing:,} of {work:,} kernels, copies and sets in steps have no recorded launch: they count to "
-        "the step during which they ran, whichever step launched them"
+        f"{missing:,} of {work:,} kernels, copies and sets in steps have no recorded launch: they count in "
+        "the step in which they ran, although another step may have launched them"
     )
     return [Finding("launches-missing", "warning", message, count=missing, touches=_STEPS)]
 
@@ -101,7 +101,7 @@ def _steps_differ(lost: int, nothing_left: bool) -> Finding:
     if nothing_left:
         message = "the ranks recorded different steps and have none in common"
         return Finding("no-common-step", "error", message, touches=_STEPS)
-    which = counted(lost, "step that not all of them have is", "steps that not all of them have are")
+    which = counted(lost, "step that some ranks lack is", "steps that some ranks lack are")
     message = f"the ranks recorded different steps: {which} left out"
     return Finding("steps-differ", "warning", message, count=lost, touches=_STEPS)
 
@@ -142,8 +142,8 @@ def warm_up(lengths: Sequence[float]) -> int:
     Each takes longer than 1.5 times the median of the steps after them, and is further above the longest of
     those than that is above the shortest. At least half of the steps are no warm-up.
     """
-    most = min(len(lengths) // 2, len(lengths) - _FEWEST_OTHERS)
-    for count in range(most, 0, -1):
+    most_steps = min(len(lengths) // 2, len(lengths) - _FEWEST_OTHERS)
+    for count in range(most_steps, 0, -1):
         others = lengths[count:]
         longest = max(others)
         limit = max(WARM_UP_FACTOR * statistics.median(others), 2 * longest - min(others))
@@ -186,11 +186,11 @@ def _findings(times: pl.DataFrame, touches: str) -> Iterator[Finding]:
     if any(counts):
         yield _of_warm_up(windows, counts, touches)
     rest = [window[count:] for window, count in zip(windows, counts, strict=True)]
-    unlike = [window[place] for window in rest for place in outliers([step.length_ns for step in window])]
-    if unlike:
+    outlying = [window[place] for window in rest for place in outliers([step.length_ns for step in window])]
+    if outlying:
         usual = statistics.median(step.length_ns for window in rest for step in window)
-        message = f"{_told(unlike)}, where the median step takes {_seconds(usual)}"
-        yield Finding("outlier-steps", "note", message, count=len(unlike), touches=(touches,))
+        message = f"{_long_steps(outlying)}, but the median step takes {_seconds(usual)}"
+        yield Finding("outlier-steps", "note", message, count=len(outlying), touches=(touches,))
 
 
 def _of_warm_up(windows: list[list[_Step]], counts: list[int], touches: str) -> Finding:
@@ -199,8 +199,9 @@ def _of_warm_up(windows: list[list[_Step]], counts: list[int], touches: str) -> 
     others = [step.length_ns for window in windows for step in window[max(counts) :]]
     mean, without = statistics.fmean(every), statistics.fmean(others)
     message = (
-        f"{_told(first)}, the median of the others {_seconds(statistics.median(others))}: warm-up, it seems; "
-        f"the mean step is {_seconds(mean)}, without it (--skip-steps {max(counts)}) {_seconds(without)}"
+        f"{_long_steps(first)}, the median of the others is {_seconds(statistics.median(others))}: probably "
+        f"warm-up; the mean step is {_seconds(mean)}, "
+        f"without it (--skip-steps {max(counts)}) {_seconds(without)}"
     )
     severity = "warning" if mean > (1 + _WORTH) * without else "note"
     return Finding("warmup-steps", severity, message, count=len(first), touches=(touches,))
@@ -216,9 +217,9 @@ def _by_window(times: pl.DataFrame) -> list[list[_Step]]:
     return list(windows.values())
 
 
-def _told(steps: Sequence[_Step]) -> str:
+def _long_steps(steps: Sequence[_Step]) -> str:
     named = [f"step {step.label} takes {_seconds(step.length_ns)}" for step in steps[:_SHOWN]]
-    more = [f"{len(steps) - _SHOWN} more differ as well"] if len(steps) > _SHOWN else []
+    more = [f"{len(steps) - _SHOWN} more steps differ too"] if len(steps) > _SHOWN else []
     return ", ".join([*named, *more])
 
 

@@ -60,7 +60,7 @@ def _turn(updates: pl.DataFrame, loads: pl.Series) -> int:
 
 
 def _cycle(keys: Sequence[Hashable]) -> int | None:
-    """Return after how many keys they repeat, seen twice at least; None where they do not."""
+    """Return after how many keys they repeat, seen twice at least; None if they do not."""
     for length in range(1, len(keys) // 2 + 1):
         if keys[length:] == keys[:-length]:
             return length
@@ -164,8 +164,8 @@ def _of_one_name(ranges: pl.DataFrame) -> pl.DataFrame:
     if called["kind"].n_unique() == 1:
         return called[["step", "start_ns", "end_ns"]]
     covered = called.group_by("kind", maintain_order=True).agg((pl.col("end_ns") - pl.col("start_ns")).sum())
-    most = covered.sort("end_ns", descending=True, maintain_order=True)["kind"][0]
-    return called.filter(pl.col("kind") == most).select("step", "start_ns", "end_ns")
+    name_of_most_time = covered.sort("end_ns", descending=True, maintain_order=True)["kind"][0]
+    return called.filter(pl.col("kind") == name_of_most_time).select("step", "start_ns", "end_ns")
 
 
 def _in_one_piece(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -297,8 +297,8 @@ def overlapping_ranges(annotations: pl.DataFrame, pattern: str) -> int:
 def range_names(annotations: pl.DataFrame) -> list[str]:
     """Return the names of ranges on the CPU, the most frequent first."""
     named = annotations.filter(~pl.col("on_device")).select(pl.col("name").cast(pl.String))
-    counted = named.drop_nulls().group_by("name").len().sort("len", "name", descending=[True, False])
-    return counted["name"].to_list()
+    counts = named.drop_nulls().group_by("name").len().sort("len", "name", descending=[True, False])
+    return counts["name"].to_list()
 
 
 def select_steps(steps: pl.DataFrame, choice: StepChoice) -> pl.DataFrame:

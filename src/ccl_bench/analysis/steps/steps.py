@@ -21,7 +21,7 @@ from ccl_bench.schema.table import keep_rows
 @derived(
     across_ranks=True,
     iteration=("Int64", "number of the recording window, where there are several"),
-    rank=("Int64", "rank; null where the source does not distinguish ranks"),
+    rank=("Int64", "rank; null if the source does not distinguish ranks"),
     step=("Int64", "number of the step"),
     duration_ns=("Int64", "length of the step as recorded, ns"),
     source=("String", "file, or how the step was found in the trace"),
@@ -186,8 +186,8 @@ def _has_all_calls(steps: pl.DataFrame, ranges: pl.DataFrame, collectives: pl.Da
     sources = [collectives.filter(pl.col("source") == source) for source in ("host", "op")]
     starters = next((rows for rows in sources if rows.height), sources[-1])
     counts = [_counted(table, steps, name) for table, name in ((ranges, "ran"), (starters, "started"))]
-    counted = sum_per_window(steps, *counts).fill_null(0)
-    return counted["ran"] == counted["started"]
+    counts_by_step = sum_per_window(steps, *counts).fill_null(0)
+    return counts_by_step["ran"] == counts_by_step["started"]
 
 
 def _counted(table: pl.DataFrame, steps: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ABOUT = """Keep the results of a run under a name, to compare later runs with: baseline:NAME.
 
 A baseline is a folder in .ccl-bench/baselines, or in the folder that CCL_BENCH_BASELINES names, with the \
-results of all metrics, the workload card and the metadata. It is small, and belongs into the repository.
+results of all metrics, the workload card and the metadata. It is small; commit it to your repository.
 """
 ABOUT_SET = """Measure a run and keep its results under a name.
 

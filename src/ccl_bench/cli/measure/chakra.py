@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 ABOUT = """Export the Execution Traces of a run as Chakra files, one for each rank.
 
-Operators get their durations, and collectives their kernels, from the Kineto trace of the same rank. With
---communication no Execution Trace is needed: calls with type, size and group, and the time between them.
+The Kineto trace of the same rank provides durations of operators and kernels of collectives. With
+--communication, no Execution Trace is needed: calls have type, size, group, and the time between them.
 
-Exit status: 0; 2 wrong usage, or a file already exists; 4 where there is nothing to export.
+Exit status: 0; 2 wrong usage, or a file already exists; 4 there is nothing to export.
 """
 
 
@@ -40,7 +40,7 @@ def chakra(
     communication: Annotated[
         bool,
         Parameter(
-            help="Export communication alone, from traces that show when calls ran, with groups, network and "
+            help="Export only communication, from traces that show when calls ran, with groups, network and "
             "system for ASTRA-sim."
         ),
     ] = False,
@@ -68,8 +68,8 @@ def _operators(run: Run, folder: Path, *, force: bool) -> list[str]:
     exported = export(run, folder, force=force)
     for written in exported:
         link = f"{written.rate:.0%} of operators found in Kineto by {written.rule}"
-        held = f"{counted(written.nodes, 'node')}, {counted(written.collectives, 'collective')}"
-        show(f"{written.path}  {held}, {link}")
+        content = f"{counted(written.nodes, 'node')}, {counted(written.collectives, 'collective')}"
+        show(f"{written.path}  {content}, {link}")
     inputs = load_tables(run, ("transfers", "devices")).inputs
     remarks = write_machine(run, folder, inputs, len({written.rank for written in exported}))
     show(f"{folder / NETWORK}\n{folder / SYSTEM}")
@@ -84,8 +84,8 @@ def _communication(run: Run, folder: Path, *, force: bool) -> list[str]:
 
     exported, remarks = export_communication(run, folder, force=force)
     for each in exported:
-        held = f"{counted(each.nodes, 'node')}, {counted(each.collectives, 'call')} with type and size"
+        content = f"{counted(each.nodes, 'node')}, {counted(each.collectives, 'call')} with type and size"
         work = f", {each.untyped} without" if each.untyped else ""
-        show(f"{each.path}  {held}{work}, {each.between_s:.4g} s between calls")
+        show(f"{each.path}  {content}{work}, {each.between_s:.4g} s between calls")
     show("\n".join(str(folder / name) for name in (GROUPS, NETWORK, SYSTEM)))
     return remarks

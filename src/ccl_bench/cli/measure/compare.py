@@ -23,14 +23,14 @@ A run is a directory or trace file, a file of results as ccl-metrics --all --for
 baseline:NAME. Runs that did different work are not compared; the output lists the fields of their cards \
 that differ.
 
-The form follows the name of the file: .html is a page with charts, .md a summary, .json data; without a \
-file it is text.
+The ending of the file's name selects the format: .html is a page with charts, .md a summary, .json data; \
+without a file it is text.
 
 A LIMIT is 5% (no metric gets worse by more), METRIC:5% (gets worse by more), METRIC>5% (rises by more) or \
-METRIC<-5% (falls by more); without % it is in the metric's unit. What may be noise crosses no limit.
+METRIC<-5% (falls by more); without % it is in the metric's unit. A change that may be noise crosses no limit.
 
-Exit status: 0; 2 wrong usage; 3 the runs are not comparable, or a limit cannot be judged; 4 where nothing \
-can be read; 5 a limit is crossed.
+Exit status: 0; 2 wrong usage; 3 the runs are not comparable, or a limit cannot be judged; 4 nothing can \
+be read; 5 a limit is crossed.
 """
 
 
@@ -86,7 +86,7 @@ def compare(
     output: options.Output = None,
     form: Annotated[
         Form | None,
-        Parameter(name="--format", alias="-f", help="Form of the output, whatever the file."),
+        Parameter(name="--format", alias="-f", help="Format of the output, whatever the file's name."),
     ] = None,
     reading: options.Reading = options.DEFAULT_READING,
     force: options.Force = False,
@@ -96,7 +96,7 @@ def compare(
     from ccl_bench.report.console import show
 
     for place in _given_again(run):
-        say(PROGRAM, f"note: {place} is compared with itself, so that nothing can differ: give another run")
+        say(PROGRAM, f"note: {place} is compared with itself, so nothing can differ: give another run")
     target = options.file_to_write(output, force=force) if output else None
     chosen = form or (form_of(output) if output else "text")
     with reading.in_use() as progress:

@@ -20,7 +20,7 @@ ABOUT = """Measure a run that comes with the package, print its verdict, and wri
 
 The run is one forward pass of a GPT on eight A100, recorded with torch.profiler. --run chooses another one.
 
-Exit status: 0; 2 wrong usage; 4 where the examples are not installed.
+Exit status: 0; 2 wrong usage; 4 the examples are not installed.
 """
 
 RUN = "megatron-tp8-a100"
@@ -86,7 +86,7 @@ def _shown(path: Path) -> str:
 
 
 def example_runs() -> dict[str, Path]:
-    """Return the example runs by name; raise InputError where the package was installed without them."""
+    """Return the example runs by name; raise InputError if the package was installed without them."""
     for place in _PLACES:
         if place.is_dir():
             return {path.name: path for path in sorted(place.iterdir()) if path.is_dir()}

@@ -18,17 +18,16 @@ if TYPE_CHECKING:
 
     from ccl_bench.result.diagnosis import Diagnosed
 
-ABOUT = """Show where the step goes, what costs time, and what changing that is worth.
+ABOUT = """Show where the time of a step goes, what costs time, and what a change would gain.
 
-Each diagnosis is a rule. What it names is taken out of the recorded run, and the run is replayed: the gain \
-is the time of a step that this saves. Gains of several are not added. What is below the noise of the steps \
-is not reported.
+Each diagnosis is a rule. ccl-bench removes the cause from the recorded run and replays the run: the gain is \
+the time that a step saves. Gains of several diagnoses are not added. Gains below the noise of the steps \
+are not reported.
 
 A LIMIT is NAME (the diagnosis is reported at all) or NAME:SHARE (its gain is a larger share of the step), \
 such as late_ranks:5%.
 
-Exit status: 0; 2 wrong usage; 3 where a limit cannot be judged; 4 where nothing can be read; 5 a limit is \
-crossed.
+Exit status: 0; 2 wrong usage; 3 a limit cannot be judged; 4 nothing can be read; 5 a limit is crossed.
 """
 
 CROSSED = 5

@@ -12,17 +12,17 @@ from ccl_bench.cli import options
 if TYPE_CHECKING:
     from cyclopts import App
 
-ABOUT = """Show who is missing where in a job that hangs, from the dumps of torch's Flight Recorder.
+ABOUT = """Show which rank is missing, and where, in a job that hangs, from dumps of torch's Flight Recorder.
 
-In each process group the calls of all ranks are put beside each other. The first that a member lacks, or \
-that differs between members, is where to look; what only follows from another place is marked so. A rank \
-without a dump is reported as that.
+In each process group, the calls of all ranks are compared. The first call that a member lacks, or that \
+differs between members, is where to look. A place that only follows from another one is marked. A rank \
+without a dump is reported too.
 
 Record with TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1 and \
 TORCH_FR_DUMP_TEMP_FILE=DIR/comm_lib_trace_rank_ in the environment: NCCL's watchdog writes the dumps.
 
-Exit status: 0, also where a rank is missing; 2 wrong usage; 3 where the run has no dump of a known rank; 4 \
-where nothing can be read.
+Exit status: 0, also if a rank is missing; 2 wrong usage; 3 the run has no dump of a known rank; 4 nothing \
+can be read.
 """
 
 

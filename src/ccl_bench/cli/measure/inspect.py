@@ -12,12 +12,12 @@ from ccl_bench.cli import options
 if TYPE_CHECKING:
     from cyclopts import App
 
-ABOUT = """Show what is in a run, what can be measured of it and what cannot, and what is wrong with it.
+ABOUT = """Show the content of a run, what can be measured, what cannot and why, and problems in the data.
 
-Traces, ranks, steps, devices, process groups, and the facts with the source of each. Every trace is read \
-and every metric is tried.
+It lists traces, ranks, steps, devices, process groups, and each fact with its source. It reads every trace \
+and tries every metric.
 
-Exit status: 0; 2 wrong usage; 4 where nothing can be read.
+Exit status: 0; 2 wrong usage; 4 nothing can be read.
 """
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 ABOUT = """Compute metrics of a run from its traces, and print them.
 
-A run is a directory with traces and a workload card, or a single trace file. Of one metric the number alone \
-is printed, so that scripts can read it; remarks go to stderr.
+A run is a directory with traces and a workload card, or a single trace file. For one metric, only the \
+number is printed, so that scripts can read it; remarks go to stderr.
 
 Exit status: 0 a value; 1 a metric failed; 2 wrong usage; 3 not applicable or not measurable; \
 4 input missing or unreadable.
@@ -61,7 +61,9 @@ Metrics = Annotated[
 All = Annotated[bool, Parameter(name="--all", alias="-a", help="Compute every metric.")]
 Format = Annotated[
     Literal["value", "table", "json", "csv"] | None,
-    Parameter(name="--format", alias="-f", help="By default the value of one metric, a table of several."),
+    Parameter(
+        name="--format", alias="-f", help="By default, a value for one metric and a table for several."
+    ),
 ]
 ListMetrics = Annotated[
     bool, Parameter(name="--list-metrics", alias="--list", help="List every name that --metric takes.")
@@ -127,7 +129,7 @@ def requested_metrics(names: list[str], places: Sequence[str], program: str, *, 
 
 
 def _no_metric(places: Sequence[str], program: str) -> UsageError:
-    """Return the error where no option names a metric; a word without an option may be meant as one."""
+    """Return the error if no option names a metric; a word without an option may be meant as one."""
     from ccl_bench import metrics
 
     registry = metrics.load()
@@ -144,7 +146,7 @@ def _no_metric(places: Sequence[str], program: str) -> UsageError:
 
 
 def one_run(places: Sequence[str]) -> str:
-    """Return the run that is given; UsageError where there is none or more than one."""
+    """Return the run that is given; UsageError if there is none or more than one."""
     if not places:
         raise UsageError("no run is given", fix="name a directory, trace file or URL")
     if len(places) > 1:
@@ -156,14 +158,14 @@ def one_run(places: Sequence[str]) -> str:
 
 
 def _watched_places(place: str, *named: str | None) -> list[str]:
-    """Return the files and folders that the numbers of a run come from; none where it is remote."""
+    """Return the files and folders that the numbers of a run come from; none if it is remote."""
     from ccl_bench import storage
     from ccl_bench.run.grouping import run_above
 
-    given = [place, *(name for name in named if name)]
-    if any("://" in name for name in given):
-        return given
-    paths = [storage.to_path(name) for name in given]
+    places = [place, *(name for name in named if name)]
+    if any("://" in name for name in places):
+        return places
+    paths = [storage.to_path(name) for name in places]
     return [str(path) for path in (*paths, run_above(paths[0])) if path]
 
 
@@ -216,7 +218,7 @@ def _shown(results: Sequence[Result], form: str, *, every: bool, why: bool) -> s
 
 
 def print_tracebacks(failures: Mapping[str, Exception]) -> None:
-    """Write where each failed metric failed to stderr."""
+    """Write the traceback of each failed metric to stderr."""
     import traceback
 
     for error in failures.values():
@@ -224,7 +226,7 @@ def print_tracebacks(failures: Mapping[str, Exception]) -> None:
 
 
 def exit_status(results: Sequence[Result]) -> int:
-    """Return 0 where there is a value, else the highest status of the results."""
+    """Return 0 if there is a value, else the highest status of the results."""
     from ccl_bench.result import EXIT_STATUS
 
     if any(result.value is not None for result in results):

@@ -1,4 +1,4 @@
-"""The command `ccl-bench report`, and the historical one that writes a text report into trace_analysis."""
+"""The command `ccl-bench report`, and the historical one that writes text reports into trace_analysis."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
     from ccl_bench.result.report_data import ReportData
 
-ABOUT = """Report one run: what is wrong, step times, where the time goes, communication, waiting, memory.
+ABOUT = """Report one run: problems in the data, step times, where time goes, communication, waiting, memory.
 
-Every trace is read and every metric is tried. The form follows the name of the file: .html is one page with \
-charts that opens without a network, .md, .json and .txt are its twins; without a file it is text. The same \
-run gives the same report.
+It reads every trace and tries every metric. The ending of the file's name selects the format: .html is one \
+page with charts that opens without a network; .md, .json and .txt have the same content; without a file it \
+is text. The same run gives the same report.
 
-Exit status: 0; 2 wrong usage, or a file already exists; 3 where --charts finds nothing to draw; 4 where \
-nothing can be read.
+Exit status: 0; 2 wrong usage, or a file already exists; 3 --charts finds nothing to draw; 4 nothing can \
+be read.
 """
 
-ABOUT_HISTORICAL = """Report one run as text: what is wrong, throughput, overlap, bandwidth, traffic, waiting.
+ABOUT_HISTORICAL = """Report one run as text: problems, throughput, overlap, bandwidth, traffic, waiting.
 
-Every trace is read and every metric is tried. The text is written into a file of its own below \
-trace_analysis, and its path printed.
+It reads every trace and tries every metric, writes the text into a new file below trace_analysis, and \
+prints its path.
 
-Exit status: 0; 2 wrong usage; 4 where nothing can be read.
+Exit status: 0; 2 wrong usage; 4 nothing can be read.
 """
 
 FOLDER = "trace_analysis"
@@ -61,7 +61,7 @@ def report(
     output: options.Output = None,
     form: Annotated[
         Form | None,
-        Parameter(name="--format", alias="-f", help="Form of the output, whatever the file."),
+        Parameter(name="--format", alias="-f", help="Format of the output, whatever the file's name."),
     ] = None,
     charts: Annotated[
         str | None, Parameter(metavar="DIR", help="Write each chart into this folder, as a picture.")
@@ -91,7 +91,7 @@ def report(
 
 
 def _form(form: Form | None, output: str | None) -> Form | None:
-    """Return the form that is asked for, None where nothing asks for one; UsageError where it cannot be."""
+    """Return the form that is asked for, None if nothing asks for one; UsageError if it cannot be."""
     if form is None and output:
         return form_of(output)
     if form == "html" and not output and sys.stdout.isatty():

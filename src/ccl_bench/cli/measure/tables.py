@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 ABOUT = """Write the tables behind the numbers, all ranks in one file each, as Parquet or CSV.
 
-Without -o it lists the tables that the run has. The file tables.json beside them states what a row is, and \
-type, unit and meaning of each column. Chosen steps restrict every table to what belongs to them.
+Without -o it lists the tables that the run has. The file tables.json next to them states what a row is, \
+and type, unit and meaning of each column. If you choose steps, every table has only their rows.
 
-Exit status: 0; 2 wrong usage, or a file already exists; 3 no trace of the run fills a named table; 4 where \
+Exit status: 0; 2 wrong usage, or a file already exists; 3 no trace of the run fills a named table; 4 \
 nothing can be read.
 """
 
@@ -56,11 +56,13 @@ def tables(
     output: Folder = None,
     form: Annotated[
         Form | None,
-        Parameter(name="--format", alias="-f", help="Form of the files, parquet by default, or of the list."),
+        Parameter(
+            name="--format", alias="-f", help="Format of the files, parquet by default, or of the list."
+        ),
     ] = None,
     ranks: Ranks = None,
     explain: Annotated[
-        str | None, Parameter(metavar="NAME", help="Show what the columns of a table hold.")
+        str | None, Parameter(metavar="NAME", help="Show the columns of a table with their meanings.")
     ] = None,
     workload_card: options.Card = None,
     reading: options.Reading = options.DEFAULT_READING,
@@ -88,7 +90,7 @@ def _of_files(form: Form | None) -> FileForm:
 
 
 def parse_ranks(text: str) -> list[int]:
-    """Return the ranks in a text such as `0,8-10`; raise UsageError where it names none."""
+    """Return the ranks in a text such as `0,8-10`; raise UsageError if it names none."""
     from ccl_bench.result.step_choice import parse_range
 
     ranges = [parse_range(part, "ranks") for part in text.split(",")]
@@ -152,7 +154,7 @@ def _write(
     if empty:
         from ccl_bench.cli.runner import say
 
-        say("ccl-bench", f"note: without rows and not written: {', '.join(empty)}")
+        say("ccl-bench", f"note: not written, because they have no rows: {', '.join(empty)}")
 
 
 def _as_json(content: object) -> str:

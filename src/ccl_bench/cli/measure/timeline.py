@@ -17,7 +17,7 @@ ABOUT = """Write a run as one timeline, all ranks on one clock, for Perfetto (ui
 Each rank has tracks for steps, waiting in collectives, exposed communication, pipeline bubbles, and its \
 kernels or operators. If there is too much for a viewer, short neighbours are merged, and a remark says so.
 
-Exit status: 0; 2 wrong usage, or the file already exists; 4 where there is nothing to show.
+Exit status: 0; 2 wrong usage, or the file already exists; 4 there is nothing to show.
 """
 
 

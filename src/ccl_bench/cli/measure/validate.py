@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 ABOUT = """Check runs, workload cards and side files, and report every mistake at once.
 
-Of a run the card and side files are checked, the set of ranks, and every trace, which is read.
+For a run, it checks the card, the side files and the set of ranks, and reads every trace.
 
-Exit status: 0 without errors, whatever the warnings; 2 wrong usage; 4 with an error.
+Exit status: 0 no error, with or without warnings; 2 wrong usage; 4 an error.
 """
 
 

@@ -16,39 +16,41 @@ if TYPE_CHECKING:
     from ccl_bench.result.step_choice import StepChoice
     from ccl_bench.whatif import Replays
 
-ABOUT = """Show what a step would take if something were otherwise, by replaying it with other durations.
+ABOUT = """Show how long a step would take if something changed, by replaying it with other durations.
 
 RUN holds traces of all ranks; a table of operations (.parquet or .csv) has one row for each operation of \
 each rank and step. The answer is how much longer a step takes than without stragglers, which rank, stage \
-and operation is behind it, and what each scenario gains.
+and operation causes this, and what each scenario gains.
 
-What changes is rank:R, stage:S or operation:NAME; of a run also kernel:NAME, comm:COLLECTIVE and \
-dimension:NAME, of a table worker:R/S (rank R of stage S). Commas join several.
+WHAT is rank:R, stage:S or operation:NAME; for a run also kernel:NAME, comm:COLLECTIVE and dimension:NAME; \
+for a table also worker:R/S (rank R of stage S). Commas join several.
 
-Exit status: 0; 2 wrong usage; 3 the replay explains too little of the step; 4 where nothing can be read.
+Exit status: 0; 2 wrong usage; 3 the replay explains too little of the step; 4 nothing can be read.
 """
 
 Without = Annotated[
     list[str] | None,
     Parameter(
         metavar="WHAT",
-        help="Let this take its ideal time, as the others do: no straggler; repeat it for more.",
+        help="Give this its ideal time, as if it were no straggler; repeat it for more.",
     ),
 ]
 Scale = Annotated[
-    list[str] | None, Parameter(metavar="WHAT=FACTOR", help="Let this take its recorded time by a factor.")
+    list[str] | None, Parameter(metavar="WHAT=FACTOR", help="Multiply the recorded time of this by a factor.")
 ]
 Ideal = Annotated[
     list[str] | None,
-    Parameter(metavar="WHICH", help="Let all operations take their ideal time, or compute, or comm."),
+    Parameter(metavar="WHICH", help="Give all operations their ideal time, or only compute, or only comm."),
 ]
 Overlap = Annotated[
     list[str] | None,
-    Parameter(metavar="COLLECTIVE", help="Let computing hide a collective, as far as a step is long enough."),
+    Parameter(
+        metavar="COLLECTIVE", help="Overlap a collective with compute, as far as the step is long enough."
+    ),
 ]
 Network = Annotated[
     list[str] | None,
-    Parameter(metavar="B=GB/s,alpha=µs", help="Let collectives of known size go over another network."),
+    Parameter(metavar="B=GB/s,alpha=µs", help="Move collectives of known size to another network."),
 ]
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 ABOUT_MCP = """Serve runs to an agent over the Model Context Protocol, on stdin and stdout.
 
-The agent may list runs, look into them, diagnose, compare and replay them, and read rows of their tables. \
-It reads runs in the allowed folders only, through no link that leaves them, and changes nothing. An answer \
-has at most 8 kB, with what is wrong with the data and the call that makes sense next.
+The agent may list runs, inspect, diagnose, compare and replay them, and read rows of their tables. It reads \
+runs only in the allowed folders, follows no link out of them, and changes nothing. An answer has at most \
+8 kB, and includes problems in the data and a useful next call.
 
 Exit status: 0 when the agent ends it; 2 wrong usage.
 """
@@ -57,14 +57,14 @@ def mcp(
     return 0
 
 
-ABOUT_WATCH = """Measure the recording windows of a training as it writes them, each once.
+ABOUT_WATCH = """Measure each recording window of a running training once, when it is complete.
 
 DIR is the directory of one run, into which a profiler writes new traces every so many steps: folders such \
 as iteration_100, or files whose names carry a time. A window is measured when none of its files has changed \
-for a while, its traces are whole, and no rank is missing. Each prints one line of JSON.
+for a while, its traces are complete, and no rank is missing. Each window prints one line of JSON.
 
---listen shows the numbers of the last window to Prometheus, --otlp pushes them to a collector. A metric \
-without a value is absent. Ctrl-C ends it, and so does SIGTERM.
+--listen serves the numbers of the last window to Prometheus, --otlp pushes them to a collector. A metric \
+without a value is absent. Ctrl-C or SIGTERM stops the command.
 
 Exit status: 0; 2 wrong usage; 4 the directory is missing or disappears.
 """
@@ -86,7 +86,7 @@ def _not_negative(_type: object, value: float) -> None:
         raise ValueError("must be 0 or more")
 
 
-Once = Annotated[bool, Parameter(help="Measure what is there and end, as for cron.")]
+Once = Annotated[bool, Parameter(help="Measure the windows that exist and exit, as for cron.")]
 Kept = Annotated[
     str | None,
     Parameter(alias="-o", metavar="DIR", help="Directory for results, one file for each window."),
@@ -95,10 +95,11 @@ Metrics = Annotated[
     list[str] | None, Parameter(alias="-m", metavar="NAME", help="Metric to measure; all by default.")
 ]
 RunName = Annotated[
-    str | None, Parameter(metavar="NAME", help="Name of the run in numbers; by default that of DIR.")
+    str | None,
+    Parameter(metavar="NAME", help="Name of the run in the exported numbers; by default the name of DIR."),
 ]
 Listen = Annotated[
-    str | None, Parameter(metavar="HOST:PORT", help="Show numbers to Prometheus at this address or port.")
+    str | None, Parameter(metavar="HOST:PORT", help="Serve numbers to Prometheus at this address or port.")
 ]
 Otlp = Annotated[
     str | None, Parameter(metavar="URL", help="Push numbers to an OpenTelemetry collector, over HTTP.")
@@ -107,14 +108,14 @@ To = Annotated[
     list[str],
     Parameter(
         metavar="TRACKER",
-        help="Where to: tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT; repeat it for several.",
+        help="Tracker: tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT; repeat it for several.",
     ),
 ]
 Settle = Annotated[
     float,
     Parameter(
         metavar="SECONDS",
-        help="Time without a change after which a file is written; 10 by default.",
+        help="Time without a change after which a file counts as complete; 10 by default.",
         validator=_not_negative,
     ),
 ]
@@ -220,11 +221,11 @@ def _remark(text: str) -> None:
     say(PROGRAM, text)
 
 
-ABOUT_LOG = """Log the results of a run to a tracker of experiments.
+ABOUT_LOG = """Log the results of a run to an experiment tracker.
 
-RUN is a directory, a trace file, a file of results, or a directory that ccl-bench watch -o wrote; of that \
-every window is logged with its step. A metric without a value is not logged; findings go along as text and \
-tags.
+RUN is a directory, a trace file, a file of results, or a directory that ccl-bench watch -o wrote. From such \
+a directory, every window is logged with its step. A metric without a value is not logged; findings are \
+logged as text and tags.
 
 Exit status: 0; 1 the tracker refuses; 2 wrong usage; 4 nothing can be read.
 """
@@ -239,13 +240,17 @@ def log_command(program: str) -> App:
 
 
 def log(
-    run: Annotated[str, Parameter(metavar="", help="Run, file of results, or directory of a watch.")],
+    run: Annotated[
+        str, Parameter(metavar="", help="Run, file of results, or directory that ccl-bench watch wrote.")
+    ],
     /,
     *,
     to: To,
     metric: Metrics = None,
-    step: Annotated[int | None, Parameter(metavar="N", help="Step of a run that is no watch's.")] = None,
-    name: Annotated[str, Parameter(help="Name of the tracker's run; by default that of RUN.")] = "",
+    step: Annotated[
+        int | None, Parameter(metavar="N", help="Step to log a run with; windows of a watch have their own.")
+    ] = None,
+    name: Annotated[str, Parameter(help="Name of the run in the tracker; by default the name of RUN.")] = "",
 ) -> int:
     """Log one run."""
     from ccl_bench import metrics

@@ -104,7 +104,7 @@ def report_refused(store: Store) -> None:
         say(PROGRAM, f"left out: {error}")
 
 
-ABOUT_SITE = """Write published runs as a leaderboard of files, for any web host or to be opened from a disk.
+ABOUT_SITE = """Write published runs as a leaderboard of files, for any web host or to open from a disk.
 
 A script in the page filters, sorts and chooses columns; every run is readable without it.
 
@@ -148,9 +148,9 @@ def site(
 ABOUT_INDEX = """Rebuild the index of published runs from their files, and check each file.
 
 The files are authoritative: this restores the database whatever happened to it. A file that changed after \
-publication is detected by its hash. What is new in the histories of runs goes into the log.
+publication is detected by its hash. New entries in the histories of runs are added to the log.
 
---downgrade takes the tables back to a form that an older version of ccl-bench knows, and keeps the runs. \
+--downgrade converts the tables to a revision that an older version of ccl-bench reads, and keeps the runs. \
 Revision 0002 has neither log nor keys, 0001 neither tokens nor jobs; an upgrade does not bring them back.
 
 Exit status: 0; 2 wrong usage; 4 a run cannot be used, or the directory or database cannot.
@@ -170,7 +170,9 @@ def index(
     *,
     downgrade: Annotated[
         Literal["0001", "0002"] | None,
-        Parameter(metavar="REVISION", help="Only take the tables back to a revision, for an older version."),
+        Parameter(
+            metavar="REVISION", help="Only convert the tables back to a revision, for an older version."
+        ),
     ] = None,
     database: Database = None,
 ) -> int:

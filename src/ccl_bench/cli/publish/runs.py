@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 ABOUT_PUBLISH = """Publish a run: its card, results, report as data, and provenance.
 
-With --to and a directory, ccl-bench serve and ccl-bench site make a leaderboard from it. With --to and an \
-address the run is sent there; the token is taken from CCL_BENCH_TOKEN. Traces stay where they are unless \
---traces is given: with them the leaderboard recomputes every number and marks the run verified.
+If --to is a directory, ccl-bench serve and ccl-bench site make a leaderboard from it. If it is an address, \
+the run is sent there with the token in CCL_BENCH_TOKEN. Traces stay where they are unless you give \
+--traces: with traces, the leaderboard recomputes every number and marks the run verified.
 
-Publishing the same run again changes nothing; a new measurement of it replaces the former.
+Publishing the same run again changes nothing; a new measurement of it replaces the old one.
 
 Exit status: 0; 2 wrong usage; 4 the run cannot be read, holds a secret, or was refused.
 """
@@ -131,7 +131,7 @@ def _destination(to: str, token_file: str | None, database: str | None) -> Desti
 
 
 def _storage(traces: str | None, trace_url: str | None) -> str | None:
-    """Return the address in object storage that the traces go to; None where they do not."""
+    """Return the address in object storage that the traces go to; None if they do not."""
     if traces in {None, INCLUDE}:
         return None
     if trace_url:
@@ -202,7 +202,7 @@ A data directory needs no token.
 Exit status: 0; 2 wrong usage; 4 there is no such run, or the leaderboard refuses.
 """
 
-ABOUT_APPROVE = """Approve a run that is in quarantine or was withdrawn; without a run, show those that wait.
+ABOUT_APPROVE = """Approve a run that is in quarantine or was withdrawn; without a run, list those that wait.
 
 It needs the token of a maintainer in CCL_BENCH_TOKEN; a data directory needs none.
 
@@ -246,7 +246,8 @@ def withdraw(
 
 def approve(
     run: Annotated[
-        str | None, Parameter(metavar="", help="Identifier of the run; without it all that wait are shown.")
+        str | None,
+        Parameter(metavar="", help="Identifier of the run; without it, all runs that wait are listed."),
     ] = None,
     /,
     *,
@@ -284,7 +285,7 @@ def _open_leaderboard(
 
 
 def _run_id(run: str) -> str:
-    """Return an identifier, also where the address of the page is given."""
+    """Return an identifier, also if the address of the page is given."""
     match = _ID.search(run)
     if match is None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The commands that show where published runs are from: `keygen`, `key`, `verify` and `audit`."""
+"""The commands for signatures: `keygen`, `key`, `verify` and `audit`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.publishing.audit import Audit
     from ccl_bench.leaderboard.publishing.tokens import KeyRow
 
-ABOUT_KEYGEN = """Make a key to sign runs: NAME.key stays on this machine, NAME.pub is for everybody.
+ABOUT_KEYGEN = """Make a key pair to sign runs: NAME.key stays on this machine, NAME.pub is public.
 
-Both are files of minisign. The secret key has no password; only its owner can read it.
+Both files have the format of minisign. The secret key has no password; only its owner can read the file.
 
 Exit status: 0; 2 wrong usage; 4 a file cannot be written, or already exists.
 """
@@ -30,8 +30,8 @@ ABOUT_KEY = """Register the public key of a submitter, list keys, or revoke one.
 The leaderboard then accepts runs that the submitter signed with it, and shows them as signed. It refuses \
 signatures by any other key.
 
-Exit status: 0; 2 wrong usage, or the key is another's or revoked; 4 a file, key, directory or database \
-cannot be used.
+Exit status: 0; 2 wrong usage, or the key is revoked or belongs to another submitter; 4 a file, key, \
+directory or database cannot be used.
 """
 
 ABOUT_VERIFY = """Verify who published a bundle and that none of its files changed since, without a network.
@@ -114,11 +114,11 @@ def key(
         raise UsageError("the public key is missing", fix="give its file after the name")
     store = open_store(data, database, create=submitter is not None)
     if submitter is not None and file is not None:
-        given = read_public_key(Path(file))
-        tokens.register_key(store.engine, submitter, given)
-        said = {"key": given.id, "submitter": submitter, "by": OPERATOR.submitter}
-        tokens.log_event(store.data, "key-registered", **said)
-        sys.stdout.write(f"{given.id}\n")
+        public_key = read_public_key(Path(file))
+        tokens.register_key(store.engine, submitter, public_key)
+        entry = {"key": public_key.id, "submitter": submitter, "by": OPERATOR.submitter}
+        tokens.log_event(store.data, "key-registered", **entry)
+        sys.stdout.write(f"{public_key.id}\n")
     elif revoke is not None:
         tokens.revoke_key(store.engine, revoke)
         tokens.log_event(store.data, "key-revoked", key=revoke, by=OPERATOR.submitter)

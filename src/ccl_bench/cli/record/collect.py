@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
     from ccl_bench.collect.collect_run import CollectedRun
 
-ABOUT = """Record a command into a run directory, or gather what one left, and show what can be measured.
+ABOUT = """Record a command into a run directory, or gather files of an old one; show what can be measured.
 
 The output of the command goes to the terminal and into DIR/logs, its environment into DIR/environment.json. \
 A PyTorch or JAX program that does not record itself is profiled unchanged: a step ends when its optimizer \
 has stepped, or its compiled step was called. Traces and small files that it wrote are copied into DIR. \
-run_metadata.json and workload_card.yaml are filled with what was observed; what a person wrote stays. The \
-report goes to DIR/report.html. Without a command, ccl-bench only gathers and describes, as after a job that \
-was killed. Without --output a command is recorded into a new directory below runs.
+run_metadata.json and workload_card.yaml are filled with the recorded values; values that a person wrote \
+stay. The report goes to DIR/report.html. Without a command, ccl-bench only gathers files and describes the \
+run, for example after a job was killed. Without --output, a command is recorded into a new directory \
+below runs.
 
-Exit status: 0; 1 the command failed or the disk is full, and what there is was gathered; 2 wrong usage, \
-or DIR already holds a run; 4 no trace was found.
+Exit status: 0; 1 the command failed or the disk is full, and the existing files were gathered; 2 wrong \
+usage, or DIR already holds a run; 4 no trace was found.
 """
 
 Command = Annotated[
@@ -53,9 +54,7 @@ Card = Annotated[
 ]
 Profiler = Annotated[
     Literal["torch", "nsys", "both"],
-    Parameter(
-        help="Profiler: torch, or that of JAX, in the command itself, nsys around it, or both in two runs."
-    ),
+    Parameter(help="Profiler: torch (or JAX's) inside the command, nsys around it, or both in two runs."),
 ]
 NsysOptions = Annotated[
     str,
@@ -72,14 +71,12 @@ Steps = Annotated[
 ]
 Ranks = Annotated[
     str | None,
-    Parameter(
-        metavar="RANKS", help="Ranks that are profiled, such as 0,8,16; of JAX processes; all by default."
-    ),
+    Parameter(metavar="RANKS", help="Ranks to profile, such as 0,8,16; for JAX, processes; all by default."),
 ]
 NoInject = Annotated[
     bool,
     Parameter(
-        name="--no-inject", help="Do not record a program of PyTorch or JAX that does not record itself."
+        name="--no-inject", help="Do not profile a PyTorch or JAX program that does not record itself."
     ),
 ]
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 ABOUT = """Make the folder of a workload: its scripts, its configuration and its card.
 
-With --from, the folder holds run.sh, run.sbatch, train_config.toml, workload_card.yaml and pyproject.toml \
-of a definition: one of those in workloads/ by its name, or a file. Without, it holds an empty card.
+With --from, the folder has run.sh, run.sbatch, train_config.toml, workload_card.yaml and pyproject.toml \
+of a definition: the name of one in workloads/, or a file. Without it, the folder has an empty card.
 
-Exit status: 0; 2 wrong usage, or the files exist already; 4 the definition cannot be read.
+Exit status: 0; 2 wrong usage, or the files already exist; 4 the definition cannot be read.
 """
 
 DEFINITIONS = "workloads"
@@ -98,9 +98,9 @@ def _definition(name: str) -> Definition:
             f"there is no folder {DEFINITIONS} with definitions here",
             fix="call it in a checkout of ccl-bench, or name a .toml file",
         )
-    known = sorted(path.stem for path in folder.glob("*.toml"))
-    if name not in known:
-        hint = did_you_mean(name, known) or f"known: {', '.join(known)}"
+    names = sorted(path.stem for path in folder.glob("*.toml"))
+    if name not in names:
+        hint = did_you_mean(name, names) or f"known: {', '.join(names)}"
         raise UsageError(f"there is no workload {name!r}", fix=hint)
     return read_definition(folder / f"{name}.toml")
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.base.findings import way_out
+from ccl_bench.base.findings import fix_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -158,5 +158,5 @@ def _finding(alike: Sequence[Issue | ResultFinding]) -> dict[str, object]:
     first = alike[0]
     row: dict[str, object] = {"severity": first.severity, "code": first.code}
     row |= {"message": quoted(first.message, 240)}
-    fix = way_out(first.code)
+    fix = fix_of(first.code)
     return row | ({"fix": fix} if fix else {}) | ({"count": len(alike)} if len(alike) > 1 else {})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import diagnosis, metrics
 from ccl_bench.api import measured_run
 from ccl_bench.base.errors import UsageError
-from ccl_bench.base.findings import issue_of, way_out
+from ccl_bench.base.findings import fix_of, issue_of
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.integrations.agents.answer import Answer, call, fitting, quoted, room_for_rows
 from ccl_bench.report.formatting import ranges, with_unit
@@ -136,7 +136,7 @@ class RunTools:
         elif name in rules:
             rule = rules.get(name)
             head, manual = {"diagnosis": rule.name, "kind": rule.kind}, rule.manual
-        elif fix := way_out(name):
+        elif fix := fix_of(name):
             return Answer({"finding": name, "remedy": fix}, calls=[call("list_runs")])
         else:
             known = [*registry.names(), *rules.names()]

@@ -1,4 +1,4 @@
-"""Trace formats: what a format is, how its files are recognised by their first bytes, and which there are.
+"""Trace formats: the definition of a format, recognition by the first bytes of a file, and the registry.
 
 Each format is a package here; other packages add theirs by an entry point.
 """
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the first bytes of a trace say of where it is from."""
+    """Rank and world size that the first bytes of a trace state."""
 
     rank: int | None = None
     world_size: int | None = None
     recording: str = ""
-    """What files have in common that are one recording in several forms; empty where a form has no other."""
+    """What files have in common that are one recording in several forms; empty if a form has no other."""
 
 
 Recogniser = Callable[[bytes], bool]
@@ -35,17 +35,17 @@ Recogniser = Callable[[bytes], bool]
 
 
 def holds(*texts: bytes) -> Recogniser:
-    """Recognise files whose first bytes hold each of these texts."""
+    """Recognise files whose first bytes contain each of these texts."""
     return partial(_holds, texts)
 
 
 def begins(pattern: bytes) -> Recogniser:
-    """Recognise files that begin as a regular expression says; a dot is any byte."""
+    """Recognise files whose beginning matches a regular expression; a dot is any byte."""
     return partial(_begins, pattern)
 
 
 def shows(pattern: bytes) -> Recogniser:
-    """Recognise files in whose first bytes a regular expression is found."""
+    """Recognise files whose first bytes contain a match of a regular expression."""
     return partial(_shows, pattern)
 
 
@@ -102,7 +102,7 @@ class Part:
     """One of several traces in a file, such as a process of a report."""
 
     id: str
-    """What selects it; empty where the file holds no other."""
+    """What selects it; empty if the file holds no other."""
     identity: Identity
     """What the file says of where the part is from."""
     local_rank: int | None = None
@@ -111,7 +111,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class InParts:
-    """How a format is read whose files hold several traces and are no streams."""
+    """How to read a format whose files contain several traces and are no streams."""
 
     parts: Callable[[Path], list[Part]]
     """Which traces a file holds; an empty list where none."""
@@ -128,7 +128,7 @@ class Format:
     profile: str
     """Profile mode that the files belong to, `torch` or `nsys`; any other name belongs to every mode."""
     revision: int
-    """Raised when the same file would give other tables, so that cached ones are not used."""
+    """Increased when the same file would give other tables, so that cached ones are not used."""
     tables: frozenset[str]
     """Raw tables that the format can fill; a trace takes part in what is computed from one of them."""
     recognises: Recogniser = field(compare=False)
@@ -147,7 +147,7 @@ class Format:
     """Who writes such files, in messages: `torch's profiler`."""
     step_marker: str = ""
     """Regular expression for the names of ranges that are steps in every file of this format, with the number
-    as its first group; empty where steps are marked as PyTorch's tools mark them."""
+    as its first group; empty if steps are marked as PyTorch's tools mark them."""
     advice: str = ""
     """How to record what a number lacks; empty for the metrics' own advice, about torch.profiler."""
     of_rank: bool = True
@@ -169,7 +169,7 @@ class TraceFile:
     """Path below the run, with `/`."""
     form: Format
     rank: int | None
-    """Rank, or None where neither file, map nor name states it."""
+    """Rank, or None if neither file, map nor name states it."""
     rank_source: str
     """`file`, `map`, `name`, `device` or `unknown`."""
     iteration: int | None
@@ -179,7 +179,7 @@ class TraceFile:
     size: int
     """Size on disk, bytes."""
     part: str = ""
-    """Which trace of a file that holds several; empty where it holds one."""
+    """Which trace of a file that holds several; empty if it holds one."""
     recording: str = ""
     """What files of one rank have in common that are one recording in several forms."""
 
@@ -226,5 +226,5 @@ def recognised(head: bytes) -> Format | None:
 
 
 def suffixes() -> tuple[str, ...]:
-    """Return how the names of traces end, over all formats."""
+    """Return the suffixes of trace files of all formats."""
     return tuple(dict.fromkeys(suffix for form in load() for suffix in form.suffixes))

@@ -1,1 +1,1 @@
-"""XLA's programs: what an instruction communicates and multiplies, from its protocol buffer or its text."""
+"""XLA programs: communication and matrix products of an instruction, from protocol buffer or text."""

@@ -89,7 +89,7 @@ class Instruction:
     operands: tuple[Shape, ...] = ()
     results: tuple[Shape, ...] = ()
     groups: tuple[tuple[int, ...], ...] | None = None
-    """Members of each group; empty for one group of all; None where they are not known."""
+    """Members of each group; empty for one group of all; None if unknown."""
     pairs: tuple[tuple[int, int], ...] = ()
     """Source and target of each message of a collective permute."""
     scope: Scope = ALL_DEVICES
@@ -140,7 +140,7 @@ def convolution(
 ) -> Product | None:
     """Return the product that a convolution computes; `features` is the dimension of the kernel's outputs.
 
-    Every place of the kernel is counted, also where it lies over padding, but not what lies between the
+    Every place of the kernel is counted, also if it lies over padding, but not what lies between the
     elements of a dilated image: of `dilation` places one is over an element.
     """
     if not 0 <= features < len(kernel.dimensions) or not kernel.dimensions[features]:
@@ -164,7 +164,7 @@ class Axis(NamedTuple):
 def mesh_groups(
     sides: Sequence[int], devices: Sequence[int], axes: Sequence[Axis]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Return the groups of devices of a mesh that differ in some axes only; None where these do not fit it.
+    """Return the groups of devices of a mesh that differ in some axes only; None if these do not fit it.
 
     `devices` fill the mesh row by row; where there are none, the numbers from 0.
     """
@@ -199,7 +199,7 @@ def iota_groups(
 ) -> tuple[tuple[int, ...], ...] | None:
     """Return `size[0]` groups of `size[1]` numbers: those from 0 in an array of dimensions, transposed.
 
-    `[4,2]<=[2,4]T(1,0)` is [[0,4],[1,5],[2,6],[3,7]]. None where the numbers do not fit together.
+    `[4,2]<=[2,4]T(1,0)` is [[0,4],[1,5],[2,6],[3,7]]. None if the numbers do not fit together.
     """
     count = math.prod(size)
     order = list(permutation) or list(range(len(dimensions)))
@@ -231,7 +231,7 @@ _DIMENSIONS = {
 
 
 def read_instruction(text: str) -> Instruction | None:
-    """Return the instruction in a text, or None where it is none."""
+    """Return the instruction in a text, or None if it is none."""
     begin = _BEGINNING.match(text)
     if not begin:
         return None

@@ -75,19 +75,19 @@ class Program:
     instructions: Mapping[str, Instruction]
     """Name → instruction, over all computations."""
     devices: tuple[tuple[int, ...], ...]
-    """Global ids of the devices: for each partition those of its replicas; empty where not stated."""
+    """Global ids of the devices: for each partition those of its replicas; empty if not stated."""
     entry: frozenset[str] = frozenset()
     """Names of the instructions that a run of the program executes once."""
 
     def number_of(self, instruction: Instruction, device: int) -> int | None:
-        """Return the number of a device in the pairs of a permute; None where it is not known."""
+        """Return the number of a device in the pairs of a permute; None if unknown."""
         place = self._place(device)
         return None if place is None else self._numbering(instruction, *place)[0]
 
     def members(self, instruction: Instruction, device: int) -> tuple[int, ...] | None:
         """Return the global ids of the devices that a device communicates with in a collective, itself too.
 
-        None where the groups or the place of the device are not known. Ids are in the order of the group.
+        None if the groups or the place of the device are not known. Ids are in the order of the group.
         Source: `GetParticipatingDevicesGroups` of XLA's `collective_ops_utils.h`.
         """
         place = self._place(device)
@@ -152,7 +152,7 @@ def _connected(own: int, pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def read_program(data: bytes) -> Program:
-    """Return the program in a serialised `HloProto`; DamagedMessageError where it is none."""
+    """Return the program in a serialised `HloProto`; DamagedMessageError if it is none."""
     module = Message(data).message(_Module.PROGRAM)
     computations = [_Parts(each) for each in module.messages(_Module.COMPUTATIONS)]
     by_id = {each.id: each for each in computations}
@@ -166,8 +166,8 @@ def read_program(data: bytes) -> Program:
     if len({len(replicas) for replicas in devices}) > 1:
         raise DamagedMessageError("the partitions of a program have different numbers of replicas")
     entry = next((each for each in computations if each.name == module.text(_Module.ENTRY)), None)
-    once = frozenset(entry.by_name) if entry else frozenset()
-    return Program(module.text(_Module.NAME), found, devices, once)
+    entry_names = frozenset(entry.by_name) if entry else frozenset()
+    return Program(module.text(_Module.NAME), found, devices, entry_names)
 
 
 class _Parts:
@@ -206,7 +206,7 @@ def _operands(message: Message, around: _Parts) -> list[Message]:
 
 
 def _wrapped(message: Message, computations: Mapping[int, _Parts]) -> Message:
-    """Return what an asynchronous instruction runs; itself where that is not there."""
+    """Return what an asynchronous instruction runs; itself if that is not there."""
     called = [computations.get(number) for number in message.numbers(_Instruction.CALLED)]
     return next((each.root for each in called if each and each.root), message)
 
@@ -230,9 +230,9 @@ def _groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
     if _Instruction.MESH in message:
         return _mesh_groups(message.message(_Instruction.MESH))
     listed = message.message(_Instruction.DEVICES)
-    given = listed.messages(1) or message.messages(_Instruction.GROUPS)
-    if given:
-        return tuple(tuple(group.numbers(1)) for group in given)
+    group_messages = listed.messages(1) or message.messages(_Instruction.GROUPS)
+    if group_messages:
+        return tuple(tuple(group.numbers(1)) for group in group_messages)
     if _Instruction.IOTA in message or 2 in listed:
         iota = message.message(_Instruction.IOTA) if _Instruction.IOTA in message else listed.message(2)
         return iota_groups((iota.number(1), iota.number(2)), iota.numbers(3), iota.numbers(4))
@@ -297,10 +297,10 @@ def _dilation(message: Message) -> int:
     """
     found = 1
     for side in message.message(_Instruction.WINDOW).messages(1):
-        stride, apart, dilation = (
+        stride, distance, dilation = (
             side.number(each) for each in (_Side.STRIDE, _Side.DILATION, _Side.IMAGE_DILATION)
         )
-        if 1 < dilation < _FARTHEST and math.gcd(stride, apart, dilation) == 1:
+        if 1 < dilation < _FARTHEST and math.gcd(stride, distance, dilation) == 1:
             found *= dilation
     return found
 

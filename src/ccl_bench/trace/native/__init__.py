@@ -1,4 +1,4 @@
-"""What readers in C share: one compiled library, which is not linked to Python, and what it hands over.
+"""The compiled library that readers in C share; it is not linked to Python.
 
 Without it all is read by Python, to the same tables, in several times the time.
 """

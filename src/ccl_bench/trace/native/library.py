@@ -53,7 +53,7 @@ def _loaded() -> ctypes.CDLL | None:
 
 
 def load_library(functions: Mapping[str, tuple[object, ...]]) -> ctypes.CDLL | None:
-    """Return the compiled library; None where it is absent or switched off.
+    """Return the compiled library; None if it is absent or switched off.
 
     `functions` maps each function that is called to the type of its result and those of its arguments.
     """
@@ -96,10 +96,10 @@ class _Handover:
         try:
             return pl.Series(self)
         finally:
-            for given in (self._schema, self._array):
-                release = ctypes.c_void_p.from_buffer(given, _RELEASE[len(given)]).value
+            for structure in (self._schema, self._array):
+                release = ctypes.c_void_p.from_buffer(structure, _RELEASE[len(structure)]).value
                 if release:
-                    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(release)(ctypes.addressof(given))
+                    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(release)(ctypes.addressof(structure))
 
 
 def taken_texts(fill: Callable[[int, int], int]) -> pl.Series:
@@ -259,7 +259,7 @@ def _wanted(field: Field, kind: str) -> _Wanted:
 
 @contextmanager
 def open_tables(path: Path, status: os.stat_result) -> Iterator[TableFile | None]:
-    """Open a database for reading by C; None where that is not compiled, or another file has come there."""
+    """Open a database for reading by C; None if that is not compiled, or another file has come there."""
     library = load_library(_FUNCTIONS)
     if library is None:
         yield None

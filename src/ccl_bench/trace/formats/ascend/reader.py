@@ -1,4 +1,4 @@
-"""Read an Ascend trace into tables: the process that an event is in shows what it is.
+"""Reader of Ascend traces: the process of an event shows its kind.
 
 `Python` (or `MindSpore`) holds operators and ranges of the host, `CANN` the calls that launch, `Ascend
 Hardware` the tasks of the device by stream, and `Communication` (`HCCL` in older versions) its collectives
@@ -221,9 +221,9 @@ def read_ascend(stream: BinaryIO, file: str) -> TraceContent:
     }
     framed = {name: _framed(name, rows) for name, rows in tables.items()}
     possible, implausible = quality.drop_impossible(framed, file)
-    once, repeated = quality.drop_repeated(possible, file)
+    unique, repeated = quality.drop_repeated(possible, file)
     return TraceContent(
-        tables=dict(once), findings=[*_doubts(events, unknown, file), *implausible, *repeated]
+        tables=dict(unique), findings=[*_doubts(events, unknown, file), *implausible, *repeated]
     )
 
 
@@ -249,7 +249,7 @@ def _doubts(events: Sequence[Event], unknown: Mapping[str, int], file: str) -> l
     found = []
     if unknown:
         listed = ", ".join(f"{name} {count}" for name, count in sorted(unknown.items()))
-        message = f"tasks of the device that are not known as work or waiting: {listed}"
+        message = f"tasks of the device that are neither known work nor known waiting: {listed}"
         found.append(Finding("categories-unknown", "note", message, file, count=sum(unknown.values())))
     if not events:
         found.append(Finding("no-events", "error", "the file holds no events", file))

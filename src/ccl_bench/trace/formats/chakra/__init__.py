@@ -27,7 +27,7 @@ def identity(head: bytes) -> Identity:
 
 
 def _metadata(head: bytes) -> Mapping[str, object] | None:
-    """Return the attributes of the metadata; None where the bytes are not of a Chakra execution trace."""
+    """Return the attributes of the metadata; None if the bytes are not of a Chakra execution trace."""
     from ccl_bench.trace.formats.chakra.reader import attribute
     from ccl_bench.trace.protobuf import DamagedMessageError, Message, read_varint
 

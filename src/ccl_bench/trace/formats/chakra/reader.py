@@ -1,4 +1,4 @@
-"""Read a Chakra execution trace into the tables of Execution Traces, in one pass and in bounded memory.
+"""Reader of Chakra execution traces into the tables of Execution Traces: one pass in bounded memory.
 
 Its times stay unread: durations are exclusive, in whole microseconds, and no step is a range of time.
 
@@ -201,7 +201,7 @@ def _json(text: str) -> Any:
 def read_chakra(stream: BinaryIO, file: str) -> TraceContent:
     """Return the content of the Chakra execution trace in `stream`; `file` names it in messages.
 
-    Raises InputError where its nodes are of another schema. Everything less is salvaged and reported.
+    Raises InputError if its nodes are of another schema. Everything less is salvaged and reported.
     """
     reading, rows = Reading(), _Rows()
     stated: dict[str, Any] | None = None
@@ -218,7 +218,7 @@ def read_chakra(stream: BinaryIO, file: str) -> TraceContent:
             )
     stated = stated or {}
     tables = rows.tables()
-    findings = [*_damage(reading, file), *_silence(rows.calls, file)]
+    findings = [*_damage(reading, file), *_unstated(rows.calls, file)]
     if tables["et_nodes"].is_empty() and tables["et_communication"].is_empty():
         findings.append(Finding("no-events", "error", "the file holds no nodes", file))
     rank, size = (whole(stated.get(name)) for name in ("rank", "world_size"))
@@ -236,7 +236,7 @@ def _metadata(found: Frames) -> dict[str, Any]:
         return {}
 
 
-def _silence(calls: list[dict[str, Any]], file: str) -> Iterator[Finding]:
+def _unstated(calls: list[dict[str, Any]], file: str) -> Iterator[Finding]:
     """Say what Chakra does not state: the parts of an all-to-all."""
     if count := sum(call["name"] == "all_to_all" for call in calls):
         message = f"Chakra does not state the parts of {counted(count, 'call')} of all_to_all: taken as even"
@@ -271,7 +271,7 @@ _ZIGZAG, _BOOL, _TEXT = (15, 17), 27, 29
 
 @dataclass(slots=True)
 class Reading:
-    """What reading a file came to."""
+    """The outcome of reading a file."""
 
     size: int = 0
     broken_off: str = ""
@@ -307,15 +307,15 @@ class Frames:
 
 def frames(stream: BinaryIO, reading: Reading) -> Iterator[Frames]:
     """Yield the messages of a file, many at a time."""
-    held = b""
-    while block := next_block(stream, reading, len(held)):
-        found = Frames(held + block)
+    buffer = b""
+    while block := next_block(stream, reading, len(buffer)):
+        found = Frames(buffer + block)
         place = _cut(found, reading)
         yield found
-        held = found.data[place:]
+        buffer = found.data[place:]
         if reading.broken_off:
             break
-    reading.rest = len(held)
+    reading.rest = len(buffer)
 
 
 def _cut(found: Frames, reading: Reading) -> int:
@@ -343,7 +343,7 @@ def nodes(found: Frames, reading: Reading) -> list[Node]:
         table = field_table(found.data, found.starts, found.ends)
         attributes = _attributes(found.data, table)
     except DamagedMessageError:
-        return [node for at in range(len(found.starts)) for node in _alone(found, at, reading)]
+        return [node for at in range(len(found.starts)) for node in _read_single(found, at, reading)]
     count = len(found.starts)
     reading.nodes += count
     reading.other_fields += len({*table.message[(table.number > LAST) | (table.number < 1)].tolist()})
@@ -363,8 +363,8 @@ def nodes(found: Frames, reading: Reading) -> list[Node]:
     ]
 
 
-def _alone(found: Frames, at: int, reading: Reading) -> list[Node]:
-    """Return one node, none where it cannot be read."""
+def _read_single(found: Frames, at: int, reading: Reading) -> list[Node]:
+    """Return one node, none if it cannot be read."""
     one = Frames(found.data, found.starts[at : at + 1], found.ends[at : at + 1])
     try:
         _attributes(found.data, field_table(one.data, one.starts, one.ends))
@@ -428,7 +428,7 @@ def _named(data: bytes, fields: list[tuple[int, int, int]]) -> tuple[str, Any]:
 
 
 def _value(data: bytes, number: int, value: int, end: int) -> Any:
-    """Return a value that is no list; None where it is not written as its kind is."""
+    """Return a value that is no list; None if it is not written as its kind is."""
     if number in _WIDTHS:
         kind = _WIDTHS[number]
         is_whole = end - value == struct.calcsize(kind)

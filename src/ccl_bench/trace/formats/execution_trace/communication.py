@@ -46,7 +46,7 @@ def tensors(values: object, depth: int = 4) -> Iterator[list[Any]]:
 
 
 def _moved(values: list[Any]) -> tuple[int | None, int | None]:
-    """Return elements and bytes of all tensors among values, None where there is no tensor."""
+    """Return elements and bytes of all tensors among values, None if there is no tensor."""
     found = list(tensors(values))
     if not found:
         return None, None
@@ -155,10 +155,12 @@ def operator_call(node: Node | UsualNode) -> dict[str, object] | None:
 def calls(rows: Sequence[dict[str, object]]) -> pl.DataFrame:
     """Return the `et_communication` rows."""
     table = TABLES["et_communication"]
-    said = {name: [row.get(name) for row in rows] for name in table.columns}
-    return table.frame({name: column_of(said[name], column.type) for name, column in table.columns.items()})
+    columns = {name: [row.get(name) for row in rows] for name in table.columns}
+    return table.frame(
+        {name: column_of(columns[name], column.type) for name, column in table.columns.items()}
+    )
 
 
 def groups(node: Node | UsualNode) -> list[dict[str, object]]:
-    """Return the process groups that a `process_group:init` node lists, none where its text was cut."""
+    """Return the process groups that a `process_group:init` node lists, none if its text was cut."""
     return listed_groups(_at(listed(node.read().values), 0))

@@ -1,4 +1,4 @@
-"""The shape of a node in every schema, where nodes end, and how they are read from damaged text.
+"""Nodes of Execution Traces: their form in every schema, and reading them from damaged text.
 
 Plain schemas (1.0.0, 1.0.1) keep everything beside `name`; the `-chakra` ones keep operands under `inputs`
 and `outputs`, the parent as `ctrl_deps` and the rest in `attrs`. Source: PyTorch's
@@ -140,8 +140,8 @@ class UsualNode(_Operator, gc=False):
 
     def attribute(self, name: str) -> Any:
         """Return an entry of `attrs`, or None."""
-        said = next((each for each in self.attrs if type(each).__name__ == name), None)
-        value = getattr(said, "value", None)
+        found = next((each for each in self.attrs if type(each).__name__ == name), None)
+        value = getattr(found, "value", None)
         return decoded(value) if isinstance(value, Raw) else value
 
     def number(self, name: str) -> int | None:
@@ -163,7 +163,7 @@ _OPERANDS = msgspec.json.Decoder(Operands)
 
 
 def whole(value: object) -> int | None:
-    """Return `value` as a whole number that fits a column, or None where it is not one."""
+    """Return `value` as a whole number that fits a column, or None if it is not one."""
     if isinstance(value, str) and value.strip().lstrip("-").isdecimal() and len(value) < 20:
         value = int(value)
     if isinstance(value, float) and value.is_integer():
@@ -173,7 +173,7 @@ def whole(value: object) -> int | None:
 
 
 def decoded(raw: Raw) -> Any:
-    """Return the value behind raw JSON, None where it cannot be read."""
+    """Return the value behind raw JSON, None if it cannot be read."""
     try:
         return msgspec.json.decode(raw)
     except _UNREADABLE:
@@ -181,7 +181,7 @@ def decoded(raw: Raw) -> Any:
 
 
 def listed(raw: Raw) -> list[Any]:
-    """Return the list behind raw JSON, empty where it is none."""
+    """Return the list behind raw JSON, empty if it is none."""
     value = decoded(raw)
     return value if isinstance(value, list) else []
 
@@ -222,7 +222,7 @@ def _nodes(text: bytes) -> list[Node] | None:
 
 
 def usual_nodes(piece: bytes) -> list[UsualNode] | None:
-    """Return the nodes of a piece; None where one of them is not as usual: `nodes_in` reads them then."""
+    """Return the nodes of a piece; None if one of them is not as usual: `nodes_in` reads them then."""
     try:
         return _USUAL.decode(b"[" + piece.strip(b" \t\r\n,") + b"]")
     except _UNREADABLE:
@@ -230,7 +230,7 @@ def usual_nodes(piece: bytes) -> list[UsualNode] | None:
 
 
 def usual_numbers(nodes: Sequence[UsualNode]) -> dict[str, list[int | None]] | None:
-    """Return the numbers of nodes by name; None where they are not all kept in the one or the other way."""
+    """Return the numbers of nodes by name; None if they are not all kept in the one or the other way."""
     attributes = [node.attrs for node in nodes]
     if not any(attributes):
         return {name: [*map(attrgetter(name), nodes)] for name in _COUNTED}

@@ -1,4 +1,4 @@
-"""Read an Execution Trace into tables, in one pass and in bounded memory."""
+"""Reader of Execution Traces: one pass in bounded memory."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def read_execution_trace(stream: BinaryIO, file: str) -> TraceContent:
     findings = [*_damage(text, losses, file), *repeated]
     if tables["et_nodes"].is_empty():
         findings.append(Finding("no-events", "error", "the file holds no nodes", file))
-    said = identity(text.head + b'"nodes":[')
+    place = identity(text.head + b'"nodes":[')
     sizes = [group["size"] for group in builder.groups.values() if group["name"] == "0"]
-    world_size = said.world_size if said.world_size is not None else whole(next(iter(sizes), None))
-    return TraceContent(tables, said.rank, world_size, findings, attributes_of(text))
+    world_size = place.world_size if place.world_size is not None else whole(next(iter(sizes), None))
+    return TraceContent(tables, place.rank, world_size, findings, attributes_of(text))

@@ -1,4 +1,4 @@
-"""Whether a file is an Execution Trace, and of which rank, from its first bytes."""
+"""Recognition of Execution Traces and their rank by the first bytes."""
 
 from __future__ import annotations
 

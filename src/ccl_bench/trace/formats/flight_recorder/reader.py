@@ -1,4 +1,4 @@
-"""A dump of the Flight Recorder to tables.
+"""Reader of dumps of the Flight Recorder.
 
 The fields are those of `FlightRecorderDetail.hpp` and `FlightRecorder.cpp` of PyTorch: version 2.10 writes
 all of them, and each earlier one lacks some.
@@ -35,9 +35,9 @@ _MILLISECOND_NS = 1_000_000
 _PROTO = 0x80
 _NUMBER = re.compile(r"\d{1,9}")
 
-_WAY_OUT = "dump it again with torch._C._distributed_c10d._dump_fr_trace()"
-_RECORD_LESS = "record fewer calls: TORCH_FR_BUFFER_SIZE=2000 suffices"
-_PLAIN_DATA = f"a dump of the Flight Recorder is plain data: {_WAY_OUT}"
+_FIX = "dump it again with torch._C._distributed_c10d._dump_fr_trace()"
+_FEWER_CALLS = "record fewer calls: TORCH_FR_BUFFER_SIZE=2000 suffices"
+_PLAIN_DATA = f"a dump of the Flight Recorder is plain data: {_FIX}"
 
 Row = dict[str, object]
 
@@ -45,17 +45,15 @@ Row = dict[str, object]
 def read_dump(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of a dump; `file` names it in messages.
 
-    Raises InputError where the file is more than plain data, or no dump.
+    Raises InputError if the file is more than plain data, or no dump.
     """
-    root = _data(storage.read_whole(stream, file, LARGEST_BYTES, _RECORD_LESS), file)
+    root = _data(storage.read_whole(stream, file, LARGEST_BYTES, _FEWER_CALLS), file)
     if not isinstance(root, dict):
-        raise InputError("is no dump of the Flight Recorder", where=file, fix=_WAY_OUT)
-    given = root.get("entries", [])
-    if not isinstance(given, list | tuple):
-        raise InputError(
-            "is no dump of the Flight Recorder: its entries are no list", where=file, fix=_WAY_OUT
-        )
-    rows = [row for item in given if isinstance(item, dict) and (row := _call(item)) is not None]
+        raise InputError("is no dump of the Flight Recorder", where=file, fix=_FIX)
+    entries = root.get("entries", [])
+    if not isinstance(entries, list | tuple):
+        raise InputError("is no dump of the Flight Recorder: its entries are no list", where=file, fix=_FIX)
+    rows = [row for item in entries if isinstance(item, dict) and (row := _call(item)) is not None]
     rows.sort(key=lambda row: row["record"])  # type: ignore[arg-type, return-value]
     stacks = _Stacks()
     for row in rows:
@@ -68,7 +66,7 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
         "recorded_groups": _groups(root.get("pg_config")),
         "recorded_stacks": stacks.table(),
     }
-    return TraceContent(tables, findings=_findings(file, len(given) - len(rows)))
+    return TraceContent(tables, findings=_findings(file, len(entries) - len(rows)))
 
 
 def _data(code: bytes, file: str) -> object:
@@ -78,14 +76,14 @@ def _data(code: bytes, file: str) -> object:
     try:
         return msgspec.json.decode(code)
     except RecursionError as error:
-        raise InputError("is nested too deeply", where=file, fix=_WAY_OUT) from error
+        raise InputError("is nested too deeply", where=file, fix=_FIX) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = f"is not valid JSON, probably because it was cut off: {error}"
-        raise InputError(message, where=file, fix=_WAY_OUT) from error
+        raise InputError(message, where=file, fix=_FIX) from error
 
 
 def _call(entry: Row) -> Row | None:
-    """Return the row of an entry; None where it lacks what no call is without."""
+    """Return the row of an entry; None if it lacks what no call is without."""
     record, name = _whole(entry.get("record_id")), _text(entry.get("profiling_name"))
     group = entry.get("process_group")
     names = [_text(part) or "" for part in group] if isinstance(group, list | tuple) else []
@@ -152,7 +150,7 @@ class _Stacks:
         self._numbers: dict[tuple[tuple[str, str, int], ...], int] = {}
 
     def number(self, frames: object) -> int | None:
-        """Return the number of a stack, the innermost frame first; None where none was recorded."""
+        """Return the number of a stack, the innermost frame first; None if none was recorded."""
         if not isinstance(frames, list | tuple):
             return None
         found = [_frame(frame) for frame in frames[:_DEEPEST_STACK] if isinstance(frame, dict)]
@@ -185,7 +183,7 @@ def _rank(value: object) -> int | None:
 
 
 def _time(value: object) -> int | None:
-    """Return a time; None where it has not come yet, which JSON writes as 0."""
+    """Return a time; None if it has not come yet, which JSON writes as 0."""
     number = _whole(value)
     return number if number is not None and number > 0 else None
 

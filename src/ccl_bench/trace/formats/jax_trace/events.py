@@ -1,4 +1,4 @@
-"""The events of a trace that JAX wrote for viewers."""
+"""Events of a Chrome trace that JAX wrote for viewers."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _content(path: Path) -> tuple[bytes, str]:
 
 
 def _salvaged(text: bytes, file: str, error: Exception) -> tuple[list[Event], list[Finding]]:
-    """Return the events that can be read, and what is lost; InputError where none can be."""
+    """Return the events that can be read, and what is lost; InputError if none can be."""
     findings: list[Finding] = []
     texts, cut = _whole_texts(text, file, error)
     if cut:

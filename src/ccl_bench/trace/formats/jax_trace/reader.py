@@ -1,4 +1,4 @@
-"""Read what one device did from a trace that JAX wrote for viewers."""
+"""Reader of one device's work in a Chrome trace that JAX wrote for viewers."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def _first_instructions(own: Sequence[Work]) -> dict[str, Instruction | None]:
         counts[each.program][each.instruction] += 1
     found = {}
     for program, times in counts.items():
-        once = Counter(count for count in times.values() if count < 2 * min(times.values()))
-        usual = max(once, key=lambda count: (once[count], -count))
+        fewest = Counter(count for count in times.values() if count < 2 * min(times.values()))
+        usual = max(fewest, key=lambda count: (fewest[count], -count))
         found[program] = next(instruction for instruction, count in times.items() if count == usual)
     return found

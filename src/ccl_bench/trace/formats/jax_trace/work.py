@@ -1,4 +1,4 @@
-"""What a device ran, as a trace that JAX wrote for viewers shows it.
+"""Work of a device in a Chrome trace that JAX wrote for viewers.
 
 A TPU's threads are the lines of its profile, a GPU's its streams; what CPU devices ran are events of the
 host's threads. Only a TPU's events hold the text of their instructions: elsewhere the name is all there is.

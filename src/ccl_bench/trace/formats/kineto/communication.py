@@ -118,7 +118,7 @@ def _rows_of_parts(dims: msgspec.Raw, index: int | None) -> list[int] | None:
 
 
 def _listed(value: object) -> list[int] | None:
-    """Return a recorded list of numbers; None where it is absent or was cut (`...`)."""
+    """Return a recorded list of numbers; None if it is absent or was cut (`...`)."""
     if isinstance(value, str):
         return _listed_in(value)
     numbers = [whole(part) for part in value] if isinstance(value, list) else [None]

@@ -1,4 +1,4 @@
-"""A Kineto file as text: its events, decoded one piece at a time, and what it states around them.
+"""The text of a Kineto file: events, decoded piece by piece, and the metadata around them.
 
 A trace is `{head "traceEvents": [ event, event, ... ] tail}` or, as other writers have it, a bare list of
 events. Damaged pieces are decoded event by event, and what is lost is counted.
@@ -164,8 +164,10 @@ def _other_parts(depths: list[int]) -> tuple[int, bool]:
 
 def _depth(text: bytes) -> int:
     """Return how many brackets outside strings `text` opens and does not close."""
-    bare = _TEXT.sub(b"", text)
-    return sum(bare.count(mark) for mark in (b"[", b"{")) - sum(bare.count(mark) for mark in (b"]", b"}"))
+    without_text = _TEXT.sub(b"", text)
+    return sum(without_text.count(mark) for mark in (b"[", b"{")) - sum(
+        without_text.count(mark) for mark in (b"]", b"}")
+    )
 
 
 def _repaired(
@@ -326,8 +328,8 @@ _COUNTED = {"cat", "name", "ts", "dur", "args", "external_id", "correlation", "c
 
 def count_ambiguous(text: bytes, events: Sequence[Event]) -> int:
     """Return how many of the events in `text`, which were decoded to `events`, state a known key twice."""
-    given = [event.args for event in events if event.args is not None]
-    if _stands_oftener(text, events, _EVENT_FIELDS) or _stands_oftener(text, given, _ARGUMENT_FIELDS):
+    arguments = [event.args for event in events if event.args is not None]
+    if _stands_oftener(text, events, _EVENT_FIELDS) or _stands_oftener(text, arguments, _ARGUMENT_FIELDS):
         return sum(map(_states_twice, _EVENTS.decode(b"[" + text + b"]")))
     return 0
 
@@ -359,8 +361,8 @@ def _states_twice(event: msgspec.Raw) -> bool:
 
 def _has_twice(pairs: _Pairs, fields: Sequence[msgspec.structs.FieldInfo]) -> bool:
     known = {field.encode_name for field in fields}
-    held = [key for key, _ in pairs if key in known]
-    return len(held) > len(set(held))
+    keys = [key for key, _ in pairs if key in known]
+    return len(keys) > len(set(keys))
 
 
 _MAX_METADATA = 64 << 20

@@ -1,4 +1,4 @@
-"""The shape of Kineto's JSON: the keys of an event that a table needs, and nothing else.
+"""Types of Kineto's JSON events, with only the keys that a table needs.
 
 Every other key is skipped by the decoder without becoming an object. The order of the
 fields follows the order in which Kineto writes the keys, which is what makes the lookup

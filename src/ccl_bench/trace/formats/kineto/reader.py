@@ -1,4 +1,4 @@
-"""Read a Kineto trace into tables, in one pass and in bounded memory: rows of a large file lie on disk."""
+"""Reader of Kineto traces: one pass in bounded memory; rows of a large file lie on disk."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Spool:
         """Where rows lie, if some do."""
 
     def add(self, kind: str, rows: pl.DataFrame) -> None:
-        """Add rows of one kind; InputError where they are more than memory may hold."""
+        """Add rows of one kind; InputError if they are more than memory may hold."""
         memory.hold_rows(kind, rows.height, on_disk=self.folder is not None)
         self._held[kind].append(rows)
         self._rows += rows.height
@@ -80,14 +80,14 @@ class _Spool:
 
     def take(self, kind: str, columns: list[str] | None = None) -> list[pl.DataFrame]:
         """Return the rows of one kind, which is then empty unless only some of their columns are wanted."""
-        files, held = self._files[kind], self._held[kind]
+        files, in_memory = self._files[kind], self._held[kind]
         read = [pl.read_ipc(file, columns=columns) for file in files]
         if columns is not None:
-            return [*read, *(frame.select(columns) for frame in held)]
+            return [*read, *(frame.select(columns) for frame in in_memory)]
         for file in files:
             file.unlink(missing_ok=True)
         self._files[kind], self._held[kind] = [], []
-        return [*read, *held]
+        return [*read, *in_memory]
 
 
 _CALLS_AT_A_TIME = 4096
@@ -162,7 +162,7 @@ class RowBuilder:
         self._untaken_bytes += len(text)
         if self._untaken_bytes > _TAKEN_AT_A_TIME:
             self._take_native()
-            self._rows.relieve(_alike)
+            self._rows.relieve(_joined_by_clock)
         return end
 
     def add(self, events: list[Event]) -> None:
@@ -177,7 +177,7 @@ class RowBuilder:
         self.ignored.update(event.cat or "" for event in tables.pop(_UNKNOWN, ()))
         for name, members in tables.items():
             self._rows.add(name, _MAKERS[name](members, [event.args or NO_ARGS for event in members]))
-        self._rows.relieve(_alike)
+        self._rows.relieve(_joined_by_clock)
         self._add_arguments(events)
 
     def _take_native(self) -> None:
@@ -203,8 +203,8 @@ class RowBuilder:
         self._calls, self._products = [], []
 
     def _timed(self, name: str, base_ns: int) -> pl.DataFrame | None:
-        """Return all rows of one kind, with absolute times; None if there are none."""
-        if not (rows := _alike(self._rows.take(name))):
+        """Return all rows of one kind, with absolute times; None if there is none."""
+        if not (rows := _joined_by_clock(self._rows.take(name))):
             return None
         return _in_order([tables.absolute(rows.pop(0), base_ns) for _ in range(len(rows))])
 
@@ -256,7 +256,7 @@ def _in_order(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.DataFrame(list(columns.values()))
 
 
-def _alike(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
+def _joined_by_clock(parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
     """Return parts as few: one with odd times in it holds exact nanoseconds, the others hold doubles."""
     if len(parts) == 1:
         return parts
@@ -275,7 +275,7 @@ _STEP = "ProfilerStep"
 
 
 def _check_one_process(tables: Mapping[str, pl.DataFrame | OnDisk], file: str) -> None:
-    """Raise InputError where the operators are of several processes, or two loops of steps run at once."""
+    """Raise InputError if the operators are of several processes, or two loops of steps run at once."""
     numbers = _processes(tables)
     if len(numbers) > 1:
         listed = " and ".join(map(str, numbers))
@@ -325,8 +325,8 @@ def _clean_tables(gathering: RowBuilder, base_ns: int, file: str) -> tuple[Table
     if gathering.folder is not None:
         return _one_by_one(gathering, gathering.folder, base_ns, file)
     tables, implausible = quality.drop_impossible(dict(gathering.tables(base_ns)), file)
-    once, repeated = quality.drop_repeated(tables, file)
-    return dict(once), [*implausible, *repeated, *quality.doubt_ids(once, file)]
+    unique, repeated = quality.drop_repeated(tables, file)
+    return dict(unique), [*implausible, *repeated, *quality.doubt_ids(unique, file)]
 
 
 def _one_by_one(
@@ -337,10 +337,10 @@ def _one_by_one(
     implausible, repeated = [], []
     for name, table in gathering.tables(base_ns):
         possible, impossible = quality.drop_impossible({name: table}, file, middle)
-        once, copies = quality.drop_repeated(possible, file)
-        tables[name] = _to_disk(once[name], name, folder)
+        unique, copies = quality.drop_repeated(possible, file)
+        tables[name] = _to_disk(unique[name], name, folder)
         implausible += impossible
-        repeated += [*copies, *quality.doubt_ids(once, file)]
+        repeated += [*copies, *quality.doubt_ids(unique, file)]
     return tables, [*implausible, *repeated]
 
 

@@ -1,4 +1,4 @@
-"""Kineto events to the rows of tables: times in nanoseconds, and sizes of matrix products where recorded."""
+"""Rows of tables from Kineto events: times in nanoseconds, and recorded sizes of matrix products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A CUDA memory snapshot to tables: events of the allocator, segments and blocks, call stacks."""
+"""Reader of CUDA memory snapshots: events of the allocator, segments and blocks, call stacks."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ LARGEST_BYTES = 4 << 30
 """Largest snapshot, decompressed; a million events with their stacks take a tenth of it."""
 
 
-_WAY_OUT = "dump it again with torch.cuda.memory._dump_snapshot()"
-_RECORD_LESS = "record fewer events"
-_PLAIN_DATA = f"a memory snapshot is plain data: {_WAY_OUT}"
+_FIX = "dump it again with torch.cuda.memory._dump_snapshot()"
+_FEWER_EVENTS = "record fewer events"
+_PLAIN_DATA = f"a memory snapshot is plain data: {_FIX}"
 
 
 def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of a snapshot; `file` names it in messages.
 
-    Raises InputError where the file is more than plain data, or no snapshot.
+    Raises InputError if the file is more than plain data, or no snapshot.
     """
-    held = unpickle(storage.read_whole(stream, file, LARGEST_BYTES, _RECORD_LESS), file, _PLAIN_DATA)
-    segments, histories, settings = _parts(held, file)
+    unpickled = unpickle(storage.read_whole(stream, file, LARGEST_BYTES, _FEWER_EVENTS), file, _PLAIN_DATA)
+    segments, histories, settings = _parts(unpickled, file)
     stacks = Stacks()
     events, damaged, unknown = events_table(histories, stacks)
     tables: dict[str, pl.DataFrame] = {
@@ -57,24 +57,24 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
     return TraceContent(tables, findings=_findings(file, damaged, unknown), attributes=attributes)
 
 
-def _parts(held: Unpickled, file: str) -> tuple[list[Row], list[object], Row]:
+def _parts(unpickled: Unpickled, file: str) -> tuple[list[Row], list[object], Row]:
     """Return segments, one history for each device, and settings.
 
     The oldest layout is the list of segments alone.
     """
-    root = held.root if isinstance(held.root, dict) else {"segments": held.root}
+    root = unpickled.root if isinstance(unpickled.root, dict) else {"segments": unpickled.root}
     given, traces = root.get("segments"), root.get("device_traces", [])
     segments = mappings(given)
     if not isinstance(given, list | tuple) or len(segments) < len(given):
-        raise InputError("is not a memory snapshot: it has no list of segments", where=file, fix=_WAY_OUT)
+        raise InputError("is not a memory snapshot: it has no list of segments", where=file, fix=_FIX)
     if not isinstance(traces, list | tuple):
-        raise InputError("is not a memory snapshot: its history is not a list", where=file, fix=_WAY_OUT)
+        raise InputError("is not a memory snapshot: its history is not a list", where=file, fix=_FIX)
     rows = (
         len(segments) + sum(length(segment.get("blocks")) for segment in segments) + sum(map(length, traces))
     )
-    if rows > held.containers:
-        message = f"is refused: its {held.containers:,} containers stand for {rows:,} rows"
-        raise InputError(message, where=file, fix=_WAY_OUT)
+    if rows > unpickled.containers:
+        message = f"is refused: its {unpickled.containers:,} containers stand for {rows:,} rows"
+        raise InputError(message, where=file, fix=_FIX)
     settings = root.get("allocator_settings")
     return segments, list(traces), settings if isinstance(settings, dict) else {}
 
@@ -133,12 +133,12 @@ def flag(value: object) -> bool | None:
 
 
 def mappings(value: object) -> list[dict[str, object]]:
-    """Return the dictionaries in a list; none where it is not a list."""
+    """Return the dictionaries in a list; none if it is not a list."""
     return [item for item in value if type(item) is dict] if isinstance(value, list | tuple) else []
 
 
 def length(value: object) -> int:
-    """Return how many items a list has; none where it is not a list."""
+    """Return how many items a list has; none if it is not a list."""
     return len(value) if isinstance(value, list | tuple) else 0
 
 
@@ -149,9 +149,9 @@ def numbers(values: list[object], least: int = -_LARGEST, times: int = 1) -> pl.
     """Return whole numbers from `least` on as a column, multiplied; what is none of 64 bits becomes null."""
     if _NUMBER_TYPES.issuperset(map(type, values)):
         with contextlib.suppress(OverflowError, TypeError, pl.exceptions.PolarsError):
-            given = pl.Series("number", values, dtype=pl.Int64)
+            series = pl.Series("number", values, dtype=pl.Int64)
             fits = pl.col("number").is_between(least, (_LARGEST - 1) // times)
-            return given.to_frame().select(pl.when(fits).then(pl.col("number") * times)).to_series()
+            return series.to_frame().select(pl.when(fits).then(pl.col("number") * times)).to_series()
     found = [whole(value) for value in values]
     return pl.Series(
         [None if number is None or number < least else whole(number * times) for number in found],
@@ -187,7 +187,7 @@ class Stacks:
         self._stacks_seen: dict[int, int | None] = {}
 
     def number(self, frames: object) -> int | None:
-        """Return the number of a stack; None where no frames were recorded."""
+        """Return the number of a stack; None if no frames were recorded."""
         known = self._stacks_seen.get(id(frames), -1)
         if known != -1:
             return known
@@ -277,8 +277,8 @@ def events_table(histories: Iterable[object], stacks: Stacks) -> tuple[pl.DataFr
 
 def _are_whole(rows: list[Row]) -> bool:
     """Whether all events are known, placed and of a size, as they nearly always are."""
-    said = [row.get("action") for row in rows]
-    if not rows or {*map(type, said)} != {str} or not ACTIONS.issuperset(said):
+    actions = [row.get("action") for row in rows]
+    if not rows or {*map(type, actions)} != {str} or not ACTIONS.issuperset(actions):
         return False
     for key in ("addr", "size"):
         values: list[Any] = [row.get(key) for row in rows]
@@ -293,22 +293,22 @@ def _is_whole(row: Row) -> bool:
 
 
 def _events(device: int, rows: list[Row], stacks: Stacks) -> pl.DataFrame:
-    held = {key: [row.get(key) for row in rows] for key in _KEYS}
+    columns = {key: [row.get(key) for row in rows] for key in _KEYS}
     free = [row.get("device_free", row.get("addr")) if row["action"] == "oom" else None for row in rows]
     return TABLES["memory_events"].frame(
         {
             "device": pl.repeat(device, len(rows), dtype=pl.Int64, eager=True),
             "order": pl.int_range(len(rows), dtype=pl.Int64, eager=True),
-            "time_ns": numbers(held["time_us"], 1, _MICROSECOND_NS),
-            "action": pl.Series(held["action"], dtype=pl.String),
-            "address": numbers(held["addr"], 0),
-            "bytes": numbers(held["size"], 0),
-            "stream": numbers(held["stream"]),
+            "time_ns": numbers(columns["time_us"], 1, _MICROSECOND_NS),
+            "action": pl.Series(columns["action"], dtype=pl.String),
+            "address": numbers(columns["addr"], 0),
+            "bytes": numbers(columns["size"], 0),
+            "stream": numbers(columns["stream"]),
             "device_free_bytes": numbers(free, 0),
-            "category": texts(held["category"]),
-            "metadata": texts(held["user_metadata"]),
-            "compile_context": texts(held["compile_context"]),
-            "stack": stacks.numbers(held["frames"]),
+            "category": texts(columns["category"]),
+            "metadata": texts(columns["user_metadata"]),
+            "compile_context": texts(columns["compile_context"]),
+            "stack": stacks.numbers(columns["frames"]),
         }
     )
 

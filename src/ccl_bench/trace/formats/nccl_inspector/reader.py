@@ -39,7 +39,7 @@ _KINDS = {"coll_perf": ("coll", "coll"), "p2p_perf": ("p2p", "p2p")}
 
 @dataclass(slots=True)
 class _Reading:
-    """What reading a file came to."""
+    """The outcome of reading a file."""
 
     size: int = 0
     broken_off: str = ""
@@ -69,15 +69,15 @@ def read_records(stream: BinaryIO, file: str) -> TraceContent:
 
 
 def _lines(stream: BinaryIO, reading: _Reading) -> Iterator[bytes]:
-    held = b""
-    while block := next_block(stream, reading, len(held)):
-        *found, held = (held + block).split(b"\n")
+    buffer = b""
+    while block := next_block(stream, reading, len(buffer)):
+        *found, buffer = (buffer + block).split(b"\n")
         yield from filter(bytes.strip, found)
-        if len(held) > LONGEST_LINE:
+        if len(buffer) > LONGEST_LINE:
             reading.broken_off = "a line of impossible length"
             return
-    if held.strip():
-        yield held
+    if buffer.strip():
+        yield buffer
 
 
 def _take(record: dict[str, Any], reading: _Reading) -> None:
@@ -134,7 +134,7 @@ _BY_RANK = ("all_gather", "reduce_scatter")
 
 
 def _moved(sizes: tuple[int, ...], time_us: int, stated: float) -> int | None:
-    """Return the size that a stated bandwidth, GB/s, was computed from; None where it fits none."""
+    """Return the size that a stated bandwidth, GB/s, was computed from; None if it fits none."""
     fits = (size for size in sizes if abs(size / time_us / 1e3 - stated) <= max(_AGREES * stated, 1e-6))
     return next(fits, None)
 
@@ -149,8 +149,8 @@ def _findings(reading: _Reading, file: str) -> Iterator[Finding]:
         yield Finding("events-lost", "error", message, file, count=reading.unreadable)
     if reading.contradicting:
         message = (
-            f"{counted(reading.contradicting, 'record states', 'records state')} a bandwidth that is not "
-            "that of size and time, and count nowhere"
+            f"{counted(reading.contradicting, 'record states', 'records state')} a bandwidth that "
+            "contradicts size and time, and are not used"
         )
         count = reading.contradicting
         yield Finding("records-contradict", "warning", message, file, count=count, touches=touches)

@@ -53,12 +53,12 @@ def payload_schemas(database: Database) -> Schemas:
     return found
 
 
-def payload_fields(payload: bytes | None, known: Schemas) -> dict[str, int]:
+def payload_fields(payload: bytes | None, schemas: Schemas) -> dict[str, int]:
     """Return the fields of a payload by name; those that cannot be decoded are absent."""
-    return {name: value for part in _records(payload or b"", known) for name, value in part}
+    return {name: value for part in _records(payload or b"", schemas) for name, value in part}
 
 
-def _records(payload: bytes, known: Schemas) -> Iterator[list[tuple[str, int]]]:
+def _records(payload: bytes, schemas: Schemas) -> Iterator[list[tuple[str, int]]]:
     for _ in range(_MOST_RECORDS):
         if len(payload) < _HEADER.size:
             return
@@ -68,7 +68,7 @@ def _records(payload: bytes, known: Schemas) -> Iterator[list[tuple[str, int]]]:
         data = payload[_HEADER.size : whole]
         yield [
             (name, struct.unpack_from(layout, data, offset)[0])
-            for name, offset, layout in known.get((domain, schema), ())
+            for name, offset, layout in schemas.get((domain, schema), ())
             if offset + struct.calcsize(layout) <= size
         ]
         payload = payload[whole:]
@@ -89,8 +89,8 @@ _SCATTERED = ("reduce_scatter", "scatter")
 def collectives(database: Database, process: Process, ranges: pl.DataFrame, base_ns: int) -> pl.DataFrame:
     """Return the `collectives` rows of one process; `ranges` are its ranges as `host.ranges` gives them."""
     ended = ranges.drop_nulls("end_ns")
-    said = _payloads(database, process, base_ns)
-    parts = [_by_pytorch(ended), _by_nccl(ended, said), *_by_mpi(database, process, ended, base_ns)]
+    payloads = _payloads(database, process, base_ns)
+    parts = [_by_pytorch(ended), _by_nccl(ended, payloads), *_by_mpi(database, process, ended, base_ns)]
     rows = pl.concat([part for part in parts if part.height] or [TABLES["collectives"].empty()])
     return in_order(rows)
 
@@ -128,33 +128,33 @@ def _elements(text: str) -> int | None:
 
 def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[int, int], dict[str, int]]:
     """Return (start, thread) → fields for the NVTX ranges with a payload."""
-    known = payload_schemas(database)
-    if not known or not database.has(host.NVTX, "binaryData"):
+    schemas = payload_schemas(database)
+    if not schemas or not database.has(host.NVTX, "binaryData"):
         return {}
     only = replace(rows_of(database, host.NVTX, process), brief=("binaryData", _LONGEST_PAYLOAD - 1))
     kinds = {"start": "integer", "globalTid": "integer", "binaryData": "blob"}
     found = database.frame(host.NVTX, kinds, only).with_columns(since_epoch("start", base_ns))
     return {
-        (start, thread & THREAD): payload_fields(payload, known)
+        (start, thread & THREAD): payload_fields(payload, schemas)
         for start, thread, payload in found.drop_nulls().iter_rows()
     }
 
 
-def _by_nccl(ranges: pl.DataFrame, said: dict[tuple[int, int], dict[str, int]]) -> pl.DataFrame:
+def _by_nccl(ranges: pl.DataFrame, payloads: dict[tuple[int, int], dict[str, int]]) -> pl.DataFrame:
     """Return the calls of NCCL's own interface, with what their payloads state."""
     rows = _starting_with(ranges, "nccl")
     names = rows["name"].str.strip_prefix("nccl")
-    meant = {name: catalogue.canonical(name) if name[:1].isupper() else None for name in names.unique()}
-    calls = rows.filter(pl.Series([meant[name] is not None for name in names], dtype=pl.Boolean))
-    if not said:
+    canonical = {name: catalogue.canonical(name) if name[:1].isupper() else None for name in names.unique()}
+    calls = rows.filter(pl.Series([canonical[name] is not None for name in names], dtype=pl.Boolean))
+    if not payloads:
         return _rows("library", calls)
     members: dict[int, int] = {}
     arguments = []
     for start, thread, name in zip(rows["start_ns"], rows["thread"], names, strict=True):
-        stated = said.get((start, thread), {})
+        stated = payloads.get((start, thread), {})
         if MEMBERS in stated and COMMUNICATOR in stated:
             members[stated[COMMUNICATOR]] = stated[MEMBERS]
-        if collective := meant[name]:
+        if collective := canonical[name]:
             arguments.append(_arguments(collective, stated, members))
     keys = dict.fromkeys(key for known in arguments for key in known)
     return _rows("library", calls, **{key: [known.get(key) for known in arguments] for key in keys})

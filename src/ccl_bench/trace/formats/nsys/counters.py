@@ -109,10 +109,10 @@ def _sampled_as_json(database: Database) -> pl.DataFrame:
 def _values(text: str) -> list[tuple[str, float]]:
     """Return the counters in one sample; a value may be a number or the text of one."""
     try:
-        said = msgspec.json.decode(text, type=dict[str, object])
+        values = msgspec.json.decode(text, type=dict[str, object])
         shares = [
             (counter(name), msgspec.convert(value, float, strict=False))
-            for name, value in said.items()
+            for name, value in values.items()
             if counter(name)
         ]
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

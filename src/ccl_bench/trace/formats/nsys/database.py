@@ -1,4 +1,4 @@
-"""What a database of Nsight Systems is, and what its times are relative to.
+"""Databases of Nsight Systems: opening them, and the origin of their times.
 
 Times are nanoseconds since the session began. Reports of several ranks share the clock of the recording
 host once each adds its own session start.
@@ -27,7 +27,7 @@ EXPORT = sqlite.Origin(
 
 
 def open_database(path: Path, name: str = "") -> AbstractContextManager[Database]:
-    """Open an export; InputError where the file is no database that can be read."""
+    """Open an export; InputError if the file is no database that can be read."""
     return sqlite.open_database(path, name or str(path), EXPORT)
 
 
@@ -42,7 +42,7 @@ def settings(database: Database) -> dict[str, str]:
 
 
 def session_start_ns(database: Database) -> int | None:
-    """Return what the times of an export are relative to, ns since the epoch; None where it does not say.
+    """Return what the times of an export are relative to, ns since the epoch; None if it does not say.
 
     With `--ts-normalize=true` the export has added the session start itself.
     """
@@ -64,7 +64,7 @@ def meanings(
 
 
 def since_epoch(column: str, base_ns: int) -> pl.Expr:
-    """Return a time of the export as ns since the epoch; null where it cannot be one."""
+    """Return a time of the export as ns since the epoch; null if it cannot be one."""
     return pl.when(pl.col(column).is_between(-LATEST_NS, LATEST_NS)).then(pl.col(column)) + base_ns
 
 

@@ -74,7 +74,7 @@ def _cuda_number(gpu: dict[str, Any]) -> int:
 
 
 def _count(row: dict[str, Any] | None, name: str) -> int | None:
-    """Return a count of a piece of hardware; None where it is not known or none there can be."""
+    """Return a count of a piece of hardware; None if unknown or none there can be."""
     count = row[name] if row else None
     return count if count and 0 < count < _MANY else None
 
@@ -187,7 +187,7 @@ def _shaped(rows: pl.DataFrame, devices: Devices) -> pl.DataFrame:
 
 
 def _product(sides: tuple[str, ...]) -> pl.Expr:
-    """Return the product of the sides of a launch shape; null where one is absent or it is no shape."""
+    """Return the product of the sides of a launch shape; null if one is absent or it is no shape."""
     columns = [pl.col(side) for side in sides]
     possible = pl.all_horizontal(column.is_between(1, 2**31) for column in columns)
     real = columns[0].cast(pl.Float64) * columns[1] * columns[2]

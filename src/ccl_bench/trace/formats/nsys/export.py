@@ -40,39 +40,39 @@ PAYLOADS = "--include-blobs"
 def convert(report: Path, output: Path, name: str) -> None:
     """Write the SQLite export of `report` to `output`; `name` names the report in messages.
 
-    Raises InputError where there is no `nsys`, or where it cannot read the report.
+    Raises InputError if there is no `nsys`, or where it cannot read the report.
     """
     nsys = shutil.which("nsys")
     if nsys is None:
-        message = "is a report, which only nsys can read, and there is no nsys on PATH"
-        raise InputError(message, where=name, fix=f"{INSTALLATION}; or {_elsewhere(name)}")
-    options = [f"{PAYLOADS}=true"] if PAYLOADS in _said(nsys, "export", "--help") else []
+        message = "is a report, which only nsys can read, but nsys is not on PATH"
+        raise InputError(message, where=name, fix=f"{INSTALLATION}; or {_fix_elsewhere(name)}")
+    options = [f"{PAYLOADS}=true"] if PAYLOADS in _output_of(nsys, "export", "--help") else []
     arguments = ["--quiet=true", "--type", "sqlite", *options, "-o", output.name, str(report.absolute())]
-    status, said = _run([nsys, "export", *arguments], output.parent, EXPORT_SECONDS)
+    status, output_text = _run([nsys, "export", *arguments], output.parent, EXPORT_SECONDS)
     if status == 0 and output.is_file():
         return
-    late = f"it took longer than {EXPORT_SECONDS:.0f} s"
-    why = late if status is None else _short(said) or f"exit status {status}"
-    version = _short(_said(nsys, "--version")).removeprefix("NVIDIA Nsight Systems version ")
+    timeout_message = f"it took longer than {EXPORT_SECONDS:.0f} s"
+    why = timeout_message if status is None else _short(output_text) or f"exit status {status}"
+    version = _short(_output_of(nsys, "--version")).removeprefix("NVIDIA Nsight Systems version ")
     raise InputError(
         f"nsys {version} cannot export it: {why}",
         where=name,
-        fix=f"install the nsys that recorded it or a later one; or {_elsewhere(name)}",
+        fix=f"install the nsys that recorded it or a later one; or {_fix_elsewhere(name)}",
     )
 
 
-def _elsewhere(name: str) -> str:
+def _fix_elsewhere(name: str) -> str:
     """Return what to do where this machine cannot do it."""
     stem = name.removesuffix(".gz").rpartition(".")[0]
     command = shlex.join(["nsys", "export", "--type", "sqlite", "-o", f"{stem}.sqlite", name])
-    return f"run this where it was recorded, and put the result in its place: {command}"
+    return f"run this where it was recorded, and put the result next to it: {command}"
 
 
-def _short(said: str) -> str:
-    return " ".join(said.split())[:_SAID_CHARACTERS]
+def _short(output: str) -> str:
+    return " ".join(output.split())[:_SAID_CHARACTERS]
 
 
-def _said(*command: str) -> str:
+def _output_of(*command: str) -> str:
     return _run(command, None, _QUESTION_SECONDS)[1]
 
 
@@ -87,15 +87,15 @@ def _run(command: Sequence[str], folder: Path | None, seconds: float) -> tuple[i
         start_new_session=True,
     )
     try:
-        said, _ = process.communicate(timeout=seconds)
+        output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         return None, ""
     finally:
-        _end(process)
-    return process.returncode, said.decode("utf-8", errors="replace")
+        _stop(process)
+    return process.returncode, output.decode("utf-8", errors="replace")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     """End the command and what it started, if it still runs."""
     with process:
         if process.poll() is None:
@@ -103,7 +103,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 LAYOUT = 1
-"""Raised when the same report would be exported another way."""
+"""Increased when the same report would be exported another way."""
 
 MOST_UNPACKED_BYTES = 64 << 30
 """A gzip file that holds more is refused."""
@@ -115,7 +115,7 @@ _HEAD_BYTES = 256 << 10
 def export_of(path: Path, name: str = "") -> Path:
     """Return the SQLite export of a report or of its JSON; an export is its own, a packed one is unpacked.
 
-    `name` names the file in messages. Raises InputError where no `nsys` is there, or where it
+    `name` names the file in messages. Raises InputError if no `nsys` is there, or where it
     cannot read the report.
     """
     name = name or str(path)
@@ -131,7 +131,7 @@ def export_of(path: Path, name: str = "") -> Path:
         raise storage.unreadable(path, error) from error
     if place.is_file():
         return place
-    with _becoming(place.parent) as folder:
+    with _folder_to_fill(place.parent) as folder:
         if is_json:
             write_database(path, folder / place.name, name)
             return place
@@ -153,7 +153,7 @@ def _place(path: Path) -> Path:
 
 
 @contextmanager
-def _becoming(place: Path) -> Iterator[Path]:
+def _folder_to_fill(place: Path) -> Iterator[Path]:
     """Give a folder to fill, which becomes `place` when all went well and goes away when not."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -51,7 +51,7 @@ _SETTING = re.compile(r'(?:\A|[;\0])([A-Z0-9_]+)="?(\d{1,7})"?(?=[;\0]|\Z)')
 
 
 class Place(NamedTuple):
-    """A rank and the number of ranks, each None where it is not known."""
+    """A rank and the number of ranks, each None if unknown."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -131,7 +131,7 @@ class Process:
     pid: int
     """Process id of the operating system."""
     name: str
-    """Name of the program; empty where it was not recorded."""
+    """Name of the program; empty if not recorded."""
     devices: tuple[int, ...]
     """Devices whose work the trace holds, sorted; empty without device work."""
     rank: int | None = None
@@ -189,7 +189,9 @@ def processes_in(database: Database) -> list[Process]:
         )
         for owner in owners
     ]
-    return _ordered(part for process in _placed(_told_apart(found), database) for part in _by_device(process))
+    return _ordered(
+        part for process in _placed(_with_distinct_ids(found), database) for part in _by_device(process)
+    )
 
 
 def _pid(global_pid: int) -> int:
@@ -227,8 +229,8 @@ def _names(database: Database) -> dict[int, str]:
     return dict(zip(named["globalPid"], named["name"], strict=True))
 
 
-def _told_apart(found: list[Process]) -> list[Process]:
-    """Return the processes with ids that differ also where hosts share process ids."""
+def _with_distinct_ids(found: list[Process]) -> list[Process]:
+    """Return the processes with ids that differ also if hosts share process ids."""
     shared = {pid for pid, count in Counter(process.pid for process in found).items() if count > 1}
     return [
         replace(process, id=f"{process.id}-host{process.global_pid >> 2 * THREAD_BITS & 0xFFFF:x}")

@@ -1,4 +1,4 @@
-"""Read one process of a report, or of its export, into tables, and report what is missing."""
+"""Reader of one process of a report or export, with findings about missing data."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _about(
         yield Finding("clock-unanchored", "warning", message, file)
     unended = ranges["end_ns"].null_count()
     if unended:
-        message = f"left out, being still open when the recording ended: {counted(unended, 'range')}"
+        message = f"left out, because still open when the recording ended: {counted(unended, 'range')}"
         yield Finding("ranges-unended", "note", message, file, count=unended, touches=("annotations",))
     if not any(table.height for name, table in tables.items() if name != "devices"):
         yield Finding("no-events", "error", "the file holds no events", file)
@@ -191,12 +191,12 @@ def _about(
 
 def _attributes(database: Database) -> dict[str, str]:
     """Return the versions that the report records."""
-    said = settings(database)
+    stated = settings(database)
     machine = database.frame("TARGET_INFO_SYSTEM_ENV", {"name": "text", "value": "text"}).drop_nulls()
     known = dict(machine.filter(pl.col("name") == "CudaDriverVersion").iter_rows())
     versions = {
-        "nsys_version": said.get("EXPORT_PRODUCT_VERSION"),
-        "nsys_schema_version": said.get("EXPORT_SCHEMA_VERSION"),
+        "nsys_version": stated.get("EXPORT_PRODUCT_VERSION"),
+        "nsys_schema_version": stated.get("EXPORT_SCHEMA_VERSION"),
         "cuda_driver_version": known.get("CudaDriverVersion"),
     }
     return {name: value[:64] for name, value in versions.items() if value}

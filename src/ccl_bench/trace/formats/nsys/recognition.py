@@ -1,4 +1,4 @@
-"""Whether a file is a report of Nsight Systems or its export, from its first bytes."""
+"""Recognition of Nsight Systems' reports and exports by their first bytes."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ _AGENT = msgspec.json.Decoder(Agent)
 
 
 def open_rocpd(path: Path, file: str = "") -> AbstractContextManager[Database]:
-    """Open a database; InputError where it is none that can be read."""
+    """Open a database; InputError if it is none that can be read."""
     return sqlite.open_database(path, file or str(path), ROCPD)
 
 
@@ -80,8 +80,10 @@ def _holds_something(database: Database, guid: str) -> bool:
 
 def _identity(database: Database, guid: str) -> Identity:
     """Return what the environment of a process states of its rank."""
-    said = database.frame(f"rocpd_info_process_{guid}", {"environment": "text"})["environment"].drop_nulls()
-    stated = _object(said[0]) if said.len() else {}
+    environments = database.frame(f"rocpd_info_process_{guid}", {"environment": "text"})[
+        "environment"
+    ].drop_nulls()
+    stated = _object(environments[0]) if environments.len() else {}
     return Identity(_first(stated, _RANK), _first(stated, _WORLD))
 
 
@@ -117,7 +119,7 @@ class _Reading:
         self.database = database
         self.guid = guid
         if not any(database.has(f"{_KERNELS}{guid}", "event_id", *times) for times in _TIMES):
-            what = "is a database of rocprofv3 in a layout that is not known"
+            what = "is a database of rocprofv3 in an unknown layout"
             raise InputError(what, where=file, fix=_AGAIN)
         kinds = {"id": "integer", "category_id": "integer", "stack_id": "integer", "extdata": "text"}
         events = self.frame("event", kinds).drop_nulls("id").unique("id", keep="first", maintain_order=True)

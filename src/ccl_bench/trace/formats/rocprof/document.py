@@ -167,7 +167,7 @@ _DECODER = msgspec.json.Decoder(_Document)
 
 
 def process_in(text: bytes, file: str) -> Process:
-    """Return the process in a file; InputError where it cannot be read or holds another number of them."""
+    """Return the process in a file; InputError if it cannot be read or holds another number of them."""
     memory.hold_json(text)
     try:
         found = _DECODER.decode(text).processes
@@ -175,6 +175,6 @@ def process_in(text: bytes, file: str) -> Process:
         fix = "let the program end by itself, so that rocprofv3 writes the whole file, or copy it again"
         raise InputError(f"its records cannot be read: {error}", where=file, fix=fix) from error
     if len(found) != 1:
-        what = f"holds {len(found)} processes, and rocprofv3 writes one a file"
+        what = f"holds {len(found)} processes, but rocprofv3 writes one for each file"
         raise InputError(what, where=file, fix="give the files as rocprofv3 wrote them")
     return found[0]

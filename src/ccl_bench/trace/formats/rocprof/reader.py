@@ -1,4 +1,4 @@
-"""Read what rocprofv3 recorded of one process into tables."""
+"""Reader of rocprofv3's recording of one process."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _content(process: Process, file: str) -> TraceContent:
     }
     ordered = {name: rows.sort("start_ns", maintain_order=True) for name, rows in tables.items()}
     possible, implausible = quality.drop_impossible(ordered, file)
-    once, repeated = quality.drop_repeated(possible, file)
-    findings = [*_doubts(once, file), *implausible, *repeated]
-    return TraceContent(tables={**once, "devices": devices.table()}, findings=findings)
+    unique, repeated = quality.drop_repeated(possible, file)
+    findings = [*_doubts(unique, file), *implausible, *repeated]
+    return TraceContent(tables={**unique, "devices": devices.table()}, findings=findings)
 
 
 class Devices:
@@ -67,8 +67,8 @@ class Devices:
     def __init__(self, agents: Sequence[Agent]) -> None:
         gpus = [agent for agent in agents if agent.type == GPU]
         gpus.sort(key=lambda agent: agent.node_id)
-        given = [agent.logical_node_type_id for agent in gpus]
-        numbers = given if None not in given and len({*given}) == len(gpus) else range(len(gpus))
+        node_ids = [agent.logical_node_type_id for agent in gpus]
+        numbers = node_ids if None not in node_ids and len({*node_ids}) == len(gpus) else range(len(gpus))
         self.by_number = {
             number: gpu for number, gpu in zip(numbers, gpus, strict=True) if number is not None
         }

@@ -126,8 +126,8 @@ def _objectives(summary: dict[str, Any]) -> Iterator[StoredStatistic]:
     config = about if isinstance(about, dict) else {}
     older = config.get("input")
     places = (config.get("slos"), older.get("goodput") if isinstance(older, dict) else None)
-    given: dict[str, Any] = next((place for place in places if isinstance(place, dict)), {})
-    for name, value in given.items():
+    objectives: dict[str, Any] = next((place for place in places if isinstance(place, dict)), {})
+    for name, value in objectives.items():
         number = finite(value)
         if number is not None:
             is_known = name in _OBJECTIVES
@@ -185,7 +185,7 @@ _RECORD = Decoder(_Record)
 
 
 def _usual(line: bytearray, number: int) -> Request | None:
-    """Return a request that succeeded; None where it is not as usual: `_record` reads it then."""
+    """Return a request that succeeded; None if it is not as usual: `_record` reads it then."""
     record = typed(_RECORD, line)
     if record is None:
         return None
@@ -276,9 +276,9 @@ def _first(values: Iterable[Any]) -> Any:
 def _status(entry: dict[str, Any], about: dict[str, Any]) -> tuple[str, str]:
     """Return what became of a request, and its error."""
     error = entry.get("error")
-    said = error if isinstance(error, dict) else {"message": error}
-    message = text(said.get("message") or said.get("type"))
-    if about.get("was_cancelled") is True or _is_cancellation(said):
+    details = error if isinstance(error, dict) else {"message": error}
+    message = text(details.get("message") or details.get("type"))
+    if about.get("was_cancelled") is True or _is_cancellation(details):
         return "cancelled", message
     if error:
         return "failed", message

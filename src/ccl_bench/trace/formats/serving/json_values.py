@@ -65,7 +65,7 @@ def lines(raw: bytearray) -> Iterator[tuple[int, bytearray]]:
 
 
 def parsed(raw: Text) -> Any:
-    """Return the value that is `raw`, which was counted as held; ValueError where it is none."""
+    """Return the value that is `raw`, which was counted as held; ValueError if it is none."""
     try:
         return json.loads(decode_text(raw))
     except RecursionError as error:
@@ -73,13 +73,13 @@ def parsed(raw: Text) -> Any:
 
 
 def typed(decoder: Decoder[Value], raw: Text) -> Value | None:
-    """Return the value that is `raw`; None where it is not of the decoder's type, or Python may refuse it."""
+    """Return the value that is `raw`; None if it is not of the decoder's type, or Python may refuse it."""
     blocks = (raw[at : at + _NUMBER_BYTES] for at in range(0, len(raw), _NUMBER_BYTES))
     return None if any(block.isdigit() for block in blocks) else part(decoder, raw)
 
 
 def part(decoder: Decoder[Value], raw: Text | Raw) -> Value | None:
-    """Return a value of a text that `typed` read, None where it is not of the decoder's type."""
+    """Return a value of a text that `typed` read, None if it is not of the decoder's type."""
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -104,7 +104,7 @@ class Fields(Mapping[str, Any]):
         return len(self._texts)
 
     def text(self, key: str) -> Raw | None:
-        """Return a value as it stands in the file, None where there is none."""
+        """Return a value as it stands in the file, None if there is none."""
         return self._texts.get(key)
 
 
@@ -222,7 +222,7 @@ _PLAIN = frozenset({int, float})
 
 
 def whole_column(values: list[Any], unit_s: float = 1.0) -> Floats | None:
-    """Return a list of times in seconds; None where one is no time that `seconds` returns."""
+    """Return a list of times in seconds; None if one is no time that `seconds` returns."""
     if not _PLAIN.issuperset(map(type, values)):
         return None
     try:

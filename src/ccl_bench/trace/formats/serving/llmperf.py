@@ -115,7 +115,7 @@ def _request(entry: object, index: int) -> Request:
     return Request(
         0,
         str(index),
-        ttft_s=seconds(entry.get("ttft_s"), "ttft_s") or None,  # 0 where no token came
+        ttft_s=seconds(entry.get("ttft_s"), "ttft_s") or None,  # 0 if no token came
         latency_s=seconds(entry.get("end_to_end_latency_s"), "end_to_end_latency_s"),
         own_tpot_s=seconds(entry.get("inter_token_latency_s"), "inter_token_latency_s"),
         input_tokens=tokens(entry.get("number_input_tokens"), "number_input_tokens"),

@@ -1,4 +1,4 @@
-"""Which serving benchmark wrote a file, from its first bytes."""
+"""Recognition of serving benchmarks by the first bytes of a file."""
 
 from __future__ import annotations
 

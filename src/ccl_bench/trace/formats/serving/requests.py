@@ -1,4 +1,4 @@
-"""The requests of a result while it is read, and whether the tool's own statistics agree with them."""
+"""Requests of a benchmark result, and comparison with the tool's own statistics."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class RequestRows:
                 self._add_listed()
 
     def add_whole(self, rows: pl.DataFrame) -> bool:
-        """Keep a whole list of requests, columns of which may be absent; False where one is impossible.
+        """Keep a whole list of requests, columns of which may be absent; False if one is impossible.
 
         Of one that did not succeed nothing but its error is kept.
         """
@@ -115,8 +115,8 @@ class RequestRows:
         listed, self.requests = self.requests, []
         if listed:
             names = [entry.name for entry in fields(Request)]
-            said = {name: [getattr(each, name) for each in listed] for name in names}
-            self.parts.append(self._frame(said | {"gaps_s": lists_of(said["gaps_s"])}, len(listed)))
+            columns = {name: [getattr(each, name) for each in listed] for name in names}
+            self.parts.append(self._frame(columns | {"gaps_s": lists_of(columns["gaps_s"])}, len(listed)))
 
     def _frame(self, columns: Mapping[str, pl.Series | Sequence[object]], height: int) -> pl.DataFrame:
         return TABLES["requests"].frame({"tool": [self.tool] * height, **columns})
@@ -204,8 +204,8 @@ class RequestRows:
         found: list[str] = []
         for benchmark in requests["benchmark"].unique(maintain_order=True):
             mine = requests.filter((pl.col("benchmark") == benchmark) & (pl.col("status") == "ok"))
-            said = [s for s in self.stored if s.benchmark == benchmark]
-            found += disagreements(mine, said)
+            stated = [s for s in self.stored if s.benchmark == benchmark]
+            found += disagreements(mine, stated)
         return [
             Finding("statistics-disagree", "warning", message, self.file, touches=_TOUCHES)
             for message in found
@@ -248,9 +248,9 @@ class StoredStatistic:
 
 
 def total(stored: Iterable[StoredStatistic], quantity: str) -> float | None:
-    """Return the sum over benchmarks of a number of which each has one; None where none says it."""
-    said = [each.value for each in stored if (each.quantity, each.statistic) == (quantity, "total")]
-    return math.fsum(said) if said else None
+    """Return the sum over benchmarks of a number of which each has one; None if none says it."""
+    totals = [each.value for each in stored if (each.quantity, each.statistic) == (quantity, "total")]
+    return math.fsum(totals) if totals else None
 
 
 def statistic(name: str) -> str:
@@ -280,12 +280,12 @@ def totals(
 
 def disagreements(requests: pl.DataFrame, stored: Iterable[StoredStatistic]) -> Iterator[str]:
     """Yield what the tool said of all requests that its list of them does not give."""
-    said = {(each.quantity, each.statistic): each.value for each in stored}
-    completed = said.get(("completed", "total"))
+    stated = {(each.quantity, each.statistic): each.value for each in stored}
+    completed = stated.get(("completed", "total"))
     if completed is not None and completed != requests.height:
         yield f"{completed:g} requests succeeded by the tool's count, and {requests.height} by the list"
     for quantity, read in _VALUES.items():
-        mean = said.get((quantity, "mean"))
+        mean = stated.get((quantity, "mean"))
         if mean is None or _is_close(requests.select(_ROUGHLY.get(quantity, read)().mean()).item(), mean):
             continue
         values = requests.select(read().drop_nulls()).to_series()
@@ -296,13 +296,13 @@ def disagreements(requests: pl.DataFrame, stored: Iterable[StoredStatistic]) -> 
             yield f"the mean {quantity} is stated as {mean:.6g} s, and the requests give {own:.6g} s"
 
 
-def _is_close(rough: float | None, said: float) -> bool:
+def _is_close(rough: float | None, stated: float) -> bool:
     """Whether a rounded mean is so close to the one that a tool states that the exact one is close enough."""
-    return rough is not None and _differ_little(rough, said, _CLOSER)
+    return rough is not None and _differ_little(rough, stated, _CLOSER)
 
 
-def _differ_little(own: float, said: float, tolerance: float) -> bool:
-    return abs(own - said) <= tolerance * max(abs(own), abs(said))
+def _differ_little(own: float, stated: float, tolerance: float) -> bool:
+    return abs(own - stated) <= tolerance * max(abs(own), abs(stated))
 
 
 _CLOSER = 0.99 * TOLERANCE
@@ -342,7 +342,7 @@ def listed_type(names: Mapping[str, str]) -> type[Struct]:
 
 
 def whole_list(listed: Sequence[Any], benchmark: int, unit_s: float) -> pl.DataFrame | None:
-    """Return a list of requests as rows; None where a number fits no column."""
+    """Return a list of requests as rows; None if a number fits no column."""
     is_failed = [each.error_code is not None for each in listed]
     errors = [
         "" if each.error_code is None else text(each.error_message) or f"error {text(each.error_code)}"
@@ -351,7 +351,9 @@ def whole_list(listed: Sequence[Any], benchmark: int, unit_s: float) -> pl.DataF
     times = {
         f"{name}_s": [getattr(each, name) for each in listed] for name in ("ttft", "latency", "own_tpot")
     }
-    columns = {name: in_seconds(pl.Series(said, dtype=pl.Float64), unit_s) for name, said in times.items()}
+    columns = {
+        name: in_seconds(pl.Series(values, dtype=pl.Float64), unit_s) for name, values in times.items()
+    }
     try:
         for name in _OF_TOKENS:
             columns[name] = pl.Series([getattr(each, name) for each in listed], dtype=pl.Int64)
@@ -378,7 +380,7 @@ _OF_TIME, _OF_TOKENS = ("ttft_s", "latency_s", "own_tpot_s"), ("input_tokens", "
 
 
 def _impossible(columns: Sequence[str]) -> Iterator[pl.Expr]:
-    """Yield what no request has; null where it is not known."""
+    """Yield what no request has; null if unknown."""
     yield from (~pl.col(name).is_between(0, LONGEST_S) for name in _OF_TIME if name in columns)
     yield from (~pl.col(name).is_between(0, MOST_TOKENS) for name in _OF_TOKENS if name in columns)
     yield pl.col("latency_s") < pl.col("ttft_s")

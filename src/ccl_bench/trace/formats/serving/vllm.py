@@ -113,9 +113,9 @@ def _lists(document: Mapping[str, Any], benchmark: int, file: str) -> dict[str, 
     found = {name: values for name, values in found.items() if values}
     lengths = {name: len(values) for name, values in found.items()}
     if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        counts = ", ".join(f"{name} {length}" for name, length in lengths.items())
         message = (
-            f"the lists of result {benchmark} differ in length, so their entries cannot be assigned: {said}"
+            f"the lists of result {benchmark} differ in length, so their entries cannot be assigned: {counts}"
         )
         raise InputError(message, where=file, fix="copy the file again, or repeat the benchmark")
     return found
@@ -126,7 +126,7 @@ def _request(entry: dict[str, Any], index: int, benchmark: int) -> Request:
     error = text(entry.get("errors"))
     if error or entry.get("output_lens") == 0:
         return Request(benchmark, str(index), "failed", error=error)
-    ttft = seconds(entry.get("ttfts"), "ttft") or None  # 0 where the answer was not streamed
+    ttft = seconds(entry.get("ttfts"), "ttft") or None  # 0 if the answer was not streamed
     gaps = _gaps(entry.get("itls"))
     latency = None if ttft is None or gaps is None else math.fsum([ttft, *gaps])
     start_ns = _start_ns(finite(entry.get("start_times")))
@@ -183,7 +183,7 @@ _GAPS_TOGETHER = 1 << 19
 
 
 def _whole_lists(document: Fields, benchmark: int) -> pl.DataFrame | None:
-    """Return the lists of a result as rows; None where they are not as usual: `_request` reads them then."""
+    """Return the lists of a result as rows; None if they are not as usual: `_request` reads them then."""
     written = {name: found for name in _LISTS if (found := document.text(name)) is not None}
     if not _USUAL.issubset(written):
         return None
@@ -221,7 +221,7 @@ def _whole_lists(document: Fields, benchmark: int) -> pl.DataFrame | None:
 
 
 def _whole_gaps(written: Raw, ttfts: list[float]) -> tuple[pl.Series, list[float]] | None:
-    """Return the gaps of all requests, and their latencies; None where one is no time."""
+    """Return the gaps of all requests, and their latencies; None if one is no time."""
     columns: list[pl.Series] = []
     latencies: list[float] = []
     numbers: list[Floats] = []
@@ -242,7 +242,7 @@ def _whole_gaps(written: Raw, ttfts: list[float]) -> tuple[pl.Series, list[float
 
 
 def _gap_rows(written: Raw) -> Iterator[list[list[float]] | None]:
-    """Yield the gaps of some requests after the other; None where they are no lists of numbers."""
+    """Yield the gaps of some requests after the other; None if they are no lists of numbers."""
     view, at = memoryview(written), 1
     last = len(view) - 1
     if view[0] != ord("["):
@@ -287,10 +287,10 @@ def read_vllm_throughput(stream: BinaryIO, file: str) -> TraceContent:
 
 def _of_batches(document: Mapping[str, Any], benchmark: int) -> Iterator[StoredStatistic]:
     percentiles = document.get("percentiles")
-    said = {statistic: document.get(key) for key, statistic in _OF_BATCHES.items()}
+    stored = {statistic: document.get(key) for key, statistic in _OF_BATCHES.items()}
     if isinstance(percentiles, dict):
-        said |= {f"p{share}": value for share, value in percentiles.items()}
-    for statistic, value in said.items():
+        stored |= {f"p{share}": value for share, value in percentiles.items()}
+    for statistic, value in stored.items():
         number = finite(value)
         if number is not None:
             yield StoredStatistic(benchmark, "latency", statistic, number)
@@ -299,11 +299,11 @@ def _of_batches(document: Mapping[str, Any], benchmark: int) -> Iterator[StoredS
 def _disagreement(document: Mapping[str, Any], listed: list[Any], file: str) -> list[Finding]:
     """Find a mean that the listed latencies do not give."""
     values = [number for each in listed if (number := finite(each)) is not None]
-    said = finite(document.get("avg_latency"))
-    if said is None or not values:
+    stated = finite(document.get("avg_latency"))
+    if stated is None or not values:
         return []
     own = math.fsum(values) / len(values)
-    if abs(own - said) <= TOLERANCE * max(abs(own), abs(said)):
+    if abs(own - stated) <= TOLERANCE * max(abs(own), abs(stated)):
         return []
-    message = f"the mean latency is stated as {said:.6g} s, and the batches give {own:.6g} s"
+    message = f"the mean latency is stated as {stated:.6g} s, and the batches give {own:.6g} s"
     return [Finding("statistics-disagree", "warning", message, file, touches=("requests",))]

@@ -1,4 +1,4 @@
-"""The devices that a profile holds, each a trace of its own, and which rank each is.
+"""Devices of a profile, each a separate trace, and their ranks.
 
 A device of XLA has a global id, which is its rank: a TPU's plane states it; elsewhere the ranges in which a
 program was started on a device do, or the programs, where they run on as many devices as the profile holds.
@@ -46,7 +46,7 @@ class Device:
     plane: str
     """Name of its plane; the host's for a CPU device."""
     global_id: int | None = None
-    """XLA's number of the device; None where the profile does not state it."""
+    """XLA's number of the device; None if the profile does not state it."""
     rank: int | None = None
     """Its place among the devices of the job."""
 
@@ -58,7 +58,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The devices of a profile and how many the job had, None where the profile does not state it."""
+    """The devices of a profile and how many the job had, None if the profile does not state it."""
 
     devices: tuple[Device, ...]
     world_size: int | None
@@ -132,7 +132,7 @@ def _all_of_each_process(used: set[int]) -> bool:
 
 
 def core_id(details: object) -> int | None:
-    """Return the global id in a TPU's `core_details`; None where there is none."""
+    """Return the global id in a TPU's `core_details`; None if there is none."""
     if not isinstance(details, bytes):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the host did: its ranges, the calls that started work on a device, and the steps that it marked.
+"""The host in a profile of XLA: its ranges, the calls that started work on a device, and marked steps.
 
 A range may continue what another one began, on another thread: the one names a flow as its producer (`_p`),
 the other as its consumer (`_c`). So the call that enqueues a program leads back to the line of Python that

@@ -1,4 +1,4 @@
-"""The instructions that a device ran: one row for each time, beside what each instruction is.
+"""Operations of a device: one row for each run of an instruction, and the description of each instruction.
 
 A TPU's plane has them in `XLA Ops`, and those that run beside others in `Async XLA Ops`; a GPU's plane has
 the kernels of each stream; of CPU devices they are events of the host's threads.
@@ -82,7 +82,7 @@ class Operations:
     end_ns: Numbers = field(default_factory=lambda: _none())
     stream: Numbers = field(default_factory=lambda: _none())
     run: Numbers = field(default_factory=lambda: _none())
-    """Run of the program, or launch of the kernel; 0 where it is not known."""
+    """Run of the program, or launch of the kernel; 0 if unknown."""
 
     def ran(self) -> Ran:
         """Return what was run as the search for steps takes it."""
@@ -199,8 +199,8 @@ def tpu_operations(plane: Plane, runs: Runs, programs: Mapping[int, Program], ba
     """Return what a TPU ran: its instructions, those that run beside others, and waits for other TPUs."""
     found = _Collected()
     lines = {line.name: line for line in plane.lines}
-    beside = lines.get(ASYNC)
-    starts = _started(beside, programs) if beside else set()
+    async_line = lines.get(ASYNC)
+    starts = _started(async_line, programs) if async_line else set()
     for stream, name in enumerate((OPS, ASYNC)):
         if name not in lines:
             continue
@@ -416,9 +416,9 @@ def _leaves(found: Operations) -> Operations:
     after = np.searchsorted(found.start_ns, found.end_ns[rows])
     for row, last in zip(rows.tolist(), after.tolist(), strict=True):
         inside = slice(row + 1, last)
-        held = found.end_ns[inside] <= found.end_ns[row]
+        is_inside = found.end_ns[inside] <= found.end_ns[row]
         own = found.kinds[found.kind[row]].instruction
         if own is not None and own.kind == "call":  # its instructions run on its own thread
-            held &= found.stream[inside] == found.stream[row]
-        keep[row] = not held.any()
+            is_inside &= found.stream[inside] == found.stream[row]
+        keep[row] = not is_inside.any()
     return found.take(np.flatnonzero(keep)) if rows.size else found

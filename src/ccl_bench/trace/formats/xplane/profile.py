@@ -1,4 +1,4 @@
-"""An opened profile: its planes, the programs that ran, its devices and the steps that they show."""
+"""An open profile: its planes, executed programs, devices and steps."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Profile:
         self.job = self._job()
 
     def plane(self, name: str) -> Plane | None:
-        """Return a plane by its name; None where it is not there or damaged."""
+        """Return a plane by its name; None if it is not there or damaged."""
         span = self.space.plane(name)
         if span is None:
             return None
@@ -80,7 +80,7 @@ class Profile:
 
     @property
     def start_ns(self) -> int | None:
-        """When the recording began, ns since the epoch; None where that is not recorded."""
+        """When the recording began, ns since the epoch; None if not recorded."""
         plane = self.plane(TASK)
         found = plane.stated.get("profile_start_time") if plane else None
         return found if isinstance(found, int) and found > 0 else None
@@ -111,7 +111,7 @@ class Profile:
             why = f": {damage[0][0]} is damaged ({damage[0][1]})" if damage else ""
             if self.space.cut_at is not None:
                 why = f": it is truncated or damaged at byte {self.space.cut_at:,}"
-            fix = "record the profile again, with work on a device, and copy it whole"
+            fix = "record the profile again, with work on a device, and copy the complete file"
             raise InputError(f"holds no work of any device{why}", where=self._file, fix=fix)
         return found
 
@@ -129,7 +129,7 @@ def _is_converted(stream: BinaryIO) -> bool:
 
 @contextlib.contextmanager
 def open_profile(path: Path, file: str) -> Iterator[Profile]:
-    """Open the profile at a path; `file` names it in messages. Raises InputError where it is none."""
+    """Open the profile at a path; `file` names it in messages. Raises InputError if it is none."""
     try:
         with path.open("rb") as stream:
             yield Profile(stream, file)

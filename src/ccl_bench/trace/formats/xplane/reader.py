@@ -1,4 +1,4 @@
-"""Read one device of a profile into tables, and report what is missing."""
+"""Reader of one device of a profile, with findings about missing data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _RELATIVE = 10**17
 def read_xplane(path: Path, file: str, part: str) -> TraceContent:
     """Return the content of a profile for one of its devices; `file` names it in messages.
 
-    `part` is the id of the device, empty for the only one. Raises InputError where it is no profile.
+    `part` is the id of the device, empty for the only one. Raises InputError if it is no profile.
     """
     with open_profile(path, file) as profile:
         device = next((each for each in profile.job.devices if part in ("", each.id)), None)
@@ -253,7 +253,7 @@ class _DeviceReader:
             )
         cut_at = self.profile.space.cut_at
         if cut_at is not None:
-            message = f"the profile is truncated or damaged at byte {cut_at:,}; what precedes is used"
+            message = f"the profile is truncated or damaged at byte {cut_at:,}; the part before is used"
             yield Finding("file-truncated", "error", message, self.file)
         damaged = dict(self.profile.damaged)
         for plane in filter(None, (self.plane, self.profile.host)):

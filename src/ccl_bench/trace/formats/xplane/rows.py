@@ -1,4 +1,4 @@
-"""What a device ran, as rows of the raw tables."""
+"""Rows of the raw tables from the operations of a device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HOST_MEMORY = "S(5)"
 
 
 class Chip(NamedTuple):
-    """What a GPU's plane states of the GPU; None where it does not."""
+    """What a GPU's plane states of the GPU; None if it does not."""
 
     units: int | None = None
     threads_per_unit: int | None = None
@@ -121,8 +121,8 @@ def _positive(text: str | None) -> float | None:
 
 
 def _shared_memory(details: Mapping[str, str]) -> int | None:
-    given = [_whole(details.get(name)) for name in ("static_shared", "dynamic_shared", "group_mem")]
-    known = [size for size in given if size is not None]
+    sizes = [_whole(details.get(name)) for name in ("static_shared", "dynamic_shared", "group_mem")]
+    known = [size for size in sizes if size is not None]
     return sum(known) if known else None
 
 
@@ -135,8 +135,11 @@ def _copy_kind(kind: Kind) -> str:
         return "DtoH" if to_host else "HtoD"
     if kind.name == "memset":
         return "memset"
-    said = f"{kind.name} {kind.details}"
-    return next((ours for theirs, ours in _COPIES.items() if theirs in said or ours in said), "other")
+    text = f"{kind.name} {kind.details}"
+    return next(
+        (copy_kind for recorded, copy_kind in _COPIES.items() if recorded in text or copy_kind in text),
+        "other",
+    )
 
 
 def _first_is_host(results: str) -> bool:
@@ -202,7 +205,7 @@ def _call(kind: Kind, device: Device, programs: Mapping[int, Program], ranks: Ma
 def _members(
     kind: Kind, device: Device, programs: Mapping[int, Program], ranks: Mapping[int, int]
 ) -> list[int] | None:
-    """Return the ranks that take part; None where they are not known."""
+    """Return the ranks that take part; None if unknown."""
     program = programs.get(kind.program) if kind.program is not None else None
     if program is None or device.global_id is None:
         return None
@@ -237,7 +240,7 @@ def _received(name: str, sent: int | None, members: int | None) -> int | None:
 def _by_pairs(
     own: Instruction, device: Device, program: Program | None, sent: int | None
 ) -> tuple[int | None, int | None]:
-    """Return what a device sends and receives in a collective permute: nothing where it is in no pair."""
+    """Return what a device sends and receives in a collective permute: nothing if it is in no pair."""
     number = program.number_of(own, device.global_id) if program and device.global_id is not None else None
     if number is None:
         return sent, sent

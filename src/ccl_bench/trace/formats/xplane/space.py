@@ -1,4 +1,4 @@
-"""The planes of a profile: where each lies in its file, and what one holds once it is read.
+"""Planes of a profile: the position of each in its file, and its content after reading.
 
 A profile (`XSpace`) is a list of planes: one for each device, one for the threads of the host, one with the
 programs. A plane is read whole and alone. The names of its events, and what is stated about all events of a
@@ -135,7 +135,7 @@ def _plane_name(head: bytes) -> str:
 
 
 def read_plane(stream: BinaryIO, span: PlaneSpan) -> Plane:
-    """Return a plane; DamagedMessageError where it is none."""
+    """Return a plane; DamagedMessageError if it is none."""
     stream.seek(span.start)
     return Plane(span.name, stream.read(span.end - span.start))
 
@@ -146,7 +146,7 @@ class EventName:
 
     name: str
     shown: str
-    """A shorter name; empty where there is none."""
+    """A shorter name; empty if there is none."""
     stated: Mapping[str, Value]
 
 
@@ -195,18 +195,18 @@ class Plane:
                 found[name] = value
         return found
 
-    def value(self, given: Field) -> Value | None:
-        """Return the value in a field of what is stated; None where it is of no known kind."""
-        if given.number in (_Stat.UNSIGNED, _Stat.SIGNED):
-            return given.value
-        if given.number == _Stat.REFERENCE:
-            return self.stat_names.get(given.value)
-        data = self._data[given.value : given.end]
-        if given.number == _Stat.DOUBLE and len(data) == _DOUBLE.size:
+    def value(self, statement: Field) -> Value | None:
+        """Return the value in a field of what is stated; None if it is of no known kind."""
+        if statement.number in (_Stat.UNSIGNED, _Stat.SIGNED):
+            return statement.value
+        if statement.number == _Stat.REFERENCE:
+            return self.stat_names.get(statement.value)
+        data = self._data[statement.value : statement.end]
+        if statement.number == _Stat.DOUBLE and len(data) == _DOUBLE.size:
             return float(_DOUBLE.unpack(data)[0])
-        if given.number == _Stat.TEXT:
+        if statement.number == _Stat.TEXT:
             return data.decode("utf-8", "replace")
-        return data if given.number == _Stat.BYTES else None
+        return data if statement.number == _Stat.BYTES else None
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -264,13 +264,13 @@ class Line:
         stats = parts.of(_Event.STAT)
         inside = field_table(self._data, stats.value, stats.end)
         names = inside.values(_Stat.NAME, stats.message.size)
-        given = FieldTable(*(column[inside.number != _Stat.NAME] for column in inside))
+        statements = FieldTable(*(column[inside.number != _Stat.NAME] for column in inside))
         return _Stats(
-            (stats.message[given.message] + first).astype(np.int32),
-            np.clip(names[given.message], -1, _MOST_NAMES).astype(np.int32),
-            np.clip(given.number, 0, _MOST_KINDS).astype(np.int8),
-            given.value,
-            given.end,
+            (stats.message[statements.message] + first).astype(np.int32),
+            np.clip(names[statements.message], -1, _MOST_NAMES).astype(np.int32),
+            np.clip(statements.number, 0, _MOST_KINDS).astype(np.int8),
+            statements.value,
+            statements.end,
         )
 
     def times(self, base_ns: int) -> tuple[Numbers, Numbers]:
@@ -327,7 +327,7 @@ class Line:
         return self._plane.value(Field(kind, value, end))
 
     def stated(self, name: str) -> list[Value | None]:
-        """Return what is stated under a name about each event; None where nothing is."""
+        """Return what is stated under a name about each event; None if nothing is."""
         found: list[Value | None] = [None] * self.count
         rows = self._stated_as(name)
         columns = (self._stats.event, self._stats.kind, self._stats.value, self._stats.end)
@@ -336,7 +336,7 @@ class Line:
         return found
 
     def numbers(self, name: str) -> Numbers:
-        """Return the whole number that is stated under a name about each event; 0 where none is."""
+        """Return the whole number that is stated under a name about each event; 0 if none is."""
         found = np.zeros(self.count, dtype=np.int64)
         rows = self._stated_as(name)
         rows = rows[np.isin(self._stats.kind[rows], (_Stat.UNSIGNED, _Stat.SIGNED))]

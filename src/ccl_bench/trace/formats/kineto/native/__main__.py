@@ -1,4 +1,4 @@
-"""Say whether the native reader is used."""
+"""Prints whether the native reader is used."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Feed the reader in C pieces of a trace, and take the rows it made.
+"""Interface to the reader in C: gives it pieces of a trace and takes the rows.
 
 Keys, categories and columns of each kind of row are derived from `events`, so that both ways of reading know
 the same words.

@@ -9,12 +9,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 MANUAL = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
 OWN = {"card-missing", "trace-missing"}
-"""Codes of `ccl-bench validate`, which brings the way out along."""
+"""Codes of `ccl-bench validate`, which states the fix itself."""
 
 
-def test_every_finding_of_the_manual_that_asks_for_something_has_a_way_out() -> None:
-    listed = ROOT / "src" / "ccl_bench" / "base" / "ways_out.toml"
-    ways_out = tomllib.loads(listed.read_text(encoding="utf-8"))
+def test_every_finding_of_the_manual_that_asks_for_something_has_a_fix() -> None:
+    listed = ROOT / "src" / "ccl_bench" / "base" / "fixes.toml"
+    fixes = tomllib.loads(listed.read_text(encoding="utf-8"))
     rows = re.findall(r"^\| `([a-z-]+)` \|.*\| ([^|]+) \|$", MANUAL, flags=re.MULTILINE)
     asking = {code for code, advice in rows if not advice.startswith("Nothing;") and advice != "Nothing."}
-    assert set(ways_out) == asking - OWN
+    assert set(fixes) == asking - OWN
