@@ -49,10 +49,7 @@ def test_the_verdict_is_silent_without_steps_and_careful_within_their_noise() ->
     assert said(None) == ""
     assert said(attribution(part("compute", 0.0, 1.0))) == ""
     near = attribution(part("compute", 1.0, 1.5), is_within_noise=True)
-    assert (
-        said(near)
-        == "two is as fast as one, as far as the noise of the steps shows: 1.5 s a step, 1 s there."
-    )
+    assert said(near) == "two is as fast as one within the noise of the steps: 1.5 s a step, 1 s there."
 
 
 def test_a_changed_step_lists_the_parts_that_changed_the_largest_first() -> None:
@@ -68,7 +65,7 @@ def test_a_changed_step_lists_the_parts_that_changed_the_largest_first() -> None
     near = attribution(*SLOWER.parts, interval=Interval(-0.1, 0.4), is_within_noise=True)
     assert phrases.step_sentence(near).endswith("250 ms longer (+12.5 %), which may be noise.")
     same = attribution(part("compute", 1.0, 1.5), part("idle", 1.0, 0.5))
-    assert phrases.step_sentence(same) == "The mean step on the device is as long: 2 s."
+    assert phrases.step_sentence(same) == "The mean step on the device did not change: 2 s."
     new = attribution(part("compute", 0.0, 1.0), interval=Interval(1, 1))
     assert phrases.step_sentence(new) == "The mean step on the device got 1 s longer: compute +1 s."
 
@@ -140,7 +137,7 @@ def test_the_chart_reaches_a_quarter_beyond_the_largest_clear_change() -> None:
     assert chart.spec["height"] == 4 * 20
     domain = chart.spec["layer"][1]["encoding"]["x"]["scale"]["domain"]
     assert domain == [-25 * 1.25, 25 * 1.25]
-    assert chart.note == "3 wider than the chart."
+    assert chart.note == "3 extend beyond the chart."
     assert chart.table.numeric == {1, 2, 3}
 
 

@@ -14,7 +14,7 @@ from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
 from ccl_bench.run import open_run
 from ccl_bench.testing import Expected, Message, Plan, Straggler, plans, write_run
-from ccl_bench.timeline import Written, write_timeline
+from ccl_bench.timeline import WrittenTimeline, write_timeline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ PLAN = Plan(
 
 def drawn(
     run: Path, target: Path, choice: StepChoice = EVERY_STEP, **options: object
-) -> tuple[TraceFile, Written]:
+) -> tuple[TraceFile, WrittenTimeline]:
     """Return the timeline of a run as a viewer takes it, and what the writer says of it."""
     written = write_timeline(open_run(run, choice=choice), target, jobs=1, **options)  # type: ignore[arg-type]
     return read(target), written

@@ -143,7 +143,7 @@ def test_what_a_person_wrote_stays_and_contradictions_are_said(configured):
     (configured / "run/environment.json").write_text(json.dumps({**A100, "command": _command()}))
     done = collected(Request(configured / "run", folder=configured))
     assert "my-own-trainer" in card.read_text()
-    said = "says Model-executor.framework.name = my-own-trainer, but torchtitan was observed"
+    said = "states Model-executor.framework.name = my-own-trainer, but torchtitan was observed"
     assert any(said in remark for remark in done.remarks)
     # The version that was seen is torchtitan's, and says nothing of the other.
     assert "version: 0.2.2" not in card.read_text()

@@ -176,7 +176,7 @@ def test_on_a_full_disk_what_was_recorded_is_kept_until_there_is_room(tmp_path, 
     ended = collect(tmp_path, "--output", run, "--", *loaded_python(RECORDING, -1))
     assert ended.returncode == 1
     assert "the trace is incomplete: its disk has 0 MB free" in ended.stderr
-    assert f"{run}: the run is incomplete: No space left on device; recorded files" in ended.stderr
+    assert f"{run}: the run is incomplete: No space left on device; the recorded files" in ended.stderr
     assert f"fix: free space there, then: ccl-bench collect --output {run}" in ended.stderr
     (full_disk / "filler").unlink()
     again = collect(tmp_path, "--output", run)

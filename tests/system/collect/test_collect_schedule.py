@@ -60,7 +60,10 @@ def test_a_schedule_that_no_loop_can_follow_is_refused(wrong, why):
     [
         ({}, "has no directory to write to"),
         ({"output": "x", "execution_trace": "beside"}, "one of: apart, together, off"),
-        ({"output": "x", "metadata": {"sequence_length": 1}}, "run_metadata.json has no sequence_length"),
+        (
+            {"output": "x", "metadata": {"sequence_length": 1}},
+            "run_metadata.json has no field sequence_length",
+        ),
         ({"output": "x", "writers_per_node": 0}, "no rank could write"),
     ],
 )
