@@ -237,7 +237,7 @@ def test_a_page_of_dcgm_s_exporter_with_times(run: Path) -> None:
 
 
 TIMELESS = {
-    "smi.csv": ("index, power.draw [W]\n0, 100 W\n", "no times"),
+    "smi.csv": ("index, power.draw [W]\n0, 100 W\n", "without times"),
     "dmon.txt": ("# gpu    pwr  gtemp\n# Idx      W      C\n    0    100   60\n", "-o DT"),
     "dcgmi.txt": ("#Entity   POWER\nID        W\nGPU 0     100.0\n", "dcgmi dmon"),
     "exporter.prom": ('DCGM_FI_DEV_POWER_USAGE{gpu="0"} 100\n', "query_range"),

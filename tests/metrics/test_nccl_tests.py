@@ -128,7 +128,7 @@ def test_several_tests_in_one_log_are_told_apart() -> None:
         ("./build/all_reduce_perf", "./job", "all_gather.log", "is not that of all_gather over 4 ranks"),
         ("#   Rank", "# rank", "job.log", "how many ranks took part"),
         ("Rank  1", "Rank  0", "job.log", "lists a rank twice"),
-        ("all_reduce_perf", "hypercube_perf", "job.log", "hypercube is no collective"),
+        ("all_reduce_perf", "hypercube_perf", "job.log", "hypercube is not a collective"),
         ("busbw  error", "busbw #wrong", "job.log", "results of 2 sizes were wrong"),
         ("     1048576", "#", "job.log", ""),
     ],
