@@ -101,11 +101,22 @@ def corpus() -> Path:
     return Path(place)
 
 
+SHARING = tuple(
+    f"tests/{folder}/" for folder in ("cli", "docs", "instructions", "integrations", "publishing", "tools")
+)
+"""Folders whose tests are not about caches: all share one, in which the bundled runs are read once."""
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the tables of each test apart from the user's and from those of other tests."""
-    place = tmp_path_factory.getbasetemp() / "caches" / str(next(_numbers))
-    place.mkdir(parents=True)
+def own_cache(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Keep the tables of each test apart from the user's, and from those of tests outside of `SHARING`."""
+    if request.node.nodeid.startswith(SHARING):
+        place = shared_cache_folder(tmp_path_factory)
+    else:
+        place = tmp_path_factory.getbasetemp() / "caches" / str(next(_numbers))
+        place.mkdir(parents=True)
     monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
     return place
 

@@ -5,19 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from shared import shared_cache_folder
 
 from ccl_bench.testing import Plan, write_run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the tables of runs for all commands, apart from the user's."""
-    place = shared_cache_folder(tmp_path_factory)
-    monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
-    return place
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from commands import ROOT
-from shared import shared_cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,14 +30,6 @@ data_parallel_replicate_degree = 1
 data_parallel_shard_degree = -1
 tensor_parallel_degree = 2
 """
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the tables of runs for all statements, apart from the user's."""
-    place = shared_cache_folder(tmp_path_factory)
-    monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
-    return place
 
 
 @pytest.fixture(scope="module")

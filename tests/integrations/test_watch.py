@@ -39,7 +39,7 @@ TRACE = Path("profile_trace", "iteration_10", "rank1_trace.json")
 
 
 class Seen:
-    """A watcher, and what it came to."""
+    """A watcher and its results."""
 
     def __init__(
         self, root: Path, kept: Path | None = None, *, settle_s: float = 0.0, patience_s: float = 1e6

@@ -8,7 +8,7 @@ import pytest
 from commands import EXAMPLE, recorded_by
 from publishing_archives import files_of
 from publishing_server import Leaderboard
-from shared import made_once, shared_cache_folder
+from shared import made_once
 
 from ccl_bench.leaderboard.bundle.upload import Upload, UploadRequest, prepare_upload
 
@@ -17,14 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from publishing_archives import Files
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the tables of the example run for all tests here, apart from the user's."""
-    place = shared_cache_folder(tmp_path_factory)
-    monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
-    return place
 
 
 @pytest.fixture(scope="session")
