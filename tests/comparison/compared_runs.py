@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import metrics
 from ccl_bench.comparison.compare import Comparison, compare_runs
-from ccl_bench.comparison.run_results import load_results
+from ccl_bench.comparison.load_results import load_results
 from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
 from ccl_bench.testing import Plan, write_run
 

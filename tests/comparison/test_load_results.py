@@ -10,7 +10,8 @@ import pytest
 from results_by_hand import mean_of, result
 
 from ccl_bench.comparison.compare import CROSSED, NOT_JUDGED, Comparison, compare_runs
-from ccl_bench.comparison.run_results import RESULTS, RunResults, load_results, samples_of
+from ccl_bench.comparison.load_results import RESULTS, load_results
+from ccl_bench.comparison.run_results import RunResults, samples_of
 from ccl_bench.comparison.thresholds import parse_threshold
 from ccl_bench.result import to_json
 

@@ -12,7 +12,8 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.comparison.changes import TOLERANCE
 from ccl_bench.comparison.comparability import fields_of, known_field
 from ccl_bench.comparison.compare import Comparison, compare_runs, to_json
-from ccl_bench.comparison.run_results import RunResults, load_results
+from ccl_bench.comparison.load_results import load_results
+from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
 from ccl_bench.comparison.thresholds import parse_threshold
 from ccl_bench.report.render import Form, form_of

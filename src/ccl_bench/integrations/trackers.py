@@ -14,7 +14,7 @@ import msgspec
 from ccl_bench import metrics
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.comparison.run_results import load_results
+from ccl_bench.comparison.load_results import load_results
 from ccl_bench.integrations import require
 from ccl_bench.integrations.watching.watch import LIST, MeasuredWindow, last_step
 from ccl_bench.report.formatting import plain

@@ -197,7 +197,7 @@ class RunTools:
         Both are runs, or files of results in the allowed folders. `metric` restricts it to one.
         """
         from ccl_bench.comparison.compare import compare_runs
-        from ccl_bench.comparison.run_results import load_results
+        from ccl_bench.comparison.load_results import load_results
         from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
         from ccl_bench.report.comparison import phrases
 
