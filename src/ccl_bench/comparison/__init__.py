@@ -1,7 +1,8 @@
 """Comparisons of runs with a baseline: comparability, changes beyond noise, and step breakdown.
 
-`load_results` loads two sides, each `run_results`; `compare` combines `comparability`, `changes` with their `noise`,
-`step_breakdown` and `thresholds`. `baselines` stores named baselines. `ccl_bench.report.comparison` formats the outcome.
+`load_results` loads two sides, each `run_results`. `compare` combines `comparability`, `changes` with their
+`noise`, `step_breakdown` and `thresholds`. `baselines` stores named baselines.
+`ccl_bench.report.comparison` formats the outcome.
 """
 
 from ccl_bench.comparison.comparability import (
