@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Of 27,000 modules the tests import a few thousand: Python compiles these when it first needs them.
+INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 RECORDED := build/demo-collect
 LOGO := src/ccl_bench/report/render/assets/logo.svg
 DEMO := build/demo
@@ -205,22 +207,22 @@ $(GROUPS): $(CREATED)
 	@touch $@
 
 $(TRAINING): $(GROUPS) $(PINS) $(NATIVE)
-	$(PIP) install --quiet -c constraints.txt -e . --group training
+	$(INSTALL) -e . --group training
 	@touch $@ $(CORE)
 
 $(TEST): $(GROUPS) $(PINS) $(NATIVE)
-	$(PIP) install --quiet -c constraints.txt -e '.[$(EXTRAS)]' --group test
-	$(PIP) install --quiet -c constraints.txt --no-deps torchtitan==0.2.2
+	$(INSTALL) -e '.[$(EXTRAS)]' --group test
+	$(INSTALL) --no-deps torchtitan==0.2.2
 	@touch $@ $(CORE)
 
 $(CHECK): $(GROUPS) $(PINS)
-	$(PIP) install --quiet -c constraints.txt --group check
+	$(INSTALL) --group check
 	@touch $@
 
 $(DOCS): $(CORE) $(GROUPS) $(PINS)
-	$(PIP) install --quiet -c constraints.txt --group docs
+	$(INSTALL) --group docs
 	@touch $@
 
 $(WHEELS): $(CREATED) $(GROUPS) $(PINS)
-	$(PIP) install --quiet -c constraints.txt --group wheels
+	$(INSTALL) --group wheels
 	@touch $@
