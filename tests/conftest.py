@@ -61,9 +61,10 @@ def pytest_sessionfinish() -> None:
 
 
 TOGETHER = (
-    "tests/analysis/", "tests/house/", "tests/metrics/", "tests/system/engine/", "tests/system/slurm/",
+    "tests/analysis/", "tests/hostile/web/", "tests/house/", "tests/metrics/", "tests/system/engine/",
+    "tests/system/slurm/",
 )  # fmt: skip
-"""Folders whose modules share parsed modules, recorded traces, clusters, and the one Slurm of the machine."""
+"""Folders whose modules share parsed modules, traces, servers, clusters, and the one Slurm of the machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
