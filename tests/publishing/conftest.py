@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the example run as two of its ranks recorded it."""
+    """Return the example run as one of its ranks recorded it."""
 
     def make(folder: Path) -> None:
-        recorded_by((0, 1), folder / EXAMPLE.name)
+        recorded_by((0,), folder / EXAMPLE.name)
 
     return made_once(tmp_path_factory, "published runs", make)[0] / EXAMPLE.name
 
