@@ -103,7 +103,8 @@ def corpus() -> Path:
 
 
 SHARING = tuple(
-    f"tests/{folder}/" for folder in ("cli", "docs", "instructions", "integrations", "publishing", "tools")
+    f"tests/{folder}/"
+    for folder in ("cli", "docs", "instructions", "integrations", "leaderboard", "publishing", "tools")
 )
 """Folders whose tests are not about caches: all share one, in which the bundled runs are read once."""
 
