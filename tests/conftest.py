@@ -61,9 +61,10 @@ def pytest_sessionfinish() -> None:
 
 
 TOGETHER = (
-    "tests/analysis/", "tests/house/", "tests/metrics/", "tests/system/engine/", "tests/system/slurm/",
+    "tests/analysis/", "tests/hostile/web/", "tests/house/", "tests/metrics/", "tests/system/engine/",
+    "tests/system/slurm/",
 )  # fmt: skip
-"""Folders whose modules share parsed modules, recorded traces, clusters, and the one Slurm of the machine."""
+"""Folders whose modules share parsed modules, traces, servers, clusters, and the one Slurm of the machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -102,7 +103,8 @@ def corpus() -> Path:
 
 
 SHARING = tuple(
-    f"tests/{folder}/" for folder in ("cli", "docs", "instructions", "integrations", "publishing", "tools")
+    f"tests/{folder}/"
+    for folder in ("cli", "docs", "instructions", "integrations", "leaderboard", "publishing", "tools")
 )
 """Folders whose tests are not about caches: all share one, in which the bundled runs are read once."""
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from commands import recorded_by
 
 from ccl_bench import metrics
 from ccl_bench.cli.bench import main
@@ -34,8 +35,8 @@ def test_the_report_of_a_run_goes_to_a_file_that_is_not_overwritten(
     assert main(["report", str(small), "--format", "text", "-o", str(target), "--force"]) == 0
 
 
-def test_a_report_without_a_form_is_text_on_stdout(sharded: Path, capsys: Captured) -> None:
-    assert main(["report", str(sharded)]) == 0
+def test_a_report_without_a_form_is_text_on_stdout(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["report", str(recorded_by((0,), tmp_path / "one"))]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("CCL-Bench report: llama-tiny\n")
     assert "\nBus bandwidth\n" in out

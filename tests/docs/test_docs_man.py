@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import subprocess
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,10 +23,17 @@ def man(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("man")
 
 
+@cache
+def _page(program: str) -> str:
+    """Return what `make man` writes; putting all helps together takes long."""
+    return importlib.import_module("man").man_page(program)
+
+
+@pytest.mark.usefixtures("man")
 @pytest.mark.parametrize("program", PAGES)
-def test_a_man_page_is_up_to_date(man: ModuleType, program: str) -> None:
+def test_a_man_page_is_up_to_date(program: str) -> None:
     page = (ROOT / "docs" / "man" / f"{program}.1").read_text(encoding="utf-8")
-    assert page == man.man_page(program), "run: make man"
+    assert page == _page(program), "run: make man"
 
 
 @pytest.mark.parametrize("program", PAGES)
@@ -42,8 +50,9 @@ def test_a_man_page_is_shown_without_a_warning(program: str) -> None:
     )
 
 
-def test_a_command_within_a_command_has_its_part(man: ModuleType) -> None:
-    page = man.man_page("ccl-bench")
+@pytest.mark.usefixtures("man")
+def test_a_command_within_a_command_has_its_part() -> None:
+    page = _page("ccl-bench")
     assert r".SS ccl\-bench baseline set" in page
     assert r".SS ccl\-bench demo" in page
 

@@ -9,6 +9,7 @@ import pytest
 from commands import ROOT, invoke
 from databases import create_database
 from leaderboard_browser import Browsing, browsing
+from shared import made_once
 
 from ccl_bench.leaderboard.store import Store, open_store
 
@@ -61,11 +62,13 @@ def small(tmp_path: Path, empty: Path) -> Iterator[Store]:
 @pytest.fixture(scope="session")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the report of a bundled run as data."""
-    written = tmp_path_factory.mktemp("report") / "report.json"
-    run = ROOT / "examples" / "runs" / "llama-tiny-pp4-gloo"
-    done = invoke(["ccl-bench", "report", str(run), "--format", "json", "-o", str(written)])
-    assert done.returncode == 0, done.stderr
-    return written
+
+    def make(folder: Path) -> None:
+        run = ROOT / "examples" / "runs" / "llama-tiny-pp4-gloo"
+        done = invoke(["ccl-bench", "report", str(run), "-f", "json", "-o", str(folder / "report.json")])
+        assert done.returncode == 0, done.stderr
+
+    return made_once(tmp_path_factory, "report of a board", make)[0] / "report.json"
 
 
 @pytest.fixture(scope="session")

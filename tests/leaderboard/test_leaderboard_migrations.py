@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from commands import invoke
 from leaderboard_bundles import added, many, placed
 from sqlalchemy import MetaData, func, insert, inspect, select, text
@@ -22,8 +23,9 @@ from ccl_bench.leaderboard.publishing.audit import audit_store
 from ccl_bench.leaderboard.publishing.publications import reconcile
 from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.tokens import Role
-from ccl_bench.leaderboard.store import METADATA, Store, open_store, rows, writing
+from ccl_bench.leaderboard.store import METADATA, Store, migrations, open_store, rows, writing
 from ccl_bench.leaderboard.store.database import downgrade, migrate, open_engine
+from ccl_bench.leaderboard.store.migrations import LATEST
 from ccl_bench.leaderboard.store.query import RunQuery
 from ccl_bench.leaderboard.store.query_result import count_phases, find_runs
 
@@ -57,6 +59,12 @@ def test_migrating_again_changes_nothing_and_back_leaves_nothing(fresh: Store) -
     assert inspect(fresh.engine).get_table_names() == ["alembic_version"]
     migrate(fresh.engine)
     assert {"runs", "workloads", "metric_values"} <= set(inspect(fresh.engine).get_table_names())
+
+
+def test_the_tables_of_this_version_are_those_of_the_last_migration(fresh: Store) -> None:
+    with fresh.engine.connect() as connection:
+        assert MigrationContext.configure(connection).get_current_revision() == LATEST
+    assert ScriptDirectory(migrations.__path__[0]).get_current_head() == LATEST
 
 
 def test_several_that_start_at_once_do_not_meet(tmp_path: Path, database: str | None) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from commands import EXAMPLE, recorded_by
+from databases import create_database
 from publishing_archives import files_of
 from publishing_server import Leaderboard
 from shared import made_once
 
 from ccl_bench.leaderboard.bundle.upload import Upload, UploadRequest, prepare_upload
+from ccl_bench.leaderboard.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,10 +24,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the example run as two of its ranks recorded it."""
+    """Return the example run as one of its ranks recorded it."""
 
     def make(folder: Path) -> None:
-        recorded_by((0, 1), folder / EXAMPLE.name)
+        recorded_by((0,), folder / EXAMPLE.name)
 
     return made_once(tmp_path_factory, "published runs", make)[0] / EXAMPLE.name
 
@@ -46,6 +49,23 @@ def whole(parcel: Upload) -> Files:
 def bundle(whole: Files) -> Files:
     """Return the files of the run's bundle, without its traces."""
     return {name: content for name, content in whole.items() if not name.startswith("run/")}
+
+
+@pytest.fixture(scope="session")
+def with_tables(postgresql_server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the name of a database whose tables are there, to be copied."""
+    address = create_database(postgresql_server, "with_tables")
+    open_store(tmp_path_factory.mktemp("with tables"), address).engine.dispose()
+    return "with_tables"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str | None:
+    """Return the address of a database that holds nothing, None for the one in the data directory."""
+    if request.param == "sqlite":
+        return None
+    server, template = map(request.getfixturevalue, ("postgresql_server", "with_tables"))
+    return create_database(server, f"test_{uuid.uuid4().hex}", template)
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from ccl_bench.leaderboard.publishing.publications import reconcile
 from ccl_bench.leaderboard.publishing.settings import load_settings
 from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.leaderboard.store import open_store
+from ccl_bench.leaderboard.store.database import FILE
 from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
@@ -54,6 +57,9 @@ class Leaderboard:
     _here: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def __post_init__(self) -> None:
+        self.data.mkdir(parents=True, exist_ok=True)
+        if self.database is None and not (self.data / FILE).exists():
+            (self.data / FILE).write_bytes(_empty_index())
         self.store = open_store(self.data, self.database, create=True)
 
     def start(self, **environment: str) -> None:
@@ -155,6 +161,14 @@ class Leaderboard:
             path.parent.name: [event["state"] for event in json.loads(path.read_bytes())]
             for path in (self.data / "runs").glob("*/history.json")
         }
+
+
+@cache
+def _empty_index() -> bytes:
+    """Return an index whose tables are there: making them takes longest."""
+    with tempfile.TemporaryDirectory() as place:
+        open_store(place, create=True).engine.dispose()
+        return (Path(place) / FILE).read_bytes()
 
 
 def children(process: int) -> list[int]:

@@ -29,12 +29,10 @@ def _published(run: Path, to: str | Path, *more: str, token: str = "") -> tuple[
 
 
 def test_the_two_commands_of_a_newcomer_end_with_the_run_ranked(
-    opened: Callable[..., Leaderboard], recorded: Path, database: str | None
+    opened: Callable[..., Leaderboard], recorded: Path
 ) -> None:
-    leaderboard = opened(database=database)
-    # A process leaves its connections of PostgreSQL to its end.
-    call, more = (ran, ["--database", database]) if database else (invoke, [])
-    made = call(["ccl-bench", "token", str(leaderboard.data), "ada", *more])
+    leaderboard = opened()
+    made = ran(["ccl-bench", "token", str(leaderboard.data), "ada"])
     page, said = _published(recorded, leaderboard.address, token=made.stdout.strip())
     assert "published, self-reported" in said
     assert page.startswith(f"{leaderboard.address}/runs/")
@@ -50,14 +48,15 @@ def test_the_two_commands_of_a_newcomer_end_with_the_run_ranked(
     assert list(leaderboard.states().values()) == [["self_reported"]]
 
 
-def test_traces_that_are_sent_along_make_a_run_verified(
+def test_traces_that_are_sent_along_make_a_run_verified_by_a_worker_that_then_stops(
     opened: Callable[..., Leaderboard], recorded: Path
 ) -> None:
     leaderboard = opened()
     token = leaderboard.token("ada")
     page, said = _published(recorded, leaderboard.address, "--traces", "include", token=token)
     assert "a worker recomputes its numbers" in said
-    leaderboard.work()
+    done = ran(["ccl-bench", "worker", str(leaderboard.data), "--until-empty"])
+    assert (done.returncode, "1 run recomputed" in done.stderr) == (0, True), done.stderr
     assert leaderboard.runs()[0]["state"] == "verified"
     run = page.rpartition("/")[2]
     said_of_it = leaderboard.asked("GET", f"bundles/{run}").json()["verification"]
@@ -70,9 +69,7 @@ def test_traces_that_are_sent_along_make_a_run_verified(
 
 def test_a_directory_takes_a_run_without_a_server_or_a_token(recorded: Path, tmp_path: Path) -> None:
     data = tmp_path / "leaderboard-data"
-    done = ran(["ccl-bench", "publish", str(recorded), "--to", str(data)])
-    assert done.returncode == 0, done.stderr
-    place = done.stdout.strip()
+    place, _ = _published(recorded, data)
     files = {path.name for path in (data / "runs" / place.rpartition("/")[2]).iterdir()}
     assert files == {
         "workload_card.yaml",
@@ -186,7 +183,7 @@ def test_a_run_without_a_card_is_refused_before_anything_is_sent(tmp_path: Path)
 
 def test_tokens_are_listed_and_revoked_without_being_shown(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
-    token = ran(["ccl-bench", "token", data, "ada", "--days", "30"]).stdout.strip()
+    token = invoke(["ccl-bench", "token", data, "ada", "--days", "30"]).stdout.strip()
     listed = invoke(["ccl-bench", "token", data, "--list"]).stdout
     assert "ada" in listed
     _, identity, secret = token.split("_", 2)
@@ -195,11 +192,3 @@ def test_tokens_are_listed_and_revoked_without_being_shown(tmp_path: Path) -> No
     assert "revoked" in invoke(["ccl-bench", "token", data, "--list"]).stdout
     missing = invoke(["ccl-bench", "token", data, "--revoke", "0"])
     assert (missing.returncode, "there is no token" in missing.stderr) == (4, True)
-
-
-def test_a_worker_by_itself_stops_when_there_is_nothing_to_do(recorded: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    place, _ = _published(recorded, data, "--traces", "include")
-    done = ran(["ccl-bench", "worker", str(data), "--until-empty"])
-    assert (done.returncode, "1 run recomputed" in done.stderr) == (0, True), done.stderr
-    assert Leaderboard(data).states() == {place.rpartition("/")[2]: ["self_reported", "verified"]}

@@ -30,13 +30,19 @@ def _results(run: Run, names: Sequence[str] = FEW, **options: int) -> str:
     return to_json(evaluate(run, names, **options)).decode()
 
 
+@pytest.fixture(scope="module")
+def expected(on_disk: Path) -> str:
+    """Return the results of the run on the disk."""
+    return _results(open_run(on_disk))
+
+
 def test_a_bucket_gives_the_same_results_as_the_disk(s3: str, on_disk: Path) -> None:
     every = metrics.load().names()
     assert _results(open_run(s3), every) == _results(open_run(on_disk), every)
 
 
-def test_a_slash_at_the_end_changes_nothing(s3: str, on_disk: Path) -> None:
-    assert _results(open_run(s3 + "/")) == _results(open_run(on_disk))
+def test_a_slash_at_the_end_changes_nothing(s3: str, expected: str) -> None:
+    assert _results(open_run(s3 + "/")) == expected
 
 
 def test_the_command_prints_the_same_for_a_bucket_as_for_the_disk(s3: str, on_disk: Path) -> None:
@@ -66,12 +72,12 @@ def test_hidden_folders_of_a_bucket_are_passed_over(s3: str) -> None:
 
 
 def test_workers_read_a_bucket_without_inheriting_its_connection(
-    s3: str, on_disk: Path, monkeypatch: pytest.MonkeyPatch
+    s3: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = open_run(s3)
     assert not pools._can_fork()
     monkeypatch.setattr(engines, "POOL_WORTH_BYTES", 0)
-    assert _results(run, jobs=2) == _results(open_run(on_disk))
+    assert _results(run, jobs=2) == expected
 
 
 def test_a_second_reading_fetches_no_trace(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:

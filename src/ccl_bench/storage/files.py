@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 GZIP_MAGIC = b"\x1f\x8b"
 _HASHED_BYTES = 4 << 20
+_LEAST_HASHED_BYTES = 64 << 10
+"""Bytes of the buffer for a small file: to clear a large one takes longer than to hash the file."""
 _ZEROS = bytes(_HASHED_BYTES)
 _PIECE_BYTES = 16 << 20
 CACHE_VARIABLE = "CCL_BENCH_CACHE"
@@ -112,9 +114,10 @@ def sha256(path: Path) -> str:
 
     Raises InputError if more than `MOST_ZEROS` bytes in a row are zero.
     """
-    digest, buffer = hashlib.sha256(), bytearray(_HASHED_BYTES)
+    expected = _HASHED_BYTES if files.is_remote(path) else path.stat().st_size
+    buffer = bytearray(min(_HASHED_BYTES, max(expected, _LEAST_HASHED_BYTES)))
+    digest, view = hashlib.sha256(), memoryview(buffer)
     at = zeros = 0
-    view = memoryview(buffer)
     with path.open("rb", buffering=0) as stream:
         while size := stream.readinto(buffer):
             digest.update(view[:size])

@@ -14,6 +14,8 @@ from faulty import small_run
 
 from ccl_bench.base.text import encode_json
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 FOLDER, TRACE = b"run\xff", b"kineto_\xfe_1.json.gz"
 SHOWN, SHOWN_TRACE = "run\\udcff", "kineto_\\udcfe_1.json.gz"
 USUAL = "run"

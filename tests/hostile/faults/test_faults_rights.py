@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from commands import invoke
-from faulty import METRIC, small_run
+from faulty import METRIC, metrics, small_run, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,10 +88,13 @@ def test_a_rank_that_may_not_be_read_is_reported_and_the_other_is_measured(
     assert ranks_of(left) == [0]
 
 
-def test_a_closed_folder_is_recognised_by_its_name(run: Path) -> None:
+def test_a_closed_folder_is_recognised_by_its_name_and_the_others_count(run: Path) -> None:
+    whole = values(metrics(run, "--no-cache"))
     (run / "a").mkdir(mode=0)
-    (found,) = answer(run)["findings"]
+    left = answer(run)
+    (found,) = left["findings"]
     assert (found["code"], found["file"]) == ("file-unreadable", "a")
+    assert left["value"] == whole[METRIC]
 
 
 @pytest.mark.parametrize("rights", [0o000, 0o444, 0o311])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Leaderboard]]:
     """Return a function that starts a server with one published run, and options of its own."""
     made: list[Leaderboard] = []
@@ -34,9 +34,9 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
         each.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(started: Callable[..., Leaderboard]) -> Leaderboard:
-    """Return a server that the tests of a file share; a variable that would trust any proxy is set."""
+    """Return a server that most tests share; a variable that would trust any proxy is set."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FORWARDED_ALLOW_IPS", "*")
         return started()

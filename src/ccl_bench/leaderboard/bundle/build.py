@@ -29,7 +29,7 @@ from ccl_bench.run.completeness import RANK_MAP
 from ccl_bench.run.facts import CARD as CARD_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from ccl_bench.result import Result
@@ -90,11 +90,7 @@ def build_bundle(
     traces get their own folder, `trace_url` is their address if they are already stored. Paths of this
     machine are left out, and so are the names of files that no number uses.
     """
-    card = run.stated.origins.get("card")
-    if card is None:
-        fix = "write workload_card.yaml beside the traces; ccl-bench new writes one to fill in"
-        raise InputError("has no workload card, so its workload is unknown", where=str(run.path), fix=fix)
-    _need_printable_names({run_name(run): run.path} | input_files(run))
+    card = checked_card(run)
     (folder / CARD).write_bytes(card.read_bytes())
     stripped = _strip_paths(run, observed, metrics)
     for name, text in ((RESULTS, results_json(stripped.results)), (REPORT, report_json(stripped))):
@@ -109,11 +105,17 @@ def build_bundle(
     return BuiltBundle(bundle_id(folder), folder)
 
 
-def _need_printable_names(named: Mapping[str, Path]) -> None:
-    for name, path in named.items():
+def checked_card(run: Run) -> Path:
+    """Return the card; InputError if there is none, or if other machines cannot display a file's name."""
+    card = run.stated.origins.get("card")
+    if card is None:
+        fix = "write workload_card.yaml beside the traces; ccl-bench new writes one to fill in"
+        raise InputError("has no workload card, so its workload is unknown", where=str(run.path), fix=fix)
+    for name, path in ({run_name(run): run.path} | input_files(run)).items():
         if not name.isprintable():
             problem = "has a name that other machines cannot display, so it cannot be published"
             raise InputError(problem, where=str(path), fix="rename it; letters of any script are allowed")
+    return card
 
 
 def recording_hash(made: BundleProvenance, otherwise: str) -> str:

@@ -11,7 +11,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.text import counted
 from ccl_bench.comparison import unknown_fields
 from ccl_bench.evaluate.report_data import collect_report_data
-from ccl_bench.leaderboard.bundle.build import build_bundle, input_files
+from ccl_bench.leaderboard.bundle.build import build_bundle, checked_card, input_files
 from ccl_bench.leaderboard.bundle.format import CARD, ORIGIN, PROVENANCE, REPORT, RESULTS, RUN_FOLDER, Limits
 from ccl_bench.leaderboard.bundle.redaction import find_disclosures, links_outside, refuse_secrets, stage_run
 from ccl_bench.leaderboard.bundle.validate import validate_bundle
@@ -66,17 +66,22 @@ class Upload:
 def prepare_upload(request: UploadRequest, folder: Path, *, progress: Progress | None = None) -> Upload:
     """Measure a run and write the files to publish into an empty folder.
 
-    Raises InputError if the bundle is invalid, holds a secret, or a file of the run links outside it.
+    Raises InputError if the bundle is invalid, holds a secret, or a file of the run links outside it: before
+    it measures where that can be seen.
     """
     reopened = partial(open_run, card=request.card and _absolute(request.card), choice=request.choice)
     run = reopened(_absolute(request.place))
     hands_out = request.with_traces or request.storage is not None
     _refuse_links(links_outside(run, input_files(run) if hands_out else {}))
+    checked_card(run)
     redacted: list[str] = []
     if hands_out:
         (folder / "staged").mkdir()
         ready = stage_run(run, folder / "staged", reopened)
         run, redacted = ready.run, ready.redacted
+    run_files = input_files(run) if hands_out else {}
+    disclosures = find_disclosures({f"{RUN_FOLDER}/{name}": path for name, path in run_files.items()})
+    refuse_secrets(disclosures)
     seen = collect_report_data(run, jobs=request.jobs, use_cache=request.use_cache, progress=progress)
     (folder / "bundle").mkdir()
     done = build_bundle(
@@ -87,12 +92,8 @@ def prepare_upload(request: UploadRequest, folder: Path, *, progress: Progress |
         storage=request.storage,
         trace_url=request.trace_url,
     )
-    run_files = input_files(run) if hands_out else {}
     bundle = validate_bundle(done.folder, Limits())
-    leaving = {name: done.folder / name for name in bundle.files}
-    disclosures = find_disclosures(
-        leaving | {f"{RUN_FOLDER}/{name}": path for name, path in run_files.items()}
-    )
+    disclosures = find_disclosures({name: done.folder / name for name in bundle.files}) + disclosures
     refuse_secrets(disclosures)
     return Upload(done.id, bundle, run_files, redacted, disclosures, run_files if request.with_traces else {})
 
