@@ -61,9 +61,10 @@ def pytest_sessionfinish() -> None:
 
 
 TOGETHER = (
-    "tests/analysis/", "tests/house/", "tests/metrics/", "tests/system/engine/", "tests/system/slurm/",
+    "tests/analysis/", "tests/comparison/", "tests/house/", "tests/metrics/", "tests/report/",
+    "tests/system/engine/", "tests/system/slurm/",
 )  # fmt: skip
-"""Folders whose modules share parsed modules, recorded traces, clusters, and the one Slurm of the machine."""
+"""Folders whose modules share parsed modules, measured runs, clusters, and the one Slurm of the machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -102,9 +103,21 @@ def corpus() -> Path:
 
 
 SHARING = tuple(
-    f"tests/{folder}/" for folder in ("cli", "docs", "instructions", "integrations", "publishing", "tools")
-)
+    f"tests/{folder}/"
+    for folder in (
+        "analysis", "api", "chakra", "cli", "comparison", "diagnosis", "docs", "instructions",
+        "integrations", "metrics", "oracles", "publishing", "report", "timeline", "tools",
+    )
+)  # fmt: skip
 """Folders whose tests are not about caches: all share one, in which the bundled runs are read once."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let what is made once for several tests keep its tables where the tests find them."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("CCL_BENCH_CACHE", str(shared_cache_folder(tmp_path_factory)))
+        yield
 
 
 @pytest.fixture(autouse=True)
