@@ -157,6 +157,8 @@ def test_an_unusable_file_is_named_beside_the_reason_of_the_traces(tmp_path):
 
 
 def test_a_card_with_a_syntax_error_is_reported(run):
+    for rank in (1, 2, 3):
+        (run / f"kineto_trace_{rank}.json.gz").unlink()
     card = run / "workload_card.yaml"
     card.write_text(card.read_text().replace("workload:", "workload: [", 1))
     assert "file-malformed" in codes(run)

@@ -39,7 +39,7 @@ PLANS = {
     "uneven stages": Plan(pp=2, microbatches=3, layers=(1, 2), forward_ns=(100_000, 170_000)),
     "experts": Plan(dp_shard=4, ep=2, experts=Experts(((3, 5), (7, 1)))),
     "uneven experts": plans.uneven_experts(),
-    "late rank": plans.late_rank(),
+    "late rank": replace(plans.late_rank(), dp_shard=4),
     "clocks": Plan(
         dp_shard=4,
         stragglers=(Straggler(2, 50_000),),

@@ -1,5 +1,6 @@
 """Who is late, who only passes a delay on, and why."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def straggling(folder: Path, plan: Plan) -> tuple[dict[str, Any], Expected]:
 
 
 def test_the_late_rank_is_named_with_what_it_costs(tmp_path: Path):
-    details, expected = straggling(tmp_path, plans.late_rank())
+    details, expected = straggling(tmp_path, replace(plans.late_rank(), dp_shard=4))
     caused = sum(
         max(operation.wait_ns(rank) for rank in operation.members)
         for operation in expected.operations
@@ -178,9 +179,9 @@ def test_ranks_of_different_stages_name_nobody_where_all_meet(tmp_path: Path):
 def test_lag_and_step_are_of_the_same_recording(tmp_path):
     """A file of step times taken without a profiler tells of other steps than those that were traced."""
     run = tmp_path / "run"
-    write_run(plans.late_rank(), run)
-    (alone,) = evaluate(open_run(run), ["straggler"], use_cache=False)
+    write_run(replace(plans.late_rank(), dp_shard=4), run)
+    (alone,) = evaluate(open_run(run), ["straggler"], jobs=1, use_cache=False)
     (run / "step_times.json").write_text("[1000.0, 1000.0, 1000.0]")
-    (beside,) = evaluate(open_run(run), ["straggler"], use_cache=False)
+    (beside,) = evaluate(open_run(run), ["straggler"], jobs=1, use_cache=False)
     assert beside.value == alone.value
     assert beside.details["step_s"] < 1
