@@ -64,21 +64,21 @@ def test_two_runs_of_one_rank_each_are_two_runs(tmp_path: Path):
     assert "a and b hold the traces of the same rank" in refused(tmp_path)
 
 
-def test_a_few_damaged_headers_among_thirty_do_not_veto_them(tmp_path: Path):
-    write_ranks(tmp_path, 30)
-    for rank, world in ((3, 31), (17, 6)):
+def test_a_few_damaged_headers_among_many_do_not_veto_them(tmp_path: Path):
+    write_ranks(tmp_path, 16)
+    for rank, world in ((3, 17), (11, 6)):
         write(tmp_path / f"kineto_trace_{rank}.json", trace(rank, world=world, at=rank))
 
     (found,) = measured(tmp_path, "gpu_busy")
 
     assert found.value == pytest.approx(70)
-    assert found.ranks == [rank for rank in range(30) if rank not in {3, 17}]
+    assert found.ranks == [rank for rank in range(16) if rank not in {3, 11}]
     reported = {f.file: f.message for f in found.findings if f.code == "trace-of-other-run"}
-    assert reported["kineto_trace_17.json"] == (
-        "kineto_trace_17.json is left out: it states that the job had 6 ranks, but 28 other traces state 30"
+    assert reported["kineto_trace_11.json"] == (
+        "kineto_trace_11.json is left out: it states that the job had 6 ranks, but 14 other traces state 16"
     )
     assert len(reported) == 2
-    assert open_run(tmp_path).facts.world_size.value == 30
+    assert open_run(tmp_path).facts.world_size.value == 16
 
 
 def test_a_small_run_in_a_folder_of_its_own_is_no_damaged_header(tmp_path: Path):
