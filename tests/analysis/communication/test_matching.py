@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from cross_runs import measured, rewrite, tables, tables_and_codes
+from cross_runs import results, rewrite, tables, tables_and_codes
 
 from ccl_bench.testing import Expected, Experts, Message, Plan, Style, plans, trace_path, write_run
 
@@ -173,8 +173,9 @@ def test_a_contradiction_is_attached_to_the_numbers_it_touches(tmp_path: Path):
         trace_path(tmp_path, 1),
         lambda trace: spoiled(trace, {"Collective name": "allreduce"}, "_allgather_base", 1),
     )
-    assert [finding.code for finding in measured(tmp_path, "straggler").findings] == ["collectives-disagree"]
-    assert measured(tmp_path, "gpu_busy").findings == []
+    late, busy = results(tmp_path, "straggler", "gpu_busy")
+    assert [finding.code for finding in late.findings] == ["collectives-disagree"]
+    assert busy.findings == []
 
 
 def test_a_hand_written_coalesced_call_has_neither_size_nor_bandwidth(tmp_path: Path):
