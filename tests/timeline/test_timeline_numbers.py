@@ -197,9 +197,9 @@ def test_a_reduced_timeline_still_adds_up(planned: tuple[Path, Expected, TraceFi
     "plan",
     [
         plans.two_ranks(),
-        plans.even_pipeline(),
+        plans.even_pipeline(2, 4),
         plans.uneven_experts(),
-        replace(plans.many_dimensions(), tp=1, pp=1, microbatches=1),
+        replace(plans.many_dimensions(), dp_replicate=1, tp=1, pp=1, microbatches=1),
     ],
 )
 def test_every_kind_of_parallelism_has_a_timeline(plan: Plan, tmp_path: Path) -> None:

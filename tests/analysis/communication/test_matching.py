@@ -13,8 +13,7 @@ from cross_runs import results, rewrite, tables, tables_and_codes
 from ccl_bench.testing import Expected, Experts, Message, Plan, Style, plans, trace_path, write_run
 
 MESHES = {
-    "tp x dp_shard": Plan(dp_shard=2, tp=2, steps=2, layers=1),
-    "tp x dp_replicate x dp_shard": Plan(dp_replicate=2, dp_shard=2, tp=2, steps=1, layers=1),
+    "tp x dp_replicate x dp_shard": Plan(dp_replicate=2, dp_shard=2, tp=2, steps=2, layers=1),
     "tp x pp x dp_shard": Plan(dp_shard=2, tp=2, pp=2, microbatches=2, steps=1, layers=1),
     "cp x ep": Plan(dp_shard=2, cp=2, ep=2, steps=1, layers=1, experts=Experts(((3, 5), (7, 1)))),
     "ep with equal parts": Plan(dp_shard=2, ep=2, steps=1, layers=1, experts=Experts(((4, 4), (4, 4)))),
