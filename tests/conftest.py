@@ -42,7 +42,7 @@ settings.register_profile(
     "steady",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("thorough", settings.get_profile("steady"), derandomize=False, max_examples=1000)
@@ -61,10 +61,10 @@ def pytest_sessionfinish() -> None:
 
 
 TOGETHER = (
-    "tests/analysis/", "tests/hostile/web/", "tests/house/", "tests/metrics/", "tests/system/engine/",
-    "tests/system/slurm/",
+    "tests/analysis/", "tests/comparison/", "tests/hostile/web/", "tests/house/", "tests/metrics/",
+    "tests/report/", "tests/system/engine/", "tests/system/slurm/",
 )  # fmt: skip
-"""Folders whose modules share parsed modules, traces, servers, clusters, and the one Slurm of the machine."""
+"""Folders whose modules share parsed modules, measured runs, servers, clusters, and the one Slurm here."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -104,9 +104,20 @@ def corpus() -> Path:
 
 SHARING = tuple(
     f"tests/{folder}/"
-    for folder in ("cli", "docs", "instructions", "integrations", "leaderboard", "publishing", "tools")
-)
+    for folder in (
+        "analysis", "api", "chakra", "cli", "comparison", "diagnosis", "docs", "instructions",
+        "integrations", "leaderboard", "metrics", "oracles", "publishing", "report", "timeline", "tools",
+    )
+)  # fmt: skip
 """Folders whose tests are not about caches: all share one, in which the bundled runs are read once."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let what is made once for several tests keep its tables where the tests find them."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("CCL_BENCH_CACHE", str(shared_cache_folder(tmp_path_factory)))
+        yield
 
 
 @pytest.fixture(autouse=True)

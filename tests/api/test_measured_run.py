@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
-from commands import EXAMPLE, ROOT, invoke
+from commands import EXAMPLE, ROOT, invoke, recorded_by
 from plain_json import document
 
 import ccl_bench as ccl
@@ -170,13 +170,14 @@ def test_one_scenario_may_be_a_text(gpus: ccl.MeasuredRun) -> None:
     assert two.scenarios[0] == one.scenarios[0]
 
 
-def test_pages_are_written(gpus: ccl.MeasuredRun, tmp_path: Path) -> None:
-    page = gpus.report(tmp_path / "report.html")
+def test_pages_are_written(tmp_path: Path) -> None:
+    run = ccl.open(recorded_by((0, 1), tmp_path / "run"))
+    page = run.report(tmp_path / "report.html")
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    written = gpus.timeline(tmp_path / "timeline.json")
+    written = run.timeline(tmp_path / "timeline.json")
     assert json.loads(written.path.read_text())["traceEvents"]
     with pytest.raises(UsageError, match="does not state the form"):
-        gpus.report(tmp_path / "report.pdf")
+        run.report(tmp_path / "report.pdf")
 
 
 def test_what_is_shown_in_a_notebook_escapes_names_from_traces(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from card_examples import FULL_CARD
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -53,7 +53,6 @@ def test_a_card_survives_writing_and_reading(tmp_path):
 TEXTS = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=40)
 
 
-@settings(max_examples=40, deadline=None)
 @given(text=TEXTS, name=TEXTS)
 def test_any_text_in_a_card_survives_writing_and_reading(text, name):
     data = {
@@ -195,7 +194,6 @@ FILLABLE = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=30, deadline=None)
 @given(values=FILLABLE)
 def test_whatever_is_filled_is_read_back(tmp_path_factory, values):
     path = tmp_path_factory.getbasetemp() / "filled.yaml"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from commands import ROOT, invoke
-from compared_runs import STEP, written
+from compared_runs import STEP
 from ruamel.yaml import YAML
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -27,11 +27,10 @@ def called(folder: Path, *words: object) -> Ended:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept(before: Path, slower: Path) -> Path:
     """Return a folder with a run and a slower one, and a baseline of each."""
-    folder = tmp_path_factory.mktemp("kept")
-    for name, changed in (("before", {}), ("after", {"seed": 1, "backward_ns": 672_000})):
-        written(folder / name, **changed)
+    folder = before.parent
+    for name in (before.name, slower.name):
         ended = called(folder, "baseline", "set", name, name)
         assert ended.returncode == 0, ended.stderr
         assert f"compare baseline:{name} RUN" in ended.stdout
@@ -45,7 +44,7 @@ def work(kept: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def slower(folder: Path) -> Path:
+def slower_results(folder: Path) -> Path:
     """Return the results of the slower run, which need not be measured again."""
     return folder / ".ccl-bench" / "baselines" / "after"
 
@@ -81,7 +80,7 @@ def test_baselines_are_listed_shown_and_removed(work: Path) -> None:
     assert f"{1e3 * value:.3g} ms" in lines[2]
     assert STEP in called(work, "baseline", "show", "before").stdout
     assert called(work, "baseline", "remove", "before").returncode == 0
-    ended = called(work, "compare", "baseline:before", slower(work))
+    ended = called(work, "compare", "baseline:before", slower_results(work))
     assert ended.returncode == 4
     assert "there is no baseline before" in ended.stderr
     assert called(work, "baseline", "remove", "after").returncode == 0
@@ -94,7 +93,7 @@ def test_a_name_that_leaves_the_folder_is_refused(work: Path, name: str) -> None
         ended = called(work, "baseline", *words)
         assert ended.returncode == 2, words
         assert "is not a valid name of a baseline" in ended.stderr
-    assert called(work, "compare", f"baseline:{name}", slower(work)).returncode == 2
+    assert called(work, "compare", f"baseline:{name}", slower_results(work)).returncode == 2
 
 
 def test_a_baseline_is_replaced_only_when_asked(work: Path) -> None:
@@ -115,7 +114,7 @@ def test_a_folder_with_other_files_is_never_deleted(work: Path) -> None:
 
 def test_a_run_without_a_number_is_no_baseline(work: Path) -> None:
     (work / "run").mkdir()
-    (work / "run/workload_card.yaml").write_bytes((slower(work) / "workload_card.yaml").read_bytes())
+    (work / "run/workload_card.yaml").write_bytes((slower_results(work) / "workload_card.yaml").read_bytes())
     ended = called(work, "baseline", "set", "empty", "run")
     assert ended.returncode in {3, 4}
     assert not (work / ".ccl-bench/baselines/empty").exists()
@@ -132,7 +131,9 @@ def test_a_definition_that_has_changed_since_is_not_judged(work: Path) -> None:
     results = json.loads(path.read_text())
     next(each for each in results if each["metric"] == STEP)["provenance"]["metric_revision"] += 1
     path.write_text(json.dumps(results))
-    ended = called(work, "compare", "baseline:before", slower(work), "-m", STEP, "--fail-on", f"{STEP}>1%")
+    ended = called(
+        work, "compare", "baseline:before", slower_results(work), "-m", STEP, "--fail-on", f"{STEP}>1%"
+    )
     assert ended.returncode == 3
     assert f"limit {STEP}>1% cannot be judged" in ended.stdout
 
@@ -141,7 +142,7 @@ def test_a_definition_that_has_changed_since_is_not_judged(work: Path) -> None:
 def test_a_damaged_baseline_is_named(work: Path, content: str) -> None:
     path = work / ".ccl-bench/baselines/before/results.json"
     path.write_text(content)
-    for words in (["compare", "baseline:before", slower(work)], ["baseline", "show", "before"]):
+    for words in (["compare", "baseline:before", slower_results(work)], ["baseline", "show", "before"]):
         ended = called(work, *words)
         assert ended.returncode == 4, words
         assert "before/results.json" in ended.stderr
@@ -149,7 +150,7 @@ def test_a_damaged_baseline_is_named(work: Path, content: str) -> None:
 
 def test_markdown_shows_limits_before_metrics_and_folds_the_unchanged_away(kept: Path) -> None:
     words = ("--fail-on", f"{STEP}>3%", "--fail-on", f"{STEP}>9%", "--format", "markdown")
-    text = called(kept, "compare", "baseline:before", slower(kept), *words).stdout
+    text = called(kept, "compare", "baseline:before", slower_results(kept), *words).stdout
     escaped = STEP.replace("_", r"\_")
     assert rf"- ❌ limit {escaped}\>3% is exceeded by {escaped}" in text
     assert rf"- ✅ limit {escaped}\>9% is met" in text
@@ -189,7 +190,7 @@ def _ran_action(work: Path, **given: str) -> tuple[Ended, dict[str, str], str]:
 
 def test_the_action_passes_where_every_limit_is_kept(work: Path) -> None:
     limits = f"{STEP}>9%\n  backward_time>50%  \n"
-    given = {"baseline": "baseline:before", "run": str(slower(work)), "fail-on": limits}
+    given = {"baseline": "baseline:before", "run": str(slower_results(work)), "fail-on": limits}
     ended, outputs, summary = _ran_action(work, **given)
     assert ended.returncode == 0, ended.stderr
     assert outputs == {
@@ -204,7 +205,7 @@ def test_the_action_passes_where_every_limit_is_kept(work: Path) -> None:
 
 
 def test_the_action_fails_where_a_limit_is_crossed(work: Path) -> None:
-    given = {"baseline": "baseline:before", "run": str(slower(work)), "page": "", "metrics": STEP}
+    given = {"baseline": "baseline:before", "run": str(slower_results(work)), "page": "", "metrics": STEP}
     ended, outputs, summary = _ran_action(work, **given, **{"fail-on": f"{STEP}>3%"})
     assert ended.returncode == 5
     assert (outputs["outcome"], outputs["exit-status"], outputs["page"]) == ("regression", "5", "")

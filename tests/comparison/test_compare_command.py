@@ -21,13 +21,9 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+def runs(before: Path, slower: Path) -> tuple[str, str]:
     """Return a run and a slower one."""
-    folder = tmp_path_factory.mktemp("command")
-    return (
-        str(written(folder / "before")),
-        str(written(folder / "after", seed=1, backward_ns=672_000)),
-    )
+    return str(before), str(slower)
 
 
 @pytest.fixture(scope="module")
@@ -162,11 +158,10 @@ def test_a_folder_of_results_and_a_card_is_a_run(
 
 
 def test_somebody_elses_card_beside_results_is_not_theirs(
-    bundles: tuple[str, str], tmp_path: Path, capsys: Captured
+    bundles: tuple[str, str], other_batch: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     other = stored(bundles[1], tmp_path / "other.json")
-    foreign = written(tmp_path / "foreign", microbatch_size=2)
-    (tmp_path / "workload_card.yaml").write_bytes((foreign / "workload_card.yaml").read_bytes())
+    (tmp_path / "workload_card.yaml").write_bytes((other_batch / "workload_card.yaml").read_bytes())
     assert main(["compare", bundles[0], str(other)]) == 0
     assert "not comparable" not in capsys.readouterr().out
 

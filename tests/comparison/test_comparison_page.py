@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from compared_runs import comparison, written
+from compared_runs import comparison
 
 from ccl_bench import metrics
 from ccl_bench.report.comparison.page import html
@@ -21,13 +21,9 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+def compared(before: Path, slower: Path, other_batch: Path) -> Comparison:
     """Return a run against a slower one and one with another batch."""
-    folder = tmp_path_factory.mktemp("page")
-    before = written(folder / "before")
-    slower = written(folder / "after", seed=1, backward_ns=672_000)
-    other = written(folder / "other", microbatch_size=2)
-    return comparison(before, slower, other, names=metrics.load().names())
+    return comparison(before, slower, other_batch, names=metrics.load().names())
 
 
 def test_a_page_draws_its_charts_and_asks_for_nothing(

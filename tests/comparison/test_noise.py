@@ -48,7 +48,7 @@ def alike(source: random.Random, count: int, likeness: float) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 8, 30])
+@pytest.mark.parametrize("count", [2, 4, 12])
 @pytest.mark.parametrize("kind", DRAWS)
 def test_equal_runs_are_called_different_in_about_one_of_a_hundred(kind: str, count: int) -> None:
     # 200 trials of 1 % give 2 alarms; 9 or more are seen in less than one of a thousand such tests.
@@ -71,12 +71,12 @@ def test_a_plain_percentile_interval_would_raise_many_more() -> None:
 
 def test_steps_that_resemble_each_other_widen_the_interval() -> None:
     source = random.Random(11)
-    pairs = [[alike(source, 48, 0.5) for _ in range(2)] for _ in range(200)]
+    pairs = [[alike(source, 48, 0.5) for _ in range(2)] for _ in range(100)]
     intervals = [difference_interval(*pair) for pair in pairs]
-    assert sum(found is not None and not found.has_zero for found in intervals) <= 8
+    assert sum(found is not None and not found.has_zero for found in intervals) <= 4
     shuffled = [[random.Random(n).sample(side, len(side)) for side in pair] for n, pair in enumerate(pairs)]
     narrow = [difference_interval(*pair) for pair in shuffled]
-    assert sum(found is not None and not found.has_zero for found in narrow) > 8
+    assert sum(found is not None and not found.has_zero for found in narrow) > 4
 
 
 @pytest.mark.parametrize(("count", "found_at_least"), [(4, 0.25), (8, 0.8), (30, 1.0)])

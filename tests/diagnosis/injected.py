@@ -38,13 +38,14 @@ SHARDED = Plan(
 )
 """Four ranks that shard their weights, all alike, and hide nearly all communication."""
 
-WIDE = replace(SHARDED, dp_shard=8)
-PIPELINE = replace(SHARDED, pp=4, dp_shard=2, steps=2, layers=1, microbatches=16, host=Host())
-"""Four stages of two ranks each, all alike."""
+PAIR = replace(SHARDED, dp_shard=2)
+WIDE = replace(SHARDED, dp_shard=6)
+PIPELINE = replace(SHARDED, pp=2, dp_shard=2, steps=2, layers=1, microbatches=10, host=Host())
+"""Two stages of two ranks each, all alike."""
 
 REPLICAS = replace(SHARDED, dp_replicate=2, dp_shard=2, gradient_all_reduce=Message(4_194_304, 30_000))
-STALLED = replace(SHARDED, host=replace(TOGETHER, gap_ns=1_500_000))
-UNSTALLED = replace(SHARDED, host=replace(TOGETHER, gap_ns=0))
+STALLED = replace(PAIR, host=replace(TOGETHER, gap_ns=1_500_000))
+UNSTALLED = replace(PAIR, host=replace(TOGETHER, gap_ns=0))
 EXPERTS = replace(SHARDED, ep=4, experts=Experts(((100,) * 4,) * 4, ns_per_token=500))
 
 
@@ -80,12 +81,12 @@ CASES = {
     "slow last stage": Case(
         replace(
             PIPELINE,
-            forward_ns=(300_000, 300_000, 300_000, 500_000),
-            backward_ns=(600_000, 600_000, 600_000, 1_000_000),
+            forward_ns=(300_000, 500_000),
+            backward_ns=(600_000, 1_000_000),
         ),
         PIPELINE,
         "uneven_stages",
-        (6, 7),
+        (2, 3),
     ),
     "uneven experts": Case(
         replace(EXPERTS, experts=Experts(((50, 25, 225, 100),) * 4, ns_per_token=500)),
@@ -97,13 +98,13 @@ CASES = {
         replace(REPLICAS, slow_links=(SlowLink((2, 3), 400_000),)), REPLICAS, "slow_group", (2, 3)
     ),
     "slow link in one step": Case(
-        replace(SHARDED, steps=8, slow_links=(SlowLink((0, 1, 2, 3), 900_000, (3, 5, 7)),)),
-        replace(SHARDED, steps=8),
+        replace(PAIR, steps=8, slow_links=(SlowLink((0, 1), 900_000, (3, 5, 7)),)),
+        replace(PAIR, steps=8),
         "slow_calls",
     ),
     "slow launches": Case(
-        replace(SHARDED, host=replace(TOGETHER, launch_ns=400_000)),
-        replace(SHARDED, host=replace(TOGETHER, launch_ns=200_000)),
+        replace(PAIR, host=replace(TOGETHER, launch_ns=400_000)),
+        replace(PAIR, host=replace(TOGETHER, launch_ns=200_000)),
         "launch_bound",
     ),
     "data loader": Case(
@@ -121,32 +122,32 @@ CASES = {
         STALLED, UNSTALLED, "compilation_in_steps", (), "cuLibraryLoadData", "cuda_driver"
     ),
     "copies": Case(
-        replace(SHARDED, input_copy=Copy(10_000_000, 1_000_000)),
-        replace(SHARDED, input_copy=Copy(10_000_000, 0)),
+        replace(PAIR, input_copy=Copy(10_000_000, 1_000_000)),
+        replace(PAIR, input_copy=Copy(10_000_000, 0)),
         "copies_in_step",
     ),
     "exposed gathers": Case(
-        replace(SHARDED, prefetch=False, all_gather=Message(4_194_304, 200_000)),
-        replace(SHARDED, prefetch=False, all_gather=Message(4_194_304, 0), reduce_scatter=Message(1, 0)),
+        replace(PAIR, prefetch=False, all_gather=Message(4_194_304, 200_000)),
+        replace(PAIR, prefetch=False, all_gather=Message(4_194_304, 0), reduce_scatter=Message(1, 0)),
         "exposed_collectives",
     ),
     "small messages": Case(
-        replace(SHARDED, dp_shard=1, tp=4, layers=8, tp_all_reduce=Message(1_000, 40_000)),
-        replace(SHARDED, dp_shard=1, tp=4, layers=8, tp_all_reduce=Message(1_000, 5_000)),
+        replace(SHARDED, dp_shard=1, tp=2, layers=8, tp_all_reduce=Message(1_000, 40_000)),
+        replace(SHARDED, dp_shard=1, tp=2, layers=8, tp_all_reduce=Message(1_000, 5_000)),
         "small_messages",
     ),
     "warm-up": Case(
         replace(
-            SHARDED, steps=6, stragglers=tuple(Straggler(r, step_ns=5_000_000, steps=(1,)) for r in range(4))
+            PAIR, steps=6, stragglers=tuple(Straggler(r, step_ns=5_000_000, steps=(1,)) for r in range(2))
         ),
-        replace(SHARDED, steps=6),
+        replace(PAIR, steps=6),
         "warm_up",
     ),
     "outlier": Case(
         replace(
-            SHARDED, steps=8, stragglers=tuple(Straggler(r, step_ns=5_000_000, steps=(5,)) for r in range(4))
+            PAIR, steps=8, stragglers=tuple(Straggler(r, step_ns=5_000_000, steps=(5,)) for r in range(2))
         ),
-        replace(SHARDED, steps=8),
+        replace(PAIR, steps=8),
         "outlier_steps",
     ),
 }
@@ -159,8 +160,8 @@ HEALTHY = {
     "wide": WIDE,
     "replicated": REPLICAS,
     "replicated with noise": replace(REPLICAS, jitter_ns=30_000, steps=6, seed=1),
-    "pipeline": replace(PIPELINE, microbatches=32),
-    "pipeline with noise": replace(PIPELINE, microbatches=32, jitter_ns=10_000, seed=2),
+    "pipeline": PIPELINE,
+    "pipeline with noise": replace(PIPELINE, jitter_ns=10_000, seed=2),
     "even experts": replace(EXPERTS, experts=Experts(((100,) * 4,) * 4, ns_per_token=500, transfer_ns=5_000)),
 }
 """Runs in which nothing is wrong."""

@@ -31,7 +31,11 @@ ROUGHLY = {
 """Diagnosis → share by which the run without the cause may differ: its launches change too."""
 
 
-@pytest.mark.parametrize("name", CASES)
+COUNTED = {"late host"}
+"""Causes that another case, or a test below, injects twice or in some steps; `make diagnoses` counts all."""
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in COUNTED])
 def test_an_injected_cause_is_named_and_worth_what_the_plan_saves(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     found = diagnosed_case(case, tmp_path)
@@ -50,7 +54,7 @@ def test_every_rule_has_a_run_with_its_cause() -> None:
     assert tested == {rule.name for rule in diagnosis.load()}
 
 
-ALIKE = {"sharded", "more noise", "replicated", "pipeline"}
+ALIKE = {"sharded", "wide", "more noise", "replicated", "pipeline"}
 """Healthy runs of which there is one with noise, or with less; `make diagnoses` counts alarms of all."""
 
 
@@ -70,11 +74,11 @@ def test_a_rank_that_is_slow_in_some_steps_is_seen_in_those(tmp_path: Path) -> N
 
 
 def test_few_microbatches_have_no_gain_and_the_number_that_would_do(tmp_path: Path) -> None:
-    """Four stages: 3 / (4 + 3) is 43 %; 3 / (27 + 3) is 10 %."""
+    """Two stages: 1 / (4 + 1) is 20 %; 1 / (9 + 1) is 10 %."""
     found = only(diagnosed(replace(PIPELINE, microbatches=4), tmp_path))
     assert (found.name, found.gain_s, found.share) == ("few_microbatches", None, None)
-    assert "43%" in found.title
-    assert found.remedy.startswith("27 microbatches would leave 10%")
+    assert "20%" in found.title
+    assert found.remedy.startswith("9 microbatches would leave 10%")
 
 
 CORPUS = os.environ.get("CCL_BENCH_CORPUS")

@@ -93,7 +93,7 @@ def cut_short(path: Path, share: float = 0.5) -> None:
     """Leave only the first part of a trace, as a job killed while writing does."""
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     part = text[: int(len(text) * share)]
-    path.write_bytes(gzip.compress(part) if path.suffix == ".gz" else part)
+    path.write_bytes(gzip.compress(part, 1) if path.suffix == ".gz" else part)
 
 
 def make_unreadable(path: Path, rank: int = 0) -> None:

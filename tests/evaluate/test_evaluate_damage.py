@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from commands import recorded_by
 from small_runs import (
-    FSDP,
     PIPELINE,
     TRACE_METRICS,
     codes,
@@ -48,7 +48,7 @@ def test_an_unreadable_rank_leaves_the_numbers_of_the_others_alone(tmp_path: Pat
 
 
 def test_a_rank_cut_short_is_left_out_of_what_its_steps_hold(tmp_path: Path):
-    run = copied(FSDP, tmp_path)
+    run = recorded_by((0, 1), tmp_path / "run")
     whole = {r.metric: r for r in measured(run, "coll_call_num", "gpu_busy")}
     cut_short(run / "kineto_trace_0.json.gz")
 

@@ -1,12 +1,14 @@
 """What a result says of where it comes from."""
 
 import hashlib
+from functools import cache
 from pathlib import Path
 
 from small_runs import FSDP, measured, write, write_ranks
 
 from ccl_bench import __version__
 from ccl_bench.metrics import METRICS
+from ccl_bench.result import Result
 from ccl_bench.trace.formats import FORMATS, load
 
 
@@ -15,8 +17,15 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@cache
+def of_example() -> dict[str, Result]:
+    """Return metrics of the example, by name."""
+    names = ("gpu_busy", "throughput_tokens_sec", "traffic_distribution", "training_quality")
+    return dict(zip(names, measured(FSDP, *names), strict=True))
+
+
 def test_every_trace_is_named_with_its_hash_size_and_rank():
-    (found,) = measured(FSDP, "gpu_busy")
+    found = of_example()["gpu_busy"]
 
     files = sorted(FSDP.glob("kineto_trace_*.json.gz"))
     assert [(t.file, t.sha256, t.size, t.rank) for t in found.provenance.traces] == [
@@ -25,7 +34,7 @@ def test_every_trace_is_named_with_its_hash_size_and_rank():
 
 
 def test_the_revisions_of_reader_metric_and_program_are_kept():
-    (found,) = measured(FSDP, "gpu_busy")
+    found = of_example()["gpu_busy"]
 
     load()
     assert {t.reader_revision for t in found.provenance.traces} == {FORMATS.get("kineto").revision}
@@ -34,14 +43,14 @@ def test_the_revisions_of_reader_metric_and_program_are_kept():
 
 
 def test_facts_that_were_used_are_given_with_their_sources_and_others_are_not():
-    (found,) = measured(FSDP, "throughput_tokens_sec")
+    found = of_example()["throughput_tokens_sec"]
 
     assert found.provenance.facts["tokens_per_step"] == "run_metadata.json"
     assert "tp" not in found.provenance.facts
 
 
 def test_facts_behind_a_table_across_ranks_are_those_of_the_number():
-    (found,) = measured(FSDP, "traffic_distribution")
+    found = of_example()["traffic_distribution"]
 
     # the dimension of a process group follows from the mesh that the card states
     assert found.provenance.facts["tp"] == "workload card"
@@ -49,7 +58,7 @@ def test_facts_behind_a_table_across_ranks_are_those_of_the_number():
 
 
 def test_side_files_are_named_with_their_hash_and_traces_that_were_not_needed_are_not():
-    (found,) = measured(FSDP, "throughput_tokens_sec")
+    found = of_example()["throughput_tokens_sec"]
 
     named = ("step_times_per_rank.json", "workload_card.yaml", "run_metadata.json")
     assert found.provenance.files == {name: sha256(FSDP / name) for name in named}
@@ -57,7 +66,7 @@ def test_side_files_are_named_with_their_hash_and_traces_that_were_not_needed_ar
 
 
 def test_quality_rests_on_one_file():
-    (found,) = measured(FSDP, "training_quality")
+    found = of_example()["training_quality"]
 
     assert found.provenance.files == {"training_metrics.json": sha256(FSDP / "training_metrics.json")}
     assert (found.provenance.traces, found.provenance.facts) == ([], {})

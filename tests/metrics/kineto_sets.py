@@ -13,7 +13,7 @@ from ccl_bench.run import open_run
 EXAMPLES = Path(__file__).parents[2] / "examples" / "runs"
 
 ON_DEVICE = ("megatron-tp8", "nccl-args", "dlrm-8rank", "deepseek-dualpipe")
-ON_CPU = ("gloo-fsdp2-tp2-args", "llama-tiny-fsdp2-tp2-gloo", "llama-tiny-pp4-gloo")
+ON_CPU = ("llama-tiny-fsdp2-tp2-gloo", "llama-tiny-pp4-gloo")
 ALL = (*ON_DEVICE, *ON_CPU)
 
 METRICS = (

@@ -128,9 +128,10 @@ def computing(operators: list[dict]) -> list[dict]:
     """
     roots: list[dict] = []
     open_ones: list[dict] = []
-    for event in sorted(operators, key=lambda e: (span(e)[0], -span(e)[1])):
-        node = {"event": event, "callees": []}
-        while open_ones and span(open_ones[-1]["event"])[1] <= span(event)[0]:
+    spans = [(*span(event), event) for event in operators]
+    for start, end, event in sorted(spans, key=lambda each: (each[0], -each[1])):
+        node = {"event": event, "end": end, "callees": []}
+        while open_ones and open_ones[-1]["end"] <= start:
             open_ones.pop()
         (open_ones[-1]["callees"] if open_ones else roots).append(node)
         open_ones.append(node)

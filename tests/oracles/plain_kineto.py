@@ -222,7 +222,8 @@ class Rank:
             covered_ns = operators[0]["span"][0]
             for place, event in enumerate(operators):
                 name, (_, end) = event["name"], event["span"]
-                inside = itertools.takewhile(lambda e, end=end: e["span"][0] < end, operators[place + 1 :])
+                following = map(operators.__getitem__, range(place + 1, len(operators)))
+                inside = itertools.takewhile(lambda e, end=end: e["span"][0] < end, following)
                 names = [callee["name"] for callee in inside]
                 calls = any(called.startswith(HOST_COMMUNICATION) for called in [name, *names])
                 if end > covered_ns and not calls and (not names or DISPATCHED.fullmatch(name)):

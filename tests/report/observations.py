@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 
 @cache
-@cache
 def observation_of(run: Path) -> ReportData:
     """Return a run, which nobody changes, observed in this process."""
-    return collect_report_data(open_run(str(run)), jobs=1, use_cache=False)
+    return collect_report_data(open_run(str(run)), jobs=1)
 
 
 def ok(metric: str, value: float, unit: str = "s", better: str = "neither", **details: Any) -> Result:

@@ -38,10 +38,8 @@ CORPUS = (
     "kineto/nccl-args",
     "kineto/deepseek-dualpipe",
     "nsys/cuda-graphs",
-    "nsys/nvtx-attention",
     "nsys/two-gpu-sendrecv",
     "serving/vllm-tp8",
-    "serving/vllm-tp4pp2",
     "serving/aiperf",
     "serving/llmperf",
 )
@@ -66,6 +64,18 @@ def run(request: pytest.FixtureRequest, example: Path) -> ReportData:
     return observation_of(request.getfixturevalue("corpus") / request.param)
 
 
+@pytest.fixture(scope="module")
+def page(run: ReportData) -> Page:
+    """Return its report."""
+    return report_page(run)
+
+
+@pytest.fixture(scope="module")
+def forms(run: ReportData) -> dict[str, str]:
+    """Return its report in every form."""
+    return {form: render(run, form) for form in ("html", "json", "markdown", "text")}
+
+
 def _by_name(observed: ReportData) -> dict[str, Result]:
     return {result.metric: result for result in observed.results}
 
@@ -82,12 +92,11 @@ def _of_terms(page: Page) -> Iterator[tuple[str, Table, list[Quantity]]]:
                 yield first.metric, table, [cell for cell in rest if isinstance(cell, Quantity)]
 
 
-def test_what_is_refused_is_not_drawn(run: ReportData) -> None:
+def test_what_is_refused_is_not_drawn(run: ReportData, page: Page) -> None:
     known = _valued(run)
     for series, table in SERIES.items():
         if DRAWN_WITH[table] not in known:
             assert not getattr(run.series, series), series
-    page = report_page(run)
     shown = {number.metric for section in page.sections for number in section.numbers if number.metric}
     assert shown | {number.metric for number in page.headline} <= known.keys()
 
@@ -105,8 +114,8 @@ def test_details_are_what_their_types_say(run: ReportData) -> None:
                 msgspec.convert(_by_name(run)[name].details, kind)
 
 
-def test_tiles_and_tables_have_the_value_of_their_metric(run: ReportData) -> None:
-    known, page = _valued(run), report_page(run)
+def test_tiles_and_tables_have_the_value_of_their_metric(run: ReportData, page: Page) -> None:
+    known = _valued(run)
     for number in (*page.headline, *(n for section in page.sections for n in section.numbers)):
         assert number.quantity.value == known[number.metric]
     for metric, table, numbers in _of_terms(page):
@@ -114,8 +123,8 @@ def test_tiles_and_tables_have_the_value_of_their_metric(run: ReportData) -> Non
             assert numbers[0].value == known[metric]
 
 
-def test_times_of_requests_are_one_distribution(run: ReportData) -> None:
-    results, page = _by_name(run), report_page(run)
+def test_times_of_requests_are_one_distribution(run: ReportData, page: Page) -> None:
+    results = _by_name(run)
     for metric, table, _ in _of_terms(page):
         if "latency" not in table.columns:
             continue
@@ -144,9 +153,9 @@ def _same_as_percentiles(chart: Chart, results: dict[str, Result]) -> None:
 _COMMUNICATION = ("exposed communication", "waiting", "transfer", "unknown communication")
 
 
-def test_shares_of_the_step_are_those_of_the_metrics(run: ReportData) -> None:
+def test_shares_of_the_step_are_those_of_the_metrics(run: ReportData, page: Page) -> None:
     known = _valued(run)
-    charts = {chart.key: chart for chart in report_page(run).charts()}
+    charts = {chart.key: chart for chart in page.charts()}
     if "time-parts" not in charts:
         return
     chart = charts["time-parts"]
@@ -171,14 +180,9 @@ def test_shares_of_the_step_are_those_of_the_metrics(run: ReportData) -> None:
     assert list(said.values()) == [words(cell) for cell in mean[1:-1]]
 
 
-def test_idle_by_cause_is_the_metric_and_adds_up(run: ReportData) -> None:
+def test_idle_by_cause_is_the_metric_and_adds_up(run: ReportData, page: Page) -> None:
     found = _by_name(run).get("idle_breakdown")
-    rows = [
-        row
-        for _, table in tables(report_page(run))
-        if table.caption == "Idle time by cause"
-        for row in table.rows
-    ]
+    rows = [row for _, table in tables(page) if table.caption == "Idle time by cause" for row in table.rows]
     assert bool(rows) == bool(found and found.value is not None)
     if rows and found:
         assert quantity(rows[0][2]).value == same(found.value)
@@ -194,8 +198,8 @@ def _numbers_in(spec: Any) -> Iterator[float]:
         yield from _numbers_in(layer)
 
 
-def test_what_is_drawn_stands_in_the_table_under_it(run: ReportData) -> None:
-    for chart in report_page(run).charts():
+def test_what_is_drawn_stands_in_the_table_under_it(page: Page) -> None:
+    for chart in page.charts():
         if not chart.key.startswith(("time-", "bytes-", "kernel-", "phases")):
             continue
         reported = sorted(
@@ -211,28 +215,28 @@ def test_what_is_drawn_stands_in_the_table_under_it(run: ReportData) -> None:
         assert drawn == [same(scale * value) for value in reported], chart.key
 
 
-def test_all_forms_have_the_same_sections_in_the_same_order(run: ReportData) -> None:
-    outline = report_page(run).outline()
+def test_all_forms_have_the_same_sections_in_the_same_order(page: Page, forms: dict[str, str]) -> None:
+    outline = page.outline()
     keys, titles = zip(*outline, strict=True)
-    places = re.findall(r'<(?:section|details)[^>]* id="([^"]+)"', render(run, "html"))
+    places = re.findall(r'<(?:section|details)[^>]* id="([^"]+)"', forms["html"])
     assert [key for key in places if key in keys] == [*keys]
-    markdown = render(run, "markdown").replace("\\", "")
+    markdown = forms["markdown"].replace("\\", "")
     assert re.findall(r"^## (.*)$", markdown, flags=re.MULTILINE) == [*titles]
-    text = render(run, "text")
+    text = forms["text"]
     assert re.findall(r"^(\S.*)$", text, flags=re.MULTILINE)[1:] == [*titles]
-    assert report_page(from_json(render(run, "json").encode())).outline() == outline
+    assert report_page(from_json(forms["json"].encode())).outline() == outline
 
 
-def test_all_forms_have_the_same_numbers(run: ReportData) -> None:
-    page, known = report_page(run), _valued(run)
-    html = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", render(run, "html"))))
-    markdown = render(run, "markdown").replace("\\", "")
-    text = re.sub(r"\s+", " ", render(run, "text"))
+def test_all_forms_have_the_same_numbers(run: ReportData, page: Page, forms: dict[str, str]) -> None:
+    known = _valued(run)
+    html = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", forms["html"])))
+    markdown = forms["markdown"].replace("\\", "")
+    text = re.sub(r"\s+", " ", forms["text"])
     for number in (*page.headline, *(n for section in page.sections for n in section.numbers)):
         assert number.quantity.text in html
         assert number.quantity.text in markdown
         assert number.quantity.text in text
-    stored = {result["metric"]: result["value"] for result in json.loads(render(run, "json"))["results"]}
+    stored = {result["metric"]: result["value"] for result in json.loads(forms["json"])["results"]}
     assert {name: value for name, value in stored.items() if value is not None} == known
     for metric in ("gpu_busy", "total_communication_time", "TTFT", "TPOT", "ITL", "request_latency"):
         if metric in known:

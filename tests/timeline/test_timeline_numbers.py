@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 S = 1_000_000_000
 
 PLAN = Plan(
-    dp_shard=2, tp=2, pp=2, steps=3, layers=2, microbatches=2, jitter_ns=20_000,
+    tp=2, pp=2, steps=3, layers=2, microbatches=2, jitter_ns=20_000,
     gradient_norm=Message(1, 15_000, "Float"),
-    clock_offsets_ns={1: 3_000_000, 6: -2_500_000},
+    clock_offsets_ns={1: 3_000_000, 2: -2_500_000},
     stragglers=(Straggler(rank=3, layer_ns=40_000),),
 )  # fmt: skip
-"""Eight ranks in two stages, clocks up to 5.5 ms apart, one of them slow."""
+"""Four ranks in two stages, clocks up to 5.5 ms apart, one of them slow."""
 
 
 def drawn(
@@ -175,7 +175,7 @@ def test_chosen_steps_are_shown_and_nothing_else(
     run, expected, whole = planned
     shown, written = drawn(run, tmp_path / "two.json", step_choice("2"))
     assert {s.args["step"] for s in shown.slices} == {2}
-    assert shown.totals_ns("wait")["rank 5"] == expected.wait_ns(5, 2)
+    assert shown.totals_ns("wait")["rank 2"] == expected.wait_ns(2, 2)
     assert written.left_out == ("the file shows only step 2",)
     of_two = [s for s in whole.slices if s.args.get("step") == 2]
     assert len(shown.slices) == len(of_two)
@@ -197,9 +197,9 @@ def test_a_reduced_timeline_still_adds_up(planned: tuple[Path, Expected, TraceFi
     "plan",
     [
         plans.two_ranks(),
-        plans.even_pipeline(),
+        plans.even_pipeline(2, 4),
         plans.uneven_experts(),
-        replace(plans.many_dimensions(), tp=1, pp=1, microbatches=1),
+        replace(plans.many_dimensions(), dp_replicate=1, tp=1, pp=1, microbatches=1),
     ],
 )
 def test_every_kind_of_parallelism_has_a_timeline(plan: Plan, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import polars as pl
 
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.analysis.facts import Fact, Facts
-from ccl_bench.evaluate.compute import evaluate
-from ccl_bench.evaluate.load import load_tables
+from ccl_bench.evaluate.compute import evaluate, evaluate_metrics
+from ccl_bench.evaluate.load import load_tables, needed_inputs
 from ccl_bench.result import Result
 from ccl_bench.run import open_run
 from ccl_bench.schema import KEYS
@@ -38,6 +38,16 @@ def tables(folder: Path, *names: str) -> dict[str, pl.DataFrame]:
 def codes(folder: Path, *names: str) -> list[str]:
     """Return the codes of the findings that come up when tables of a run are made."""
     return tables_and_codes(folder, *names)[1]
+
+
+def tables_and_results(
+    folder: Path, names: Sequence[str], metrics: Sequence[str]
+) -> tuple[dict[str, pl.DataFrame], dict[str, Result]]:
+    """Return tables and metrics of a run by name, whose traces are read once for both."""
+    run = open_run(folder)
+    evidence = load_tables(run, [*needed_inputs(run, metrics), *names], jobs=1, use_cache=False)
+    found = evaluate_metrics(run.facts, metrics, evidence)
+    return {name: evidence.inputs[name] for name in names}, {one.metric: one for one in found}
 
 
 def results(folder: Path, *metrics: str) -> list[Result]:

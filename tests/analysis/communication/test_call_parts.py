@@ -1,5 +1,6 @@
 """Waiting, transfer and what is unknown of each call, by hand and instant by instant."""
 
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -8,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from cross_runs import call, facts, frame, group, matched, measured, result
+from cross_runs import call, facts, frame, group, matched, measured, results
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,8 @@ from ccl_bench.analysis.communication.calls import (
 )
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.metrics.shared.waiting import hidden_parts
-from ccl_bench.testing import Plan, Straggler, Style, damage, trace_path, values, write_run
+from ccl_bench.result import Result
+from ccl_bench.testing import Expected, Plan, Straggler, Style, damage, trace_path, values, write_run
 
 TWO = group("g", 0, 1)
 
@@ -205,15 +207,33 @@ def _part_at(name: str, kind: str, times: list[tuple[int, int]], rank: int, at: 
 
 
 LATE = Plan(dp_shard=2, tp=2, layers=2, stragglers=(Straggler(3, layer_ns=80_000),), jitter_ns=500)
+METRICS = (
+    "bandwidth_utilization_allreduce", "communication_fraction", "exposed_communication_time",
+    "exposed_transfer_time", "exposed_wait_time", "gpu_busy", "total_communication_time",
+    "traffic_distribution",
+)  # fmt: skip
 
 
-def test_the_parts_add_up_to_exposed_communication_in_each_step_and_on_each_rank(tmp_path: Path):
-    write_run(LATE, tmp_path)
-    whole = measured(tmp_path, "exposed_communication_time").details
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expected, dict[str, Result]]:
+    """Return the run of that plan, what is expected of it, and metrics of it."""
+    folder = tmp_path_factory.mktemp("late") / "run"
+    expected = write_run(LATE, folder)
+    found = results(folder, *METRICS)
+    assert {one.status for one in found} == {"ok"}
+    return folder, expected, {one.metric: one for one in found}
+
+
+Late = tuple[Path, Expected, dict[str, Result]]
+
+
+def test_the_parts_add_up_to_exposed_communication_in_each_step_and_on_each_rank(late: Late):
+    found = late[2]
+    whole = found["exposed_communication_time"].details
     for where in ("step", "rank"):
         for name, value in whole[f"per_{where}_s"].items():
             assert sum(whole[f"per_{where}_parts_s"][name].values()) == pytest.approx(value, abs=1e-15)
-    waiting = measured(tmp_path, "exposed_wait_time")
+    waiting = found["exposed_wait_time"]
     assert waiting.value == pytest.approx(whole["parts_s"]["waiting"])
     assert waiting.details["per_rank_s"] == {
         rank: each["waiting"] for rank, each in whole["per_rank_parts_s"].items()
@@ -223,32 +243,30 @@ def test_the_parts_add_up_to_exposed_communication_in_each_step_and_on_each_rank
     assert sum(waiting.details["per_dimension_s"].values()) == pytest.approx(waiting.value)
 
 
-def test_clocks_that_differ_change_neither_waiting_nor_transfer(tmp_path: Path):
-    write_run(LATE, tmp_path)
-    before = [measured(tmp_path, name).value for name in ("exposed_wait_time", "exposed_transfer_time")]
-    damage.shift_clock(trace_path(tmp_path, 2), 3_000_000)
-    after = [measured(tmp_path, name).value for name in ("exposed_wait_time", "exposed_transfer_time")]
-    assert after == before
+def test_clocks_that_differ_change_neither_waiting_nor_transfer(late: Late, tmp_path: Path):
+    run = Path(shutil.copytree(late[0], tmp_path / "run"))
+    damage.shift_clock(trace_path(run, 2), 3_000_000)
+    names = ("exposed_wait_time", "exposed_transfer_time")
+    assert [found.value for found in results(run, *names)] == [late[2][name].value for name in names]
 
 
-def test_one_rank_of_several_shows_no_waiting(tmp_path: Path):
-    write_run(LATE, tmp_path)
+def test_one_rank_of_several_shows_no_waiting(late: Late, tmp_path: Path):
+    run = Path(shutil.copytree(late[0], tmp_path / "run"))
     for rank in (1, 2, 3):
-        trace_path(tmp_path, rank).unlink()
-    found = result(tmp_path, "exposed_wait_time")
+        trace_path(run, rank).unlink()
+    found, busy, whole = results(run, "exposed_wait_time", "gpu_busy", "exposed_communication_time")
     assert found.status == "not_measurable"
     assert found.reason == (
         f"100 % of exposed communication is neither known waiting nor known transfer: {NO_OTHER}"
     )
-    assert measured(tmp_path, "gpu_busy").details["waiting_pct"] == 0
-    whole = measured(tmp_path, "exposed_communication_time")
+    assert busy.details["waiting_pct"] == 0
     assert whole.details["parts_s"] == {"waiting": 0, "transfer": 0, "unknown": whole.value}
 
 
-def test_busy_without_waiting_is_the_time_in_which_something_is_done(tmp_path: Path):
-    expected = write_run(LATE, tmp_path)
+def test_busy_without_waiting_is_the_time_in_which_something_is_done(late: Late):
+    _, expected, found = late
     steps = LATE.step_numbers
-    busy = measured(tmp_path, "gpu_busy")
+    busy = found["gpu_busy"]
     for rank in range(4):
         waits = sum(expected.exposed_parts_ns(rank, step)["waiting"] for step in steps)
         window = sum(expected.parts(rank, step).window_ns for step in steps)
@@ -256,27 +274,27 @@ def test_busy_without_waiting_is_the_time_in_which_something_is_done(tmp_path: P
     assert busy.details["busy_without_waiting_pct"] + busy.details["waiting_pct"] == pytest.approx(busy.value)
 
 
-@pytest.mark.parametrize("name", ["exposed_wait_time", "exposed_transfer_time"])
-def test_devices_of_one_process_wait_for_each_other_as_members_of_recorded_groups(tmp_path: Path, name: str):
-    expected = write_run(LATE, tmp_path, style=Style(devices_in_process=2))
-    assert measured(tmp_path, name).value == pytest.approx(values(expected)[name])
+def test_devices_of_one_process_wait_for_each_other_as_members_of_recorded_groups(tmp_path: Path):
+    known = values(write_run(LATE, tmp_path, style=Style(devices_in_process=2)))
+    for found in results(tmp_path, "exposed_wait_time", "exposed_transfer_time"):
+        assert found.value == pytest.approx(known[found.metric])
 
 
-def test_the_details_of_other_metrics_divide_their_own_wholes(tmp_path: Path):
-    write_run(LATE, tmp_path)
-    total = measured(tmp_path, "total_communication_time")
+def test_the_details_of_other_metrics_divide_their_own_wholes(late: Late):
+    found = late[2]
+    total = found["total_communication_time"]
     assert sum(total.details["parts_s"].values()) == pytest.approx(total.value)
     for name, parts in total.details["per_collective_parts_s"].items():
         assert sum(parts.values()) == pytest.approx(total.details["per_collective_s"][name])
 
-    share = measured(tmp_path, "communication_fraction")
+    share = found["communication_fraction"]
     assert sum(share.details["parts_pct"].values()) == pytest.approx(share.value)
 
-    for row in measured(tmp_path, "traffic_distribution").details["per_dimension"].values():
+    for row in found["traffic_distribution"].details["per_dimension"].values():
         assert row["parts_s_per_gpu_and_step"]["waiting"] > 0
         assert sum(row["parts_s_per_gpu_and_step"].values()) == pytest.approx(row["time_s_per_gpu_and_step"])
 
-    reduced = measured(tmp_path, "bandwidth_utilization_allreduce").details["time_parts_s"]
+    reduced = found["bandwidth_utilization_allreduce"].details["time_parts_s"]
     assert reduced == pytest.approx(total.details["per_collective_parts_s"]["all_reduce"])
 
 

@@ -8,14 +8,13 @@ import polars as pl
 import pytest
 from cross_runs import (
     call,
-    codes,
     frame,
-    measured,
     result,
     results,
     rewrite,
     tables,
     tables_and_codes,
+    tables_and_results,
 )
 
 from ccl_bench.analysis.communication.arguments import with_sizes
@@ -196,8 +195,9 @@ def test_calls_without_size_are_listed_and_not_counted_as_nothing(tmp_path: Path
 
     for rank in range(4):
         rewrite(trace_path(tmp_path, rank), silent)
-    found = measured(tmp_path, "traffic_distribution_16")
-    gathers = tables(tmp_path, "traffic")["traffic"].filter(pl.col("collective") == "all_gather").height
+    tables, metrics = tables_and_results(tmp_path, ["traffic"], ["traffic_distribution_16"])
+    found = metrics["traffic_distribution_16"]
+    gathers = tables["traffic"].filter(pl.col("collective") == "all_gather").height
     assert found.details["unattributed_calls_count"] == gathers
     # one reduce-scatter of float32 and four all-reduces of bfloat16
     assert found.value == pytest.approx((8_388_608 * 4 + 4 * 4_194_304 * 2) / 1e9)
@@ -228,12 +228,12 @@ def test_a_recorded_peer_that_is_no_member_is_a_place_in_the_group(tmp_path: Pat
 
 
 def test_a_message_from_a_rank_to_itself_is_an_error_and_refuses_the_bubble(tmp_path: Path):
-    plan = Plan(pp=2, dp_shard=2, microbatches=2, layers=1, steps=1)
-    write_run(plan, tmp_path)
+    write_run(Plan(pp=2, dp_shard=2, microbatches=2, layers=1, steps=1), tmp_path)
     for rank in range(4):
         rewrite(trace_path(tmp_path, rank), without_groups)
-    assert "message-to-self" in codes(tmp_path, "traffic")
-    assert result(tmp_path, "bubble_size_pipeline").status == "not_measurable"
+    found = result(tmp_path, "bubble_size_pipeline")
+    assert found.status == "not_measurable"
+    assert "message-to-self" in {finding.code for finding in found.findings}
 
 
 def without_groups(trace: dict[str, Any]) -> None:

@@ -21,10 +21,8 @@ PIPELINES = {
         pp=3, microbatches=4, steps=2, layers=(1, 2, 1), forward_ns=(90_000, 170_000, 210_000)
     ),
     "fewer microbatches than stages": Plan(pp=4, microbatches=2, layers=1, steps=2),
-    "with tensor and data parallelism": Plan(
-        pp=2, tp=2, dp_shard=2, microbatches=3, layers=1, steps=2, jitter_ns=400
-    ),
-    "a slow rank": Plan(
+    "with data parallelism": Plan(pp=2, dp_shard=2, microbatches=3, layers=1, steps=2, jitter_ns=400),
+    "with tensor parallelism and a slow rank": Plan(
         pp=2, tp=2, microbatches=3, layers=1, steps=2, stragglers=(Straggler(1, layer_ns=55_000),)
     ),
 }

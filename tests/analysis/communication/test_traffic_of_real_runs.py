@@ -9,19 +9,12 @@ from cross_plain import message_bytes, recorded_calls
 from cross_runs import EXAMPLES, documents
 from recorded_runs import results_of, tables_of
 
-
-def gloo_run(name: str, corpus: Path) -> Path:
-    return EXAMPLES / name if name.startswith("llama") else corpus / "kineto" / name
+GLOO = EXAMPLES / "llama-tiny-fsdp2-tp2-gloo"
 
 
-GLOO = ("gloo-fsdp2-tp2-args", "llama-tiny-fsdp2-tp2-gloo")
-
-
-@pytest.mark.parametrize("name", GLOO)
-def test_bytes_split_between_tp_and_dp_shard_are_those_of_record_param_comms(name: str, corpus: Path):
-    folder = gloo_run(name, corpus)
+def test_bytes_split_between_tp_and_dp_shard_are_those_of_record_param_comms():
     sums: Counter[tuple[int, str, str]] = Counter()
-    for rank, trace in documents(folder).items():
+    for rank, trace in documents(GLOO).items():
         for call in recorded_calls(trace):
             dimension = call["Process Group Description"].removeprefix("mesh_")
             sums[rank, dimension, call["Collective name"]] += message_bytes(call)
@@ -30,20 +23,18 @@ def test_bytes_split_between_tp_and_dp_shard_are_those_of_record_param_comms(nam
         "all_gather": "_allgather_base",
         "reduce_scatter": "_reduce_scatter_base",
     }
-    traffic = tables_of(folder)["traffic"]
+    traffic = tables_of(GLOO)["traffic"]
     rows = traffic.group_by("rank", "dimension", "collective").agg(pl.col("size_bytes").sum())
     found = {(r["rank"], r["dimension"], names[r["collective"]]): r["size_bytes"] for r in rows.to_dicts()}
     assert found == dict(sums)
     assert {dimension for _, dimension, _ in found} == {"tp", "dp_shard"}
 
 
-@pytest.mark.parametrize("name", GLOO)
-def test_the_share_of_the_busiest_dimension_is_that_of_the_calls_inside_steps(name: str, corpus: Path):
-    folder = gloo_run(name, corpus)
-    inside = tables_of(folder)
+def test_the_share_of_the_busiest_dimension_is_that_of_the_calls_inside_steps():
+    inside = tables_of(GLOO)
     pairs = set(inside["steps"].select("trace", "step").iter_rows())
     assert set(inside["traffic"].drop_nulls("step").select("trace", "step").iter_rows()) <= pairs
-    details = results_of(folder)["traffic_distribution"].details["per_dimension"]
+    details = results_of(GLOO)["traffic_distribution"].details["per_dimension"]
     assert set(details) == {"tp", "dp_shard"}
     assert sum(one["share_pct"] for one in details.values()) == pytest.approx(100)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from cross_runs import frame, measured, result, results, tables
+from cross_runs import frame, result, results, tables_and_results
 
 from ccl_bench import metrics
 from ccl_bench.analysis.communication.traffic import traffic_windows
@@ -101,7 +101,8 @@ def test_a_run_of_one_dimension_has_no_gap(tmp_path: Path):
 
 def test_windows_of_a_run_are_those_of_its_calls(tmp_path: Path):
     write_run(Plan(dp_shard=2, tp=2, steps=2, layers=2, gradient_norm=Message(1, 5_000, "Float")), tmp_path)
-    traffic = tables(tmp_path, "traffic")["traffic"].drop_nulls("step")
+    tables, metrics = tables_and_results(tmp_path, ["traffic"], ["traffic_window"])
+    traffic = tables["traffic"].drop_nulls("step")
     found: list[float] = []
     for (_, _), calls in traffic.sort("start_ns").group_by("trace", "step"):
         start = calls["start_ns"].min()
@@ -110,7 +111,7 @@ def test_windows_of_a_run_are_those_of_its_calls(tmp_path: Path):
         for index, (name, _, end) in enumerate(windows):
             following = [s for d, s, _ in windows[index + 1 :] if d != name]
             found += [max(0, following[0] - end)] if following else []
-    assert measured(tmp_path, "traffic_window").value == pytest.approx(sum(found) / len(found) / 1e9)
+    assert metrics["traffic_window"].value == pytest.approx(sum(found) / len(found) / 1e9)
 
 
 def instants(calls: list[Call]) -> list[Call]:
@@ -142,8 +143,9 @@ def test_shares_of_dimensions_are_those_of_the_plan(tmp_path: Path):
 def test_ranks_without_a_call_count_in_bytes_of_a_gpu(tmp_path: Path):
     # two stages, one microbatch: each sends one message and gets one
     write_run(Plan(pp=2, layers=1, steps=1, pipeline=Message(500_000, 1_000)), tmp_path)
-    assert measured(tmp_path, "collective_volume_p2p").value == pytest.approx(2 * 1_000_000 / 1e9)
-    traffic, steps = (tables(tmp_path, name)[name] for name in ("traffic", "steps"))
+    tables, of_run = tables_and_results(tmp_path, ["traffic", "steps"], ["collective_volume_p2p"])
+    assert of_run["collective_volume_p2p"].value == pytest.approx(2 * 1_000_000 / 1e9)
+    traffic, steps = tables["traffic"], tables["steps"]
     alone = traffic.filter(pl.col("rank") == 0)
     found = metrics.load().get("traffic_distribution_16").compute(alone, steps)
     assert found.value == pytest.approx(2 * 1_000_000 / 2 / 1e9)

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from local_plain import Event, Interval, Trace, clip, interval, length, trace_of, union
-from local_traces import copy, kernel, launch, note, op, result, step, table, value, write
+from local_traces import copy, kernel, launch, note, op, result, results, step, table, value, write
 from recorded_runs import tables_of
 
 GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevComm*)"
@@ -108,12 +108,13 @@ def test_ranges_to_which_no_work_can_be_traced_are_no_zero(tmp_path: Path) -> No
 
 def test_overhead_and_prefetch_efficiency_follow(tmp_path: Path) -> None:
     run = write(tmp_path, sharded_step(), sharded_step())
-    assert value(run, "fsdp_overhead") == pytest.approx(24.5)
-    assert value(run, "fsdp_prefetch_efficiency") == pytest.approx(25)
-    details = result(run, "fsdp_overhead").details
+    overhead, efficiency = results(run, "fsdp_overhead", "fsdp_prefetch_efficiency").values()
+    assert overhead.value == pytest.approx(24.5)
+    assert efficiency.value == pytest.approx(25)
+    details = overhead.details
     assert details["all_gather_s"] == pytest.approx(200e-6)
     assert (details["all_gathers_per_step"], details["reductions_per_step"]) == (2, 1)
-    assert result(run, "fsdp_prefetch_efficiency").details["reduction_hidden_pct"] == pytest.approx(100 / 3)
+    assert efficiency.details["reduction_hidden_pct"] == pytest.approx(100 / 3)
 
 
 def test_a_run_without_sharding_has_no_sharding_to_pay_for(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from local_plain import Trace, clip, interval, length, ns, trace_of, union
-from local_traces import kernel, launch, note, op, result, step, table, tables, value, write
+from local_traces import kernel, launch, note, op, result, step, table, tables, write
 from recorded_runs import tables_of
 
 from ccl_bench.analysis.device.breakdown import idle, stream_idle
@@ -35,8 +35,9 @@ def test_each_gap_is_blamed_on_what_its_end_shows(tmp_path: Path) -> None:
     assert row["host_wait_ns"] == (20 + 60 + 500) * 1000  # nothing comes after 500
     assert row["kernel_wait_ns"] == 10 * 1000
     assert row["other_ns"] == 100 * 1000
-    assert value(run, "idle_breakdown") == pytest.approx(100 * 580 / 690)
-    details = result(run, "idle_breakdown").details
+    found = result(run, "idle_breakdown")
+    assert found.value == pytest.approx(100 * 580 / 690)
+    details = found.details
     assert details["idle_s"] == pytest.approx(690e-6)
     assert details["idle_pct_of_step"] == pytest.approx(69)
     assert details["per_cause_pct"] == pytest.approx(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from local_traces import Event, copy, kernel, launch, op, result, step, table, value, write
+from local_traces import Event, copy, kernel, launch, op, result, results, step, table, tables, write
 
 GEMM = "ampere_sgemm_128x64_nn"
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
@@ -43,10 +43,10 @@ def test_a_kernel_of_any_name_is_what_its_operator_carries_out(
     events = launched_in(operator, "my_own_kernel")
     if operator == "record_param_comms":
         events[1]["args"] |= {"Collective name": "allgather", "In msg nelems": 8, "dtype": "Float"}
-    run = write(tmp_path, events, events)
-    assert kinds(run) == [("communication", collective)] * 2
-    assert table(run, "calls")["collective"].to_list() == [collective] * 2
-    assert table(run, "kernel_time")["type"].to_list() == ["communication"] * 2
+    found = tables(write(tmp_path, events), "device_work", "calls", "kernel_time")
+    assert found["device_work"].select("kind", "collective").rows() == [("communication", collective)]
+    assert found["calls"]["collective"].to_list() == [collective]
+    assert found["kernel_time"]["type"].to_list() == ["communication"]
 
 
 def test_what_torch_computes_inside_a_collective_stays_compute_and_a_local_copy_memory(
@@ -90,8 +90,9 @@ def test_copies_between_devices_of_one_collective_are_one_call(tmp_path: Path) -
         ("barrier", 30_000, 40_000), ("all_gather", 40_000, 70_000), ("barrier", 75_000, 80_000),
     ]  # fmt: skip
     # the copy that no collective launched is memory still
-    assert value(run, "total_communication_time") == pytest.approx(45e-6)
-    parts = result(run, "comm_comp_overlap").details["mean_step_s"]
+    time, overlap = results(run, "total_communication_time", "comm_comp_overlap").values()
+    assert time.value == pytest.approx(45e-6)
+    parts = overlap.details["mean_step_s"]
     assert parts["exposed_memory"] == pytest.approx(10e-6)
 
 
@@ -122,13 +123,15 @@ def test_fused_work_is_neither_hidden_nor_exposed_and_the_parts_add_up(tmp_path:
     assert found["communication_ns"] == 10_000
     assert found["overlap_ns"] == 0
     assert found["exposed_communication_ns"] == 5_000
-    parts = result(run, "comm_comp_overlap").details["mean_step_s"]
+    names = ("comm_comp_overlap", "exposed_communication_time", "total_kernel_time", "gpu_busy")
+    overlap, exposed, kernels, busy = results(run, *names).values()
+    parts = overlap.details["mean_step_s"]
     assert parts["fused"] == pytest.approx(15e-6)
     window = parts.pop("window")
     assert sum(parts.values()) == pytest.approx(window) == pytest.approx(100e-6)
-    assert value(run, "exposed_communication_time") == pytest.approx(5e-6)
-    assert result(run, "total_kernel_time").details["per_type_s"]["fused"] == pytest.approx(20e-6)
-    by_step = result(run, "gpu_busy").details["per_step_parts_s"]["1"]
+    assert exposed.value == pytest.approx(5e-6)
+    assert kernels.details["per_type_s"]["fused"] == pytest.approx(20e-6)
+    by_step = busy.details["per_step_parts_s"]["1"]
     assert sum(by_step.values()) - by_step["window"] == pytest.approx(by_step["window"])
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from local_plain import Event
-from local_traces import copy, kernel, launch, note, op, result, step, table, value, write
+from local_traces import copy, kernel, launch, note, op, result, results, step, table, write
 
 from ccl_bench.analysis.device import markers
 
@@ -72,12 +72,16 @@ def test_phases_say_when_forward_ends_and_backward_begins(tmp_path: Path) -> Non
     assert rows["gradient_communication"]["start_ns"] is None
 
 
+TIMES = ("forward_time", "backward_time", "optimizer_time")
+
+
 def test_metrics_of_phases_are_seconds_a_step(tmp_path: Path) -> None:
     run = write(tmp_path, training_step())
-    assert value(run, "forward_time") == pytest.approx(100e-6)
-    assert value(run, "backward_time") == pytest.approx(180e-6)
-    assert value(run, "optimizer_time") == pytest.approx(50e-6)
-    details = result(run, "backward_time").details
+    forward, backward, optimizer = results(run, *TIMES).values()
+    assert forward.value == pytest.approx(100e-6)
+    assert backward.value == pytest.approx(180e-6)
+    assert optimizer.value == pytest.approx(50e-6)
+    details = backward.details
     assert details["recomputed_s"] == pytest.approx(20e-6)
     assert details["gradient_communication_s"] == pytest.approx(90e-6)
     assert details["pct_of_step"] == pytest.approx(18)
@@ -186,8 +190,7 @@ def test_without_a_device_operators_count_and_nodes_of_autograd_do_not(tmp_path:
 
 def test_forward_and_backward_cannot_be_distinguished_where_neither_is_marked(tmp_path: Path) -> None:
     run = write(tmp_path, [step(1, 0, 100), op("aten::mm", 0, 5), launch(9, 1, 2), kernel("f", 9, 2, 3)])
-    for metric in ("forward_time", "backward_time", "optimizer_time"):
-        assert result(run, metric).status == "not_measurable"
+    assert {found.status for found in results(run, *TIMES).values()} == {"not_measurable"}
 
 
 def test_without_launches_no_work_has_a_phase(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from et_files import all_reduce, chakra, plain, read, tensor, text
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccl_bench.base.errors import InputError
@@ -38,6 +38,8 @@ CHAKRA = text(
     "1.1.1-chakra.0.0.4",
 )
 WHOLE = {"plain": PLAIN, "chakra": CHAKRA, "operators": PLAIN.replace("record_param_comms", "other")}
+PLACES = max(3, settings().max_examples // 50)
+"""Places in which each odd value is tried."""
 VALUE = re.compile(r'-?\d+|"[^"]*"|\[[^\[\]]*\]|\{[^{}]*\}')
 ODD = [
     *(
@@ -102,7 +104,7 @@ def _same(source: str) -> None:
 @pytest.mark.parametrize("source", WHOLE.values(), ids=WHOLE)
 def test_an_odd_value_anywhere_gives_what_it_gives_one_by_one(source: str) -> None:
     values = [*VALUE.finditer(source)]
-    apart = 1 + len(values) // 8
+    apart = 1 + len(values) // PLACES
     for number, odd in enumerate(ODD):
         for value in values[number % apart :: apart]:
             _same(source[: value.start()] + odd + source[value.end() :])

@@ -128,7 +128,7 @@ def test_unreadable_and_unknown_events_are_counted_and_left_out() -> None:
     assert set(content.findings[0].touches) == set(NAMES)
 
 
-_ODD = [None, True, 1 << 70, 1.5, "x", b"x", [], {"a": {}}]
+_ODD = [None, 1 << 70, "x", {"a": {}}]
 
 
 @pytest.mark.parametrize("value", _ODD, ids=repr)
@@ -178,12 +178,12 @@ def test_one_block_that_stands_for_a_million_rows_is_refused() -> None:
 
 
 def test_a_long_stack_shared_by_many_events_is_kept_once() -> None:
-    frames = [{"name": f"f{i}", "filename": "a", "line": i} for i in range(2000)]
+    frames = [{"name": f"f{i}", "filename": "a", "line": i} for i in range(1000)]
     allocator = Allocator()
-    for _ in range(2000):
+    for _ in range(1000):
         allocator.alloc(512, frames=frames)
     stacks, events = tables_of(snapshot_of(allocator), "memory_stacks", "memory_events")
-    assert stacks["frames"].list.len().to_list() == [2000]
+    assert stacks["frames"].list.len().to_list() == [1000]
     assert events["stack"].null_count() == events["action"].cast(str).is_in(["segment_alloc"]).sum()
 
 

@@ -206,15 +206,13 @@ def test_ranks_without_a_snapshot_touch_memory_alone(sharded: Path) -> None:
     assert (_codes(peak), _codes(busy)) == ({"ranks-missing"}, set())
 
 
-def test_an_inspection_lists_snapshots_as_readable(sharded: Path) -> None:
-    write(sharded / "rank0_memory_snapshot.pickle", snapshot_of(_busy(1)))
-    found = inspect(open_run(sharded), use_cache=False, jobs=1)
-    assert [(t.format, t.rank, t.is_readable) for t in found.traces if t.format != "kineto"] == [
-        ("memory_snapshot", 0, True)
-    ]
-    (sharded / "rank0_memory_snapshot.pickle").write_bytes(b"\x80\x04}\x8c\x08segmentscos\nsystem\n.")
-    found = inspect(open_run(sharded), use_cache=False, jobs=1)
-    assert [t.is_readable for t in found.traces if t.format != "kineto"] == [False]
+def test_an_inspection_lists_snapshots_as_readable(tmp_path: Path) -> None:
+    write(tmp_path / "rank0_memory_snapshot.pickle", snapshot_of(_busy(1)))
+    found = inspect(open_run(tmp_path), use_cache=False, jobs=1)
+    assert [(t.format, t.rank, t.is_readable) for t in found.traces] == [("memory_snapshot", 0, True)]
+    (tmp_path / "rank0_memory_snapshot.pickle").write_bytes(b"\x80\x04}\x8c\x08segmentscos\nsystem\n.")
+    found = inspect(open_run(tmp_path), use_cache=False, jobs=1)
+    assert [t.is_readable for t in found.traces] == [False]
     assert any("GLOBAL at byte 13 imports or calls code" in issue.message for issue in found.issues)
 
 

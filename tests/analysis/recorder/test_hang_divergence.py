@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from flight_recorder import call, dump, tables_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccl_bench.analysis.recorder.hang import find_hang
@@ -299,7 +299,6 @@ programs = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(programs, st.integers(0, 3), st.sampled_from(["leave", "swap", "other", "skip"]), st.integers(0, 7))
 def test_what_ranks_that_walk_through_programs_lack_is_found(
     common: _Program, odd: int, change: str, place: int
