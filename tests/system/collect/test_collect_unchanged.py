@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from collected import ENVIRONMENT, HERE, collect, collect_as_process, files, python, torchrun
 from commands import invoke
+from launchers import LOADED, LOADED_FOR
 from shared import made_once
 
 from ccl_bench.collect import layout
@@ -110,11 +111,12 @@ def loops(tmp_path_factory, torch_installed):
         variables = {
             **os.environ,
             **startup_variables(os.environ),
+            **LOADED_FOR,
             "OMP_NUM_THREADS": "1",
             "CCL_BENCH_OUTPUT": str(folder / "none"),
             "CCL_BENCH_STEPS": "4-5",
         }
-        program = [sys.executable, HERE / "watched_loops.py", folder]
+        program = [*LOADED, HERE / "watched_loops.py", folder]
         subprocess.run(program, env=variables, check=True, timeout=600)
 
     return made_once(tmp_path_factory, "loops", make)[0]
