@@ -294,9 +294,7 @@ def test_a_module_torch_of_another_kind_disturbs_nothing(tmp_path):
 
 
 def test_collect_states_why_a_program_is_not_recorded(tmp_path):
-    ended = invoke(
-        ["ccl-bench", "collect", "-o", "run", "--", sys.executable, "-I", "-c", ""], folder=tmp_path
-    )
+    ended = collect(tmp_path, "-o", "run", "--", "python3", "-I", "-c", "")
     assert ended.returncode == 4
     assert "ignores PYTHONPATH: ccl-bench cannot record its steps" in ended.stderr
     assert "a loop without one, such as inference, is not recorded from outside" in ended.stderr
