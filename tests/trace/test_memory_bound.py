@@ -136,7 +136,7 @@ def flight_recorder(count: int) -> bytes:
     [
         ("rank0_memory_snapshot.pickle", lambda: snapshot([[] for _ in range(100_000)])),
         ("rank0_memory_snapshot.pickle", lambda: snapshot([{} for _ in range(100_000)])),
-        ("rank0_memory_snapshot.pickle", lambda: snapshot([() for _ in range(100_000)])),
+        ("rank0_memory_snapshot.pickle", lambda: snapshot([() for _ in range(140_000)])),
         ("vllm_result.json", lambda: vllm(50_000)),
         ("vllm_result.json", lambda: vllm_with_lists(250_000)),
         ("profile_export.jsonl", lambda: aiperf_with_lists(250_000)),

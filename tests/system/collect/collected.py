@@ -38,7 +38,9 @@ ENVIRONMENT = {
 }
 
 
-def torchrun(program: Path, *arguments: object, ranks: int = 2, launcher: tuple[str, ...] = (FORKED,)) -> list[str]:
+def torchrun(
+    program: Path, *arguments: object, ranks: int = 2, launcher: tuple[str, ...] = (FORKED,)
+) -> list[str]:
     """Return the command that starts a program on so many ranks of this machine."""
     return [*launcher, "--standalone", f"--nproc-per-node={ranks}", str(program), *map(str, arguments)]
 

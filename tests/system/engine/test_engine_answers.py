@@ -65,7 +65,9 @@ def test_one_connection_serves_several_runs(run: Path, cluster: Cluster) -> None
     assert found[0] != found[1]
 
 
-def test_a_command_prints_the_same_with_every_engine_and_number_of_threads(run: Path, cluster: Cluster) -> None:
+def test_a_command_prints_the_same_with_every_engine_and_number_of_threads(
+    run: Path, cluster: Cluster
+) -> None:
     """This process has one thread, as `conftest.py` says.
 
     The command that reads in processes is a process itself, whose children import it anew.
