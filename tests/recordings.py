@@ -1,4 +1,4 @@
-"""Programs that torch records, all in children of one process: loading torch takes seconds of a processor.
+"""Programs that torch records, all in children of the process that has loaded torch: see forking/loaded.py.
 
 recordings.py FOLDER: runs each of `PROGRAMS` with a folder of its own below this one to write to.
 """
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launchers import LOADED, LOADED_FOR
 from shared import made_once
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def recording(factory: pytest.TempPathFactory, name: str) -> Path:
 
 
 def _record(folder: Path) -> None:
-    command = [sys.executable, __file__, str(folder)]
-    subprocess.run(command, check=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    variables = {"OMP_NUM_THREADS": "1", **LOADED_FOR}
+    subprocess.run([*LOADED, __file__, str(folder)], check=True, timeout=600, env=os.environ | variables)
     for store in folder.rglob("store"):  # in which ranks found each other
         store.unlink()
 

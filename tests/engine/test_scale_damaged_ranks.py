@@ -1,4 +1,4 @@
-"""Five of 16 ranks are damaged, each in another way: the numbers are those of the other 11, and say so."""
+"""Five of 8 ranks are damaged, each in another way: the numbers are those of the other three, and say so."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.result import Result
 
-WORLD = 16
+WORLD = 8
 
 
 def cut_short(path: Path) -> None:
@@ -51,10 +51,10 @@ def overwritten(path: Path) -> None:
 
 DAMAGED: dict[int, Callable[[Path], None]] = {
     3: cut_short,
-    5: emptied,
-    8: replaced,
-    11: zeroed,
-    14: overwritten,
+    4: emptied,
+    5: replaced,
+    6: zeroed,
+    7: overwritten,
 }
 OTHERS = sorted({*range(WORLD)} - {*DAMAGED})
 
@@ -64,7 +64,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return a run of which five ranks are damaged, and one from which they are missing."""
     folder = tmp_path_factory.mktemp("damaged")
     damaged = folder / "damaged"
-    write_run(Plan(dp_shard=4, tp=4, layers=1, steps=2, jitter_ns=5_000), damaged)
+    write_run(Plan(dp_shard=2, tp=4, layers=1, steps=2, jitter_ns=5_000), damaged)
     missing = Path(shutil.copytree(damaged, folder / "missing"))
     for rank, damage in DAMAGED.items():
         damage(damaged / f"rank{rank}_trace.json")
@@ -98,15 +98,15 @@ def test_the_numbers_are_those_of_the_others(results: dict[str, dict[str, Result
 def test_what_is_left_out_is_reported_with_every_number(results: dict[str, dict[str, Result]]) -> None:
     reported = {(f.code, f.rank): f.message for f in results["damaged"]["gpu_busy"].findings}
 
-    assert reported["ranks-missing", None] == "3 of 16 ranks have no trace: 5, 8, 11"
+    assert reported["ranks-missing", None] == "3 of 8 ranks have no trace: 4, 5, 6"
     assert reported["trace-unrecognised", None] == (
         "these files look like traces but are empty or invalid: "
-        "rank11_trace.json, rank5_trace.json, rank8_trace.json"
+        "rank4_trace.json, rank5_trace.json, rank6_trace.json"
     )
     assert reported["trace-left-out", 3] == (
         "rank3_trace.json is left out: it is truncated, so the numbers of its steps would be too low"
     )
-    assert reported["trace-unreadable", 14] == "no array of trace events in it"
+    assert reported["trace-unreadable", 7] == "no array of trace events in it"
 
 
 def test_json_shows_whose_numbers_they_are(results: dict[str, dict[str, Result]]) -> None:
@@ -114,4 +114,4 @@ def test_json_shows_whose_numbers_they_are(results: dict[str, dict[str, Result]]
 
     (busy,) = json.loads(to_json([results["damaged"]["gpu_busy"]]))
     assert busy["ranks"] == OTHERS
-    assert len(busy["ranks"]) == 11
+    assert len(busy["ranks"]) == 3

@@ -11,7 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from launchers import FORKING
+from launchers import FORKING, LOADED_FOR
 from shared import made_once
 
 PROGRAM = Path(__file__).parent / "profiled_ranks.py"
@@ -40,7 +40,7 @@ def _recorded(folder: Path) -> str:
     """Record, and return the name of the attempt that succeeded."""
     command = [str(FORKING / "torchrun"), "--standalone", "--nproc-per-node=4", str(PROGRAM)]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
-    environment = {**clean, "OMP_NUM_THREADS": "1", "PYTHON": sys.executable}
+    environment = {**clean, **LOADED_FOR, "OMP_NUM_THREADS": "1", "PYTHON": sys.executable}
     for attempt in map(str, range(ATTEMPTS)):
         subprocess.run(
             [*command, str(folder / attempt), "3"],

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 Files = dict[int, list[Path]]
 
 
-def numbers(folder: Path) -> dict[str, Result]:
-    """Return every metric of a run."""
-    names = metrics.load().names()
+def numbers(folder: Path, *names: str) -> dict[str, Result]:
+    """Return metrics of a run, all by default."""
+    names = names or metrics.load().names()
     return {found.metric: found for found in evaluate(open_run(folder), names, jobs=1, use_cache=False)}
 
 
@@ -126,7 +126,7 @@ def test_windows_of_other_ranks_that_were_recorded_at_one_time_are_one(recorded:
 def test_windows_of_one_rank_each_that_nothing_ties_together_are_reported(recorded: Files, tmp_path: Path):
     files = {f"step_{rank}/rank{rank}.json": recorded[rank][rank % 3] for rank in range(3)}
 
-    found = numbers(put(tmp_path, files))["iteration_wall_clock_time"]
+    found = numbers(put(tmp_path, files), "iteration_wall_clock_time")["iteration_wall_clock_time"]
 
     assert "windows-of-other-ranks" in {f.code for f in found.findings}
 
@@ -153,7 +153,8 @@ def test_two_starts_of_a_job_in_one_folder_are_two_runs(recorded: Files, tmp_pat
     files = {written[0].name: written[0] for written in recorded.values()}
     again = {f"host_{r}.{f[1].name.split('.')[-4]}.pt.trace.json": f[1] for r, f in recorded.items()}
 
-    found = numbers(put(tmp_path, {**files, **again}))["iteration_wall_clock_time"]
+    run = put(tmp_path, {**files, **again})
+    found = numbers(run, "iteration_wall_clock_time")["iteration_wall_clock_time"]
 
     assert found.status == "not_measurable"
     assert found.reason.startswith("the traces are of several runs: rank 0 was recorded by the processes ")

@@ -25,7 +25,7 @@ from ccl_bench.trace.native import library
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src/ccl_bench/trace/formats/kineto/native"
 SHARED = ROOT / "src/ccl_bench/trace/native"
-SANITIZERS = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZERS = ("-g", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 _ODD = [
     *(b"\x00", b"\x1f", b"\x7f", b"\xff", b"\xc3\xa9", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80", b"\xc0\xaf"),

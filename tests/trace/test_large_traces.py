@@ -32,12 +32,12 @@ def events(count=200):
     return [*ops, *few, *kernels, kernels[3]]
 
 
-def limited(patch):
+def limited(patch, rows=40):
     """Make a trace large that has a few dozen rows."""
-    patch.setattr(reader, "MOST_ROWS", 40)
-    patch.setattr(content, "LARGE_ROWS", 40)
-    patch.setattr(reader, "_TAKEN_AT_A_TIME", 1_000)
-    patch.setattr(values, "BLOCK_BYTES", 2_000)
+    patch.setattr(reader, "MOST_ROWS", rows)
+    patch.setattr(content, "LARGE_ROWS", rows)
+    patch.setattr(reader, "_TAKEN_AT_A_TIME", 25 * rows)
+    patch.setattr(values, "BLOCK_BYTES", 50 * rows)
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def large(monkeypatch):
     limited(monkeypatch)
 
 
-def as_large(data, monkeypatch, how=read):
+def as_large(data, monkeypatch, how=read, rows=40):
     with monkeypatch.context() as patch:
-        limited(patch)
+        limited(patch, rows)
         return how(data)
 
 
@@ -85,7 +85,7 @@ def test_a_real_trace_is_the_same_from_disk(monkeypatch):
         with storage.open_file(path) as stream:
             return read_kineto(stream, path.name)
 
-    held, found = whole(EXAMPLE), as_large(EXAMPLE, monkeypatch, whole)
+    held, found = whole(EXAMPLE), as_large(EXAMPLE, monkeypatch, whole, rows=1_000)
     assert "cpu_ops" in on_disk(found)
     assert_alike(held, found)
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.formats import TraceFile
 
-SMALL = 20_000_000
-"""A bound that a trace of 100,000 rows exceeds, bytes."""
+SMALL = 5_000_000
+"""A bound that a trace of 25,000 rows exceeds, bytes."""
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_dense_kernels_are_refused_where_their_rows_exceed_the_bound(
 ) -> None:
     if not natively:
         monkeypatch.setattr(reader, "native_rows", lambda: None)
-    trace = only_trace(tmp_path / "run", "rank0_trace.json.gz", gzip.compress(kineto(kernels(100_000))))
-    with memory.use_memory(SMALL), pytest.raises(InputError, match=r"more than 20 MB .*--memory raises"):
+    trace = only_trace(tmp_path / "run", "rank0_trace.json.gz", gzip.compress(kineto(kernels(25_000))))
+    with memory.use_memory(SMALL), pytest.raises(InputError, match=r"more than 5 MB .*--memory raises"):
         read_content(trace, ["kernels"], use_cache=False)
     with memory.use_memory(5 * SMALL):
         content, _ = read_content(trace, ["kernels"], use_cache=False)
-    assert content.height("kernels") == 100_000
+    assert content.height("kernels") == 25_000
 
 
 def snapshot(inside: object) -> bytes:
@@ -134,14 +134,14 @@ def flight_recorder(count: int) -> bytes:
 @pytest.mark.parametrize(
     ("name", "write"),
     [
-        ("rank0_memory_snapshot.pickle", lambda: snapshot([[] for _ in range(200_000)])),
-        ("rank0_memory_snapshot.pickle", lambda: snapshot([{} for _ in range(200_000)])),
-        ("rank0_memory_snapshot.pickle", lambda: snapshot([() for _ in range(200_000)])),
-        ("vllm_result.json", lambda: vllm(100_000)),
-        ("vllm_result.json", lambda: vllm_with_lists(500_000)),
-        ("profile_export.jsonl", lambda: aiperf_with_lists(500_000)),
-        ("llmperf_individual.json", lambda: llmperf_with_lists(500_000)),
-        ("rank0_et.json", lambda: execution_trace(100_000)),
+        ("rank0_memory_snapshot.pickle", lambda: snapshot([[] for _ in range(100_000)])),
+        ("rank0_memory_snapshot.pickle", lambda: snapshot([{} for _ in range(100_000)])),
+        ("rank0_memory_snapshot.pickle", lambda: snapshot([() for _ in range(140_000)])),
+        ("vllm_result.json", lambda: vllm(50_000)),
+        ("vllm_result.json", lambda: vllm_with_lists(250_000)),
+        ("profile_export.jsonl", lambda: aiperf_with_lists(250_000)),
+        ("llmperf_individual.json", lambda: llmperf_with_lists(250_000)),
+        ("rank0_et.json", lambda: execution_trace(50_000)),
     ],
     ids=["lists", "dictionaries", "tuples", "requests", "lists in JSON", "in a line", "in a list", "nodes"],
 )
@@ -151,7 +151,7 @@ def test_what_stands_for_more_than_the_bound_is_refused_and_read_with_a_larger_o
     trace = only_trace(tmp_path / "run", name, write())
     with (
         pytest.raises(InputError, match=r"what it holds would take more than"),
-        memory.use_memory(30_000_000),
+        memory.use_memory(15_000_000),
     ):
         read_content(trace, trace.form.tables, use_cache=False)
     with memory.use_memory(1_000_000_000):
@@ -178,7 +178,7 @@ def test_rows_of_a_database_count(tmp_path: Path) -> None:
         database.execute(f"CREATE TABLE {kernel} (start, end, globalPid, deviceId, streamId, correlationId)")
         database.execute("CREATE TABLE StringIds (id, value)")
         row = (1, 2, 0, 0, 7, 1)
-        database.executemany(f"INSERT INTO {kernel} VALUES (?, ?, ?, ?, ?, ?)", [row] * 100_000)
+        database.executemany(f"INSERT INTO {kernel} VALUES (?, ?, ?, ?, ?, ?)", [row] * 25_000)
     database.close()
     (trace,) = open_run(path.parent).traces
     with memory.use_memory(SMALL), pytest.raises(InputError, match="what it holds would take more than"):
@@ -245,7 +245,7 @@ def test_a_claim_at_the_end_of_a_compressed_file_counts_for_no_more_than_traces_
 
 @pytest.mark.parametrize("name", ["auto", "processes"])
 def test_the_bound_goes_with_the_task_into_whatever_reads_it(tmp_path: Path, name: str) -> None:
-    trace = only_trace(tmp_path / "run", "rank0_trace.json", kineto(kernels(100_000)))
+    trace = only_trace(tmp_path / "run", "rank0_trace.json", kineto(kernels(25_000)))
     with engine.use_engine(name), memory.use_memory(SMALL):
         (read,) = engine.read_traces([engine.Task(trace, ("kernels",), use_cache=False)])
     assert [finding.code for finding in read.findings] == ["trace-unreadable"]

@@ -23,6 +23,8 @@ BIN = Path(sys.executable).parent
 LOOP = HERE / "training_loop.py"
 FORKED = str(FORKING / "torchrun")
 """A `torchrun` that loads torch once for all ranks."""
+PLAIN = (*LOADED, str(BIN / "torchrun"))
+"""torch's own, whose ranks are processes that load torch themselves."""
 
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith(("CCL_BENCH_", "PET_"))},
@@ -36,9 +38,11 @@ ENVIRONMENT = {
 }
 
 
-def torchrun(program: Path, *arguments: object, ranks: int = 2, launcher: str = FORKED) -> list[str]:
+def torchrun(
+    program: Path, *arguments: object, ranks: int = 2, launcher: tuple[str, ...] = (FORKED,)
+) -> list[str]:
     """Return the command that starts a program on so many ranks of this machine."""
-    return [launcher, "--standalone", f"--nproc-per-node={ranks}", str(program), *map(str, arguments)]
+    return [*launcher, "--standalone", f"--nproc-per-node={ranks}", str(program), *map(str, arguments)]
 
 
 def python(program: str, *arguments: object) -> list[str]:

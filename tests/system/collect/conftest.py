@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from collected import ENVIRONMENT, FORKED, LOOP, collect, collect_as_process, small_disk, torchrun
+from collected import ENVIRONMENT, FORKED, LOOP, PLAIN, collect, small_disk, torchrun
 from shared import made_once, shared_cache_folder
 
 from ccl_bench.testing import Plan, Style, write_run
@@ -60,12 +60,12 @@ def once(tmp_path_factory, torch_installed):
 def record(once):
     """Return what records the training loop under a name, or returns the recording of that name."""
 
-    def recorded(name, *arguments, profile_mode="torch", attempts=1, launcher=FORKED, call=collect):
+    def recorded(name, *arguments, profile_mode="torch", attempts=1, launcher=(FORKED,)):
         def make(folder):
             wishes = ("--output", folder / "run", "--profile-mode", profile_mode, "--force")
             command = torchrun(LOOP, folder / "own", *arguments, launcher=launcher)
             for _ in range(attempts):
-                ended = call(folder, *wishes, "--", *command, NCCL_DEBUG="WARN", HF_TOKEN="x")
+                ended = collect(folder, *wishes, "--", *command, NCCL_DEBUG="WARN", HF_TOKEN="x")
                 if ended.returncode == 0:
                     break
             return ended
@@ -90,7 +90,7 @@ def together(record):
 @pytest.fixture(scope="session")
 def failed(record):
     """Two ranks of a plain torchrun; the second fails in the second recorded step: 2 + 4 + 1 + 1 = step 8."""
-    return record("failed", "apart", 8, launcher="torchrun", call=collect_as_process)
+    return record("failed", "apart", 8, launcher=PLAIN)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from commands import invoke
 
 from ccl_bench.run import open_run
 
-STEPS = 8
-"""1 skipped, 2 timed, 1 to warm up, 3 recorded, 1 observed."""
+STEPS = 5
+"""1 skipped, 1 timed, 1 to warm up, 1 recorded, 1 observed."""
 
 OF_A_BUSY_MACHINE = {"warmup-steps", "outlier-steps"}
 

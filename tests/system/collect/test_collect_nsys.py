@@ -33,7 +33,7 @@ def nsys_installed():
 @pytest.fixture(scope="session")
 def recorded(record, nsys_installed):
     """Two ranks of the training loop under nsys, which sees programs that are started and not forks."""
-    return record("nsys", profile_mode="nsys", attempts=ATTEMPTS, launcher="torchrun")
+    return record("nsys", profile_mode="nsys", attempts=ATTEMPTS, launcher=("torchrun",))
 
 
 def test_the_report_lies_in_the_run_and_its_processes_are_ranks(recorded):

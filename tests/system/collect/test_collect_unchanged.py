@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from collected import ENVIRONMENT, HERE, collect, collect_as_process, files, python, torchrun
 from commands import invoke
+from launchers import LOADED, LOADED_FOR
 from shared import made_once
 
 from ccl_bench.collect import layout
@@ -110,11 +111,12 @@ def loops(tmp_path_factory, torch_installed):
         variables = {
             **os.environ,
             **startup_variables(os.environ),
+            **LOADED_FOR,
             "OMP_NUM_THREADS": "1",
             "CCL_BENCH_OUTPUT": str(folder / "none"),
             "CCL_BENCH_STEPS": "4-5",
         }
-        program = [sys.executable, HERE / "watched_loops.py", folder]
+        program = [*LOADED, HERE / "watched_loops.py", folder]
         subprocess.run(program, env=variables, check=True, timeout=600)
 
     return made_once(tmp_path_factory, "loops", make)[0]
@@ -292,9 +294,7 @@ def test_a_module_torch_of_another_kind_disturbs_nothing(tmp_path):
 
 
 def test_collect_states_why_a_program_is_not_recorded(tmp_path):
-    ended = invoke(
-        ["ccl-bench", "collect", "-o", "run", "--", sys.executable, "-I", "-c", ""], folder=tmp_path
-    )
+    ended = collect(tmp_path, "-o", "run", "--", "python3", "-I", "-c", "")
     assert ended.returncode == 4
     assert "ignores PYTHONPATH: ccl-bench cannot record its steps" in ended.stderr
     assert "a loop without one, such as inference, is not recorded from outside" in ended.stderr

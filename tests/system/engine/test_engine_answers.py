@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from clusters import Cluster
 
-HERE = ("auto", "local", "processes")
+HERE = ("auto", "processes")
+MEASURED = ("coll_call_num", "straggler", "iteration_wall_clock_time", "comm_comp_overlap", "mfu")
 
 
 def answer(place: Path, name: str, choice: StepChoice = EVERY_STEP, **how) -> bytes:
@@ -37,8 +38,12 @@ def test_engines_of_this_machine_give_the_same_bytes(run: Path, expected: bytes,
     assert answer(run, name) == expected
 
 
-def test_a_cluster_gives_the_same_bytes_twice(run: Path, expected: bytes, cluster: Cluster) -> None:
-    assert [answer(run, cluster.address), answer(run, cluster.address)] == [expected] * 2
+def test_a_cluster_gives_the_same_bytes_twice_also_of_a_run_named_from_another_folder(
+    run: Path, expected: bytes, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert answer(run, cluster.address) == expected
+    monkeypatch.chdir(run.parent)
+    assert answer(type(run)("run"), cluster.address) == expected
 
 
 def test_every_engine_chooses_the_same_steps(run: Path, expected: bytes, cluster: Cluster) -> None:
@@ -49,37 +54,36 @@ def test_every_engine_chooses_the_same_steps(run: Path, expected: bytes, cluster
     assert b"chosen range" not in expected
 
 
-def test_a_run_named_from_another_folder_is_found_by_workers(
-    run: Path, expected: bytes, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(run.parent)
-    assert answer(type(run)("run"), cluster.address) == expected
+def test_one_connection_serves_several_runs(run: Path, cluster: Cluster) -> None:
+    def answers() -> list[bytes]:
+        return [to_json(evaluate(open_run(each), MEASURED, use_cache=False)) for each in (run, EXAMPLE)]
 
-
-def test_one_connection_serves_several_runs(run: Path, expected: bytes, cluster: Cluster) -> None:
     with engine.use_engine(cluster.address):
-        results = [
-            evaluate(open_run(place), metrics.load().names(), use_cache=False) for place in (run, EXAMPLE)
-        ]
-    assert to_json(results[0]) == expected
-    assert to_json(results[1]) == answer(EXAMPLE, "local")
+        found = answers()
+    with engine.use_engine("local"):
+        assert found == answers()
+    assert found[0] != found[1]
 
 
-@pytest.mark.parametrize("command", ["ccl-metrics --all -f json", "ccl-bench inspect -f json"])
-def test_commands_print_the_same_with_every_engine(command: str, run: Path, cluster: Cluster) -> None:
-    """The command that reads in processes is a process itself, whose children import it anew."""
-    printed = {
-        name: called([*command.split(), str(run), "--engine", name, "--no-cache"]).stdout
-        for name, called in (("local", invoke), ("processes", ran), (cluster.address, invoke))
-    }
-    assert len(printed["local"]) > 1000
-    assert set(printed.values()) == {printed["local"]}
+def test_a_command_prints_the_same_with_every_engine_and_number_of_threads(
+    run: Path, cluster: Cluster
+) -> None:
+    """This process has one thread, as `conftest.py` says.
+
+    The command that reads in processes is a process itself, whose children import it anew.
+    """
+    command = ["ccl-metrics", "--all", "-f", "json", str(run), "--no-cache", "--engine"]
+    printed = invoke([*command, "local"]).stdout
+    assert len(printed) > 1000
+    assert ran([*command, "processes"], POLARS_MAX_THREADS="7").stdout == printed
+    assert invoke([*command, cluster.address]).stdout == printed
 
 
-def test_the_number_of_threads_of_a_worker_changes_no_bit(run: Path) -> None:
-    """This process has one thread, as `conftest.py` says."""
-    command = ["ccl-metrics", "--trace", str(run), "--all", "--format", "json", "--no-cache"]
-    assert ran(command, POLARS_MAX_THREADS="7").stdout == invoke(command).stdout
+def test_inspect_prints_the_same_with_a_cluster(run: Path, cluster: Cluster) -> None:
+    command = ["ccl-bench", "inspect", "-f", "json", str(run), "--no-cache", "--engine"]
+    printed = invoke([*command, "local"]).stdout
+    assert len(printed) > 1000
+    assert invoke([*command, cluster.address]).stdout == printed
 
 
 def test_a_cache_that_workers_filled_gives_the_same_bytes(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from shared import shared_cache_folder
 from slurm_cluster import Cluster, cluster
 from slurm_site import Site, checkout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +22,20 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def site(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Site:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder whose cache is that of other tests: jobs need not make the script of pages again."""
+    folder, cache = tmp_path_factory.mktemp("home"), shared_cache_folder(tmp_path_factory)
+    cache.mkdir(exist_ok=True)
+    (folder / "cache").symlink_to(cache)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(slurm: Cluster, home: Path) -> Site:
     """Return a checkout with its scratch directory on the cluster."""
-    folder = tmp_path_factory.mktemp("site")
-    scratch = folder / "scratch of m+1"
+    scratch = home / "scratch of m+1"
     scratch.mkdir()
-    return Site(slurm, checkout(folder / "check out+1"), scratch)
+    return Site(slurm, checkout(home / "check out+1"), scratch)
 
 
 @pytest.fixture

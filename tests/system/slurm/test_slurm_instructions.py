@@ -16,6 +16,8 @@ from slurm_site import ACTIVE, ROOT, STEPS
 from slurm_statements import ON_PROCESSORS, WORKLOAD, Statement, statements, submitted, user_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from slurm_cluster import Cluster
     from slurm_site import Job
     from slurm_statements import User
@@ -40,9 +42,9 @@ SHORTENED = {
 
 
 @pytest.fixture(scope="module")
-def user(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> User:
+def user(slurm: Cluster, home: Path) -> User:
     """Return a user who has done what the README begins with."""
-    return user_of(slurm, tmp_path_factory.mktemp("user"))
+    return user_of(slurm, home)
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def test_the_commands_are_shell(page: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_the_commands_for_results_give_them(tmp_path: Path) -> None:
+def test_the_commands_for_results_give_them(tmp_path: Path, shared_cache: Path) -> None:
     block = re.search(r"^```sh\n(.*?)^```", _section("Results"), flags=re.MULTILINE | re.DOTALL)[1]
     run = recorded_by((0, 1), tmp_path / "a run+1")
     shown = ""
