@@ -46,8 +46,8 @@ class IssueLog:
         self._add(Severity.NOTE, path, message, fix, line)
 
     def _add(self, severity: Severity, path: str, message: str, fix: str, line: int | None) -> None:
-        known = line or self.lines.get(path)
-        self.entries.append(Issue(severity, message, file=self.file, line=known, path=path, fix=fix))
+        line_number = line or self.lines.get(path)
+        self.entries.append(Issue(severity, message, file=self.file, line=line_number, path=path, fix=fix))
 
     def in_order(self) -> list[Issue]:
         """Return the issues by line, those without a line last, each place in order of recording."""
@@ -137,16 +137,16 @@ def truth(scalar: ScalarNode) -> tuple[bool, str]:
     raise NotUnderstoodError(f"{shown(scalar.text)} is neither true nor false", "write true or false")
 
 
-def word(scalar: ScalarNode, known: Collection[str], synonyms: Mapping[str, str]) -> tuple[str, str]:
-    """Return one of the `known` words and a note on its spelling, or raise NotUnderstoodError."""
-    written = scalar.text.strip()
-    plain = written.lower()
+def word(scalar: ScalarNode, known_words: Collection[str], synonyms: Mapping[str, str]) -> tuple[str, str]:
+    """Return one of the `known_words` and a note on its spelling, or raise NotUnderstoodError."""
+    text = scalar.text.strip()
+    plain = text.lower()
     for candidate in (plain, plain.replace("-", "_").replace(" ", "_")):
         intended = synonyms.get(candidate, candidate)
-        if intended in known:
-            return intended, "" if intended == written else f"read as {intended}"
+        if intended in known_words:
+            return intended, "" if intended == text else f"read as {intended}"
     raise NotUnderstoodError(
-        f"{shown(written)} is not a known value", f"write one of {', '.join(sorted(known))}"
+        f"{shown(text)} is not a known value", f"write one of {', '.join(sorted(known_words))}"
     )
 
 
@@ -173,7 +173,7 @@ def _number_in_text(text: str, units: Collection[str]) -> tuple[float | int, str
 
 def _is_unit(unit: str, units: Collection[str]) -> bool:
     """Whether `unit` is one of `units`; b is a bit and B is a byte, so their case is never ignored."""
-    anyhow = "b" not in unit.lower() and unit.lower() in {known.lower() for known in units}
+    anyhow = "b" not in unit.lower() and unit.lower() in {spelling.lower() for spelling in units}
     return anyhow or unit in units
 
 
@@ -252,7 +252,7 @@ def mapping_of(value: abc.Mapping[str, object]) -> MappingNode:
 
 
 def node_at(root: MappingNode, keys: Sequence[str]) -> Node | None:
-    """Return what lies below these keys; None if a key is missing or written twice."""
+    """Return the node below these keys; None if a key is missing or written twice."""
     node: Node = root
     for key in keys:
         inner = (
@@ -268,12 +268,12 @@ def node_at(root: MappingNode, keys: Sequence[str]) -> Node | None:
 
 def replaced_at(root: MappingNode, keys: Sequence[str], node: Node) -> MappingNode:
     """Return the tree with another node below these keys, which must exist."""
-    key, *rest = keys
+    key, *inner_keys = keys
     entries = tuple(
         replace(
             entry,
-            node=replaced_at(entry.node, rest, node)
-            if rest and isinstance(entry.node, MappingNode)
+            node=replaced_at(entry.node, inner_keys, node)
+            if inner_keys and isinstance(entry.node, MappingNode)
             else node,
         )
         if entry.key == key
@@ -326,7 +326,7 @@ def yaml_mapping(text: str, log: IssueLog) -> MappingNode:
 
 
 def plain_value(text: str) -> Plain:
-    """Return what an unquoted scalar means under the core schema of YAML 1.2."""
+    """Return the value of an unquoted scalar under the core schema of YAML 1.2."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) <= MAX_DIGITS:
@@ -445,7 +445,7 @@ class _Tree:
 
 def _mapping(done: _Open) -> MappingNode:
     pairs = zip(done.nodes[::2], done.nodes[1::2], strict=True)
-    own: list[Entry] = []
+    entries: list[Entry] = []
     merged: list[Entry] = []
     for key, node in pairs:
         if isinstance(key, ScalarNode) and key.text == "<<" and isinstance(node, MappingNode):
@@ -453,9 +453,9 @@ def _mapping(done: _Open) -> MappingNode:
         else:
             if isinstance(node, ScalarNode) and not node.text:
                 node = replace(node, line=key.line)  # the parser sees an empty value where the next token is
-            own.append(Entry(key.text if isinstance(key, ScalarNode) else "?", node, key.line))
-    names = {entry.key for entry in own}
-    return MappingNode((*own, *(entry for entry in merged if entry.key not in names)), done.line)
+            entries.append(Entry(key.text if isinstance(key, ScalarNode) else "?", node, key.line))
+    names = {entry.key for entry in entries}
+    return MappingNode((*entries, *(entry for entry in merged if entry.key not in names)), done.line)
 
 
 def _scalar(event: Any) -> Node:
