@@ -82,8 +82,8 @@ def _work(kineto: TraceContent, ops: pl.DataFrame, is_call: dict[tuple[int, int]
     copied = pl.when(pl.col("kind") == "memset").then(pl.lit("Memset")).otherwise("Memcpy " + pl.col("kind"))
     copies = kineto.table("memcpy").with_columns(copied.alias("name"))
     kernels = kineto.table("kernels").with_columns(pl.col("name").cast(pl.String))
-    both = pl.concat([kernels.select(columns), copies.select(columns)]).sort("start_ns", maintain_order=True)
-    rows = launched(both, kineto.table("launches"))
+    work = pl.concat([kernels.select(columns), copies.select(columns)]).sort("start_ns", maintain_order=True)
+    rows = launched(work, kineto.table("launches"))
     innermost = _Innermost(ops)
     fields = ("name", "start_ns", "end_ns", "device", "stream", "launch_ns", "launch_thread")
     return [

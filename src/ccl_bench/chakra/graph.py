@@ -113,11 +113,11 @@ def nodes_of(recorded: RankTrace, timed: Timing) -> Iterator[Any]:
     calls = {row["node"]: row for row in recorded.calls.iter_rows(named=True)}
     on_device = {work.call for work in timed.work}
     exclusive = _exclusive_ns(rows, timed)
-    known: set[int] = set()
+    node_ids: set[int] = set()
     dependencies = Dependencies()
     for row in rows:
         node = _operator(row, recorded, timed, exclusive)
-        if row["parent"] in known:
+        if row["parent"] in node_ids:
             node.ctrl_deps.append(row["parent"])
         operands = recorded.operands.get(row["node"], _NONE)
         reads, writes = _storages(operands.inputs[0]), _storages(operands.outputs[0])
@@ -125,14 +125,14 @@ def nodes_of(recorded: RankTrace, timed: Timing) -> Iterator[Any]:
         node.data_deps.extend(dependencies.of(start))
         if row["node"] in calls and row["node"] not in on_device:
             make_communication(node, calls[row["node"]], recorded.rank)
-        known.add(row["node"])
+        node_ids.add(row["node"])
         yield node
-    yield from _device_nodes(timed.work, max(known, default=0) + 1, calls, recorded.rank)
+    yield from _device_nodes(timed.work, max(node_ids, default=0) + 1, calls, recorded.rank)
 
 
 def _exclusive_ns(rows: list[dict[str, Any]], timed: Timing) -> dict[int, int]:
-    """Return the own CPU time of each node, without the nodes that it called, ns."""
-    own = {node: end - start for node, (start, end) in timed.spans.items()}
+    """Return the CPU time of each node without that of the nodes that it called, ns."""
+    exclusive = {node: end - start for node, (start, end) in timed.spans.items()}
     holder: dict[int, int | None] = {}
     for row in rows:
         node, parent = row["node"], row["parent"]
@@ -140,8 +140,8 @@ def _exclusive_ns(rows: list[dict[str, Any]], timed: Timing) -> dict[int, int]:
         above = holder[node]
         if node in timed.spans and above is not None and above != node:
             start, end = timed.spans[node]
-            own[above] -= end - start
-    return own
+            exclusive[above] -= end - start
+    return exclusive
 
 
 def _operator(row: dict[str, Any], recorded: RankTrace, timed: Timing, exclusive: dict[int, int]) -> Any:
@@ -200,8 +200,8 @@ def make_communication(node: Any, call: dict[str, Any], rank: int | None) -> Non
         node.attr.append(attribute("comm_type", "int64", COLLECTIVES[collective]))
     else:
         return
-    given = call["out_bytes"] if collective == "recv" and call["in_bytes"] is None else call["in_bytes"]
-    node.attr.append(attribute("comm_size", "int64", given or 0))
+    size = call["out_bytes"] if collective == "recv" and call["in_bytes"] is None else call["in_bytes"]
+    node.attr.append(attribute("comm_size", "int64", size or 0))
     group = call["group_name"]
     if group and not (group.isdecimal() and len(group) > _LONGEST_NAME):
         node.attr.append(attribute("pg_name", "string", _printable(group)))

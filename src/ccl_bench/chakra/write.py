@@ -107,10 +107,10 @@ def _timed(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
 def _operands(trace: TraceFile) -> dict[int, Operands]:
     """Return inputs and outputs of every node as in the file."""
     with local_copy(trace.path) as path, storage.open_file(path) as stream:
-        return dict(_each(stream))
+        return dict(_numbered_operands(stream))
 
 
-def _each(stream: BinaryIO) -> Iterator[tuple[int, Operands]]:
+def _numbered_operands(stream: BinaryIO) -> Iterator[tuple[int, Operands]]:
     for nodes in nodes_in_file(stream, Document(), Losses()):
         for node in nodes:
             number = whole(node.id)
@@ -126,11 +126,13 @@ def _text(raw: bytes) -> str:
 
 
 def _metadata(content: TraceContent, rank: int | None) -> Any:
-    stated = content.attributes
+    trace_attributes = content.attributes
     attributes = [
-        attribute(key, "string", stated[f"et_{key}"]) for key in ("schema", "time") if f"et_{key}" in stated
+        attribute(key, "string", trace_attributes[f"et_{key}"])
+        for key in ("schema", "time")
+        if f"et_{key}" in trace_attributes
     ]
-    numbers = {key: whole(stated.get(f"et_{key}")) for key in ("pid", "start_ts", "finish_ts")}
+    numbers = {key: whole(trace_attributes.get(f"et_{key}")) for key in ("pid", "start_ts", "finish_ts")}
     numbers |= {"rank": rank, "world_size": content.world_size}
     attributes += [
         attribute(key, "uint64", value) for key, value in numbers.items() if value is not None and value >= 0
