@@ -65,9 +65,9 @@ def activity_slices(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 def _steps(steps: pl.DataFrame) -> list[pl.DataFrame]:
     """Return the steps as recorded and as the device worked on them."""
-    named = pl.format("step {}", pl.col("step"))
+    name = pl.format("step {}", pl.col("step"))
     on_device = steps.select("step", start_ns="device_start_ns", end_ns="device_end_ns")
-    return [slices(steps, STEP, name=named), slices(on_device, DEVICE_STEP, name=named)]
+    return [slices(steps, STEP, name=name), slices(on_device, DEVICE_STEP, name=name)]
 
 
 def _calls(calls: pl.DataFrame) -> pl.DataFrame:
@@ -85,18 +85,18 @@ def _copies(memcpy: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     """Return the copies and sets, without those that carry out communication."""
     place = ["start_ns", "end_ns", "stream", "correlation"]
     copied = device_work.filter(pl.col("kind") == COPYING).select(place).unique()
-    own = memcpy.join(copied, on=place, how="semi", nulls_equal=True, maintain_order="left")
+    copies = memcpy.join(copied, on=place, how="semi", nulls_equal=True, maintain_order="left")
     moved = pl.when(pl.col("bytes").is_not_null()).then(pl.format('"bytes":{}', "bytes"))
-    return slices(own, MEMORY, name=pl.col("kind"), args=moved)
+    return slices(copies, MEMORY, name=pl.col("kind"), args=moved)
 
 
 def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
-    """Return what the CPU computed on a run without a device, with the names of the operators."""
+    """Return the computation of the CPU on a run without a device, with the names of the operators."""
     place = {"start_ns": "start_ns", "end_ns": "end_ns", "stream": "thread"}
     names = cpu_ops.select("name", **place).unique([*place], keep="last", maintain_order=True)
     computed = work.filter(pl.col("kind").is_in(COMPUTING)).select(*place)
-    named = computed.join(names, on=[*place], how="left", nulls_equal=True, maintain_order="left")
-    return slices(named, COMPUTE, name=shortened("name"))
+    with_names = computed.join(names, on=[*place], how="left", nulls_equal=True, maintain_order="left")
+    return slices(with_names, COMPUTE, name=shortened("name"))
 
 
 def shortened(column: str) -> pl.Expr:
@@ -150,9 +150,11 @@ def shown_waits(
     `counts`, whether the wait is in the metrics; `last` and `longest_ns` if it is; `offset_ns` of the
     trace's clock; `flow`, the collective, and the `role` in it.
     """
-    rest = call_parts.filter(pl.col("part") != WAITING).select("trace", "call", rest="part")
-    known = matched.drop_nulls("wait_ns").join(rest, on=["trace", "call"], how="left", maintain_order="left")
-    waiting_members = known.with_columns(pl.col("rest").fill_null(UNKNOWN))
+    later_parts = call_parts.filter(pl.col("part") != WAITING).select("trace", "call", rest="part")
+    members = matched.drop_nulls("wait_ns").join(
+        later_parts, on=["trace", "call"], how="left", maintain_order="left"
+    )
+    waiting_members = members.with_columns(pl.col("rest").fill_null(UNKNOWN))
     marks = attributable_waits(matched).select(
         *_KEY, "trace", "last", "longest_ns", counts=pl.lit(value=True)
     )
@@ -177,7 +179,7 @@ def wait_slices(members: pl.DataFrame) -> pl.DataFrame:
     category = pl.when("counts").then(pl.lit(WAIT)).otherwise(pl.lit(UNCOUNTED))
     waited = members.filter(pl.col("wait_ns") > 0).with_columns(end_ns=pl.col("start_ns") + pl.col("wait_ns"))
     moved = members.with_columns(start_ns=pl.col("start_ns") + pl.col("wait_ns"))
-    held = members.filter(pl.col("last") & (pl.col("longest_ns") > 0)).with_columns(
+    late_members = members.filter(pl.col("last") & (pl.col("longest_ns") > 0)).with_columns(
         start_ns=pl.col("start_ns") - pl.col("longest_ns"), end_ns=pl.col("start_ns")
     )
     alone = pl.lit(None)
@@ -185,7 +187,7 @@ def wait_slices(members: pl.DataFrame) -> pl.DataFrame:
         [
             slices(waited, WAIT, name=pl.lit("wait in ") + kind, category=category, flow=alone, role=alone),
             slices(moved, WAIT, name=_rest_of(kind, "rest"), category=pl.col("rest")),
-            slices(held, LATE, name=pl.lit("late to ") + kind, flow=alone, role=alone),
+            slices(late_members, LATE, name=pl.lit("late to ") + kind, flow=alone, role=alone),
         ]
     )
 
@@ -197,13 +199,13 @@ def _rest_of(kind: pl.Expr, part: str) -> pl.Expr:
 
 def other_slices(call_parts: pl.DataFrame, members: pl.DataFrame) -> pl.DataFrame:
     """Return the slices of one trace's other calls: messages and unknown ones."""
-    others = call_parts.join(members, on=["trace", "call"], how="anti", maintain_order="left")
+    other_calls = call_parts.join(members, on=["trace", "call"], how="anti", maintain_order="left")
     kind = pl.concat_str("collective", "dimension", separator=" ", ignore_nulls=True)
     waits = pl.col("part") == WAITING
     name = pl.when(waits).then(pl.lit("wait in ") + kind).otherwise(_rest_of(kind, "part"))
     category = pl.when(waits).then(pl.lit(OF_MESSAGE)).otherwise("part")
     why = pl.format('"because":"{}"', pl.col("reason"))
-    return slices(others, WAIT, name=name, category=category, args=why)
+    return slices(other_calls, WAIT, name=name, category=category, args=why)
 
 
 def ranks_waiting(members: pl.DataFrame) -> pl.DataFrame:
@@ -234,8 +236,8 @@ def overall_slices(
     if stragglers is None or stragglers.slowest is None:
         return pl.concat(drawn)
     at = ["iteration", "step"]
-    own = waits.filter(pl.col("rank") == stragglers.slowest)
-    costs = own.group_by(at).agg(pl.col("caused_ns").sum())
+    of_slowest = waits.filter(pl.col("rank") == stragglers.slowest)
+    costs = of_slowest.group_by(at).agg(pl.col("caused_ns").sum())
     for table in (
         late_steps(stragglers.waits, stragglers.slowest, stragglers.floor_ns).filter("is_late"),
         costs,
@@ -289,8 +291,8 @@ def _stretches(
 
 def _as_slices(rows: pl.DataFrame) -> pl.DataFrame:
     """Return segments as slices; segments at a change of rank are joined by arrows, step by step."""
-    other = (pl.col("trace") != pl.col("trace").shift(way).over("step") for way in (1, -1))
-    beside = pl.any_horizontal(*(each.fill_null(value=False) for each in other))
+    changes = (pl.col("trace") != pl.col("trace").shift(way).over("step") for way in (1, -1))
+    beside = pl.any_horizontal(*(change.fill_null(value=False) for change in changes))
     marked = rows.with_columns(beside=beside)
     place = pl.int_range(pl.len()).over("step")
     role = pl.when(place == 0).then(pl.lit("s")).when(place == pl.len().over("step") - 1).then(pl.lit("f"))

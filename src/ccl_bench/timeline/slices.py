@@ -66,10 +66,10 @@ and `role` is `s` in the first, `f` in the last and `t` in between."""
 
 def slices(table: pl.DataFrame, track: str, **columns: pl.Expr) -> pl.DataFrame:
     """Return a table of intervals as slices of a track; a column that is not given is null."""
-    given = {"track": pl.lit(track), "category": pl.lit(track), **columns}
+    by_name = {"track": pl.lit(track), "category": pl.lit(track), **columns}
     present = set(table.columns)
     exprs = [
-        (given[name] if name in given else pl.col(name) if name in present else pl.lit(None))
+        (by_name[name] if name in by_name else pl.col(name) if name in present else pl.lit(None))
         .cast(kind)
         .alias(name)
         for name, kind in COLUMNS.items()
@@ -162,8 +162,8 @@ def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, M
 
 def _longest_ns(slices: pl.DataFrame, tracks: Collection[str]) -> int:
     """Return the span of the slices of some tracks, an upper bound of their lengths and gaps."""
-    chosen = slices.filter(pl.col("track").is_in([*tracks]))
-    return int(chosen.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item() or 0)
+    on_tracks = slices.filter(pl.col("track").is_in([*tracks]))
+    return int(on_tracks.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item() or 0)
 
 
 def _length_ns(quarters: int) -> int:
