@@ -65,9 +65,9 @@ class Observations:
     @property
     def devices(self) -> list[dict[str, Any]]:
         """Accelerators of one node: as the driver lists them, else as torch does."""
-        listed = self.environment.get("devices")
-        if isinstance(listed, list):
-            return listed
+        driver_devices = self.environment.get("devices")
+        if isinstance(driver_devices, list):
+            return driver_devices
         return list(self.torch.get("devices", []))
 
     @property

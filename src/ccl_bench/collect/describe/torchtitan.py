@@ -77,8 +77,8 @@ def effective_config(
 ) -> EffectiveConfig | None:
     """Return the configuration that the command names, else the first of `configurations`."""
     options = dict(_command_line_options(command))
-    named = next((folder / options[name] for name in _FILE_OPTIONS if name in options), None)
-    for path in (named, *configurations):
+    named_file = next((folder / options[name] for name in _FILE_OPTIONS if name in options), None)
+    for path in (named_file, *configurations):
         data = _read_train_config(path) if path else None
         if path and data is not None:
             changed = _with_overrides(data, options)

@@ -58,10 +58,10 @@ def _option_letters(words: Sequence[str]) -> str:
             continue
         if not word.startswith("-") or word in {"-", "--"} or word.startswith("--"):
             break
-        own = word[1:]
-        last = next((place for place, letter in enumerate(own) if letter in "cmXW"), len(own))
-        letters += own[:last]
-        if own[last : last + 1] in {"c", "m"}:
+        options = word[1:]
+        last = next((place for place, letter in enumerate(options) if letter in "cmXW"), len(options))
+        letters += options[:last]
+        if options[last : last + 1] in {"c", "m"}:
             break
-        skip = own[last:] in set(_OPTIONS_WITH_VALUE)
+        skip = options[last:] in set(_OPTIONS_WITH_VALUE)
     return letters

@@ -286,9 +286,9 @@ def memory_peaks(torch: Any) -> dict[str, int]:
 def short_loop_remark(steps: int, schedule: Schedule) -> str:
     """Return the remark on a loop that ended before its recording."""
     begins = schedule.skip + schedule.timed + schedule.warmup
-    what = "nothing was recorded" if steps <= begins else "the recording is incomplete"
+    outcome = "nothing was recorded" if steps <= begins else "the recording is incomplete"
     return (
-        f"the loop ended after {steps} of {schedule.length} steps: {what}; "
+        f"the loop ended after {steps} of {schedule.length} steps: {outcome}; "
         f"run at least {schedule.length} steps, or record earlier ones: ccl-bench collect --steps, "
         "or a shorter Schedule in profile()"
     )

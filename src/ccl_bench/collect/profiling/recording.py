@@ -335,14 +335,14 @@ class Recording:
         )
 
     @contextlib.contextmanager
-    def _writing(self, what: str) -> Iterator[None]:
+    def _writing(self, item: str) -> Iterator[None]:
         """Continue if something cannot be written: a full disk must not end a training."""
         try:
             yield
         except (OSError, RuntimeError) as error:
             # Without the name of the file, so that equal remarks of several ranks merge into one.
             cause = error.strerror if isinstance(error, OSError) and error.strerror else error
-            self.remark(f"cannot write {what}: {cause}")
+            self.remark(f"cannot write {item}: {cause}")
 
     def remark(self, text: str) -> None:
         """Store a remark for the metadata of the run, and log it once."""
