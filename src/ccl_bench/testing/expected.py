@@ -40,7 +40,7 @@ def cut_spans(spans: Iterable[Span], windows: list[tuple[int, int]]) -> list[lis
 
 
 def divide_window(window: tuple[int, int], spans: Iterable[Span]) -> dict[frozenset[str], int]:
-    """Return how long each set of kinds ran at once within `window`, ns; the lengths add up to it.
+    """Return the time that each set of kinds ran at once within `window`, ns; the lengths add up to it.
 
     The window is cut wherever anything starts or ends, and each piece is looked at by itself.
     """
@@ -63,12 +63,12 @@ def divide_window(window: tuple[int, int], spans: Iterable[Span]) -> dict[frozen
 
 
 def time_with(lengths: dict[frozenset[str], int], *kinds: str) -> int:
-    """Return how long all of `kinds` ran at once, ns."""
+    """Return the time that all of `kinds` ran at once, ns."""
     return sum(length for running, length in lengths.items() if running.issuperset(kinds))
 
 
 def time_without(lengths: dict[frozenset[str], int], *kinds: str) -> int:
-    """Return how long none of `kinds` ran, ns."""
+    """Return the time that none of `kinds` ran, ns."""
     return sum(length for running, length in lengths.items() if not running.intersection(kinds))
 
 
@@ -79,7 +79,7 @@ _OTHER, _TRANSFER = "communication in groups", "transfer between stages"
 
 @dataclass(frozen=True, slots=True)
 class StepParts:
-    """Where the time of one step of one rank went, ns."""
+    """Times of one step of one rank by kind, ns."""
 
     start_ns: int
     """Start of `ProfilerStep`, true ns."""
@@ -171,7 +171,7 @@ class Expected:
         return {}
 
     def parts(self, rank: int, step: int) -> StepParts:
-        """Return where the time of a step went."""
+        """Return the times of a step by kind."""
         if rank not in self._parts:
             in_windows = cut_spans(self._spans(rank), self.windows(rank))
             self._parts[rank] = [self._divided(rank, index, spans) for index, spans in enumerate(in_windows)]
@@ -206,8 +206,12 @@ class Expected:
     def _spans(self, rank: int) -> Iterator[Span]:
         items = self.timeline.program(rank).instructions
         steps = [records[rank] for records in self.timeline.steps]
-        own = ((n, *span) for one in steps for n, span in enumerate(zip(one.starts, one.ends, strict=True)))
-        for number, start, end in (*self.timeline.backlog(rank), *own):
+        in_steps = (
+            (n, *span)
+            for record in steps
+            for n, span in enumerate(zip(record.starts, record.ends, strict=True))
+        )
+        for number, start, end in (*self.timeline.backlog(rank), *in_steps):
             item = items[number]
             kind = COMPUTE if item.kernel else COMMUNICATION if item.call else MEMORY
             yield kind, start, end
@@ -259,7 +263,7 @@ class Expected:
         return sizes
 
     def wait_ns(self, rank: int, step: int) -> int:
-        """Return how long a rank waited in the collectives of a step that all members leave together, ns.
+        """Return a rank's waiting in the collectives of a step that all members leave together, ns.
 
         As the present ranks show it: duration minus the shortest duration of a member with a file.
         """
@@ -284,7 +288,7 @@ class Expected:
         return time_without(divide_window(window, spans), COMPUTE, _OTHER, _TRANSFER)
 
     def exposed_parts_ns(self, rank: int, step: int) -> dict[str, int]:
-        """Return how much of a step's exposed communication is waiting, transfer and unknown, ns.
+        """Return a step's exposed communication by kind: waiting, transfer and unknown, ns.
 
         While several calls run, it is transfer where one moves data, else unknown if one is unknown.
         """
@@ -310,11 +314,11 @@ class Expected:
         if operation.collective == "all_to_allv" or len(present) == 1 < operation.group_size:
             return [(UNKNOWN, call.start_ns, operation.end_ns)]
         moves_ns = operation.end_ns - self.seen_transfer_ns(operation)
-        rest = TRANSFER if len(present) == len(operation.members) else UNKNOWN
-        return [(WAITING, call.start_ns, moves_ns), (rest, moves_ns, operation.end_ns)]
+        last_part = TRANSFER if len(present) == len(operation.members) else UNKNOWN
+        return [(WAITING, call.start_ns, moves_ns), (last_part, moves_ns, operation.end_ns)]
 
     def clock_offset_ns(self, rank: int) -> int:
-        """Return what the clock in a rank's file is ahead of true time, ns."""
+        """Return the time that the clock in a rank's file is ahead of true time, ns."""
         return self.plan.clock_offset_ns(rank)
 
     def tokens_by_expert_device(self) -> list[int]:

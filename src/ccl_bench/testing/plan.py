@@ -25,7 +25,7 @@ AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one collective moves, and how long that takes once every member has come."""
+    """Size of one collective's message, and its time once every member has come."""
 
     elements: int
     """Elements of the whole message: what all_gather gives, what reduce_scatter takes, else the buffer.
@@ -242,7 +242,7 @@ class Plan:
         return self.global_batch_size * self.seq_len
 
     def clock_offset_ns(self, rank: int) -> int:
-        """Return what the clock of `rank` is ahead of true time, ns."""
+        """Return the time that the clock of `rank` is ahead of true time, ns."""
         node = rank // self.devices_per_node
         return self.clock_offsets_ns.get(rank, 0) + self.node_clock_offsets_ns.get(node, 0)
 
