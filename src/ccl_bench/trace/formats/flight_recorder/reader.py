@@ -119,11 +119,11 @@ def _tensors(entry: Row, column: str, key: str) -> Row:
     """Return shapes and types of tensors; the product of a shape is its number of elements."""
     sizes, types = entry.get(f"{key}_sizes"), entry.get(f"{key}_dtypes")
     shapes = [
-        [size for each in shape if (size := _whole(each)) is not None]
+        [size for item in shape if (size := _whole(item)) is not None]
         for shape in (sizes if isinstance(sizes, list | tuple) else ())
         if isinstance(shape, list | tuple)
     ]
-    names = [_text(each) or "" for each in types] if isinstance(types, list | tuple) else []
+    names = [_text(item) or "" for item in types] if isinstance(types, list | tuple) else []
     return {f"{column}_shapes": shapes, f"{column}_dtypes": names}
 
 
@@ -133,9 +133,9 @@ def _groups(config: object) -> pl.DataFrame:
     for name, about in config.items() if isinstance(config, dict) else ():
         if not isinstance(about, dict):
             continue
-        listed = about.get("ranks")
-        ranks = listed if isinstance(listed, list | tuple) else _NUMBER.findall(str(listed or ""))
-        members = sorted({number for each in ranks if (number := _rank(each)) is not None})
+        value = about.get("ranks")
+        ranks = value if isinstance(value, list | tuple) else _NUMBER.findall(str(value or ""))
+        members = sorted({number for rank in ranks if (number := _rank(rank)) is not None})
         if members:
             rows.append((_text(name) or "", _text(about.get("desc")) or "", members))
     names, descriptions, members_of = zip(*rows, strict=True) if rows else ((), (), ())
@@ -153,8 +153,8 @@ class _Stacks:
         """Return the number of a stack, the innermost frame first; None if none was recorded."""
         if not isinstance(frames, list | tuple):
             return None
-        found = [_frame(frame) for frame in frames[:_DEEPEST_STACK] if isinstance(frame, dict)]
-        return self._numbers.setdefault(tuple(found), len(self._numbers)) if found else None
+        stack = [_frame(frame) for frame in frames[:_DEEPEST_STACK] if isinstance(frame, dict)]
+        return self._numbers.setdefault(tuple(stack), len(self._numbers)) if stack else None
 
     def table(self) -> pl.DataFrame:
         """Return the stacks, one row for each frame."""

@@ -62,7 +62,7 @@ def convert(report: Path, output: Path, name: str) -> None:
 
 
 def _fix_elsewhere(name: str) -> str:
-    """Return what to do where this machine cannot do it."""
+    """Return the fix where this machine cannot export."""
     stem = name.removesuffix(".gz").rpartition(".")[0]
     command = shlex.join(["nsys", "export", "--type", "sqlite", "-o", f"{stem}.sqlite", name])
     return f"run this where it was recorded, and put the result next to it: {command}"
@@ -145,7 +145,7 @@ def export_of(path: Path, name: str = "") -> Path:
 
 
 def _place(path: Path) -> Path:
-    """Return where the export of `path` is kept; another file of that name has another place."""
+    """Return the place that keeps the export of `path`; another file of that name has another place."""
     stat = path.stat()
     file = (LAYOUT, str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
     key = hashlib.sha256(repr(file).encode()).hexdigest()[:32]

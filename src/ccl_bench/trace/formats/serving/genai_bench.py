@@ -70,18 +70,18 @@ def read_genai_bench(stream: BinaryIO, file: str) -> TraceContent:
             rows.stored += _stored(whole, benchmark, unit_s)
         if isinstance(document, Fields) and _is_added(rows, document.text(_LIST), benchmark, unit_s):
             continue
-        listed = document.get(_LIST)
-        if not isinstance(listed, list):
+        entries = document.get(_LIST)
+        if not isinstance(entries, list):
             rows.unlisted(_LIST)
             continue
-        for index, entry in enumerate(listed):
+        for index, entry in enumerate(entries):
             rows.add(f"request {index}", partial(_request, entry, index, benchmark, unit_s))
     return rows.content()
 
 
-def _is_added(rows: RequestRows, listed: Raw | None, benchmark: int, unit_s: float) -> bool:
+def _is_added(rows: RequestRows, raw: Raw | None, benchmark: int, unit_s: float) -> bool:
     """Whether a list of requests was added at once, which one that is as usual is."""
-    entries = None if listed is None else part(_ENTRIES, listed)
+    entries = None if raw is None else part(_ENTRIES, raw)
     whole = whole_list(entries, benchmark, unit_s) if entries else None
     return whole is not None and rows.add_whole(whole)
 

@@ -85,12 +85,12 @@ class Host:
         )
         rows = np.flatnonzero(is_range[places] | _any_of(line, _STATED))
         starts, ends = (times[rows].tolist() for times in line.times(base_ns))
-        stated = [dict[str, int]() for _ in rows]
+        stats = [dict[str, int]() for _ in rows]
         for key in _STATED:
-            known, numbers = line.holds(key)[rows], line.numbers(key)[rows]
-            for place in np.flatnonzero(known).tolist():
-                stated[place][key] = int(numbers[place])
-        events = zip(places[rows].tolist(), starts, ends, stated, strict=True)
+            is_stated, numbers = line.holds(key)[rows], line.numbers(key)[rows]
+            for place in np.flatnonzero(is_stated).tolist():
+                stats[place][key] = int(numbers[place])
+        events = zip(places[rows].tolist(), starts, ends, stats, strict=True)
         for place, start, end, about in events:
             self._note(
                 Call(names[place][0].name, start, end, thread, 0), about, is_range=bool(is_range[place])
@@ -126,8 +126,8 @@ class Host:
         elif call.name == _ENQUEUES and produced:
             self._enqueued[produced[1]] = call
         elif "run_id" in about and "device_ordinal" not in about:
-            known = self._executes.setdefault(about["run_id"], call)
-            if call.start_ns < known.start_ns:
+            earlier = self._executes.setdefault(about["run_id"], call)
+            if call.start_ns < earlier.start_ns:
                 self._executes[about["run_id"]] = call
 
     def launches(self) -> list[Call]:
@@ -190,7 +190,7 @@ def _flow(about: Mapping[str, int], kind: str, number: str) -> Flow | None:
 
 def _any_of(line: Line, names: tuple[str, ...]) -> NDArray[np.bool_]:
     """Return for each event whether anything is stated about it under one of several names."""
-    found = np.zeros(line.count, dtype=np.bool_)
+    is_stated = np.zeros(line.count, dtype=np.bool_)
     for name in names:
-        found |= line.holds(name)
-    return found
+        is_stated |= line.holds(name)
+    return is_stated
