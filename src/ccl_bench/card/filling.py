@@ -307,9 +307,9 @@ def _pair(part: Section, depth: int) -> Iterator[str]:
 
 def _comment(info: FieldInfo) -> str:
     unit = unit_of(info)
-    measured = f" [{unit}]" if unit else ""
+    unit_text = f" [{unit}]" if unit else ""
     examples = ", ".join(_example(item) for item in info.examples or ())
-    return f"{info.description}{measured}" + (f"; for example {examples}" if examples else "")
+    return f"{info.description}{unit_text}" + (f"; for example {examples}" if examples else "")
 
 
 def _example(value: Any) -> str:

@@ -399,15 +399,15 @@ class _Tree:
         self.stack.append(_Open(is_mapping, event.tag or "", event.anchor, _line(event)))
 
     def _close(self) -> None:
-        done = self.stack.pop()
+        container = self.stack.pop()
         node: Node
-        if done.tag and done.tag not in CORE_TAGS:
-            node = _refused(done.tag, done.line)
-        elif done.is_mapping:
-            node = _mapping(done)
+        if container.tag and container.tag not in CORE_TAGS:
+            node = _refused(container.tag, container.line)
+        elif container.is_mapping:
+            node = _mapping(container)
         else:
-            node = SequenceNode(tuple(done.nodes), done.line)
-        self._add(node, done.size, done.anchor)
+            node = SequenceNode(tuple(container.nodes), container.line)
+        self._add(node, container.size, container.anchor)
 
     def _add(self, node: Node, size: int, anchor: str | None) -> None:
         self.total += 1
@@ -422,12 +422,12 @@ class _Tree:
             raise self._refusal(f"holds, or expands to, more than {MAX_NODES:,} values", node.line)
 
     def _alias(self, event: Any) -> tuple[Node, int]:
-        anchored = self.anchors.get(event.anchor)
-        if anchored is None:
+        node = self.anchors.get(event.anchor)
+        if node is None:
             raise self._refusal(
                 f"alias *{event.anchor} refers to nothing that is complete before it", _line(event)
             )
-        return anchored
+        return node
 
     def _malformed(self, error: Exception) -> InputError:
         """Return the parser's complaint with its line and column, and what to do about it."""
@@ -443,8 +443,8 @@ class _Tree:
         return InputError(message, where=where, fix="see workload_card_template.yaml for the layout")
 
 
-def _mapping(done: _Open) -> MappingNode:
-    pairs = zip(done.nodes[::2], done.nodes[1::2], strict=True)
+def _mapping(container: _Open) -> MappingNode:
+    pairs = zip(container.nodes[::2], container.nodes[1::2], strict=True)
     entries: list[Entry] = []
     merged: list[Entry] = []
     for key, node in pairs:
@@ -455,7 +455,7 @@ def _mapping(done: _Open) -> MappingNode:
                 node = replace(node, line=key.line)  # the parser sees an empty value where the next token is
             entries.append(Entry(key.text if isinstance(key, ScalarNode) else "?", node, key.line))
     names = {entry.key for entry in entries}
-    return MappingNode((*entries, *(entry for entry in merged if entry.key not in names)), done.line)
+    return MappingNode((*entries, *(entry for entry in merged if entry.key not in names)), container.line)
 
 
 def _scalar(event: Any) -> Node:

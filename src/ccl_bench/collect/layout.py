@@ -52,8 +52,8 @@ def destination(trace: TraceFile) -> PurePosixPath:
         return PurePosixPath(PROFILES, *path.parts[-2:])
     if kind not in _FOLDER_OF_FORMAT:
         return PurePosixPath(path.name)
-    numbered = "" if trace.iteration is None else f"iteration_{trace.iteration}"
-    window = next((part for part in reversed(path.parts[:-1]) if _WINDOW.fullmatch(part)), numbered)
+    window_of_trace = "" if trace.iteration is None else f"iteration_{trace.iteration}"
+    window = next((part for part in reversed(path.parts[:-1]) if _WINDOW.fullmatch(part)), window_of_trace)
     name = (
         path.name
         if trace.rank is None

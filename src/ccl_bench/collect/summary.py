@@ -96,8 +96,8 @@ def _summary_rows(collected: CollectedRun, inspection: Inspection) -> Iterator[t
     yield "ranks", f"{ranges(inspection.ranks)}{missing}" if inspection.ranks else ""
     yield "windows", ranges(sorted({t.window for t in inspection.traces if t.window is not None}))
     copied, filled = collected.copied, collected.filled
-    ended = collected.step_end
-    yield "steps", f"ccl-bench counted them: {ended} ends one" if ended and ended != STEP_END else ""
+    step_end = collected.step_end
+    yield "steps", f"ccl-bench counted them: {step_end} ends one" if step_end and step_end != STEP_END else ""
     yield "copied", counted(copied.files, "file") if copied.files else ""
     yield "linked", f"{counted(copied.linked, 'file')}: the disk is full" if copied.linked else ""
     yield "links", ", ".join(collected.links)
@@ -105,10 +105,10 @@ def _summary_rows(collected: CollectedRun, inspection: Inspection) -> Iterator[t
     yield "card", f"{counted(len(filled), 'field')} filled with what was observed" if filled else ""
 
 
-def _overhead(measured: dict[str, float]) -> str:
+def _overhead(shares: dict[str, float]) -> str:
     """Return the overhead of recording, by phase."""
     labels = {"active": "under the profiler", "observed": "while observed"}
-    return ", ".join(f"{share:+.0%} step time {labels.get(name, name)}" for name, share in measured.items())
+    return ", ".join(f"{share:+.0%} step time {labels.get(name, name)}" for name, share in shares.items())
 
 
 def _next_commands(collected: CollectedRun, *, has_numbers: bool) -> Iterator[str]:

@@ -59,9 +59,9 @@ class MoeAssignments:
 
 
 def _concat(parts: list[MoeAssignments]) -> MoeAssignments:
-    dropped = [part.dropped_tokens for part in parts if part.dropped_tokens is not None]
+    dropped_tokens = [part.dropped_tokens for part in parts if part.dropped_tokens is not None]
     records = tuple(record for part in parts for record in part.records)
-    return MoeAssignments(records, sum(dropped) if dropped else None)
+    return MoeAssignments(records, sum(dropped_tokens) if dropped_tokens else None)
 
 
 def read_moe_assignments(path: Location, before: MoeAssignments | None = None) -> Reading[MoeAssignments]:
@@ -92,11 +92,11 @@ def _by_rank(data: Any, rank: int | None) -> Iterator[tuple[Any, str, int | None
         for index, item in enumerate(data):
             yield item, f"[{index}]", index if isinstance(item, list) else rank
     elif isinstance(data, dict) and not _RECORD_KEYS & data.keys() and _holds_ranks(data):
-        shared = {key: data[key] for key in SIZE_KEYS if key in data}
+        sizes = {key: data[key] for key in SIZE_KEYS if key in data}
         for key, item in data.items():
-            if key not in shared:
+            if key not in sizes:
                 match = _RANK.fullmatch(key)
-                record = {**shared, **item} if isinstance(item, dict) else item
+                record = {**sizes, **item} if isinstance(item, dict) else item
                 yield record, shown(key), int(match[1]) if match else None
     elif data != []:
         yield data, "", rank
@@ -184,12 +184,12 @@ def _tokens(counts: Any, path: str, log: IssueLog) -> tuple[int, ...]:
         return ()
     by_expert = _by_expert(counts, path, log) if isinstance(counts, dict) else dict(enumerate(counts))
     place = "{}.{}".format if isinstance(counts, dict) else "{}[{}]".format
-    checked = {
+    whole_counts = {
         expert: _whole(value, place(path, expert).lstrip("."), log) for expert, value in by_expert.items()
     }
-    if not checked or None in checked.values():
+    if not whole_counts or None in whole_counts.values():
         return ()
-    return tuple(checked.get(expert) or 0 for expert in range(max(checked) + 1))
+    return tuple(whole_counts.get(expert) or 0 for expert in range(max(whole_counts) + 1))
 
 
 def _by_expert(counts: dict[str, Any], path: str, log: IssueLog) -> dict[int, Any]:

@@ -143,14 +143,14 @@ def nccl_tests_in_text(text: str, *, file: str = "", before: NcclTests | None = 
     else:
         log, tests = IssueLog(file), [*_text_tests(text)]
     name = PurePath(file).name
-    measured = [result for test in tests for result in _measured(test, name, log)]
+    results = [result for test in tests for result in _measured(test, name, log)]
     devices = frozenset(device for test in tests for device in test.devices)
-    if not measured and not log.entries:
+    if not results and not log.entries:
         fix = "give what all_reduce_perf and the like print"
         log.error("", "holds no measured size of any collective", fix)
     earlier = before or NcclTests()
     together = NcclTests(
-        (*earlier.measured, *measured), earlier.device_names | devices, (*earlier.files, name)
+        (*earlier.measured, *results), earlier.device_names | devices, (*earlier.files, name)
     )
     return Reading(together, log.in_order(), file)
 
@@ -232,9 +232,9 @@ def _read_result(row: object, place: str, test: _Test, log: IssueLog) -> None:
         test.wrong += 1
         return
     timings = [tuple(half.get(key) for key in ("time", "alg_bw", "bus_bw")) for half in results]
-    timed = [half for half in timings if all(isinstance(value, int | float) for value in half)]
-    if timed and size > 0:
-        test.rows.append((0, size, *min(timed)))  # type: ignore[arg-type]
+    whole_timings = [half for half in timings if all(isinstance(value, int | float) for value in half)]
+    if whole_timings and size > 0:
+        test.rows.append((0, size, *min(whole_timings)))  # type: ignore[arg-type]
 
 
 def _measured(test: _Test, name: str, log: IssueLog) -> Iterable[Measured]:

@@ -186,11 +186,11 @@ def _point(
 
 def _repeats(name: str, series: _Series, log: IssueLog) -> None:
     counts = Counter(step for step, _, _ in series.points if step is not None)
-    repeated = [step for step, count in counts.items() if count > 1]
-    if repeated:
+    repeated_steps = [step for step, count in counts.items() if count > 1]
+    if repeated_steps:
         log.warning(
             shown(name),
-            f"step {repeated[0]} is written {counts[repeated[0]]} times",
+            f"step {repeated_steps[0]} is written {counts[repeated_steps[0]]} times",
             "keep one value for each step",
         )
 

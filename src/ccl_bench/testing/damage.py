@@ -74,13 +74,13 @@ def mix_in(path: Path, other: Path) -> None:
 
 
 def _replace(path: Path, pattern: re.Pattern[bytes], change: Callable[[int], int]) -> None:
-    packed = path.suffix == ".gz"
-    content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
-    changed, count = pattern.subn(
+    is_packed = path.suffix == ".gz"
+    content = gzip.decompress(path.read_bytes()) if is_packed else path.read_bytes()
+    new_content, count = pattern.subn(
         lambda match: match[1] + str(change(int(match[2]))).encode(), content, count=1
     )
     if not count:
         raise UsageError(
             "does not hold what is to be changed", where=str(path), fix="write it in another style"
         )
-    path.write_bytes(gzip.compress(changed, compresslevel=1, mtime=0) if packed else changed)
+    path.write_bytes(gzip.compress(new_content, compresslevel=1, mtime=0) if is_packed else new_content)

@@ -184,13 +184,13 @@ class Expected:
         """
         if rank not in self._windows:
             windows: list[tuple[int, int]] = []
-            reached = 0
+            reached_ns = 0
             ahead = max((end for _, _, end in self.timeline.backlog(rank)), default=0)
             for records in self.timeline.steps:
                 record = records[rank]
-                start = max(record.host_start_ns, reached, min(ahead, self._first_kernel_ns(rank, record)))
-                reached = max(reached, record.host_end_ns, record.device_end_ns)
-                windows.append((start, reached))
+                start = max(record.host_start_ns, reached_ns, min(ahead, self._first_kernel_ns(rank, record)))
+                reached_ns = max(reached_ns, record.host_end_ns, record.device_end_ns)
+                windows.append((start, reached_ns))
             self._windows[rank] = windows
         return self._windows[rank]
 
@@ -401,20 +401,23 @@ def _of_calls(expected: Expected) -> dict[str, float]:
 def _of_exposed_parts(expected: Expected) -> dict[str, float]:
     """Return exposed waiting and transfer, unless more than half of exposed communication is neither."""
     ranks, steps = expected.plan.present_ranks, expected.plan.step_numbers
-    each = [expected.exposed_parts_ns(rank, step) for rank in ranks for step in steps]
-    total = {part: sum(one[part] for one in each) for part in (WAITING, TRANSFER, UNKNOWN)}
+    parts = [expected.exposed_parts_ns(rank, step) for rank in ranks for step in steps]
+    total = {part: sum(step_parts[part] for step_parts in parts) for part in (WAITING, TRANSFER, UNKNOWN)}
     if not any(expected.parts(rank, step).communication_ns for rank in ranks for step in steps):
         return {}
     if total[UNKNOWN] > sum(total.values()) / 2:
         return {}
     names = {"exposed_wait_time": WAITING, "exposed_transfer_time": TRANSFER}
-    return {name: total[part] / len(each) / SECOND_NS for name, part in names.items()}
+    return {name: total[part] / len(parts) / SECOND_NS for name, part in names.items()}
 
 
 def _of_waits(expected: Expected) -> dict[str, float]:
     """Return the values of metrics about stragglers, where any collective shows who waits."""
     plan, present = expected.plan, set(expected.plan.present_ranks)
-    if not any(one.is_symmetric and len(present & one.members.keys()) > 1 for one in expected.operations):
+    if not any(
+        operation.is_symmetric and len(present & operation.members.keys()) > 1
+        for operation in expected.operations
+    ):
         return {}
     lag_s = fmean(lag_ns(expected, step) for step in plan.step_numbers) / SECOND_NS
     step_s = _of_steps(expected)["iteration_wall_clock_time"]

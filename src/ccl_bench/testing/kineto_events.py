@@ -43,9 +43,9 @@ def _number_list(numbers: tuple[int, ...]) -> str:
     return f'"[{text}, ...]"' if len(numbers) > _LISTED else f'"[{text}]"'
 
 
-def names_of(recorded: str) -> tuple[str, str]:
+def names_of(collective_name: str) -> tuple[str, str]:
     """Return the operator and the annotation around a collective."""
-    return _NAMES[recorded]
+    return _NAMES[collective_name]
 
 
 def group_name(timeline: Timeline, rank: int, group: Group, *, style: Style) -> str:
@@ -337,12 +337,12 @@ class RankEvents:
         yield self._arrow("f", self.correlation, stream, start, "ac2g", self.device)
 
 
-def _shape(grid: Sides, block: Sides, registers: int, shared: int, occupancy: int, sms: int) -> str:
+def _shape(grid: Sides, block: Sides, registers: int, shared_memory: int, occupancy: int, sms: int) -> str:
     """Return the launch shape of a kernel as compact JSON."""
     blocks = prod(grid) / sms
     warps = blocks * prod(block) / 32
     return (
-        f'"registers per thread":{registers},"shared memory":{shared},"blocks per SM":{blocks:.6f},'
+        f'"registers per thread":{registers},"shared memory":{shared_memory},"blocks per SM":{blocks:.6f},'
         f'"warps per SM":{warps:.6f},"grid":{list(grid)},"block":{list(block)},'
         f'"est. achieved occupancy %":{occupancy}'
     )

@@ -23,14 +23,14 @@ def opening(timeline: Timeline, rank: int, style: Style) -> str:
     """Return everything up to the first event."""
     device = _device(timeline)
     count = min(timeline.plan.devices_per_node, timeline.plan.world_size)
-    described = [{"id": number} | device for number in range(count)]
+    descriptions = [{"id": number} | device for number in range(count)]
     job = _distributed(timeline, rank, style)
     if style.is_pretty:
-        devices = ",\n".join(f"    {json.dumps(description)}" for description in described)
+        devices = ",\n".join(f"    {json.dumps(description)}" for description in descriptions)
         lines = ['  "schemaVersion": 1', f'  "deviceProperties": [\n{devices}\n  ]']
         lines += [f'  "distributedInfo": {json.dumps(job)}', '  "traceEvents": [\n']
         return "\n{\n" + ",\n".join(lines)
-    header = {"schemaVersion": 1, "deviceProperties": described, "cupti_version": 24}
+    header = {"schemaVersion": 1, "deviceProperties": descriptions, "cupti_version": 24}
     header |= {"record_shapes": 1, "distributedInfo": job, "displayTimeUnit": "ms"}
     if not style.has_absolute_times:
         header["baseTimeNanoseconds"] = BASE_NS
@@ -140,8 +140,8 @@ def write_rank(
     with path.open("wb") as raw:
         if not style.compresses:
             return _write(raw, events, filler_bytes)
-        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=1, mtime=0) as packed:
-            return _write(cast("BinaryIO", packed), events, filler_bytes)
+        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=1, mtime=0) as compressed:
+            return _write(cast("BinaryIO", compressed), events, filler_bytes)
 
 
 def _write(stream: BinaryIO, of_devices: list[RankEvents], filler_bytes: int) -> int:

@@ -158,8 +158,8 @@ class _Simulation:
     def _earliest(self, rank: int) -> list[int]:
         """Return when the host, and streams still busy with the step before, let each instruction start."""
         record, host = self.records[rank], self.plan.host
-        launched = launch_start_ns(self.plan, record.first_launch_ns) + host.latency_ns
-        ready = [launched + number * host.launch_ns for number in range(len(self.programs[rank]))]
+        launched_ns = launch_start_ns(self.plan, record.first_launch_ns) + host.latency_ns
+        ready = [launched_ns + number * host.launch_ns for number in range(len(self.programs[rank]))]
         if not self.before:
             return ready
         busy: dict[int, int] = {}
@@ -232,8 +232,8 @@ class _Simulation:
         """Set when the step ends on each host."""
         host = self.plan.host
         for record in self.records:
-            launched = record.first_launch_ns + len(record.ends) * host.launch_ns
-            record.host_end_ns = max(launched, record.device_end_ns if host.waits_for_device else 0)
+            launched_ns = record.first_launch_ns + len(record.ends) * host.launch_ns
+            record.host_end_ns = max(launched_ns, record.device_end_ns if host.waits_for_device else 0)
         if host.steps_start_together:
             last = max(record.host_end_ns for record in self.records)
             for record in self.records:

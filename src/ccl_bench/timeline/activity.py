@@ -72,8 +72,8 @@ def _steps(steps: pl.DataFrame) -> list[pl.DataFrame]:
 
 def _calls(calls: pl.DataFrame) -> pl.DataFrame:
     size = pl.when(pl.col("size_bytes").is_not_null()).then(pl.format(',"bytes":{}', "size_bytes"))
-    described = pl.concat_str(pl.format('"collective":"{}"', pl.col("collective")), size.fill_null(""))
-    return slices(calls, COMMUNICATION, name=shortened("name"), args=described)
+    arguments = pl.concat_str(pl.format('"collective":"{}"', pl.col("collective")), size.fill_null(""))
+    return slices(calls, COMMUNICATION, name=shortened("name"), args=arguments)
 
 
 def _kernels(device_work: pl.DataFrame) -> pl.DataFrame:
@@ -84,10 +84,10 @@ def _kernels(device_work: pl.DataFrame) -> pl.DataFrame:
 def _copies(memcpy: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     """Return the copies and sets, without those that carry out communication."""
     place = ["start_ns", "end_ns", "stream", "correlation"]
-    copied = device_work.filter(pl.col("kind") == COPYING).select(place).unique()
-    copies = memcpy.join(copied, on=place, how="semi", nulls_equal=True, maintain_order="left")
-    moved = pl.when(pl.col("bytes").is_not_null()).then(pl.format('"bytes":{}', "bytes"))
-    return slices(copies, MEMORY, name=pl.col("kind"), args=moved)
+    copy_places = device_work.filter(pl.col("kind") == COPYING).select(place).unique()
+    copies = memcpy.join(copy_places, on=place, how="semi", nulls_equal=True, maintain_order="left")
+    arguments = pl.when(pl.col("bytes").is_not_null()).then(pl.format('"bytes":{}', "bytes"))
+    return slices(copies, MEMORY, name=pl.col("kind"), args=arguments)
 
 
 def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
@@ -125,9 +125,9 @@ def bubble_slices(tables: Mapping[str, pl.DataFrame], messages: pl.DataFrame, tr
     """Return the intervals of steps in which a pipeline stage neither computed nor moved data."""
     calls = tables["calls"].filter(~pl.col("collective").is_in(point_to_point()))
     stretches = tables["exposed_messages"].with_columns(trace=pl.lit(trace, dtype=pl.Int64))
-    moved = moving(with_transfer(stretches, messages))
+    moving_messages = moving(with_transfer(stretches, messages))
     compute = tables["work"].filter(pl.col("kind").is_in(COMPUTING))
-    busy = pl.concat([table.select("start_ns", "end_ns") for table in (compute, calls, moved)])
+    busy = pl.concat([table.select("start_ns", "end_ns") for table in (compute, calls, moving_messages)])
     parts = tables["stage_parts"]
     windows = parts.select("start_ns", "end_ns")
     gaps = clip(subtract(windows, busy), windows)
@@ -162,7 +162,7 @@ def shown_waits(
         marks, on=[*_KEY, "trace"], how="left", nulls_equal=True, maintain_order="left"
     )
     offset = pl.col("trace").replace_strict(dict(offsets_ns), default=0, return_dtype=pl.Int64)
-    placed = joined.with_columns(
+    with_offsets = joined.with_columns(
         pl.col("counts", "last").fill_null(value=False),
         offset.alias("offset_ns"),
         pl.struct(_KEY).rank("dense").cast(pl.Int64).alias("flow"),
@@ -170,23 +170,23 @@ def shown_waits(
     moves = pl.col("start_ns") + pl.col("wait_ns") - pl.col("offset_ns")
     order = moves.rank("ordinal").over("flow")
     role = pl.when(order == 1).then(pl.lit("s")).when(order == pl.len().over("flow")).then(pl.lit("f"))
-    return placed.with_columns(role.otherwise(pl.lit("t")).alias("role"))
+    return with_offsets.with_columns(role.otherwise(pl.lit("t")).alias("role"))
 
 
 def wait_slices(members: pl.DataFrame) -> pl.DataFrame:
     """Return the slices of one trace's members of collectives: waiting, then transfer."""
     kind = pl.concat_str("collective", "dimension", separator=" ", ignore_nulls=True)
     category = pl.when("counts").then(pl.lit(WAIT)).otherwise(pl.lit(UNCOUNTED))
-    waited = members.filter(pl.col("wait_ns") > 0).with_columns(end_ns=pl.col("start_ns") + pl.col("wait_ns"))
-    moved = members.with_columns(start_ns=pl.col("start_ns") + pl.col("wait_ns"))
+    waits = members.filter(pl.col("wait_ns") > 0).with_columns(end_ns=pl.col("start_ns") + pl.col("wait_ns"))
+    transfers = members.with_columns(start_ns=pl.col("start_ns") + pl.col("wait_ns"))
     late_members = members.filter(pl.col("last") & (pl.col("longest_ns") > 0)).with_columns(
         start_ns=pl.col("start_ns") - pl.col("longest_ns"), end_ns=pl.col("start_ns")
     )
     alone = pl.lit(None)
     return pl.concat(
         [
-            slices(waited, WAIT, name=pl.lit("wait in ") + kind, category=category, flow=alone, role=alone),
-            slices(moved, WAIT, name=_rest_of(kind, "rest"), category=pl.col("rest")),
+            slices(waits, WAIT, name=pl.lit("wait in ") + kind, category=category, flow=alone, role=alone),
+            slices(transfers, WAIT, name=_rest_of(kind, "rest"), category=pl.col("rest")),
             slices(late_members, LATE, name=pl.lit("late to ") + kind, flow=alone, role=alone),
         ]
     )
@@ -293,15 +293,15 @@ def _as_slices(rows: pl.DataFrame) -> pl.DataFrame:
     """Return segments as slices; segments at a change of rank are joined by arrows, step by step."""
     changes = (pl.col("trace") != pl.col("trace").shift(way).over("step") for way in (1, -1))
     beside = pl.any_horizontal(*(change.fill_null(value=False) for change in changes))
-    marked = rows.with_columns(beside=beside)
+    segments = rows.with_columns(beside=beside)
     place = pl.int_range(pl.len()).over("step")
     role = pl.when(place == 0).then(pl.lit("s")).when(place == pl.len().over("step") - 1).then(pl.lit("f"))
-    joined = marked.filter("beside").select(
+    joined = segments.filter("beside").select(
         "step",
         "start_ns",
         "trace",
         role.otherwise(pl.lit("t")).alias("role"),
         flow=pl.col("step") + FIRST_FLOW,
     )
-    placed = marked.join(joined, on=["step", "start_ns", "trace"], how="left", maintain_order="left")
-    return slices(placed, CRITICAL, args=pl.lit(None)).with_columns(trace=placed["trace"])
+    with_roles = segments.join(joined, on=["step", "start_ns", "trace"], how="left", maintain_order="left")
+    return slices(with_roles, CRITICAL, args=pl.lit(None)).with_columns(trace=with_roles["trace"])

@@ -95,13 +95,13 @@ def load_common(
     clocks = clocks_of(contents, inputs["clock_offsets"])
     all_members = shown_waits(inputs["matched"], inputs["call_parts"], clocks.offsets_ns)
     members = all_members if chosen_steps is None else _of_steps(all_members, chosen_steps)
-    timed = clocks.applied(inputs["steps"])
+    steps = clocks.applied(inputs["steps"])
     critical, no_critical = critical_slices(run, evidence)
-    together = overall_slices(timed, inputs["waits"], inputs["breakdown"], inputs["facts"])
+    together = overall_slices(steps, inputs["waits"], inputs["breakdown"], inputs["facts"])
     return SharedData(
         clocks,
         _zero(
-            [timed, clocks.applied(contents)] if chosen_steps is None else [_of_steps(timed, chosen_steps)],
+            [steps, clocks.applied(contents)] if chosen_steps is None else [_of_steps(steps, chosen_steps)],
             members,
         ),
         tuple(contents.sort("rank", "iteration", "trace", nulls_last=True)["trace"]),
@@ -183,8 +183,8 @@ def _rank(run: Run, common: SharedData, place: int, trace: TraceTables, most: in
     parts += [wait_slices(members), other_slices(common.call_parts.filter(trace=position), members)]
     if position in common.counted:
         devices = enumerate((trace.tables, *trace.further))
-        numbered = ((tables, position + device * len(run.traces)) for device, tables in devices)
-        parts += [activity.exposed_slices(tables, common.call_parts, of) for tables, of in numbered]
+        numbered_tables = ((tables, position + device * len(run.traces)) for device, tables in devices)
+        parts += [activity.exposed_slices(tables, common.call_parts, of) for tables, of in numbered_tables]
         if _is_pipeline(run):
             parts.append(activity.bubble_slices(trace.tables, common.messages, position))
     slices = _in_steps(pl.concat(parts), trace.tables["steps"])
@@ -208,6 +208,6 @@ def _in_steps(slices: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Assign every slice without a step to the step in whose device window it starts."""
     windows = steps.select(number="step", start_ns="device_start_ns", until_ns="device_end_ns")
     ordered = slices.sort("start_ns", maintain_order=True)
-    placed = ordered.join_asof(windows.sort("start_ns"), on="start_ns", strategy="backward")
+    with_windows = ordered.join_asof(windows.sort("start_ns"), on="start_ns", strategy="backward")
     inside = pl.when(pl.col("start_ns") < pl.col("until_ns")).then("number")
-    return placed.with_columns(pl.coalesce("step", inside).alias("step")).select(slices.columns)
+    return with_windows.with_columns(pl.coalesce("step", inside).alias("step")).select(slices.columns)

@@ -282,5 +282,5 @@ def _microseconds(time_ns: pl.Expr) -> pl.Expr:
 def _quoted(texts: pl.Series) -> pl.Series:
     """Return texts as JSON strings; each distinct one is quoted once."""
     distinct = texts.unique().to_list()
-    quoted = [json.dumps(text if text is not None else "", ensure_ascii=False) for text in distinct]
-    return texts.replace_strict(distinct, quoted, return_dtype=pl.String)
+    literals = [json.dumps(text if text is not None else "", ensure_ascii=False) for text in distinct]
+    return texts.replace_strict(distinct, literals, return_dtype=pl.String)

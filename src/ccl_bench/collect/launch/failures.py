@@ -130,8 +130,8 @@ def _last_lines(text: str, first: re.Match[str] | None) -> tuple[str, ...]:
     program_lines = _without_launcher_traceback(text.splitlines())
     lines = [line.rstrip() for line in program_lines if line.strip() and not _LAUNCHER_LINE.search(line)]
     marks = (f"[rank{first['rank']}]:", f"[default{first['local']}]:") if first else ()
-    marked = [line for line in lines if line.startswith(marks)] if marks else []
-    return tuple((marked or lines)[-SHOWN_LINES:])
+    rank_lines = [line for line in lines if line.startswith(marks)] if marks else []
+    return tuple((rank_lines or lines)[-SHOWN_LINES:])
 
 
 def _without_launcher_traceback(lines: list[str]) -> list[str]:

@@ -112,7 +112,7 @@ class NsysProgram:
 
     def _query(self, *arguments: str) -> str:
         try:
-            ended = subprocess.run(  # noqa: S603 (the program that was found, with our arguments)
+            result = subprocess.run(  # noqa: S603 (the program that was found, with our arguments)
                 [self.path, *arguments],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -123,7 +123,7 @@ class NsysProgram:
             )
         except (OSError, subprocess.TimeoutExpired):
             return ""
-        return ended.stdout
+        return result.stdout
 
 
 def _is_one_task(srun: Sequence[str]) -> bool:
@@ -185,7 +185,10 @@ def _processes(target: Path) -> Iterator[_RecordedProcess]:
 def _ranks_by_process(
     unranked: Sequence[_RecordedProcess], recorded_processes: Sequence[dict[str, Any]]
 ) -> dict[str, int]:
-    ranks = {(recorded["node"], recorded["pid"]): recorded["rank"] for recorded in recorded_processes}
+    ranks = {
+        (process_record["node"], process_record["pid"]): process_record["rank"]
+        for process_record in recorded_processes
+    }
     by_process = {}
     for process in unranked:
         pid = _PID.search(process.part.id)

@@ -50,8 +50,8 @@ class AwaitedClock(HostClock):
 
     def stop(self, step: int) -> None:
         """End a step."""
-        ended = self._schedule.step(step)
-        if ended.phase is Phase.TIMED or ended.is_last:
+        step_end = self._schedule.step(step)
+        if step_end.phase is Phase.TIMED or step_end.is_last:
             wait_for_devices(self._jax)
         super().stop(step)
 

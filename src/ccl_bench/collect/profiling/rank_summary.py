@@ -136,21 +136,21 @@ def merge_saved_summaries(folder: Path) -> list[str]:
 
 def write_run_files(folder: Path, summaries: Sequence[RankSummary]) -> None:
     """Write the files of the run."""
-    ordered = sorted(summaries, key=lambda summary: summary.rank)
-    timed = {
+    by_rank = sorted(summaries, key=lambda summary: summary.rank)
+    step_times = {
         str(rank): summary.seconds["timed"]
-        for summary in ordered
+        for summary in by_rank
         if summary.seconds.get("timed")
         for rank in summary.ranks
     }
-    if timed:
-        write_lines(folder / STEP_TIMES, timed)
-    if losses := mean_losses(ordered):
+    if step_times:
+        write_lines(folder / STEP_TIMES, step_times)
+    if losses := mean_losses(by_rank):
         write_lines(folder / METRICS, {"step": list(losses), "loss": list(losses.values())})
-    peaks = {str(rank): summary.memory for summary in ordered if summary.memory for rank in summary.ranks}
+    peaks = {str(rank): summary.memory for summary in by_rank if summary.memory for rank in summary.ranks}
     if peaks:
         write_lines(folder / MEMORY, peaks)
-    write_lines(folder / METADATA, {**read_object(folder / METADATA), **run_metadata(ordered)})
+    write_lines(folder / METADATA, {**read_object(folder / METADATA), **run_metadata(by_rank)})
 
 
 def write_lines(path: Path, content: dict[str, Any]) -> None:

@@ -345,11 +345,11 @@ def _free_space(file: Path) -> str:
 def _rename_step(file: Path, step: int) -> None:
     """Remove the number from the range of an unfinished step: its length is not that of a step."""
     before, after = b'"ProfilerStep#%d"' % step, b'"unfinished ProfilerStep"'
-    with _temporary_file(file) as changed:
-        with file.open("rb") as source, changed.open("wb") as target:
+    with _temporary_file(file) as temporary:
+        with file.open("rb") as source, temporary.open("wb") as target:
             for piece in _replaced(source, before, after):
                 target.write(piece)
-        changed.replace(file)
+        temporary.replace(file)
 
 
 def _replaced(source: BinaryIO, before: bytes, after: bytes) -> Iterator[bytes]:
@@ -366,10 +366,10 @@ def _replaced(source: BinaryIO, before: bytes, after: bytes) -> Iterator[bytes]:
 def _compress(file: Path) -> str:
     """Compress a trace; return why it stays uncompressed, if it does."""
     try:
-        with _temporary_file(file) as packed:
-            with file.open("rb") as source, gzip.open(packed, "wb", compresslevel=_GZIP_LEVEL) as target:
+        with _temporary_file(file) as temporary:
+            with file.open("rb") as source, gzip.open(temporary, "wb", compresslevel=_GZIP_LEVEL) as target:
                 shutil.copyfileobj(source, target, _CHUNK_BYTES)
-            packed.replace(file.with_name(f"{file.name}.gz"))
+            temporary.replace(file.with_name(f"{file.name}.gz"))
     except OSError as error:
         return f"the trace is not compressed: {error.strerror}"
     file.unlink()

@@ -236,17 +236,17 @@ class Recording:
             loss: Loss of this step if this rank computes it: a number, or a tensor, which is read later
                 so that nothing waits for the device.
         """
-        ended = self.schedule.step(self.step_number)
-        if ended.phase is not Phase.AFTER:
-            self._clock.stop(ended.number)
+        scheduled_step = self.schedule.step(self.step_number)
+        if scheduled_step.phase is not Phase.AFTER:
+            self._clock.stop(scheduled_step.number)
         if loss is not None:
-            self._losses[ended.number] = loss.detach() if hasattr(loss, "detach") else loss
+            self._losses[scheduled_step.number] = loss.detach() if hasattr(loss, "detach") else loss
         self._tokens = tokens if tokens is not None else self._tokens
         for recorder in self._recorders:
-            recorder.leave(ended)
+            recorder.leave(scheduled_step)
         self.step_number += 1
-        if ended.is_last:
-            self._end_phase(ended.phase)
+        if scheduled_step.is_last:
+            self._end_phase(scheduled_step.phase)
         for recorder in self._recorders:
             recorder.enter(self.schedule.step(self.step_number))
         self._experts.is_on = self.phase is Phase.OBSERVED
