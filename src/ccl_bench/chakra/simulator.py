@@ -114,10 +114,7 @@ def link(transfers: pl.DataFrame) -> tuple[float, float] | str:
     if rows["size_bytes"].n_unique() < 2:
         return "fewer than two message sizes of wait-free collectives"
     steps = rows["collective"].replace_strict(_RING_STEPS, return_dtype=pl.Int64) * (rows["size"] - 1)
-    sent, times = (
-        rows["size_bytes"] * rows["bus_factor"],
-        rows["time_ns"].to_numpy(),
-    )
+    sent, times = rows["size_bytes"] * rows["bus_factor"], rows["time_ns"].to_numpy()
     columns = np.column_stack([steps.to_numpy(), sent.to_numpy()]).astype(float)
     (latency, beta), *_ = np.linalg.lstsq(columns, times.astype(float), rcond=None)
     spread = float(((times - times.mean()) ** 2).sum())

@@ -147,13 +147,7 @@ def _files_to_copy(files: FoundFiles) -> Iterator[tuple[Path, list[Path]]]:
             seen.add(trace.path)
             yield trace.path, [Path(destination(trace)), Path(fallback_destination(trace))]
     for path in (*files.side_files, *files.configurations):
-        yield (
-            path,
-            [
-                Path(path.name),
-                path.relative_to(files.root) if path != files.root else Path(path.name),
-            ],
-        )
+        yield path, [Path(path.name), path.relative_to(files.root) if path != files.root else Path(path.name)]
 
 
 def _is_below(path: Path, folder: Path) -> bool:

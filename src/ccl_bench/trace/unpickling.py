@@ -367,21 +367,14 @@ def _usual(code: bytes) -> Unpickled | None:
     """
     body = b"".join(_bodies(code))
     opcodes, runs = _scalars(_long_texts(body)).subn(_SCALAR, body)
-    container_count, filled_count = (
-        opcodes.count(b"}") + opcodes.count(b"]"),
-        opcodes.count(b"u") + opcodes.count(b"s"),
-    )
+    count, fills = opcodes.count(b"}") + opcodes.count(b"]"), opcodes.count(b"u") + opcodes.count(b"s")
     in_memo = opcodes.count(b"}\x94") + opcodes.count(b"]\x94")
     unmarked = opcodes.count(b"(") - opcodes.count(b"u") - opcodes.count(b"e")
-    if (
-        not body
-        or opcodes.translate(None, _OTHERS)
-        or not container_count == in_memo == opcodes.count(_MEMOIZE)
-    ):
+    if not body or opcodes.translate(None, _OTHERS) or not count == in_memo == opcodes.count(_MEMOIZE):
         return None
     if unmarked or opcodes.count(_SCALAR) != runs or b"(e" in opcodes or opcodes.count(b"s") > _MOST_SINGLE:
         return None
-    if not memory.may_hold(_memory_of(container_count + body.count(b"\x86"))):
+    if not memory.may_hold(_memory_of(count + body.count(b"\x86"))):
         return None
     framed = b"".join((_FRAMED, struct.pack("<Q", len(body) + len(b"(l.")), b"(", body, b"l."))
     unpickler = _Plain(io.BytesIO(framed))
@@ -395,7 +388,7 @@ def _usual(code: bytes) -> Unpickled | None:
     containers = [*{id(item): item for item in memo if type(item) in _CONTAINERS}.values()]
     mappings = [item for item in containers if type(item) is dict]
     tuples = sum(type(item) is tuple for item in containers)
-    if len(containers) - tuples != container_count or sum(map(bool, mappings)) != filled_count:
+    if len(containers) - tuples != count or sum(map(bool, mappings)) != fills:
         return None
     if not _TEXTS.issuperset(map(type, chain.from_iterable(mappings))) or _is_deep(roots[0]):
         return None
