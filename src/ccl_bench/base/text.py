@@ -48,7 +48,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 def inert(value: object) -> object:
-    """Return a value in which no spreadsheet finds a formula; numbers, also as text, stay what they are."""
+    """Return a value in which no spreadsheet finds a formula; numbers, also as text, stay as they are."""
     if not isinstance(value, str) or _NUMBER.fullmatch(value):
         return value
     return _FORMULA.sub(r"\1'\2", value)

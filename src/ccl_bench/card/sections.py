@@ -69,7 +69,7 @@ def file_path(part: type[Section], names: tuple[int | str, ...]) -> str:
 
 
 def meaning(part: type[Section], names: tuple[int | str, ...]) -> str:
-    """Return the advice to write what a field given by attribute names stands for."""
+    """Return the advice on the value of a field that attribute names give."""
     _, info = _fields_along(part, names)[-1]
     unit = unit_of(info)
     return f"this is: {info.description}" + (f", in {unit}" if unit else "")

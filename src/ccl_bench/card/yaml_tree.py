@@ -284,7 +284,7 @@ def replaced_at(root: MappingNode, keys: Sequence[str], node: Node) -> MappingNo
 
 
 def kind_of(node: Node) -> str:
-    """Return the word for what `node` is, for messages."""
+    """Return the word for the kind of `node`, for messages."""
     if isinstance(node, MappingNode):
         return "a mapping"
     if isinstance(node, SequenceNode):

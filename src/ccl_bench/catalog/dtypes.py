@@ -71,6 +71,6 @@ def width_bytes(name: str) -> float:
 
 
 def xla_type(number: int) -> str:
-    """Return XLA's spelling of the element type with a number; empty for what is no array of numbers."""
+    """Return XLA's spelling of the element type with a number; empty if it is no array of numbers."""
     names: list[str] = load_data("dtypes")["xla"]["names"]
     return names[number] if 0 <= number < len(names) else ""

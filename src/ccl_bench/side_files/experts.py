@@ -103,7 +103,7 @@ def _by_rank(data: Any, rank: int | None) -> Iterator[tuple[Any, str, int | None
 
 
 def _holds_ranks(data: dict[str, Any]) -> bool:
-    """Whether the keys of a mapping are ranks: what they lead to is counts, and no number."""
+    """Whether the keys of a mapping are ranks: their values are counts, and no numbers."""
     return any(_RANK.fullmatch(key) and isinstance(item, list | dict) for key, item in data.items())
 
 

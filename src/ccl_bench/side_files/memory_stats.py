@@ -107,7 +107,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """The devices of a run in order of rank and device; what is damaged is left out."""
+    """The devices of a run in order of rank and device; damaged values are left out."""
 
     devices: tuple[DeviceMemory, ...] = ()
 
@@ -152,7 +152,7 @@ def _collect(data: Any, path: str, owner: Owner, by_owner: dict[Owner, Values], 
 
 
 def _parts(data: Any, path: str, owner: Owner) -> Iterator[tuple[str, Any, Owner]]:
-    """Yield the whole where it is one device, else what it is made of, each with its place and owner."""
+    """Yield the whole where it is one device, else its parts, each with its place and owner."""
     if _is_segments(data) or (isinstance(data, dict) and _has_counters(data)):
         yield path, data, _owner_in(data, owner)
     elif isinstance(data, dict):

@@ -198,7 +198,7 @@ def _read_row(words: list[str], number: int, test: _Test) -> None:
 
 
 def _json_test(data: dict[str, Any], log: IssueLog) -> _Test:
-    """Return the test of a JSON file; what lacks a key or has another kind of value is left out."""
+    """Return the test of a JSON file; entries without a key, or with another kind of value, are left out."""
     words = [word for word in _list(data.get("args")) if isinstance(word, str)]
     match = _PROGRAM.search(words[0]) if words else None
     test = _Test(match[1] if match else "")

@@ -135,7 +135,7 @@ _IDS = 10_000_000
 
 
 class RankEvents:
-    """Writes what one rank recorded, event by event."""
+    """Writes the recording of one rank, event by event."""
 
     def __init__(self, timeline: Timeline, rank: int, style: Style) -> None:
         self.timeline, self.rank, self.style, self.t = timeline, rank, style, style.templates
@@ -175,7 +175,7 @@ class RankEvents:
         yield self.t.instant % ("Record Window End", "", "", *divmod(end + self.shift_ns, 1000))
 
     def steps(self) -> Iterator[str]:
-        """Yield all steps, after what is left of those before the recording."""
+        """Yield all steps, after the rest of those before the recording."""
         for number, start, end in self.timeline.backlog(self.rank):
             self.correlation += 1
             yield self._work(number, start, end, is_launched=False)

@@ -1,4 +1,4 @@
-"""Write what ranks recorded as Kineto files: rank by rank, a block at a time, memory flat."""
+"""Write the recordings of ranks as Kineto files: rank by rank, a block at a time, memory flat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a synthetic run is to be: mesh, durations, messages, and what is wrong with it.
+"""Plan of a synthetic run: mesh, durations, messages, and faults.
 
 Every duration is a whole number of nanoseconds of *true* time, the one clock that the simulation
 runs on. Every message is counted in elements. Nothing here is random: the same plan gives the

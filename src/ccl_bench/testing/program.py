@@ -92,7 +92,7 @@ class Instruction(NamedTuple):
 
 @dataclass(slots=True)
 class Program:
-    """The instructions of a stage, and what follows from them."""
+    """The instructions of a stage, and their dependencies."""
 
     instructions: list[Instruction] = field(default_factory=list)
     sequences: int = 0
@@ -111,7 +111,7 @@ class Program:
 
 
 class Builder:
-    """Lays down instructions, keeping track of what the next computing kernel must wait for."""
+    """Lays down instructions, keeping track of the instructions that the next computing kernel waits for."""
 
     def __init__(self, plan: Plan, stage: int) -> None:
         self.plan, self.stage = plan, stage

@@ -75,7 +75,7 @@ class Timeline:
 
 
 def launch_start_ns(plan: Plan, operator_start_ns: int) -> int:
-    """Return when the launch inside an operator starts, ns."""
+    """Return the start of the launch inside an operator, ns."""
     return operator_start_ns + plan.host.launch_ns * LAUNCH_AT[0] // LAUNCH_AT[1]
 
 
@@ -156,7 +156,7 @@ class _Simulation:
         return RankStep(start, start + host.gap_ns + delay)
 
     def _earliest(self, rank: int) -> list[int]:
-        """Return when the host, and streams still busy with the step before, let each instruction start."""
+        """Return the earliest start of each instruction, given the host and the streams' earlier work."""
         record, host = self.records[rank], self.plan.host
         launched_ns = launch_start_ns(self.plan, record.first_launch_ns) + host.latency_ns
         ready = [launched_ns + number * host.launch_ns for number in range(len(self.programs[rank]))]

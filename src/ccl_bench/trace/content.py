@@ -203,7 +203,7 @@ def _folder_of(trace: TraceFile, state: tuple[object, ...]) -> Path:
 
 
 def _state_of(path: Path) -> tuple[object, ...]:
-    """Return the name of a file and what changes with what is in it."""
+    """Return the name of a file and the attributes that change with its content."""
     stat = path.stat()
     times = getattr(stat, "st_mtime_ns", None) or stat.st_mtime, getattr(stat, "st_ctime_ns", 0)
     return str(path.absolute()), stat.st_size, times, getattr(stat, "st_ino", 0), stored_version(path)
@@ -259,7 +259,7 @@ def save_cached(place: Path, content: TraceContent, sha256: str) -> None:
         temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix="."))
         try:
             _write(temporary, content, sha256)
-            if not (place / _ABOUT).is_file():  # what is there is broken
+            if not (place / _ABOUT).is_file():  # the folder is broken
                 shutil.rmtree(place, ignore_errors=True)
             with contextlib.suppress(OSError):  # another process was faster
                 temporary.rename(place)

@@ -119,7 +119,7 @@ _LATE = 0.1
 
 
 class _Span(NamedTuple):
-    """From when to when the device worked on a step, and what it ran for it, as it was asked for."""
+    """The time in which the device worked on a step, and its runs for it, in the order of the requests."""
 
     begin_ns: int
     end_ns: int
@@ -129,7 +129,7 @@ class _Span(NamedTuple):
     """The instructions of each run."""
 
     def begins(self, other: _Span) -> bool:
-        """Whether this is what the device ran first in another step, and not all of that."""
+        """Whether this is the beginning of the runs of another step, and not all of them."""
         if not np.array_equal(self.ran, other.ran[: self.ran.size]):
             return False
         place = self.ran.size - 1

@@ -44,9 +44,9 @@ _CANDIDATES = 1000
 
 
 def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
-    """Return the files below `root` in order, and what is odd about them: folders that are closed, links out.
+    """Return the files below `root` in order, and findings on closed folders and on links out of the run.
 
-    Each real file is there once, links after what they point to. A link to nothing, and what the system does
+    Each real file is there once, links after targets. A link to nothing, and a file that the system does
     not let be looked at, are files too, unreadable ones. Raises InputError if `root` may not be entered,
     or holds so many files that it cannot be a run.
     """
@@ -112,9 +112,9 @@ def _is_link(path: Path) -> bool:
 
 
 def _folders(root: Path, errors: list[OSError]) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield each real folder below `root` once, what it is after its links, and the names in it.
+    """Yield each real folder below `root` once, its path after its links, and the names in it.
 
-    Links to folders come after what they point to. Folders that cannot be listed go to `errors`.
+    Links to folders come after their targets. Folders that cannot be listed go to `errors`.
     """
     seen = {str(above) for above in Path(os.path.realpath(root)).parents}
     pending = [root]
@@ -367,7 +367,7 @@ def _is_exported(path: str, suffix: str, export: str, names: set[str]) -> bool:
 
 
 def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces without copies, at most one for each rank and window, and what was left out."""
+    """Return the traces without copies, at most one for each rank and window, and findings on the others."""
     remaining: list[TraceFile] = []
     findings: list[Finding] = []
     claims: dict[tuple[str, int | None, int | None], TraceFile] = {}

@@ -153,7 +153,7 @@ LARGEST_JOB = 1 << 14
 
 
 def assign_ranks_and_windows(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces with the ranks and windows that their names can mean, and what they cannot."""
+    """Return the traces with the ranks and windows that their names can mean, and findings on the others."""
     with_mesh_ranks = _change_each(traces, lambda t: t.form.name, _with_mesh_ranks)
     with_ranks, findings = _with_plausible_ranks(with_mesh_ranks)
     return _change_each(with_ranks, lambda t: t.form.name, _in_windows), findings
@@ -209,7 +209,7 @@ def _ranks_of(places: set[Place]) -> dict[Place, int]:
 
 
 def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces without ranks that their names cannot mean, and what is wrong with those.
+    """Return the traces without ranks that their names cannot mean, and findings on those.
 
     A number without the word beside it is a rank where it, and all in names of the same make, are below
     the number of ranks or, where that is not known, of traces; others count processes, ports or attempts.

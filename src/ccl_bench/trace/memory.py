@@ -196,7 +196,7 @@ _AT_WORK: ContextVar[_Account | None] = ContextVar("account", default=None)
 
 @contextlib.contextmanager
 def bounded(trace: TraceFile) -> Iterator[None]:
-    """Hold what reads a trace in the block to its bound.
+    """Hold the reading of a trace in the block to its bound.
 
     Raises InputError at once where the size of the file alone shows that it would take more.
     """
@@ -234,13 +234,13 @@ def hold_rows(kind: str, count: int, *, on_disk: bool = False) -> None:
 
 
 def hold_json(text: bytes | bytearray) -> None:
-    """Count what a JSON text takes as objects of Python, before it is parsed."""
+    """Count the memory of a JSON text as objects of Python, before it is parsed."""
     hold(len(text))
     hold_values(text)
 
 
 def hold_values(text: bytes | bytearray) -> None:
-    """Count what the containers and items of JSON texts take as objects of Python."""
+    """Count the memory of the containers and items of JSON texts as objects of Python."""
     containers = _occurrences(text, b"{") + _occurrences(text, b"[")
     hold(_CONTAINER_BYTES * containers + _ITEM_BYTES * _occurrences(text, b","))
 

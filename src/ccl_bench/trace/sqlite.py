@@ -60,7 +60,7 @@ _KINDS: dict[str, tuple[str, Callable[[object], object]]] = {
 
 
 def typed_column(name: str, kind: str, values: Sequence[object]) -> pl.Series:
-    """Return values as a column; what is not of its kind becomes null, or text where that is asked for."""
+    """Return values as a column; one of another kind becomes null, or text where that is asked for."""
     type_name, meaning = _KINDS[kind]
     dtype: pl.DataType = getattr(pl, type_name)()
     if kind in {"integer", "text"}:
@@ -142,7 +142,7 @@ EVERY_ROW = Filter()
 
 
 class Database:
-    """One open database: its tables, and what turned out to be damaged in them."""
+    """One open database: its tables, and the damage in them."""
 
     def __init__(self, connection: sqlite3.Connection, name: str, size: int, origin: Origin) -> None:
         self.name = name

@@ -347,14 +347,14 @@ def _scalars(long_texts: tuple[int, ...]) -> re.Pattern[bytes]:
 
 
 class _Plain(pickle.Unpickler):
-    """Python's unpickler without what reaches outside the file."""
+    """Python's unpickler without imports and other access outside the file."""
 
     def find_class(self, module: str, name: str) -> object:
         """Refuse to import."""
         raise pickle.UnpicklingError(f"{module}.{name}")
 
     def persistent_load(self, pid: object) -> object:
-        """Refuse what is kept elsewhere."""
+        """Refuse objects that are kept elsewhere."""
         raise pickle.UnpicklingError(str(pid))
 
 
@@ -380,7 +380,7 @@ def _usual(code: bytes) -> Unpickled | None:
     unpickler = _Plain(io.BytesIO(framed))
     try:
         roots = unpickler.load()
-    except Exception:  # what is wrong is said where one opcode is carried out after the other
+    except Exception:  # `_execute` finds the error, opcode by opcode
         return None
     if not isinstance(roots, list) or len(roots) != 1:
         return None

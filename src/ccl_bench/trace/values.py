@@ -52,7 +52,7 @@ def whole(value: object) -> int | None:
 
 
 def integers(values: Sequence[object]) -> pl.Series:
-    """Return a column of whole numbers; what is not one becomes null."""
+    """Return a column of whole numbers; another value becomes null."""
     try:
         return pl.Series(values, dtype=pl.Int64, strict=True)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
@@ -60,7 +60,7 @@ def integers(values: Sequence[object]) -> pl.Series:
 
 
 def decimals(values: Sequence[object]) -> pl.Series:
-    """Return a column of real numbers; what is not one becomes null."""
+    """Return a column of real numbers; another value becomes null."""
     try:
         return pl.Series(values, dtype=pl.Float64, strict=True)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
@@ -195,7 +195,7 @@ def array_pieces(stream: BinaryIO, document: Document, form: ArrayForm) -> Itera
 
 
 def _skip_head(stream: BinaryIO, document: Document, form: ArrayForm) -> bytes:
-    """Read up to the first object, keep what precedes it, and return what follows."""
+    """Read up to the first object, keep the text before it, and return the text from it on."""
     buffer = b""
     while len(buffer) < form.head_limit and (block := next_block(stream, document, len(buffer))):
         buffer += block

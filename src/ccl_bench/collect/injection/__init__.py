@@ -38,7 +38,7 @@ def startup_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def deaf_python(command: Sequence[str]) -> str:
-    """Return why a Python in the command cannot be recorded from outside; empty if it can."""
+    """Return the reason why a Python in the command cannot be recorded from outside; empty if it can."""
     for position, word in enumerate(command):
         if PurePath(word).name.startswith("python"):
             letters = _option_letters(command[position + 1 :])

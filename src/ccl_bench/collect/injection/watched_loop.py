@@ -72,7 +72,7 @@ class WatchedLoop:
             self._stay_away("" if Recording.of_program else remark)
 
     def finish(self) -> None:
-        """Write what was recorded when the program ends."""
+        """Write the recording when the program ends."""
         if not self.is_over:
             with self.undisturbed():
                 self._end()

@@ -262,7 +262,7 @@ def _mesh_groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
 def _products(
     message: Message, around: _Parts, computations: Mapping[int, _Parts], levels: int = _DEEPEST
 ) -> Iterator[Product]:
-    """Yield the matrix products of an instruction, for a fusion those of what is in it."""
+    """Yield the matrix products of an instruction, for a fusion those of its instructions."""
     opcode = message.text(_Instruction.OPCODE)
     if opcode == "fusion" and levels:
         for number in message.numbers(_Instruction.CALLED):
@@ -323,7 +323,7 @@ def _gemm(message: Message, left: Shape, right: Shape) -> Product | None:
 
 
 def _convolved(target: str, first: Shape, second: Shape, result: Shape) -> tuple[Shape, Shape, Shape]:
-    """Return image, kernel and output of a convolution; the two of a backward pass cost what that costs."""
+    """Return image, kernel and output of a convolution; the two of a backward pass have the same cost."""
     if target.endswith("BackwardInput"):
         return result, second, first
     if target.endswith("BackwardFilter"):

@@ -32,7 +32,7 @@ LIBRARY_FILE = Path(__file__).with_name("librows.so")
 
 
 def absence() -> str | None:
-    """Return why the native readers are not used, in a few words; None if they are."""
+    """Return the reason why the native readers are not used, in a few words; None if they are."""
     if os.environ.get(VARIABLE) == "0":
         return f"{VARIABLE}=0"
     return None if _loaded() else _why_not()
@@ -92,7 +92,7 @@ class _Handover:
         )
 
     def series(self) -> pl.Series:
-        """Return the array; what polars did not take over is freed."""
+        """Return the array; memory that polars did not take over is freed."""
         try:
             return pl.Series(self)
         finally:

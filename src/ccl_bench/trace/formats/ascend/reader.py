@@ -94,7 +94,7 @@ _COLLECTIVES = ("hcom_", "hccl_")
 
 
 class Tasks(NamedTuple):
-    """Tasks of the device by what they are; waiting is none of them."""
+    """Tasks of the device by kind; waiting is none of them."""
 
     kernels: list[Placed]
     copies: list[Placed]

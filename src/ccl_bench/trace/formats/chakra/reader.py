@@ -172,7 +172,7 @@ def _width(dtype: object) -> float | None:
 
 
 def _complete(call: dict[str, Any], groups: dict[str, dict[str, Any]]) -> None:
-    """Add what the list of groups knows, and of a message the place of the other rank."""
+    """Add the description and size of a call's group, and to a message the place of the other rank."""
     peer, group = call.pop("peer", None), groups.get(str(call["group_name"]), {})
     call["group_description"] = group.get("description")
     if call["group_size"] is None:
@@ -247,7 +247,7 @@ def _metadata(piece: Frames) -> dict[str, Any]:
 
 
 def _unstated(calls: list[dict[str, Any]], file: str) -> Iterator[Finding]:
-    """Say what Chakra does not state: the parts of an all-to-all."""
+    """Report the data that Chakra does not state: the parts of an all-to-all."""
     if count := sum(call["name"] == "all_to_all" for call in calls):
         message = f"Chakra does not state the parts of {counted(count, 'call')} of all_to_all: taken as even"
         touches = ("et_communication",)
@@ -295,7 +295,7 @@ class Reading:
 
 
 class Node(NamedTuple):
-    """One node, with what is looked at."""
+    """One node, with the fields that the reader uses."""
 
     id: int
     name: str

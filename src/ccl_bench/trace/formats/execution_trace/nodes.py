@@ -125,7 +125,7 @@ _ANY_KIND = functools.reduce(or_, _KINDS)
 
 
 class UsualNode(_Operator, gc=False):
-    """A node whose numbers are whole and whose attributes are known: what nearly every node is."""
+    """A node whose numbers are whole and whose attributes are known, as of nearly every node."""
 
     id: int | None = None
     parent: int | None = None
@@ -263,7 +263,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 
 
 def last_nodes(piece: bytes, document: Document) -> bytes:
-    """Return the nodes at the end of a file without what follows them, which becomes the document's tail.
+    """Return the nodes at the end of a file without the text behind them, which becomes the document's tail.
 
     The array of nodes ends where what precedes are whole nodes and what follows ends the file; where a
     node is damaged, before the time of the end that torch writes.

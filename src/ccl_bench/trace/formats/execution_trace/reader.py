@@ -111,7 +111,7 @@ class _Builder:
             self.parts.append(TABLES["et_nodes"].frame(series))
 
     def _add_more(self, node: Node | UsualNode) -> None:
-        """Take what is read of a node beside its row."""
+        """Take the data of a node besides its row."""
         if node.name == communication.OPERATOR:
             self.calls.append(communication.call(node))
         elif node.name.startswith(communication.C10D) and not self.calls:
@@ -139,7 +139,7 @@ class _Builder:
 def _drop_repeated(
     tables: dict[str, pl.DataFrame], file: str
 ) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
-    """Return the tables with the first node of each number, and what was left out.
+    """Return the tables with the first node of each number, and a finding on the others.
 
     A file holds one process, which numbers each of its nodes anew.
     """
@@ -217,7 +217,7 @@ def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
 
 
 def attributes_of(document: Document) -> dict[str, str]:
-    """Return what the file's header and footer state: schema, process, time of recording."""
+    """Return the attributes in the file's header and footer: schema, process, time of recording."""
     attributes = {}
     for part in (document.head, document.tail):
         for key, text, number in _ATTRIBUTES.findall(part):

@@ -83,7 +83,7 @@ def _data(code: bytes, file: str) -> object:
 
 
 def _call(entry: Row) -> Row | None:
-    """Return the row of an entry; None if it lacks what no call is without."""
+    """Return the row of an entry; None if it lacks a field that every call has."""
     record, name = _whole(entry.get("record_id")), _text(entry.get("profiling_name"))
     group = entry.get("process_group")
     names = [_text(part) or "" for part in group] if isinstance(group, list | tuple) else []

@@ -97,7 +97,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Events(NamedTuple):
-    """The events of a file, and what is wrong with it."""
+    """The events of a file, and the findings on it."""
 
     events: list[Event]
     findings: list[Finding]
@@ -142,7 +142,7 @@ def _content(path: Path) -> tuple[bytes, str]:
 
 
 def _salvaged(text: bytes, file: str, error: Exception) -> tuple[list[Event], list[Finding]]:
-    """Return the events that can be read, and what is lost; InputError if none can be."""
+    """Return the readable events, and findings on the lost ones; InputError if none is readable."""
     findings: list[Finding] = []
     texts, cut = _whole_texts(text, file, error)
     if cut:

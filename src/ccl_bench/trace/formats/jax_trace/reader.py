@@ -136,7 +136,7 @@ def _bytes(work: Work) -> int | None:
 
 
 def _collective(work: Work) -> Row | None:
-    """Return the call of a collective whose text shows what it sends; else nothing."""
+    """Return the call of a collective whose text shows its operands; None for other work."""
     instruction = work.instruction
     if instruction is None or instruction.collective is None or not instruction.operands:
         return None

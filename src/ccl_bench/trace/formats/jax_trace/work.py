@@ -114,7 +114,7 @@ def device_work(threads: Threads, device: Device) -> list[Work]:
 
 
 def as_columns(work: Sequence[Work]) -> Ran:
-    """Return work as the search for steps takes it; 0 is the run of what states none."""
+    """Return work as the search for steps takes it; 0 is the run of work that states none."""
     numbers: dict[str, int] = {}
     programs = [numbers.setdefault(item.program or item.name, len(numbers)) for item in work]
     columns = programs, *zip(*((item.start_ns, item.end_ns, item.launch or 0) for item in work), strict=True)

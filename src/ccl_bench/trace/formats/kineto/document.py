@@ -186,7 +186,7 @@ def _repaired(
 def whole_array(
     piece: bytes, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
 ) -> tuple[list[EventType], bytes] | None:
-    """Return the events of a piece in which the array ends, and what follows; None if it is not so."""
+    """Return the events of a piece in which the array ends, and the text after it; None if it goes on."""
     if match := _EMPTY_ARRAY.match(piece):
         return [], piece[match.end() :]
     for match in islice(_ARRAY_END.finditer(piece), _ARRAY_END_GUESSES):
@@ -238,7 +238,7 @@ def _surplus_bracket(piece: bytes) -> int | None:
 
 
 def _ends_object(text: bytes) -> bool:
-    """Whether `text` is what remains of an object after one of its values."""
+    """Whether `text` is the rest of an object after one of its values."""
     if text[:1] not in {b",", b"}"}:
         return False
     try:

@@ -189,7 +189,7 @@ class RowBuilder:
             self.ignored.update(ignored)
 
     def _add_arguments(self, events: list[Event]) -> None:
-        """Add what the arguments of events say: of communication calls and of matrix products."""
+        """Add the rows from the arguments of events: communication calls and matrix products."""
         self._calls += [communication.call(event) for event in events if communication.is_call(event)]
         self._products += [tables.product(event) for event in events if tables.is_product(event)]
         if len(self._calls) + len(self._products) > _CALLS_AT_A_TIME:
@@ -320,7 +320,7 @@ Tables = dict[str, "pl.DataFrame | OnDisk"]
 
 
 def _clean_tables(gathering: RowBuilder, base_ns: int, file: str) -> tuple[Tables, list[Finding]]:
-    """Return every table without impossible and repeated events, and what was left out."""
+    """Return every table without impossible and repeated events, and findings on those."""
     gathering.finish()
     if gathering.folder is not None:
         return _one_by_one(gathering, gathering.folder, base_ns, file)

@@ -159,7 +159,7 @@ _COPY_KINDS = {
 
 
 def copy_kind(name: str, category: str | None) -> str:
-    """Return between what a copy or memory set went, from its name."""
+    """Return the direction of a copy or memory set, from its name."""
     fallback = "memset" if CATEGORIES.get(category or "") == "memset" else "other"
     return next((kind for spelling, kind in _COPY_KINDS.items() if spelling in name), fallback)
 

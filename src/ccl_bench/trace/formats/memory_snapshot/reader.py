@@ -148,7 +148,7 @@ _NUMBER_TYPES, _TEXT_TYPES = frozenset({int, type(None)}), frozenset({str, type(
 
 
 def numbers(values: list[object], least: int = -_LARGEST, times: int = 1) -> pl.Series:
-    """Return whole numbers from `least` on as a column, multiplied; what is none of 64 bits becomes null."""
+    """Return whole numbers from `least` on as a column, multiplied; others and too large ones become null."""
     if _NUMBER_TYPES.issuperset(map(type, values)):
         with contextlib.suppress(OverflowError, TypeError, pl.exceptions.PolarsError):
             series = pl.Series("number", values, dtype=pl.Int64)

@@ -81,7 +81,7 @@ def _lines(stream: BinaryIO, reading: _Reading) -> Iterator[bytes]:
 
 
 def _take(record: dict[str, Any], reading: _Reading) -> None:
-    """Take one line: a record, or what holds for those after it."""
+    """Take one line: a record, or the values that hold for the records after it."""
     for key in ("header", "metadata"):
         if isinstance(record.get(key), dict):
             setattr(reading, key, record[key])

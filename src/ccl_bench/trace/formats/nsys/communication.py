@@ -145,7 +145,7 @@ def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[
 
 
 def _by_nccl(ranges: pl.DataFrame, payloads: dict[tuple[int, int], dict[str, int]]) -> pl.DataFrame:
-    """Return the calls of NCCL's own interface, with what their payloads state."""
+    """Return the calls of NCCL's own interface, with the arguments in their payloads."""
     rows = _starting_with(ranges, "nccl")
     names = rows["name"].str.strip_prefix("nccl")
     canonical = {name: catalogue.canonical(name) if name[:1].isupper() else None for name in names.unique()}

@@ -122,7 +122,7 @@ RANGES = ("NVTX_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_OTHER_
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of a report, or what one process did on one of its devices."""
+    """One process of a report, or the work of one process on one of its devices."""
 
     id: str
     """What selects it, such as `pid145` or `pid145-device1`; empty for all that a report holds."""
@@ -241,7 +241,7 @@ def _with_distinct_ids(candidates: list[Process]) -> list[Process]:
 
 
 def _placed(candidates: list[Process], database: Database) -> list[Process]:
-    """Return the processes with what the environment states of a single one, and with local ranks.
+    """Return the processes with local ranks; a single one with the rank that the environment states.
 
     The environment is that of the recorded command: behind a launcher it is not the ranks' own.
     """

@@ -78,7 +78,7 @@ def _hidden_kernels(database: Database, process: Process, file: str) -> Iterator
 
 
 def _dropped(database: Database, process: Process, file: str) -> Iterator[Finding]:
-    """Report what the profiler itself said it had lost of this process."""
+    """Report the losses that the profiler itself states of this process."""
     kinds = {"severity": "integer", "text": "text", "globalPid": "integer"}
     for severity, text, owner in database.frame("DIAGNOSTIC_EVENT", kinds).iter_rows():
         if (severity or 0) > 1 and owner == process.global_pid and _DROPPED.search(text or ""):

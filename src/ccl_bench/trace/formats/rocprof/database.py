@@ -196,7 +196,7 @@ class _Reading:
         )
 
     def agents(self) -> Iterator[Agent]:
-        """Yield the agents of the node; what they can do is JSON beside them."""
+        """Yield the agents of the node; their properties are JSON beside them."""
         kinds = {
             "id": "integer",
             "type": "text",

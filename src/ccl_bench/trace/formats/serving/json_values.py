@@ -164,7 +164,7 @@ def one_value(raw: Text, damage: str, file: str) -> Any:
 
 @contextlib.contextmanager
 def _whole(file: str, damage: str = "") -> Iterator[None]:
-    """Turn what the parser says in the block into an error that names the file."""
+    """Turn an error of the parser in the block into one that names the file."""
     try:
         yield
     except ValueError as error:

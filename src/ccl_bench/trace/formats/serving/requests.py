@@ -213,7 +213,7 @@ class RequestRows:
 
 
 def _is_possible(row: StoredStatistic) -> bool:
-    """Whether a statistic lies between 0 and what its quantity can reach; a benchmark takes some time."""
+    """Whether a statistic lies between 0 and the limit of its quantity; a benchmark takes some time."""
     if row.quantity == "duration":
         return 0 < row.value <= LONGEST_S
     return 0 <= row.value <= (LONGEST_S if row.quantity in _TIMES else _MOST)

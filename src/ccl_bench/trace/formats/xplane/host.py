@@ -97,7 +97,7 @@ class Host:
             )
 
     def _note(self, event: Call, about: Mapping[str, int], *, is_range: bool) -> None:
-        """Keep what an event of a thread shows."""
+        """Keep the call, flow or step that an event of a thread shows."""
         name, start, end, thread, _ = event
         produced, consumed = _flow(about, "_pt", "_p"), _flow(about, "_ct", "_c")
         if produced:
@@ -105,7 +105,7 @@ class Host:
         if consumed and end > start:
             self._consumers.setdefault(thread, []).append((start, end, consumed))
         if "hlo_op" in about and "correlation_id" not in about:
-            return  # what a CPU device ran
+            return  # work of a CPU device
         if "step_num" in about:
             self.marks.append(Mark(name, about["step_num"], start, end, thread))
         elif end > start and is_range:
@@ -156,7 +156,7 @@ class Host:
         return self._enqueued.get(flow)
 
     def dispatched(self, call: Call) -> Moment:
-        """Return when and where the program dispatched what a call started: where the flows to it began."""
+        """Return the moment at which the program dispatched a call's work: the begin of the flows to it."""
         thread, time = call.thread, call.start_ns
         for _ in range(_FARTHEST):
             flow = self._consumed_around(thread, time)

@@ -60,7 +60,7 @@ class Kind(NamedTuple):
 
     @property
     def collective(self) -> str | None:
-        """The canonical collective, or None for what does not communicate."""
+        """The canonical collective, or None for work that does not communicate."""
         if self.category == _BARRIER:
             return "barrier"
         return self.instruction.collective if self.instruction and self.is_main else None

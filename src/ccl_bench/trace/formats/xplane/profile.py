@@ -173,7 +173,7 @@ _UNKNOWN = -1
 
 
 def _begins(work: Operations, number: int, program: Program) -> Numbers:
-    """Return when the runs of a program began.
+    """Return the start times of the runs of a program.
 
     A run executes each instruction of the program's entry once. What is run as often as most of these are
     begins a run with the first of them, so that a lost record costs no step.

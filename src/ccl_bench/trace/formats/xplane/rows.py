@@ -272,7 +272,7 @@ def product_rows(work: Operations) -> pl.DataFrame:
 
 
 def operation_rows(work: Operations, programs: Mapping[int, Program]) -> pl.DataFrame:
-    """Return the `hlo_operations` rows: each instruction each time, with what the compiler says of it."""
+    """Return the `hlo_operations` rows: each instruction each time, with the compiler's counts."""
     times = pl.DataFrame({"kind_row": work.kind, "start_ns": work.start_ns, "end_ns": work.end_ns})
     of_programs = [work.kinds[place].program is not None for place in range(len(work.kinds))]
     in_programs = times.filter(

@@ -151,7 +151,7 @@ class EventName:
 
 
 class Plane:
-    """One plane: its lines, the names of its events, and what is stated about it."""
+    """One plane: its lines, the names of its events, and its statistics."""
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name = name
@@ -180,7 +180,7 @@ class Plane:
                 self.damage["a name"] = str(error)
 
     def _stats_of(self, about: Message, number: int) -> dict[str, Value]:
-        """Return by name what a message states in a repeated field."""
+        """Return by name the values that a message states in a repeated field."""
         stats: dict[str, Value] = {}
         for stat in about.each(number):
             try:
@@ -196,7 +196,7 @@ class Plane:
         return stats
 
     def value(self, statement: Field) -> Value | None:
-        """Return the value in a field of what is stated; None if it is of no known kind."""
+        """Return the value in a field of a statement; None if it is of no known kind."""
         if statement.number in (_Stat.UNSIGNED, _Stat.SIGNED):
             return statement.value
         if statement.number == _Stat.REFERENCE:
@@ -254,7 +254,7 @@ class Line:
         self._stats = _Stats(*map(np.concatenate, zip(*parts, strict=True))) if parts else _NO_STATS
 
     def _read(self, begins: Numbers, ends: Numbers, first: int) -> _Stats:
-        """Read some of the events, from the first one on, and return what is stated about them."""
+        """Read some of the events, from the first one on, and return the statements about them."""
         block = slice(first, first + _AT_ONCE)
         count = begins[block].size
         parts = field_table(self._data, begins[block], ends[block])
