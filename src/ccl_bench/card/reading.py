@@ -170,13 +170,13 @@ def _both_units(gigabits: float) -> str:
 
 def _experts(card: Card, log: IssueLog) -> None:
     plan, sizes = card.parallelism, card.model.architecture
-    inside = plan.product // (plan.pp or 1)
+    ranks_of_stage = plan.product // (plan.pp or 1)
     ranks = card.hardware.device.device_count or plan.world_size
     is_whole = ranks in {None, plan.product}
-    if plan.ep and plan.ep > 1 and plan.data_parallel and is_whole and inside % plan.ep:
+    if plan.ep and plan.ep > 1 and plan.data_parallel and is_whole and ranks_of_stage % plan.ep:
         log.warning(
             f"{PLAN}.ep",
-            f"{plan.ep} does not divide the {inside} ranks of a pipeline stage",
+            f"{plan.ep} does not divide the {ranks_of_stage} ranks of a pipeline stage",
             "correct the degree",
         )
     if card.model.is_moe is False and ((plan.ep or 1) > 1 or (sizes.num_experts or 1) > 1):
@@ -197,10 +197,10 @@ def _architecture(card: Card, log: IssueLog) -> None:
         ("num_kv_heads", "num_heads"),
         ("num_experts_per_token", "num_experts"),
     ):
-        part, whole = getattr(sizes, name), getattr(sizes, key)
-        if part and whole and part > whole:
+        part, total = getattr(sizes, name), getattr(sizes, key)
+        if part and total and part > total:
             shown_key = "num_experts_per_tok" if name == "num_experts_per_token" else name
-            log.error(f"{path}.{shown_key}", f"{part} is more than {key} = {whole}", "correct one of them")
+            log.error(f"{path}.{shown_key}", f"{part} is more than {key} = {total}", "correct one of them")
     if sizes.num_heads and sizes.num_kv_heads and sizes.num_heads % sizes.num_kv_heads:
         log.warning(
             f"{path}.num_kv_heads",

@@ -173,8 +173,8 @@ def _number_in_text(text: str, units: Collection[str]) -> tuple[float | int, str
 
 def _is_unit(unit: str, units: Collection[str]) -> bool:
     """Whether `unit` is one of `units`; b is a bit and B is a byte, so their case is never ignored."""
-    anyhow = "b" not in unit.lower() and unit.lower() in {spelling.lower() for spelling in units}
-    return anyhow or unit in units
+    matches_in_any_case = "b" not in unit.lower() and unit.lower() in {spelling.lower() for spelling in units}
+    return matches_in_any_case or unit in units
 
 
 def _value(digits: str, text: str) -> float | int:

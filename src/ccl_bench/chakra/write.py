@@ -97,10 +97,10 @@ def _described(content: TraceContent, rank: int | None) -> pl.DataFrame:
 
 def _best_timing(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
     """Return the times from the Kineto trace that fits best."""
-    same = [t for t in run.traces if t.form.name == "kineto" and t.rank == trace.rank]
+    traces = [t for t in run.traces if t.form.name == "kineto" and t.rank == trace.rank]
     if trace.iteration is not None:
-        same = [t for t in same if t.iteration == trace.iteration]
-    timings = (timing(et_nodes, read_content(kineto, TABLES)[0]) for kineto in same)
+        traces = [t for t in traces if t.iteration == trace.iteration]
+    timings = (timing(et_nodes, read_content(kineto, TABLES)[0]) for kineto in traces)
     return max(timings, key=lambda candidate: len(candidate.spans), default=Timing())
 
 

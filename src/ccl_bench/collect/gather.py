@@ -95,16 +95,16 @@ def rename_unfinished_traces(target: Path) -> list[str]:
 
 def _rename_unfinished(target: Path) -> Iterator[str]:
     for path in sorted(target.rglob(f"*.json{_UNFINISHED_SUFFIX}")):
-        whole = path.with_name(path.name.removesuffix(_UNFINISHED_SUFFIX))
-        if whole.exists() or not path.stat().st_size:
+        final_path = path.with_name(path.name.removesuffix(_UNFINISHED_SUFFIX))
+        if final_path.exists() or not path.stat().st_size:
             continue
         try:
-            path.rename(whole)
+            path.rename(final_path)
         except OSError as error:
             yield f"{path} is incomplete and cannot be renamed: {error.strerror or error}"
         else:
             yield (
-                f"{whole} is incomplete (the job was killed, or the disk or quota was full); "
+                f"{final_path} is incomplete (the job was killed, or the disk or quota was full); "
                 "its complete events are read"
             )
 

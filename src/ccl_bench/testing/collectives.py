@@ -51,13 +51,15 @@ def moved(timeline: Timeline, rank: int, call: Call) -> Moved:
         return Moved(call.collective, message.dtype, *elements, message_bytes=message.elements * width)
     size = len(timeline.mesh.group(rank, call.dimension).ranks)
     share = -(-message.elements // size)
-    whole = message.elements if call.collective == "all_reduce" else share * size
+    total = message.elements if call.collective == "all_reduce" else share * size
     if call.collective == "all_reduce" and call.dimension == "dp_replicate":
-        whole = -(-message.elements // (timeline.plan.dp_shard * timeline.plan.cp))
-    gives, gets = {"all_gather": (share, whole), "reduce_scatter": (whole, share)}.get(
-        call.collective, (whole, whole)
+        total = -(-message.elements // (timeline.plan.dp_shard * timeline.plan.cp))
+    in_elements, out_elements = {"all_gather": (share, total), "reduce_scatter": (total, share)}.get(
+        call.collective, (total, total)
     )
-    return Moved(_RECORDED[call.collective], message.dtype, gives, gets, message_bytes=whole * width)
+    return Moved(
+        _RECORDED[call.collective], message.dtype, in_elements, out_elements, message_bytes=total * width
+    )
 
 
 def _tokens_moved(timeline: Timeline, rank: int, *, returns: bool) -> Moved:
@@ -69,11 +71,15 @@ def _tokens_moved(timeline: Timeline, rank: int, *, returns: bool) -> Moved:
     if returns:
         sent, received = received, sent
     hidden, width = experts.hidden_size, DTYPE_BYTES[experts.dtype]
-    gives, gets = sum(sent) * hidden, sum(received) * hidden
+    in_elements, out_elements = sum(sent) * hidden, sum(received) * hidden
     if experts.is_even:
-        return Moved("all_to_all", experts.dtype, gives, gets, message_bytes=gives * width)
+        return Moved(
+            "all_to_all", experts.dtype, in_elements, out_elements, message_bytes=in_elements * width
+        )
     other_elements = max(sum(sent) - sent[me], sum(received) - received[me]) * hidden
-    return Moved("all_to_allv", experts.dtype, gives, gets, sent, received, other_elements * width)
+    return Moved(
+        "all_to_allv", experts.dtype, in_elements, out_elements, sent, received, other_elements * width
+    )
 
 
 @dataclass(frozen=True, slots=True)

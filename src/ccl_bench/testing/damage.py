@@ -68,8 +68,8 @@ def lose_kernels(path: Path, every: int, first: int = 0) -> int:
 
 def mix_in(path: Path, other: Path) -> None:
     """Add the events of another trace to an uncompressed one, as when two processes write one file."""
-    content, more = (json.loads(trace.read_bytes()) for trace in (path, other))
-    content["traceEvents"] += more["traceEvents"]
+    content, other_content = (json.loads(trace.read_bytes()) for trace in (path, other))
+    content["traceEvents"] += other_content["traceEvents"]
     path.write_text(json.dumps(content), encoding="utf-8")
 
 

@@ -30,13 +30,13 @@ NOTHING: frozenset[str] = frozenset()
 def cut_spans(spans: Iterable[Span], windows: list[tuple[int, int]]) -> list[list[Span]]:
     """Return the spans that reach into each of `windows`, which are in order and disjoint."""
     ends = [end for _, end in windows]
-    inside: list[list[Span]] = [[] for _ in windows]
+    in_windows: list[list[Span]] = [[] for _ in windows]
     for span in spans:
         index = bisect_right(ends, span[1])
         while index < len(windows) and windows[index][0] < span[2]:
-            inside[index].append(span)
+            in_windows[index].append(span)
             index += 1
-    return inside
+    return in_windows
 
 
 def divide_window(window: tuple[int, int], spans: Iterable[Span]) -> dict[frozenset[str], int]:
@@ -372,8 +372,8 @@ def _of_steps(expected: Expected) -> dict[str, float]:
 
 def _share(steps: list[StepParts], name: str) -> float:
     """Return a part of the device windows, %."""
-    taken: int = sum(getattr(part, name) for part in steps)
-    return 100 * taken / sum(part.window_ns for part in steps)
+    part_ns: int = sum(getattr(part, name) for part in steps)
+    return 100 * part_ns / sum(part.window_ns for part in steps)
 
 
 def _of_calls(expected: Expected) -> dict[str, float]:

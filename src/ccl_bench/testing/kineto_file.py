@@ -149,8 +149,8 @@ def _write(stream: BinaryIO, of_devices: list[RankEvents], filler_bytes: int) ->
     style, separator = events.style, events.style.separator
     size = stream.write(opening(events.timeline, events.rank, style).encode())
     between = ""
-    every = chain(events.metadata(), *(of_device.steps() for of_device in of_devices))
-    for block in blocks(every, separator):
+    all_events = chain(events.metadata(), *(of_device.steps() for of_device in of_devices))
+    for block in blocks(all_events, separator):
         size += stream.write((between + block).encode())
         between = separator
     if filler_bytes > 0:

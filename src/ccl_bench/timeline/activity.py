@@ -182,12 +182,14 @@ def wait_slices(members: pl.DataFrame) -> pl.DataFrame:
     late_members = members.filter(pl.col("last") & (pl.col("longest_ns") > 0)).with_columns(
         start_ns=pl.col("start_ns") - pl.col("longest_ns"), end_ns=pl.col("start_ns")
     )
-    alone = pl.lit(None)
+    no_value = pl.lit(None)
     return pl.concat(
         [
-            slices(waits, WAIT, name=pl.lit("wait in ") + kind, category=category, flow=alone, role=alone),
+            slices(
+                waits, WAIT, name=pl.lit("wait in ") + kind, category=category, flow=no_value, role=no_value
+            ),
             slices(transfers, WAIT, name=_rest_of(kind, "rest"), category=pl.col("rest")),
-            slices(late_members, LATE, name=pl.lit("late to ") + kind, flow=alone, role=alone),
+            slices(late_members, LATE, name=pl.lit("late to ") + kind, flow=no_value, role=no_value),
         ]
     )
 
@@ -291,9 +293,9 @@ def _stretches(
 
 def _as_slices(rows: pl.DataFrame) -> pl.DataFrame:
     """Return segments as slices; segments at a change of rank are joined by arrows, step by step."""
-    changes = (pl.col("trace") != pl.col("trace").shift(way).over("step") for way in (1, -1))
-    beside = pl.any_horizontal(*(change.fill_null(value=False) for change in changes))
-    segments = rows.with_columns(beside=beside)
+    changes = (pl.col("trace") != pl.col("trace").shift(offset).over("step") for offset in (1, -1))
+    is_change = pl.any_horizontal(*(change.fill_null(value=False) for change in changes))
+    segments = rows.with_columns(beside=is_change)
     place = pl.int_range(pl.len()).over("step")
     role = pl.when(place == 0).then(pl.lit("s")).when(place == pl.len().over("step") - 1).then(pl.lit("f"))
     joined = segments.filter("beside").select(

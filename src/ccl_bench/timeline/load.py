@@ -184,7 +184,10 @@ def _rank(run: Run, common: SharedData, place: int, trace: TraceTables, most: in
     if position in common.counted:
         devices = enumerate((trace.tables, *trace.further))
         numbered_tables = ((tables, position + device * len(run.traces)) for device, tables in devices)
-        parts += [activity.exposed_slices(tables, common.call_parts, of) for tables, of in numbered_tables]
+        parts += [
+            activity.exposed_slices(tables, common.call_parts, trace_number)
+            for tables, trace_number in numbered_tables
+        ]
         if _is_pipeline(run):
             parts.append(activity.bubble_slices(trace.tables, common.messages, position))
     slices = _in_steps(pl.concat(parts), trace.tables["steps"])
@@ -192,8 +195,8 @@ def _rank(run: Run, common: SharedData, place: int, trace: TraceTables, most: in
         slices = slices.filter(pl.col("step").is_in([*common.chosen_steps]))
     offset = common.clocks.offsets_ns.get(position, 0)
     slices = slices.with_columns(pl.col("start_ns", "end_ns") - offset)
-    fewer, merged = merge_short_slices(slices, most)
-    return RankSlices(place, position, _name(common, trace), assign_lanes(fewer), merged)
+    merged_slices, merged = merge_short_slices(slices, most)
+    return RankSlices(place, position, _name(common, trace), assign_lanes(merged_slices), merged)
 
 
 def _name(common: SharedData, trace: TraceTables) -> str:

@@ -148,16 +148,16 @@ def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, M
     if slices.height <= most:
         return slices, MergedSlices(slices.height, slices.height)
     activity = [key for key, track in TRACKS.items() if track.is_activity]
-    every = [key for key in TRACKS if key not in {STEP, DEVICE_STEP}]
-    tracks = activity if _count(slices, activity, _length_ns(_QUARTERS)) <= most else every
+    mergeable_tracks = [key for key in TRACKS if key not in {STEP, DEVICE_STEP}]
+    tracks = activity if _count(slices, activity, _length_ns(_QUARTERS)) <= most else mergeable_tracks
     low, high = 0, _QUARTERS
     while low < high:
         middle = (low + high) // 2
         fits = _count(slices, tracks, _length_ns(middle)) <= most
         low, high = (low, middle) if fits else (middle + 1, high)
     length_ns = min(_length_ns(low), _longest_ns(slices, tracks) + 1)
-    fewer = _merged(slices, tracks, length_ns)
-    return fewer, MergedSlices(slices.height, fewer.height, length_ns)
+    result = _merged(slices, tracks, length_ns)
+    return result, MergedSlices(slices.height, result.height, length_ns)
 
 
 def _longest_ns(slices: pl.DataFrame, tracks: Collection[str]) -> int:

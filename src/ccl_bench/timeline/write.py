@@ -225,8 +225,8 @@ def thread_lines(process: int, slices: pl.DataFrame) -> Iterator[str]:
     for thread, track, stream, lane in threads.iter_rows():
         title = TRACKS[track].title
         number = "" if stream is None or not TRACKS[track].is_activity else f", stream {stream}"
-        beside = f" ({lane + 1})" if lane else ""
-        yield metadata(process, "thread_name", thread, name=f"{title}{number}{beside}")
+        lane_suffix = f" ({lane + 1})" if lane else ""
+        yield metadata(process, "thread_name", thread, name=f"{title}{number}{lane_suffix}")
         yield metadata(process, "thread_sort_index", thread, sort_index=thread)
 
 

@@ -154,8 +154,8 @@ def _holds_work(marks: Sequence[Mark], work: Ran) -> bool:
     begins = np.array([mark.start_ns for mark in marks], dtype=np.int64)
     ends = np.array([mark.end_ns for mark in marks], dtype=np.int64)
     place = np.searchsorted(begins, work.start_ns, side="right") - 1
-    inside = (place >= 0) & (work.start_ns < ends[place])
-    return 2 * int(np.count_nonzero(inside)) >= inside.size
+    is_inside = (place >= 0) & (work.start_ns < ends[place])
+    return 2 * int(np.count_nonzero(is_inside)) >= is_inside.size
 
 
 def _is_cut(last: _Span, earlier: Sequence[_Span]) -> bool:

@@ -69,8 +69,8 @@ def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
     for link in links:
         if not _is_something_else(link):
             plain.setdefault(_real(link), link)
-    inside = _real(root).rstrip("/") + "/"
-    outside = [path for real, path in plain.items() if not real.startswith(inside)]
+    root_prefix = _real(root).rstrip("/") + "/"
+    outside = [path for real, path in plain.items() if not real.startswith(root_prefix)]
     return list(plain.values()), [*_closed(errors, root), *_links_out(outside, root)]
 
 
@@ -263,14 +263,14 @@ def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[Tr
     traces = []
     for part in parts:
         name = f"{relative}#{part.id}" if part.id else relative
-        rank, source = _rank_of(part, ranks.get(name), named_rank, alone=len(parts) == 1)
+        rank, source = _rank_of(part, ranks.get(name), named_rank, is_only_part=len(parts) == 1)
         world_size, recording = part.identity.world_size, part.identity.recording
         traces.append(TraceFile(path, name, form, rank, source, window, world_size, size, part.id, recording))
     return traces
 
 
 def _rank_of(
-    part: Part, mapped_rank: int | None, named_rank: int | None, *, alone: bool
+    part: Part, mapped_rank: int | None, named_rank: int | None, *, is_only_part: bool
 ) -> tuple[int | None, str]:
     """Return the rank of a trace, and who says so: the file, the map, its name, the order of devices.
 
@@ -280,7 +280,7 @@ def _rank_of(
         (part.identity.rank, "file"),
         (mapped_rank, "map"),
         (named_rank, "name"),
-        (None if alone else part.local_rank, "device"),
+        (None if is_only_part else part.local_rank, "device"),
     )
     return next(((rank, source) for rank, source in sources if rank is not None), (None, "unknown"))
 
@@ -332,8 +332,8 @@ def discover_traces(
             continue
         run_files.traces += traces
         run_files.others += [] if traces else [path]
-    settled, implausible = file_names.assign_ranks_and_windows(run_files.traces)
-    run_files.traces, doubts = _one_of_each_rank(settled)
+    with_ranks, implausible = file_names.assign_ranks_and_windows(run_files.traces)
+    run_files.traces, doubts = _one_of_each_rank(with_ranks)
     run_files.findings += [*doubts, *implausible, *oddities]
     return run_files
 

@@ -217,12 +217,12 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
     """
     world_size = max((t.world_size for t in traces if t.world_size is not None), default=0)
     known_ranks = {t.rank for t in traces if t.rank_source in {"file", "map"}}
-    doubtful: dict[tuple[str, str], list[TraceFile]] = defaultdict(list)
+    by_pattern: dict[tuple[str, str], list[TraceFile]] = defaultdict(list)
     for trace in traces:
         if trace.rank_source == "name" and not says_rank(trace.relative):
-            doubtful[trace.form.name, _NUMBER.sub("0", trace.path.name)].append(trace)
+            by_pattern[trace.form.name, _NUMBER.sub("0", trace.path.name)].append(trace)
     implausible: list[TraceFile] = []
-    for (form, _), group in doubtful.items():
+    for (form, _), group in by_pattern.items():
         present = sum(t.form.name == form for t in traces)
         is_numbered = all(t.form.ends_in_rank or numbers_trace(t.relative) for t in group)
         limit = world_size or max(present, LARGEST_JOB if is_numbered else 0)
@@ -230,8 +230,8 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
             implausible += group
     if not implausible:
         return traces, []
-    gone = {t.relative for t in implausible}
-    plausible = [_without_rank(t) if t.relative in gone else t for t in traces]
+    implausible_names = {t.relative for t in implausible}
+    plausible = [_without_rank(t) if t.relative in implausible_names else t for t in traces]
     return plausible, [_implausible(implausible)]
 
 

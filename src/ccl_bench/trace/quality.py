@@ -78,14 +78,14 @@ def drop_impossible(
     plausible = {name: _plausible(table, middle) for name, table in tables.items()}
     findings = [*_findings(tables, plausible, file), *_stopped_clocks(plausible, file)]
     if "kernels" in plausible:
-        alone = _without_overlaps(plausible["kernels"])
-        if count := plausible["kernels"].height - alone.height:
+        remaining = _without_overlaps(plausible["kernels"])
+        if count := plausible["kernels"].height - remaining.height:
             subject = counted(count, "kernel overlaps", "kernels overlap")
             message = f"{subject} with {BESIDE} others or more of the same stream: left out"
             findings.append(
                 Finding("impossible-time", "warning", message, file, count=count, touches=("kernels",))
             )
-            plausible["kernels"] = alone
+            plausible["kernels"] = remaining
     return plausible, findings
 
 
@@ -106,10 +106,12 @@ def _without_overlaps(kernels: pl.DataFrame) -> pl.DataFrame:
     overlapping = spans.sort("start_ns", "end_ns", maintain_order=True).filter(pl.col("end_ns") > later)
     correlation = kernels["correlation"]
     of_graphs = correlation.filter(correlation.is_duplicated()).unique()
-    alone = overlapping.filter(~pl.col("correlation").is_in(of_graphs.implode()))
-    if alone.is_empty() or alone.height > FEW_BESIDE * kernels.height:
+    overlaps = overlapping.filter(~pl.col("correlation").is_in(of_graphs.implode()))
+    if overlaps.is_empty() or overlaps.height > FEW_BESIDE * kernels.height:
         return kernels
-    return kernels.with_row_index("row").join(alone, on="row", how="anti", maintain_order="left").drop("row")
+    return (
+        kernels.with_row_index("row").join(overlaps, on="row", how="anti", maintain_order="left").drop("row")
+    )
 
 
 def _plausible(table: pl.DataFrame, middle: int) -> pl.DataFrame:
@@ -195,12 +197,12 @@ def _distinct(table: pl.DataFrame) -> pl.DataFrame:
     is_beside = numbered_rows[["start_ns", "end_ns"]].is_duplicated()
     if not is_beside.any():
         return table
-    beside = keep_rows(numbered_rows, is_beside)
+    adjacent = keep_rows(numbered_rows, is_beside)
     is_point = pl.col("end_ns") == pl.col("start_ns")
     numbers = [pl.when(is_point).then(name).alias(name) for name in IDS if name in table.columns]
-    copies = _copies(beside.with_columns(numbers), table.columns)
+    copies = _copies(adjacent.with_columns(numbers), table.columns)
     if copies.height and copies.height < max(MANY_COPIES, MANY_COPIES_SHARE * table.height):
-        copies = _copies(beside, table.columns)
+        copies = _copies(adjacent, table.columns)
     if copies.is_empty():
         return table
     return table.with_row_index(_ROW).join(copies, on=_ROW, how="anti", maintain_order="left").drop(_ROW)

@@ -290,18 +290,20 @@ class Database:
             return None
         if not (only.are_numbers() or only.are_apart()) or " USING " in table:  # which would mislead below
             return None
-        by = [only.column] if only.ranges else []
-        if by and not _holds_numbers(self.types[table][only.column]):
+        filter_columns = [only.column] if only.ranges else []
+        if filter_columns and not _holds_numbers(self.types[table][only.column]):
             return None
-        by += [only.brief[0]] if only.brief else []
-        every = [*dict.fromkeys([*names, *by])]
-        query = f"SELECT {', '.join(map(_quoted, every))} FROM {_quoted(table)}"  # noqa: S608 (quoted)
-        layout = _plain_scan(list(self.rows(f"EXPLAIN {query}")), every)
-        if layout is None or not by:
+        filter_columns += [only.brief[0]] if only.brief else []
+        all_columns = [*dict.fromkeys([*names, *filter_columns])]
+        query = f"SELECT {', '.join(map(_quoted, all_columns))} FROM {_quoted(table)}"  # noqa: S608 (quoted)
+        layout = _plain_scan(list(self.rows(f"EXPLAIN {query}")), all_columns)
+        if layout is None or not filter_columns:
             return layout
         single_range = replace(only, ranges=only.ranges[:1])
-        way = self.rows(f"EXPLAIN QUERY PLAN {query} WHERE {single_range.condition()}", single_range.values())
-        if not _is_in_order([str(detail) for *_, detail in way]):
+        plan = self.rows(
+            f"EXPLAIN QUERY PLAN {query} WHERE {single_range.condition()}", single_range.values()
+        )
+        if not _is_in_order([str(detail) for *_, detail in plan]):
             return None
         all_fields, (brief, longest) = layout.fields, only.brief or ("", -1)
         fields = {name: all_fields[name] for name in names}
@@ -351,12 +353,16 @@ class Database:
 
     def _rows_with(self, ids: list[int], table: str, kinds: dict[str, str]) -> pl.DataFrame:
         """Return the rows of a table with one of these ids, and without nulls."""
-        every = tuple((number, number) for number in ids)
-        rows = self._scanned(table, kinds, Filter("id", every)) if every and self.has(table, *kinds) else None
+        id_ranges = tuple((number, number) for number in ids)
+        rows = (
+            self._scanned(table, kinds, Filter("id", id_ranges))
+            if id_ranges and self.has(table, *kinds)
+            else None
+        )
         if rows is not None:
             return rows.drop_nulls()
         parts = [
-            self.frame(table, kinds, Filter("id", every[first : first + _MOST_PARAMETERS]))
+            self.frame(table, kinds, Filter("id", id_ranges[first : first + _MOST_PARAMETERS]))
             for first in range(0, len(ids), _MOST_PARAMETERS)
         ]
         return pl.concat([empty_frame(kinds), *parts]).drop_nulls()
@@ -416,9 +422,9 @@ def _plain_scan(steps: list[tuple[Any, ...]], names: list[str]) -> Layout | None
     return Layout(root, fields) if root and len(fields) == len(names) else None
 
 
-def _is_in_order(way: list[str]) -> bool:
+def _is_in_order(plan: list[str]) -> bool:
     """Whether SQLite comes to the rows of a query in the order of the table, by what it says of its way."""
-    return len(way) == 1 and (" USING " not in way[0] or " USING INTEGER PRIMARY KEY " in way[0])
+    return len(plan) == 1 and (" USING " not in plan[0] or " USING INTEGER PRIMARY KEY " in plan[0])
 
 
 @contextmanager

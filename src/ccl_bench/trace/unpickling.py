@@ -281,12 +281,12 @@ def unpickle(code: bytes, name: str, fix: str) -> Unpickled:
     collecting = gc.isenabled()
     gc.disable()  # nothing that is made is garbage; walking it in between only costs time
     try:
-        usual = _usual(code)
+        content = _usual(code)
     finally:
         if collecting:
             gc.enable()
-    if usual is not None:
-        return usual
+    if content is not None:
+        return content
     machine = Machine(code)
     try:
         _execute(machine)
@@ -488,8 +488,8 @@ def _is_deep(root: object) -> bool:
     for _ in range(DEEPEST):
         mappings = [item.values() for item in level if type(item) is dict]
         lists = [item for item in level if type(item) is not dict]
-        inside = chain(chain.from_iterable(mappings), chain.from_iterable(lists))
-        level = [*{id(item): item for item in inside if type(item) in _CONTAINERS}.values()]
+        items = chain(chain.from_iterable(mappings), chain.from_iterable(lists))
+        level = [*{id(item): item for item in items if type(item) in _CONTAINERS}.values()]
         if not level:
             return False
     return True

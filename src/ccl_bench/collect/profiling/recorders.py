@@ -357,9 +357,9 @@ def _replaced(source: BinaryIO, before: bytes, after: bytes) -> Iterator[bytes]:
     remainder = b""
     while chunk := source.read(_CHUNK_BYTES):
         text = (remainder + chunk).replace(before, after)
-        keep = len(before) - 1
-        yield text[:-keep]
-        remainder = text[-keep:]
+        overlap = len(before) - 1
+        yield text[:-overlap]
+        remainder = text[-overlap:]
     yield remainder
 
 

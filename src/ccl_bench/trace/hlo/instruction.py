@@ -191,8 +191,8 @@ def mesh_groups(
     if math.prod(shape) != count or len(numbers) != count or len({*varying}) < len(varying):
         return None
     fixed = [number for number in range(len(parts)) if number not in varying]
-    laid = np.array(numbers, dtype=np.int64).reshape(shape).transpose([*fixed, *varying])
-    groups = laid.reshape(-1, math.prod(shape[number] for number in varying))
+    layout = np.array(numbers, dtype=np.int64).reshape(shape).transpose([*fixed, *varying])
+    groups = layout.reshape(-1, math.prod(shape[number] for number in varying))
     return tuple(tuple(group) for group in groups.tolist())
 
 
@@ -245,16 +245,16 @@ def read_instruction(text: str) -> Instruction | None:
     results, operands = text[begin.end() : shape_end], text[call.end() : inside_end]
     attributes, opcode = text[inside_end:], call["opcode"]
     operand_names = _NAMED.findall(operands)
-    sent = tuple(_shapes(operands))
+    operand_shapes = tuple(_shapes(operands))
     return Instruction(
         name=begin["name"],
         opcode=opcode,
-        operands=sent,
+        operands=operand_shapes,
         results=tuple(_shapes(results)),
         groups=_groups(attributes),
         pairs=tuple((pair[0], pair[1]) for pair in _lists(_PAIRS, attributes)),
         scope=Scope("use_global_device_ids=true" in attributes, _CHANNEL.search(attributes) is not None),
-        products=tuple(filter(None, [_dot(sent, attributes)])) if opcode == "dot" else (),
+        products=tuple(filter(None, [_dot(operand_shapes, attributes)])) if opcode == "dot" else (),
         starts=operand_names[0] if opcode.endswith(DONE) and operand_names else "",
         is_host_transfer="is_host_transfer=true" in attributes,
     )
@@ -292,12 +292,12 @@ def _mesh_groups(mesh: re.Match[str]) -> tuple[tuple[int, ...], ...] | None:
     sides = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh["sides"])}
     devices = _numbers(mesh["listed"] or "")
     if mesh["shape"]:
-        laid = iota_groups(
+        layout = iota_groups(
             (1, math.prod(sides.values())), _numbers(mesh["shape"]), _numbers(mesh["order"] or "")
         )
-        if laid is None:
+        if layout is None:
             return None
-        (devices,) = laid
+        (devices,) = layout
     places = {name: place for place, name in enumerate(sides)}
     axes = [
         Axis(places.get(name, -1), int(before or 1), int(size or 0))

@@ -113,8 +113,8 @@ class Program:
         """Return the number of a device in a collective, and replica and partition of each number."""
         replicas, partitions = len(self.devices[0]), len(self.devices)
         if self._is_flat(instruction):
-            every = [divmod(number, partitions) for number in range(replicas * partitions)]
-            return replica * partitions + partition, every
+            all_places = [divmod(number, partitions) for number in range(replicas * partitions)]
+            return replica * partitions + partition, all_places
         if instruction.scope.has_channel:
             return partition, [(replica, number) for number in range(partitions)]
         return replica, [(number, partition) for number in range(replicas)]
@@ -184,26 +184,26 @@ class _Parts:
         self.root = self.by_id.get(message.number(_Computation.ROOT))
 
 
-def _instruction(message: Message, around: _Parts, computations: Mapping[int, _Parts]) -> Instruction:
+def _instruction(message: Message, parent: _Parts, computations: Mapping[int, _Parts]) -> Instruction:
     opcode = message.text(_Instruction.OPCODE)
-    operands = _operands(message, around)
-    about = _wrapped(message, computations) if opcode == "async-start" else message
+    operands = _operands(message, parent)
+    inner = _wrapped(message, computations) if opcode == "async-start" else message
     return Instruction(
         name=message.text(_Instruction.NAME),
-        opcode=opcode.replace("async", about.text(_Instruction.OPCODE)) if about is not message else opcode,
+        opcode=opcode.replace("async", inner.text(_Instruction.OPCODE)) if inner is not message else opcode,
         operands=tuple(shape for operand in operands for shape in _shapes(operand)),
-        results=tuple(_shapes(about)),
-        groups=_groups(about),
-        pairs=tuple((pair.number(1), pair.number(2)) for pair in about.messages(_Instruction.PAIRS)),
-        scope=Scope(bool(about.number(_Instruction.GLOBAL)), about.number(_Instruction.CHANNEL) > 0),
-        products=tuple(_products(message, around, computations)),
+        results=tuple(_shapes(inner)),
+        groups=_groups(inner),
+        pairs=tuple((pair.number(1), pair.number(2)) for pair in inner.messages(_Instruction.PAIRS)),
+        scope=Scope(bool(inner.number(_Instruction.GLOBAL)), inner.number(_Instruction.CHANNEL) > 0),
+        products=tuple(_products(message, parent, computations)),
         starts=operands[0].text(_Instruction.NAME) if opcode.endswith(DONE) and operands else "",
-        is_host_transfer=bool(about.number(_Instruction.HOST)),
+        is_host_transfer=bool(inner.number(_Instruction.HOST)),
     )
 
 
-def _operands(message: Message, around: _Parts) -> list[Message]:
-    messages = (around.by_id.get(number) for number in message.numbers(_Instruction.OPERANDS))
+def _operands(message: Message, parent: _Parts) -> list[Message]:
+    messages = (parent.by_id.get(number) for number in message.numbers(_Instruction.OPERANDS))
     return [operand for operand in messages if operand is not None]
 
 
@@ -248,10 +248,10 @@ def _mesh_groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
     devices = tuple(mesh.numbers(2))
     if 3 in mesh:
         iota = mesh.message(3)
-        laid = iota_groups((1, math.prod(sides)), iota.numbers(1), iota.numbers(2))
-        if laid is None:
+        layout = iota_groups((1, math.prod(sides)), iota.numbers(1), iota.numbers(2))
+        if layout is None:
             return None
-        (devices,) = laid
+        (devices,) = layout
     axes = []
     for axis in message.messages(2):
         part = axis.message(2)
@@ -260,19 +260,19 @@ def _mesh_groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
 
 
 def _products(
-    message: Message, around: _Parts, computations: Mapping[int, _Parts], levels: int = _DEEPEST
+    message: Message, parent: _Parts, computations: Mapping[int, _Parts], levels: int = _DEEPEST
 ) -> Iterator[Product]:
     """Yield the matrix products of an instruction, for a fusion those of its instructions."""
     opcode = message.text(_Instruction.OPCODE)
     if opcode == "fusion" and levels:
         for number in message.numbers(_Instruction.CALLED):
-            inside = computations.get(number)
-            if inside is None:
+            computation = computations.get(number)
+            if computation is None:
                 continue
-            for part in inside.by_id.values():
-                yield from _products(part, inside, computations, levels - 1)
+            for part in computation.by_id.values():
+                yield from _products(part, computation, computations, levels - 1)
         return
-    operands = [next(_shapes(part), None) for part in _operands(message, around)]
+    operands = [next(_shapes(part), None) for part in _operands(message, parent)]
     if len(operands) < 2 or operands[0] is None or operands[1] is None:
         return
     target = message.text(_Instruction.TARGET)

@@ -130,14 +130,14 @@ def _tensors(entry: Row, column: str, key: str) -> Row:
 def _groups(config: object) -> pl.DataFrame:
     """Return the groups that a dump lists with their members; gloo lists none."""
     rows = []
-    for name, about in config.items() if isinstance(config, dict) else ():
-        if not isinstance(about, dict):
+    for name, group in config.items() if isinstance(config, dict) else ():
+        if not isinstance(group, dict):
             continue
-        value = about.get("ranks")
+        value = group.get("ranks")
         ranks = value if isinstance(value, list | tuple) else _NUMBER.findall(str(value or ""))
         members = sorted({number for rank in ranks if (number := _rank(rank)) is not None})
         if members:
-            rows.append((_text(name) or "", _text(about.get("desc")) or "", members))
+            rows.append((_text(name) or "", _text(group.get("desc")) or "", members))
     names, descriptions, members_of = zip(*rows, strict=True) if rows else ((), (), ())
     columns = {"group": names, "description": descriptions, "ranks": members_of}
     return TABLES["recorded_groups"].frame(columns)

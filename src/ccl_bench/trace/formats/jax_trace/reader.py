@@ -253,6 +253,6 @@ def _first_instructions(work: Sequence[Work]) -> dict[str, Instruction | None]:
     first = {}
     for program, times in counts.items():
         fewest = Counter(count for count in times.values() if count < 2 * min(times.values()))
-        usual = max(fewest, key=lambda count: (fewest[count], -count))
-        first[program] = next(instruction for instruction, count in times.items() if count == usual)
+        usual_count = max(fewest, key=lambda count: (fewest[count], -count))
+        first[program] = next(instruction for instruction, count in times.items() if count == usual_count)
     return first

@@ -129,8 +129,8 @@ def _of_tpu(lines: dict[str, list[Event]]) -> list[Work]:
         for event in lines[name]:
             while place + 1 < len(runs) and runs[place + 1].start_ns <= event.start_ns:
                 place += 1
-            around = runs[place] if runs and runs[place].start_ns <= event.start_ns else None
-            run = around if around and event.start_ns < around.end_ns else None
+            latest_run = runs[place] if runs and runs[place].start_ns <= event.start_ns else None
+            run = latest_run if latest_run and event.start_ns < latest_run.end_ns else None
             launch = run_number(run) if run else None
             text = str(event.args.long_name or "")
             instruction = read_instruction(text)

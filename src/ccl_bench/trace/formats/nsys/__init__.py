@@ -20,9 +20,9 @@ def _parts(path: Path) -> list[Part]:
     from ccl_bench.trace.formats.nsys.processes import processes
 
     parts = processes(path)
-    alone = len(parts) == 1
+    is_single = len(parts) == 1
     return [
-        Part("" if alone else part.id, Identity(part.rank, part.world_size), part.local_rank)
+        Part("" if is_single else part.id, Identity(part.rank, part.world_size), part.local_rank)
         for part in parts
     ]
 

@@ -176,14 +176,14 @@ def _arguments(collective: str, payload: dict[str, int], members: dict[int, int]
     }
     if size is None or not 0 <= size < 2**48:
         return arguments
-    every = size * count if count and 0 < count < 2**14 else None
+    total = size * count if count and 0 < count < 2**14 else None
     sent, received = size, size
     if collective in _GATHERED:
-        return arguments | {"dtype": _BYTE, "in_elements": sent, "out_elements": every}
+        return arguments | {"dtype": _BYTE, "in_elements": sent, "out_elements": total}
     if collective in _SCATTERED:
-        return arguments | {"dtype": _BYTE, "in_elements": every, "out_elements": received}
+        return arguments | {"dtype": _BYTE, "in_elements": total, "out_elements": received}
     if collective == "all_to_all":
-        return arguments | {"dtype": _BYTE, "in_elements": every, "out_elements": every}
+        return arguments | {"dtype": _BYTE, "in_elements": total, "out_elements": total}
     return arguments | {
         "dtype": _BYTE,
         "in_elements": None if collective == "recv" else sent,

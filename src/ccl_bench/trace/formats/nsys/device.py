@@ -142,10 +142,10 @@ def _of_process(rows: pl.DataFrame, process: Process) -> pl.DataFrame:
     """
     if not process.other_devices:
         return rows
-    mine = pl.col("deviceId").is_in(process.devices)
+    is_of_process = pl.col("deviceId").is_in(process.devices)
     if process.devices < process.other_devices:
-        mine |= ~pl.col("deviceId").is_in(process.other_devices)
-    return rows.filter(mine.fill_null(value=False))
+        is_of_process |= ~pl.col("deviceId").is_in(process.other_devices)
+    return rows.filter(is_of_process.fill_null(value=False))
 
 
 def kernels(database: Database, process: Process, devices: Devices, base_ns: int) -> pl.DataFrame:

@@ -189,11 +189,11 @@ def _usual(line: bytearray, number: int) -> Request | None:
     record = typed(_RECORD, line)
     if record is None:
         return None
-    about, metrics = record.metadata, record.metrics
-    if about.was_cancelled or _WARM_UP in {about.benchmark_phase, about.credit_phase}:
+    metadata, metrics = record.metadata, record.metrics
+    if metadata.was_cancelled or _WARM_UP in {metadata.benchmark_phase, metadata.credit_phase}:
         return None
-    sent = _value_of(metrics.min_request_timestamp), about.request_start_ns, about.timestamp_ns
-    ended = _value_of(metrics.max_response_timestamp), about.request_end_ns
+    sent = _value_of(metrics.min_request_timestamp), metadata.request_start_ns, metadata.timestamp_ns
+    ended = _value_of(metrics.max_response_timestamp), metadata.request_end_ns
     numbers = metrics.inter_chunk_latency
     gaps = None
     try:
@@ -201,7 +201,7 @@ def _usual(line: bytearray, number: int) -> Request | None:
             gaps = _whole_gaps(numbers.value, _known_s(numbers.unit))
         return Request(
             0,
-            text(about.x_request_id) or f"line {number}",
+            text(metadata.x_request_id) or f"line {number}",
             start_ns=instant_ns(_first(sent), "start"),
             end_ns=instant_ns(_first(ended), "end"),
             ttft_s=_first((_said_s(metrics.time_to_first_token), _said_s(metrics.ttft))),
@@ -246,14 +246,18 @@ def _record(line: bytearray, number: int) -> Request:
         raise Impossible(f"it is not complete JSON: {error}") from error
     if not isinstance(entry, dict):
         raise Impossible("it is not an object")
-    about, metrics = _mapping(entry, "metadata"), _mapping(entry, "metrics")
-    name = text(about.get("x_request_id")) or f"line {number}"
-    sent = _value(metrics, "min_request_timestamp"), about.get("request_start_ns"), about.get("timestamp_ns")
+    metadata, metrics = _mapping(entry, "metadata"), _mapping(entry, "metrics")
+    name = text(metadata.get("x_request_id")) or f"line {number}"
+    sent = (
+        _value(metrics, "min_request_timestamp"),
+        metadata.get("request_start_ns"),
+        metadata.get("timestamp_ns"),
+    )
     start = instant_ns(_first(sent), "start")
-    status, why = _status(entry, about)
+    status, why = _status(entry, metadata)
     if status != "ok":
         return Request(0, name, status, start, error=why)
-    end = _first((_value(metrics, "max_response_timestamp"), about.get("request_end_ns")))
+    end = _first((_value(metrics, "max_response_timestamp"), metadata.get("request_end_ns")))
     return Request(
         0,
         name,
@@ -273,16 +277,16 @@ def _first(values: Iterable[Any]) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _status(entry: dict[str, Any], about: dict[str, Any]) -> tuple[str, str]:
+def _status(entry: dict[str, Any], metadata: dict[str, Any]) -> tuple[str, str]:
     """Return the outcome of a request, and its error."""
     error = entry.get("error")
     details = error if isinstance(error, dict) else {"message": error}
     message = text(details.get("message") or details.get("type"))
-    if about.get("was_cancelled") is True or _is_cancellation(details):
+    if metadata.get("was_cancelled") is True or _is_cancellation(details):
         return "cancelled", message
     if error:
         return "failed", message
-    phase = about.get("benchmark_phase") or about.get("credit_phase")
+    phase = metadata.get("benchmark_phase") or metadata.get("credit_phase")
     return (_WARM_UP if phase == _WARM_UP else "ok"), ""
 
 

@@ -203,9 +203,9 @@ class RequestRows:
     def _disagreeing(self, requests: pl.DataFrame) -> list[Finding]:
         messages: list[str] = []
         for benchmark in requests["benchmark"].unique(maintain_order=True):
-            mine = requests.filter((pl.col("benchmark") == benchmark) & (pl.col("status") == "ok"))
+            of_benchmark = requests.filter((pl.col("benchmark") == benchmark) & (pl.col("status") == "ok"))
             statistics = [s for s in self.stored if s.benchmark == benchmark]
-            messages += disagreements(mine, statistics)
+            messages += disagreements(of_benchmark, statistics)
         return [
             Finding("statistics-disagree", "warning", message, self.file, touches=_TOUCHES)
             for message in messages

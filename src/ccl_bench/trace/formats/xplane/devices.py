@@ -133,8 +133,8 @@ def _all_of_each_process(program_devices: set[int]) -> bool:
     local = {(device // CPU_DEVICES, device % CPU_DEVICES) for device in program_devices}
     processes = {process for process, _ in local}
     ordinals = {ordinal for _, ordinal in local}
-    whole = {*range(len(processes))} == processes and {*range(len(ordinals))} == ordinals
-    return whole and len(local) == len(processes) * len(ordinals)
+    is_complete = {*range(len(processes))} == processes and {*range(len(ordinals))} == ordinals
+    return is_complete and len(local) == len(processes) * len(ordinals)
 
 
 def core_id(details: object) -> int | None:
@@ -164,7 +164,7 @@ def host_devices(plane: Plane | None) -> HostDevices:
     for line in plane.lines if plane else ():
         on_host = line.holds("hlo_op") & line.holds("device_ordinal")
         ordinals.update(np.unique(line.numbers("device_ordinal")[on_host]).tolist())
-        for about, (global_id,) in line.distinct("global_device_id")[0]:
-            if isinstance(global_id, int) and (match := _STARTED.match(about.name)):
+        for event_name, (global_id,) in line.distinct("global_device_id")[0]:
+            if isinstance(global_id, int) and (match := _STARTED.match(event_name.name)):
                 ids[int(match[1])] = global_id
     return HostDevices(ids, frozenset(ordinals))

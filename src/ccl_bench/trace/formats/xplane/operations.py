@@ -182,8 +182,8 @@ def tpu_instructions(plane: Plane, programs: Mapping[int, Program], base_ns: int
     collected = _Collected()
     for line in plane.lines:
         if line.name == OPS:
-            none = np.zeros(line.count, dtype=np.int64)
-            collected.add(*_tpu_kinds(line, programs), _device_times(line, base_ns), 0, none)
+            no_runs = np.zeros(line.count, dtype=np.int64)
+            collected.add(*_tpu_kinds(line, programs), _device_times(line, base_ns), 0, no_runs)
     return _leaves(collected.all())
 
 
@@ -219,7 +219,7 @@ def tpu_operations(plane: Plane, runs: Runs, programs: Mapping[int, Program], ba
 def _add_barriers(collected: _Collected, marks: Line, runs: Runs, base_ns: int) -> None:
     """Add the waits for other TPUs, each of the program in whose run it is."""
     names, places = marks.distinct()
-    is_barrier = np.array([*(about.name == _BARRIER for about, _ in names), False])
+    is_barrier = np.array([*(event_name.name == _BARRIER for event_name, _ in names), False])
     rows = np.flatnonzero(is_barrier[places])
     starts_ns, ends_ns = marks.times(base_ns)
     run_numbers = runs.around(starts_ns[rows])
@@ -237,7 +237,7 @@ def _started(line: Line, programs: Mapping[int, Program]) -> set[tuple[int | Non
 def _tpu_kinds(line: Line, programs: Mapping[int, Program]) -> tuple[list[Kind], Numbers]:
     """Return the kinds of work of a line's events, and for each event the place of its kind."""
     names, places = line.distinct()
-    return [_tpu_kind(about, programs) for about, _ in names], places
+    return [_tpu_kind(event_name, programs) for event_name, _ in names], places
 
 
 def _is_half(
@@ -249,12 +249,12 @@ def _is_half(
     )
 
 
-def _tpu_kind(about: EventName, programs: Mapping[int, Program]) -> Kind:
-    stats = about.stats
+def _tpu_kind(event_name: EventName, programs: Mapping[int, Program]) -> Kind:
+    stats = event_name.stats
     program = _number(stats.get("program_id"))
     program = None if program is None else program % _WHOLE
-    name = about.display_name or about.name.partition(" = ")[0].lstrip("%")
-    text = read_instruction(about.name)
+    name = event_name.display_name or event_name.name.partition(" = ")[0].lstrip("%")
+    text = read_instruction(event_name.name)
     if text is not None:
         name = text.name
     hlo_program = programs.get(program) if program is not None else None
@@ -268,7 +268,7 @@ def _tpu_kind(about: EventName, programs: Mapping[int, Program]) -> Kind:
         _number(stats.get("model_flops")),
         _number(stats.get("bytes_accessed")),
         _memory_bytes(stats.get("memory_access_breakdown")),
-        about.name if text is not None and text.kind == "copy" else "",
+        event_name.name if text is not None and text.kind == "copy" else "",
         is_copy=text is not None and text.kind == "copy" and (text.is_start or text.is_done),
     )
 
@@ -305,7 +305,7 @@ def gpu_operations(plane: Plane, programs: Mapping[int, Program], base_ns: int) 
         match = _STREAM.match(line.name)
         stream = int(match[1]) if match else signed(line.id)
         names, places = line.distinct("program_id", "hlo_op", *_GPU_DETAILS)
-        kinds = [_gpu_kind(about.name, values, programs) for about, values in names]
+        kinds = [_gpu_kind(event_name.name, values, programs) for event_name, values in names]
         collected.add(kinds, places, line.times(base_ns), stream, line.numbers("correlation_id"))
     return _with_main_kernels(collected.all())
 
@@ -319,9 +319,9 @@ def _with_main_kernels(work: Operations) -> Operations:
             key = (kind.program, kind.instruction.name)
             if lengths[place] > lengths[main.setdefault(key, place)]:
                 main[key] = place
-    stands = {*main.values()}
+    main_places = {*main.values()}
     kinds = [
-        kind._replace(is_main=kind.instruction is None or place in stands)
+        kind._replace(is_main=kind.instruction is None or place in main_places)
         for place, kind in enumerate(work.kinds)
     ]
     return replace(work, kinds=kinds)
@@ -406,8 +406,8 @@ def _joined_halves(work: Operations) -> Operations:
             first = open_starts[key].pop(0)
             end_ns[first], is_dropped[row] = max(end_ns[row], end_ns[first]), True
             stream[first] = _BESIDE
-    whole = replace(work, end_ns=end_ns, stream=stream)
-    return whole.take(np.flatnonzero(~is_dropped))
+    joined = replace(work, end_ns=end_ns, stream=stream)
+    return joined.take(np.flatnonzero(~is_dropped))
 
 
 _BESIDE = 1 << 20

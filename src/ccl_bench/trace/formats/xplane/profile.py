@@ -186,6 +186,6 @@ def _begins(work: Operations, number: int, program: Program) -> Numbers:
         if kind.instruction.name in program.entry
     ]
     times = Counter(int(counts[place]) for place in of_entry)
-    usual = [place for place in of_entry if counts[place] == max(times, key=lambda n: (times[n], -n))]
-    first = work.kind[np.isin(work.kind, usual)][:1]
+    once_per_run = [place for place in of_entry if counts[place] == max(times, key=lambda n: (times[n], -n))]
+    first = work.kind[np.isin(work.kind, once_per_run)][:1]
     return work.start_ns[np.isin(work.kind, first)]

@@ -200,13 +200,13 @@ class _DeviceReader:
         step_ranges = [(item.label, item.start_ns, item.end_ns) for item in steps.steps]
         marked_ranges = [item for item in self.host.ranges if _is_marked(item.name)]
         ranges = [(item.name, item.start_ns, item.end_ns) for item in marked_ranges]
-        every = [*step_ranges, *ranges]
+        all_ranges = [*step_ranges, *ranges]
         on_device = [steps.source != MARKED] * len(step_ranges) + [False] * len(ranges)
         return TABLES["annotations"].frame(
             {
-                "start_ns": [start for _, start, _ in every],
-                "end_ns": [end for _, _, end in every],
-                "name": [name for name, _, _ in every],
+                "start_ns": [start for _, start, _ in all_ranges],
+                "end_ns": [end for _, _, end in all_ranges],
+                "name": [name for name, _, _ in all_ranges],
                 "on_device": on_device,
             }
         )

@@ -179,10 +179,10 @@ class Plane:
             except DamagedMessageError as error:
                 self.damage["a name"] = str(error)
 
-    def _stats_of(self, about: Message, number: int) -> dict[str, Value]:
+    def _stats_of(self, message: Message, number: int) -> dict[str, Value]:
         """Return by name the values that a message states in a repeated field."""
         stats: dict[str, Value] = {}
-        for stat in about.each(number):
+        for stat in message.each(number):
             try:
                 parts = list(fields(self._data, stat.value, stat.end))
             except DamagedMessageError as error:
@@ -262,9 +262,9 @@ class Line:
         self.offset_ps[block] = parts.values(_Event.OFFSET_PS, count)
         self.duration_ps[block] = parts.values(_Event.DURATION_PS, count)
         stats = parts.of(_Event.STAT)
-        inside = field_table(self._data, stats.value, stats.end)
-        names = inside.values(_Stat.NAME, stats.message.size)
-        statements = FieldTable(*(column[inside.number != _Stat.NAME] for column in inside))
+        stat_fields = field_table(self._data, stats.value, stats.end)
+        names = stat_fields.values(_Stat.NAME, stats.message.size)
+        statements = FieldTable(*(column[stat_fields.number != _Stat.NAME] for column in stat_fields))
         return _Stats(
             (stats.message[statements.message] + first).astype(np.int32),
             np.clip(names[statements.message], -1, _MOST_NAMES).astype(np.int32),
