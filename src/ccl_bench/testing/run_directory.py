@@ -153,7 +153,7 @@ def write_run(
 
 
 def written_ranks(
-    timeline: Timeline,
+    times: Timeline,
     directory: Path,
     *,
     style: Style | None = None,
@@ -162,11 +162,11 @@ def written_ranks(
 ) -> Iterator[Path]:
     """Write the trace of one rank after the other and yield the path of each."""
     style = style or Style()
-    for rank in timeline.plan.present_ranks:
+    for rank in times.plan.present_ranks:
         if rank % style.devices_in_process:
             continue
         path = trace_path(directory, rank, style=style, iteration=iteration)
-        write_rank(timeline, rank, path, style=style, filler_bytes=filler_bytes)
+        write_rank(times, rank, path, style=style, filler_bytes=filler_bytes)
         yield path
 
 
