@@ -80,7 +80,7 @@ def issue_of(finding: Finding) -> Issue:
 
 
 def fix_of(code: str) -> str:
-    """Return what to do about a finding; empty if it asks for nothing."""
+    """Return the fix of a finding; empty if it needs none."""
     return _fixes().get(code, "")
 
 

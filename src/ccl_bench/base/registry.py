@@ -22,9 +22,9 @@ _MISSPELT = 0.8
 """Least similarity of a misspelt word to the correct one."""
 
 
-def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
+def did_you_mean(word: str, known_words: Iterable[str], *, cutoff: float = 0.5) -> str:
     """Return a hint naming the closest known words, or an empty string; `cutoff` is the least similarity."""
-    close = difflib.get_close_matches(word, list(known), n=3, cutoff=cutoff)
+    close = difflib.get_close_matches(word, list(known_words), n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 
@@ -67,9 +67,9 @@ class Registry(Generic[T]):
 
     def add(self, name: str, item: T, aliases: Iterable[str] = ()) -> None:
         """Register `item`; a name or alias that is taken is a programming error."""
-        spellings = {each.casefold(): each for each in (name, *aliases)}
-        if taken := spellings.keys() & self._spellings.keys():
-            raise ValueError(f"{self.kind} {', '.join(sorted(taken))} is registered twice")
+        spellings = {spelling.casefold(): spelling for spelling in (name, *aliases)}
+        if duplicates := spellings.keys() & self._spellings.keys():
+            raise ValueError(f"{self.kind} {', '.join(sorted(duplicates))} is registered twice")
         self._spellings |= spellings
         self._items[name] = item
         self._aliases.update(dict.fromkeys(aliases, name))

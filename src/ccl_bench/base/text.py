@@ -21,18 +21,18 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
-def ranks_do(ranks: Sequence[int], one: str, several: str) -> str:
+def ranks_do(ranks: Sequence[int], singular: str, plural: str) -> str:
     """Return `Rank 3 comes` or `Ranks 0 and 6 come`, with the verb for one and for several."""
     if len(ranks) == 1:
-        return f"Rank {ranks[0]} {one}"
-    return f"Ranks {numbers(sorted(ranks))} {several}"
+        return f"Rank {ranks[0]} {singular}"
+    return f"Ranks {numbers(sorted(ranks))} {plural}"
 
 
 def numbers(integers: Sequence[int]) -> str:
     """Return `3`, `3 and 5` or `1, 2, 3 and 4 more`."""
-    named = [str(number) for number in integers[:_NAMED]]
-    last = f"{len(integers) - _NAMED} more" if len(integers) > _NAMED else named.pop()
-    return f"{', '.join(named)} and {last}" if named else last
+    texts = [str(number) for number in integers[:_NAMED]]
+    last = f"{len(integers) - _NAMED} more" if len(integers) > _NAMED else texts.pop()
+    return f"{', '.join(texts)} and {last}" if texts else last
 
 
 INERT_PATTERN = r"""(^[\s\ufeff]*|[;|\t\r\n"]\s*)([=+\-@\t\r\uff1d\uff0b\uff0d\uff20])"""
@@ -48,7 +48,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 def inert(value: object) -> object:
-    """Return a value in which no spreadsheet finds a formula; numbers, also as text, stay what they are."""
+    """Return a value in which no spreadsheet finds a formula; numbers, also as text, stay as they are."""
     if not isinstance(value, str) or _NUMBER.fullmatch(value):
         return value
     return _FORMULA.sub(r"\1'\2", value)
@@ -83,7 +83,7 @@ def _escaped(value: object) -> object:
     if isinstance(value, str):
         return escape_undecodable(value)
     if isinstance(value, dict):
-        return {_escaped(key): _escaped(each) for key, each in value.items()}
+        return {_escaped(key): _escaped(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_escaped(each) for each in value]
+        return [_escaped(item) for item in value]
     return value

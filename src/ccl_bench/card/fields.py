@@ -45,18 +45,18 @@ def entry(
     also: tuple[str, ...] = (),
     examples: tuple[object, ...] = (),
     literal: bool = False,
-    **rest: Any,
+    **pydantic_options: Any,
 ) -> Any:
     """Return a documented field that may be absent.
 
     `key` is its name in the file where that is not the attribute's, `unit` the unit of the number, `units`
     spellings of it that may follow the number, `also` other keys in use for the same thing. `literal` is for
     a word taken as a program wrote it: "none" is a value, and its own spelling needs no note. A field with
-    `examples` is in the template. `rest` goes to pydantic: limits, and a default other than None.
+    `examples` is in the template. `pydantic_options` goes to pydantic: limits, and a default other than None.
     """
-    rest.setdefault("default", None)
-    if "default_factory" in rest:
-        del rest["default"]
+    pydantic_options.setdefault("default", None)
+    if "default_factory" in pydantic_options:
+        del pydantic_options["default"]
     extra: dict[str, Any] = {
         "units": [unit, *units] if unit else list(units),
         "also": list(also),
@@ -69,7 +69,7 @@ def entry(
         description=description,
         examples=list(examples) or None,
         json_schema_extra=_hints(extra),
-        **rest,
+        **pydantic_options,
     )
 
 

@@ -57,18 +57,18 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
     A value is a text, a number, true or false, a list of texts, or a mapping for environment variables;
     empty ones are skipped.
     """
-    wanted = dict(_leaves(values))
+    leaves = dict(_leaves(values))
     text = before = read_text(path)
     filled: list[str] = []
-    for name, (keys, value) in wanted.items():
+    for name, (keys, value) in leaves.items():
         lines = text.split("\n")
         if _Filler(lines, yaml_mapping(text, IssueLog(str(path))), str(path)).put(keys, value):
             text = "\n".join(lines)
             filled.append(name)
     if filled:
-        _verify(before, text, [wanted[name][0] for name in filled], str(path))
+        _verify(before, text, [leaves[name][0] for name in filled], str(path))
         replace_text(Path(path), text)
-    return Filling(tuple(filled), tuple(name for name in wanted if name not in filled))
+    return Filling(tuple(filled), tuple(name for name in leaves if name not in filled))
 
 
 def _leaves(values: abc.Mapping[str, Any]) -> abc.Iterator[tuple[str, tuple[list[str], Any]]]:
@@ -133,14 +133,14 @@ class _Filler:
             return bool(items) and self._put_item(node, 0, items[0])
         if not _is_empty(node):
             return False
-        written = (
+        text = (
             f"[{', '.join(map(yaml_scalar, value))}]"
             if isinstance(value, list | tuple)
             else yaml_scalar(value)
         )
         indent, head = self._key_line(entry)
         match = re.fullmatch(_REST, self._line(entry)[len(indent) + len(head) :])
-        self._set(entry.line, f"{indent}{head} {written}{match['comment'].rstrip() if match else ''}", match)
+        self._set(entry.line, f"{indent}{head} {text}{match['comment'].rstrip() if match else ''}", match)
         return True
 
     def _put_item(self, node: SequenceNode, index: int, value: Any) -> bool:
@@ -156,8 +156,8 @@ class _Filler:
         if not _is_empty(entry.node):
             return False
         indent, head = self._key_line(entry)
-        rest = self._line(entry)[len(indent) + len(head) :]
-        match = re.fullmatch(_REST, rest)
+        tail = self._line(entry)[len(indent) + len(head) :]
+        match = re.fullmatch(_REST, tail)
         self._set(entry.line, f"{indent}{head}{match['comment'].rstrip() if match else ''}", match)
         self._insert(entry.line or 0, keys, value, f"{indent}  ")
         return True
@@ -204,26 +204,26 @@ class _Filler:
 
 
 def _verify(before: str, after: str, filled: list[list[str]], file: str) -> None:
-    """Make sure that the new text says all that the old one said, and what was asked for."""
-    old, new = (_said(yaml_mapping(text, IssueLog(file)), "") for text in (before, after))
-    asked = {".".join(map(spelling, keys)) for keys in filled}
+    """Make sure that the new text states all that the old one stated, and the filled values."""
+    old, new = (_stated_texts(yaml_mapping(text, IssueLog(file)), "") for text in (before, after))
+    filled_paths = {".".join(map(spelling, keys)) for keys in filled}
     stated_paths = {re.sub(r"\[\d+\]", "", path) for path in new}
     places = {
         path.rsplit(".", 1)[0] if path.endswith(Bandwidth.ordered_fields) else path
-        for path in asked - stated_paths
+        for path in filled_paths - stated_paths
     }
     if not old.items() <= new.items() or not places <= stated_paths:
         raise InputError("is written in a style that cannot be filled", where=file, fix="fill it by hand")
 
 
-def _said(node: Node, path: str) -> dict[str, str]:
+def _stated_texts(node: Node, path: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     if isinstance(node, MappingNode):
         for entry in node.entries:
-            texts |= _said(entry.node, f"{path}.{spelling(entry.key)}".lstrip("."))
+            texts |= _stated_texts(entry.node, f"{path}.{spelling(entry.key)}".lstrip("."))
     elif isinstance(node, SequenceNode):
         for index, item in enumerate(node.items):
-            texts |= _said(item, f"{path}[{index}]")
+            texts |= _stated_texts(item, f"{path}[{index}]")
     elif isinstance(node, ScalarNode) and not is_absent(node):
         texts[path] = node.text
     return texts
@@ -293,23 +293,23 @@ def _field(key: str, value: Any, info: FieldInfo, depth: int) -> Iterator[str]:
         yield f"{indent}{key}:  # {_comment(info)}"
         yield from (f"{indent}  {yaml_scalar(name)}: {yaml_scalar(text)}" for name, text in value.items())
     else:
-        written = "" if value is None else f" {yaml_scalar(value)}"
-        yield f"{indent}{key}:{written}  # {_comment(info)}"
+        scalar = "" if value is None else f" {yaml_scalar(value)}"
+        yield f"{indent}{key}:{scalar}  # {_comment(info)}"
 
 
 def _pair(part: Section, depth: int) -> Iterator[str]:
     for name in part.ordered_fields:
         value = getattr(part, name)
-        written = "" if value is None else f" {yaml_scalar(value)}"
+        scalar = "" if value is None else f" {yaml_scalar(value)}"
         comment = _comment(type(part).model_fields[name])
-        yield f"{'  ' * depth}-{written}  # {name.replace('_', '-')}: {comment}"
+        yield f"{'  ' * depth}-{scalar}  # {name.replace('_', '-')}: {comment}"
 
 
 def _comment(info: FieldInfo) -> str:
     unit = unit_of(info)
-    measured = f" [{unit}]" if unit else ""
+    unit_text = f" [{unit}]" if unit else ""
     examples = ", ".join(_example(item) for item in info.examples or ())
-    return f"{info.description}{measured}" + (f"; for example {examples}" if examples else "")
+    return f"{info.description}{unit_text}" + (f"; for example {examples}" if examples else "")
 
 
 def _example(value: Any) -> str:

@@ -260,8 +260,8 @@ class Parallelism(Section):
     @property
     def complete_product(self) -> int | None:
         """Ranks from the degrees, where data, tensor and pipeline degrees are all written."""
-        written = self.data_parallel and self.tp and self.pp
-        return self.product if written else None
+        is_complete = self.data_parallel and self.tp and self.pp
+        return self.product if is_complete else None
 
 
 class CommunicationLibrary(Section):
@@ -369,8 +369,8 @@ class Card(Section):
         """Ranks of the run, or None if the card does not say or contradicts itself."""
         plan, device_count = self.parallelism, self.hardware.device.device_count
         product = plan.complete_product and plan.complete_product * self.executor.experts_own_ranks
-        stated = {device_count, plan.world_size, product} - {None}
-        return stated.pop() if len(stated) == 1 else None
+        stated_sizes = {device_count, plan.world_size, product} - {None}
+        return stated_sizes.pop() if len(stated_sizes) == 1 else None
 
     @property
     def global_batch_size(self) -> int | None:
@@ -386,5 +386,5 @@ class Card(Section):
         plan, batch = self.parallelism, self.global_batch_size
         if plan.microbatches or not (batch and plan.microbatch_size and plan.data_parallel):
             return plan.microbatches
-        count, rest = divmod(batch, plan.microbatch_size * plan.data_parallel)
-        return count if rest == 0 else None
+        count, remainder = divmod(batch, plan.microbatch_size * plan.data_parallel)
+        return count if remainder == 0 else None

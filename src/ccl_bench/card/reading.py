@@ -100,19 +100,19 @@ def _degrees(card: Card, log: IssueLog) -> None:
     product = plan.product * card.executor.experts_own_ranks
     if ranks is None or product == ranks:
         return
-    written = f"the product of the degrees is {product}, but there are {ranks} devices"
+    message = f"the product of the degrees is {product}, but there are {ranks} devices"
     if plan.complete_product is None and ranks % product == 0:
         if product > 1:
-            log.warning(PLAN, written, "write the missing degrees")
+            log.warning(PLAN, message, "write the missing degrees")
     elif plan.ep and product * plan.ep == ranks:
-        written += f"; ep = {plan.ep} uses the ranks of dp and tp, and is no factor of the product"
+        message += f"; ep = {plan.ep} uses the ranks of dp and tp, and is no factor of the product"
         log.error(
             PLAN,
-            written,
+            message,
             f"write the dp and tp that ep uses: their product must be {ranks // product} times as large",
         )
     else:
-        log.error(PLAN, written, f"correct the degrees or {DEVICE}.total_count")
+        log.error(PLAN, message, f"correct the degrees or {DEVICE}.total_count")
 
 
 def _devices(card: Card, log: IssueLog) -> None:
@@ -138,26 +138,30 @@ _ALIKE = 0.02
 
 def _links(card: Card, log: IssueLog) -> None:
     """Warn of a link inside a node that is impossible in Gbit/s, or is the catalog's figure in GB/s."""
-    written, name = card.hardware.network.bandwidth.scale_up, card.hardware.device.model
+    stated_rate, name = card.hardware.network.bandwidth.scale_up, card.hardware.device.model
     link_rates = [devices.device(model).link_bytes_per_s for model in devices.models(name or "")]
-    sold = sorted({8 * both / 2 / 1e9 for both in link_rates if both})  # Gbit/s in one direction
-    if written is None or not sold or any(_alike(written, each) for each in sold):
+    catalog_rates = sorted({8 * rate / 2 / 1e9 for rate in link_rates if rate})  # Gbit/s in one direction
+    if stated_rate is None or not catalog_rates or any(_alike(stated_rate, rate) for rate in catalog_rates):
         return
-    intended = next((each for each in sold if _alike(4 * written, each) or _alike(8 * written, each)), None)
-    if intended is None and written <= (1 + _ALIKE) * sold[-1]:
+    intended = next(
+        (rate for rate in catalog_rates if _alike(4 * stated_rate, rate) or _alike(8 * stated_rate, rate)),
+        None,
+    )
+    if intended is None and stated_rate <= (1 + _ALIKE) * catalog_rates[-1]:
         return
-    is_one_way = intended is not None and _alike(8 * written, intended)
-    has = intended or sold[-1]
+    is_one_way = intended is not None and _alike(8 * stated_rate, intended)
+    catalog_rate = intended or catalog_rates[-1]
+    device = shown(name or "")
     message = (
-        f"{_both_units(written)} is not what a {shown(name or '')} has: {_both_units(has)} in one direction"
+        f"{_both_units(stated_rate)} is not what a {device} has: {_both_units(catalog_rate)} in one direction"
     )
     if intended is not None:
-        message += f"; {written:g} is that in GB/s{'' if is_one_way else ' and in both directions'}"
-    log.warning(f"{LINKS}.scale_up", message, f"write {has:g}, or correct {DEVICE}.model")
+        message += f"; {stated_rate:g} is that in GB/s{'' if is_one_way else ' and in both directions'}"
+    log.warning(f"{LINKS}.scale_up", message, f"write {catalog_rate:g}, or correct {DEVICE}.model")
 
 
-def _alike(written: float, sold: float) -> bool:
-    return abs(written - sold) <= _ALIKE * sold
+def _alike(rate: float, catalog_rate: float) -> bool:
+    return abs(rate - catalog_rate) <= _ALIKE * catalog_rate
 
 
 def _both_units(gigabits: float) -> str:
@@ -166,13 +170,13 @@ def _both_units(gigabits: float) -> str:
 
 def _experts(card: Card, log: IssueLog) -> None:
     plan, sizes = card.parallelism, card.model.architecture
-    inside = plan.product // (plan.pp or 1)
+    ranks_of_stage = plan.product // (plan.pp or 1)
     ranks = card.hardware.device.device_count or plan.world_size
     is_whole = ranks in {None, plan.product}
-    if plan.ep and plan.ep > 1 and plan.data_parallel and is_whole and inside % plan.ep:
+    if plan.ep and plan.ep > 1 and plan.data_parallel and is_whole and ranks_of_stage % plan.ep:
         log.warning(
             f"{PLAN}.ep",
-            f"{plan.ep} does not divide the {inside} ranks of a pipeline stage",
+            f"{plan.ep} does not divide the {ranks_of_stage} ranks of a pipeline stage",
             "correct the degree",
         )
     if card.model.is_moe is False and ((plan.ep or 1) > 1 or (sizes.num_experts or 1) > 1):
@@ -193,10 +197,10 @@ def _architecture(card: Card, log: IssueLog) -> None:
         ("num_kv_heads", "num_heads"),
         ("num_experts_per_token", "num_experts"),
     ):
-        part, whole = getattr(sizes, name), getattr(sizes, key)
-        if part and whole and part > whole:
+        part, total = getattr(sizes, name), getattr(sizes, key)
+        if part and total and part > total:
             shown_key = "num_experts_per_tok" if name == "num_experts_per_token" else name
-            log.error(f"{path}.{shown_key}", f"{part} is more than {key} = {whole}", "correct one of them")
+            log.error(f"{path}.{shown_key}", f"{part} is more than {key} = {total}", "correct one of them")
     if sizes.num_heads and sizes.num_kv_heads and sizes.num_heads % sizes.num_kv_heads:
         log.warning(
             f"{path}.num_kv_heads",
@@ -257,8 +261,8 @@ def _words(card: Card, log: IssueLog) -> None:
             )
 
 
-def _hint(word: str, known: tuple[str, ...]) -> str:
-    return did_you_mean(word.lower(), known) or f"known: {', '.join(known)}"
+def _hint(word: str, known_words: tuple[str, ...]) -> str:
+    return did_you_mean(word.lower(), known_words) or f"known: {', '.join(known_words)}"
 
 
 def _publication(card: Card, log: IssueLog) -> None:

@@ -58,7 +58,7 @@ def may_be_none(part: type[Section], name: str) -> bool:
 def field_names(part: type[Section]) -> dict[str, str]:
     """Return spelling of a key → attribute, for every key by which a field may be called."""
     names = {
-        spelling(other): name for name, info in part.model_fields.items() for other in hint(info, "also")
+        spelling(synonym): name for name, info in part.model_fields.items() for synonym in hint(info, "also")
     }
     return names | {spelling(key_of(name, info)): name for name, info in part.model_fields.items()}
 
@@ -69,7 +69,7 @@ def file_path(part: type[Section], names: tuple[int | str, ...]) -> str:
 
 
 def meaning(part: type[Section], names: tuple[int | str, ...]) -> str:
-    """Return the advice to write what a field given by attribute names stands for."""
+    """Return the advice on the value of a field that attribute names give."""
     _, info = _fields_along(part, names)[-1]
     unit = unit_of(info)
     return f"this is: {info.description}" + (f", in {unit}" if unit else "")
@@ -88,10 +88,10 @@ def _fields_along(part: type[Section], names: tuple[int | str, ...]) -> list[tup
 
 def near_miss_warner(part: type[Section], log: IssueLog) -> Callable[..., None]:
     """Return a receiver of unknown keys for formats that may hold any: only likely slips are reported."""
-    known = {path.rsplit(".", 1)[-1] for path in leaf_paths(part)}
+    known_keys = {path.rsplit(".", 1)[-1] for path in leaf_paths(part)}
 
     def warn(path: str, message: str, _fix: str = "", *, line: int | None = None) -> None:
-        close = difflib.get_close_matches(spelling(path.rsplit(".", 1)[-1]), known, n=1, cutoff=0.8)
+        close = difflib.get_close_matches(spelling(path.rsplit(".", 1)[-1]), known_keys, n=1, cutoff=0.8)
         if close:
             log.warning(path, message, f"did you mean {close[0]}?", line=line)
 
@@ -147,14 +147,14 @@ class KeyMatcher:
             child = value_type(part.model_fields[name])
             if not _is_section(child):
                 continue
-            own = field_names(child)
+            child_fields = field_names(child)
             for position, outer in enumerate(entries):
                 if not isinstance(outer.node, MappingNode):
                     continue
                 deep = [
                     entry
                     for entry in outer.node.entries
-                    if spelling(entry.key) not in own
+                    if spelling(entry.key) not in child_fields
                     and (target := names.get(spelling(entry.key))) not in {None, *grouped}
                     and _is_section(value_type(part.model_fields[str(target)]))
                 ]
@@ -165,8 +165,8 @@ class KeyMatcher:
                         f"{path}.{outer.key}.{entry.key}".lstrip("."), message, fix, line=entry.line
                     )
                     grouped[names[spelling(entry.key)]] = [entry]
-                kept = tuple(entry for entry in outer.node.entries if entry not in deep)
-                entries[position] = Entry(outer.key, MappingNode(kept, outer.node.line), outer.line)
+                remaining = tuple(entry for entry in outer.node.entries if entry not in deep)
+                entries[position] = Entry(outer.key, MappingNode(remaining, outer.node.line), outer.line)
 
     def _adopted(self, entry: Entry, part: type[Section], grouped: dict[str, list[Entry]], path: str) -> bool:
         for child in part.adopted_parts:
@@ -183,9 +183,9 @@ class KeyMatcher:
             )
             present = grouped.get(child, [Entry(key, MappingNode(()), entry.line)])
             inner = present[0].node
-            own = inner.entries if isinstance(inner, MappingNode) else (Entry("name", inner, inner.line),)
+            entries = inner.entries if isinstance(inner, MappingNode) else (Entry("name", inner, inner.line),)
             grouped[child] = [
-                Entry(key, MappingNode((*own, entry), inner.line), present[0].line),
+                Entry(key, MappingNode((*entries, entry), inner.line), present[0].line),
                 *present[1:],
             ]
             return True
@@ -280,8 +280,8 @@ class _Walk:
             info = part.model_fields[name]
             inner = f"{path}.{key_of(name, info)}" if path else key_of(name, info)
             self.log.lines.setdefault(inner, entries[0].line or 0)
-            chosen = self.keys.only(entries, inner)
-            values[name] = self._value(chosen, info, inner) if chosen else None
+            entry = self.keys.only(entries, inner)
+            values[name] = self._value(entry, info, inner) if entry else None
         return {name: value for name, value in values.items() if value is not None or may_be_none(part, name)}
 
     def _value(self, entry: Entry, info: FieldInfo, path: str) -> Any:
@@ -321,21 +321,21 @@ class _Walk:
         if all(isinstance(item, ScalarNode) and yaml_tree.is_absent(item) for item in node.items):
             return {}
         if len(node.items) != len(names):
-            one = len(node.items) == 1
+            is_single = len(node.items) == 1
             raise NotUnderstoodError(
                 f"holds {_values_in_words(len(node.items))} where {len(names)} are expected",
                 f"write {' or '.join(f'{name}:' for name in names)} before it, below the key"
-                if one
+                if is_single
                 else f"write {' and '.join(names)}, in this order",
             )
         pairs = zip(names, node.items, strict=True)
         values = self.values(
             MappingNode(tuple(Entry(name, item, item.line) for name, item in pairs)), part, path
         )
-        known = [values[name] for name in names if values.get(name) is not None]
-        if part.order_rises and known != sorted(known):
+        rates = [values[name] for name in names if values.get(name) is not None]
+        if part.order_rises and rates != sorted(rates):
             raise NotUnderstoodError(
-                f"{' then '.join(map(str, known))}: the list means {' then '.join(names)} and looks reversed",
+                f"{' then '.join(map(str, rates))}: the list means {' then '.join(names)} and looks reversed",
                 f"swap them, or write {' and '.join(f'{name}:' for name in names)} below the key",
             )
         return values

@@ -46,8 +46,8 @@ class IssueLog:
         self._add(Severity.NOTE, path, message, fix, line)
 
     def _add(self, severity: Severity, path: str, message: str, fix: str, line: int | None) -> None:
-        known = line or self.lines.get(path)
-        self.entries.append(Issue(severity, message, file=self.file, line=known, path=path, fix=fix))
+        line_number = line or self.lines.get(path)
+        self.entries.append(Issue(severity, message, file=self.file, line=line_number, path=path, fix=fix))
 
     def in_order(self) -> list[Issue]:
         """Return the issues by line, those without a line last, each place in order of recording."""
@@ -137,16 +137,16 @@ def truth(scalar: ScalarNode) -> tuple[bool, str]:
     raise NotUnderstoodError(f"{shown(scalar.text)} is neither true nor false", "write true or false")
 
 
-def word(scalar: ScalarNode, known: Collection[str], synonyms: Mapping[str, str]) -> tuple[str, str]:
-    """Return one of the `known` words and a note on its spelling, or raise NotUnderstoodError."""
-    written = scalar.text.strip()
-    plain = written.lower()
+def word(scalar: ScalarNode, known_words: Collection[str], synonyms: Mapping[str, str]) -> tuple[str, str]:
+    """Return one of the `known_words` and a note on its spelling, or raise NotUnderstoodError."""
+    text = scalar.text.strip()
+    plain = text.lower()
     for candidate in (plain, plain.replace("-", "_").replace(" ", "_")):
         intended = synonyms.get(candidate, candidate)
-        if intended in known:
-            return intended, "" if intended == written else f"read as {intended}"
+        if intended in known_words:
+            return intended, "" if intended == text else f"read as {intended}"
     raise NotUnderstoodError(
-        f"{shown(written)} is not a known value", f"write one of {', '.join(sorted(known))}"
+        f"{shown(text)} is not a known value", f"write one of {', '.join(sorted(known_words))}"
     )
 
 
@@ -173,8 +173,8 @@ def _number_in_text(text: str, units: Collection[str]) -> tuple[float | int, str
 
 def _is_unit(unit: str, units: Collection[str]) -> bool:
     """Whether `unit` is one of `units`; b is a bit and B is a byte, so their case is never ignored."""
-    anyhow = "b" not in unit.lower() and unit.lower() in {known.lower() for known in units}
-    return anyhow or unit in units
+    matches_in_any_case = "b" not in unit.lower() and unit.lower() in {spelling.lower() for spelling in units}
+    return matches_in_any_case or unit in units
 
 
 def _value(digits: str, text: str) -> float | int:
@@ -252,7 +252,7 @@ def mapping_of(value: abc.Mapping[str, object]) -> MappingNode:
 
 
 def node_at(root: MappingNode, keys: Sequence[str]) -> Node | None:
-    """Return what lies below these keys; None if a key is missing or written twice."""
+    """Return the node below these keys; None if a key is missing or written twice."""
     node: Node = root
     for key in keys:
         inner = (
@@ -268,12 +268,12 @@ def node_at(root: MappingNode, keys: Sequence[str]) -> Node | None:
 
 def replaced_at(root: MappingNode, keys: Sequence[str], node: Node) -> MappingNode:
     """Return the tree with another node below these keys, which must exist."""
-    key, *rest = keys
+    key, *inner_keys = keys
     entries = tuple(
         replace(
             entry,
-            node=replaced_at(entry.node, rest, node)
-            if rest and isinstance(entry.node, MappingNode)
+            node=replaced_at(entry.node, inner_keys, node)
+            if inner_keys and isinstance(entry.node, MappingNode)
             else node,
         )
         if entry.key == key
@@ -284,7 +284,7 @@ def replaced_at(root: MappingNode, keys: Sequence[str], node: Node) -> MappingNo
 
 
 def kind_of(node: Node) -> str:
-    """Return the word for what `node` is, for messages."""
+    """Return the word for the kind of `node`, for messages."""
     if isinstance(node, MappingNode):
         return "a mapping"
     if isinstance(node, SequenceNode):
@@ -326,7 +326,7 @@ def yaml_mapping(text: str, log: IssueLog) -> MappingNode:
 
 
 def plain_value(text: str) -> Plain:
-    """Return what an unquoted scalar means under the core schema of YAML 1.2."""
+    """Return the value of an unquoted scalar under the core schema of YAML 1.2."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) <= MAX_DIGITS:
@@ -399,15 +399,15 @@ class _Tree:
         self.stack.append(_Open(is_mapping, event.tag or "", event.anchor, _line(event)))
 
     def _close(self) -> None:
-        done = self.stack.pop()
+        container = self.stack.pop()
         node: Node
-        if done.tag and done.tag not in CORE_TAGS:
-            node = _refused(done.tag, done.line)
-        elif done.is_mapping:
-            node = _mapping(done)
+        if container.tag and container.tag not in CORE_TAGS:
+            node = _refused(container.tag, container.line)
+        elif container.is_mapping:
+            node = _mapping(container)
         else:
-            node = SequenceNode(tuple(done.nodes), done.line)
-        self._add(node, done.size, done.anchor)
+            node = SequenceNode(tuple(container.nodes), container.line)
+        self._add(node, container.size, container.anchor)
 
     def _add(self, node: Node, size: int, anchor: str | None) -> None:
         self.total += 1
@@ -422,12 +422,12 @@ class _Tree:
             raise self._refusal(f"holds, or expands to, more than {MAX_NODES:,} values", node.line)
 
     def _alias(self, event: Any) -> tuple[Node, int]:
-        anchored = self.anchors.get(event.anchor)
-        if anchored is None:
+        node = self.anchors.get(event.anchor)
+        if node is None:
             raise self._refusal(
                 f"alias *{event.anchor} refers to nothing that is complete before it", _line(event)
             )
-        return anchored
+        return node
 
     def _malformed(self, error: Exception) -> InputError:
         """Return the parser's complaint with its line and column, and what to do about it."""
@@ -443,9 +443,9 @@ class _Tree:
         return InputError(message, where=where, fix="see workload_card_template.yaml for the layout")
 
 
-def _mapping(done: _Open) -> MappingNode:
-    pairs = zip(done.nodes[::2], done.nodes[1::2], strict=True)
-    own: list[Entry] = []
+def _mapping(container: _Open) -> MappingNode:
+    pairs = zip(container.nodes[::2], container.nodes[1::2], strict=True)
+    entries: list[Entry] = []
     merged: list[Entry] = []
     for key, node in pairs:
         if isinstance(key, ScalarNode) and key.text == "<<" and isinstance(node, MappingNode):
@@ -453,9 +453,9 @@ def _mapping(done: _Open) -> MappingNode:
         else:
             if isinstance(node, ScalarNode) and not node.text:
                 node = replace(node, line=key.line)  # the parser sees an empty value where the next token is
-            own.append(Entry(key.text if isinstance(key, ScalarNode) else "?", node, key.line))
-    names = {entry.key for entry in own}
-    return MappingNode((*own, *(entry for entry in merged if entry.key not in names)), done.line)
+            entries.append(Entry(key.text if isinstance(key, ScalarNode) else "?", node, key.line))
+    names = {entry.key for entry in entries}
+    return MappingNode((*entries, *(entry for entry in merged if entry.key not in names)), container.line)
 
 
 def _scalar(event: Any) -> Node:

@@ -126,12 +126,12 @@ def carried_out_by_gloo() -> dict[str, str]:
 
 @cache
 def _spellings() -> dict[str, str]:
-    known: dict[str, str] = {}
+    by_spelling: dict[str, str] = {}
     for row in load_data("collectives")["collective"]:
         for spelling in (row["name"], *row["spellings"]):
-            if known.setdefault(_letters(spelling), row["name"]) != row["name"]:
+            if by_spelling.setdefault(_letters(spelling), row["name"]) != row["name"]:
                 raise ValueError(f"collective spelling {spelling!r} stands for two collectives")
-    return known
+    return by_spelling
 
 
 @cache
@@ -237,7 +237,7 @@ def _annotation_prefix() -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Which positional inputs of an operator are what; None if it has no such input."""
+    """Positions of an operator's inputs; None if it has no such input."""
 
     sent: int | None = None
     received: int | None = None
@@ -268,11 +268,11 @@ def mesh_order(framework: str = "", phase: str = "") -> list[str]:
 
     Without a framework that is known, those of inference lie as serving engines put them.
     """
-    known = load_data("parallelism")
-    serving = known["serving_mesh"]
+    layouts = load_data("parallelism")
+    serving = layouts["serving_mesh"]
     name = re.sub(r"[\s_-]+", "-", framework.strip().lower())
     serves = name.startswith(tuple(serving["frameworks"])) or (not name and phase == "inference")
-    return list((serving if serves else known["mesh"])["order"])
+    return list((serving if serves else layouts["mesh"])["order"])
 
 
 def experts_are_an_axis(framework: str) -> bool:

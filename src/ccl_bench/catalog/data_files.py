@@ -77,7 +77,7 @@ def _of_sequence(parsed: Any) -> frozenset[str] | None:
 
 
 def _rarity(words: frozenset[str]) -> int:
-    """Return how hard the commonest of some words is to find."""
+    """Return the rarity of the commonest of some words."""
     return min(0 if word in _COMMON else len(word) for word in words)
 
 

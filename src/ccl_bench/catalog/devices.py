@@ -60,13 +60,13 @@ class Device:
 
     def peak_flops(self, dtype: str) -> float:
         """Return the dense peak for a dtype under any spelling, in operations per second."""
-        wanted = dtypes.dtype(dtype).peak
-        if wanted not in self.peaks:
+        peak_name = dtypes.dtype(dtype).peak
+        if peak_name not in self.peaks:
             raise NotMeasurable(
                 f"no dense {dtypes.canonical(dtype)} peak is known for {self.name}",
                 fix=f"known: {', '.join(self.peaks)}; or {_GIVE_PEAK}",
             )
-        return self.peaks[wanted]
+        return self.peaks[peak_name]
 
     def source(self, figure: str) -> str:
         """Return title and document of a figure's source; `figure` is a field, or the dtype of a peak."""
@@ -133,15 +133,15 @@ def _fits(candidate: Device, memory_bytes: int) -> bool:
     return _LEAST_REPORTED <= memory_bytes / candidate.memory_bytes <= _MOST_REPORTED
 
 
-def _shared(one: Device, other: Device) -> Device:
-    peaks = {dtype: peak for dtype, peak in one.peaks.items() if other.peaks.get(dtype) == peak}
+def _shared(first: Device, second: Device) -> Device:
+    peaks = {dtype: peak for dtype, peak in first.peaks.items() if second.peaks.get(dtype) == peak}
     changes: dict[str, Any] = {
         field.name: None
         for field in fields(Device)
-        if getattr(one, field.name) != getattr(other, field.name) and field.name != "sources"
+        if getattr(first, field.name) != getattr(second, field.name) and field.name != "sources"
     }
-    changes |= {"name": f"{one.name} or {other.name}", "peaks": MappingProxyType(peaks)}
-    return replace(one, **changes)
+    changes |= {"name": f"{first.name} or {second.name}", "peaks": MappingProxyType(peaks)}
+    return replace(first, **changes)
 
 
 @cache

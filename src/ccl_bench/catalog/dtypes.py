@@ -33,12 +33,12 @@ def dtypes() -> dict[str, Dtype]:
 
 @cache
 def _spellings() -> dict[str, str]:
-    known: dict[str, str] = {}
+    names: dict[str, str] = {}
     for row in load_data("dtypes")["dtype"]:
         for spelling in (row["name"], *row["spellings"]):
-            if known.setdefault(_plain(spelling), row["name"]) != row["name"]:
+            if names.setdefault(_plain(spelling), row["name"]) != row["name"]:
                 raise ValueError(f"dtype spelling {spelling!r} stands for two dtypes")
-    return known
+    return names
 
 
 def _plain(name: str) -> str:
@@ -71,6 +71,6 @@ def width_bytes(name: str) -> float:
 
 
 def xla_type(number: int) -> str:
-    """Return XLA's spelling of the element type with a number; empty for what is no array of numbers."""
+    """Return XLA's spelling of the element type with a number; empty if it is no array of numbers."""
     names: list[str] = load_data("dtypes")["xla"]["names"]
     return names[number] if 0 <= number < len(names) else ""

@@ -15,13 +15,13 @@ MODULE_LOADING = "module loading"
 
 @cache
 def stall_of_range(name: str) -> str | None:
-    """Return what a range or operator of this name is; None for ordinary work."""
+    """Return the kind of stall of a range or operator by name; None for ordinary work."""
     return _first("range", name)
 
 
 @cache
 def stall_of_call(name: str) -> str | None:
-    """Return what a call of the runtime of this name is; None for ordinary ones."""
+    """Return the kind of stall of a call of the runtime by name; None for ordinary calls."""
     return _first("call", name)
 
 

@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-def suggestion(asked: str, likeness: float = 1.0) -> str:
-    """Return what to ask for in place of a name or of words that no metric has; empty if unknown.
+def suggestion(words: str, likeness: float = 1.0) -> str:
+    """Return the advice for a name or words that no metric has; empty if there is none.
 
     Upper and lower case, spaces, hyphens and underscores make no difference. With a `likeness` below 1 the
     words may be misspelt.
     """
-    close = difflib.get_close_matches(_plain(asked), _rows(), n=1, cutoff=likeness)
+    close = difflib.get_close_matches(_plain(words), _rows(), n=1, cutoff=likeness)
     if not close:
         return ""
-    meant, row = close[0], _rows()[close[0]]
+    match, row = close[0], _rows()[close[0]]
     names = " or ".join(row["ask_for"])
     differs = row.get("differs", "")
     advice = f"ask for {names}" + (f": {differs}" if differs else "")
-    return advice if meant == _plain(asked) else f"for {meant!r}, {advice}"
+    return advice if match == _plain(words) else f"for {match!r}, {advice}"
 
 
 @cache
 def _rows() -> dict[str, dict[str, list[str]]]:
-    return {_plain(asked): row for row in load_data("metric_names")["name"] for asked in row["asked"]}
+    return {_plain(spelling): row for row in load_data("metric_names")["name"] for spelling in row["asked"]}
 
 
-def _plain(asked: str) -> str:
-    return re.sub(r"[\s_-]+", " ", asked).strip().casefold()
+def _plain(words: str) -> str:
+    return re.sub(r"[\s_-]+", " ", words).strip().casefold()
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,13 +84,13 @@ def names() -> list[str]:
 
 @cache
 def _by_name() -> dict[str, Model]:
-    known: dict[str, Model] = {}
+    models: dict[str, Model] = {}
     for row in load_data("models")["model"]:
         entry = _model(row)
         for name in (row["name"], *row["aliases"]):
-            known[name.lower()] = entry
-            known.setdefault(name.lower().rpartition("/")[2], entry)
-    return known
+            models[name.lower()] = entry
+            models.setdefault(name.lower().rpartition("/")[2], entry)
+    return models
 
 
 def _model(row: dict[str, Any]) -> Model:

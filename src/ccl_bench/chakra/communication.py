@@ -72,18 +72,20 @@ def export_communication(
     folder, ranks = Path(directory), sorted(calls["rank"].unique())
     places = [folder / f"chakra.{rank}.et" for rank in ranks]
     refuse_existing_files([*places, *(folder / name for name in (GROUPS, NETWORK, SYSTEM))], force=force)
-    written = [
+    files = [
         _write(path, rank, calls.filter(pl.col("rank") == rank), evidence.inputs["groups"], numbers)
         for path, rank in zip(places, ranks, strict=True)
     ]
-    members = {numbers[group]: list(known) for group, known in _members(evidence.inputs["groups"])}
+    members = {
+        numbers[group]: list(group_ranks) for group, group_ranks in _members(evidence.inputs["groups"])
+    }
     write_groups(folder, members)
-    return written, write_machine(run, folder, evidence.inputs, len(ranks))
+    return files, write_machine(run, folder, evidence.inputs, len(ranks))
 
 
 def _members(groups: pl.DataFrame) -> Iterator[tuple[str, list[int]]]:
-    known = groups.drop_nulls("members").sort("group")
-    yield from known.select("group", "members").iter_rows()
+    known_groups = groups.drop_nulls("members").sort("group")
+    yield from known_groups.select("group", "members").iter_rows()
 
 
 def group_numbers(groups: pl.DataFrame) -> dict[str, int]:
@@ -101,8 +103,8 @@ def _write(
     )
     nodes = list(_nodes(sized, rank, numbers))
     with storage.write_atomically(path) as temporary, temporary.open("wb") as stream:
-        known = [attribute("rank", "uint64", rank)]
-        stream.write(framed(message("GlobalMetadata")(version=VERSION, attr=known)))
+        attributes = [attribute("rank", "uint64", rank)]
+        stream.write(framed(message("GlobalMetadata")(version=VERSION, attr=attributes)))
         for node in nodes:
             stream.write(framed(node))
     between = [node.duration_micros for node in nodes if node.name == BETWEEN]
@@ -113,13 +115,13 @@ def _write(
 
 def _nodes(calls: pl.DataFrame, rank: int, numbers: dict[str, int]) -> Iterator[Any]:
     """Yield the nodes of a rank; calls must come in order of start."""
-    ended: list[tuple[int, int]] = []
+    ends: list[tuple[int, int]] = []
     """End and node of each call so far, in order of end."""
     number = 0
     for call in calls.iter_rows(named=True):
-        place = bisect_right(ended, call["start_ns"], key=lambda each: each[0]) - 1
-        before = ended[place][1] if place >= 0 else None
-        gap = _work(number + 1, ended[place], call["start_ns"]) if before is not None else None
+        place = bisect_right(ends, call["start_ns"], key=lambda end: end[0]) - 1
+        before = ends[place][1] if place >= 0 else None
+        gap = _work(number + 1, ends[place], call["start_ns"]) if before is not None else None
         if gap is not None:
             number, before = number + 1, number + 1
             yield gap
@@ -132,7 +134,7 @@ def _nodes(calls: pl.DataFrame, rank: int, numbers: dict[str, int]) -> Iterator[
             sizes = {"in_bytes": call["sent_bytes"], "out_bytes": call["received_bytes"]}
             group = numbers.get(call["group"])
             make_communication(node, call | sizes | {"group_name": group and str(group)}, rank)
-        ended.insert(bisect_right(ended, (call["end_ns"], number)), (call["end_ns"], number))
+        ends.insert(bisect_right(ends, (call["end_ns"], number)), (call["end_ns"], number))
         yield node
 
 

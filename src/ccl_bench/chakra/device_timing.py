@@ -52,19 +52,19 @@ def timing(et_nodes: pl.DataFrame, kineto: TraceContent) -> Timing:
     ops = linkable_ops(kineto.table("cpu_ops"))
     link = link_operators(linkable_nodes(et_nodes), ops)
     spans = kineto.table("cpu_ops").select("start_ns", "end_ns", "thread").with_columns(ops["op"])
-    linked = link.pairs.join(spans, on="op", how="inner", maintain_order="left")
-    columns = linked.select("node", "start_ns", "end_ns")
-    timed = Timing(link, {node: (start, end) for node, start, end in columns.iter_rows()})
-    if not linked.height:
-        return timed
+    linked_spans = link.pairs.join(spans, on="op", how="inner", maintain_order="left")
+    columns = linked_spans.select("node", "start_ns", "end_ns")
+    result = Timing(link, {node: (start, end) for node, start, end in columns.iter_rows()})
+    if not linked_spans.height:
+        return result
     calls = _calls(kineto, ops).join(link.pairs, on="op", how="inner")
     is_call = {
         (start, stream): node for start, stream, node in calls.select("start_ns", "stream", "node").rows()
     }
-    timed.work = _work(kineto, linked, is_call)
-    if not timed.work:
-        timed.calls = _ranges(kineto.table("annotations"), is_call)
-    return timed
+    result.work = _work(kineto, linked_spans, is_call)
+    if not result.work:
+        result.calls = _ranges(kineto.table("annotations"), is_call)
+    return result
 
 
 def _calls(kineto: TraceContent, ops: pl.DataFrame) -> pl.DataFrame:
@@ -79,11 +79,13 @@ def _ranges(annotations: pl.DataFrame, is_call: dict[tuple[int, int], int]) -> d
 
 def _work(kineto: TraceContent, ops: pl.DataFrame, is_call: dict[tuple[int, int], int]) -> list[DeviceWork]:
     columns = ["name", "start_ns", "end_ns", "device", "stream", "correlation"]
-    copied = pl.when(pl.col("kind") == "memset").then(pl.lit("Memset")).otherwise("Memcpy " + pl.col("kind"))
-    copies = kineto.table("memcpy").with_columns(copied.alias("name"))
+    copy_name = (
+        pl.when(pl.col("kind") == "memset").then(pl.lit("Memset")).otherwise("Memcpy " + pl.col("kind"))
+    )
+    copies = kineto.table("memcpy").with_columns(copy_name.alias("name"))
     kernels = kineto.table("kernels").with_columns(pl.col("name").cast(pl.String))
-    both = pl.concat([kernels.select(columns), copies.select(columns)]).sort("start_ns", maintain_order=True)
-    rows = launched(both, kineto.table("launches"))
+    work = pl.concat([kernels.select(columns), copies.select(columns)]).sort("start_ns", maintain_order=True)
+    rows = launched(work, kineto.table("launches"))
     innermost = _Innermost(ops)
     fields = ("name", "start_ns", "end_ns", "device", "stream", "launch_ns", "launch_thread")
     return [

@@ -104,57 +104,55 @@ class RankTrace:
     rank: int | None
 
 
-def nodes_of(recorded: RankTrace, timed: Timing) -> Iterator[Any]:
+def nodes_of(trace: RankTrace, timing: Timing) -> Iterator[Any]:
     """Yield the nodes of one rank: those of the CPU by number, then device work in order of start."""
-    table = recorded.nodes.filter(recorded.nodes["node"] > 0).unique(
-        "node", keep="first", maintain_order=True
-    )
+    table = trace.nodes.filter(trace.nodes["node"] > 0).unique("node", keep="first", maintain_order=True)
     rows = list(table.sort("node").iter_rows(named=True))
-    calls = {row["node"]: row for row in recorded.calls.iter_rows(named=True)}
-    on_device = {work.call for work in timed.work}
-    exclusive = _exclusive_ns(rows, timed)
-    known: set[int] = set()
+    calls = {row["node"]: row for row in trace.calls.iter_rows(named=True)}
+    on_device = {work.call for work in timing.work}
+    exclusive = _exclusive_ns(rows, timing)
+    node_ids: set[int] = set()
     dependencies = Dependencies()
     for row in rows:
-        node = _operator(row, recorded, timed, exclusive)
-        if row["parent"] in known:
+        node = _operator(row, trace, timing, exclusive)
+        if row["parent"] in node_ids:
             node.ctrl_deps.append(row["parent"])
-        operands = recorded.operands.get(row["node"], _NONE)
+        operands = trace.operands.get(row["node"], _NONE)
         reads, writes = _storages(operands.inputs[0]), _storages(operands.outputs[0])
         start = NodeStart(row["node"], row["parent"] or 0, row["thread"] or 0, reads, writes)
         node.data_deps.extend(dependencies.of(start))
         if row["node"] in calls and row["node"] not in on_device:
-            make_communication(node, calls[row["node"]], recorded.rank)
-        known.add(row["node"])
+            make_communication(node, calls[row["node"]], trace.rank)
+        node_ids.add(row["node"])
         yield node
-    yield from _device_nodes(timed.work, max(known, default=0) + 1, calls, recorded.rank)
+    yield from _device_nodes(timing.work, max(node_ids, default=0) + 1, calls, trace.rank)
 
 
-def _exclusive_ns(rows: list[dict[str, Any]], timed: Timing) -> dict[int, int]:
-    """Return the own CPU time of each node, without the nodes that it called, ns."""
-    own = {node: end - start for node, (start, end) in timed.spans.items()}
+def _exclusive_ns(rows: list[dict[str, Any]], timing: Timing) -> dict[int, int]:
+    """Return the CPU time of each node without that of the nodes that it called, ns."""
+    exclusive = {node: end - start for node, (start, end) in timing.spans.items()}
     holder: dict[int, int | None] = {}
     for row in rows:
         node, parent = row["node"], row["parent"]
-        holder[node] = parent if parent in timed.spans else holder.get(parent)
+        holder[node] = parent if parent in timing.spans else holder.get(parent)
         above = holder[node]
-        if node in timed.spans and above is not None and above != node:
-            start, end = timed.spans[node]
-            own[above] -= end - start
-    return own
+        if node in timing.spans and above is not None and above != node:
+            start, end = timing.spans[node]
+            exclusive[above] -= end - start
+    return exclusive
 
 
-def _operator(row: dict[str, Any], recorded: RankTrace, timed: Timing, exclusive: dict[int, int]) -> Any:
+def _operator(row: dict[str, Any], trace: RankTrace, timing: Timing, exclusive: dict[int, int]) -> Any:
     """Return a node of the CPU without its dependencies."""
     number, name = row["node"], str(row["name"])
     is_metadata = name.startswith(_ROOTS) or GROUPS in name
     node = message("Node")(id=number, name=_printable(name), type=METADATA if is_metadata else COMPUTE)
-    start, duration = timed.spans.get(number, (0, 0))[0], exclusive.get(number, 0)
-    if number in timed.calls:
-        start, end = timed.calls[number]
+    start, duration = timing.spans.get(number, (0, 0))[0], exclusive.get(number, 0)
+    if number in timing.calls:
+        start, end = timing.calls[number]
         duration = end - start
     set_time(node, start, duration)
-    operands = recorded.operands.get(number, _NONE)
+    operands = trace.operands.get(number, _NONE)
     for side, texts in ((node.inputs, operands.inputs), (node.outputs, operands.outputs)):
         side.values, side.shapes, side.types = texts
     for column, attribute_name in _NUMBERS.items():
@@ -170,19 +168,19 @@ def _device_nodes(
 ) -> Iterator[Any]:
     """Yield device work; it depends on its launch and on earlier work of its stream."""
     last: dict[tuple[int, int], int] = {}
-    for number, done in enumerate(work, first):
-        node = message("Node")(id=number, name=_printable(done.name), type=COMPUTE)
-        set_time(node, done.start_ns, done.end_ns - done.start_ns)
-        launcher = done.call if done.node is None else done.node
+    for number, item in enumerate(work, first):
+        node = message("Node")(id=number, name=_printable(item.name), type=COMPUTE)
+        set_time(node, item.start_ns, item.end_ns - item.start_ns)
+        launcher = item.call if item.node is None else item.node
         if launcher is not None:
             node.ctrl_deps.append(launcher)
-        lane = (done.device, done.stream)
+        lane = (item.device, item.stream)
         node.data_deps.extend(sorted({n for n in (launcher, last.get(lane)) if n is not None}))
         last[lane] = number
         node.attr.append(attribute("is_cpu_op", "bool", value=False))
-        node.attr.append(attribute("stream", "int64", done.stream))
-        if done.call in calls:
-            make_communication(node, calls[done.call], rank)
+        node.attr.append(attribute("stream", "int64", item.stream))
+        if item.call in calls:
+            make_communication(node, calls[item.call], rank)
         yield node
 
 
@@ -200,8 +198,8 @@ def make_communication(node: Any, call: dict[str, Any], rank: int | None) -> Non
         node.attr.append(attribute("comm_type", "int64", COLLECTIVES[collective]))
     else:
         return
-    given = call["out_bytes"] if collective == "recv" and call["in_bytes"] is None else call["in_bytes"]
-    node.attr.append(attribute("comm_size", "int64", given or 0))
+    size = call["out_bytes"] if collective == "recv" and call["in_bytes"] is None else call["in_bytes"]
+    node.attr.append(attribute("comm_size", "int64", size or 0))
     group = call["group_name"]
     if group and not (group.isdecimal() and len(group) > _LONGEST_NAME):
         node.attr.append(attribute("pg_name", "string", _printable(group)))

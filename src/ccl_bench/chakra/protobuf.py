@@ -102,9 +102,9 @@ def _pool() -> Any:
         _field(attribute, f"{kind}_val", number, kind, oneof=True)
         _field(attribute, f"{kind}_list", number + 1, _list(kind), oneof=True)
     for name, fields in _MESSAGES.items():
-        own = schema.message_type.add(name=name)
+        message_type = schema.message_type.add(name=name)
         for field in fields:
-            _field(own, *field)
+            _field(message_type, *field)
     pool = _library("descriptor_pool").DescriptorPool()
     pool.Add(schema)
     return pool
@@ -131,12 +131,12 @@ def _field(owner: Any, name: str, number: int, kind: str, *, oneof: bool = False
 
 def attribute(name: str, kind: str, value: object) -> Any:
     """Return an attribute with a value of a kind such as `int64`, or of a list such as `int64_list`."""
-    made = message("AttributeProto")(name=name)
+    result = message("AttributeProto")(name=name)
     if kind.endswith("_list"):
-        getattr(made, kind).values.extend(value)
+        getattr(result, kind).values.extend(value)
     else:
-        setattr(made, f"{kind}_val", value)
-    return made
+        setattr(result, f"{kind}_val", value)
+    return result
 
 
 def framed(content: Any) -> bytes:

@@ -54,7 +54,7 @@ def refuse_existing_files(paths: Iterable[Path], *, force: bool) -> None:
 
 def write_groups(folder: Path, members: Mapping[int, Sequence[int]]) -> None:
     """Write the ranks of each numbered group for ASTRA-sim."""
-    groups = {str(number): list(each) for number, each in sorted(members.items())}
+    groups = {str(number): list(ranks) for number, ranks in sorted(members.items())}
     replace_text(folder / GROUPS, json.dumps(groups) + "\n")
 
 
@@ -72,7 +72,7 @@ def write_machine(run: Run, folder: Path, inputs: Mapping[str, Any], ranks: int)
     }
     settings |= {} if bandwidth is None else {"local-mem-bw": bandwidth}
     replace_text(folder / SYSTEM, json.dumps(settings, indent=2) + "\n")
-    remarks = [f"{NETWORK}: {each}" for each in lacking]
+    remarks = [f"{NETWORK}: {reason}" for reason in lacking]
     if bandwidth is None:
         remarks.append(
             f"{SYSTEM}: local-mem-bw is left out: the catalog has no memory bandwidth of the device"
@@ -96,13 +96,13 @@ def network(transfers: pl.DataFrame, world: int, on_node: int | None) -> tuple[s
         f"npus_count: [ {', '.join(map(str, counts))} ]",
     ]
     reasons = [
-        f"bandwidth and latency{_REACH[level]} are left out: {each}"
-        for level, each in zip(levels, fits, strict=True)
-        if isinstance(each, str)
+        f"bandwidth and latency{_REACH[level]} are left out: {fit}"
+        for level, fit in zip(levels, fits, strict=True)
+        if isinstance(fit, str)
     ]
     if reasons:
         return "\n".join([*lines, *(f"# {reason}" for reason in reasons)]) + "\n", reasons
-    links = [each for each in fits if not isinstance(each, str)]
+    links = [fit for fit in fits if not isinstance(fit, str)]
     lines.append(f"bandwidth: [ {', '.join(f'{rate:.6g}' for rate, _ in links)} ]  # GB/s")
     lines.append(f"latency: [ {', '.join(f'{latency:.6g}' for _, latency in links)} ]  # ns")
     return "\n".join(lines) + "\n", []
@@ -110,11 +110,11 @@ def network(transfers: pl.DataFrame, world: int, on_node: int | None) -> tuple[s
 
 def link(transfers: pl.DataFrame) -> tuple[float, float] | str:
     """Return bandwidth, GB/s, and latency, ns, of one step of a ring, or why the fit fails."""
-    known = transfers.drop_nulls(["bus_factor", "size"])
-    if known["size_bytes"].n_unique() < 2:
+    rows = transfers.drop_nulls(["bus_factor", "size"])
+    if rows["size_bytes"].n_unique() < 2:
         return "fewer than two message sizes of wait-free collectives"
-    steps = known["collective"].replace_strict(_RING_STEPS, return_dtype=pl.Int64) * (known["size"] - 1)
-    sent, times = known["size_bytes"] * known["bus_factor"], known["time_ns"].to_numpy()
+    steps = rows["collective"].replace_strict(_RING_STEPS, return_dtype=pl.Int64) * (rows["size"] - 1)
+    sent, times = rows["size_bytes"] * rows["bus_factor"], rows["time_ns"].to_numpy()
     columns = np.column_stack([steps.to_numpy(), sent.to_numpy()]).astype(float)
     (latency, beta), *_ = np.linalg.lstsq(columns, times.astype(float), rcond=None)
     spread = float(((times - times.mean()) ** 2).sum())
@@ -128,9 +128,9 @@ def _memory_bandwidth(devices: pl.DataFrame | None) -> float | None:
     """Return the memory bandwidth of the device in GB/s, if the catalog has it."""
     for name in [] if devices is None else devices["name"].drop_nulls().unique().sort():
         try:
-            known = device(name).memory_bandwidth_bytes_per_s
+            bandwidth = device(name).memory_bandwidth_bytes_per_s
         except NotMeasurable:
             continue
-        if known:
-            return known / GIGA
+        if bandwidth:
+            return bandwidth / GIGA
     return None

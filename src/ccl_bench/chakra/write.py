@@ -73,16 +73,16 @@ def _file_name(trace: TraceFile, place: int) -> str:
 
 def _exported(run: Run, trace: TraceFile, path: Path) -> Exported:
     content, _ = read_content(trace, _ET_TABLES)
-    timed = _timed(run, trace, content.table("et_nodes"))
+    node_times = _best_timing(run, trace, content.table("et_nodes"))
     rank = content.rank if content.rank is not None else trace.rank
-    recorded = RankTrace(content.table("et_nodes"), _described(content, rank), _operands(trace), rank)
+    rank_trace = RankTrace(content.table("et_nodes"), _described(content, rank), _operands(trace), rank)
     nodes = collectives = 0
     with storage.write_atomically(path) as temporary, temporary.open("wb") as stream:
         stream.write(framed(_metadata(content, rank)))
-        for node in nodes_of(recorded, timed):
+        for node in nodes_of(rank_trace, node_times):
             nodes, collectives = nodes + 1, collectives + any(a.name == "comm_size" for a in node.attr)
             stream.write(framed(node))
-    rule, rate = (timed.link.rule, timed.link.rate) if timed.link else ("none", 0.0)
+    rule, rate = (node_times.link.rule, node_times.link.rate) if node_times.link else ("none", 0.0)
     return Exported(path, rank, nodes, collectives, rule, rate)
 
 
@@ -95,22 +95,22 @@ def _described(content: TraceContent, rank: int | None) -> pl.DataFrame:
     return calls.join(tensors, on="node", how="left", maintain_order="left")
 
 
-def _timed(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
+def _best_timing(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
     """Return the times from the Kineto trace that fits best."""
-    same = [t for t in run.traces if t.form.name == "kineto" and t.rank == trace.rank]
+    traces = [t for t in run.traces if t.form.name == "kineto" and t.rank == trace.rank]
     if trace.iteration is not None:
-        same = [t for t in same if t.iteration == trace.iteration]
-    timings = (timing(et_nodes, read_content(kineto, TABLES)[0]) for kineto in same)
-    return max(timings, key=lambda timed: len(timed.spans), default=Timing())
+        traces = [t for t in traces if t.iteration == trace.iteration]
+    timings = (timing(et_nodes, read_content(kineto, TABLES)[0]) for kineto in traces)
+    return max(timings, key=lambda candidate: len(candidate.spans), default=Timing())
 
 
 def _operands(trace: TraceFile) -> dict[int, Operands]:
     """Return inputs and outputs of every node as in the file."""
     with local_copy(trace.path) as path, storage.open_file(path) as stream:
-        return dict(_each(stream))
+        return dict(_numbered_operands(stream))
 
 
-def _each(stream: BinaryIO) -> Iterator[tuple[int, Operands]]:
+def _numbered_operands(stream: BinaryIO) -> Iterator[tuple[int, Operands]]:
     for nodes in nodes_in_file(stream, Document(), Losses()):
         for node in nodes:
             number = whole(node.id)
@@ -126,11 +126,13 @@ def _text(raw: bytes) -> str:
 
 
 def _metadata(content: TraceContent, rank: int | None) -> Any:
-    stated = content.attributes
+    trace_attributes = content.attributes
     attributes = [
-        attribute(key, "string", stated[f"et_{key}"]) for key in ("schema", "time") if f"et_{key}" in stated
+        attribute(key, "string", trace_attributes[f"et_{key}"])
+        for key in ("schema", "time")
+        if f"et_{key}" in trace_attributes
     ]
-    numbers = {key: whole(stated.get(f"et_{key}")) for key in ("pid", "start_ts", "finish_ts")}
+    numbers = {key: whole(trace_attributes.get(f"et_{key}")) for key in ("pid", "start_ts", "finish_ts")}
     numbers |= {"rank": rank, "world_size": content.world_size}
     attributes += [
         attribute(key, "uint64", value) for key, value in numbers.items() if value is not None and value >= 0

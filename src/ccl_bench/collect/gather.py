@@ -95,16 +95,16 @@ def rename_unfinished_traces(target: Path) -> list[str]:
 
 def _rename_unfinished(target: Path) -> Iterator[str]:
     for path in sorted(target.rglob(f"*.json{_UNFINISHED_SUFFIX}")):
-        whole = path.with_name(path.name.removesuffix(_UNFINISHED_SUFFIX))
-        if whole.exists() or not path.stat().st_size:
+        final_path = path.with_name(path.name.removesuffix(_UNFINISHED_SUFFIX))
+        if final_path.exists() or not path.stat().st_size:
             continue
         try:
-            path.rename(whole)
+            path.rename(final_path)
         except OSError as error:
             yield f"{path} is incomplete and cannot be renamed: {error.strerror or error}"
         else:
             yield (
-                f"{whole} is incomplete (the job was killed, or the disk or quota was full); "
+                f"{final_path} is incomplete (the job was killed, or the disk or quota was full); "
                 "its complete events are read"
             )
 
@@ -122,10 +122,10 @@ class CopyResult:
     problems: list[str] = field(default_factory=list)
 
 
-def copy_files(left: FoundFiles, target: Path) -> CopyResult:
+def copy_files(files: FoundFiles, target: Path) -> CopyResult:
     """Copy traces and small files below `target`, unless the same file already exists."""
     result = CopyResult()
-    for source, places in _files_to_copy(left):
+    for source, places in _files_to_copy(files):
         if _is_below(source, target):
             continue
         place = _free_destination(source, target, places)
@@ -139,15 +139,15 @@ def copy_files(left: FoundFiles, target: Path) -> CopyResult:
     return result
 
 
-def _files_to_copy(left: FoundFiles) -> Iterator[tuple[Path, list[Path]]]:
+def _files_to_copy(files: FoundFiles) -> Iterator[tuple[Path, list[Path]]]:
     """Yield each file once with its possible destinations, the best first."""
     seen = set()
-    for trace in left.traces:
+    for trace in files.traces:
         if trace.path not in seen:
             seen.add(trace.path)
             yield trace.path, [Path(destination(trace)), Path(fallback_destination(trace))]
-    for path in (*left.side_files, *left.configurations):
-        yield path, [Path(path.name), path.relative_to(left.root) if path != left.root else Path(path.name)]
+    for path in (*files.side_files, *files.configurations):
+        yield path, [Path(path.name), path.relative_to(files.root) if path != files.root else Path(path.name)]
 
 
 def _is_below(path: Path, folder: Path) -> bool:

@@ -46,18 +46,18 @@ def destination(trace: TraceFile) -> PurePosixPath:
 
     A file of unknown rank keeps its own name.
     """
-    own = PurePosixPath(trace.relative.partition("#")[0])
+    path = PurePosixPath(trace.relative.partition("#")[0])
     kind = trace.form.name
     if kind in _OF_JAX:
-        return PurePosixPath(PROFILES, *own.parts[-2:])
+        return PurePosixPath(PROFILES, *path.parts[-2:])
     if kind not in _FOLDER_OF_FORMAT:
-        return PurePosixPath(own.name)
-    numbered = "" if trace.iteration is None else f"iteration_{trace.iteration}"
-    window = next((part for part in reversed(own.parts[:-1]) if _WINDOW.fullmatch(part)), numbered)
+        return PurePosixPath(path.name)
+    window_of_trace = "" if trace.iteration is None else f"iteration_{trace.iteration}"
+    window = next((part for part in reversed(path.parts[:-1]) if _WINDOW.fullmatch(part)), window_of_trace)
     name = (
-        own.name
+        path.name
         if trace.rank is None
-        else trace_file_name(kind, trace.rank) + (".gz" * (own.suffix == ".gz"))
+        else trace_file_name(kind, trace.rank) + (".gz" * (path.suffix == ".gz"))
     )
     return PurePosixPath(_FOLDER_OF_FORMAT[kind], window, name)
 
@@ -69,8 +69,8 @@ def trace_file_name(kind: str, rank: int) -> str:
 
 def fallback_destination(trace: TraceFile) -> PurePosixPath:
     """Return the path of a trace if its destination is taken: the folder of its format, and its own path."""
-    own = PurePosixPath(trace.relative.partition("#")[0])
-    return PurePosixPath(_FOLDER_OF_FORMAT.get(trace.form.name, "others"), *own.parts)
+    path = PurePosixPath(trace.relative.partition("#")[0])
+    return PurePosixPath(_FOLDER_OF_FORMAT.get(trace.form.name, "others"), *path.parts)
 
 
 LOGS = "logs"
@@ -107,8 +107,8 @@ def holds_run(target: Path) -> bool:
     """Whether anything was recorded here; a failed attempt is not a run."""
     if not target.is_dir():
         return False
-    left = (target / rank_summary.FOLDER, target / rank_summary.STEP_TIMES)
-    return any(path.exists() for path in left) or bool(discover_traces(target).traces)
+    places = (target / rank_summary.FOLDER, target / rank_summary.STEP_TIMES)
+    return any(path.exists() for path in places) or bool(discover_traces(target).traces)
 
 
 def _files_of_earlier_run(target: Path) -> Iterator[Path]:
@@ -137,15 +137,15 @@ def make_links(target: Path) -> list[str]:
     for trace in sorted(discover_traces(target).traces, key=lambda t: (t.iteration or -1, t.relative)):
         if trace.form.name in _LINK_NAMES and trace.rank is not None:
             last[trace.form.name, trace.rank] = trace
-    made = set()
+    link_names = set()
     for (kind, rank), trace in last.items():
         compressed = ".gz" * (trace.path.suffix == ".gz")
         if _link(target / f"{_LINK_NAMES[kind]}_{rank}.json{compressed}", trace.path):
-            made.add(f"{_LINK_NAMES[kind]}_<rank>.json{compressed}")
+            link_names.add(f"{_LINK_NAMES[kind]}_<rank>.json{compressed}")
         window = trace.path.parent
         if _WINDOW.fullmatch(window.name) and window.parent != target:
             _link(window.parent / trace.path.name, trace.path)
-    return sorted(made)
+    return sorted(link_names)
 
 
 def _link(link: Path, trace: Path) -> bool:

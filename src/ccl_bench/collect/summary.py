@@ -52,7 +52,7 @@ def measurable_metrics(inspection: Inspection) -> list[str]:
 
 def failure_message(failure: Failure) -> str:
     """Return the message on a command that failed: how, why, its last lines and a fix."""
-    lines = [f"the command {failure.what}"]
+    lines = [f"the command {failure.outcome}"]
     if failure.cause:
         lines.append(f"  cause: {failure.cause}")
     lines += [f"  | {line}" for line in failure.lines]
@@ -74,19 +74,19 @@ def no_trace_message(collected: CollectedRun) -> str:
     """Return the message on a run without traces."""
     where = shlex.quote(str(collected.output))
     if collected.failure:
-        what = "holds no trace: the command ended before it wrote one"
+        problem = "holds no trace: the command ended before it wrote one"
         fix = "correct the failure and run it again, or gather what it wrote elsewhere:"
     else:
-        what = "holds no trace of a known format"
+        problem = "holds no trace of a known format"
         fix = "switch on its profiler (docs/collecting.md), or give the folder that it writes to:"
         if collected.is_watched and not collected.step_end:
-            what += (
+            problem += (
                 "; the command never stepped an optimizer of PyTorch, and called no "
                 "function of jax.jit twice\n"
                 "  a loop without one, such as inference, is not recorded from outside"
             )
             fix = f"put ccl_bench.profile around the loop, {fix}"
-    return f"{collected.output}: {what}\n  fix: {fix} ccl-bench collect --output {where} --source FOLDER"
+    return f"{collected.output}: {problem}\n  fix: {fix} ccl-bench collect --output {where} --source FOLDER"
 
 
 def _summary_rows(collected: CollectedRun, inspection: Inspection) -> Iterator[tuple[str, str]]:
@@ -96,8 +96,8 @@ def _summary_rows(collected: CollectedRun, inspection: Inspection) -> Iterator[t
     yield "ranks", f"{ranges(inspection.ranks)}{missing}" if inspection.ranks else ""
     yield "windows", ranges(sorted({t.window for t in inspection.traces if t.window is not None}))
     copied, filled = collected.copied, collected.filled
-    ended = collected.step_end
-    yield "steps", f"ccl-bench counted them: {ended} ends one" if ended and ended != STEP_END else ""
+    step_end = collected.step_end
+    yield "steps", f"ccl-bench counted them: {step_end} ends one" if step_end and step_end != STEP_END else ""
     yield "copied", counted(copied.files, "file") if copied.files else ""
     yield "linked", f"{counted(copied.linked, 'file')}: the disk is full" if copied.linked else ""
     yield "links", ", ".join(collected.links)
@@ -105,10 +105,10 @@ def _summary_rows(collected: CollectedRun, inspection: Inspection) -> Iterator[t
     yield "card", f"{counted(len(filled), 'field')} filled with what was observed" if filled else ""
 
 
-def _overhead(measured: dict[str, float]) -> str:
+def _overhead(shares: dict[str, float]) -> str:
     """Return the overhead of recording, by phase."""
     labels = {"active": "under the profiler", "observed": "while observed"}
-    return ", ".join(f"{share:+.0%} step time {labels.get(name, name)}" for name, share in measured.items())
+    return ", ".join(f"{share:+.0%} step time {labels.get(name, name)}" for name, share in shares.items())
 
 
 def _next_commands(collected: CollectedRun, *, has_numbers: bool) -> Iterator[str]:

@@ -95,12 +95,12 @@ class Table:
         return pl.concat(nonempty) if nonempty else self.empty()
 
 
-def keep_rows(table: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:
+def keep_rows(table: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
     """Return the rows of a table that a column of booleans marks.
 
     `DataFrame.filter` makes a query of it, which takes longer than the work on all but large tables.
     """
-    return pl.DataFrame([column.filter(wanted) for column in table.iter_columns()])
+    return pl.DataFrame([column.filter(mask) for column in table.iter_columns()])
 
 
 KEYS: Mapping[str, Column] = MappingProxyType(

@@ -143,7 +143,7 @@ _NVIDIA_DEVICE = ("index", "gpu_uuid", "uuid", "pci.bus_id", "gpu_bus_id")
 
 @cache
 def _names(tool: str) -> dict[str, tuple[str, float]]:
-    """Return what a tool calls each quantity → the quantity, and what its numbers are multiplied with."""
+    """Return a tool's name of each quantity → the quantity and the factor of its numbers."""
     return {
         name: (row["name"], row.get("factor", {}).get(tool, 1.0))
         for row in load_data("device_samples")["quantity"]
@@ -211,11 +211,11 @@ def _check_units(tool: str, header: Sequence[str], log: IssueLog) -> None:
         for name in row.get("nvidia_smi", ())
     }
     for name in header if tool == "nvidia_smi" else ():
-        stated = re.search(r"\[(.*)\]", name)
+        match = re.search(r"\[(.*)\]", name)
         expected = units.get(_bare(name), "")
-        if stated and expected and stated[1].strip() != expected:
-            what = f"{_bare(name)} is in {shown(stated[1])}, not in {expected}"
-            raise InputError(what, where=log.file, fix="log it in the unit that nvidia-smi uses")
+        if match and expected and match[1].strip() != expected:
+            message = f"{_bare(name)} is in {shown(match[1])}, not in {expected}"
+            raise InputError(message, where=log.file, fix="log it in the unit that nvidia-smi uses")
 
 
 def _device_in(row: Mapping[str, str], file: str) -> Device:
@@ -256,12 +256,12 @@ _FIRST_NS = 946_684_800 * 10**9
 
 
 def _time(text: object) -> tuple[int, bool] | None:
-    """Return a time in ns since the epoch and whether it is local; None for what is no time."""
+    """Return a time in ns since the epoch and whether it is local; None if the text is no time."""
     text_of_time = str(text).strip()
     if re.fullmatch(r"\d{9,20}(?:\.\d{1,9})?", text_of_time):
-        whole, _, rest = text_of_time.partition(".")
+        whole, _, fraction = text_of_time.partition(".")
         unit = next((unit for limit, unit in _EPOCH_UNITS if int(whole) < limit), 0)
-        time_ns = int(whole) * unit + (int(rest.ljust(9, "0")) * unit // 10**9 if rest else 0)
+        time_ns = int(whole) * unit + (int(fraction.ljust(9, "0")) * unit // 10**9 if fraction else 0)
         return (time_ns, False) if time_ns >= _FIRST_NS else None
     match = _LOCAL.fullmatch(text_of_time)
     if match is None:
@@ -289,8 +289,8 @@ def _names_of_dmon(line: str) -> list[str]:
 def _of_dmon(names: Sequence[str], lines: Sequence[str], file: str, log: IssueLog) -> Iterator[_Sample]:
     """Yield the rows of `nvidia-smi dmon`; its header and units come again and again."""
     if not {"date", "time"} <= {*names}:
-        what = "is the output of nvidia-smi dmon without dates and times: add -o DT"
-        raise InputError(what, where=log.file, fix=_TIMES)
+        message = "is the output of nvidia-smi dmon without dates and times: add -o DT"
+        raise InputError(message, where=log.file, fix=_TIMES)
     for line in lines:
         cells = re.split(r"[\s,]+", line.strip())
         if line.lstrip().startswith("#") or len(cells) != len(names):
@@ -336,8 +336,8 @@ def _of_prometheus_text(lines: Iterable[str], file: str, log: IssueLog) -> Itera
     """Yield the samples of DCGM's exporter that have a time."""
     matches = [match for line in lines if (match := _METRIC.match(line))]
     if matches and not any(match[4] for match in matches):
-        what = "is a page of DCGM's exporter, which has no times: use Prometheus' query_range"
-        raise InputError(what, where=log.file, fix="save the JSON answer for the time of the run")
+        message = "is a page of DCGM's exporter, which has no times: use Prometheus' query_range"
+        raise InputError(message, where=log.file, fix="save the JSON answer for the time of the run")
     for match in matches:
         time, value = _time(match[4] or ""), _number(match[3])
         if time and value is not None:

@@ -59,16 +59,16 @@ class MoeAssignments:
 
 
 def _concat(parts: list[MoeAssignments]) -> MoeAssignments:
-    dropped = [part.dropped_tokens for part in parts if part.dropped_tokens is not None]
+    dropped_tokens = [part.dropped_tokens for part in parts if part.dropped_tokens is not None]
     records = tuple(record for part in parts for record in part.records)
-    return MoeAssignments(records, sum(dropped) if dropped else None)
+    return MoeAssignments(records, sum(dropped_tokens) if dropped_tokens else None)
 
 
 def read_moe_assignments(path: Location, before: MoeAssignments | None = None) -> Reading[MoeAssignments]:
     """Return the records of one file behind those read `before`; InputError only where it is not JSON."""
     data, log = read_json(path)
-    named = _RANK_IN_NAME.search(str(path))
-    parts = [_part(*each, log) for each in _by_rank(data, int(named[1]) if named else None)]
+    match = _RANK_IN_NAME.search(str(path))
+    parts = [_part(*rank_counts, log) for rank_counts in _by_rank(data, int(match[1]) if match else None)]
     assignments = _concat(parts)
     if not assignments.records and not log.entries:
         log.error("", "holds no counts of tokens", _EXAMPLE)
@@ -87,28 +87,28 @@ def is_moe_assignments(data: object) -> bool:
 
 
 def _by_rank(data: Any, rank: int | None) -> Iterator[tuple[Any, str, int | None]]:
-    """Yield what each rank counted, its place, and the rank; `rank` is that of the file's name."""
+    """Yield the counts of each rank, their place, and the rank; `rank` is that of the file's name."""
     if isinstance(data, list) and any(isinstance(item, list | dict) for item in data):
         for index, item in enumerate(data):
             yield item, f"[{index}]", index if isinstance(item, list) else rank
     elif isinstance(data, dict) and not _RECORD_KEYS & data.keys() and _holds_ranks(data):
-        shared = {key: data[key] for key in SIZE_KEYS if key in data}
+        sizes = {key: data[key] for key in SIZE_KEYS if key in data}
         for key, item in data.items():
-            if key not in shared:
-                named = _RANK.fullmatch(key)
-                record = {**shared, **item} if isinstance(item, dict) else item
-                yield record, shown(key), int(named[1]) if named else None
+            if key not in sizes:
+                match = _RANK.fullmatch(key)
+                record = {**sizes, **item} if isinstance(item, dict) else item
+                yield record, shown(key), int(match[1]) if match else None
     elif data != []:
         yield data, "", rank
 
 
 def _holds_ranks(data: dict[str, Any]) -> bool:
-    """Whether the keys of a mapping are ranks: what they lead to is counts, and no number."""
+    """Whether the keys of a mapping are ranks: their values are counts, and no numbers."""
     return any(_RANK.fullmatch(key) and isinstance(item, list | dict) for key, item in data.items())
 
 
 def _part(item: Any, place: str, rank: int | None, log: IssueLog) -> MoeAssignments:
-    """Return what one rank counted: a record, or counts alone."""
+    """Return the assignments of one rank, from a record or from counts alone."""
     if not isinstance(item, dict):
         if not isinstance(item, list):
             log.error(place, f"{shown(repr(item))} is not a record", _EXAMPLE)
@@ -117,7 +117,7 @@ def _part(item: Any, place: str, rank: int | None, log: IssueLog) -> MoeAssignme
     else:
         prefix = f"{place}." if place else ""
         counts_by_layer = _counted(item, prefix, log)
-    stated = _count(item, ("rank",), prefix, log)
+    stated_rank = _count(item, ("rank",), prefix, log)
     devices = _count(item, SIZE_KEYS, prefix, log)
     if devices == 0:
         fix = "write the number of devices that share experts"
@@ -127,7 +127,7 @@ def _part(item: Any, place: str, rank: int | None, log: IssueLog) -> MoeAssignme
     for layer, counts, path in counts_by_layer:
         tokens = _tokens(counts, path, log)
         if tokens:
-            owner = rank if stated is None else stated
+            owner = rank if stated_rank is None else stated_rank
             records.append(ExpertTokens(tokens, owner, layer, devices, isinstance(counts, dict)))
     return MoeAssignments(tuple(records), _dropped(item, prefix, log))
 
@@ -163,9 +163,9 @@ def _counted(record: dict[str, Any], prefix: str, log: IssueLog) -> list[tuple[s
 
 def _by_layer(counts: Any, path: str, *, is_by_layer: bool = False) -> list[tuple[str | None, Any, str]]:
     """Return (layer, counts, place) of counts that are given by layer, or may be."""
-    named = counts.items() if isinstance(counts, dict) else ()
-    if named and (is_by_layer or all(isinstance(value, list | dict) for _, value in named)):
-        return [(name, _inner(value), f"{path}.{shown(name)}".lstrip(".")) for name, value in named]
+    items = counts.items() if isinstance(counts, dict) else ()
+    if items and (is_by_layer or all(isinstance(value, list | dict) for _, value in items)):
+        return [(name, _inner(value), f"{path}.{shown(name)}".lstrip(".")) for name, value in items]
     if isinstance(counts, list) and counts and all(isinstance(item, list | dict) for item in counts):
         return [(str(index), _inner(item), f"{path}[{index}]") for index, item in enumerate(counts)]
     return [(None, counts, path)]
@@ -182,26 +182,26 @@ def _tokens(counts: Any, path: str, log: IssueLog) -> tuple[int, ...]:
     if not isinstance(counts, list | dict) or not counts:
         log.error(path, f"{shown(repr(counts))} is not a list of counts", _EXAMPLE)
         return ()
-    by_expert = _named(counts, path, log) if isinstance(counts, dict) else dict(enumerate(counts))
+    by_expert = _by_expert(counts, path, log) if isinstance(counts, dict) else dict(enumerate(counts))
     place = "{}.{}".format if isinstance(counts, dict) else "{}[{}]".format
-    checked = {
+    whole_counts = {
         expert: _whole(value, place(path, expert).lstrip("."), log) for expert, value in by_expert.items()
     }
-    if not checked or None in checked.values():
+    if not whole_counts or None in whole_counts.values():
         return ()
-    return tuple(checked.get(expert) or 0 for expert in range(max(checked) + 1))
+    return tuple(whole_counts.get(expert) or 0 for expert in range(max(whole_counts) + 1))
 
 
-def _named(counts: dict[str, Any], path: str, log: IssueLog) -> dict[int, Any]:
+def _by_expert(counts: dict[str, Any], path: str, log: IssueLog) -> dict[int, Any]:
     """Return counts by the number of their expert; other keys are reported, and too large numbers refused."""
     by_expert: dict[int, Any] = {}
     unknown = []
     for key, value in counts.items():
         place = f"{path}.{shown(key)}".lstrip(".")
-        named = _EXPERT.fullmatch(key)
-        if named is None:
+        match = _EXPERT.fullmatch(key)
+        if match is None:
             unknown.append((shown(key), place))
-        elif int(named[1]) >= MOST_EXPERTS or int(named[1]) in by_expert:
+        elif int(match[1]) >= MOST_EXPERTS or int(match[1]) in by_expert:
             log.error(
                 place,
                 "is not the number of an expert, or repeats one",
@@ -209,7 +209,7 @@ def _named(counts: dict[str, Any], path: str, log: IssueLog) -> dict[int, Any]:
             )
             return {}
         else:
-            by_expert[int(named[1])] = value
+            by_expert[int(match[1])] = value
     report_unknown_keys(unknown, ("expert_0", *_META_KEYS, "layers", *COUNT_KEYS), log)
     return by_expert
 

@@ -83,16 +83,16 @@ MAX_UNKNOWN = 20
 """Unknown keys of one file that are reported."""
 
 
-def report_unknown_keys(strays: Iterable[tuple[str, str]], known: Iterable[str], log: IssueLog) -> None:
+def report_unknown_keys(strays: Iterable[tuple[str, str]], known_keys: Iterable[str], log: IssueLog) -> None:
     """Record each unknown (key, place) once, at its first place: a warning where a known key is near."""
     places: dict[str, list[str]] = {}
     for key, place in strays:
         places.setdefault(key, []).append(place)
-    listed = [*places.items()]
-    for key, (first, *others) in listed[:MAX_UNKNOWN]:
-        more = f", here and at {len(others)} more places" if others else ""
-        near = did_you_mean(key.lower(), known)
-        record, fix = (log.warning, near) if near else (log.note, f"known: {', '.join(known)}")
+    unknown_keys = [*places.items()]
+    for key, (first, *other_places) in unknown_keys[:MAX_UNKNOWN]:
+        more = f", here and at {len(other_places)} more places" if other_places else ""
+        near = did_you_mean(key.lower(), known_keys)
+        record, fix = (log.warning, near) if near else (log.note, f"known: {', '.join(known_keys)}")
         record(first, f"is not a key of this format and is ignored{more}", fix)
-    if rest := len(listed[MAX_UNKNOWN:]):
-        log.note("", f"{rest} more keys are unknown", "check that this is the right file")
+    if unlisted := len(unknown_keys[MAX_UNKNOWN:]):
+        log.note("", f"{unlisted} more keys are unknown", "check that this is the right file")

@@ -107,7 +107,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """The devices of a run in order of rank and device; what is damaged is left out."""
+    """The devices of a run in order of rank and device; damaged values are left out."""
 
     devices: tuple[DeviceMemory, ...] = ()
 
@@ -120,7 +120,7 @@ Values = dict[str, int]
 
 
 def read_memory_stats(path: Location) -> Reading[MemoryStats]:
-    """Return what the file says of each device; InputError only where it is not JSON."""
+    """Return the memory of each device in the file; InputError only where it is not JSON."""
     data, log = read_json(path)
     by_owner: dict[Owner, Values] = {}
     _collect(data, "", (None, None), by_owner, log)
@@ -152,7 +152,7 @@ def _collect(data: Any, path: str, owner: Owner, by_owner: dict[Owner, Values], 
 
 
 def _parts(data: Any, path: str, owner: Owner) -> Iterator[tuple[str, Any, Owner]]:
-    """Yield the whole where it is one device, else what it is made of, each with its place and owner."""
+    """Yield the whole where it is one device, else its parts, each with its place and owner."""
     if _is_segments(data) or (isinstance(data, dict) and _has_counters(data)):
         yield path, data, _owner_in(data, owner)
     elif isinstance(data, dict):
@@ -165,15 +165,15 @@ def _parts(data: Any, path: str, owner: Owner) -> Iterator[tuple[str, Any, Owner
 
 
 def _next(owner: Owner, index: int) -> Owner:
-    """Return whose the item of a list is: of the rank of that number, or of its device where one is known."""
+    """Return the owner of an item of a list: the rank of that number, or its device if the rank is known."""
     return (index, owner[1]) if owner[0] is None else (owner[0], index)
 
 
 def _owner_of(key: str, item: Any, owner: Owner) -> Owner:
-    if named := _DEVICE.fullmatch(key):
-        return owner[0], int(named[1])
-    if named := _RANK.fullmatch(key):
-        return _next(owner, int(named[1]))
+    if match := _DEVICE.fullmatch(key):
+        return owner[0], int(match[1])
+    if match := _RANK.fullmatch(key):
+        return _next(owner, int(match[1]))
     return _owner_in(item, owner)
 
 
@@ -181,9 +181,10 @@ def _owner_in(item: Any, owner: Owner) -> Owner:
     """Return the rank and device that a record names itself."""
     if not isinstance(item, dict):
         return owner
-    stated = (item.get("rank", owner[0]), item.get("device", owner[1]))
+    stated_owner = (item.get("rank", owner[0]), item.get("device", owner[1]))
     numbers = (
-        n if isinstance(n, int) and not isinstance(n, bool) else o for n, o in zip(stated, owner, strict=True)
+        n if isinstance(n, int) and not isinstance(n, bool) else o
+        for n, o in zip(stated_owner, owner, strict=True)
     )
     rank, device = numbers
     return rank, device
@@ -229,8 +230,8 @@ def _unknown_keys(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield the key and place of every value that stands for nothing; segments are read as a whole."""
     if _is_segments(data):
         return
-    named = data.items() if isinstance(data, dict) else ()
-    for key, item in [*named, *(enumerate(data) if isinstance(data, list) else ())]:
+    items = data.items() if isinstance(data, dict) else ()
+    for key, item in [*items, *(enumerate(data) if isinstance(data, list) else ())]:
         inner = f"{path}[{key}]" if isinstance(key, int) else f"{path}.{shown(key)}".lstrip(".")
         if isinstance(item, dict | list):
             yield from _unknown_keys(item, inner)
@@ -249,9 +250,9 @@ def _is_known(path: str) -> bool:
 
 def _merge(by_owner: dict[Owner, Values], owner: Owner, values: Values) -> None:
     """Keep the highest of repeated peaks, and the latest of everything else."""
-    known = by_owner.setdefault(owner, {})
+    owner_values = by_owner.setdefault(owner, {})
     for name, value in values.items():
-        known[name] = max(known.get(name, 0), value) if name.startswith("peak_") else value
+        owner_values[name] = max(owner_values.get(name, 0), value) if name.startswith("peak_") else value
 
 
 def _is_segments(data: Any) -> bool:
@@ -270,20 +271,22 @@ def _segments(data: Any, owner: Owner) -> Iterator[tuple[Owner, Values]]:
     for segment in segments:
         device = segment.get("device", owner[1])
         by_device.setdefault(device if isinstance(device, int) else owner[1], []).append(segment)
-    for device, own in by_device.items():
-        yield (owner[0], device), _state(own)
+    for device, device_segments in by_device.items():
+        yield (owner[0], device), _state(device_segments)
 
 
 def _state(segments: list[dict[str, Any]]) -> Values:
     blocks = [[b for b in s.get("blocks", ()) if isinstance(b, dict)] for s in segments]
-    free = [[_size(b, "size") for b in own if b.get("state") == "inactive"] for own in blocks]
+    free = [[_size(b, "size") for b in of_segment if b.get("state") == "inactive"] for of_segment in blocks]
     return {
         "reserved_bytes": sum(_size(segment, "total_size") for segment in segments),
         "allocated_bytes": sum(_size(segment, "allocated_size") for segment in segments),
         "active_bytes": sum(_size(segment, "active_size") for segment in segments),
-        "inactive_split_bytes": sum(sum(f) for f, own in zip(free, blocks, strict=True) if len(own) > 1),
+        "inactive_split_bytes": sum(
+            sum(f) for f, of_segment in zip(free, blocks, strict=True) if len(of_segment) > 1
+        ),
         "free_bytes": sum(map(sum, free)),
-        "largest_free_bytes": max((size for own in free for size in own), default=0),
+        "largest_free_bytes": max((size for of_segment in free for size in of_segment), default=0),
     }
 
 
@@ -293,13 +296,15 @@ def _size(data: dict[str, Any], key: str) -> int:
 
 
 def _checked(device: DeviceMemory, log: IssueLog) -> DeviceMemory:
-    """Return a device without what cannot be: more in use than was reserved."""
-    known = asdict(device)
+    """Return a device without impossible values: more bytes allocated than reserved."""
+    values = asdict(device)
     for peak in ("peak_", ""):
-        reserved = known[f"{peak}reserved_bytes"]
-        used = known[f"{peak}allocated_bytes"]
-        if reserved is not None and used is not None and used > reserved:
-            who = "" if device.rank is None else f"rank {device.rank}: "
-            log.error("", f"{who}{used} bytes are allocated of {reserved} reserved", "check the units")
+        reserved = values[f"{peak}reserved_bytes"]
+        allocated = values[f"{peak}allocated_bytes"]
+        if reserved is not None and allocated is not None and allocated > reserved:
+            prefix = "" if device.rank is None else f"rank {device.rank}: "
+            log.error(
+                "", f"{prefix}{allocated} bytes are allocated of {reserved} reserved", "check the units"
+            )
             device = replace(device, **{f"{peak}reserved_bytes": None, f"{peak}allocated_bytes": None})
     return device

@@ -123,34 +123,34 @@ def is_nccl_tests_file(path: Path) -> bool:
 
     Only names such as `nccl_tests.txt` or `all_reduce.log` are looked at: a run may hold many logs.
     """
-    named = path.suffix.lower() in SUFFIXES and _LIKELY.search(path.stem.lower())
+    has_likely_name = path.suffix.lower() in SUFFIXES and _LIKELY.search(path.stem.lower())
     try:
-        return bool(named) and is_nccl_tests(read_head(path, HEAD_BYTES))
+        return bool(has_likely_name) and is_nccl_tests(read_head(path, HEAD_BYTES))
     except (OSError, InputError):
         return False
 
 
 def read_nccl_tests(path: Location, before: NcclTests | None = None) -> Reading[NcclTests]:
-    """Return what one file holds behind what was read `before`; InputError only where it is no text."""
+    """Return the tests of one file behind those read `before`; InputError only where it is no text."""
     return nccl_tests_in_text(read_text(path, MAX_BYTES), file=str(path), before=before)
 
 
 def nccl_tests_in_text(text: str, *, file: str = "", before: NcclTests | None = None) -> Reading[NcclTests]:
-    """Return what a text holds behind what was read `before`; `file` names it in messages."""
+    """Return the tests in a text behind those read `before`; `file` names it in messages."""
     if text.lstrip().startswith("{"):
         data, log = json_value(text, file)
         tests = [_json_test(data, log)] if isinstance(data, dict) else []
     else:
         log, tests = IssueLog(file), [*_text_tests(text)]
     name = PurePath(file).name
-    measured = [one for test in tests for one in _measured(test, name, log)]
+    results = [result for test in tests for result in _measured(test, name, log)]
     devices = frozenset(device for test in tests for device in test.devices)
-    if not measured and not log.entries:
+    if not results and not log.entries:
         fix = "give what all_reduce_perf and the like print"
         log.error("", "holds no measured size of any collective", fix)
     earlier = before or NcclTests()
     together = NcclTests(
-        (*earlier.measured, *measured), earlier.device_names | devices, (*earlier.files, name)
+        (*earlier.measured, *results), earlier.device_names | devices, (*earlier.files, name)
     )
     return Reading(together, log.in_order(), file)
 
@@ -164,8 +164,8 @@ def _text_tests(text: str) -> Iterator[_Test]:
             if test.rows or test.columns:
                 yield test
                 test = _Test(line=number)
-            named = _PROGRAM.search(line)
-            test.program = named[1] if named else test.program or program
+            program_match = _PROGRAM.search(line)
+            test.program = program_match[1] if program_match else test.program or program
             program = "" if match.re is _THREADS else program
         elif rank := _RANK.match(line):
             test.ranks.append((int(rank[2] or 0), int(rank[1])))
@@ -177,8 +177,8 @@ def _text_tests(text: str) -> Iterator[_Test]:
                 test.columns = columns
         elif line[:1].isdigit() and test.columns:
             _read_row(line.split(), number, test)
-        elif named := _PROGRAM.search(line):
-            program = named[1]
+        elif program_match := _PROGRAM.search(line):
+            program = program_match[1]
     yield test
 
 
@@ -191,25 +191,25 @@ def _read_row(words: list[str], number: int, test: _Test) -> None:
         size = int(words[0])
     except (ValueError, IndexError):
         return
-    if any(each not in {"0", "N/A", "0e+00"} for each in wrong):
+    if any(count not in {"0", "N/A", "0e+00"} for count in wrong):
         test.wrong += 1
     elif halves and size > 0:
         test.rows.append((number, size, *min(halves)))  # type: ignore[arg-type]
 
 
 def _json_test(data: dict[str, Any], log: IssueLog) -> _Test:
-    """Return the test of a JSON file; what lacks a key or has another kind of value is left out."""
+    """Return the test of a JSON file; entries without a key, or with another kind of value, are left out."""
     words = [word for word in _list(data.get("args")) if isinstance(word, str)]
-    named = _PROGRAM.search(words[0]) if words else None
-    test = _Test(named[1] if named else "")
-    stated = data.get("config")
-    config: dict[str, Any] = stated if isinstance(stated, dict) else {}
-    devices = [each for each in _list(config.get("devices")) if isinstance(each, dict)]
+    match = _PROGRAM.search(words[0]) if words else None
+    test = _Test(match[1] if match else "")
+    raw_config = data.get("config")
+    config: dict[str, Any] = raw_config if isinstance(raw_config, dict) else {}
+    devices = [device for device in _list(config.get("devices")) if isinstance(device, dict)]
     threads, devices_each = config.get("nthreads"), config.get("ngpus")
     if devices and isinstance(threads, int) and isinstance(devices_each, int) and threads * devices_each > 0:
         test.count = threads * devices_each * len(devices)  # a process lists its first device alone
-    test.hosts = {str(one["hostname"]) for one in devices if one.get("hostname")}
-    test.devices = {str(one["device_info"]) for one in devices if one.get("device_info")}
+    test.hosts = {str(device["hostname"]) for device in devices if device.get("hostname")}
+    test.devices = {str(device["device_info"]) for device in devices if device.get("device_info")}
     for number, row in enumerate(_list(data.get("results"))):
         _read_result(row, f"results[{number}]", test, log)
     return test
@@ -222,33 +222,33 @@ def _list(value: object) -> list[Any]:
 def _read_result(row: object, place: str, test: _Test, log: IssueLog) -> None:
     halves = [row.get(key) for key in ("out_of_place", "in_place")] if isinstance(row, dict) else []
     size = row.get("size") if isinstance(row, dict) else None
-    kept = [half for half in halves if isinstance(half, dict)]
-    if not isinstance(size, int) or not kept:
+    results = [half for half in halves if isinstance(half, dict)]
+    if not isinstance(size, int) or not results:
         log.error(
             place, f"{shown(repr(row))} is not a result for a size", "write the file again; it may be cut off"
         )
         return
-    if any(half.get("nwrong") for half in kept):
+    if any(half.get("nwrong") for half in results):
         test.wrong += 1
         return
-    timings = [tuple(half.get(key) for key in ("time", "alg_bw", "bus_bw")) for half in kept]
-    timed = [half for half in timings if all(isinstance(each, int | float) for each in half)]
-    if timed and size > 0:
-        test.rows.append((0, size, *min(timed)))  # type: ignore[arg-type]
+    timings = [tuple(half.get(key) for key in ("time", "alg_bw", "bus_bw")) for half in results]
+    whole_timings = [half for half in timings if all(isinstance(value, int | float) for value in half)]
+    if whole_timings and size > 0:
+        test.rows.append((0, size, *min(whole_timings)))  # type: ignore[arg-type]
 
 
 def _measured(test: _Test, name: str, log: IssueLog) -> Iterable[Measured]:
-    """Return the sizes of a test, none if it does not say what was measured on how many ranks."""
+    """Return the measured sizes of a test; none without its collective and number of ranks."""
     if not test.rows and not test.wrong:
         return []
     place = f"test at line {test.line}"
     if test.wrong:
         log.error(place, f"results of {test.wrong} sizes were wrong; they are left out", "find out why first")
-    named = _NAMED.fullmatch(test.program)
-    if test.program and not named:
+    match = _NAMED.fullmatch(test.program)
+    if test.program and not match:
         log.error(place, f"{shown(test.program)} is not a collective with a bus bandwidth", "leave it out")
         return []
-    guess = named or _NAMED.search(PurePath(name).stem.lower())
+    guess = match or _NAMED.search(PurePath(name).stem.lower())
     if guess is None:
         fix = "name the file after the program, as in all_reduce_perf.txt"
         log.error(place, "does not state which collective was measured", fix)
@@ -262,7 +262,7 @@ def _measured(test: _Test, name: str, log: IssueLog) -> Iterable[Measured]:
 
 
 def _ranks(test: _Test, place: str, log: IssueLog) -> int | None:
-    """Return how many ranks took part in one call."""
+    """Return the number of ranks in one call."""
     if test.count is not None:
         return test.count
     fix = "keep the lines that begin with `#  Rank`; with several processes, use a build with MPI"
@@ -288,9 +288,11 @@ def _agrees(test: _Test, collective: str, ranks: int, place: str, log: IssueLog)
     if not factor:
         log.error(place, f"{collective} over {ranks} ranks has no bus bandwidth", "leave it out")
         return False
-    printed = [row[4] / row[3] for row in test.rows if row[3] >= _ROUNDED_FROM]
-    if all(abs(each - factor) <= _FACTOR_OFF * factor for each in printed):
+    printed_factors = [row[4] / row[3] for row in test.rows if row[3] >= _ROUNDED_FROM]
+    if all(abs(printed_factor - factor) <= _FACTOR_OFF * factor for printed_factor in printed_factors):
         return True
-    message = f"busbw / algbw is {printed[-1]:.4g}, which is not that of {collective} over {ranks} ranks"
+    message = (
+        f"busbw / algbw is {printed_factors[-1]:.4g}, which is not that of {collective} over {ranks} ranks"
+    )
     log.error(place, message, "check that the file is complete and named after its collective")
     return False

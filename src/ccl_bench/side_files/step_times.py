@@ -90,12 +90,12 @@ def _step_times(data: Any, path: str, log: IssueLog) -> StepTimes:
     if isinstance(data, dict) and not _is_in_seconds(data, path, log):
         return StepTimes()
     if isinstance(data, dict):
-        wrapped = next((key for key in _WRAPPERS if key in data), None)
-        if wrapped:
-            return _step_times(data[wrapped], f"{path}.{wrapped}" if path else wrapped, log)
+        wrapper_key = next((key for key in _WRAPPERS if key in data), None)
+        if wrapper_key:
+            return _step_times(data[wrapper_key], f"{path}.{wrapper_key}" if path else wrapper_key, log)
         return StepTimes(_numbered(data, path, log), is_numbered=True)
     if isinstance(data, list):
-        return _listed(data, path, log)
+        return _of_list(data, path, log)
     log.error(path, "is neither a list of seconds nor {step: seconds}", "write one of the two")
     return StepTimes()
 
@@ -114,7 +114,7 @@ def _numbered(data: dict[str, Any], path: str, log: IssueLog) -> dict[int, float
     return durations
 
 
-def _listed(data: list[Any], path: str, log: IssueLog) -> StepTimes:
+def _of_list(data: list[Any], path: str, log: IssueLog) -> StepTimes:
     records = [item for item in data if isinstance(item, dict)]
     durations: dict[int, float] = {}
     for index, item in enumerate(data):

@@ -226,16 +226,16 @@ class TrainConfig(Section):
         plan, local = self.parallelism, self.training.local_batch_size
         if plan.microbatches or not (local and plan.microbatch_size):
             return plan.microbatches
-        count, rest = divmod(local, plan.microbatch_size)
-        return count if rest == 0 else None
+        count, remainder = divmod(local, plan.microbatch_size)
+        return count if remainder == 0 else None
 
     def dp_shard(self, world_size: int) -> int | None:
         """Return the degree that shards weights, where -1 takes the ranks that `world_size` leaves."""
         plan = self.parallelism
         if plan.dp_shard != -1 or not plan.fixed_product:
             return plan.dp_shard if plan.dp_shard != -1 else None
-        degree, rest = divmod(world_size, plan.fixed_product)
-        return degree if rest == 0 and degree else None
+        degree, remainder = divmod(world_size, plan.fixed_product)
+        return degree if remainder == 0 and degree else None
 
     def global_batch_size(self, world_size: int) -> int | None:
         """Return the sequences in one step over all ranks."""

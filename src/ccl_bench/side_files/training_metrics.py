@@ -90,7 +90,7 @@ def read_training_metrics(path: Location) -> Reading[TrainingMetrics]:
         _repeats(name, series, log)
     loss_name, perplexity_name = (_first_named(names, by_name) for names in (LOSS_NAMES, PERPLEXITY_NAMES))
     metrics = TrainingMetrics(
-        {name: kept for name, series in by_name.items() if (kept := _kept(series))},
+        {name: points for name, series in by_name.items() if (points := _sorted_points(series))},
         loss_name,
         _final_loss(by_name, loss_name, log),
         _final_value(by_name, perplexity_name, "perplexity", log),
@@ -105,15 +105,15 @@ def read_training_metrics(path: Location) -> Reading[TrainingMetrics]:
 
 
 def _first_named(names: tuple[str, ...], by_name: dict[str, _Series]) -> str | None:
-    return next((name for wanted in names for name in by_name if name.lower() == wanted), None)
+    return next((name for spelling in names for name in by_name if name.lower() == spelling), None)
 
 
 def is_training_metrics(data: object) -> bool:
     """Whether JSON data has the shape of training metrics."""
     records = data if isinstance(data, list) else [data]
     names = {str(key).lower() for record in records if isinstance(record, dict) for key in record}
-    known = {*PERPLEXITY_NAMES, *_WRAPPERS}
-    return bool(names) and any("loss" in name or name in known for name in names)
+    known_names = {*PERPLEXITY_NAMES, *_WRAPPERS}
+    return bool(names) and any("loss" in name or name in known_names for name in names)
 
 
 def _collect(data: Any, by_name: dict[str, _Series], log: IssueLog) -> None:
@@ -186,16 +186,16 @@ def _point(
 
 def _repeats(name: str, series: _Series, log: IssueLog) -> None:
     counts = Counter(step for step, _, _ in series.points if step is not None)
-    repeated = [step for step, count in counts.items() if count > 1]
-    if repeated:
+    repeated_steps = [step for step, count in counts.items() if count > 1]
+    if repeated_steps:
         log.warning(
             shown(name),
-            f"step {repeated[0]} is written {counts[repeated[0]]} times",
+            f"step {repeated_steps[0]} is written {counts[repeated_steps[0]]} times",
             "keep one value for each step",
         )
 
 
-def _kept(series: _Series) -> tuple[Point, ...]:
+def _sorted_points(series: _Series) -> tuple[Point, ...]:
     points = [Point(value, step) for step, value, _ in series.points if value is not None]
     if all(point.step is not None for point in points):
         points.sort(key=lambda point: point.step or 0)
@@ -203,16 +203,16 @@ def _kept(series: _Series) -> tuple[Point, ...]:
 
 
 def _final_loss(by_name: dict[str, _Series], loss_name: str | None, log: IssueLog) -> float | None:
-    stated = by_name["final_loss"].points[-1][1] if "final_loss" in by_name else None
+    stated_loss = by_name["final_loss"].points[-1][1] if "final_loss" in by_name else None
     value = _final_value(by_name, loss_name, "loss", log)
-    if stated is not None and value is not None and not math.isclose(stated, value, rel_tol=1e-3):
+    if stated_loss is not None and value is not None and not math.isclose(stated_loss, value, rel_tol=1e-3):
         log.warning(
-            "final_loss", f"{stated:g} is used, and the series ends at {value:g}", "correct one of them"
+            "final_loss", f"{stated_loss:g} is used, and the series ends at {value:g}", "correct one of them"
         )
-    return stated if stated is not None else value
+    return stated_loss if stated_loss is not None else value
 
 
-def _final_value(by_name: dict[str, _Series], name: str | None, what: str, log: IssueLog) -> float | None:
+def _final_value(by_name: dict[str, _Series], name: str | None, quantity: str, log: IssueLog) -> float | None:
     """Return the value of a series at the last step; None, and why, where it has none."""
     if name is None:
         return None
@@ -221,7 +221,7 @@ def _final_value(by_name: dict[str, _Series], name: str | None, what: str, log: 
         log.error(shown(name), "holds different values for the last step", "keep one")
         return None
     if last[0] is None:
-        message = f"is damaged at the last step, so there is no final {what}"
+        message = f"is damaged at the last step, so there is no final {quantity}"
         log.error(shown(name), message, "see the error above")
     return last[0]
 

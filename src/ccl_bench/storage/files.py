@@ -145,7 +145,7 @@ def refuse_holes(path: Path) -> None:
 
 
 def _next_place(stream: BinaryIO, start: int, kind: int, *, otherwise: int) -> int:
-    """Return where the next hole or data begins, from `start` on; `otherwise` where there is none."""
+    """Return the start of the next hole or data from `start` on; `otherwise` if there is none."""
     try:
         return os.lseek(stream.fileno(), start, kind)
     except OSError:
@@ -154,19 +154,19 @@ def _next_place(stream: BinaryIO, start: int, kind: int, *, otherwise: int) -> i
 
 def unwritten(start: int, zeros: int, where: str) -> InputError:
     """Return the error for a file with so many zero bytes from byte `start` on."""
-    what = f"holds only zeros in {zeros >> 20} MiB from byte {start:,} on: it is incomplete"
-    return InputError(what, where=where, fix="copy it again and compare checksums")
+    message = f"holds only zeros in {zeros >> 20} MiB from byte {start:,} on: it is incomplete"
+    return InputError(message, where=where, fix="copy it again and compare checksums")
 
 
 def cache_directory() -> Path:
-    """Return where tables are kept between commands: $CCL_BENCH_CACHE, else the user's cache."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen).expanduser()
+    """Return the folder that keeps tables between commands: $CCL_BENCH_CACHE, else the user's cache."""
+    if folder := os.environ.get(CACHE_VARIABLE):
+        return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ccl-bench"
 
 
 def text_folder() -> Path:
-    """Return where texts are kept between commands."""
+    """Return the folder that keeps texts between commands."""
     return cache_directory() / "texts"
 
 
@@ -183,19 +183,19 @@ def kept_text(name: str, make: Callable[[], str]) -> str:
 
 
 def load_text(name: str) -> str | None:
-    """Return what the cache keeps under a name; None if it keeps nothing, or not what was written."""
+    """Return the cached text of a name; None if there is none, or if it is damaged."""
     with contextlib.suppress(OSError):
-        digest, _, kept = (text_folder() / name).read_bytes().partition(b"\n")
-        if digest == hashlib.sha256(kept).hexdigest().encode():
-            return kept.decode()
+        digest, _, content = (text_folder() / name).read_bytes().partition(b"\n")
+        if digest == hashlib.sha256(content).hexdigest().encode():
+            return content.decode()
     return None
 
 
 def save_text(name: str, text: str) -> None:
     """Keep a text in the cache; a cache that cannot be written is no error."""
-    written = text.encode()
+    content = text.encode()
     with contextlib.suppress(OSError), write_atomically(text_folder() / name) as temporary:
-        temporary.write_bytes(hashlib.sha256(written).hexdigest().encode() + b"\n" + written)
+        temporary.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
 
 
 @contextlib.contextmanager
@@ -378,7 +378,7 @@ def local_copy(path: Path) -> Iterator[Path]:
 
 
 def stored_version(path: Path) -> str:
-    """Return what a remote store calls this version of the file; empty if it has no word for it."""
+    """Return the version that a remote store states of the file; empty if it states none."""
     if not is_remote(path):
         return ""
     stat: Any = path.stat()

@@ -37,8 +37,8 @@ class GzipFile(igzip.IGzipFile):
     def __init__(self, raw: BinaryIO) -> None:
         super().__init__(fileobj=raw, mode="rb")  # type: ignore[no-untyped-call]
         self._raw = raw
-        self._given = 0
-        self._rest = io.BytesIO()
+        self._returned_bytes = 0
+        self._remainder = io.BytesIO()
         self._damage = ""
 
     def read(self, size: int | None = -1) -> bytes:
@@ -48,23 +48,23 @@ class GzipFile(igzip.IGzipFile):
                 block = bytes(super().read(size))
             except _DAMAGED as error:
                 self._damage = str(error) or type(error).__name__
-                self._rest = io.BytesIO(_inflated_after(self._raw, self._given))
+                self._remainder = io.BytesIO(_inflated_after(self._raw, self._returned_bytes))
             else:
-                self._given += len(block)
+                self._returned_bytes += len(block)
                 if not self._is_bomb():
                     return block
                 self._damage = f"decompresses to more than {MOST_RATIO} times its size, more than any trace"
-        if rest := self._rest.read(size):
-            return rest
+        if remainder := self._remainder.read(size):
+            return remainder
         raise OSError(self._damage)
 
     def _is_bomb(self) -> bool:
         """Whether so much came out of so little that the file was made to fill memory."""
-        return self._given > FREE_BYTES and self._given > MOST_RATIO * self._raw.tell()
+        return self._returned_bytes > FREE_BYTES and self._returned_bytes > MOST_RATIO * self._raw.tell()
 
 
 def _inflated_after(raw: BinaryIO, inflated_bytes: int) -> bytes:
-    """Return what can be decompressed after the first `given` bytes of the content."""
+    """Return the content after its first `inflated_bytes` bytes, up to the damage."""
     raw.seek(0)
     inflated = bytearray()
     seen = 0
@@ -77,7 +77,7 @@ def _inflated_after(raw: BinaryIO, inflated_bytes: int) -> bytes:
 
 
 def _inflated(block: bytes, inflator: zlib._Decompress) -> tuple[bytes, zlib._Decompress, bool]:
-    """Return what `block` decompresses to, the state after it, and whether it was sound."""
+    """Return the content of `block`, the state after it, and whether it was sound."""
     before = inflator.copy()
     try:
         inflated = inflator.decompress(block)

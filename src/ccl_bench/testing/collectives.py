@@ -23,7 +23,7 @@ _RECORDED = {
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What one call of one rank moves."""
+    """Data that one call of one rank moves."""
 
     recorded: str
     """`Collective name`."""
@@ -40,40 +40,46 @@ class Moved:
     """The message as nccl-tests counts it, bytes; an uneven all-to-all leaves out what stays on the rank."""
 
 
-def moved(made: Timeline, rank: int, call: Call) -> Moved:
-    """Return what a call of `rank` moves."""
+def moved(timeline: Timeline, rank: int, call: Call) -> Moved:
+    """Return the data that a call of `rank` moves."""
     if call.message is None:
-        return _tokens_moved(made, rank, returns=call.returns_tokens)
+        return _tokens_moved(timeline, rank, returns=call.returns_tokens)
     message = call.message
     width = DTYPE_BYTES[message.dtype]
     if call.peer:
-        both = (message.elements, message.elements)
-        return Moved(call.collective, message.dtype, *both, message_bytes=message.elements * width)
-    size = len(made.mesh.group(rank, call.dimension).ranks)
+        elements = (message.elements, message.elements)
+        return Moved(call.collective, message.dtype, *elements, message_bytes=message.elements * width)
+    size = len(timeline.mesh.group(rank, call.dimension).ranks)
     share = -(-message.elements // size)
-    whole = message.elements if call.collective == "all_reduce" else share * size
+    total = message.elements if call.collective == "all_reduce" else share * size
     if call.collective == "all_reduce" and call.dimension == "dp_replicate":
-        whole = -(-message.elements // (made.plan.dp_shard * made.plan.cp))
-    gives, gets = {"all_gather": (share, whole), "reduce_scatter": (whole, share)}.get(
-        call.collective, (whole, whole)
+        total = -(-message.elements // (timeline.plan.dp_shard * timeline.plan.cp))
+    in_elements, out_elements = {"all_gather": (share, total), "reduce_scatter": (total, share)}.get(
+        call.collective, (total, total)
     )
-    return Moved(_RECORDED[call.collective], message.dtype, gives, gets, message_bytes=whole * width)
+    return Moved(
+        _RECORDED[call.collective], message.dtype, in_elements, out_elements, message_bytes=total * width
+    )
 
 
-def _tokens_moved(made: Timeline, rank: int, *, returns: bool) -> Moved:
-    experts = made.plan.experts
+def _tokens_moved(timeline: Timeline, rank: int, *, returns: bool) -> Moved:
+    experts = timeline.plan.experts
     if experts is None:
         raise AssertionError("an all-to-all without experts")
-    me = made.mesh.group(rank, "ep").ranks.index(rank)
-    sent, got = tuple(experts.tokens[me]), tuple(row[me] for row in experts.tokens)
+    me = timeline.mesh.group(rank, "ep").ranks.index(rank)
+    sent, received = tuple(experts.tokens[me]), tuple(row[me] for row in experts.tokens)
     if returns:
-        sent, got = got, sent
+        sent, received = received, sent
     hidden, width = experts.hidden_size, DTYPE_BYTES[experts.dtype]
-    gives, gets = sum(sent) * hidden, sum(got) * hidden
+    in_elements, out_elements = sum(sent) * hidden, sum(received) * hidden
     if experts.is_even:
-        return Moved("all_to_all", experts.dtype, gives, gets, message_bytes=gives * width)
-    others = max(sum(sent) - sent[me], sum(got) - got[me]) * hidden
-    return Moved("all_to_allv", experts.dtype, gives, gets, sent, got, others * width)
+        return Moved(
+            "all_to_all", experts.dtype, in_elements, out_elements, message_bytes=in_elements * width
+        )
+    other_elements = max(sum(sent) - sent[me], sum(received) - received[me]) * hidden
+    return Moved(
+        "all_to_allv", experts.dtype, in_elements, out_elements, sent, received, other_elements * width
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +121,11 @@ class Operation:
         return self.collective not in {"send_recv", "all_to_allv"}
 
     def duration_ns(self, rank: int) -> int:
-        """Return how long the kernel ran on a member, ns."""
+        """Return the time that the kernel ran on a member, ns."""
         return self.end_ns - self.members[rank].start_ns
 
     def wait_ns(self, rank: int) -> int:
-        """Return how long a member waited for the last one, ns."""
+        """Return the time that a member waited for the last one, ns."""
         return self.duration_ns(rank) - self.transfer_ns
 
     def bytes(self, rank: int) -> int:
@@ -142,53 +148,53 @@ def bus_factor(collective: str, size: int) -> float:
     return (size - 1) / size if collective in {"all_gather", "reduce_scatter", "all_to_all"} else 1.0
 
 
-def operations(made: Timeline) -> list[Operation]:
+def operations(timeline: Timeline) -> list[Operation]:
     """Return all collectives of a run, in order of their end."""
-    collectives = [one for step in range(made.plan.steps) for one in _in_step(made, step)]
-    return sorted(collectives, key=lambda one: (one.end_ns, int(one.group)))
+    collectives = [operation for step in range(timeline.plan.steps) for operation in _in_step(timeline, step)]
+    return sorted(collectives, key=lambda operation: (operation.end_ns, int(operation.group)))
 
 
-def _in_step(made: Timeline, step: int) -> list[Operation]:
+def _in_step(timeline: Timeline, step: int) -> list[Operation]:
     parts: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
-    for rank in range(made.plan.world_size):
-        for number, item in enumerate(made.program(rank).instructions):
+    for rank in range(timeline.plan.world_size):
+        for number, item in enumerate(timeline.program(rank).instructions):
             if item.call is not None:
-                parts[_key(made, rank, item.call)].append((rank, number))
-    return [_operation(made, step, members) for members in parts.values()]
+                parts[_key(timeline, rank, item.call)].append((rank, number))
+    return [_operation(timeline, step, members) for members in parts.values()]
 
 
-def _key(made: Timeline, rank: int, call: Call) -> tuple[object, ...]:
+def _key(timeline: Timeline, rank: int, call: Call) -> tuple[object, ...]:
     if call.peer:
-        ends = sorted((rank, made.mesh.neighbour(rank, call.peer)))
+        ends = sorted((rank, timeline.mesh.neighbour(rank, call.peer)))
         return (*ends, call.match)
-    return made.mesh.group(rank, call.dimension).name, call.match
+    return timeline.mesh.group(rank, call.dimension).name, call.match
 
 
-def _operation(made: Timeline, step: int, parts: list[tuple[int, int]]) -> Operation:
+def _operation(timeline: Timeline, step: int, parts: list[tuple[int, int]]) -> Operation:
     rank, number = parts[0]
-    item = made.program(rank).instructions[number]
+    item = timeline.program(rank).instructions[number]
     call = item.call
     if call is None:
         raise AssertionError("no call")
-    records = made.steps[step]
-    members = {r: _member(made, r, n, records[r].starts[n]) for r, n in parts}
-    group = made.mesh.group(rank, call.dimension)
+    records = timeline.steps[step]
+    members = {r: _member(timeline, r, n, records[r].starts[n]) for r, n in parts}
+    group = timeline.mesh.group(rank, call.dimension)
     recorded = members[rank].moved.recorded
     variant = recorded if recorded == "all_to_allv" else call.collective
     return Operation(
-        step=made.plan.first_step + step,
+        step=timeline.plan.first_step + step,
         collective="send_recv" if call.peer else variant,
         dimension=call.dimension,
         group=group.name,
         group_size=len(group.ranks),
         members=members,
         end_ns=records[rank].ends[number],
-        transfer_ns=transfer_ns(made.plan, item) + slow_link_ns(made.plan, step, members),
+        transfer_ns=transfer_ns(timeline.plan, item) + slow_link_ns(timeline.plan, step, members),
     )
 
 
-def _member(made: Timeline, rank: int, number: int, start_ns: int) -> Member:
-    call = made.program(rank).instructions[number].call
+def _member(timeline: Timeline, rank: int, number: int, start_ns: int) -> Member:
+    call = timeline.program(rank).instructions[number].call
     if call is None:
         raise AssertionError("no call")
-    return Member(start_ns, moved(made, rank, call), call.collective)
+    return Member(start_ns, moved(timeline, rank, call), call.collective)

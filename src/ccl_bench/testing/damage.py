@@ -24,18 +24,18 @@ def leave_out(path: Path) -> None:
 
 def truncate(path: Path, share: float) -> int:
     """Keep the first `share` of a file's bytes on disk, as when a job is killed; return how many."""
-    kept = int(path.stat().st_size * share)
+    size = int(path.stat().st_size * share)
     with path.open("r+b") as stream:
-        stream.truncate(kept)
-    return kept
+        stream.truncate(size)
+    return size
 
 
-def swap_names(one: Path, other: Path) -> None:
+def swap_names(first: Path, second: Path) -> None:
     """Exchange the names of two traces, so that name and content disagree on the rank."""
-    between = one.with_name(f"{one.name}.between")
-    one.rename(between)
-    other.rename(one)
-    between.rename(other)
+    between = first.with_name(f"{first.name}.between")
+    first.rename(between)
+    second.rename(first)
+    between.rename(second)
 
 
 def shift_clock(path: Path, ns: int) -> None:
@@ -68,19 +68,19 @@ def lose_kernels(path: Path, every: int, first: int = 0) -> int:
 
 def mix_in(path: Path, other: Path) -> None:
     """Add the events of another trace to an uncompressed one, as when two processes write one file."""
-    content, more = (json.loads(one.read_bytes()) for one in (path, other))
-    content["traceEvents"] += more["traceEvents"]
+    content, other_content = (json.loads(trace.read_bytes()) for trace in (path, other))
+    content["traceEvents"] += other_content["traceEvents"]
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def _replace(path: Path, pattern: re.Pattern[bytes], change: Callable[[int], int]) -> None:
-    packed = path.suffix == ".gz"
-    content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
-    changed, count = pattern.subn(
+    is_packed = path.suffix == ".gz"
+    content = gzip.decompress(path.read_bytes()) if is_packed else path.read_bytes()
+    new_content, count = pattern.subn(
         lambda match: match[1] + str(change(int(match[2]))).encode(), content, count=1
     )
     if not count:
         raise UsageError(
             "does not hold what is to be changed", where=str(path), fix="write it in another style"
         )
-    path.write_bytes(gzip.compress(changed, compresslevel=1, mtime=0) if packed else changed)
+    path.write_bytes(gzip.compress(new_content, compresslevel=1, mtime=0) if is_packed else new_content)

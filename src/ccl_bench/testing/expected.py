@@ -30,17 +30,17 @@ NOTHING: frozenset[str] = frozenset()
 def cut_spans(spans: Iterable[Span], windows: list[tuple[int, int]]) -> list[list[Span]]:
     """Return the spans that reach into each of `windows`, which are in order and disjoint."""
     ends = [end for _, end in windows]
-    inside: list[list[Span]] = [[] for _ in windows]
+    in_windows: list[list[Span]] = [[] for _ in windows]
     for span in spans:
         index = bisect_right(ends, span[1])
         while index < len(windows) and windows[index][0] < span[2]:
-            inside[index].append(span)
+            in_windows[index].append(span)
             index += 1
-    return inside
+    return in_windows
 
 
 def divide_window(window: tuple[int, int], spans: Iterable[Span]) -> dict[frozenset[str], int]:
-    """Return how long each set of kinds ran at once within `window`, ns; the lengths add up to it.
+    """Return the time that each set of kinds ran at once within `window`, ns; the lengths add up to it.
 
     The window is cut wherever anything starts or ends, and each piece is looked at by itself.
     """
@@ -63,12 +63,12 @@ def divide_window(window: tuple[int, int], spans: Iterable[Span]) -> dict[frozen
 
 
 def time_with(lengths: dict[frozenset[str], int], *kinds: str) -> int:
-    """Return how long all of `kinds` ran at once, ns."""
+    """Return the time that all of `kinds` ran at once, ns."""
     return sum(length for running, length in lengths.items() if running.issuperset(kinds))
 
 
 def time_without(lengths: dict[frozenset[str], int], *kinds: str) -> int:
-    """Return how long none of `kinds` ran, ns."""
+    """Return the time that none of `kinds` ran, ns."""
     return sum(length for running, length in lengths.items() if not running.intersection(kinds))
 
 
@@ -79,7 +79,7 @@ _OTHER, _TRANSFER = "communication in groups", "transfer between stages"
 
 @dataclass(frozen=True, slots=True)
 class StepParts:
-    """Where the time of one step of one rank went, ns."""
+    """Times of one step of one rank by kind, ns."""
 
     start_ns: int
     """Start of `ProfilerStep`, true ns."""
@@ -171,7 +171,7 @@ class Expected:
         return {}
 
     def parts(self, rank: int, step: int) -> StepParts:
-        """Return where the time of a step went."""
+        """Return the times of a step by kind."""
         if rank not in self._parts:
             in_windows = cut_spans(self._spans(rank), self.windows(rank))
             self._parts[rank] = [self._divided(rank, index, spans) for index, spans in enumerate(in_windows)]
@@ -184,13 +184,13 @@ class Expected:
         """
         if rank not in self._windows:
             windows: list[tuple[int, int]] = []
-            reached = 0
+            reached_ns = 0
             ahead = max((end for _, _, end in self.timeline.backlog(rank)), default=0)
             for records in self.timeline.steps:
                 record = records[rank]
-                start = max(record.host_start_ns, reached, min(ahead, self._first_kernel_ns(rank, record)))
-                reached = max(reached, record.host_end_ns, record.device_end_ns)
-                windows.append((start, reached))
+                start = max(record.host_start_ns, reached_ns, min(ahead, self._first_kernel_ns(rank, record)))
+                reached_ns = max(reached_ns, record.host_end_ns, record.device_end_ns)
+                windows.append((start, reached_ns))
             self._windows[rank] = windows
         return self._windows[rank]
 
@@ -206,8 +206,12 @@ class Expected:
     def _spans(self, rank: int) -> Iterator[Span]:
         items = self.timeline.program(rank).instructions
         steps = [records[rank] for records in self.timeline.steps]
-        own = ((n, *span) for one in steps for n, span in enumerate(zip(one.starts, one.ends, strict=True)))
-        for number, start, end in (*self.timeline.backlog(rank), *own):
+        in_steps = (
+            (n, *span)
+            for record in steps
+            for n, span in enumerate(zip(record.starts, record.ends, strict=True))
+        )
+        for number, start, end in (*self.timeline.backlog(rank), *in_steps):
             item = items[number]
             kind = COMPUTE if item.kernel else COMMUNICATION if item.call else MEMORY
             yield kind, start, end
@@ -259,7 +263,7 @@ class Expected:
         return sizes
 
     def wait_ns(self, rank: int, step: int) -> int:
-        """Return how long a rank waited in the collectives of a step that all members leave together, ns.
+        """Return a rank's waiting in the collectives of a step that all members leave together, ns.
 
         As the present ranks show it: duration minus the shortest duration of a member with a file.
         """
@@ -284,7 +288,7 @@ class Expected:
         return time_without(divide_window(window, spans), COMPUTE, _OTHER, _TRANSFER)
 
     def exposed_parts_ns(self, rank: int, step: int) -> dict[str, int]:
-        """Return how much of a step's exposed communication is waiting, transfer and unknown, ns.
+        """Return a step's exposed communication by kind: waiting, transfer and unknown, ns.
 
         While several calls run, it is transfer where one moves data, else unknown if one is unknown.
         """
@@ -310,11 +314,11 @@ class Expected:
         if operation.collective == "all_to_allv" or len(present) == 1 < operation.group_size:
             return [(UNKNOWN, call.start_ns, operation.end_ns)]
         moves_ns = operation.end_ns - self.seen_transfer_ns(operation)
-        rest = TRANSFER if len(present) == len(operation.members) else UNKNOWN
-        return [(WAITING, call.start_ns, moves_ns), (rest, moves_ns, operation.end_ns)]
+        last_part = TRANSFER if len(present) == len(operation.members) else UNKNOWN
+        return [(WAITING, call.start_ns, moves_ns), (last_part, moves_ns, operation.end_ns)]
 
     def clock_offset_ns(self, rank: int) -> int:
-        """Return what the clock in a rank's file is ahead of true time, ns."""
+        """Return the time that the clock in a rank's file is ahead of true time, ns."""
         return self.plan.clock_offset_ns(rank)
 
     def tokens_by_expert_device(self) -> list[int]:
@@ -368,8 +372,8 @@ def _of_steps(expected: Expected) -> dict[str, float]:
 
 def _share(steps: list[StepParts], name: str) -> float:
     """Return a part of the device windows, %."""
-    taken: int = sum(getattr(part, name) for part in steps)
-    return 100 * taken / sum(part.window_ns for part in steps)
+    part_ns: int = sum(getattr(part, name) for part in steps)
+    return 100 * part_ns / sum(part.window_ns for part in steps)
 
 
 def _of_calls(expected: Expected) -> dict[str, float]:
@@ -397,20 +401,23 @@ def _of_calls(expected: Expected) -> dict[str, float]:
 def _of_exposed_parts(expected: Expected) -> dict[str, float]:
     """Return exposed waiting and transfer, unless more than half of exposed communication is neither."""
     ranks, steps = expected.plan.present_ranks, expected.plan.step_numbers
-    each = [expected.exposed_parts_ns(rank, step) for rank in ranks for step in steps]
-    total = {part: sum(one[part] for one in each) for part in (WAITING, TRANSFER, UNKNOWN)}
+    parts = [expected.exposed_parts_ns(rank, step) for rank in ranks for step in steps]
+    total = {part: sum(step_parts[part] for step_parts in parts) for part in (WAITING, TRANSFER, UNKNOWN)}
     if not any(expected.parts(rank, step).communication_ns for rank in ranks for step in steps):
         return {}
     if total[UNKNOWN] > sum(total.values()) / 2:
         return {}
     names = {"exposed_wait_time": WAITING, "exposed_transfer_time": TRANSFER}
-    return {name: total[part] / len(each) / SECOND_NS for name, part in names.items()}
+    return {name: total[part] / len(parts) / SECOND_NS for name, part in names.items()}
 
 
 def _of_waits(expected: Expected) -> dict[str, float]:
     """Return the values of metrics about stragglers, where any collective shows who waits."""
     plan, present = expected.plan, set(expected.plan.present_ranks)
-    if not any(one.is_symmetric and len(present & one.members.keys()) > 1 for one in expected.operations):
+    if not any(
+        operation.is_symmetric and len(present & operation.members.keys()) > 1
+        for operation in expected.operations
+    ):
         return {}
     lag_s = fmean(lag_ns(expected, step) for step in plan.step_numbers) / SECOND_NS
     step_s = _of_steps(expected)["iteration_wall_clock_time"]

@@ -38,36 +38,37 @@ _LISTED = 30
 """torch cuts longer lists with `...`."""
 
 
-def _listed(numbers: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, numbers[:_LISTED]))
-    return f'"[{shown}, ...]"' if len(numbers) > _LISTED else f'"[{shown}]"'
+def _number_list(numbers: tuple[int, ...]) -> str:
+    text = ", ".join(map(str, numbers[:_LISTED]))
+    return f'"[{text}, ...]"' if len(numbers) > _LISTED else f'"[{text}]"'
 
 
-def names_of(recorded: str) -> tuple[str, str]:
+def names_of(collective_name: str) -> tuple[str, str]:
     """Return the operator and the annotation around a collective."""
-    return _NAMES[recorded]
+    return _NAMES[collective_name]
 
 
-def group_name(made: Timeline, rank: int, group: Group, *, style: Style) -> str:
-    """Return what a rank calls one of its groups."""
-    return str(made.mesh.groups_of(rank).index(group)) if style.numbers_own_groups else group.name
+def group_name(timeline: Timeline, rank: int, group: Group, *, style: Style) -> str:
+    """Return the name that a rank gives one of its groups."""
+    return str(timeline.mesh.groups_of(rank).index(group)) if style.numbers_own_groups else group.name
 
 
 class CallArguments:
     """Writes the arguments of one rank's calls as compact JSON, numbering the calls of each group."""
 
-    def __init__(self, made: Timeline, rank: int, style: Style) -> None:
-        self.made, self.rank, self.style = made, rank, style
+    def __init__(self, timeline: Timeline, rank: int, style: Style) -> None:
+        self.timeline, self.rank, self.style = timeline, rank, style
         self.issued: Counter[str] = Counter()
         self.of_kernel = cache(self._of_kernel)
 
     def by_position(self, call: Call) -> str:
         """Return the arguments of the next `record_param_comms` as torch 2.1 recorded them, without names."""
-        group, what = self.made.mesh.group(self.rank, call.dimension), moved(self.made, self.rank, call)
+        group = self.timeline.mesh.group(self.rank, call.dimension)
+        data = moved(self.timeline, self.rank, call)
         self.issued[""] += 1
-        splits = f"{_listed(what.in_split)},{_listed(what.out_split)}"
+        splits = f"{_number_list(data.in_split)},{_number_list(data.out_split)}"
         rank = self._place(call)
-        elements = what.out_elements if call.collective == "recv" else what.in_elements
+        elements = data.out_elements if call.collective == "recv" else data.in_elements
         return (
             f'"Concrete Inputs":["","{self.issued[""]}","{group.communicator % 2**47}","{rank}","",{splits},'
             f'"{len(group.ranks)}"],'
@@ -76,7 +77,7 @@ class CallArguments:
         )
 
     def of_waiting(self) -> str:
-        """Return what torch 2.1 recorded when the host began to wait for a call."""
+        """Return the arguments that torch 2.1 recorded when the host began to wait for a call."""
         return (
             f'"Concrete Inputs":["{self.issued[""] + 1}","0","{self.rank}","","[]","[]","1"],'
             '"Input type":["Scalar","Scalar","Scalar","","ScalarList","ScalarList","Scalar"],'
@@ -90,7 +91,7 @@ class CallArguments:
         receives have a count of their own, which runs over all peers of this rank: it does not agree
         between the two ends. Their `Rank` is the peer's place in the group (pytorch#153819).
         """
-        group = self.made.mesh.group(self.rank, call.dimension)
+        group = self.timeline.mesh.group(self.rank, call.dimension)
         counter = f"{group.name} {'point to point' if call.peer else ''}"
         self.issued[counter] += 1
         rank = self._place(call)
@@ -102,14 +103,15 @@ class CallArguments:
 
     def _of_kernel(self, call: Call) -> str:
         """Return the arguments that Kineto copies to the kernel."""
-        group, what = self.made.mesh.group(self.rank, call.dimension), moved(self.made, self.rank, call)
-        name = group_name(self.made, self.rank, group, style=self.style)
+        group = self.timeline.mesh.group(self.rank, call.dimension)
+        data = moved(self.timeline, self.rank, call)
+        name = group_name(self.timeline, self.rank, group, style=self.style)
         text = (
-            f'"Collective name":"{what.recorded}","In msg nelems":{what.in_elements},'
-            f'"Out msg nelems":{what.out_elements},"Group size":{len(group.ranks)},"dtype":"{what.dtype}",'
-            f'"In split size":{_listed(what.in_split)},"Out split size":{_listed(what.out_split)},'
+            f'"Collective name":"{data.recorded}","In msg nelems":{data.in_elements},'
+            f'"Out msg nelems":{data.out_elements},"Group size":{len(group.ranks)},"dtype":"{data.dtype}",'
+            f'"In split size":{_number_list(data.in_split)},"Out split size":{_number_list(data.out_split)},'
             f'"Process Group Name":"{name}","Process Group Description":"{group.description}",'
-            f'"Process Group Ranks":{_listed(group.ranks)}'
+            f'"Process Group Ranks":{_number_list(group.ranks)}'
         )
         end = {"send": "Dst Rank", "recv": "Src Rank"}.get(call.collective)
         if not end or self.style.peers == "operator":
@@ -118,11 +120,11 @@ class CallArguments:
         return f'{text},"{end}":{peer}'
 
     def _peer(self, call: Call) -> int:
-        return self.made.mesh.neighbour(self.rank, call.peer) if call.peer else self.rank
+        return self.timeline.mesh.neighbour(self.rank, call.peer) if call.peer else self.rank
 
     def _place(self, call: Call) -> int:
         """Return the place in the group of the other end of a message, or of this rank."""
-        return self.made.mesh.group(self.rank, call.dimension).ranks.index(self._peer(call))
+        return self.timeline.mesh.group(self.rank, call.dimension).ranks.index(self._peer(call))
 
 
 Sides = tuple[int, int, int]
@@ -133,21 +135,21 @@ _IDS = 10_000_000
 
 
 class RankEvents:
-    """Writes what one rank recorded, event by event."""
+    """Writes the recording of one rank, event by event."""
 
-    def __init__(self, made: Timeline, rank: int, style: Style) -> None:
-        self.made, self.rank, self.style, self.t = made, rank, style, style.templates
-        self.plan = made.plan
-        self.items = made.program(rank).instructions
-        self.device = rank % made.plan.devices_per_node
+    def __init__(self, timeline: Timeline, rank: int, style: Style) -> None:
+        self.timeline, self.rank, self.style, self.t = timeline, rank, style, style.templates
+        self.plan = timeline.plan
+        self.items = timeline.program(rank).instructions
+        self.device = rank % timeline.plan.devices_per_node
         self.place = rank % style.devices_in_process
         self.process = FIRST_PROCESS + rank - self.place
         self.thread = self.process + 1_000 * self.place
         self.autograd = self.thread + 100_000
-        self.shift_ns = style.shift_ns + made.plan.clock_offset_ns(rank)
+        self.shift_ns = style.shift_ns + timeline.plan.clock_offset_ns(rank)
         self.external = 1 + _IDS * self.place
         self.correlation = _FIRST_CORRELATION + _IDS * self.place
-        self.calls = CallArguments(made, rank, style)
+        self.calls = CallArguments(timeline, rank, style)
         self.is_named = style.has_collective_arguments
         self.kernel_arguments = cache(self._kernel_arguments)
 
@@ -157,7 +159,7 @@ class RankEvents:
 
     def metadata(self) -> Iterator[str]:
         """Yield the names of processes and threads, and the span of the recording."""
-        first, last = self.made.steps[0][self.rank], self.made.steps[-1][self.rank]
+        first, last = self.timeline.steps[0][self.rank], self.timeline.steps[-1][self.rank]
         at = divmod(first.host_start_ns + self.shift_ns, 1000)
         for process, label in ((self.process, '"CPU"'), (self.device, f'"GPU {self.device}"')):
             yield self.t.process_name % ("process_name", *at, process, 0, "name", '"python3"')
@@ -173,8 +175,8 @@ class RankEvents:
         yield self.t.instant % ("Record Window End", "", "", *divmod(end + self.shift_ns, 1000))
 
     def steps(self) -> Iterator[str]:
-        """Yield all steps, after what is left of those before the recording."""
-        for number, start, end in self.made.backlog(self.rank):
+        """Yield all steps, after the rest of those before the recording."""
+        for number, start, end in self.timeline.backlog(self.rank):
             self.correlation += 1
             yield self._work(number, start, end, is_launched=False)
         for step in range(self.plan.steps):
@@ -182,7 +184,7 @@ class RankEvents:
 
     def step(self, step: int) -> Iterator[str]:
         """Yield one step."""
-        record = self.made.steps[step][self.rank]
+        record = self.timeline.steps[step][self.rank]
         name = f"ProfilerStep#{self.plan.first_step + step}"
         if not self.place:
             yield self.host("user_annotation", name, self.thread, record.host_start_ns, record.host_end_ns)
@@ -203,19 +205,19 @@ class RankEvents:
 
     def _twin(self, name: str, stream: int, record: RankStep) -> Iterator[str]:
         """Yield the device's copy of an annotation around the work that was launched in it."""
-        own = [n for n, item in enumerate(self.items) if item.stream == stream]
-        if own:
-            start, end = record.starts[own[0]] - 1, record.ends[own[-1]] + 1
+        numbers = [n for n, item in enumerate(self.items) if item.stream == stream]
+        if numbers:
+            start, end = record.starts[numbers[0]] - 1, record.ends[numbers[-1]] + 1
             ids = (self.device, stream, *self.times(start, end), self.external)
             yield self.t.device_range % ("gpu_user_annotation", name, *ids)
 
     def _optimizer(self, record: RankStep) -> Iterator[str]:
         """Yield the range around the operators of the optimizer."""
-        own = [n for n, item in enumerate(self.items) if item.phase == "optimizer" and item.kernel]
-        if own:
+        numbers = [n for n, item in enumerate(self.items) if item.phase == "optimizer" and item.kernel]
+        if numbers:
             length = self.plan.host.launch_ns
-            start = record.first_launch_ns + own[0] * length
-            end = record.first_launch_ns + (own[-1] + 1) * length
+            start = record.first_launch_ns + numbers[0] * length
+            end = record.first_launch_ns + (numbers[-1] + 1) * length
             yield self.host("user_annotation", "Optimizer.step#AdamW.step", self.thread, start, end)
 
     def _synchronisation(self, record: RankStep) -> str:
@@ -228,7 +230,7 @@ class RankEvents:
 
     def _launched(self, step: int, number: int, item: Instruction, at: int) -> Iterator[str]:
         """Yield the operator of an instruction, its launch and its work on the device."""
-        record, length = self.made.steps[step][self.rank], self.plan.host.launch_ns
+        record, length = self.timeline.steps[step][self.rank], self.plan.host.launch_ns
         thread = self.autograd if item.phase == "backward" else self.thread
         start, end = at, at + length
         for name in item.ranges:
@@ -276,10 +278,10 @@ class RankEvents:
         yield self._arrow("f", number, thread, start + inset, "fwdbwd")
 
     def _sequence(self, step: int, item: Instruction) -> int:
-        return 1 + step * self.made.program(self.rank).sequences + item.sequence
+        return 1 + step * self.timeline.program(self.rank).sequences + item.sequence
 
     def _communication(self, call: Call, thread: int, start: int, end: int, inset: int) -> Iterator[str]:
-        operator, title = names_of(moved(self.made, self.rank, call).recorded)
+        operator, title = names_of(moved(self.timeline, self.rank, call).recorded)
         yield self.host("cpu_op", operator, thread, start, end)
         yield self.host("user_annotation", title, thread, start + inset, end - inset)
         if not self.is_named:
@@ -314,14 +316,14 @@ class RankEvents:
         call = item.call
         if call is None:
             raise AssertionError("a copy is no kernel")
-        dtype = moved(self.made, self.rank, call).dtype
+        dtype = moved(self.timeline, self.rank, call).dtype
         shape = _shape((24, 1, 1), (544, 1, 1), 96, 82_240, 0, self.plan.device.sms)
         more = f",{self.calls.of_kernel(call)}" if is_described else ""
         return nccl_kernel(call.collective, dtype), self.t.arguments(shape + more)
 
     def _shape(self, kernel: Kernel) -> str:
-        used = (kernel.registers, kernel.shared_memory, kernel.occupancy)
-        return _shape(kernel.grid, kernel.block, *used, self.plan.device.sms)
+        resources = (kernel.registers, kernel.shared_memory, kernel.occupancy)
+        return _shape(kernel.grid, kernel.block, *resources, self.plan.device.sms)
 
     def _arrow(
         self, end: str, number: int, thread: int, at_ns: int, kind: str, process: int | None = None
@@ -335,12 +337,12 @@ class RankEvents:
         yield self._arrow("f", self.correlation, stream, start, "ac2g", self.device)
 
 
-def _shape(grid: Sides, block: Sides, registers: int, shared: int, occupancy: int, sms: int) -> str:
+def _shape(grid: Sides, block: Sides, registers: int, shared_memory: int, occupancy: int, sms: int) -> str:
     """Return the launch shape of a kernel as compact JSON."""
     blocks = prod(grid) / sms
     warps = blocks * prod(block) / 32
     return (
-        f'"registers per thread":{registers},"shared memory":{shared},"blocks per SM":{blocks:.6f},'
+        f'"registers per thread":{registers},"shared memory":{shared_memory},"blocks per SM":{blocks:.6f},'
         f'"warps per SM":{warps:.6f},"grid":{list(grid)},"block":{list(block)},'
         f'"est. achieved occupancy %":{occupancy}'
     )

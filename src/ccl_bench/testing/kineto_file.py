@@ -1,4 +1,4 @@
-"""Write what ranks recorded as Kineto files: rank by rank, a block at a time, memory flat."""
+"""Write the recordings of ranks as Kineto files: rank by rank, a block at a time, memory flat."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 _NCCL_VERSION = "2.21.5"
 
 
-def opening(made: Timeline, rank: int, style: Style) -> str:
+def opening(timeline: Timeline, rank: int, style: Style) -> str:
     """Return everything up to the first event."""
-    device = _device(made)
-    count = min(made.plan.devices_per_node, made.plan.world_size)
-    described = [{"id": number} | device for number in range(count)]
-    job = _distributed(made, rank, style)
+    device = _device(timeline)
+    count = min(timeline.plan.devices_per_node, timeline.plan.world_size)
+    descriptions = [{"id": number} | device for number in range(count)]
+    job = _distributed(timeline, rank, style)
     if style.is_pretty:
-        devices = ",\n".join(f"    {json.dumps(one)}" for one in described)
+        devices = ",\n".join(f"    {json.dumps(description)}" for description in descriptions)
         lines = ['  "schemaVersion": 1', f'  "deviceProperties": [\n{devices}\n  ]']
         lines += [f'  "distributedInfo": {json.dumps(job)}', '  "traceEvents": [\n']
         return "\n{\n" + ",\n".join(lines)
-    known = {"schemaVersion": 1, "deviceProperties": described, "cupti_version": 24}
-    known |= {"record_shapes": 1, "distributedInfo": job, "displayTimeUnit": "ms"}
+    header = {"schemaVersion": 1, "deviceProperties": descriptions, "cupti_version": 24}
+    header |= {"record_shapes": 1, "distributedInfo": job, "displayTimeUnit": "ms"}
     if not style.has_absolute_times:
-        known["baseTimeNanoseconds"] = BASE_NS
-    return json.dumps(known, separators=(",", ":"))[:-1] + ',"traceEvents":['
+        header["baseTimeNanoseconds"] = BASE_NS
+    return json.dumps(header, separators=(",", ":"))[:-1] + ',"traceEvents":['
 
 
 def closing(rank: int, style: Style) -> str:
@@ -45,8 +45,8 @@ def closing(rank: int, style: Style) -> str:
     return f'\n  ],\n  "traceName": "rank{rank}_trace.json",\n  "displayTimeUnit": "ms"{base}\n}}\n'
 
 
-def _device(made: Timeline) -> dict[str, object]:
-    device = made.plan.device
+def _device(timeline: Timeline) -> dict[str, object]:
+    device = timeline.plan.device
     return {
         "name": device.name,
         "totalGlobalMem": device.memory_bytes,
@@ -64,16 +64,16 @@ def _device(made: Timeline) -> dict[str, object]:
     }
 
 
-def _distributed(made: Timeline, rank: int, style: Style) -> dict[str, object]:
-    groups = made.mesh.groups_of(rank)
+def _distributed(timeline: Timeline, rank: int, style: Style) -> dict[str, object]:
+    groups = timeline.mesh.groups_of(rank)
     return {
         "backend": "nccl",
         "rank": rank // style.devices_in_process,
-        "world_size": made.plan.world_size // style.devices_in_process,
+        "world_size": timeline.plan.world_size // style.devices_in_process,
         "pg_count": len(groups),
         "pg_config": [
             {
-                "pg_name": group_name(made, rank, group, style=style),
+                "pg_name": group_name(timeline, rank, group, style=style),
                 "pg_desc": group.description,
                 "backend_config": "cuda:nccl",
                 "pg_size": len(group.ranks),
@@ -98,12 +98,12 @@ _SHAPES = (
 
 def filler_blocks(events: RankEvents, wanted_bytes: int) -> Iterator[str]:
     """Yield about `wanted_bytes` of operators, spread evenly over the recording on a thread of their own."""
-    steps, separator = events.made.steps, events.style.separator
+    steps, separator = events.timeline.steps, events.style.separator
     start, end = steps[0][events.rank].host_start_ns, steps[-1][events.rank].host_end_ns
     length, shift, first = end - start, events.shift_ns + start, events.external + 1
     pieces = [_pieces(events, name) for name in _OPERATORS]
     kinds, likely_number = len(pieces), first + wanted_bytes // 600
-    event_bytes = len(separator.join(_event(one, shift, likely_number) for one in pieces)) / kinds
+    event_bytes = len(separator.join(_event(piece, shift, likely_number) for piece in pieces)) / kinds
     count = max(1, round(wanted_bytes / event_bytes))
     for begin in range(0, count, _BLOCK_EVENTS):
         yield separator.join(
@@ -127,7 +127,7 @@ def _pieces(events: RankEvents, name: str) -> tuple[str, str, str, str]:
 
 
 def write_rank(
-    made: Timeline, rank: int, path: Path, *, style: Style | None = None, filler_bytes: int = 0
+    timeline: Timeline, rank: int, path: Path, *, style: Style | None = None, filler_bytes: int = 0
 ) -> int:
     """Write one rank's file and return its size before compression, bytes; its process plays all its devices.
 
@@ -135,22 +135,22 @@ def write_rank(
     the file has grown by so much: they change no answer.
     """
     style = style or Style()
-    events = [RankEvents(made, rank + place, style) for place in range(style.devices_in_process)]
+    events = [RankEvents(timeline, rank + place, style) for place in range(style.devices_in_process)]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as raw:
         if not style.compresses:
             return _write(raw, events, filler_bytes)
-        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=1, mtime=0) as packed:
-            return _write(cast("BinaryIO", packed), events, filler_bytes)
+        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=1, mtime=0) as compressed:
+            return _write(cast("BinaryIO", compressed), events, filler_bytes)
 
 
 def _write(stream: BinaryIO, of_devices: list[RankEvents], filler_bytes: int) -> int:
     events = of_devices[0]
     style, separator = events.style, events.style.separator
-    size = stream.write(opening(events.made, events.rank, style).encode())
+    size = stream.write(opening(events.timeline, events.rank, style).encode())
     between = ""
-    every = chain(events.metadata(), *(one.steps() for one in of_devices))
-    for block in blocks(every, separator):
+    all_events = chain(events.metadata(), *(of_device.steps() for of_device in of_devices))
+    for block in blocks(all_events, separator):
         size += stream.write((between + block).encode())
         between = separator
     if filler_bytes > 0:

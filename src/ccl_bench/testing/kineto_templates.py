@@ -49,7 +49,7 @@ class Style:
 
     @property
     def shift_ns(self) -> int:
-        """What is added to a rank's time to give the time in its file, ns."""
+        """Offset from a rank's time to the time in its file, ns."""
         return ORIGIN_NS + (BASE_NS if self.has_absolute_times else 0)
 
     @property
@@ -64,7 +64,7 @@ class Style:
 
     @property
     def separator(self) -> str:
-        """What stands between two events."""
+        """Text between two events."""
         return ",\n" if self.is_pretty else ","
 
     @cached_property
@@ -148,8 +148,8 @@ class Templates:
     def span(self) -> str:
         """The times of the recording: ts x2, dur x2."""
         head = '"ph":"X","cat":"Trace"'
-        named = '"pid":"Spans","tid":"PyTorch Profiler","name":"PyTorch Profiler (0)"'
-        return self._event(head, _TIMES, named, args='"Op count":0')
+        ids = '"pid":"Spans","tid":"PyTorch Profiler","name":"PyTorch Profiler (0)"'
+        return self._event(head, _TIMES, ids, args='"Op count":0')
 
     @cached_property
     def instant(self) -> str:

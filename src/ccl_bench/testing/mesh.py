@@ -95,8 +95,8 @@ class Mesh:
             strides[axis] = stride
             stride *= getattr(self.plan, axis)
 
-        def offsets(chosen: list[str]) -> list[int]:
-            places = [[at * strides[axis] for at in range(getattr(self.plan, axis))] for axis in chosen]
+        def offsets(some_axes: list[str]) -> list[int]:
+            places = [[at * strides[axis] for at in range(getattr(self.plan, axis))] for axis in some_axes]
             return [sum(place) for place in product(*places)]
 
         fixed = offsets([axis for axis in AXES if axis not in axes])
@@ -113,8 +113,8 @@ class Mesh:
 
     def groups_of(self, rank: int) -> list[Group]:
         """Return the groups that a rank is a member of."""
-        known = ((dimension, rank) for dimension in DIMENSIONS)
-        return [self._by_member[key] for key in known if key in self._by_member]
+        keys = ((dimension, rank) for dimension in DIMENSIONS)
+        return [self._by_member[key] for key in keys if key in self._by_member]
 
     def neighbour(self, rank: int, stages: int) -> int:
         """Return the rank at the same place `stages` further down the pipeline."""

@@ -1,4 +1,4 @@
-"""What a synthetic run is to be: mesh, durations, messages, and what is wrong with it.
+"""Plan of a synthetic run: mesh, durations, messages, and faults.
 
 Every duration is a whole number of nanoseconds of *true* time, the one clock that the simulation
 runs on. Every message is counted in elements. Nothing here is random: the same plan gives the
@@ -25,7 +25,7 @@ AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one collective moves, and how long that takes once every member has come."""
+    """Size of one collective's message, and its time once every member has come."""
 
     elements: int
     """Elements of the whole message: what all_gather gives, what reduce_scatter takes, else the buffer.
@@ -242,7 +242,7 @@ class Plan:
         return self.global_batch_size * self.seq_len
 
     def clock_offset_ns(self, rank: int) -> int:
-        """Return what the clock of `rank` is ahead of true time, ns."""
+        """Return the time that the clock of `rank` is ahead of true time, ns."""
         node = rank // self.devices_per_node
         return self.clock_offsets_ns.get(rank, 0) + self.node_clock_offsets_ns.get(node, 0)
 

@@ -92,7 +92,7 @@ class Instruction(NamedTuple):
 
 @dataclass(slots=True)
 class Program:
-    """The instructions of a stage, and what follows from them."""
+    """The instructions of a stage, and their dependencies."""
 
     instructions: list[Instruction] = field(default_factory=list)
     sequences: int = 0
@@ -104,14 +104,14 @@ class Program:
         last: dict[int, int] = {}
         for index, instruction in enumerate(self.instructions):
             before = {*instruction.after, last.get(instruction.stream, -1)} - {-1}
-            for other in before:
-                followers[other].append(index)
+            for predecessor in before:
+                followers[predecessor].append(index)
             last[instruction.stream] = index
         return followers
 
 
 class Builder:
-    """Lays down instructions, keeping track of what the next computing kernel must wait for."""
+    """Lays down instructions, keeping track of the instructions that the next computing kernel waits for."""
 
     def __init__(self, plan: Plan, stage: int) -> None:
         self.plan, self.stage = plan, stage
@@ -156,7 +156,7 @@ class Builder:
 
 
 def program(plan: Plan, stage: int) -> Program:
-    """Return what a rank of pipeline stage `stage` launches in a step."""
+    """Return the program of a rank of pipeline stage `stage` in a step."""
     step = _Step(Builder(plan, stage))
     step.build()
     return step.builder.program
@@ -223,10 +223,10 @@ class _Step:
         before = (microbatch * self.layers + layer) * self.per_layer
         for index in range(first, until):
             kernel, share = parts[index]
-            rest = ns - sum(ns * other // 100 for _, other in parts[:-1])
+            remaining_ns = ns - sum(ns * part_share // 100 for _, part_share in parts[:-1])
             self.builder.compute(
                 kernel,
-                rest if index == len(parts) - 1 else ns * share // 100,
+                remaining_ns if index == len(parts) - 1 else ns * share // 100,
                 slows="layer" if is_forward and index == 0 else "",
                 sequence=before + (index if is_forward else len(parts) - 1 - index),
             )
@@ -296,8 +296,8 @@ class _Step:
     def _reduce(self, call: Call, ranges: tuple[str, ...]) -> None:
         behind = self.reductions[-1:] if self.is_sharded and call.dimension == "dp_replicate" else []
         number = self.builder.communicate(call, ranges=ranges, blocks=not self.plan.prefetch)
-        made = self.builder.program.instructions[number]
-        self.builder.program.instructions[number] = made._replace(after=(*made.after, *behind))
+        instruction = self.builder.program.instructions[number]
+        self.builder.program.instructions[number] = instruction._replace(after=(*instruction.after, *behind))
         self.reductions.append(number)
 
     def _optimizer(self) -> None:
@@ -306,8 +306,8 @@ class _Step:
         if plan.gradient_norm is not None and plan.world_size > 1:
             before = tuple(self.reductions)
             number = builder.communicate(Call("all_reduce", "world", "gradient norm", plan.gradient_norm))
-            made = builder.program.instructions[number]
-            builder.program.instructions[number] = made._replace(after=(*made.after, *before))
+            instruction = builder.program.instructions[number]
+            builder.program.instructions[number] = instruction._replace(after=(*instruction.after, *before))
         builder.waits += self.reductions
         if plan.optimizer_ns:
             builder.compute(kernels.ADAM, plan.optimizer_ns)

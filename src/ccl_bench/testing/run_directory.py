@@ -106,7 +106,7 @@ def workload_card(plan: Plan) -> str:
 
 def run_metadata(plan: Plan) -> str:
     """Return `run_metadata.json`."""
-    known = {
+    values = {
         "world_size": plan.world_size,
         "global_batch_size": plan.global_batch_size,
         "seq_len": plan.seq_len,
@@ -115,7 +115,7 @@ def run_metadata(plan: Plan) -> str:
         "gpu_peak_tflops": plan.device.peak_tflops,
         "gpu_hbm_bytes": plan.device.memory_bytes,
     }
-    return json.dumps(known, indent=2) + "\n"
+    return json.dumps(values, indent=2) + "\n"
 
 
 def moe_assignments(plan: Plan) -> str:
@@ -123,8 +123,8 @@ def moe_assignments(plan: Plan) -> str:
     rows = () if plan.experts is None else plan.experts.tokens
     tokens = [sum(column) for column in zip(*rows, strict=True)]
     layers = sum(at_stage(plan.layers, stage) for stage in range(plan.pp))
-    known = {"expert_parallel_size": plan.ep, "layers": {str(layer): tokens for layer in range(layers)}}
-    return json.dumps(known, indent=2) + "\n"
+    values = {"expert_parallel_size": plan.ep, "layers": {str(layer): tokens for layer in range(layers)}}
+    return json.dumps(values, indent=2) + "\n"
 
 
 def write_run(
@@ -136,24 +136,24 @@ def write_run(
     iteration: int | None = None,
     with_moe_assignments: bool = False,
 ) -> Expected:
-    """Write the run that `plan` describes into `directory`, and return what its numbers must come to.
+    """Write the run that `plan` describes into `directory`, and return the expected numbers.
 
     Ranks are written one by one and only as the files grow. `filler_bytes` makes each rank's file so
     much larger, `iteration` puts the traces under `profile_trace/iteration_<n>/` as torchtitan does.
     """
-    made = timeline(plan)
+    times = timeline(plan)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "workload_card.yaml").write_text(workload_card(plan), encoding="utf-8")
     (directory / "run_metadata.json").write_text(run_metadata(plan), encoding="utf-8")
     if with_moe_assignments:
         (directory / "moe_assignments.json").write_text(moe_assignments(plan), encoding="utf-8")
-    for _ in written_ranks(made, directory, style=style, filler_bytes=filler_bytes, iteration=iteration):
+    for _ in written_ranks(times, directory, style=style, filler_bytes=filler_bytes, iteration=iteration):
         pass
-    return Expected(made)
+    return Expected(times)
 
 
 def written_ranks(
-    made: Timeline,
+    times: Timeline,
     directory: Path,
     *,
     style: Style | None = None,
@@ -162,17 +162,17 @@ def written_ranks(
 ) -> Iterator[Path]:
     """Write the trace of one rank after the other and yield the path of each."""
     style = style or Style()
-    for rank in made.plan.present_ranks:
+    for rank in times.plan.present_ranks:
         if rank % style.devices_in_process:
             continue
         path = trace_path(directory, rank, style=style, iteration=iteration)
-        write_rank(made, rank, path, style=style, filler_bytes=filler_bytes)
+        write_rank(times, rank, path, style=style, filler_bytes=filler_bytes)
         yield path
 
 
 def trace_path(
     directory: Path, rank: int, *, style: Style | None = None, iteration: int | None = None
 ) -> Path:
-    """Return where `write_run` puts the trace of a rank."""
+    """Return the path of a rank's trace in a run that `write_run` writes."""
     folder = directory if iteration is None else directory / "profile_trace" / f"iteration_{iteration}"
     return folder / (style or Style()).name(rank)

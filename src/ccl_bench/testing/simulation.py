@@ -60,7 +60,7 @@ class Timeline:
         return [program(self.plan, stage) for stage in range(self.plan.pp)]
 
     def program(self, rank: int) -> Program:
-        """Return what a rank launches in every step."""
+        """Return the program of a rank, the same in every step."""
         return self.programs[self.mesh.stage(rank)]
 
     def backlog(self, rank: int) -> list[tuple[int, int, int]]:
@@ -75,14 +75,14 @@ class Timeline:
 
 
 def launch_start_ns(plan: Plan, operator_start_ns: int) -> int:
-    """Return when the launch inside an operator starts, ns."""
+    """Return the start of the launch inside an operator, ns."""
     return operator_start_ns + plan.host.launch_ns * LAUNCH_AT[0] // LAUNCH_AT[1]
 
 
-def duration_ns(made: Timeline, rank: int, step: int, index: int) -> int:
-    """Return how long an instruction without peers takes on a rank in a step, ns."""
-    plan, item = made.plan, made.program(rank).instructions[index]
-    ns = item.ns + item.ns_per_token * _tokens_received(made, rank)
+def duration_ns(run_timeline: Timeline, rank: int, step: int, index: int) -> int:
+    """Return the time of an instruction without peers on a rank in a step, ns."""
+    plan, item = run_timeline.plan, run_timeline.program(rank).instructions[index]
+    ns = item.ns + item.ns_per_token * _tokens_received(run_timeline, rank)
     for straggler in plan.stragglers:
         if straggler.rank == rank and (not straggler.steps or plan.first_step + step in straggler.steps):
             ns += straggler.layer_ns * ("layer" in item.slows) + straggler.step_ns * ("step" in item.slows)
@@ -100,47 +100,47 @@ def _noise(*numbers: int) -> int:
     return state >> 7
 
 
-def _tokens_received(made: Timeline, rank: int) -> int:
-    experts = made.plan.experts
+def _tokens_received(run_timeline: Timeline, rank: int) -> int:
+    experts = run_timeline.plan.experts
     if experts is None:
         return 0
-    member = made.mesh.group(rank, "ep").ranks.index(rank) if made.plan.ep > 1 else 0
+    member = run_timeline.mesh.group(rank, "ep").ranks.index(rank) if run_timeline.plan.ep > 1 else 0
     return sum(row[member] for row in experts.tokens)
 
 
 def transfer_ns(plan: Plan, item: Instruction) -> int:
-    """Return how long a collective takes once every member has come, ns."""
+    """Return the time of a collective once every member has come, ns."""
     if item.call is not None and item.call.message is not None:
         return item.call.message.transfer_ns
     return plan.experts.transfer_ns if plan.experts else 0
 
 
 def slow_link_ns(plan: Plan, step: int, ranks: Collection[int]) -> int:
-    """Return what slow links add to a collective of these ranks in a step, counted from 0, ns."""
+    """Return the time that slow links add to a collective of these ranks in a step, counted from 0, ns."""
     slow = [link for link in plan.slow_links if {*link.ranks} == {*ranks}]
     return sum(link.more_ns for link in slow if not link.steps or plan.first_step + step in link.steps)
 
 
 def timeline(plan: Plan) -> Timeline:
-    """Return when everything in `plan` happens, starting at 0."""
-    made = Timeline(plan)
+    """Return the times of everything in `plan`, from 0 on."""
+    run_timeline = Timeline(plan)
     for step in range(-plan.unrecorded_steps, plan.steps):
-        past = made.before if step < 0 else made.steps
-        past.append(_Simulation(made, step).run())
-    return made
+        past = run_timeline.before if step < 0 else run_timeline.steps
+        past.append(_Simulation(run_timeline, step).run())
+    return run_timeline
 
 
 class _Simulation:
     """One step on all ranks."""
 
-    def __init__(self, made: Timeline, step: int) -> None:
-        self.made, self.step, self.plan = made, step, made.plan
-        self.before = [*made.before, *made.steps][-1:]
-        self.ranks = range(made.plan.world_size)
+    def __init__(self, run_timeline: Timeline, step: int) -> None:
+        self.timeline, self.step, self.plan = run_timeline, step, run_timeline.plan
+        self.before = [*run_timeline.before, *run_timeline.steps][-1:]
+        self.ranks = range(run_timeline.plan.world_size)
         self.records = [self._begun(rank) for rank in self.ranks]
-        followers = [one.followers() for one in made.programs]
-        self.followers = [followers[made.mesh.stage(rank)] for rank in self.ranks]
-        self.programs = [made.program(rank).instructions for rank in self.ranks]
+        followers = [rank_program.followers() for rank_program in run_timeline.programs]
+        self.followers = [followers[run_timeline.mesh.stage(rank)] for rank in self.ranks]
+        self.programs = [run_timeline.program(rank).instructions for rank in self.ranks]
         self.ready = [self._earliest(rank) for rank in self.ranks]
         self.waiting = [self._predecessors(rank) for rank in self.ranks]
         self.operations: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
@@ -156,10 +156,10 @@ class _Simulation:
         return RankStep(start, start + host.gap_ns + delay)
 
     def _earliest(self, rank: int) -> list[int]:
-        """Return when the host, and streams still busy with the step before, let each instruction start."""
+        """Return the earliest start of each instruction, given the host and the streams' earlier work."""
         record, host = self.records[rank], self.plan.host
-        launched = launch_start_ns(self.plan, record.first_launch_ns) + host.latency_ns
-        ready = [launched + number * host.launch_ns for number in range(len(self.programs[rank]))]
+        launched_ns = launch_start_ns(self.plan, record.first_launch_ns) + host.latency_ns
+        ready = [launched_ns + number * host.launch_ns for number in range(len(self.programs[rank]))]
         if not self.before:
             return ready
         busy: dict[int, int] = {}
@@ -190,33 +190,33 @@ class _Simulation:
             rank, number = startable.pop()
             started += 1
             self.records[rank].starts[number] = self.ready[rank][number]
-            for member, which, end in self._ended(rank, number):
-                self._end(member, which, end, startable)
+            for member, instruction, end in self._ended(rank, number):
+                self._end(member, instruction, end, startable)
         if started < sum(map(len, self.programs)) or any(self.operations.values()):
             raise UsageError("the ranks of this plan wait for each other", fix="report this as a mistake")
         self._close()
         return self.records
 
     def _ended(self, rank: int, number: int) -> list[tuple[int, int, int]]:
-        """Return what ends because an instruction started, as (rank, instruction, end)."""
+        """Return the instructions that end because one started, as (rank, instruction, end)."""
         item, start = self.programs[rank][number], self.ready[rank][number]
         if item.call is None:
-            return [(rank, number, start + duration_ns(self.made, rank, self.step, number))]
+            return [(rank, number, start + duration_ns(self.timeline, rank, self.step, number))]
         members, key = self._operation(rank, item.call)
-        come = self.operations[key]
-        come.append((rank, number))
-        if len(come) < members:
+        arrivals = self.operations[key]
+        arrivals.append((rank, number))
+        if len(arrivals) < members:
             return []
-        moved_ns = transfer_ns(self.plan, item) + slow_link_ns(self.plan, self.step, {r for r, _ in come})
-        end = max(self.records[r].starts[n] for r, n in come) + moved_ns
+        moved_ns = transfer_ns(self.plan, item) + slow_link_ns(self.plan, self.step, {r for r, _ in arrivals})
+        end = max(self.records[r].starts[n] for r, n in arrivals) + moved_ns
         del self.operations[key]
-        return [(r, n, end) for r, n in come]
+        return [(r, n, end) for r, n in arrivals]
 
     def _operation(self, rank: int, call: Call) -> tuple[int, tuple[object, ...]]:
         if call.peer:
-            other = self.made.mesh.neighbour(rank, call.peer)
-            return 2, (*((rank, other) if call.collective == "send" else (other, rank)), call.match)
-        group = self.made.mesh.group(rank, call.dimension)
+            peer_rank = self.timeline.mesh.neighbour(rank, call.peer)
+            return 2, (*((rank, peer_rank) if call.collective == "send" else (peer_rank, rank)), call.match)
+        group = self.timeline.mesh.group(rank, call.dimension)
         return len(group.ranks), (group.name, call.match)
 
     def _end(self, rank: int, number: int, end: int, startable: list[tuple[int, int]]) -> None:
@@ -232,8 +232,8 @@ class _Simulation:
         """Set when the step ends on each host."""
         host = self.plan.host
         for record in self.records:
-            launched = record.first_launch_ns + len(record.ends) * host.launch_ns
-            record.host_end_ns = max(launched, record.device_end_ns if host.waits_for_device else 0)
+            launched_ns = record.first_launch_ns + len(record.ends) * host.launch_ns
+            record.host_end_ns = max(launched_ns, record.device_end_ns if host.waits_for_device else 0)
         if host.steps_start_together:
             last = max(record.host_end_ns for record in self.records)
             for record in self.records:

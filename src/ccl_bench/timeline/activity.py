@@ -65,15 +65,15 @@ def activity_slices(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 def _steps(steps: pl.DataFrame) -> list[pl.DataFrame]:
     """Return the steps as recorded and as the device worked on them."""
-    named = pl.format("step {}", pl.col("step"))
+    name = pl.format("step {}", pl.col("step"))
     on_device = steps.select("step", start_ns="device_start_ns", end_ns="device_end_ns")
-    return [slices(steps, STEP, name=named), slices(on_device, DEVICE_STEP, name=named)]
+    return [slices(steps, STEP, name=name), slices(on_device, DEVICE_STEP, name=name)]
 
 
 def _calls(calls: pl.DataFrame) -> pl.DataFrame:
     size = pl.when(pl.col("size_bytes").is_not_null()).then(pl.format(',"bytes":{}', "size_bytes"))
-    described = pl.concat_str(pl.format('"collective":"{}"', pl.col("collective")), size.fill_null(""))
-    return slices(calls, COMMUNICATION, name=shortened("name"), args=described)
+    arguments = pl.concat_str(pl.format('"collective":"{}"', pl.col("collective")), size.fill_null(""))
+    return slices(calls, COMMUNICATION, name=shortened("name"), args=arguments)
 
 
 def _kernels(device_work: pl.DataFrame) -> pl.DataFrame:
@@ -84,19 +84,19 @@ def _kernels(device_work: pl.DataFrame) -> pl.DataFrame:
 def _copies(memcpy: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     """Return the copies and sets, without those that carry out communication."""
     place = ["start_ns", "end_ns", "stream", "correlation"]
-    copied = device_work.filter(pl.col("kind") == COPYING).select(place).unique()
-    own = memcpy.join(copied, on=place, how="semi", nulls_equal=True, maintain_order="left")
-    moved = pl.when(pl.col("bytes").is_not_null()).then(pl.format('"bytes":{}', "bytes"))
-    return slices(own, MEMORY, name=pl.col("kind"), args=moved)
+    copy_places = device_work.filter(pl.col("kind") == COPYING).select(place).unique()
+    copies = memcpy.join(copy_places, on=place, how="semi", nulls_equal=True, maintain_order="left")
+    arguments = pl.when(pl.col("bytes").is_not_null()).then(pl.format('"bytes":{}', "bytes"))
+    return slices(copies, MEMORY, name=pl.col("kind"), args=arguments)
 
 
 def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
-    """Return what the CPU computed on a run without a device, with the names of the operators."""
+    """Return the computation of the CPU on a run without a device, with the names of the operators."""
     place = {"start_ns": "start_ns", "end_ns": "end_ns", "stream": "thread"}
     names = cpu_ops.select("name", **place).unique([*place], keep="last", maintain_order=True)
     computed = work.filter(pl.col("kind").is_in(COMPUTING)).select(*place)
-    named = computed.join(names, on=[*place], how="left", nulls_equal=True, maintain_order="left")
-    return slices(named, COMPUTE, name=shortened("name"))
+    with_names = computed.join(names, on=[*place], how="left", nulls_equal=True, maintain_order="left")
+    return slices(with_names, COMPUTE, name=shortened("name"))
 
 
 def shortened(column: str) -> pl.Expr:
@@ -125,9 +125,9 @@ def bubble_slices(tables: Mapping[str, pl.DataFrame], messages: pl.DataFrame, tr
     """Return the intervals of steps in which a pipeline stage neither computed nor moved data."""
     calls = tables["calls"].filter(~pl.col("collective").is_in(point_to_point()))
     stretches = tables["exposed_messages"].with_columns(trace=pl.lit(trace, dtype=pl.Int64))
-    moved = moving(with_transfer(stretches, messages))
+    moving_messages = moving(with_transfer(stretches, messages))
     compute = tables["work"].filter(pl.col("kind").is_in(COMPUTING))
-    busy = pl.concat([table.select("start_ns", "end_ns") for table in (compute, calls, moved)])
+    busy = pl.concat([table.select("start_ns", "end_ns") for table in (compute, calls, moving_messages)])
     parts = tables["stage_parts"]
     windows = parts.select("start_ns", "end_ns")
     gaps = clip(subtract(windows, busy), windows)
@@ -150,9 +150,11 @@ def shown_waits(
     `counts`, whether the wait is in the metrics; `last` and `longest_ns` if it is; `offset_ns` of the
     trace's clock; `flow`, the collective, and the `role` in it.
     """
-    rest = call_parts.filter(pl.col("part") != WAITING).select("trace", "call", rest="part")
-    known = matched.drop_nulls("wait_ns").join(rest, on=["trace", "call"], how="left", maintain_order="left")
-    waiting_members = known.with_columns(pl.col("rest").fill_null(UNKNOWN))
+    later_parts = call_parts.filter(pl.col("part") != WAITING).select("trace", "call", rest="part")
+    members = matched.drop_nulls("wait_ns").join(
+        later_parts, on=["trace", "call"], how="left", maintain_order="left"
+    )
+    waiting_members = members.with_columns(pl.col("rest").fill_null(UNKNOWN))
     marks = attributable_waits(matched).select(
         *_KEY, "trace", "last", "longest_ns", counts=pl.lit(value=True)
     )
@@ -160,7 +162,7 @@ def shown_waits(
         marks, on=[*_KEY, "trace"], how="left", nulls_equal=True, maintain_order="left"
     )
     offset = pl.col("trace").replace_strict(dict(offsets_ns), default=0, return_dtype=pl.Int64)
-    placed = joined.with_columns(
+    with_offsets = joined.with_columns(
         pl.col("counts", "last").fill_null(value=False),
         offset.alias("offset_ns"),
         pl.struct(_KEY).rank("dense").cast(pl.Int64).alias("flow"),
@@ -168,24 +170,26 @@ def shown_waits(
     moves = pl.col("start_ns") + pl.col("wait_ns") - pl.col("offset_ns")
     order = moves.rank("ordinal").over("flow")
     role = pl.when(order == 1).then(pl.lit("s")).when(order == pl.len().over("flow")).then(pl.lit("f"))
-    return placed.with_columns(role.otherwise(pl.lit("t")).alias("role"))
+    return with_offsets.with_columns(role.otherwise(pl.lit("t")).alias("role"))
 
 
 def wait_slices(members: pl.DataFrame) -> pl.DataFrame:
     """Return the slices of one trace's members of collectives: waiting, then transfer."""
     kind = pl.concat_str("collective", "dimension", separator=" ", ignore_nulls=True)
     category = pl.when("counts").then(pl.lit(WAIT)).otherwise(pl.lit(UNCOUNTED))
-    waited = members.filter(pl.col("wait_ns") > 0).with_columns(end_ns=pl.col("start_ns") + pl.col("wait_ns"))
-    moved = members.with_columns(start_ns=pl.col("start_ns") + pl.col("wait_ns"))
-    held = members.filter(pl.col("last") & (pl.col("longest_ns") > 0)).with_columns(
+    waits = members.filter(pl.col("wait_ns") > 0).with_columns(end_ns=pl.col("start_ns") + pl.col("wait_ns"))
+    transfers = members.with_columns(start_ns=pl.col("start_ns") + pl.col("wait_ns"))
+    late_members = members.filter(pl.col("last") & (pl.col("longest_ns") > 0)).with_columns(
         start_ns=pl.col("start_ns") - pl.col("longest_ns"), end_ns=pl.col("start_ns")
     )
-    alone = pl.lit(None)
+    no_value = pl.lit(None)
     return pl.concat(
         [
-            slices(waited, WAIT, name=pl.lit("wait in ") + kind, category=category, flow=alone, role=alone),
-            slices(moved, WAIT, name=_rest_of(kind, "rest"), category=pl.col("rest")),
-            slices(held, LATE, name=pl.lit("late to ") + kind, flow=alone, role=alone),
+            slices(
+                waits, WAIT, name=pl.lit("wait in ") + kind, category=category, flow=no_value, role=no_value
+            ),
+            slices(transfers, WAIT, name=_rest_of(kind, "rest"), category=pl.col("rest")),
+            slices(late_members, LATE, name=pl.lit("late to ") + kind, flow=no_value, role=no_value),
         ]
     )
 
@@ -197,13 +201,13 @@ def _rest_of(kind: pl.Expr, part: str) -> pl.Expr:
 
 def other_slices(call_parts: pl.DataFrame, members: pl.DataFrame) -> pl.DataFrame:
     """Return the slices of one trace's other calls: messages and unknown ones."""
-    others = call_parts.join(members, on=["trace", "call"], how="anti", maintain_order="left")
+    other_calls = call_parts.join(members, on=["trace", "call"], how="anti", maintain_order="left")
     kind = pl.concat_str("collective", "dimension", separator=" ", ignore_nulls=True)
     waits = pl.col("part") == WAITING
     name = pl.when(waits).then(pl.lit("wait in ") + kind).otherwise(_rest_of(kind, "part"))
     category = pl.when(waits).then(pl.lit(OF_MESSAGE)).otherwise("part")
     why = pl.format('"because":"{}"', pl.col("reason"))
-    return slices(others, WAIT, name=name, category=category, args=why)
+    return slices(other_calls, WAIT, name=name, category=category, args=why)
 
 
 def ranks_waiting(members: pl.DataFrame) -> pl.DataFrame:
@@ -234,8 +238,8 @@ def overall_slices(
     if stragglers is None or stragglers.slowest is None:
         return pl.concat(drawn)
     at = ["iteration", "step"]
-    own = waits.filter(pl.col("rank") == stragglers.slowest)
-    costs = own.group_by(at).agg(pl.col("caused_ns").sum())
+    of_slowest = waits.filter(pl.col("rank") == stragglers.slowest)
+    costs = of_slowest.group_by(at).agg(pl.col("caused_ns").sum())
     for table in (
         late_steps(stragglers.waits, stragglers.slowest, stragglers.floor_ns).filter("is_late"),
         costs,
@@ -289,17 +293,17 @@ def _stretches(
 
 def _as_slices(rows: pl.DataFrame) -> pl.DataFrame:
     """Return segments as slices; segments at a change of rank are joined by arrows, step by step."""
-    other = (pl.col("trace") != pl.col("trace").shift(way).over("step") for way in (1, -1))
-    beside = pl.any_horizontal(*(each.fill_null(value=False) for each in other))
-    marked = rows.with_columns(beside=beside)
+    changes = (pl.col("trace") != pl.col("trace").shift(offset).over("step") for offset in (1, -1))
+    is_change = pl.any_horizontal(*(change.fill_null(value=False) for change in changes))
+    segments = rows.with_columns(beside=is_change)
     place = pl.int_range(pl.len()).over("step")
     role = pl.when(place == 0).then(pl.lit("s")).when(place == pl.len().over("step") - 1).then(pl.lit("f"))
-    joined = marked.filter("beside").select(
+    joined = segments.filter("beside").select(
         "step",
         "start_ns",
         "trace",
         role.otherwise(pl.lit("t")).alias("role"),
         flow=pl.col("step") + FIRST_FLOW,
     )
-    placed = marked.join(joined, on=["step", "start_ns", "trace"], how="left", maintain_order="left")
-    return slices(placed, CRITICAL, args=pl.lit(None)).with_columns(trace=placed["trace"])
+    with_roles = segments.join(joined, on=["step", "start_ns", "trace"], how="left", maintain_order="left")
+    return slices(with_roles, CRITICAL, args=pl.lit(None)).with_columns(trace=with_roles["trace"])

@@ -55,7 +55,7 @@ class SharedData:
     """Whether ranks were recorded in several windows."""
     counted: frozenset[int]
     """Traces that numbers use; others are truncated or were recorded differently."""
-    chosen: frozenset[int] | None
+    chosen_steps: frozenset[int] | None
     """Numbers of the steps to show; None for all."""
     whole: pl.DataFrame
     """Slices of all ranks together, on the common clock."""
@@ -91,23 +91,26 @@ def load_common(
         fix = "give a run that was recorded with torch.profiler or Nsight Systems"
         raise InputError("contains no trace with times", where=str(run.path), fix=fix)
     check_numbers(run.choice, recorded_steps(evidence.traces))
-    chosen = frozenset(inputs["steps"]["step"]) if run.choice else None
+    chosen_steps = frozenset(inputs["steps"]["step"]) if run.choice else None
     clocks = clocks_of(contents, inputs["clock_offsets"])
-    known = shown_waits(inputs["matched"], inputs["call_parts"], clocks.offsets_ns)
-    kept = known if chosen is None else _of_steps(known, chosen)
-    timed = clocks.applied(inputs["steps"])
+    all_members = shown_waits(inputs["matched"], inputs["call_parts"], clocks.offsets_ns)
+    members = all_members if chosen_steps is None else _of_steps(all_members, chosen_steps)
+    steps = clocks.applied(inputs["steps"])
     critical, no_critical = critical_slices(run, evidence)
-    together = overall_slices(timed, inputs["waits"], inputs["breakdown"], inputs["facts"])
+    together = overall_slices(steps, inputs["waits"], inputs["breakdown"], inputs["facts"])
     return SharedData(
         clocks,
-        _zero([timed, clocks.applied(contents)] if chosen is None else [_of_steps(timed, chosen)], kept),
+        _zero(
+            [steps, clocks.applied(contents)] if chosen_steps is None else [_of_steps(steps, chosen_steps)],
+            members,
+        ),
         tuple(contents.sort("rank", "iteration", "trace", nulls_last=True)["trace"]),
         contents["iteration"].n_unique() > 1,
         frozenset(inputs["steps"]["trace"]),
-        chosen,
-        together if chosen is None else _of_steps(together, chosen),
-        ranks_waiting(kept),
-        kept,
+        chosen_steps,
+        together if chosen_steps is None else _of_steps(together, chosen_steps),
+        ranks_waiting(members),
+        members,
         inputs["messages"],
         inputs["call_parts"],
         critical,
@@ -121,8 +124,10 @@ def _of_steps(table: pl.DataFrame, steps: frozenset[int]) -> pl.DataFrame:
 
 def _zero(spans: Iterable[pl.DataFrame], members: pl.DataFrame) -> int:
     """Return the earliest start; a rank may already be late before the first slice."""
-    held = members.filter("last").select(pl.col("start_ns") - pl.col("longest_ns") - pl.col("offset_ns"))
-    starts = pl.concat([*(table["start_ns"] for table in spans), held["start_ns"]])
+    late_starts = members.filter("last").select(
+        pl.col("start_ns") - pl.col("longest_ns") - pl.col("offset_ns")
+    )
+    starts = pl.concat([*(table["start_ns"] for table in spans), late_starts["start_ns"]])
     return int(starts.min() or 0)  # type: ignore[arg-type]
 
 
@@ -178,17 +183,20 @@ def _rank(run: Run, common: SharedData, place: int, trace: TraceTables, most: in
     parts += [wait_slices(members), other_slices(common.call_parts.filter(trace=position), members)]
     if position in common.counted:
         devices = enumerate((trace.tables, *trace.further))
-        numbered = ((tables, position + device * len(run.traces)) for device, tables in devices)
-        parts += [activity.exposed_slices(tables, common.call_parts, of) for tables, of in numbered]
+        numbered_tables = ((tables, position + device * len(run.traces)) for device, tables in devices)
+        parts += [
+            activity.exposed_slices(tables, common.call_parts, trace_number)
+            for tables, trace_number in numbered_tables
+        ]
         if _is_pipeline(run):
             parts.append(activity.bubble_slices(trace.tables, common.messages, position))
     slices = _in_steps(pl.concat(parts), trace.tables["steps"])
-    if common.chosen is not None:
-        slices = slices.filter(pl.col("step").is_in([*common.chosen]))
+    if common.chosen_steps is not None:
+        slices = slices.filter(pl.col("step").is_in([*common.chosen_steps]))
     offset = common.clocks.offsets_ns.get(position, 0)
     slices = slices.with_columns(pl.col("start_ns", "end_ns") - offset)
-    fewer, merged = merge_short_slices(slices, most)
-    return RankSlices(place, position, _name(common, trace), assign_lanes(fewer), merged)
+    merged_slices, merged = merge_short_slices(slices, most)
+    return RankSlices(place, position, _name(common, trace), assign_lanes(merged_slices), merged)
 
 
 def _name(common: SharedData, trace: TraceTables) -> str:
@@ -203,6 +211,6 @@ def _in_steps(slices: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Assign every slice without a step to the step in whose device window it starts."""
     windows = steps.select(number="step", start_ns="device_start_ns", until_ns="device_end_ns")
     ordered = slices.sort("start_ns", maintain_order=True)
-    placed = ordered.join_asof(windows.sort("start_ns"), on="start_ns", strategy="backward")
+    with_windows = ordered.join_asof(windows.sort("start_ns"), on="start_ns", strategy="backward")
     inside = pl.when(pl.col("start_ns") < pl.col("until_ns")).then("number")
-    return placed.with_columns(pl.coalesce("step", inside).alias("step")).select(slices.columns)
+    return with_windows.with_columns(pl.coalesce("step", inside).alias("step")).select(slices.columns)

@@ -66,10 +66,10 @@ and `role` is `s` in the first, `f` in the last and `t` in between."""
 
 def slices(table: pl.DataFrame, track: str, **columns: pl.Expr) -> pl.DataFrame:
     """Return a table of intervals as slices of a track; a column that is not given is null."""
-    given = {"track": pl.lit(track), "category": pl.lit(track), **columns}
+    by_name = {"track": pl.lit(track), "category": pl.lit(track), **columns}
     present = set(table.columns)
     exprs = [
-        (given[name] if name in given else pl.col(name) if name in present else pl.lit(None))
+        (by_name[name] if name in by_name else pl.col(name) if name in present else pl.lit(None))
         .cast(kind)
         .alias(name)
         for name, kind in COLUMNS.items()
@@ -148,22 +148,22 @@ def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, M
     if slices.height <= most:
         return slices, MergedSlices(slices.height, slices.height)
     activity = [key for key, track in TRACKS.items() if track.is_activity]
-    every = [key for key in TRACKS if key not in {STEP, DEVICE_STEP}]
-    tracks = activity if _count(slices, activity, _length_ns(_QUARTERS)) <= most else every
+    mergeable_tracks = [key for key in TRACKS if key not in {STEP, DEVICE_STEP}]
+    tracks = activity if _count(slices, activity, _length_ns(_QUARTERS)) <= most else mergeable_tracks
     low, high = 0, _QUARTERS
     while low < high:
         middle = (low + high) // 2
         fits = _count(slices, tracks, _length_ns(middle)) <= most
         low, high = (low, middle) if fits else (middle + 1, high)
     length_ns = min(_length_ns(low), _longest_ns(slices, tracks) + 1)
-    fewer = _merged(slices, tracks, length_ns)
-    return fewer, MergedSlices(slices.height, fewer.height, length_ns)
+    result = _merged(slices, tracks, length_ns)
+    return result, MergedSlices(slices.height, result.height, length_ns)
 
 
 def _longest_ns(slices: pl.DataFrame, tracks: Collection[str]) -> int:
     """Return the span of the slices of some tracks, an upper bound of their lengths and gaps."""
-    chosen = slices.filter(pl.col("track").is_in([*tracks]))
-    return int(chosen.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item() or 0)
+    on_tracks = slices.filter(pl.col("track").is_in([*tracks]))
+    return int(on_tracks.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item() or 0)
 
 
 def _length_ns(quarters: int) -> int:

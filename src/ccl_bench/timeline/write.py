@@ -81,7 +81,7 @@ def write_timeline(
             f"{most_slices} slices are too few for a timeline", fix=f"allow {FEWEST_SLICES} or more"
         )
     common = load_common(run, jobs=jobs, use_cache=use_cache, progress=progress)
-    written = WrittenTimeline(
+    timeline = WrittenTimeline(
         target, common.whole.height, common.whole.height, clocks=common.clocks.statement
     )
     most = max(1, most_slices // len(common.traces))
@@ -93,12 +93,12 @@ def write_timeline(
             for rank in load_ranks(run, common, most, jobs=jobs, use_cache=use_cache, progress=progress):
                 stream.write("\n,")
                 stream.write("\n,".join(_rank_lines(common, rank, has_extras)))
-                _count(written, rank)
-            written.left_out = tuple(_left_out(run, common, written, most_slices, has_extras))
-            stream.write(f'\n],"otherData":{json.dumps(_about(run, written))}}}\n')
+                _count(timeline, rank)
+            timeline.left_out = tuple(_left_out(run, common, timeline, most_slices, has_extras))
+            stream.write(f'\n],"otherData":{json.dumps(_about(run, timeline))}}}\n')
         temporary.chmod(0o644)
-        written.bytes = temporary.stat().st_size
-    return written
+        timeline.bytes = temporary.stat().st_size
+    return timeline
 
 
 @contextmanager
@@ -139,30 +139,30 @@ def _from_zero(common: SharedData, table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.col(r"^(start|end|at)_ns$") - common.zero_ns)
 
 
-def _count(written: WrittenTimeline, rank: RankSlices) -> None:
-    written.ranks += 1
-    written.slices += rank.merged.after
-    written.slices_of_run += rank.merged.before
-    written.merged_below_ns = max(written.merged_below_ns, rank.merged.shorter_than_ns)
+def _count(timeline: WrittenTimeline, rank: RankSlices) -> None:
+    timeline.ranks += 1
+    timeline.slices += rank.merged.after
+    timeline.slices_of_run += rank.merged.before
+    timeline.merged_below_ns = max(timeline.merged_below_ns, rank.merged.shorter_than_ns)
 
 
 def _left_out(
-    run: Run, common: SharedData, written: WrittenTimeline, most: int, has_extras: bool
+    run: Run, common: SharedData, timeline: WrittenTimeline, most: int, has_extras: bool
 ) -> Iterator[str]:
     """Yield remarks on hidden or uncounted data."""
-    if written.merged_below_ns:
+    if timeline.merged_below_ns:
         yield (
-            f"{written.slices_of_run:,} slices are merged into {written.slices:,}: neighbours that are "
-            f"shorter and closer than {format_duration(written.merged_below_ns)}"
+            f"{timeline.slices_of_run:,} slices are merged into {timeline.slices:,}: neighbours that are "
+            f"shorter and closer than {format_duration(timeline.merged_below_ns)}"
         )
-    if written.slices > most:
+    if timeline.slices > most:
         yield f"more than {most:,} slices remain: one for each kind on a track in a step"
     if not has_extras:
         yield "arrows between the ranks of a collective, and the counter of ranks that wait, are left out"
     if common.no_critical:
         yield f"there is no critical path: {common.no_critical}"
-    if common.chosen is not None:
-        yield f"the file shows only step {', '.join(map(str, sorted(common.chosen)))}"
+    if common.chosen_steps is not None:
+        yield f"the file shows only step {', '.join(map(str, sorted(common.chosen_steps)))}"
     uncounted = [
         run.traces[position].relative for position in common.traces if position not in common.counted
     ]
@@ -170,15 +170,15 @@ def _left_out(
         yield f"no number uses {counted(len(uncounted), 'trace')} of these: {', '.join(uncounted[:_NAMED])}"
 
 
-def _about(run: Run, written: WrittenTimeline) -> dict[str, Any]:
+def _about(run: Run, timeline: WrittenTimeline) -> dict[str, Any]:
     """Return the metadata of the file."""
     return {
         "made_by": f"ccl-bench {__version__}",
         "run": run.path.name,
-        "clocks": written.clocks,
-        "slices": written.slices,
-        "slices_before_merging": written.slices_of_run,
-        "left_out": list(written.left_out),
+        "clocks": timeline.clocks,
+        "slices": timeline.slices,
+        "slices_before_merging": timeline.slices_of_run,
+        "left_out": list(timeline.left_out),
     }
 
 
@@ -197,9 +197,9 @@ _LANES = 1_000
 """Numbers of threads that each row of a rank has for its lanes."""
 
 
-def metadata(process: int, what: str, thread: int | None = None, **args: Any) -> str:
+def metadata(process: int, kind: str, thread: int | None = None, **args: Any) -> str:
     """Return a line that names or orders a process or a thread."""
-    event: dict[str, Any] = {"ph": "M", "pid": process, "name": what, "args": args}
+    event: dict[str, Any] = {"ph": "M", "pid": process, "name": kind, "args": args}
     return json.dumps(event if thread is None else {**event, "tid": thread}, ensure_ascii=False)
 
 
@@ -225,8 +225,8 @@ def thread_lines(process: int, slices: pl.DataFrame) -> Iterator[str]:
     for thread, track, stream, lane in threads.iter_rows():
         title = TRACKS[track].title
         number = "" if stream is None or not TRACKS[track].is_activity else f", stream {stream}"
-        beside = f" ({lane + 1})" if lane else ""
-        yield metadata(process, "thread_name", thread, name=f"{title}{number}{beside}")
+        lane_suffix = f" ({lane + 1})" if lane else ""
+        yield metadata(process, "thread_name", thread, name=f"{title}{number}{lane_suffix}")
         yield metadata(process, "thread_sort_index", thread, sort_index=thread)
 
 
@@ -282,5 +282,5 @@ def _microseconds(time_ns: pl.Expr) -> pl.Expr:
 def _quoted(texts: pl.Series) -> pl.Series:
     """Return texts as JSON strings; each distinct one is quoted once."""
     distinct = texts.unique().to_list()
-    quoted = [json.dumps(text if text is not None else "", ensure_ascii=False) for text in distinct]
-    return texts.replace_strict(distinct, quoted, return_dtype=pl.String)
+    literals = [json.dumps(text if text is not None else "", ensure_ascii=False) for text in distinct]
+    return texts.replace_strict(distinct, literals, return_dtype=pl.String)

@@ -73,8 +73,8 @@ class OnDisk:
         Raises InputError if the file is damaged; its folder is removed then, so that it is made anew.
         """
         try:
-            wanted = None if columns is None else list(columns)
-            table = pl.read_parquet(self.path, columns=wanted, glob=False, memory_map=False)
+            names = None if columns is None else list(columns)
+            table = pl.read_parquet(self.path, columns=names, glob=False, memory_map=False)
             if table.height != self.height:
                 raise ValueError("other rows than were kept")
         except (Exception, pl.exceptions.PanicException) as error:  # damaged bytes may raise anything
@@ -118,7 +118,7 @@ def _sweep(place: Path) -> None:
 
 
 def disk_errors() -> tuple[type[Exception], ...]:
-    """Return what writing raises where a disk is full or may not be written to."""
+    """Return the errors of writing to a disk that is full or may not be written to."""
     return (OSError, pl.exceptions.PolarsError)
 
 
@@ -147,11 +147,11 @@ class TraceContent:
         table = self.tables.get(name)
         if isinstance(table, OnDisk):
             return table.frame(columns)
-        found = TABLES[name].empty() if table is None else table
-        return found if columns is None else found[list(columns)]
+        rows = TABLES[name].empty() if table is None else table
+        return rows if columns is None else rows[list(columns)]
 
     def height(self, name: str) -> int:
-        """Return how many rows a table has."""
+        """Return the number of rows of a table."""
         table = self.tables.get(name)
         return 0 if table is None else table.height
 
@@ -174,7 +174,7 @@ class _Stream(msgspec.Struct, array_like=True):
 
 
 class _About(msgspec.Struct):
-    """What the cache keeps of a trace besides its tables."""
+    """Facts of a trace that the cache keeps besides its tables."""
 
     rank: int | None
     world_size: int | None
@@ -192,18 +192,18 @@ _DECODER = msgspec.json.Decoder(_About)
 
 
 def cache_folder(trace: TraceFile) -> Path:
-    """Return where the tables of `trace` are kept."""
+    """Return the folder that keeps the tables of `trace`."""
     return _folder_of(trace, _state_of(trace.path))
 
 
 def _folder_of(trace: TraceFile, state: tuple[object, ...]) -> Path:
     reader = (LAYOUT, trace.form.name, trace.form.revision)
-    named = (*reader, trace.relative, trace.part, *state)
-    return storage.cache_directory() / "traces" / hashlib.sha256(repr(named).encode()).hexdigest()[:32]
+    key = (*reader, trace.relative, trace.part, *state)
+    return storage.cache_directory() / "traces" / hashlib.sha256(repr(key).encode()).hexdigest()[:32]
 
 
 def _state_of(path: Path) -> tuple[object, ...]:
-    """Return the name of a file and what changes with what is in it."""
+    """Return the name of a file and the attributes that change with its content."""
     stat = path.stat()
     times = getattr(stat, "st_mtime_ns", None) or stat.st_mtime, getattr(stat, "st_ctime_ns", 0)
     return str(path.absolute()), stat.st_size, times, getattr(stat, "st_ino", 0), stored_version(path)
@@ -223,8 +223,8 @@ def load_cached(place: Path, tables: Iterable[str]) -> tuple[TraceContent, str] 
         return None
     try:
         about = _DECODER.decode((place / _ABOUT).read_bytes())
-        kept = {name: _table(place, name, about) for name in tables}
-        content = TraceContent(kept, about.rank, about.world_size, about.findings, about.attributes)
+        frames = {name: _table(place, name, about) for name in tables}
+        content = TraceContent(frames, about.rank, about.world_size, about.findings, about.attributes)
         return content, about.sha256
     except (Exception, pl.exceptions.PanicException):  # a folder that was tampered with may raise anything
         shutil.rmtree(place, ignore_errors=True)
@@ -246,10 +246,10 @@ def _table(place: Path, name: str, about: _About) -> pl.DataFrame | OnDisk:
 def _stream_bytes(place: Path, stream: _Stream) -> bytes:
     with (place / _STREAMS).open("rb") as file:
         file.seek(stream.start)
-        found = file.read(stream.size)
-    if zlib.crc32(found) != stream.check:
+        content = file.read(stream.size)
+    if zlib.crc32(content) != stream.check:
         raise ValueError("other bytes than were kept")
-    return found
+    return content
 
 
 def save_cached(place: Path, content: TraceContent, sha256: str) -> None:
@@ -259,7 +259,7 @@ def save_cached(place: Path, content: TraceContent, sha256: str) -> None:
         temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix="."))
         try:
             _write(temporary, content, sha256)
-            if not (place / _ABOUT).is_file():  # what is there is broken
+            if not (place / _ABOUT).is_file():  # the folder is broken
                 shutil.rmtree(place, ignore_errors=True)
             with contextlib.suppress(OSError):  # another process was faster
                 temporary.rename(place)
@@ -268,15 +268,15 @@ def save_cached(place: Path, content: TraceContent, sha256: str) -> None:
 
 
 def _write(place: Path, content: TraceContent, sha256: str) -> None:
-    streams, written = {}, io.BytesIO()
+    streams, buffer = {}, io.BytesIO()
     for name, table in content.tables.items():
         if isinstance(table, OnDisk):
             table.moved(place / f"{name}.parquet")
         elif table.height > LARGE_ROWS:
             write_table(table, place / f"{name}.parquet")
         elif table.height:
-            streams[name] = _write_stream(table, written)
-    (place / _STREAMS).write_bytes(written.getbuffer())
+            streams[name] = _write_stream(table, buffer)
+    (place / _STREAMS).write_bytes(buffer.getbuffer())
     rows = {name: table.height for name, table in content.tables.items()}
     about = _About(
         content.rank, content.world_size, content.findings, content.attributes, rows, streams, sha256
@@ -299,8 +299,8 @@ def read_content(
         # Named before the file is read: what is written meanwhile is another file with another place.
         state = _state_of(trace.path)
         place = _folder_of(trace, state)
-        if use_cache and (kept := load_cached(place, tables)):
-            return kept
+        if use_cache and (cached := load_cached(place, tables)):
+            return cached
         with local_copy(trace.path) as path, ThreadPoolExecutor(1) as executor:
             hashed = _hash(path, state, executor)  # on another core, where there is one
             content, sha256 = _read(trace, path), hashed.result()
@@ -320,12 +320,12 @@ _ASKING = threading.Lock()
 def _hash(path: Path, state: tuple[object, ...], executor: ThreadPoolExecutor) -> Future[str]:
     """Return the SHA-256 of a file in some state, for which all ask that read it."""
     with _ASKING:
-        known = _HASHES.get(state)
-        if known is None or (known.done() and known.exception()):
-            known = _HASHES[state] = executor.submit(storage.sha256, path)
+        future = _HASHES.get(state)
+        if future is None or (future.done() and future.exception()):
+            future = _HASHES[state] = executor.submit(storage.sha256, path)
             for oldest in [*_HASHES][:-_MOST_HASHES]:
                 del _HASHES[oldest]
-        return known
+        return future
 
 
 def _read(trace: TraceFile, path: Path) -> TraceContent:

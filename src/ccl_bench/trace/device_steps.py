@@ -52,7 +52,7 @@ class Moment(NamedTuple):
 class Ran(NamedTuple):
     """What a device ran, in columns: an entry for each time that it ran an instruction or kernel."""
 
-    what: Numbers
+    program: Numbers
     """Number of the program; of the kernel where that is of none."""
     start_ns: Numbers
     end_ns: Numbers
@@ -78,40 +78,40 @@ class Steps(NamedTuple):
     """The steps of a device, and how they were found; empty if nothing shows them."""
 
     steps: list[Step]
-    found: str
+    source: str
     program: str = ""
     """The program whose runs they are."""
     left_out: int = 0
     """Marked steps of which the device shows no work, or not all."""
 
 
-def find_steps(marks: Sequence[Mark], dispatched: Mapping[int, Moment], work: Ran, on_device: Steps) -> Steps:
+def find_steps(marks: Sequence[Mark], dispatches: Mapping[int, Moment], work: Ran, on_device: Steps) -> Steps:
     """Return the steps of a device.
 
-    `dispatched` maps runs of `work` to when and where the program asked for them; `on_device` are the steps
+    `dispatches` maps runs of `work` to when and where the program asked for them; `on_device` are the steps
     that the device itself shows.
     """
-    main = _of_one_name(_of_threads(marks, {moment.thread for moment in dispatched.values()}))
+    main = _of_one_name(_of_threads(marks, {moment.thread for moment in dispatches.values()}))
     if not main:
         return on_device
-    spans = _work_of(main, dispatched, work)
+    spans = _work_of(main, dispatches, work)
     busy = [(mark, span) for mark, span in zip(main, spans, strict=True) if span]
     if not busy and not _holds_work(main, work):
         return on_device
-    asked = main.index(busy[-1][0]) + 1 if busy else 0
+    busy_end = main.index(busy[-1][0]) + 1 if busy else 0
     late = [m for m, span in busy if span.end_ns - m.end_ns > _LATE * (m.end_ns - m.start_ns)]
-    is_ahead = len(late) + len(main) - asked > _LATE * len(main)
-    is_lost = len(busy) < asked and _has_unasked(work, dispatched, busy[0][1].begin_ns)
+    is_ahead = len(late) + len(main) - busy_end > _LATE * len(main)
+    is_lost = len(busy) < busy_end and _has_unasked(work, dispatches, busy[0][1].begin_ns)
     if is_lost and len(late) > _LATE * len(busy):
         return on_device
     if not busy or not is_ahead or is_lost:
         return Steps([Step(m.name, m.step, m.start_ns, m.end_ns) for m in main], MARKED)
-    ends = [*_ends_before_next(busy, dispatched), busy[-1][1].end_ns]
-    found = [Step(m.name, m.step, span.begin_ns, end) for (m, span), end in zip(busy, ends, strict=True)]
-    *others, last = [span for _, span in busy]
-    if _is_cut(last, others) or (not others and asked < len(main)):
-        found.pop()
-    return Steps(found, ON_DEVICE, left_out=len(main) - len(found)) if found else on_device
+    ends = [*_ends_before_next(busy, dispatches), busy[-1][1].end_ns]
+    steps = [Step(m.name, m.step, span.begin_ns, end) for (m, span), end in zip(busy, ends, strict=True)]
+    *earlier, last = [span for _, span in busy]
+    if _is_cut(last, earlier) or (not earlier and busy_end < len(main)):
+        steps.pop()
+    return Steps(steps, ON_DEVICE, left_out=len(main) - len(steps)) if steps else on_device
 
 
 _LATE = 0.1
@@ -119,7 +119,7 @@ _LATE = 0.1
 
 
 class _Span(NamedTuple):
-    """From when to when the device worked on a step, and what it ran for it, as it was asked for."""
+    """The time in which the device worked on a step, and its runs for it, in the order of the requests."""
 
     begin_ns: int
     end_ns: int
@@ -129,7 +129,7 @@ class _Span(NamedTuple):
     """The instructions of each run."""
 
     def begins(self, other: _Span) -> bool:
-        """Whether this is what the device ran first in another step, and not all of that."""
+        """Whether this is the beginning of the runs of another step, and not all of them."""
         if not np.array_equal(self.ran, other.ran[: self.ran.size]):
             return False
         place = self.ran.size - 1
@@ -140,12 +140,12 @@ class _Span(NamedTuple):
         return np.array_equal(self.ran, other.ran) and not self.begins(other)
 
 
-def _ends_before_next(busy: Sequence[tuple[Mark, _Span]], dispatched: Mapping[int, Moment]) -> Iterator[int]:
-    """Yield where each step but the last ends: where the next begins, or with its own work before others."""
-    asked = sorted(moment.time_ns for moment in dispatched.values())
+def _ends_before_next(busy: Sequence[tuple[Mark, _Span]], dispatches: Mapping[int, Moment]) -> Iterator[int]:
+    """Yield the end of each step but the last: the next begin, or the end of its own work before others."""
+    request_times = sorted(moment.time_ns for moment in dispatches.values())
     for (mark, span), (after, following) in pairwise(busy):
-        place = bisect.bisect_left(asked, mark.end_ns)
-        is_between = place < len(asked) and asked[place] < after.start_ns
+        place = bisect.bisect_left(request_times, mark.end_ns)
+        is_between = place < len(request_times) and request_times[place] < after.start_ns
         yield min(span.end_ns, following.begin_ns) if is_between else following.begin_ns
 
 
@@ -154,22 +154,22 @@ def _holds_work(marks: Sequence[Mark], work: Ran) -> bool:
     begins = np.array([mark.start_ns for mark in marks], dtype=np.int64)
     ends = np.array([mark.end_ns for mark in marks], dtype=np.int64)
     place = np.searchsorted(begins, work.start_ns, side="right") - 1
-    inside = (place >= 0) & (work.start_ns < ends[place])
-    return 2 * int(np.count_nonzero(inside)) >= inside.size
+    is_inside = (place >= 0) & (work.start_ns < ends[place])
+    return 2 * int(np.count_nonzero(is_inside)) >= is_inside.size
 
 
-def _is_cut(last: _Span, others: Sequence[_Span]) -> bool:
+def _is_cut(last: _Span, earlier: Sequence[_Span]) -> bool:
     """Whether the recording ended within the last step: it only begins as others do, and repeats none.
 
     A step in which the program did not evaluate, as it did in the one before, is whole.
     """
-    return any(last.begins(span) for span in others) and not any(last.repeats(span) for span in others)
+    return any(last.begins(span) for span in earlier) and not any(last.repeats(span) for span in earlier)
 
 
-def _has_unasked(work: Ran, dispatched: Mapping[int, Moment], since_ns: int) -> bool:
+def _has_unasked(work: Ran, dispatches: Mapping[int, Moment], since_ns: int) -> bool:
     """Whether the device ran work since then of which nothing shows which step asked for it."""
     later = np.unique(work.run[work.start_ns >= since_ns])
-    return not dispatched.keys() >= {*later.tolist()}
+    return not dispatches.keys() >= {*later.tolist()}
 
 
 def _of_threads(marks: Sequence[Mark], threads: set[int]) -> list[Mark]:
@@ -179,35 +179,37 @@ def _of_threads(marks: Sequence[Mark], threads: set[int]) -> list[Mark]:
 
 def _of_one_name(marks: Sequence[Mark]) -> list[Mark]:
     """Return the marks of the name that covers most time, in order."""
-    covered: dict[str, int] = {}
+    covered_ns: dict[str, int] = {}
     for mark in marks:
-        covered[mark.name] = covered.get(mark.name, 0) + mark.end_ns - mark.start_ns
-    if not covered:
+        covered_ns[mark.name] = covered_ns.get(mark.name, 0) + mark.end_ns - mark.start_ns
+    if not covered_ns:
         return []
-    main = max(covered, key=lambda name: covered[name])
+    main = max(covered_ns, key=lambda name: covered_ns[name])
     return sorted((mark for mark in marks if mark.name == main), key=lambda mark: mark.start_ns)
 
 
-def _work_of(marks: Sequence[Mark], dispatched: Mapping[int, Moment], work: Ran) -> list[_Span | None]:
-    """Return from when to when the device worked on what each step asked for; None for nothing."""
+def _work_of(marks: Sequence[Mark], dispatches: Mapping[int, Moment], work: Ran) -> list[_Span | None]:
+    """Return the span of the device's work for each step; None for a step without work."""
     runs, places = np.unique(work.run, return_inverse=True)
-    moments = [dispatched.get(run) for run in runs.tolist()]
+    moments = [dispatches.get(run) for run in runs.tolist()]
     times = np.array([moment.time_ns if moment else -1 for moment in moments], dtype=np.int64)
     begins = np.array([mark.start_ns for mark in marks], dtype=np.int64)
     ends = np.array([mark.end_ns for mark in marks], dtype=np.int64)
     place = np.searchsorted(begins, times, side="right") - 1
-    own = np.where((times >= 0) & (place >= 0) & (times < ends[place]), place, -1)[places]
-    found: list[_Span | None] = []
+    step_of_row = np.where((times >= 0) & (place >= 0) & (times < ends[place]), place, -1)[places]
+    spans: list[_Span | None] = []
     for number in range(len(marks)):
-        rows = np.flatnonzero(own == number)
+        rows = np.flatnonzero(step_of_row == number)
         if not rows.size:
-            found.append(None)
+            spans.append(None)
             continue
-        each, first, lengths = np.unique(places[rows], return_index=True, return_counts=True)
-        order = np.argsort(times[each], kind="stable")
+        run_places, first, lengths = np.unique(places[rows], return_index=True, return_counts=True)
+        order = np.argsort(times[run_places], kind="stable")
         begin, end = work.start_ns[rows], work.end_ns[rows]
-        found.append(_Span(int(begin.min()), int(end.max()), work.what[rows[first[order]]], lengths[order]))
-    return found
+        spans.append(
+            _Span(int(begin.min()), int(end.max()), work.program[rows[first[order]]], lengths[order])
+        )
+    return spans
 
 
 def runs_as_steps(programs: Sequence[str], start_ns: Numbers, end_ns: Numbers) -> Steps:
@@ -216,11 +218,11 @@ def runs_as_steps(programs: Sequence[str], start_ns: Numbers, end_ns: Numbers) -
     names = np.array(programs, dtype=object)
     totals = {name: float(lengths[names == name].sum()) for name in dict.fromkeys(programs)}
     begins = {name: start_ns[names == name] for name in totals}
-    own = runs_together(totals, begins)
-    if not own:
+    step_programs = runs_together(totals, begins)
+    if not step_programs:
         return Steps([], "")
-    last_ns = int(end_ns[np.isin(names, own)].max())
-    return tile_steps(own[0].partition("(")[0], begins[own[0]], last_ns)
+    last_ns = int(end_ns[np.isin(names, step_programs)].max())
+    return tile_steps(step_programs[0].partition("(")[0], begins[step_programs[0]], last_ns)
 
 
 def runs_together(totals: Mapping[_Name, float], begins: Mapping[_Name, Numbers]) -> list[_Name]:
@@ -231,10 +233,10 @@ def runs_together(totals: Mapping[_Name, float], begins: Mapping[_Name, Numbers]
     main = max(begins, key=lambda name: totals[name], default=None)
     if main is None or not begins[main].size:
         return []
-    own = [name for name, times in begins.items() if times.size == begins[main].size]
-    if sum(totals[name] for name in own) < _MAIN_SHARE * sum(totals.values()):
+    step_programs = [name for name, times in begins.items() if times.size == begins[main].size]
+    if sum(totals[name] for name in step_programs) < _MAIN_SHARE * sum(totals.values()):
         return []
-    return sorted(own, key=lambda name: int(begins[name][0]))
+    return sorted(step_programs, key=lambda name: int(begins[name][0]))
 
 
 def tile_steps(program: str, begins: Numbers, last_ns: int) -> Steps:
@@ -254,28 +256,28 @@ _FEWEST = 2
 def numbered_steps(names: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> Steps:
     """Return the steps that a device shows itself, in a line of ranges that are named by their numbers."""
     numbers = [int(n) if n.isdecimal() and len(n) < _DIGITS else k for k, n in enumerate(names)]
-    found = zip(numbers, starts, ends, strict=True)
-    return Steps([Step("step", *each) for each in sorted(found, key=lambda each: each[1])], ON_DEVICE)
+    rows = zip(numbers, starts, ends, strict=True)
+    return Steps([Step("step", *row) for row in sorted(rows, key=lambda row: row[1])], ON_DEVICE)
 
 
 _DIGITS = 18
 """Digits that a number of 64 bits may not have."""
 
 
-def step_findings(found: Steps, file: str) -> Iterator[Finding]:
-    """Yield what a reader of step times must know about how the steps were found."""
-    if found.found == ON_DEVICE:
+def step_findings(steps: Steps, file: str) -> Iterator[Finding]:
+    """Yield the findings about the way in which the steps were found."""
+    if steps.source == ON_DEVICE:
         message = (
             "the program does not wait for the device within its steps: a step lasts from its first work "
             "on the device to that of the next step"
         )
-        if found.left_out:
-            steps_left = counted(found.left_out, "marked step")
+        if steps.left_out:
+            steps_left = counted(steps.left_out, "marked step")
             message += f"; {steps_left} without complete work in the recording left out"
         yield Finding("steps-on-device", "note", message, file, touches=("steps",))
-    if found.found == BY_PROGRAM:
-        runs = counted(len(found.steps), "run")
-        message = f"nothing marks a step: each of the {runs} of the program {found.program} counts as a step"
+    if steps.source == BY_PROGRAM:
+        runs = counted(len(steps.steps), "run")
+        message = f"nothing marks a step: each of the {runs} of the program {steps.program} counts as a step"
         yield Finding(
-            "steps-by-program", "warning", message, file, count=len(found.steps), touches=("steps",)
+            "steps-by-program", "warning", message, file, count=len(steps.steps), touches=("steps",)
         )

@@ -44,41 +44,41 @@ _CANDIDATES = 1000
 
 
 def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
-    """Return the files below `root` in order, and what is odd about them: folders that are closed, links out.
+    """Return the files below `root` in order, and findings on closed folders and on links out of the run.
 
-    Each real file is there once, links after what they point to. A link to nothing, and what the system does
+    Each real file is there once, links after targets. A link to nothing, and a file that the system does
     not let be looked at, are files too, unreadable ones. Raises InputError if `root` may not be entered,
     or holds so many files that it cannot be a run.
     """
     if is_remote(root):
-        shown = (path for path in root.rglob("*") if _is_shown(relative_name(path, root)))
-        return sorted(shown, key=str), []
+        visible_files = (path for path in root.rglob("*") if _is_shown(relative_name(path, root)))
+        return sorted(visible_files, key=str), []
     _refuse_the_kernels(root)
     plain: dict[str, Path] = {}
     links: list[Path] = []
-    closed: list[OSError] = []
-    for folder, real, names in _folders(root, closed):
+    errors: list[OSError] = []
+    for folder, real, names in _folders(root, errors):
         for path in (Path(folder, name) for name in sorted(names) if not name.startswith(".")):
             if _is_link(path):
                 links.append(path)
             elif not _is_something_else(path):
                 plain[f"{real}/{path.name}"] = path
         if len(plain) + len(links) > MOST_FILES:
-            what = f"holds more than {MOST_FILES:,} files, so it is not the directory of one run"
-            raise InputError(what, where=str(root), fix="name the directory of the run itself")
+            message = f"holds more than {MOST_FILES:,} files, so it is not the directory of one run"
+            raise InputError(message, where=str(root), fix="name the directory of the run itself")
     for link in links:
         if not _is_something_else(link):
             plain.setdefault(_real(link), link)
-    inside = _real(root).rstrip("/") + "/"
-    outside = [path for real, path in plain.items() if not real.startswith(inside)]
-    return list(plain.values()), [*_closed(closed, root), *_links_out(outside, root)]
+    root_prefix = _real(root).rstrip("/") + "/"
+    outside = [path for real, path in plain.items() if not real.startswith(root_prefix)]
+    return list(plain.values()), [*_closed(errors, root), *_links_out(outside, root)]
 
 
 def _refuse_the_kernels(root: Path) -> None:
     real = Path(_real(root))
     if any(real.is_relative_to(place) for place in _OF_THE_KERNEL):
-        what = "is a view of the operating system's kernel, not a run"
-        raise InputError(what, where=str(root), fix="name the directory of the run itself")
+        message = "is a view of the operating system's kernel, not a run"
+        raise InputError(message, where=str(root), fix="name the directory of the run itself")
 
 
 def _is_shown(name: str) -> bool:
@@ -89,7 +89,7 @@ def _is_shown(name: str) -> bool:
 
 
 def _real(path: str | Path) -> str:
-    """Return what a path is after its links; itself if the system does not let its links be read."""
+    """Return the target of a path's links; itself if the system does not let its links be read."""
     try:
         return os.path.realpath(path)
     except OSError:
@@ -111,15 +111,15 @@ def _is_link(path: Path) -> bool:
         return False
 
 
-def _folders(root: Path, closed: list[OSError]) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield each real folder below `root` once, what it is after its links, and the names in it.
+def _folders(root: Path, errors: list[OSError]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each real folder below `root` once, its path after its links, and the names in it.
 
-    Links to folders come after what they point to. Folders that cannot be listed go to `closed`.
+    Links to folders come after their targets. Folders that cannot be listed go to `errors`.
     """
     seen = {str(above) for above in Path(os.path.realpath(root)).parents}
     pending = [root]
     while pending:
-        for folder, subfolders, names in os.walk(pending.pop(0), onerror=closed.append):
+        for folder, subfolders, names in os.walk(pending.pop(0), onerror=errors.append):
             real = _real(folder)
             if real in seen:
                 subfolders.clear()
@@ -151,10 +151,10 @@ def _links_out(outside: Sequence[Path], root: Path) -> list[Finding]:
     if not outside:
         return []
     names = [relative_name(path, root) for path in outside[:_NAMED]]
-    listed = ", ".join(names) + (", ..." if len(outside) > _NAMED else "")
+    text = ", ".join(names) + (", ..." if len(outside) > _NAMED else "")
     count = len(outside)
     links = "1 file is a link that leads" if count == 1 else f"{count} files are links that lead"
-    message = f"{links} out of the run: {listed}"
+    message = f"{links} out of the run: {text}"
     return [Finding("links-outside", "note", message, names[0], count=count, touches=NO_NUMBER)]
 
 
@@ -169,15 +169,15 @@ def _without_copies(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[
     of one size that begin alike are read whole.
     """
     traces = list(traces)
-    kept = [trace for trace in traces if trace.form.may_be_alike]
+    unique = [trace for trace in traces if trace.form.may_be_alike]
     lost: list[Finding] = []
     for copies in _identical_traces(trace for trace in traces if not trace.form.may_be_alike):
-        best, *others = sorted(
+        best, *duplicates = sorted(
             copies, key=lambda t: (t.iteration is None, _other_rank(t) is not None, t.relative)
         )
-        kept.append(best)
-        lost += [_overwritten(copy, best) for copy in others if _other_rank(copy) is not None]
-    return sorted(kept, key=lambda t: t.relative), lost
+        unique.append(best)
+        lost += [_overwritten(copy, best) for copy in duplicates if _other_rank(copy) is not None]
+    return sorted(unique, key=lambda t: t.relative), lost
 
 
 def _identical_traces(traces: Iterable[TraceFile]) -> Iterator[list[TraceFile]]:
@@ -206,7 +206,7 @@ def _content(trace: TraceFile) -> Hashable:
 
 
 def _unless_gone(trace: TraceFile, look: Callable[[Path], Hashable]) -> Hashable:
-    """Return what a look at a trace shows; one that can no longer be read matches no other.
+    """Return the result of a look at a trace; one that can no longer be read matches no other.
 
     The reader of its tables reports it.
     """
@@ -218,16 +218,18 @@ def _unless_gone(trace: TraceFile, look: Callable[[Path], Hashable]) -> Hashable
 
 def _other_rank(trace: TraceFile) -> int | None:
     """Return the rank that a trace's name states, where its content is another's."""
-    named = file_names.rank_in_name(trace.relative) if trace.form.of_rank and not trace.part else None
-    if named is None or trace.rank in {None, named}:
+    named_rank = file_names.rank_in_name(trace.relative) if trace.form.of_rank and not trace.part else None
+    if named_rank is None or trace.rank in {None, named_rank}:
         return None
-    return named if file_names.says_rank(trace.relative) or named < (trace.world_size or 0) else None
+    return (
+        named_rank if file_names.says_rank(trace.relative) or named_rank < (trace.world_size or 0) else None
+    )
 
 
 def _overwritten(copy: TraceFile, original: TraceFile) -> Finding:
-    named = _other_rank(copy)
-    message = f"{copy.relative} is a copy of {original.relative}, and the trace of rank {named} is lost"
-    return Finding("trace-overwritten", "error", message, copy.relative, rank=named)
+    named_rank = _other_rank(copy)
+    message = f"{copy.relative} is a copy of {original.relative}, and the trace of rank {named_rank} is lost"
+    return Finding("trace-overwritten", "error", message, copy.relative, rank=named_rank)
 
 
 HEAD_BYTES = 256 << 10
@@ -257,32 +259,34 @@ def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[Tr
             parts = form.in_parts.parts(local)
     window, size = file_names.window_in_path(relative), _size(path)
     rank_of_name = file_names.rank_at_end if form.ends_in_rank else file_names.rank_in_name
-    named = rank_of_name(relative) if form.of_rank and len(parts) == 1 else None
-    found = []
+    named_rank = rank_of_name(relative) if form.of_rank and len(parts) == 1 else None
+    traces = []
     for part in parts:
         name = f"{relative}#{part.id}" if part.id else relative
-        rank, source = _rank_of(part, ranks.get(name), named, alone=len(parts) == 1)
+        rank, source = _rank_of(part, ranks.get(name), named_rank, is_only_part=len(parts) == 1)
         world_size, recording = part.identity.world_size, part.identity.recording
-        found.append(TraceFile(path, name, form, rank, source, window, world_size, size, part.id, recording))
-    return found
+        traces.append(TraceFile(path, name, form, rank, source, window, world_size, size, part.id, recording))
+    return traces
 
 
-def _rank_of(part: Part, mapped: int | None, named: int | None, *, alone: bool) -> tuple[int | None, str]:
+def _rank_of(
+    part: Part, mapped_rank: int | None, named_rank: int | None, *, is_only_part: bool
+) -> tuple[int | None, str]:
     """Return the rank of a trace, and who says so: the file, the map, its name, the order of devices.
 
     Devices distinguish ranks only inside one report.
     """
-    stated = (
+    sources = (
         (part.identity.rank, "file"),
-        (mapped, "map"),
-        (named, "name"),
-        (None if alone else part.local_rank, "device"),
+        (mapped_rank, "map"),
+        (named_rank, "name"),
+        (None if is_only_part else part.local_rank, "device"),
     )
-    return next(((rank, source) for rank, source in stated if rank is not None), (None, "unknown"))
+    return next(((rank, source) for rank, source in sources if rank is not None), (None, "unknown"))
 
 
 def _nearest(missing: Path) -> str:
-    """Return what was probably meant by a path that leads nowhere."""
+    """Return the fix for a path that leads nowhere, with the likely path."""
     if is_remote(missing):
         return "check the address"
     ways = [missing, *missing.parents]
@@ -297,7 +301,7 @@ def _nearest(missing: Path) -> str:
 def discover_traces(
     root: Path, ranks: Mapping[str, int] | None = None, among: Sequence[Path] | None = None
 ) -> DiscoveredFiles:
-    """Return what lies at `root`, a run directory or a single trace file.
+    """Return the files at `root`, a run directory or a single trace file.
 
     `ranks` maps relative file names to ranks where the files do not say; of a directory only the files
     `among` some count, where these are given. Raises InputError if there is nothing at `root`, or
@@ -311,27 +315,27 @@ def discover_traces(
         raise InputError("there is no such file or directory", where=str(root), fix=_nearest(root))
     if not is_folder and not is_remote(root) and not root.is_file():
         raise InputError("is neither a file nor a directory", where=str(root), fix="check the path")
-    found = DiscoveredFiles()
+    run_files = DiscoveredFiles()
     folder = root if is_folder else root.parent
     files, oddities = files_under(root) if is_folder and among is None else ([*(among or (root,))], [])
     suffixes = formats.suffixes()
     for path in _without_exported(files) if is_folder else files:
         relative = relative_name(path, folder)
         if not path.name.lower().endswith(suffixes):
-            found.others += [path] if _is_there(path) else []
+            run_files.others += [path] if _is_there(path) else []
             continue
         try:
             traces = _trace_files(path, relative, ranks or {})
         except InputError as error:
             message = f"{error.message} ({error.fix})" if error.fix else error.message
-            found.findings.append(Finding("file-unreadable", "error", message, relative))
+            run_files.findings.append(Finding("file-unreadable", "error", message, relative))
             continue
-        found.traces += traces
-        found.others += [] if traces else [path]
-    settled, implausible = file_names.assign_ranks_and_windows(found.traces)
-    found.traces, doubts = _one_of_each_rank(settled)
-    found.findings += [*doubts, *implausible, *oddities]
-    return found
+        run_files.traces += traces
+        run_files.others += [] if traces else [path]
+    with_ranks, implausible = file_names.assign_ranks_and_windows(run_files.traces)
+    run_files.traces, doubts = _one_of_each_rank(with_ranks)
+    run_files.findings += [*doubts, *implausible, *oddities]
+    return run_files
 
 
 def _size(path: Path) -> int:
@@ -363,8 +367,8 @@ def _is_exported(path: str, suffix: str, export: str, names: set[str]) -> bool:
 
 
 def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces without copies, at most one for each rank and window, and what was left out."""
-    kept: list[TraceFile] = []
+    """Return the traces without copies, at most one for each rank and window, and findings on the others."""
+    remaining: list[TraceFile] = []
     findings: list[Finding] = []
     claims: dict[tuple[str, int | None, int | None], TraceFile] = {}
     unique, lost = _without_copies(traces)
@@ -372,21 +376,21 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
         key = (trace.form.name, trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)
         if holder is trace or trace.rank is None:
-            kept.append(trace)
+            remaining.append(trace)
             continue
         if trace.recording and trace.recording == holder.recording:
             continue
-        claimed = f"{holder.relative} and {trace.relative} are both of rank {trace.rank}"
-        message = f"{claimed}; the second is left out"
+        claim = f"{holder.relative} and {trace.relative} are both of rank {trace.rank}"
+        message = f"{claim}; the second is left out"
         touches = tuple(sorted(trace.form.tables))
         findings.append(
             Finding("rank-duplicate", "error", message, trace.relative, rank=trace.rank, touches=touches)
         )
-    return sorted(kept, key=lambda trace: trace.relative), [*findings, *lost]
+    return sorted(remaining, key=lambda trace: trace.relative), [*findings, *lost]
 
 
 def _place_of_form(trace: TraceFile) -> tuple[int, str]:
-    """Return what orders the forms of one recording: the suffixes of a format, the best first."""
+    """Return the sort key of the forms of one recording: the suffixes of a format, the best first."""
     name, suffixes = trace.path.name.lower(), trace.form.suffixes
     place = next((place for place, suffix in enumerate(suffixes) if name.endswith(suffix)), len(suffixes))
     return (place if trace.recording else 0, trace.relative)

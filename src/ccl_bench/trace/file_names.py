@@ -54,7 +54,7 @@ _NS_DIGITS = 19
 
 
 class Place(NamedTuple):
-    """Where a rank is in the mesh of a serving engine, as its file name says."""
+    """Position of a rank in the mesh of a serving engine, as its file name says."""
 
     engine: str
     dp: int
@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Who wrote a file and when, as its name says."""
+    """Writer and time of a file, as its name says."""
 
     worker: str
     """The process or rank, as the profiler named it."""
@@ -90,8 +90,8 @@ def rank_in_name(relative: str) -> int | None:
     """Return the rank that a file name carries, or None; without the word it may be another number."""
     name = PurePosixPath(relative).name
     patterns = (_RANK_IN_NAME, *_NUMBER_IN_NAME, _number_before(formats.suffixes()))
-    found = (pattern.search(name) for pattern in patterns)
-    return next((int(match[1]) for match in found if match), None)
+    matches = (pattern.search(name) for pattern in patterns)
+    return next((int(match[1]) for match in matches if match), None)
 
 
 _LAST_RANK = re.compile(r".*rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
@@ -126,7 +126,7 @@ def place_in_name(relative: str) -> Place | None:
 
 
 def writer_in_name(relative: str) -> Written | None:
-    """Return who wrote a file and when, where its name says so."""
+    """Return the writer and time of a file, where its name states them."""
     name = PurePosixPath(relative).name
     match = next(filter(None, (pattern.match(name) for pattern in _WRITTEN)), None)
     if match is None:
@@ -153,10 +153,10 @@ LARGEST_JOB = 1 << 14
 
 
 def assign_ranks_and_windows(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces with the ranks and windows that their names can mean, and what they cannot."""
-    placed = _change_each(traces, lambda t: t.form.name, _with_mesh_ranks)
-    ranked, findings = _with_plausible_ranks(placed)
-    return _change_each(ranked, lambda t: t.form.name, _in_windows), findings
+    """Return the traces with the ranks and windows that their names can mean, and findings on the others."""
+    with_mesh_ranks = _change_each(traces, lambda t: t.form.name, _with_mesh_ranks)
+    with_ranks, findings = _with_plausible_ranks(with_mesh_ranks)
+    return _change_each(with_ranks, lambda t: t.form.name, _in_windows), findings
 
 
 def _change_each(
@@ -168,7 +168,7 @@ def _change_each(
     groups: dict[Hashable, list[TraceFile]] = defaultdict(list)
     for trace in traces:
         groups[key(trace)].append(trace)
-    return [changed for group in groups.values() for changed in change(group)]
+    return [new_trace for group in groups.values() for new_trace in change(group)]
 
 
 def _without_rank(trace: TraceFile) -> TraceFile:
@@ -209,30 +209,30 @@ def _ranks_of(places: set[Place]) -> dict[Place, int]:
 
 
 def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces without ranks that their names cannot mean, and what is wrong with those.
+    """Return the traces without ranks that their names cannot mean, and findings on those.
 
     A number without the word beside it is a rank where it, and all in names of the same make, are below
     the number of ranks or, where that is not known, of traces; others count processes, ports or attempts.
     The number of a trace (`kineto_trace_3.json`) may be that of a rank whose peers' traces are not here.
     """
     world_size = max((t.world_size for t in traces if t.world_size is not None), default=0)
-    known = {t.rank for t in traces if t.rank_source in {"file", "map"}}
-    doubtful: dict[tuple[str, str], list[TraceFile]] = defaultdict(list)
+    known_ranks = {t.rank for t in traces if t.rank_source in {"file", "map"}}
+    by_pattern: dict[tuple[str, str], list[TraceFile]] = defaultdict(list)
     for trace in traces:
         if trace.rank_source == "name" and not says_rank(trace.relative):
-            doubtful[trace.form.name, _NUMBER.sub("0", trace.path.name)].append(trace)
+            by_pattern[trace.form.name, _NUMBER.sub("0", trace.path.name)].append(trace)
     implausible: list[TraceFile] = []
-    for (form, _), group in doubtful.items():
+    for (form, _), group in by_pattern.items():
         present = sum(t.form.name == form for t in traces)
-        numbered = all(t.form.ends_in_rank or numbers_trace(t.relative) for t in group)
-        limit = world_size or max(present, LARGEST_JOB if numbered else 0)
-        if any((t.rank or 0) >= limit and t.rank not in known for t in group):
+        is_numbered = all(t.form.ends_in_rank or numbers_trace(t.relative) for t in group)
+        limit = world_size or max(present, LARGEST_JOB if is_numbered else 0)
+        if any((t.rank or 0) >= limit and t.rank not in known_ranks for t in group):
             implausible += group
     if not implausible:
         return traces, []
-    gone = {t.relative for t in implausible}
-    kept = [_without_rank(t) if t.relative in gone else t for t in traces]
-    return kept, [_implausible(implausible)]
+    implausible_names = {t.relative for t in implausible}
+    plausible = [_without_rank(t) if t.relative in implausible_names else t for t in traces]
+    return plausible, [_implausible(implausible)]
 
 
 def _implausible(traces: Sequence[TraceFile]) -> Finding:
@@ -243,27 +243,27 @@ def _implausible(traces: Sequence[TraceFile]) -> Finding:
 
 def _in_windows(traces: list[TraceFile]) -> list[TraceFile]:
     """Return traces of one format, those whose names carry a time with the number of their window."""
-    timed = [(w, t) for t in traces if t.iteration is None and (w := writer_in_name(t.relative))]
-    timed.sort(key=lambda each: (each[0].time_ns, each[0].stage, each[1].relative))
-    found = windows_in_time([(name.time_ns, _writer_of(name, trace)) for name, trace in timed])
-    if not found or found[-1] == 1:
+    timed_files = [(w, t) for t in traces if t.iteration is None and (w := writer_in_name(t.relative))]
+    timed_files.sort(key=lambda file: (file[0].time_ns, file[0].stage, file[1].relative))
+    windows = windows_in_time([(name.time_ns, _writer_of(name, trace)) for name, trace in timed_files])
+    if not windows or windows[-1] == 1:
         return traces
-    numbers = {trace.relative: number for (_, trace), number in zip(timed, found, strict=True)}
+    numbers = {trace.relative: number for (_, trace), number in zip(timed_files, windows, strict=True)}
     return [replace(t, iteration=numbers.get(t.relative, t.iteration)) for t in traces]
 
 
-def windows_in_time(written: Sequence[tuple[int, Hashable]]) -> list[int]:
+def windows_in_time(files: Sequence[tuple[int, Hashable]]) -> list[int]:
     """Return the recording window, from 1, of each file, given in order as its time in ns and its writer.
 
     Each rank writes its file at a time of its own, so the times alone make no windows: a window ends where
     a rank writes again, or where the pause is longer than half of the shortest one between files of a rank.
     """
-    pause = _shortest_pause(written) / 2
+    pause = _shortest_pause(files) / 2
     numbers: list[int] = []
     seen: set[Hashable] = set()
     last_ns: int | None = None
     number = 1
-    for time_ns, writer in written:
+    for time_ns, writer in files:
         if last_ns is not None and (writer in seen or 0 < pause < time_ns - last_ns):
             number, seen = number + 1, set()
         numbers.append(number)
@@ -273,14 +273,14 @@ def windows_in_time(written: Sequence[tuple[int, Hashable]]) -> list[int]:
 
 
 def _writer_of(name: Written, trace: TraceFile) -> Hashable:
-    """Return who wrote a trace: its rank, else the worker that its name states."""
+    """Return the writer of a trace: its rank, else the worker that its name states."""
     return trace.rank if trace.rank is not None else (str(trace.path.parent), name.worker)
 
 
-def _shortest_pause(written: Iterable[tuple[int, Hashable]]) -> int:
+def _shortest_pause(files: Iterable[tuple[int, Hashable]]) -> int:
     """Return the shortest time between two files of one rank, ns; 0 if no rank wrote two."""
     times: dict[Hashable, list[int]] = defaultdict(list)
-    for time_ns, writer in written:
+    for time_ns, writer in files:
         times[writer].append(time_ns)
-    pauses = (later - earlier for each in times.values() for earlier, later in pairwise(each))
+    pauses = (later - earlier for of_writer in times.values() for earlier, later in pairwise(of_writer))
     return min((pause for pause in pauses if pause > 0), default=0)

@@ -83,10 +83,10 @@ def needed_bytes(trace: TraceFile) -> int:
 
 def _footprint(form: Format, size: int) -> int:
     """Return the memory that traces of a format take that have so many bytes after decompression."""
-    measured = _footprints()
-    first = measured["memory_per_byte"].get(form.name, measured["memory_per_byte"]["other"])
-    further = measured["memory_per_further_byte"].get(form.name, first)
-    large = max(0, size - measured["large_bytes"])
+    footprints = _footprints()
+    first = footprints["memory_per_byte"].get(form.name, footprints["memory_per_byte"]["other"])
+    further = footprints["memory_per_further_byte"].get(form.name, first)
+    large = max(0, size - footprints["large_bytes"])
     return int(first * (size - large) + further * large)
 
 
@@ -101,8 +101,8 @@ def inflated_bytes(trace: TraceFile) -> int:
         if stream.read(2) != GZIP_MAGIC:
             return trace.size
         stream.seek(-4, 2)
-        stated = int.from_bytes(stream.read(4), "little")
-        return min(max(stated, _KNOWN_RATIO * trace.size), _MOST_RATIO * trace.size)
+        stated_bytes = int.from_bytes(stream.read(4), "little")
+        return min(max(stated_bytes, _KNOWN_RATIO * trace.size), _MOST_RATIO * trace.size)
     return trace.size
 
 
@@ -140,9 +140,9 @@ def stated_bound() -> int | None:
 
 
 def memory_bound(trace: TraceFile) -> int:
-    """Return how much memory a trace may take, bytes."""
-    if (stated := _STATED.get()) is not None:
-        return stated
+    """Return the memory that a trace may take, bytes."""
+    if (bound := _STATED.get()) is not None:
+        return bound
     return max(LEAST_BOUND_BYTES, min(int(_TIMES * needed_bytes(trace)), memory_budget_bytes()))
 
 
@@ -156,7 +156,7 @@ class _Account:
     """Bytes that the file is likely to have after decompression."""
     read: int = 0
     """Bytes read, after decompression."""
-    held: int = 0
+    held_bytes: int = 0
     """Bytes that readers said to hold."""
     zeros: int = 0
     """Bytes right before `read` that are zero."""
@@ -174,17 +174,17 @@ class _Account:
 
     def note_held(self, count: int) -> None:
         """Count memory; InputError if it becomes too much."""
-        self.held += count
-        if self.held > self.bound:
+        self.held_bytes += count
+        if self.held_bytes > self.bound:
             raise self._refusal("what it holds")
 
-    def _refusal(self, what: str) -> InputError:
-        message = f"is refused: {what} would take more than {amount(self.bound)} of memory, the bound"
+    def _refusal(self, subject: str) -> InputError:
+        message = f"is refused: {subject} would take more than {amount(self.bound)} of memory, the bound"
         return InputError(f"{message} that --memory raises", where=self.trace.relative, fix=_RAISE)
 
 
 def _suggested_bound(needed: int) -> str:
-    """Return what `--memory` takes as more than the bytes that are needed."""
+    """Return a value of `--memory` that is more than the bytes that are needed."""
     return amount(1.1 * needed).replace(" ", "").replace(",", "")
 
 
@@ -196,7 +196,7 @@ _AT_WORK: ContextVar[_Account | None] = ContextVar("account", default=None)
 
 @contextlib.contextmanager
 def bounded(trace: TraceFile) -> Iterator[None]:
-    """Hold what reads a trace in the block to its bound.
+    """Hold the reading of a trace in the block to its bound.
 
     Raises InputError at once where the size of the file alone shows that it would take more.
     """
@@ -223,30 +223,30 @@ def hold(count: int) -> None:
 def may_hold(count: int) -> bool:
     """Whether the reader at work may hold so many bytes more."""
     account = _AT_WORK.get()
-    return account is None or account.held + count <= account.bound
+    return account is None or account.held_bytes + count <= account.bound
 
 
 def hold_rows(kind: str, count: int, *, on_disk: bool = False) -> None:
     """Count rows of a table that the reader at work has made, which may lie on disk for now."""
-    measured = _footprints()
-    each = measured["memory_per_row"].get(kind, measured["memory_per_row"]["other"])
-    hold(int(count * each * (measured["share_of_row_on_disk"] if on_disk else 1)))
+    footprints = _footprints()
+    row_bytes = footprints["memory_per_row"].get(kind, footprints["memory_per_row"]["other"])
+    hold(int(count * row_bytes * (footprints["share_of_row_on_disk"] if on_disk else 1)))
 
 
 def hold_json(text: bytes | bytearray) -> None:
-    """Count what a JSON text takes as objects of Python, before it is parsed."""
+    """Count the memory of a JSON text as objects of Python, before it is parsed."""
     hold(len(text))
     hold_values(text)
 
 
 def hold_values(text: bytes | bytearray) -> None:
-    """Count what the containers and items of JSON texts take as objects of Python."""
+    """Count the memory of the containers and items of JSON texts as objects of Python."""
     containers = _occurrences(text, b"{") + _occurrences(text, b"[")
     hold(_CONTAINER_BYTES * containers + _ITEM_BYTES * _occurrences(text, b","))
 
 
 def _occurrences(text: bytes | bytearray, character: bytes) -> int:
-    """Return how often a character occurs; Python's own search starts anew after each one it finds."""
+    """Return the number of occurrences of a character; Python's own search starts anew after each one."""
     if len(text) < _COUNTED_BYTES:
         return text.count(character)
     import numpy as np
@@ -297,7 +297,7 @@ def memory_budget_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """Return what the kernel can hand out without swapping, bytes; a large number where it does not say."""
+    """Return the memory that the kernel can hand out without swapping, bytes; a large number if unknown."""
     with contextlib.suppress(OSError, ValueError):
         for line in _MEMINFO.read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -306,25 +306,25 @@ def available_bytes() -> int:
 
 
 def _left_in_groups() -> Iterator[int]:
-    """Yield what the control groups of this process leave it, bytes, and the unlimited in any case."""
+    """Yield the bytes that the control groups of this process leave it, and always an unlimited number."""
     yield 1 << 62
     with contextlib.suppress(OSError):
         for line in _OWN_GROUPS.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
-                yield from _left(_GROUPS, path, "memory.max", "memory.current", "inactive_file")
+                yield from _free_bytes(_GROUPS, path, "memory.max", "memory.current", "inactive_file")
             elif "memory" in controllers.split(","):
                 names = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-                yield from _left(_GROUPS / "memory", path, *names)
+                yield from _free_bytes(_GROUPS / "memory", path, *names)
 
 
-def _left(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
-    """Yield what a group and each one around it has left; files in the page cache can be given up."""
-    own = mount / path.lstrip("/")
-    for group in (own, *own.parents):
+def _free_bytes(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
+    """Yield the memory left to a group and each one around it; files in the page cache can be given up."""
+    group_path = mount / path.lstrip("/")
+    for group in (group_path, *group_path.parents):
         if not group.is_relative_to(mount):
             return
         with contextlib.suppress(OSError, ValueError):
-            used = int((group / usage).read_text())
+            used_bytes = int((group / usage).read_text())
             stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-            yield max(0, int((group / limit).read_text()) - used + int(stat.get(reclaimable, 0)))
+            yield max(0, int((group / limit).read_text()) - used_bytes + int(stat.get(reclaimable, 0)))

@@ -20,8 +20,8 @@ def listed_groups(text: object) -> list[dict[str, object]]:
         entries = msgspec.json.decode(text) if isinstance(text, str) else []
     except (msgspec.DecodeError, RecursionError):
         return []
-    found = entries if isinstance(entries, list) else []
-    return [_process_group(entry) for entry in found if isinstance(entry, dict)]
+    groups = entries if isinstance(entries, list) else []
+    return [_process_group(entry) for entry in groups if isinstance(entry, dict)]
 
 
 def _process_group(entry: dict[str, Any]) -> dict[str, object]:
@@ -48,5 +48,5 @@ def recorded_numbers(value: object) -> list[int] | None:
         value = [part for part in inner[1:-1].split(",") if part.strip()]
     if not isinstance(value, list):
         return None
-    found = [whole(part) for part in value]
-    return None if None in found else [number for number in found if number is not None]
+    numbers = [whole(part) for part in value]
+    return None if None in numbers else [number for number in numbers if number is not None]

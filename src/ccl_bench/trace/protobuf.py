@@ -78,11 +78,11 @@ def read_varint(data: bytes, place: int, stop: int) -> tuple[int, int]:
 
 
 def split_fields(data: bytes, start: int, end: int, number: int) -> tuple[list[Field], Numbers, Numbers]:
-    """Return the fields of a message that is mostly one repeated message: its others, and where each lies.
+    """Return the fields of a message that is mostly one repeated message: the others, and the places of it.
 
     The arrays hold begin and end of each message with the number.
     """
-    others: list[Field] = []
+    other_fields: list[Field] = []
     begins, ends = array("q"), array("q")
     tag, place = number << 3 | BYTES, start
     while place < end:
@@ -91,20 +91,20 @@ def split_fields(data: bytes, start: int, end: int, number: int) -> tuple[list[F
         elif data[place] == tag:
             length, begin = read_varint(data, place + 1, end)
         else:
-            found = next(fields(data, place, end))
-            others.append(found)
-            place = found.end or _after_varint(data, place, end)
+            field = next(fields(data, place, end))
+            other_fields.append(field)
+            place = field.end or _after_varint(data, place, end)
             continue
         place = begin + length
         if place > end:
             raise DamagedMessageError("a field ends outside of its message")
         begins.append(begin)
         ends.append(place)
-    return others, np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64)
+    return other_fields, np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64)
 
 
 def _after_varint(data: bytes, place: int, end: int) -> int:
-    """Return where a field ends that is a number."""
+    """Return the end of a field that is a number."""
     _, value = read_varint(data, place, end)
     return read_varint(data, value, end)[1]
 
@@ -123,14 +123,14 @@ class Message:
     def __contains__(self, number: int) -> bool:
         return number in self._fields
 
-    def holds_others(self, *known: int) -> bool:
+    def holds_others(self, *known_numbers: int) -> bool:
         """Whether there are fields of other numbers than those known."""
-        return not self._fields.keys() <= {*known}
+        return not self._fields.keys() <= {*known_numbers}
 
     def number(self, number: int) -> int:
         """Return the last value of a signed number; 0 without one."""
-        found = self._fields.get(number)
-        return found[-1].value if found else 0
+        occurrences = self._fields.get(number)
+        return occurrences[-1].value if occurrences else 0
 
     def each(self, number: int) -> list[Field]:
         """Return the values of a repeated field, unread."""
@@ -138,8 +138,8 @@ class Message:
 
     def bytes(self, number: int) -> bytes:
         """Return the last value of bytes; empty without one."""
-        found = self._fields.get(number)
-        return self.data[found[-1].value : found[-1].end] if found else b""
+        occurrences = self._fields.get(number)
+        return self.data[occurrences[-1].value : occurrences[-1].end] if occurrences else b""
 
     def text(self, number: int) -> str:
         """Return the last value of a text; empty without one."""
@@ -147,8 +147,8 @@ class Message:
 
     def message(self, number: int) -> Message:
         """Return the last value of a message; one without fields where there is none."""
-        found = self._fields.get(number)
-        return Message(self.data, found[-1].value, found[-1].end) if found else Message(b"")
+        occurrences = self._fields.get(number)
+        return Message(self.data, occurrences[-1].value, occurrences[-1].end) if occurrences else Message(b"")
 
     def messages(self, number: int) -> list[Message]:
         """Return the values of a repeated message."""
@@ -156,16 +156,16 @@ class Message:
 
     def numbers(self, number: int) -> list[int]:
         """Return the values of a repeated signed number, packed or not."""
-        found: list[int] = []
+        values: list[int] = []
         for field in self._fields.get(number, ()):
             if not field.end:
-                found.append(field.value)
+                values.append(field.value)
                 continue
             place = field.value
             while place < field.end:
                 value, place = read_varint(self.data, place, field.end)
-                found.append(value - _WHOLE if value >= _SIGN else value)
-        return found
+                values.append(value - _WHOLE if value >= _SIGN else value)
+        return values
 
 
 class FieldTable(NamedTuple):
@@ -180,15 +180,15 @@ class FieldTable(NamedTuple):
 
     def of(self, number: int) -> FieldTable:
         """Return the fields of one number."""
-        own = self.number == number
-        return FieldTable(*(column[own] for column in self))
+        is_number = self.number == number
+        return FieldTable(*(column[is_number] for column in self))
 
     def values(self, number: int, messages: int) -> Numbers:
         """Return the value of one number in each of so many messages; 0 if it has none."""
-        found = np.zeros(messages, dtype=np.int64)
-        own = self.of(number)
-        found[own.message] = own.value
-        return found
+        result = np.zeros(messages, dtype=np.int64)
+        of_number = self.of(number)
+        result[of_number.message] = of_number.value
+        return result
 
 
 def field_table(data: bytes, starts: Sequence[int] | Numbers, ends: Sequence[int] | Numbers) -> FieldTable:
@@ -225,19 +225,19 @@ def field_table(data: bytes, starts: Sequence[int] | Numbers, ends: Sequence[int
 
 
 def _varints(
-    octets: NDArray[np.uint8], place: Numbers, stop: Numbers, wanted: NDArray[np.bool_] | None = None
+    octets: NDArray[np.uint8], place: Numbers, stop: Numbers, mask: NDArray[np.bool_] | None = None
 ) -> tuple[Numbers, Numbers]:
-    """Return the signed varints at many places, of those wanted, and where each ends."""
+    """Return the signed varints at many places, or at those in `mask`, and the end of each."""
     value, after = np.zeros(place.size, dtype=np.uint64), place.copy()
-    rest = np.arange(place.size) if wanted is None else np.flatnonzero(wanted)
+    unread = np.arange(place.size) if mask is None else np.flatnonzero(mask)
     for turn in range(_VARINT_BYTES):
-        at = after[rest]
-        if np.any(at >= stop[rest]):
+        at = after[unread]
+        if np.any(at >= stop[unread]):
             break
         octet = octets[at]
-        value[rest] |= (octet & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * turn)
-        after[rest] += 1
-        rest = rest[octet >= 0x80]
-        if not rest.size:
+        value[unread] |= (octet & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * turn)
+        after[unread] += 1
+        unread = unread[octet >= 0x80]
+        if not unread.size:
             return value.view(np.int64), after
     raise DamagedMessageError("a number does not end")

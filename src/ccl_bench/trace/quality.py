@@ -75,18 +75,18 @@ def drop_impossible(
     middle = median_start(_starts(tables)) if middle is None else middle
     if middle is None:
         return tables, []
-    kept = {name: _plausible(table, middle) for name, table in tables.items()}
-    findings = [*_findings(tables, kept, file), *_stopped_clocks(kept, file)]
-    if "kernels" in kept:
-        alone = _without_overlaps(kept["kernels"])
-        if count := kept["kernels"].height - alone.height:
-            which = counted(count, "kernel overlaps", "kernels overlap")
-            message = f"{which} with {BESIDE} others or more of the same stream: left out"
+    plausible = {name: _plausible(table, middle) for name, table in tables.items()}
+    findings = [*_findings(tables, plausible, file), *_stopped_clocks(plausible, file)]
+    if "kernels" in plausible:
+        remaining = _without_overlaps(plausible["kernels"])
+        if count := plausible["kernels"].height - remaining.height:
+            subject = counted(count, "kernel overlaps", "kernels overlap")
+            message = f"{subject} with {BESIDE} others or more of the same stream: left out"
             findings.append(
                 Finding("impossible-time", "warning", message, file, count=count, touches=("kernels",))
             )
-            kept["kernels"] = alone
-    return kept, findings
+            plausible["kernels"] = remaining
+    return plausible, findings
 
 
 def _without_overlaps(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -101,15 +101,17 @@ def _without_overlaps(kernels: pl.DataFrame) -> pl.DataFrame:
     if starts.is_sorted() and not (ends.slice(0, kernels.height - BESIDE) > starts.slice(BESIDE)).any():
         return kernels  # of no stream do so many start meanwhile
     line = ["device", "stream"]
-    placed = kernels.select(*line, "start_ns", "end_ns", "correlation").with_row_index("row")
+    spans = kernels.select(*line, "start_ns", "end_ns", "correlation").with_row_index("row")
     later = pl.col("start_ns").shift(-BESIDE).over(line)
-    overlapping = placed.sort("start_ns", "end_ns", maintain_order=True).filter(pl.col("end_ns") > later)
+    overlapping = spans.sort("start_ns", "end_ns", maintain_order=True).filter(pl.col("end_ns") > later)
     correlation = kernels["correlation"]
     of_graphs = correlation.filter(correlation.is_duplicated()).unique()
-    alone = overlapping.filter(~pl.col("correlation").is_in(of_graphs.implode()))
-    if alone.is_empty() or alone.height > FEW_BESIDE * kernels.height:
+    overlaps = overlapping.filter(~pl.col("correlation").is_in(of_graphs.implode()))
+    if overlaps.is_empty() or overlaps.height > FEW_BESIDE * kernels.height:
         return kernels
-    return kernels.with_row_index("row").join(alone, on="row", how="anti", maintain_order="left").drop("row")
+    return (
+        kernels.with_row_index("row").join(overlaps, on="row", how="anti", maintain_order="left").drop("row")
+    )
 
 
 def _plausible(table: pl.DataFrame, middle: int) -> pl.DataFrame:
@@ -134,14 +136,14 @@ def _findings(
     before: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame], file: str
 ) -> Iterator[Finding]:
     for name, table in before.items():
-        dropped = table.height - after[name].height
-        if dropped:
+        count = table.height - after[name].height
+        if count:
             yield Finding(
                 "impossible-time",
                 "warning",
-                f"{counted(dropped, 'row')} of {name} left out: the time is missing, negative or day-long",
+                f"{counted(count, 'row')} of {name} left out: the time is missing, negative or day-long",
                 file,
-                count=dropped,
+                count=count,
                 touches=(name,),
             )
 
@@ -175,9 +177,9 @@ def drop_repeated(
     tables: dict[str, pl.DataFrame], file: str
 ) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
     """Return the tables without copies of rows, and a finding for each table that had some."""
-    kept = {name: _distinct(table) for name, table in tables.items()}
-    lost = {name: table.height - kept[name].height for name, table in tables.items()}
-    return kept, [_finding(name, count, file) for name, count in lost.items() if count]
+    distinct = {name: _distinct(table) for name, table in tables.items()}
+    lost = {name: table.height - distinct[name].height for name, table in tables.items()}
+    return distinct, [_finding(name, count, file) for name, count in lost.items() if count]
 
 
 def _distinct(table: pl.DataFrame) -> pl.DataFrame:
@@ -191,16 +193,16 @@ def _distinct(table: pl.DataFrame) -> pl.DataFrame:
     is_shared = _is_shared(table["start_ns"])
     if is_shared is None:
         return table
-    numbered = keep_rows(table.with_row_index(_ROW), is_shared)
-    is_beside = numbered[["start_ns", "end_ns"]].is_duplicated()
+    numbered_rows = keep_rows(table.with_row_index(_ROW), is_shared)
+    is_beside = numbered_rows[["start_ns", "end_ns"]].is_duplicated()
     if not is_beside.any():
         return table
-    beside = keep_rows(numbered, is_beside)
+    adjacent = keep_rows(numbered_rows, is_beside)
     is_point = pl.col("end_ns") == pl.col("start_ns")
     numbers = [pl.when(is_point).then(name).alias(name) for name in IDS if name in table.columns]
-    copies = _copies(beside.with_columns(numbers), table.columns)
+    copies = _copies(adjacent.with_columns(numbers), table.columns)
     if copies.height and copies.height < max(MANY_COPIES, MANY_COPIES_SHARE * table.height):
-        copies = _copies(beside, table.columns)
+        copies = _copies(adjacent, table.columns)
     if copies.is_empty():
         return table
     return table.with_row_index(_ROW).join(copies, on=_ROW, how="anti", maintain_order="left").drop(_ROW)
@@ -217,8 +219,8 @@ def _copies(rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
 def _is_shared(starts: pl.Series) -> pl.Series | None:
     """Return for each start whether another row has it too; None if no two rows share one."""
     if not starts.is_sorted():
-        found = starts.is_duplicated()
-        return found if found.any() else None
+        is_duplicate = starts.is_duplicated()
+        return is_duplicate if is_duplicate.any() else None
     is_next, none = starts.slice(1) == starts.slice(0, starts.len() - 1), pl.Series([False])
     if not is_next.any():
         return None

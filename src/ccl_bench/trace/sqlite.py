@@ -60,7 +60,7 @@ _KINDS: dict[str, tuple[str, Callable[[object], object]]] = {
 
 
 def typed_column(name: str, kind: str, values: Sequence[object]) -> pl.Series:
-    """Return values as a column; what is not of its kind becomes null, or text where that is asked for."""
+    """Return values as a column; one of another kind becomes null, or text where that is asked for."""
     type_name, meaning = _KINDS[kind]
     dtype: pl.DataType = getattr(pl, type_name)()
     if kind in {"integer", "text"}:
@@ -91,7 +91,7 @@ _VALUE_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What writes databases of one kind, in messages."""
+    """Writer of databases of one kind, in messages."""
 
     signs: tuple[str, ...]
     """How the names of tables begin, of which such a database has one."""
@@ -103,7 +103,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rows of a table are read: those that meet all that is set."""
+    """Condition on the rows that are read: they meet all that is set."""
 
     column: str = ""
     """A column of whole numbers."""
@@ -142,7 +142,7 @@ EVERY_ROW = Filter()
 
 
 class Database:
-    """One open database: its tables, and what turned out to be damaged in them."""
+    """One open database: its tables, and the damage in them."""
 
     def __init__(self, connection: sqlite3.Connection, name: str, size: int, origin: Origin) -> None:
         self.name = name
@@ -237,21 +237,21 @@ class Database:
         """
         if table not in self.columns:
             return empty_frame(kinds)
-        if (found := self._scanned(table, kinds, only)) is not None:
-            return found
-        wanted = ", ".join(self._expression(table, name, kind) for name, kind in kinds.items())
-        query = f"SELECT {wanted} FROM {_quoted(table)} WHERE {only.condition()}"  # noqa: S608 (quoted)
+        if (rows := self._scanned(table, kinds, only)) is not None:
+            return rows
+        expressions = ", ".join(self._expression(table, name, kind) for name, kind in kinds.items())
+        query = f"SELECT {expressions} FROM {_quoted(table)} WHERE {only.condition()}"  # noqa: S608 (quoted)
         return self._typed(table, kinds, query, only.values())
 
     def distinct(self, table: str, kinds: dict[str, str], only: Filter = EVERY_ROW) -> pl.DataFrame:
         """Return the different rows of columns of a table; none if it lacks one of them."""
         if not self.has(table, *kinds):
             return empty_frame(kinds)
-        if (found := self._scanned(table, kinds, only, pl.DataFrame.unique)) is not None:
-            return found.unique()
-        wanted = ", ".join(map(_quoted, kinds))
+        if (rows := self._scanned(table, kinds, only, pl.DataFrame.unique)) is not None:
+            return rows.unique()
+        names = ", ".join(map(_quoted, kinds))
         condition = only.condition()
-        query = f"SELECT DISTINCT {wanted} FROM {_quoted(table)} WHERE {condition}"  # noqa: S608 (quoted)
+        query = f"SELECT DISTINCT {names} FROM {_quoted(table)} WHERE {condition}"  # noqa: S608 (quoted)
         return self._typed(table, kinds, query, only.values())
 
     def _scanned(
@@ -259,54 +259,56 @@ class Database:
         table: str,
         kinds: dict[str, str],
         only: Filter,
-        shortened: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
+        shorten: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
     ) -> pl.DataFrame | None:
-        """Return what C reads of a table, each block shortened; None for a table that SQLite has to read."""
-        there = {name: kind for name, kind in kinds.items() if name in self.columns[table]}
+        """Return a table's rows as C reads them, each block shortened; None if SQLite has to read it."""
+        present = {name: kind for name, kind in kinds.items() if name in self.columns[table]}
         try:
-            layout = self._layout(table, [*there], only)
+            layout = self._layout(table, [*present], only)
         except sqlite3.DatabaseError:
             return None
         if layout is None or self.pages is None:
             return None
-        parts, held_bytes, known_texts = [empty_frame(there)], 0, 0
+        parts, held_bytes, known_texts = [empty_frame(present)], 0, 0
         try:
             bounds = Bounds(self._most_rows, self._most_text)
-            with closing(self.pages.blocks(layout, there, bounds)) as blocks:
+            with closing(self.pages.blocks(layout, present, bounds)) as blocks:
                 for rows, text_bytes in blocks:
-                    parts.append(shortened(rows))
+                    parts.append(shorten(rows))
                     size = _VALUE_BYTES * parts[-1].height * len(kinds) + text_bytes - known_texts
                     held_bytes, known_texts = held_bytes + size, text_bytes
                     memory.hold(size)
         except (Refused, MemoryError):
             memory.hold(-held_bytes)
             return None
-        found = pl.concat(parts[1:] or parts)
-        return found if len(there) == len(kinds) else _with_absent(found, kinds)
+        result = pl.concat(parts[1:] or parts)
+        return result if len(present) == len(kinds) else _with_absent(result, kinds)
 
     def _layout(self, table: str, names: list[str], only: Filter) -> Layout | None:
-        """Return where SQLite would find these columns of a table, were it to read row after row."""
+        """Return the layout in which SQLite would find these columns of a table, if it read row after row."""
         if self.pages is None or self.cut or only.sql or not names:
             return None
         if not (only.are_numbers() or only.are_apart()) or " USING " in table:  # which would mislead below
             return None
-        by = [only.column] if only.ranges else []
-        if by and not _holds_numbers(self.types[table][only.column]):
+        filter_columns = [only.column] if only.ranges else []
+        if filter_columns and not _holds_numbers(self.types[table][only.column]):
             return None
-        by += [only.brief[0]] if only.brief else []
-        every = [*dict.fromkeys([*names, *by])]
-        query = f"SELECT {', '.join(map(_quoted, every))} FROM {_quoted(table)}"  # noqa: S608 (quoted)
-        found = _plain_scan(list(self.rows(f"EXPLAIN {query}")), every)
-        if found is None or not by:
-            return found
-        one = replace(only, ranges=only.ranges[:1])
-        way = self.rows(f"EXPLAIN QUERY PLAN {query} WHERE {one.condition()}", one.values())
-        if not _is_in_order([str(detail) for *_, detail in way]):
+        filter_columns += [only.brief[0]] if only.brief else []
+        all_columns = [*dict.fromkeys([*names, *filter_columns])]
+        query = f"SELECT {', '.join(map(_quoted, all_columns))} FROM {_quoted(table)}"  # noqa: S608 (quoted)
+        layout = _plain_scan(list(self.rows(f"EXPLAIN {query}")), all_columns)
+        if layout is None or not filter_columns:
+            return layout
+        single_range = replace(only, ranges=only.ranges[:1])
+        plan = self.rows(
+            f"EXPLAIN QUERY PLAN {query} WHERE {single_range.condition()}", single_range.values()
+        )
+        if not _is_in_order([str(detail) for *_, detail in plan]):
             return None
-        known, (brief, longest) = found.fields, only.brief or ("", -1)
-        fields = {name: known[name] for name in names}
-        number, text = known.get(only.column, Field(-1)), known.get(brief, Field(-1))
-        return Layout(found.root, fields, number, only.ranges, text, longest)
+        all_fields, (brief, longest) = layout.fields, only.brief or ("", -1)
+        fields = {name: all_fields[name] for name in names}
+        number, text = all_fields.get(only.column, Field(-1)), all_fields.get(brief, Field(-1))
+        return Layout(layout.root, fields, number, only.ranges, text, longest)
 
     def _typed(self, table: str, kinds: dict[str, str], query: str, values: Sequence[object]) -> pl.DataFrame:
         parts = [_frame(kinds, rows) for rows in self._whole_rows(table, query, values)]
@@ -327,7 +329,7 @@ class Database:
             for count, row in enumerate(self.rows(query, values), 1):
                 block.append(row)
                 if len(block) == _ROWS_AT_A_TIME:
-                    yield _held(block)
+                    yield _hold_block(block)
                     block = []
                 if count > self._most_rows:
                     self.damage[table] = "it claims more rows than the file can hold"
@@ -335,7 +337,7 @@ class Database:
         except sqlite3.DatabaseError as error:
             self.damage[table] = f"{error}, after {count:,} rows"
         if block:
-            yield _held(block)
+            yield _hold_block(block)
 
     def only(self, table: str, column_name: str, *ranges: tuple[int, int]) -> Filter:
         """Return a filter for one column, or none if the table lacks that column."""
@@ -343,28 +345,30 @@ class Database:
 
     def strings(self, ids: pl.Series, table: str = "StringIds", column: str = "value") -> pl.Series:
         """Return the text behind each `id` of a table; null if there is none."""
-        wanted = ids.drop_nulls().unique().sort().to_list()
-        found = self._rows_with(wanted, table, {"id": "integer", column: "text"})
-        known = dict(zip(found["id"], found[column], strict=True))
-        self.absent_texts += len(wanted) - len(known)
-        return ids.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
+        wanted_ids = ids.drop_nulls().unique().sort().to_list()
+        rows = self._rows_with(wanted_ids, table, {"id": "integer", column: "text"})
+        texts = dict(zip(rows["id"], rows[column], strict=True))
+        self.absent_texts += len(wanted_ids) - len(texts)
+        return ids.replace_strict(list(texts), list(texts.values()), default=None, return_dtype=pl.String)
 
     def _rows_with(self, ids: list[int], table: str, kinds: dict[str, str]) -> pl.DataFrame:
         """Return the rows of a table with one of these ids, and without nulls."""
-        every = tuple((number, number) for number in ids)
-        found = (
-            self._scanned(table, kinds, Filter("id", every)) if every and self.has(table, *kinds) else None
+        id_ranges = tuple((number, number) for number in ids)
+        rows = (
+            self._scanned(table, kinds, Filter("id", id_ranges))
+            if id_ranges and self.has(table, *kinds)
+            else None
         )
-        if found is not None:
-            return found.drop_nulls()
+        if rows is not None:
+            return rows.drop_nulls()
         parts = [
-            self.frame(table, kinds, Filter("id", every[first : first + _MOST_PARAMETERS]))
+            self.frame(table, kinds, Filter("id", id_ranges[first : first + _MOST_PARAMETERS]))
             for first in range(0, len(ids), _MOST_PARAMETERS)
         ]
         return pl.concat([empty_frame(kinds), *parts]).drop_nulls()
 
 
-def _held(block: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+def _hold_block(block: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     """Return rows, once they are counted as held."""
     memory.hold(_VALUE_BYTES * len(block) * len(block[0]))
     return block
@@ -379,16 +383,16 @@ def _frame(kinds: dict[str, str], rows: list[tuple[object, ...]]) -> pl.DataFram
     return pl.DataFrame([typed_column(*kind, part) for kind, part in zip(kinds.items(), values, strict=True)])
 
 
-def _with_absent(found: pl.DataFrame, kinds: dict[str, str]) -> pl.DataFrame:
+def _with_absent(rows: pl.DataFrame, kinds: dict[str, str]) -> pl.DataFrame:
     """Return rows with a column of nulls for each that the table lacks."""
-    absent = {name: typed_column(name, kind, [None]) for name, kind in kinds.items() if name not in found}
-    filled = [column.new_from_index(0, found.height) for column in absent.values()]
-    return found.with_columns(filled).select(*kinds)
+    absent = {name: typed_column(name, kind, [None]) for name, kind in kinds.items() if name not in rows}
+    null_columns = [column.new_from_index(0, rows.height) for column in absent.values()]
+    return rows.with_columns(null_columns).select(*kinds)
 
 
-def _holds_numbers(declared: str) -> bool:
+def _holds_numbers(declared_type: str) -> bool:
     """Whether SQLite compares a column of this type with whole numbers as it stands."""
-    return not declared or "INT" in declared.upper()
+    return not declared_type or "INT" in declared_type.upper()
 
 
 _OTHER_STEPS = frozenset({"Init", "Rewind", "Next", "Halt", "Transaction", "Goto", "Noop", "Explain"})
@@ -396,29 +400,31 @@ _OTHER_STEPS = frozenset({"Init", "Rewind", "Next", "Halt", "Transaction", "Goto
 
 
 def _plain_scan(steps: list[tuple[Any, ...]], names: list[str]) -> Layout | None:
-    """Return where SQLite's program for a query finds these columns; None unless it reads row after row."""
+    """Return the layout in which SQLite's program finds these columns; None unless it reads row after row."""
     root, first = 0, 0
-    found: dict[int, Field] = {}
+    by_register: dict[int, Field] = {}
     for _, step, p1, p2, p3, p4, *_ in steps:
         if step == "OpenRead" and not root and not p3 and str(p4).isdecimal():
             root = p2
         elif step == "Column":
-            found[p3] = Field(p2, is_filled=p4 is not None)
+            by_register[p3] = Field(p2, is_filled=p4 is not None)
         elif step == "Rowid":
-            found[p2] = Field(-1)
-        elif step == "RealAffinity" and p1 in found:
-            found[p1] = replace(found[p1], is_real=True)
+            by_register[p2] = Field(-1)
+        elif step == "RealAffinity" and p1 in by_register:
+            by_register[p1] = replace(by_register[p1], is_real=True)
         elif step == "ResultRow" and p2 == len(names):
             first = p1
         elif step not in _OTHER_STEPS:
             return None
-    fields = {name: found[first + place] for place, name in enumerate(names) if first + place in found}
+    fields = {
+        name: by_register[first + place] for place, name in enumerate(names) if first + place in by_register
+    }
     return Layout(root, fields) if root and len(fields) == len(names) else None
 
 
-def _is_in_order(way: list[str]) -> bool:
+def _is_in_order(plan: list[str]) -> bool:
     """Whether SQLite comes to the rows of a query in the order of the table, by what it says of its way."""
-    return len(way) == 1 and (" USING " not in way[0] or " USING INTEGER PRIMARY KEY " in way[0])
+    return len(plan) == 1 and (" USING " not in plan[0] or " USING INTEGER PRIMARY KEY " in plan[0])
 
 
 @contextmanager

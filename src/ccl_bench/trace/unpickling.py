@@ -48,8 +48,8 @@ class Refused(Exception):  # noqa: N818 (a reason, which the caller turns into a
     """Why the bytes are not read on."""
 
 
-def _too_much(claimed: int, left: int) -> str:
-    return f"claims {claimed:,} bytes where {left:,} are left, probably because the file is truncated"
+def _too_much(claim: int, remaining: int) -> str:
+    return f"claims {claim:,} bytes where {remaining:,} are left, probably because the file is truncated"
 
 
 class Machine:
@@ -72,9 +72,9 @@ class Machine:
         end = self.at + count
         if end > len(self.code):
             raise Refused(_too_much(count, len(self.code) - self.at))
-        found = self.code[self.at : end]
+        content = self.code[self.at : end]
         self.at = end
-        return found
+        return content
 
     def number(self, width: int) -> int:
         """Return the next bytes as an unsigned number."""
@@ -94,11 +94,11 @@ class Machine:
             memory.hold(_COUNTED_TOGETHER * _PLACE_BYTES)
 
     def items(self) -> list[object]:
-        """Return what was pushed since the last mark, and go back to what was there before it."""
+        """Return the items since the last mark, and go back to those before it."""
         if not self.marked:
             raise Refused("has no mark before it")
-        found, self.stack = self.stack, self.marked.pop()
-        return found
+        top, self.stack = self.stack, self.marked.pop()
+        return top
 
 
 def _filled(target: object, keys: list[object], values: list[object]) -> None:
@@ -111,8 +111,8 @@ def _filled(target: object, keys: list[object], values: list[object]) -> None:
 
 
 def _set_items(machine: Machine) -> None:
-    found = machine.items()
-    _filled(machine.stack[-1], found[::2], found[1::2])
+    items = machine.items()
+    _filled(machine.stack[-1], items[::2], items[1::2])
 
 
 def _set_item(machine: Machine) -> None:
@@ -154,9 +154,9 @@ def _protocol(machine: Machine) -> None:
 
 
 def _frame(machine: Machine) -> None:
-    length, left = machine.number(8), len(machine.code) - machine.at
-    if length > left:
-        raise Refused(_too_much(length, left))
+    length, remaining = machine.number(8), len(machine.code) - machine.at
+    if length > remaining:
+        raise Refused(_too_much(length, remaining))
 
 
 def _text(width: int) -> Callable[[Machine], None]:
@@ -265,7 +265,7 @@ _INT1, _INT2, _LONG, _MARK = ord("K"), ord("M"), 0x8A, ord("(")
 
 @dataclass(frozen=True, slots=True)
 class Unpickled:
-    """What a pickle holds."""
+    """Content of a pickle."""
 
     root: object
     containers: int
@@ -273,7 +273,7 @@ class Unpickled:
 
 
 def unpickle(code: bytes, name: str, fix: str) -> Unpickled:
-    """Return what a pickle holds; `name` names it in messages, and `fix` says how to write it again.
+    """Return the content of a pickle; `name` names it in messages, and `fix` says how to write it again.
 
     Raises InputError at the first opcode that does more than build plain data, that claims more than
     the file holds, or that does not fit what precedes it; also if containers are nested too deep.
@@ -281,12 +281,12 @@ def unpickle(code: bytes, name: str, fix: str) -> Unpickled:
     collecting = gc.isenabled()
     gc.disable()  # nothing that is made is garbage; walking it in between only costs time
     try:
-        usual = _usual(code)
+        content = _usual(code)
     finally:
         if collecting:
             gc.enable()
-    if usual is not None:
-        return usual
+    if content is not None:
+        return content
     machine = Machine(code)
     try:
         _execute(machine)
@@ -299,7 +299,7 @@ def unpickle(code: bytes, name: str, fix: str) -> Unpickled:
 
 
 def _alternatives(forms: Iterable[tuple[int, bytes]]) -> bytes:
-    """Return what matches a byte and the form that belongs to it."""
+    """Return the pattern of a byte and the form that belongs to it."""
     return b"(?:" + b"|".join(re.escape(bytes([number])) + form for number, form in forms) + b")"
 
 
@@ -321,13 +321,13 @@ _LONG_TEXT = re.compile(rb"X(?=(.[\x01-\x0f])\x00\x00)", re.DOTALL)
 
 
 def _long_texts(body: bytes) -> tuple[int, ...]:
-    """Return how long the texts of more than 255 bytes may be, for a pattern has to name each length."""
+    """Return the possible lengths of texts of more than 255 bytes, for a pattern has to name each length."""
     return tuple(sorted({int.from_bytes(size, "little") for size in _LONG_TEXT.findall(body)}))
 
 
 @functools.lru_cache(maxsize=4)
 def _scalars(long_texts: tuple[int, ...]) -> re.Pattern[bytes]:
-    """Return what matches opcodes that neither make nor fill containers, with their arguments.
+    """Return the pattern of opcodes that neither make nor fill containers, with their arguments.
 
     Every second one, from the first on, is a text or comes from the memo. So is every key of a dictionary
     then, because a container where a key has to be ends the reading: hashes of texts no file can foresee.
@@ -337,29 +337,29 @@ def _scalars(long_texts: tuple[int, ...]) -> re.Pattern[bytes]:
     longs = ((size, b"." * size) for size in (6, 7, 5, 8, 4, 3, 2, 1, 0, 9))
     texts = ((size, b"[^\xed]{%d}" % size) for size in range(256))
     long = b"|".join(re.escape(struct.pack("<I", size)) + b"[^\xed]{%d}" % size for size in long_texts)
-    named = [b"X(?:" + long + b")\x94?"] if long else []
-    key = [b"j....", b"h.", b"\x8c" + _alternatives(texts) + b"\x94?", *named]
+    long_keys = [b"X(?:" + long + b")\x94?"] if long else []
+    key = [b"j....", b"h.", b"\x8c" + _alternatives(texts) + b"\x94?", *long_keys]
     pairs, numbers = (rb"K\x00K.\x86\x94", rb"K.K\x00\x86\x94"), (b"K.", b"M..", b"J....", b"G........")
-    others = (rb"[N\x88\x89]", b"\x8a" + _alternatives(longs), *pairs, *numbers)
+    other_values = (rb"[N\x88\x89]", b"\x8a" + _alternatives(longs), *pairs, *numbers)
     keys = b"(?:" + b"|".join(key) + b")"
-    values = b"(?:" + b"|".join((*key[:2], *others, *key[2:])) + b")"
+    values = b"(?:" + b"|".join((*key[:2], *other_values, *key[2:])) + b")"
     return re.compile(keys + b"(?:" + values + keys + b"){0,%d}" % _MOST_TOGETHER + values + b"?", re.DOTALL)
 
 
 class _Plain(pickle.Unpickler):
-    """Python's unpickler without what reaches outside the file."""
+    """Python's unpickler without imports and other access outside the file."""
 
     def find_class(self, module: str, name: str) -> object:
         """Refuse to import."""
         raise pickle.UnpicklingError(f"{module}.{name}")
 
     def persistent_load(self, pid: object) -> object:
-        """Refuse what is kept elsewhere."""
+        """Refuse objects that are kept elsewhere."""
         raise pickle.UnpicklingError(str(pid))
 
 
 def _usual(code: bytes) -> Unpickled | None:
-    """Return what a pickle holds; None if it is not as usual, for which `_execute` has the exact rules.
+    """Return the content of a pickle; None if it is not as usual, for which `_execute` has the exact rules.
 
     Between a mark and LIST in the place of STOP, it must leave one thing behind and no mark. All containers
     must be in the memo, which only MEMOIZE fills. As many opcodes that set items as there are dictionaries
@@ -367,33 +367,33 @@ def _usual(code: bytes) -> Unpickled | None:
     """
     body = b"".join(_bodies(code))
     opcodes, runs = _scalars(_long_texts(body)).subn(_SCALAR, body)
-    made, filled = opcodes.count(b"}") + opcodes.count(b"]"), opcodes.count(b"u") + opcodes.count(b"s")
+    count, fills = opcodes.count(b"}") + opcodes.count(b"]"), opcodes.count(b"u") + opcodes.count(b"s")
     in_memo = opcodes.count(b"}\x94") + opcodes.count(b"]\x94")
     unmarked = opcodes.count(b"(") - opcodes.count(b"u") - opcodes.count(b"e")
-    if not body or opcodes.translate(None, _OTHERS) or not made == in_memo == opcodes.count(_MEMOIZE):
+    if not body or opcodes.translate(None, _OTHERS) or not count == in_memo == opcodes.count(_MEMOIZE):
         return None
     if unmarked or opcodes.count(_SCALAR) != runs or b"(e" in opcodes or opcodes.count(b"s") > _MOST_SINGLE:
         return None
-    if not memory.may_hold(_held(made + body.count(b"\x86"))):
+    if not memory.may_hold(_memory_of(count + body.count(b"\x86"))):
         return None
     framed = b"".join((_FRAMED, struct.pack("<Q", len(body) + len(b"(l.")), b"(", body, b"l."))
     unpickler = _Plain(io.BytesIO(framed))
     try:
-        found = unpickler.load()
-    except Exception:  # what is wrong is said where one opcode is carried out after the other
+        roots = unpickler.load()
+    except Exception:  # `_execute` finds the error, opcode by opcode
         return None
-    if not isinstance(found, list) or len(found) != 1:
+    if not isinstance(roots, list) or len(roots) != 1:
         return None
     memo: Iterable[Any] = unpickler.memo.copy().values()
     containers = [*{id(item): item for item in memo if type(item) in _CONTAINERS}.values()]
     mappings = [item for item in containers if type(item) is dict]
     tuples = sum(type(item) is tuple for item in containers)
-    if len(containers) - tuples != made or sum(map(bool, mappings)) != filled:
+    if len(containers) - tuples != count or sum(map(bool, mappings)) != fills:
         return None
-    if not _TEXTS.issuperset(map(type, chain.from_iterable(mappings))) or _is_deep(found[0]):
+    if not _TEXTS.issuperset(map(type, chain.from_iterable(mappings))) or _is_deep(roots[0]):
         return None
-    memory.hold(_held(len(containers)))
-    return Unpickled(found[0], len(containers))
+    memory.hold(_memory_of(len(containers)))
+    return Unpickled(roots[0], len(containers))
 
 
 def _bodies(code: bytes) -> list[memoryview]:
@@ -410,7 +410,7 @@ def _bodies(code: bytes) -> list[memoryview]:
     return bodies if at == len(code) else []
 
 
-def _held(containers: int) -> int:
+def _memory_of(containers: int) -> int:
     """Return the memory that so many containers count for."""
     return containers // _COUNTED_TOGETHER * _COUNTED_TOGETHER * _CONTAINER_BYTES
 
@@ -488,8 +488,8 @@ def _is_deep(root: object) -> bool:
     for _ in range(DEEPEST):
         mappings = [item.values() for item in level if type(item) is dict]
         lists = [item for item in level if type(item) is not dict]
-        inside = chain(chain.from_iterable(mappings), chain.from_iterable(lists))
-        level = [*{id(item): item for item in inside if type(item) in _CONTAINERS}.values()]
+        items = chain(chain.from_iterable(mappings), chain.from_iterable(lists))
+        level = [*{id(item): item for item in items if type(item) in _CONTAINERS}.values()]
         if not level:
             return False
     return True

@@ -47,12 +47,12 @@ def whole(value: object) -> int | None:
         return value
     if type(value) is str and value.isdecimal() and len(value) < _SURE_DIGITS:
         return int(value)
-    found = number(value)
-    return found if isinstance(found, int) else None
+    result = number(value)
+    return result if isinstance(result, int) else None
 
 
 def integers(values: Sequence[object]) -> pl.Series:
-    """Return a column of whole numbers; what is not one becomes null."""
+    """Return a column of whole numbers; another value becomes null."""
     try:
         return pl.Series(values, dtype=pl.Int64, strict=True)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
@@ -60,7 +60,7 @@ def integers(values: Sequence[object]) -> pl.Series:
 
 
 def decimals(values: Sequence[object]) -> pl.Series:
-    """Return a column of real numbers; what is not one becomes null."""
+    """Return a column of real numbers; another value becomes null."""
     try:
         return pl.Series(values, dtype=pl.Float64, strict=True)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
@@ -158,7 +158,7 @@ class ArrayForm:
 
 @dataclass(slots=True)
 class Document:
-    """What a file holds besides its array, and what reading it came to."""
+    """Content of a file besides its array, and the outcome of reading it."""
 
     head: bytes = b""
     """Everything before the array."""
@@ -178,24 +178,24 @@ def array_pieces(stream: BinaryIO, document: Document, form: ArrayForm) -> Itera
     Fills `document` while it goes. Only one piece is in memory at a time, unless a single
     object is larger than that.
     """
-    rest = _skip_head(stream, document, form)
-    while document.found_array and (block := next_block(stream, document, len(rest))):
-        buffer = rest + block if rest else block
+    unfinished = _skip_head(stream, document, form)
+    while document.found_array and (block := next_block(stream, document, len(unfinished))):
+        buffer = unfinished + block if unfinished else block
         end = _cut(buffer, form)
         if end:
             yield document.size - len(buffer), buffer[:end]
-            rest = buffer[end:].lstrip(_BETWEEN)
+            unfinished = buffer[end:].lstrip(_BETWEEN)
         elif len(buffer) > OBJECT_LIMIT:
             document.broken_off = f"no {form.item} ends within {OBJECT_LIMIT >> 20} MB"
-            rest = b""
+            unfinished = b""
         else:
-            rest = buffer
+            unfinished = buffer
     if document.found_array:
-        yield document.size - len(rest), rest
+        yield document.size - len(unfinished), unfinished
 
 
 def _skip_head(stream: BinaryIO, document: Document, form: ArrayForm) -> bytes:
-    """Read up to the first object, keep what precedes it, and return what follows."""
+    """Read up to the first object, keep the text before it, and return the text from it on."""
     buffer = b""
     while len(buffer) < form.head_limit and (block := next_block(stream, document, len(buffer))):
         buffer += block
@@ -221,7 +221,7 @@ def _cut(buffer: bytes, form: ArrayForm) -> int:
 
 
 def _cut_behind(buffer: bytes, start: int, form: ArrayForm) -> int:
-    """Return what `_cut` does of what begins at `start`, or 0."""
+    """Return the cut by `_cut` in the text from `start` on, or 0."""
     for separator in form.separators:
         at = len(buffer)
         for _ in range(_CUTS_TRIED):

@@ -133,7 +133,7 @@ def test_the_cause_comes_before_its_consequences():
     [(3, "with status 3"), (-11, "by signal SIGSEGV"), (137, "by signal SIGKILL"), (255, "with status 255")],
 )
 def test_a_status_is_reported_in_words(status, said):
-    assert f"ended {said}" in diagnose_failure(CommandResult(status, "", 5.0)).what
+    assert f"ended {said}" in diagnose_failure(CommandResult(status, "", 5.0)).outcome
 
 
 # What torchrun 2.13 prints where rank 1 was killed and rank 0 raised in the same second.
@@ -169,12 +169,12 @@ Root Cause (first observed failure):
 def test_a_rank_that_was_killed_failed_before_those_that_lost_their_connection_to_it(other, rank, said):
     found = diagnose_failure(CommandResult(1, SAME_SECOND.format(other=other), 5.0))
     assert found.rank == rank
-    assert f"rank {rank} was the first to fail, {said}" in found.what
+    assert f"rank {rank} was the first to fail, {said}" in found.outcome
 
 
 def test_a_signal_to_the_launcher_is_reported():
     found = diagnose_failure(CommandResult(-15, "working\n", 7.0, signal.SIGTERM))
-    assert found.what == "stopped by SIGTERM after 7 s"
+    assert found.outcome == "stopped by SIGTERM after 7 s"
     assert found.lines == ("working",)
 
 

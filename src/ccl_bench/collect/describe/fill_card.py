@@ -182,11 +182,11 @@ def configured_card_values(settings: TrainConfig, world_size: int | None) -> dic
 CARD_FILE_NAME = "workload_card.yaml"
 
 
-def place_card(target: Path, given: Path | None, cards: list[Path]) -> Path:
-    """Return the card of the run directory: existing, else a copy of `given` or `cards`, else empty."""
+def place_card(target: Path, given_card: Path | None, cards: list[Path]) -> Path:
+    """Return the card of the run directory: existing, else a copy of `given_card` or `cards`, else empty."""
     card = target / CARD_FILE_NAME
-    if given is not None and not (card.exists() and card.samefile(given)):
-        shutil.copyfile(given, card)
+    if given_card is not None and not (card.exists() and card.samefile(given_card)):
+        shutil.copyfile(given_card, card)
     elif not card.exists() and cards:
         shutil.copyfile(cards[0], card)
     elif not card.exists():
@@ -205,21 +205,21 @@ _DEPENDS_ON = {
 def fill_card(card: Path, observations: Observations) -> tuple[list[str], list[str]]:
     """Fill a card; return the filled fields, and the contradictions to observations."""
     values = observed_card_values(observations)
-    written = dict(_written_fields(read_card(card).card))
+    card_values = dict(_written_fields(read_card(card).card))
     contradictions = {
         name: value
         for name, value in values.items()
-        if name in written and not isinstance(value, list | dict) and not _agree(written[name], value)
+        if name in card_values and not isinstance(value, list | dict) and not _agree(card_values[name], value)
     }
     remarks = [
-        f"{CARD_FILE_NAME} states {name} = {written[name]}, but {value} was observed; "
+        f"{CARD_FILE_NAME} states {name} = {card_values[name]}, but {value} was observed; "
         "the card was not changed"
         for name, value in contradictions.items()
     ]
     # The version of torchtitan is of no use if the card names another framework.
-    wanted = {name: value for name, value in values.items() if _DEPENDS_ON.get(name) not in contradictions}
+    fillable = {name: value for name, value in values.items() if _DEPENDS_ON.get(name) not in contradictions}
     try:
-        return list(fill(card, wanted).filled), remarks
+        return list(fill(card, fillable).filled), remarks
     except InputError as error:
         return [], [*remarks, str(error)]
 
@@ -235,14 +235,16 @@ def _written_fields(section: Section, path: str = "") -> Iterator[tuple[str, Any
             yield place, value
 
 
-def _agree(written: object, value: object) -> bool:
+def _agree(card_value: object, value: object) -> bool:
     """Whether two values agree; names may differ in case and punctuation, and one may contain the other."""
-    if isinstance(written, bool) or isinstance(value, bool):
-        return written == value
-    if isinstance(written, int | float) and isinstance(value, int | float):
-        return abs(written - value) <= 0.1 * abs(value) if isinstance(value, float) else written == value
-    one, other = _letters_and_digits(written), _letters_and_digits(value)
-    return one in other or other in one
+    if isinstance(card_value, bool) or isinstance(value, bool):
+        return card_value == value
+    if isinstance(card_value, int | float) and isinstance(value, int | float):
+        return (
+            abs(card_value - value) <= 0.1 * abs(value) if isinstance(value, float) else card_value == value
+        )
+    card_text, observed_text = _letters_and_digits(card_value), _letters_and_digits(value)
+    return card_text in observed_text or observed_text in card_text
 
 
 def _letters_and_digits(value: object) -> str:
@@ -251,15 +253,15 @@ def _letters_and_digits(value: object) -> str:
 
 def fill_metadata(target: Path, observations: Observations) -> list[str]:
     """Add observations to the metadata of the run; return the contradictions."""
-    path, written = target / FILE_NAME, observations.metadata
+    path, metadata = target / FILE_NAME, observations.metadata
     values = dict(_metadata_values(observations))
-    added = {name: value for name, value in values.items() if written.get(name) is None}
+    added = {name: value for name, value in values.items() if metadata.get(name) is None}
     if added:
-        replace_object(path, {**written, **added})
+        replace_object(path, {**metadata, **added})
     return [
-        f"{FILE_NAME} states {name} = {written[name]}, but {value} was observed; the file was not changed"
+        f"{FILE_NAME} states {name} = {metadata[name]}, but {value} was observed; the file was not changed"
         for name, value in values.items()
-        if name not in added and written[name] != value
+        if name not in added and metadata[name] != value
     ]
 
 

@@ -65,9 +65,9 @@ class Observations:
     @property
     def devices(self) -> list[dict[str, Any]]:
         """Accelerators of one node: as the driver lists them, else as torch does."""
-        listed = self.environment.get("devices")
-        if isinstance(listed, list):
-            return listed
+        driver_devices = self.environment.get("devices")
+        if isinstance(driver_devices, list):
+            return driver_devices
         return list(self.torch.get("devices", []))
 
     @property
@@ -107,9 +107,9 @@ def observe(
     """Return the observations of the run in `target` and its environment."""
     traces = discover_traces(target).traces
     sizes = {trace.world_size for trace in traces if trace.world_size is not None}
-    counted = metadata.get("world_size")
-    if not sizes and "recording" in metadata and isinstance(counted, int):
-        sizes = {counted}  # by the program that recorded itself
+    recorded_size = metadata.get("world_size")
+    if not sizes and "recording" in metadata and isinstance(recorded_size, int):
+        sizes = {recorded_size}  # by the program that recorded itself
     return Observations(
         world_size=sizes.pop() if len(sizes) == 1 else None,
         kinds=frozenset(trace.form.name for trace in traces),

@@ -77,8 +77,8 @@ def effective_config(
 ) -> EffectiveConfig | None:
     """Return the configuration that the command names, else the first of `configurations`."""
     options = dict(_command_line_options(command))
-    named = next((folder / options[name] for name in _FILE_OPTIONS if name in options), None)
-    for path in (named, *configurations):
+    named_file = next((folder / options[name] for name in _FILE_OPTIONS if name in options), None)
+    for path in (named_file, *configurations):
         data = _read_train_config(path) if path else None
         if path and data is not None:
             changed = _with_overrides(data, options)
@@ -217,15 +217,15 @@ def logged_overhead(log: Path, profiling: Profiling) -> dict[str, float]:
         return {}
     until = window - active - warmup
     plain: list[float] = []
-    recorded: list[float] = []
+    overheads: list[float] = []
     for before, last, seconds in _logged_intervals(log):
         first = before % window + 1
         end = first + last - before - 1
         if window - active < first and end <= window:
-            recorded += seconds
+            overheads += seconds
         elif end <= until and 2 * (before % window) >= until:
             plain += seconds
-    return {"active": fmean(recorded) / fmean(plain) - 1} if recorded and plain else {}
+    return {"active": fmean(overheads) / fmean(plain) - 1} if overheads and plain else {}
 
 
 def _logged_intervals(log: Path) -> list[tuple[int, int, list[float]]]:

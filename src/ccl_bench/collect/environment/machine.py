@@ -325,12 +325,12 @@ _GIT_TIMEOUT_S = 10.0
 def describe_git(folder: Path) -> dict[str, str | bool | int]:
     """Return commit, branch and the number of changed files of the checkout that `folder` is in."""
     commit = _git(folder, "rev-parse", "HEAD")
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no").splitlines()
+    changed_files = _git(folder, "status", "--porcelain", "--untracked-files=no").splitlines()
     return {
         "commit": commit,
         "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
-        "is_clean": not changed,
-        "changed_files": len(changed),
+        "is_clean": not changed_files,
+        "changed_files": len(changed_files),
     }
 
 

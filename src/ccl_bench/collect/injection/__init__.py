@@ -38,7 +38,7 @@ def startup_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def deaf_python(command: Sequence[str]) -> str:
-    """Return why a Python in the command cannot be recorded from outside; empty if it can."""
+    """Return the reason why a Python in the command cannot be recorded from outside; empty if it can."""
     for position, word in enumerate(command):
         if PurePath(word).name.startswith("python"):
             letters = _option_letters(command[position + 1 :])
@@ -58,10 +58,10 @@ def _option_letters(words: Sequence[str]) -> str:
             continue
         if not word.startswith("-") or word in {"-", "--"} or word.startswith("--"):
             break
-        own = word[1:]
-        last = next((place for place, letter in enumerate(own) if letter in "cmXW"), len(own))
-        letters += own[:last]
-        if own[last : last + 1] in {"c", "m"}:
+        options = word[1:]
+        last = next((place for place, letter in enumerate(options) if letter in "cmXW"), len(options))
+        letters += options[:last]
+        if options[last : last + 1] in {"c", "m"}:
             break
-        skip = own[last:] in set(_OPTIONS_WITH_VALUE)
+        skip = options[last:] in set(_OPTIONS_WITH_VALUE)
     return letters

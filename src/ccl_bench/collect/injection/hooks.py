@@ -49,19 +49,19 @@ def install(torch: Any) -> WatchedLoop:
         setattr(watched, _MARK, True)
         return watched
 
-    def stepped(own: Any) -> None:
-        loop.handle(counter.stepped(id(own)))
+    def stepped(instance: Any) -> None:
+        loop.handle(counter.stepped(id(instance)))
 
     def watch_class(self: Any, *_: Any, **__: Any) -> None:
         """Wrap the class of a new optimizer, after torch has put its own range around the step."""
         if not getattr(type(self).step, _MARK, False):
-            type(self).step = outermost(type(self).step, lambda each, *_, **__: stepped(each))
+            type(self).step = outermost(type(self).step, lambda instance, *_, **__: stepped(instance))
 
     optimizer.__init__ = _followed(optimizer.__init__, watch_class)
     optimizer.zero_grad = outermost(
-        optimizer.zero_grad, lambda each, *_, **__: loop.handle(counter.zeroed(id(each)))
+        optimizer.zero_grad, lambda instance, *_, **__: loop.handle(counter.zeroed(id(instance)))
     )
-    scaler.step = outermost(scaler.step, lambda _, each, *__, **___: stepped(each))
+    scaler.step = outermost(scaler.step, lambda _, instance, *__, **___: stepped(instance))
     torch.autograd.backward = _followed(torch.autograd.backward, lambda *_, **__: counter.backward())
     profilers = torch.profiler.profiler._KinetoProfile, torch.profiler.profile
     for profiler in profilers:

@@ -74,8 +74,8 @@ class _Calls:
         """Return a method that reports the calls of each object."""
 
         @functools.wraps(method)
-        def watched(own: Any, *args: Any, **kwargs: Any) -> Any:
-            return self.call(own, method, own, *args, **kwargs)
+        def watched(instance: Any, *args: Any, **kwargs: Any) -> Any:
+            return self.call(instance, method, instance, *args, **kwargs)
 
         return watched
 
@@ -104,10 +104,10 @@ def _watched_compiler(compiler: Callable[..., Any], calls: _Calls) -> Callable[.
 
     @functools.wraps(compiler)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        made = compiler(*args, **kwargs)
-        if hasattr(made, "lower"):
-            return CompiledFunction(made, calls)
-        return lambda function: CompiledFunction(made(function), calls)
+        compiled = compiler(*args, **kwargs)
+        if hasattr(compiled, "lower"):
+            return CompiledFunction(compiled, calls)
+        return lambda function: CompiledFunction(compiled(function), calls)
 
     return watched
 
@@ -234,22 +234,26 @@ class JaxStepCounter:
     def called(self, function: int, name: str, returned: int) -> Beat:
         """Return the meaning of a call of a function whose first result had this number of bytes."""
         is_new = self.is_new(function)
-        own = self._functions.setdefault(function, _Function(name, returned))
-        own.calls += 1
-        if self.marks or own.is_rare:
+        current = self._functions.setdefault(function, _Function(name, returned))
+        current.calls += 1
+        if self.marks or current.is_rare:
             return Beat.NOTHING
         if function == self._leader:
             return Beat.NEXT
         leader = self._functions.get(self._leader) if self._leader is not None else None
-        replaces = leader is None or (is_new and own.returned >= leader.returned)
+        replaces = leader is None or (is_new and current.returned >= leader.returned)
         if leader is not None and not replaces and self._is_rarer(leader, function):
             leader.is_rare = replaces = not self.is_settled
         if not replaces:
             return Beat.NOTHING
         if self.is_settled:
             return Beat.LATE
-        self._leader, self.begun = function, own.calls if own.calls <= _FIRST_CALLS else 1
-        self._before = {other: known.calls for other, known in self._functions.items() if other != function}
+        self._leader, self.begun = function, current.calls if current.calls <= _FIRST_CALLS else 1
+        self._before = {
+            other_id: other_function.calls
+            for other_id, other_function in self._functions.items()
+            if other_id != function
+        }
         return Beat.FIRST
 
     def _is_rarer(self, leader: _Function, function: int) -> bool:

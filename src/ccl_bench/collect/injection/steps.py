@@ -32,14 +32,14 @@ class _RarestCaller:
 
     def __init__(self) -> None:
         self._leader: int | None = None
-        self._known: set[int] = set()
+        self._optimizers: set[int] = set()
         self._calls: Counter[int] = Counter()
         self._backward_at_call: dict[int, int] = {}
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was called."""
-        return not self._known
+        return not self._optimizers
 
     def called(self, optimizer: int, backwards: int, *, is_settled: bool) -> Beat:
         """Return the meaning of a call after backward passes; if `is_settled`, the leader stays."""
@@ -47,8 +47,8 @@ class _RarestCaller:
             return Beat.NOTHING
         self._backward_at_call[optimizer] = backwards
         self._calls[optimizer] += 1
-        is_new = optimizer not in self._known
-        self._known.add(optimizer)
+        is_new = optimizer not in self._optimizers
+        self._optimizers.add(optimizer)
         if optimizer == self._leader:
             return Beat.NEXT
         if not (is_new or self._calls[optimizer] + 1 < self._calls[self._leader or 0]):

@@ -72,7 +72,7 @@ class WatchedLoop:
             self._stay_away("" if Recording.of_program else remark)
 
     def finish(self) -> None:
-        """Write what was recorded when the program ends."""
+        """Write the recording when the program ends."""
         if not self.is_over:
             with self.undisturbed():
                 self._end()
@@ -109,8 +109,8 @@ class WatchedLoop:
         else:
             self._stay_away(f"another process records rank {rank}: this one, {os.getpid()}, is not recorded")
             return
-        own = framework(self._framework, marks=not self._counter.marks)
-        self._recording = Recording(options, own, is_injected=True)
+        library = framework(self._framework, marks=not self._counter.marks)
+        self._recording = Recording(options, library, is_injected=True)
         self._recording.step_end = self._counter.end
         self._recording.begin(in_step=True)
 

@@ -43,8 +43,8 @@ _RAISED_BY_LAUNCHER = "errors.ChildFailedError"
 class Failure:
     """How and why a command failed."""
 
-    what: str
-    """How it result."""
+    outcome: str
+    """How it ended."""
     cause: str = ""
     """Why, if recognised."""
     fix: str = ""
@@ -55,16 +55,16 @@ class Failure:
 
 
 def diagnose_failure(result: CommandResult) -> Failure:
-    """Return how and why a command failed."""
+    """Return the outcome of a failed command, with cause and fix if recognised."""
     first = _first_failure(result.tail)
-    what = _ending(result)
+    outcome = _ending(result)
     if first:
-        what += f"; rank {first['rank']} was the first to fail, {_status_text(int(first['status']))}"
+        outcome += f"; rank {first['rank']} was the first to fail, {_status_text(int(first['status']))}"
     cause, fix = _cause(f"{result.tail}\n{_shell_message(result.status)}")
     if not cause and result.received is not None:
         cause, fix = f"it received {result.received.name}", "run it again with more time"
     rank = int(first["rank"]) if first else None
-    return Failure(what, cause, fix, rank, _last_lines(result.tail, first))
+    return Failure(outcome, cause, fix, rank, _last_lines(result.tail, first))
 
 
 def _ending(result: CommandResult) -> str:
@@ -88,7 +88,7 @@ def _signal(status: int) -> signal.Signals | None:
 
 
 def _shell_message(status: int) -> str:
-    """Return what a shell writes about a process that a signal ended, such as Killed."""
+    """Return the message of a shell about a process that a signal ended, such as Killed."""
     number = _signal(status)
     return (signal.strsignal(number) or "") if number else ""
 
@@ -127,11 +127,11 @@ def _failure_patterns() -> Sequence[tuple[re.Pattern[str], str, str]]:
 
 def _last_lines(text: str, first: re.Match[str] | None) -> tuple[str, ...]:
     """Return the last lines that are not the launcher's; those of the failed rank, if lines name ranks."""
-    own = _without_launcher_traceback(text.splitlines())
-    lines = [line.rstrip() for line in own if line.strip() and not _LAUNCHER_LINE.search(line)]
+    program_lines = _without_launcher_traceback(text.splitlines())
+    lines = [line.rstrip() for line in program_lines if line.strip() and not _LAUNCHER_LINE.search(line)]
     marks = (f"[rank{first['rank']}]:", f"[default{first['local']}]:") if first else ()
-    marked = [line for line in lines if line.startswith(marks)] if marks else []
-    return tuple((marked or lines)[-SHOWN_LINES:])
+    rank_lines = [line for line in lines if line.startswith(marks)] if marks else []
+    return tuple((rank_lines or lines)[-SHOWN_LINES:])
 
 
 def _without_launcher_traceback(lines: list[str]) -> list[str]:

@@ -101,8 +101,8 @@ class NsysProgram:
         report = str(folder.resolve() / folder.resolve().name).replace("%", "%%")
         if before and not _is_one_task(before):
             report += _OF_TASK
-        own = [f"--session-new={session}", *_OPTIONS, f"--output={report}"]
-        return [*before, self.path, "profile", *own, *self.options, *program]
+        options = [f"--session-new={session}", *_OPTIONS, f"--output={report}"]
+        return [*before, self.path, "profile", *options, *self.options, *program]
 
     def shut_down(self) -> None:
         """Shut down the session if the command left it open."""
@@ -112,7 +112,7 @@ class NsysProgram:
 
     def _query(self, *arguments: str) -> str:
         try:
-            ended = subprocess.run(  # noqa: S603 (the program that was found, with our arguments)
+            result = subprocess.run(  # noqa: S603 (the program that was found, with our arguments)
                 [self.path, *arguments],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -123,7 +123,7 @@ class NsysProgram:
             )
         except (OSError, subprocess.TimeoutExpired):
             return ""
-        return ended.stdout
+        return result.stdout
 
 
 def _is_one_task(srun: Sequence[str]) -> bool:
@@ -147,10 +147,10 @@ class _RecordedProcess(NamedTuple):
     part: Part
 
 
-def write_rank_map(target: Path, known: Sequence[dict[str, Any]]) -> list[str]:
+def write_rank_map(target: Path, recorded_processes: Sequence[dict[str, Any]]) -> list[str]:
     """Write the ranks of processes whose reports do not hold them; return remarks on assumptions.
 
-    `known` are the processes that recorded themselves, with `rank`, `node` and `pid`. Without any, the
+    `recorded_processes` recorded themselves; each has `rank`, `node` and `pid`. Without any, the
     reports of several nodes are numbered in the order of the nodes, as torchrun orders nodes by name.
     """
     path = target / RANK_MAP
@@ -161,7 +161,7 @@ def write_rank_map(target: Path, known: Sequence[dict[str, Any]]) -> list[str]:
     except InputError as error:
         return [str(error)]
     remarks = []
-    ranks = _ranks_by_process(unranked, known)
+    ranks = _ranks_by_process(unranked, recorded_processes)
     if not ranks and len({process.node for process in unranked}) > 1:
         ranks = _ranks_by_node(unranked)
         if ranks:
@@ -183,9 +183,12 @@ def _processes(target: Path) -> Iterator[_RecordedProcess]:
 
 
 def _ranks_by_process(
-    unranked: Sequence[_RecordedProcess], known: Sequence[dict[str, Any]]
+    unranked: Sequence[_RecordedProcess], recorded_processes: Sequence[dict[str, Any]]
 ) -> dict[str, int]:
-    ranks = {(each["node"], each["pid"]): each["rank"] for each in known}
+    ranks = {
+        (process_record["node"], process_record["pid"]): process_record["rank"]
+        for process_record in recorded_processes
+    }
     by_process = {}
     for process in unranked:
         pid = _PID.search(process.part.id)

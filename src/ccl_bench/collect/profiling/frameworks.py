@@ -34,16 +34,16 @@ class Framework(Protocol):
 
     name: str
 
-    def schedule(self, wanted: Schedule) -> Schedule:
+    def schedule(self, schedule: Schedule) -> Schedule:
         """Return the schedule without phases in which nothing would be recorded."""
 
     def clock(self, schedule: Schedule) -> Clock:
-        """Return what times the steps."""
+        """Return the clock that times the steps."""
 
     def recorders(
         self, options: Options, file_of: FileOf, together: Together
     ) -> tuple[list[Recorder], list[str]]:
-        """Return what records the steps, and remarks on what is not possible."""
+        """Return the recorders of the steps, and remarks on what is not possible."""
 
     def memory_peaks(self) -> dict[str, int]:
         """Return the peaks of the allocator, bytes; empty if unknown."""
@@ -66,18 +66,18 @@ class TorchFramework:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
 
-    def schedule(self, wanted: Schedule) -> Schedule:
+    def schedule(self, schedule: Schedule) -> Schedule:
         """Return the schedule as it is."""
-        return wanted
+        return schedule
 
     def clock(self, schedule: Schedule) -> Clock:  # noqa: ARG002
-        """Return what times the steps."""
+        """Return the clock that times the steps."""
         return clock_for(self._torch)
 
     def recorders(
         self, options: Options, file_of: FileOf, together: Together
     ) -> tuple[list[Recorder], list[str]]:
-        """Return what records the steps, and remarks on what is not possible."""
+        """Return the recorders of the steps, and remarks on what is not possible."""
 
         def export(profiler: Any, cut_step: int | None) -> None:
             file = file_of("profile_trace", Phase.ACTIVE, "trace.json")

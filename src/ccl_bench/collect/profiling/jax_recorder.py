@@ -50,8 +50,8 @@ class AwaitedClock(HostClock):
 
     def stop(self, step: int) -> None:
         """End a step."""
-        ended = self._schedule.step(step)
-        if ended.phase is Phase.TIMED or ended.is_last:
+        step_end = self._schedule.step(step)
+        if step_end.phase is Phase.TIMED or step_end.is_last:
             wait_for_devices(self._jax)
         super().stop(step)
 
@@ -137,18 +137,18 @@ class JaxFramework:
         """`marks` are made in each active step unless the program makes its own."""
         self._jax, self._marks = jax, marks
 
-    def schedule(self, wanted: Schedule) -> Schedule:
+    def schedule(self, schedule: Schedule) -> Schedule:
         """Return the schedule without observed steps: JAX has no separate recorders."""
-        return replace(wanted, observed=0)
+        return replace(schedule, observed=0)
 
     def clock(self, schedule: Schedule) -> Clock:
-        """Return what times the steps."""
+        """Return the clock that times the steps."""
         return AwaitedClock(self._jax, schedule)
 
     def recorders(
         self, options: Options, file_of: FileOf, together: Together
     ) -> tuple[list[Recorder], list[str]]:
-        """Return what records the steps, and remarks on what is not possible."""
+        """Return the recorders of the steps, and remarks on what is not possible."""
         if options.profile_mode == "nsys":
             return [], ["steps of JAX are not marked for Nsight Systems"]
         if not options.schedule.active:
@@ -160,8 +160,10 @@ class JaxFramework:
 
     def memory_peaks(self) -> dict[str, int]:
         """Return the highest peak of the allocators of this process; empty if unknown."""
-        stated = [device.memory_stats() or {} for device in self._jax.local_devices()]
-        peaks = [int(each["peak_bytes_in_use"]) for each in stated if "peak_bytes_in_use" in each]
+        statistics = [device.memory_stats() or {} for device in self._jax.local_devices()]
+        peaks = [
+            int(counters["peak_bytes_in_use"]) for counters in statistics if "peak_bytes_in_use" in counters
+        ]
         return {"allocated_bytes.all.peak": max(peaks)} if peaks else {}
 
     def about(self) -> dict[str, str]:
@@ -170,9 +172,9 @@ class JaxFramework:
 
     def ranks(self) -> list[int]:
         """Return the ranks of the devices of this process: their positions among all, by id."""
-        own = {device.id for device in self._jax.local_devices()}
-        everyone = sorted(device.id for device in self._jax.devices())
-        return [rank for rank, device in enumerate(everyone) if device in own]
+        local_ids = {device.id for device in self._jax.local_devices()}
+        all_ids = sorted(device.id for device in self._jax.devices())
+        return [rank for rank, device in enumerate(all_ids) if device in local_ids]
 
     def world_size(self) -> int:
         """Return the number of devices of the job."""

@@ -136,21 +136,21 @@ def merge_saved_summaries(folder: Path) -> list[str]:
 
 def write_run_files(folder: Path, summaries: Sequence[RankSummary]) -> None:
     """Write the files of the run."""
-    ordered = sorted(summaries, key=lambda summary: summary.rank)
-    timed = {
+    by_rank = sorted(summaries, key=lambda summary: summary.rank)
+    step_times = {
         str(rank): summary.seconds["timed"]
-        for summary in ordered
+        for summary in by_rank
         if summary.seconds.get("timed")
         for rank in summary.ranks
     }
-    if timed:
-        write_lines(folder / STEP_TIMES, timed)
-    if losses := mean_losses(ordered):
+    if step_times:
+        write_lines(folder / STEP_TIMES, step_times)
+    if losses := mean_losses(by_rank):
         write_lines(folder / METRICS, {"step": list(losses), "loss": list(losses.values())})
-    peaks = {str(rank): summary.memory for summary in ordered if summary.memory for rank in summary.ranks}
+    peaks = {str(rank): summary.memory for summary in by_rank if summary.memory for rank in summary.ranks}
     if peaks:
         write_lines(folder / MEMORY, peaks)
-    write_lines(folder / METADATA, {**read_object(folder / METADATA), **run_metadata(ordered)})
+    write_lines(folder / METADATA, {**read_object(folder / METADATA), **run_metadata(by_rank)})
 
 
 def write_lines(path: Path, content: dict[str, Any]) -> None:
@@ -286,9 +286,9 @@ def memory_peaks(torch: Any) -> dict[str, int]:
 def short_loop_remark(steps: int, schedule: Schedule) -> str:
     """Return the remark on a loop that ended before its recording."""
     begins = schedule.skip + schedule.timed + schedule.warmup
-    what = "nothing was recorded" if steps <= begins else "the recording is incomplete"
+    outcome = "nothing was recorded" if steps <= begins else "the recording is incomplete"
     return (
-        f"the loop ended after {steps} of {schedule.length} steps: {what}; "
+        f"the loop ended after {steps} of {schedule.length} steps: {outcome}; "
         f"run at least {schedule.length} steps, or record earlier ones: ccl-bench collect --steps, "
         "or a shorter Schedule in profile()"
     )

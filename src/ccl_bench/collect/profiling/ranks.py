@@ -65,7 +65,7 @@ def process_rank() -> ProcessRank:
 
 
 def process_identity() -> dict[str, str | int]:
-    """Return what identifies this process in a recording of the whole node."""
+    """Return the identity of this process in a recording of the whole node."""
     return {
         "host": socket.gethostname(),
         "node": _number_from_environment("SLURM_NODEID"),
@@ -84,8 +84,8 @@ def initialised_distributed() -> Any:
 def _distributed_jax() -> Any:
     """Return jax if its processes know each other, else None; import nothing."""
     jax = sys.modules.get("jax")
-    known = getattr(getattr(jax, "distributed", None), "is_initialized", None)
-    return jax if known is not None and known() else None
+    is_initialized = getattr(getattr(jax, "distributed", None), "is_initialized", None)
+    return jax if is_initialized is not None and is_initialized() else None
 
 
 def _number_from_environment(*names: str) -> int:
@@ -97,7 +97,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     """Return the ranks in a text such as `0,8-11`, in order; raise UsageError for invalid text."""
     ranks: set[int] = set()
     for part in text.split(","):
-        first, dash, last = (each.strip() for each in part.partition("-"))
+        first, dash, last = (word.strip() for word in part.partition("-"))
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < _MOST_RANKS):
             raise UsageError(f"{part.strip()!r} is not a list of ranks", fix="write them as 0,8,16 or 0-3")

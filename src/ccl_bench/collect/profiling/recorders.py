@@ -267,21 +267,21 @@ def choose_recorders(
             return [], [
                 "steps are not marked for Nsight Systems: this torch has no CUDA, and nvtx is not installed"
             ]
-    chosen: list[Recorder] = []
+    recorders: list[Recorder] = []
     schedule = options.schedule
     is_together = options.execution_trace == "together"
     if schedule.active:
         file = partial(file_of, "execution_trace", Phase.ACTIVE, _ET) if is_together else None
-        chosen.append(TorchProfiler(torch, schedule, export, file))
+        recorders.append(TorchProfiler(torch, schedule, export, file))
     if not schedule.observed:
-        return chosen, []
+        return recorders, []
     if options.execution_trace == "apart":
-        chosen.append(ExecutionTrace(torch, partial(file_of, "execution_trace", Phase.OBSERVED, _ET)))
+        recorders.append(ExecutionTrace(torch, partial(file_of, "execution_trace", Phase.OBSERVED, _ET)))
     has_device = torch.cuda.is_available()
     if has_device and options.memory is not False:
-        chosen.append(MemoryHistory(torch, partial(file_of, "memory_snapshot", Phase.OBSERVED, _SNAPSHOT)))
+        recorders.append(MemoryHistory(torch, partial(file_of, "memory_snapshot", Phase.OBSERVED, _SNAPSHOT)))
     refused = options.memory and not has_device
-    return chosen, ["memory was not recorded: there is no CUDA device"] if refused else []
+    return recorders, ["memory was not recorded: there is no CUDA device"] if refused else []
 
 
 WRITERS_PER_NODE = 4
@@ -296,8 +296,8 @@ def write_slot(local_rank: int, writers: int) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            held = stack.enter_context(_slot_file(local_rank % writers))
-            fcntl.flock(held, fcntl.LOCK_EX)
+            slot = stack.enter_context(_slot_file(local_rank % writers))
+            fcntl.flock(slot, fcntl.LOCK_EX)
         yield
 
 
@@ -345,31 +345,31 @@ def _free_space(file: Path) -> str:
 def _rename_step(file: Path, step: int) -> None:
     """Remove the number from the range of an unfinished step: its length is not that of a step."""
     before, after = b'"ProfilerStep#%d"' % step, b'"unfinished ProfilerStep"'
-    with _temporary_file(file) as changed:
-        with file.open("rb") as source, changed.open("wb") as target:
+    with _temporary_file(file) as temporary:
+        with file.open("rb") as source, temporary.open("wb") as target:
             for piece in _replaced(source, before, after):
                 target.write(piece)
-        changed.replace(file)
+        temporary.replace(file)
 
 
 def _replaced(source: BinaryIO, before: bytes, after: bytes) -> Iterator[bytes]:
     """Yield the content of a stream with one text replaced, even across two chunks."""
-    rest = b""
+    remainder = b""
     while chunk := source.read(_CHUNK_BYTES):
-        text = (rest + chunk).replace(before, after)
-        keep = len(before) - 1
-        yield text[:-keep]
-        rest = text[-keep:]
-    yield rest
+        text = (remainder + chunk).replace(before, after)
+        overlap = len(before) - 1
+        yield text[:-overlap]
+        remainder = text[-overlap:]
+    yield remainder
 
 
 def _compress(file: Path) -> str:
     """Compress a trace; return why it stays uncompressed, if it does."""
     try:
-        with _temporary_file(file) as packed:
-            with file.open("rb") as source, gzip.open(packed, "wb", compresslevel=_GZIP_LEVEL) as target:
+        with _temporary_file(file) as temporary:
+            with file.open("rb") as source, gzip.open(temporary, "wb", compresslevel=_GZIP_LEVEL) as target:
                 shutil.copyfileobj(source, target, _CHUNK_BYTES)
-            packed.replace(file.with_name(f"{file.name}.gz"))
+            temporary.replace(file.with_name(f"{file.name}.gz"))
     except OSError as error:
         return f"the trace is not compressed: {error.strerror}"
     file.unlink()

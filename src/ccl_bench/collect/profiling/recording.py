@@ -236,17 +236,17 @@ class Recording:
             loss: Loss of this step if this rank computes it: a number, or a tensor, which is read later
                 so that nothing waits for the device.
         """
-        ended = self.schedule.step(self.step_number)
-        if ended.phase is not Phase.AFTER:
-            self._clock.stop(ended.number)
+        scheduled_step = self.schedule.step(self.step_number)
+        if scheduled_step.phase is not Phase.AFTER:
+            self._clock.stop(scheduled_step.number)
         if loss is not None:
-            self._losses[ended.number] = loss.detach() if hasattr(loss, "detach") else loss
+            self._losses[scheduled_step.number] = loss.detach() if hasattr(loss, "detach") else loss
         self._tokens = tokens if tokens is not None else self._tokens
         for recorder in self._recorders:
-            recorder.leave(ended)
+            recorder.leave(scheduled_step)
         self.step_number += 1
-        if ended.is_last:
-            self._end_phase(ended.phase)
+        if scheduled_step.is_last:
+            self._end_phase(scheduled_step.phase)
         for recorder in self._recorders:
             recorder.enter(self.schedule.step(self.step_number))
         self._experts.is_on = self.phase is Phase.OBSERVED
@@ -335,14 +335,14 @@ class Recording:
         )
 
     @contextlib.contextmanager
-    def _writing(self, what: str) -> Iterator[None]:
+    def _writing(self, item: str) -> Iterator[None]:
         """Continue if something cannot be written: a full disk must not end a training."""
         try:
             yield
         except (OSError, RuntimeError) as error:
             # Without the name of the file, so that equal remarks of several ranks merge into one.
             cause = error.strerror if isinstance(error, OSError) and error.strerror else error
-            self.remark(f"cannot write {what}: {cause}")
+            self.remark(f"cannot write {item}: {cause}")
 
     def remark(self, text: str) -> None:
         """Store a remark for the metadata of the run, and log it once."""

@@ -59,11 +59,11 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Refuse an impossible schedule."""
-        for each in fields(self):
-            count = getattr(self, each.name)
+        for phase_field in fields(self):
+            count = getattr(self, phase_field.name)
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
                 raise UsageError(
-                    f"{each.name} = {count!r} is not a number of steps",
+                    f"{phase_field.name} = {count!r} is not a number of steps",
                     fix="give 0 or a positive whole number",
                 )
         if self.active and not self.warmup:
@@ -75,7 +75,7 @@ class Schedule:
     @classmethod
     def of_steps(cls, text: str) -> Schedule:
         """Return the schedule whose active steps are these, such as `15-19`; those before are divided."""
-        first, dash, last = (each.strip() for each in text.partition("-"))
+        first, dash, last = (word.strip() for word in text.partition("-"))
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
             raise UsageError(f"{text!r} is not a range of steps", fix="write the first and the last: 15-19")
@@ -101,8 +101,8 @@ class Schedule:
 
     def phase(self, step: int) -> Phase:
         """Return the phase of a step, counted from 0."""
-        ends = accumulate(getattr(self, each.name) for each in fields(self))
-        phases = (Phase(each.name) for each in fields(self))
+        ends = accumulate(getattr(self, phase_field.name) for phase_field in fields(self))
+        phases = (Phase(phase_field.name) for phase_field in fields(self))
         return next((phase for phase, end in zip(phases, ends, strict=True) if step < end), Phase.AFTER)
 
     def step(self, number: int) -> Step:

@@ -72,22 +72,24 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """The machine, also if `machine` is only its name."""
         if isinstance(self.machine, Machine):
             return self.machine
-        known = _shared_settings("machines.toml")["machines"]
-        if self.machine not in known:
-            hint = did_you_mean(self.machine, known) or f"known: {', '.join(known)}"
+        machines = _shared_settings("machines.toml")["machines"]
+        if self.machine not in machines:
+            hint = did_you_mean(self.machine, machines) or f"known: {', '.join(machines)}"
             raise InputError(f"there is no machine {self.machine!r}", where=self.name, fix=hint)
-        return msgspec.convert(known[self.machine], Machine)
+        return msgspec.convert(machines[self.machine], Machine)
 
     @property
     def config(self) -> Tables:
         """The complete configuration of torchtitan."""
         shared = _shared_settings("torchtitan.toml")
-        own: Tables = {
+        of_workload: Tables = {
             "job": {"description": self.description},
             "model": {"hf_assets_path": f"assets/{self.model}"},
         }
         of_model = shared["models"].get(self.model, {})
-        return _merge_tables(shared["config"], _merge_tables(own, _merge_tables(of_model, self.train_config)))
+        return _merge_tables(
+            shared["config"], _merge_tables(of_workload, _merge_tables(of_model, self.train_config))
+        )
 
     @property
     def settings(self) -> TrainConfig:
@@ -107,8 +109,8 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def nodes(self) -> int:
         """Number of nodes; every device of a node is used."""
         per_node = self.resolved_machine.devices_per_node
-        count, rest = divmod(self.devices, per_node)
-        if rest or not count:
+        count, remainder = divmod(self.devices, per_node)
+        if remainder or not count:
             message = f"{self.devices} ranks do not fill nodes of {per_node} devices"
             raise InputError(message, where=self.name, fix="change a parallel degree or the machine")
         return count
@@ -241,9 +243,11 @@ def folder_files(definition: Definition) -> dict[str, str]:
 def write_folder(definition: Definition, folder: Path, *, force: bool = False) -> list[Path]:
     """Write the files and return their paths; overwrite one that differs only with `force`."""
     files = {folder / name: text for name, text in folder_files(definition).items()}
-    taken = [path.name for path, text in files.items() if path.exists() and path.read_text("utf-8") != text]
-    if taken and not force:
-        message = f"already holds other files of these names: {', '.join(taken)}"
+    conflicts = [
+        path.name for path, text in files.items() if path.exists() and path.read_text("utf-8") != text
+    ]
+    if conflicts and not force:
+        message = f"already holds other files of these names: {', '.join(conflicts)}"
         raise UsageError(message, where=str(folder), fix="choose another folder, or give --force")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():

@@ -78,11 +78,11 @@ def _shows(pattern: bytes, head: bytes) -> bool:
 
 
 def _all(recognisers: tuple[Recogniser, ...], head: bytes) -> bool:
-    return all(each(head) for each in recognisers)
+    return all(recognises(head) for recognises in recognisers)
 
 
 def _any(recognisers: tuple[Recogniser, ...], head: bytes) -> bool:
-    return any(each(head) for each in recognisers)
+    return any(recognises(head) for recognises in recognisers)
 
 
 def _none(recognisers: tuple[Recogniser, ...], head: bytes) -> bool:

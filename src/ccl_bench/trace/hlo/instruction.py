@@ -68,7 +68,7 @@ class Product(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """Which devices the numbers in the groups of a collective are."""
+    """Meaning of the numbers in the groups of a collective."""
 
     is_global: bool
     """Numbers count all devices: replicas times partitions."""
@@ -128,11 +128,11 @@ def dot(
     if not all(0 <= side < len(sizes) for side in (*contracting[0], *batch)):
         return None
     inner = math.prod(sizes[side] for side in contracting[0])
-    stacked = math.prod(sizes[side] for side in batch)
-    shared = inner * stacked
-    if not shared:
+    batch_size = math.prod(sizes[side] for side in batch)
+    shared_size = inner * batch_size
+    if not shared_size:
         return None
-    return Product(stacked, left.elements // shared, inner, right.elements // shared, left.dtype)
+    return Product(batch_size, left.elements // shared_size, inner, right.elements // shared_size, left.dtype)
 
 
 def convolution(
@@ -176,9 +176,11 @@ def mesh_groups(
             return None
         cuts[axis.place] |= {axis.before, axis.before * axis.size} if axis.size else set()
     parts = [
-        (place, cut, later // cut) for place, own in enumerate(cuts) for cut, later in pairwise(sorted(own))
+        (place, cut, later // cut)
+        for place, side_cuts in enumerate(cuts)
+        for cut, later in pairwise(sorted(side_cuts))
     ]
-    chosen = [
+    varying = [
         number
         for axis in axes
         for number, (place, before, _) in enumerate(parts)
@@ -186,12 +188,12 @@ def mesh_groups(
     ]
     count, shape = math.prod(sides), [size for _, _, size in parts]
     numbers = list(devices) or list(range(min(count, _MOST)))
-    if math.prod(shape) != count or len(numbers) != count or len({*chosen}) < len(chosen):
+    if math.prod(shape) != count or len(numbers) != count or len({*varying}) < len(varying):
         return None
-    others = [number for number in range(len(parts)) if number not in chosen]
-    laid = np.array(numbers, dtype=np.int64).reshape(shape).transpose([*others, *chosen])
-    grouped = laid.reshape(-1, math.prod(shape[number] for number in chosen))
-    return tuple(tuple(group) for group in grouped.tolist())
+    fixed = [number for number in range(len(parts)) if number not in varying]
+    layout = np.array(numbers, dtype=np.int64).reshape(shape).transpose([*fixed, *varying])
+    groups = layout.reshape(-1, math.prod(shape[number] for number in varying))
+    return tuple(tuple(group) for group in groups.tolist())
 
 
 def iota_groups(
@@ -241,25 +243,25 @@ def read_instruction(text: str) -> Instruction | None:
         return None
     inside_end = _end_of(text, call.end(), ")")
     results, operands = text[begin.end() : shape_end], text[call.end() : inside_end]
-    rest, opcode = text[inside_end:], call["opcode"]
-    named = _NAMED.findall(operands)
-    sent = tuple(_shapes(operands))
+    attributes, opcode = text[inside_end:], call["opcode"]
+    operand_names = _NAMED.findall(operands)
+    operand_shapes = tuple(_shapes(operands))
     return Instruction(
         name=begin["name"],
         opcode=opcode,
-        operands=sent,
+        operands=operand_shapes,
         results=tuple(_shapes(results)),
-        groups=_groups(rest),
-        pairs=tuple((pair[0], pair[1]) for pair in _lists(_PAIRS, rest)),
-        scope=Scope("use_global_device_ids=true" in rest, _CHANNEL.search(rest) is not None),
-        products=tuple(filter(None, [_dot(sent, rest)])) if opcode == "dot" else (),
-        starts=named[0] if opcode.endswith(DONE) and named else "",
-        is_host_transfer="is_host_transfer=true" in rest,
+        groups=_groups(attributes),
+        pairs=tuple((pair[0], pair[1]) for pair in _lists(_PAIRS, attributes)),
+        scope=Scope("use_global_device_ids=true" in attributes, _CHANNEL.search(attributes) is not None),
+        products=tuple(filter(None, [_dot(operand_shapes, attributes)])) if opcode == "dot" else (),
+        starts=operand_names[0] if opcode.endswith(DONE) and operand_names else "",
+        is_host_transfer="is_host_transfer=true" in attributes,
     )
 
 
 def _end_of(text: str, start: int, closing: str) -> int:
-    """Return where the first `closing` is that is in no bracket opened after `start`; else the end."""
+    """Return the position of the first `closing` in no bracket opened after `start`; else the end."""
     depth = 0
     for place in range(start, len(text)):
         letter = text[place]
@@ -290,12 +292,12 @@ def _mesh_groups(mesh: re.Match[str]) -> tuple[tuple[int, ...], ...] | None:
     sides = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh["sides"])}
     devices = _numbers(mesh["listed"] or "")
     if mesh["shape"]:
-        laid = iota_groups(
+        layout = iota_groups(
             (1, math.prod(sides.values())), _numbers(mesh["shape"]), _numbers(mesh["order"] or "")
         )
-        if laid is None:
+        if layout is None:
             return None
-        (devices,) = laid
+        (devices,) = layout
     places = {name: place for place, name in enumerate(sides)}
     axes = [
         Axis(places.get(name, -1), int(before or 1), int(size or 0))
@@ -305,8 +307,8 @@ def _mesh_groups(mesh: re.Match[str]) -> tuple[tuple[int, ...], ...] | None:
 
 
 def _lists(pattern: re.Pattern[str], text: str) -> list[tuple[int, ...]]:
-    found = pattern.search(text)
-    return [_numbers(inner) for inner in _BRACED.findall(found[1])] if found else []
+    match = pattern.search(text)
+    return [_numbers(inner) for inner in _BRACED.findall(match[1])] if match else []
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -318,7 +320,7 @@ def _dot(operands: tuple[Shape, ...], text: str) -> Product | None:
     if len(operands) < 2:
         return None
     sides = {
-        side: _numbers(found[1]) if (found := pattern.search(text)) else ()
+        side: _numbers(match[1]) if (match := pattern.search(text)) else ()
         for side, pattern in _DIMENSIONS.items()
     }
     contracting = sides["lhs_contracting"], sides["rhs_contracting"]

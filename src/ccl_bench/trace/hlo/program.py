@@ -97,8 +97,8 @@ class Program:
         is_of_partitions = instruction.kind in ("all-to-all", "collective-permute")
         if instruction.scope.has_channel and not self._is_flat(instruction) and not is_of_partitions:
             return self._of_all_partitions(instruction, replica)
-        own, where = self._numbering(instruction, replica, partition)
-        group = _group(instruction, own, len(where))
+        own_number, where = self._numbering(instruction, replica, partition)
+        group = _group(instruction, own_number, len(where))
         if group is None or not all(0 <= number < len(where) for number in group):
             return None
         return tuple(self.devices[column][row] for row, column in (where[number] for number in group))
@@ -113,8 +113,8 @@ class Program:
         """Return the number of a device in a collective, and replica and partition of each number."""
         replicas, partitions = len(self.devices[0]), len(self.devices)
         if self._is_flat(instruction):
-            every = [divmod(number, partitions) for number in range(replicas * partitions)]
-            return replica * partitions + partition, every
+            all_places = [divmod(number, partitions) for number in range(replicas * partitions)]
+            return replica * partitions + partition, all_places
         if instruction.scope.has_channel:
             return partition, [(replica, number) for number in range(partitions)]
         return replica, [(number, partition) for number in range(replicas)]
@@ -133,82 +133,84 @@ class Program:
         return None
 
 
-def _group(instruction: Instruction, own: int, count: int) -> tuple[int, ...] | None:
+def _group(instruction: Instruction, number: int, count: int) -> tuple[int, ...] | None:
     """Return the numbers of the group that a number is in; of a permute all that its pairs lead to."""
     if instruction.pairs:
-        return _connected(own, instruction.pairs)
+        return _connected(number, instruction.pairs)
     if not instruction.groups:
         return tuple(range(count))
-    return next((group for group in instruction.groups if own in group), None)
+    return next((group for group in instruction.groups if number in group), None)
 
 
-def _connected(own: int, pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+def _connected(start: int, pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     """Return the numbers that pairs connect with one, directly or over others, in order."""
-    found, reached = {own}, {own}
+    connected, reached = {start}, {start}
     while reached:
-        reached = {number for pair in pairs if found.intersection(pair) for number in pair} - found
-        found |= reached
-    return tuple(sorted(found))
+        reached = {number for pair in pairs if connected.intersection(pair) for number in pair} - connected
+        connected |= reached
+    return tuple(sorted(connected))
 
 
 def read_program(data: bytes) -> Program:
     """Return the program in a serialised `HloProto`; DamagedMessageError if it is none."""
     module = Message(data).message(_Module.PROGRAM)
-    computations = [_Parts(each) for each in module.messages(_Module.COMPUTATIONS)]
-    by_id = {each.id: each for each in computations}
-    found = {
-        name: _instruction(message, each, by_id)
-        for each in computations
-        for name, message in each.by_name.items()
+    computations = [_Parts(computation) for computation in module.messages(_Module.COMPUTATIONS)]
+    by_id = {computation.id: computation for computation in computations}
+    instructions = {
+        name: _instruction(message, computation, by_id)
+        for computation in computations
+        for name, message in computation.by_name.items()
     }
     assignment = module.message(_Module.DEVICES)
-    devices = tuple(tuple(each.numbers(1)) for each in assignment.messages(3))
+    devices = tuple(tuple(partition.numbers(1)) for partition in assignment.messages(3))
     if len({len(replicas) for replicas in devices}) > 1:
         raise DamagedMessageError("the partitions of a program have different numbers of replicas")
-    entry = next((each for each in computations if each.name == module.text(_Module.ENTRY)), None)
+    entry = next(
+        (computation for computation in computations if computation.name == module.text(_Module.ENTRY)), None
+    )
     entry_names = frozenset(entry.by_name) if entry else frozenset()
-    return Program(module.text(_Module.NAME), found, devices, entry_names)
+    return Program(module.text(_Module.NAME), instructions, devices, entry_names)
 
 
 class _Parts:
     """A computation: its instructions by id and name."""
 
     def __init__(self, message: Message) -> None:
-        own = message.messages(_Computation.INSTRUCTIONS)
+        instructions = message.messages(_Computation.INSTRUCTIONS)
         self.id = message.number(_Computation.ID)
         self.name = message.text(_Computation.NAME)
-        self.by_id = {each.number(_Instruction.ID): each for each in own}
-        self.by_name = {each.text(_Instruction.NAME): each for each in own}
+        self.by_id = {instruction.number(_Instruction.ID): instruction for instruction in instructions}
+        self.by_name = {instruction.text(_Instruction.NAME): instruction for instruction in instructions}
         self.root = self.by_id.get(message.number(_Computation.ROOT))
 
 
-def _instruction(message: Message, around: _Parts, computations: Mapping[int, _Parts]) -> Instruction:
+def _instruction(message: Message, parent: _Parts, computations: Mapping[int, _Parts]) -> Instruction:
     opcode = message.text(_Instruction.OPCODE)
-    operands = _operands(message, around)
-    about = _wrapped(message, computations) if opcode == "async-start" else message
+    operands = _operands(message, parent)
+    inner = _wrapped(message, computations) if opcode == "async-start" else message
     return Instruction(
         name=message.text(_Instruction.NAME),
-        opcode=opcode.replace("async", about.text(_Instruction.OPCODE)) if about is not message else opcode,
-        operands=tuple(shape for each in operands for shape in _shapes(each)),
-        results=tuple(_shapes(about)),
-        groups=_groups(about),
-        pairs=tuple((pair.number(1), pair.number(2)) for pair in about.messages(_Instruction.PAIRS)),
-        scope=Scope(bool(about.number(_Instruction.GLOBAL)), about.number(_Instruction.CHANNEL) > 0),
-        products=tuple(_products(message, around, computations)),
+        opcode=opcode.replace("async", inner.text(_Instruction.OPCODE)) if inner is not message else opcode,
+        operands=tuple(shape for operand in operands for shape in _shapes(operand)),
+        results=tuple(_shapes(inner)),
+        groups=_groups(inner),
+        pairs=tuple((pair.number(1), pair.number(2)) for pair in inner.messages(_Instruction.PAIRS)),
+        scope=Scope(bool(inner.number(_Instruction.GLOBAL)), inner.number(_Instruction.CHANNEL) > 0),
+        products=tuple(_products(message, parent, computations)),
         starts=operands[0].text(_Instruction.NAME) if opcode.endswith(DONE) and operands else "",
-        is_host_transfer=bool(about.number(_Instruction.HOST)),
+        is_host_transfer=bool(inner.number(_Instruction.HOST)),
     )
 
 
-def _operands(message: Message, around: _Parts) -> list[Message]:
-    found = (around.by_id.get(number) for number in message.numbers(_Instruction.OPERANDS))
-    return [each for each in found if each is not None]
+def _operands(message: Message, parent: _Parts) -> list[Message]:
+    messages = (parent.by_id.get(number) for number in message.numbers(_Instruction.OPERANDS))
+    return [operand for operand in messages if operand is not None]
 
 
 def _wrapped(message: Message, computations: Mapping[int, _Parts]) -> Message:
-    """Return what an asynchronous instruction runs; itself if that is not there."""
+    """Return the instruction that an asynchronous one runs; itself if that is not there."""
     called = [computations.get(number) for number in message.numbers(_Instruction.CALLED)]
-    return next((each.root for each in called if each and each.root), message)
+    return next((computation.root for computation in called if computation and computation.root), message)
 
 
 def _shapes(message: Message) -> Iterator[Shape]:
@@ -229,14 +231,14 @@ def _groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
     """Return the groups of a collective: from the list of devices, else as older compilers wrote them."""
     if _Instruction.MESH in message:
         return _mesh_groups(message.message(_Instruction.MESH))
-    listed = message.message(_Instruction.DEVICES)
-    group_messages = listed.messages(1) or message.messages(_Instruction.GROUPS)
+    device_list = message.message(_Instruction.DEVICES)
+    group_messages = device_list.messages(1) or message.messages(_Instruction.GROUPS)
     if group_messages:
         return tuple(tuple(group.numbers(1)) for group in group_messages)
-    if _Instruction.IOTA in message or 2 in listed:
-        iota = message.message(_Instruction.IOTA) if _Instruction.IOTA in message else listed.message(2)
+    if _Instruction.IOTA in message or 2 in device_list:
+        iota = message.message(_Instruction.IOTA) if _Instruction.IOTA in message else device_list.message(2)
         return iota_groups((iota.number(1), iota.number(2)), iota.numbers(3), iota.numbers(4))
-    return None if listed.holds_others(1, 2) else ()
+    return None if device_list.holds_others(1, 2) else ()
 
 
 def _mesh_groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
@@ -246,10 +248,10 @@ def _mesh_groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
     devices = tuple(mesh.numbers(2))
     if 3 in mesh:
         iota = mesh.message(3)
-        laid = iota_groups((1, math.prod(sides)), iota.numbers(1), iota.numbers(2))
-        if laid is None:
+        layout = iota_groups((1, math.prod(sides)), iota.numbers(1), iota.numbers(2))
+        if layout is None:
             return None
-        (devices,) = laid
+        (devices,) = layout
     axes = []
     for axis in message.messages(2):
         part = axis.message(2)
@@ -258,51 +260,51 @@ def _mesh_groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
 
 
 def _products(
-    message: Message, around: _Parts, computations: Mapping[int, _Parts], levels: int = _DEEPEST
+    message: Message, parent: _Parts, computations: Mapping[int, _Parts], levels: int = _DEEPEST
 ) -> Iterator[Product]:
-    """Yield the matrix products of an instruction, for a fusion those of what is in it."""
+    """Yield the matrix products of an instruction, for a fusion those of its instructions."""
     opcode = message.text(_Instruction.OPCODE)
     if opcode == "fusion" and levels:
         for number in message.numbers(_Instruction.CALLED):
-            inside = computations.get(number)
-            if inside is None:
+            computation = computations.get(number)
+            if computation is None:
                 continue
-            for each in inside.by_id.values():
-                yield from _products(each, inside, computations, levels - 1)
+            for part in computation.by_id.values():
+                yield from _products(part, computation, computations, levels - 1)
         return
-    operands = [next(_shapes(each), None) for each in _operands(message, around)]
+    operands = [next(_shapes(part), None) for part in _operands(message, parent)]
     if len(operands) < 2 or operands[0] is None or operands[1] is None:
         return
     target = message.text(_Instruction.TARGET)
-    found = None
+    product = None
     if opcode == "dot":
         sides = message.message(_Instruction.DOT)
-        found = dot(operands[0], operands[1], (sides.numbers(1), sides.numbers(2)), sides.numbers(3))
+        product = dot(operands[0], operands[1], (sides.numbers(1), sides.numbers(2)), sides.numbers(3))
     elif target.startswith(_GEMM):
-        found = _gemm(message, operands[0], operands[1])
+        product = _gemm(message, operands[0], operands[1])
     elif (opcode == "convolution" or target.startswith(_CONVOLUTION)) and (
         result := next(_shapes(message), None)
     ):
         features = message.message(_Instruction.CONVOLUTION).number(_KERNEL_OUTPUTS)
         dilation = _dilation(message) if opcode == "convolution" else 1
-        found = convolution(*_convolved(target, operands[0], operands[1], result), features, dilation)
-    if found:
-        yield found
+        product = convolution(*_convolved(target, operands[0], operands[1], result), features, dilation)
+    if product:
+        yield product
 
 
 def _dilation(message: Message) -> int:
-    """Return of how many places in the dilated image of a convolution one holds an element.
+    """Return the number of places in the dilated image of a convolution for each element.
 
     Where the kernel steps over the places between elements, or over the elements, that is not known: 1.
     """
-    found = 1
+    total = 1
     for side in message.message(_Instruction.WINDOW).messages(1):
         stride, distance, dilation = (
-            side.number(each) for each in (_Side.STRIDE, _Side.DILATION, _Side.IMAGE_DILATION)
+            side.number(key) for key in (_Side.STRIDE, _Side.DILATION, _Side.IMAGE_DILATION)
         )
         if 1 < dilation < _FARTHEST and math.gcd(stride, distance, dilation) == 1:
-            found *= dilation
-    return found
+            total *= dilation
+    return total
 
 
 def _gemm(message: Message, left: Shape, right: Shape) -> Product | None:
@@ -311,8 +313,8 @@ def _gemm(message: Message, left: Shape, right: Shape) -> Product | None:
         config: Any = json.loads(message.bytes(_Instruction.BACKEND))
         sides = config["gemm_backend_config"]["dot_dimension_numbers"]
         contracting = [
-            [int(side) for side in sides.get(f"{which}_contracting_dimensions", ())]
-            for which in ("lhs", "rhs")
+            [int(side) for side in sides.get(f"{factor}_contracting_dimensions", ())]
+            for factor in ("lhs", "rhs")
         ]
         batch = [int(side) for side in sides.get("lhs_batch_dimensions", ())]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -321,7 +323,7 @@ def _gemm(message: Message, left: Shape, right: Shape) -> Product | None:
 
 
 def _convolved(target: str, first: Shape, second: Shape, result: Shape) -> tuple[Shape, Shape, Shape]:
-    """Return image, kernel and output of a convolution; the two of a backward pass cost what that costs."""
+    """Return image, kernel and output of a convolution; the two of a backward pass have the same cost."""
     if target.endswith("BackwardInput"):
         return result, second, first
     if target.endswith("BackwardFilter"):

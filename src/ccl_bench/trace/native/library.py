@@ -32,7 +32,7 @@ LIBRARY_FILE = Path(__file__).with_name("librows.so")
 
 
 def absence() -> str | None:
-    """Return why the native readers are not used, in a few words; None if they are."""
+    """Return the reason why the native readers are not used, in a few words; None if they are."""
     if os.environ.get(VARIABLE) == "0":
         return f"{VARIABLE}=0"
     return None if _loaded() else _why_not()
@@ -45,11 +45,11 @@ def _why_not() -> str:
 @cache
 def _loaded() -> ctypes.CDLL | None:
     try:
-        found = ctypes.CDLL(str(LIBRARY_FILE))
-        revision = found.native_revision()
+        library = ctypes.CDLL(str(LIBRARY_FILE))
+        revision = library.native_revision()
     except (OSError, AttributeError):
         return None
-    return found if revision == REVISION else None
+    return library if revision == REVISION else None
 
 
 def load_library(functions: Mapping[str, tuple[object, ...]]) -> ctypes.CDLL | None:
@@ -57,12 +57,12 @@ def load_library(functions: Mapping[str, tuple[object, ...]]) -> ctypes.CDLL | N
 
     `functions` maps each function that is called to the type of its result and those of its arguments.
     """
-    found = None if os.environ.get(VARIABLE) == "0" else _loaded()
-    if found is not None:
+    library = None if os.environ.get(VARIABLE) == "0" else _loaded()
+    if library is not None:
         for name, (result, *arguments) in functions.items():
-            function = getattr(found, name)
+            function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
-    return found
+    return library
 
 
 _SCHEMA_BYTES, _ARRAY_BYTES = 72, 80
@@ -92,7 +92,7 @@ class _Handover:
         )
 
     def series(self) -> pl.Series:
-        """Return the array; what polars did not take over is freed."""
+        """Return the array; memory that polars did not take over is freed."""
         try:
             return pl.Series(self)
         finally:
@@ -120,7 +120,7 @@ def taken_table(names: list[str], fill: Callable[[int, int], int]) -> pl.DataFra
 _KINDS = {"integer": 0, "real": 1, "text": 2, "blob": 3}
 
 
-class _Wanted(ctypes.Structure):
+class _Column(ctypes.Structure):
     """`Wanted` of sqlite.c."""
 
     _fields_ = (
@@ -135,8 +135,8 @@ _FUNCTIONS: dict[str, tuple[object, ...]] = {
     "scan_open": (
         ctypes.c_void_p,
         *(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64),
-        *(ctypes.POINTER(_Wanted), ctypes.c_int32),
-        *(ctypes.POINTER(_Wanted), ctypes.POINTER(ctypes.c_int64), ctypes.c_int32),
+        *(ctypes.POINTER(_Column), ctypes.c_int32),
+        *(ctypes.POINTER(_Column), ctypes.POINTER(ctypes.c_int64), ctypes.c_int32),
         *(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64),
     ),
     "scan_step": (ctypes.c_int, ctypes.c_void_p),
@@ -207,12 +207,12 @@ class TableFile:
         `kinds` says as what each column is read: `integer`, `real`, `text` or `blob`. Raises Refused where
         SQLite has to read the table, also after some blocks.
         """
-        wanted = [_wanted(layout.fields[name], kind) for name, kind in kinds.items()]
+        columns = [_column(layout.fields[name], kind) for name, kind in kinds.items()]
         numbers = [number for pair in sorted(layout.ranges) for number in pair]
         handle = self._library.scan_open(
             *(self._descriptor, self._size, layout.root),
-            *((_Wanted * len(wanted))(*wanted), len(wanted)),
-            (_Wanted * 2)(_wanted(layout.filter, "integer"), _wanted(layout.brief, "blob")),
+            *((_Column * len(columns))(*columns), len(columns)),
+            (_Column * 2)(_column(layout.filter, "integer"), _column(layout.brief, "blob")),
             *((ctypes.c_int64 * len(numbers))(*numbers), len(layout.ranges), layout.longest),
             *(bounds.rows, bounds.text_bytes),
         )
@@ -238,23 +238,23 @@ class _Scan:
         self._library.scan_close(self._handle)
 
     def step(self) -> int:
-        found: int = self._library.scan_step(self._handle)
-        return found
+        state: int = self._library.scan_step(self._handle)
+        return state
 
     def height(self) -> int:
-        found: int = self._library.scan_height(self._handle)
-        return found
+        rows: int = self._library.scan_height(self._handle)
+        return rows
 
     def text_bytes(self) -> int:
-        found: int = self._library.scan_text_bytes(self._handle)
-        return found
+        size: int = self._library.scan_text_bytes(self._handle)
+        return size
 
     def rows(self, names: list[str]) -> pl.DataFrame:
         return taken_table(names, lambda *places: self._library.scan_take(self._handle, *places))
 
 
-def _wanted(field: Field, kind: str) -> _Wanted:
-    return _Wanted(field.place, _KINDS[kind], field.is_real, field.is_filled)
+def _column(field: Field, kind: str) -> _Column:
+    return _Column(field.place, _KINDS[kind], field.is_real, field.is_filled)
 
 
 @contextmanager
@@ -266,8 +266,8 @@ def open_tables(path: Path, status: os.stat_result) -> Iterator[TableFile | None
         return
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        found = os.fstat(descriptor)
-        is_same = (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino)
-        yield TableFile(library, descriptor, found.st_size) if is_same else None
+        file_status = os.fstat(descriptor)
+        is_same = (file_status.st_dev, file_status.st_ino) == (status.st_dev, status.st_ino)
+        yield TableFile(library, descriptor, file_status.st_size) if is_same else None
     finally:
         os.close(descriptor)

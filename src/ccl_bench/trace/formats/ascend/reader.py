@@ -56,7 +56,7 @@ class Event(Struct, gc=False):
 
     @property
     def process(self) -> str:
-        """What the process is called, where the event says it."""
+        """Name of the process, where the event states it."""
         if self.ph != "M" or self.name != "process_name" or self.args is None:
             return ""
         return str(self.args.name or "")
@@ -94,7 +94,7 @@ _COLLECTIVES = ("hcom_", "hccl_")
 
 
 class Tasks(NamedTuple):
-    """Tasks of the device by what they are; waiting is none of them."""
+    """Tasks of the device by kind; waiting is none of them."""
 
     kernels: list[Placed]
     copies: list[Placed]
@@ -128,29 +128,29 @@ def is_range(name: str) -> bool:
     return not _OPERATOR.search(name)
 
 
-def kernels(placed: Sequence[Placed]) -> pl.DataFrame:
+def kernels(tasks: Sequence[Placed]) -> pl.DataFrame:
     """Return the `kernels` rows of tasks."""
-    return _times([event for event, _ in placed]).with_columns(_on_device(placed))
+    return _times([event for event, _ in tasks]).with_columns(_on_device(tasks))
 
 
-def copies(placed: Sequence[Placed]) -> pl.DataFrame:
+def copies(tasks: Sequence[Placed]) -> pl.DataFrame:
     """Return the `memcpy` rows of tasks; the trace does not say from where to where, nor how much."""
-    rows = _times([event for event, _ in placed]).drop("name")
-    return rows.with_columns(kind=pl.lit("other")).with_columns(_on_device(placed))
+    rows = _times([event for event, _ in tasks]).drop("name")
+    return rows.with_columns(kind=pl.lit("other")).with_columns(_on_device(tasks))
 
 
-def _on_device(placed: Sequence[Placed]) -> list[pl.Series]:
-    args = [event.args for event, _ in placed]
+def _on_device(tasks: Sequence[Placed]) -> list[pl.Series]:
+    args = [event.args for event, _ in tasks]
     streams = [a.stream if a and a.stream is not None else a and a.stream_old for a in args]
     return [
-        pl.Series("device", [device for _, device in placed], dtype=pl.Int64),
-        _whole("stream", [e.tid if s is None else s for s, (e, _) in zip(streams, placed, strict=True)]),
+        pl.Series("device", [device for _, device in tasks], dtype=pl.Int64),
+        _whole("stream", [e.tid if s is None else s for s, (e, _) in zip(streams, tasks, strict=True)]),
         _whole("correlation", [a and a.connection for a in args]),
     ]
 
 
 def on_host(events: Sequence[Event]) -> pl.DataFrame:
-    """Return what operators, ranges and calls of the host have in common."""
+    """Return the columns that operators, ranges and calls of the host have in common."""
     return _times(events).with_columns(
         _whole("process", [event.pid for event in events]), _whole("thread", [event.tid for event in events])
     )
@@ -176,10 +176,12 @@ def _times(events: Sequence[Event]) -> pl.DataFrame:
 def _nanoseconds(microseconds: Sequence[object]) -> pl.Series:
     """Return times as nanoseconds; text keeps the digits that a double has not."""
     texts = [f"{time:.3f}" if isinstance(time, float) else str(time) for time in microseconds]
-    whole, _, rest = (pl.col("text").str.extract(r"^(-?\d+)(\.(\d+))?$", group) for group in (1, 2, 3))
-    parts = rest.fill_null("0").str.pad_end(3, "0").str.head(3)
-    found = whole.cast(pl.Int64, strict=False) * 1000 + parts.cast(pl.Int64)
-    return pl.DataFrame({"text": pl.Series(texts, dtype=pl.String)}).select(found.alias("ns")).to_series()
+    whole, _, fraction = (pl.col("text").str.extract(r"^(-?\d+)(\.(\d+))?$", group) for group in (1, 2, 3))
+    parts = fraction.fill_null("0").str.pad_end(3, "0").str.head(3)
+    nanoseconds = whole.cast(pl.Int64, strict=False) * 1000 + parts.cast(pl.Int64)
+    return (
+        pl.DataFrame({"text": pl.Series(texts, dtype=pl.String)}).select(nanoseconds.alias("ns")).to_series()
+    )
 
 
 def _whole(name: str, values: Sequence[object]) -> pl.Series:
@@ -219,22 +221,22 @@ def read_ascend(stream: BinaryIO, file: str) -> TraceContent:
         "launches": launches(_flat(members, RUNTIME)),
         "annotations": on_host(ranges).with_columns(on_device=pl.lit(value=False)),
     }
-    framed = {name: _framed(name, rows) for name, rows in tables.items()}
-    possible, implausible = quality.drop_impossible(framed, file)
-    unique, repeated = quality.drop_repeated(possible, file)
+    frames = {name: _framed(name, rows) for name, rows in tables.items()}
+    possible, implausible = quality.drop_impossible(frames, file)
+    unique, repeats = quality.drop_repeated(possible, file)
     return TraceContent(
-        tables=dict(unique), findings=[*_doubts(events, unknown, file), *implausible, *repeated]
+        tables=dict(unique), findings=[*_doubts(events, unknown, file), *implausible, *repeats]
     )
 
 
 def _by_process(events: Sequence[Event]) -> defaultdict[str, dict[object, list[Event]]]:
-    """Return the complete events of each process id, by what the process is called."""
+    """Return the complete events of each process id, by the name of the process."""
     names = {event.pid: event.process for event in events if event.process}
-    found: defaultdict[str, dict[object, list[Event]]] = defaultdict(dict)
+    by_process: defaultdict[str, dict[object, list[Event]]] = defaultdict(dict)
     for event in events:
         if event.ph == "X":
-            found[names.get(event.pid, "")].setdefault(event.pid, []).append(event)
-    return found
+            by_process[names.get(event.pid, "")].setdefault(event.pid, []).append(event)
+    return by_process
 
 
 def _flat(members: Mapping[str, dict[object, list[Event]]], *processes: str) -> list[Event]:
@@ -246,11 +248,11 @@ def _framed(name: str, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _doubts(events: Sequence[Event], unknown: Mapping[str, int], file: str) -> list[Finding]:
-    found = []
+    findings = []
     if unknown:
-        listed = ", ".join(f"{name} {count}" for name, count in sorted(unknown.items()))
-        message = f"tasks of the device that are neither known work nor known waiting: {listed}"
-        found.append(Finding("categories-unknown", "note", message, file, count=sum(unknown.values())))
+        tasks = ", ".join(f"{name} {count}" for name, count in sorted(unknown.items()))
+        message = f"tasks of the device that are neither known work nor known waiting: {tasks}"
+        findings.append(Finding("categories-unknown", "note", message, file, count=sum(unknown.values())))
     if not events:
-        found.append(Finding("no-events", "error", "the file holds no events", file))
-    return found
+        findings.append(Finding("no-events", "error", "the file holds no events", file))
+    return findings

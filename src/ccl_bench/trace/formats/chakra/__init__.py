@@ -20,9 +20,9 @@ _VERSION, _ATTRIBUTES = 1, 2
 
 def identity(head: bytes) -> Identity:
     """Return the rank and the number of ranks, which only some writers state."""
-    stated = _metadata(head) or {}
-    known = (stated.get(name) for name in ("rank", "world_size"))
-    rank, world_size = (each if isinstance(each, int) and each >= 0 else None for each in known)
+    attributes = _metadata(head) or {}
+    numbers = (attributes.get(name) for name in ("rank", "world_size"))
+    rank, world_size = (number if isinstance(number, int) and number >= 0 else None for number in numbers)
     return Identity(rank=rank, world_size=world_size)
 
 
@@ -35,16 +35,16 @@ def _metadata(head: bytes) -> Mapping[str, object] | None:
         size, start = read_varint(head, 0, len(head))
         if size > len(head) - start:
             return None
-        stated = Message(head, start, start + size)
-        if stated.holds_others(_VERSION, _ATTRIBUTES):
+        metadata = Message(head, start, start + size)
+        if metadata.holds_others(_VERSION, _ATTRIBUTES):
             return None
-        named = dict(attribute(each) for each in stated.messages(_ATTRIBUTES))
-        version = stated.text(_VERSION)
+        attributes = dict(attribute(message) for message in metadata.messages(_ATTRIBUTES))
+        version = metadata.text(_VERSION)
         is_of_node = _begins_node(head, start + size)
     except DamagedMessageError:
         return None
-    is_named = all(name.isprintable() and name for name in named) and version.isprintable()
-    return named if is_named and is_of_node else None
+    is_named = all(name.isprintable() and name for name in attributes) and version.isprintable()
+    return attributes if is_named and is_of_node else None
 
 
 def _begins_node(head: bytes, place: int) -> bool:

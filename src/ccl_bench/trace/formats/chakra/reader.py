@@ -69,14 +69,16 @@ class _Rows:
     products: list[dict[str, object]] = field(default_factory=list)
     groups: dict[str, dict[str, object]] = field(default_factory=dict)
 
-    def add(self, found: list[Node]) -> None:
+    def add(self, batch: list[Node]) -> None:
         """Take the nodes of one piece."""
-        memory.hold_rows("et_nodes", len(found))
-        is_device = [node.attributes.get("is_cpu_op") is False for node in found]
-        for parts, wanted in ((self.operators, False), (self.device_work, True)):
-            chosen = [node for node, known in zip(found, is_device, strict=True) if known is wanted]
-            parts.append(_operators(chosen))
-        for node in found:
+        memory.hold_rows("et_nodes", len(batch))
+        is_device = [node.attributes.get("is_cpu_op") is False for node in batch]
+        for parts, of_device in ((self.operators, False), (self.device_work, True)):
+            selection = [
+                node for node, on_device in zip(batch, is_device, strict=True) if on_device is of_device
+            ]
+            parts.append(_operators(selection))
+        for node in batch:
             if _SEND <= node.type <= _COLLECTIVE:
                 self.calls.append(_call(node))
             if node.name in FACTORS:
@@ -106,15 +108,15 @@ def _frame(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
     return table.frame({key: [row.get(key) for row in rows] for key in table.columns})
 
 
-def _operators(found: list[Node]) -> pl.DataFrame:
+def _operators(batch: list[Node]) -> pl.DataFrame:
     numbers = {
-        column: [whole(node.attributes.get(name)) for node in found] for column, name in _NUMBERS.items()
+        column: [whole(node.attributes.get(name)) for node in batch] for column, name in _NUMBERS.items()
     }
     return TABLES["et_nodes"].frame(
         {
-            "node": [_number(node.id) for node in found],
-            "name": [node.name for node in found],
-            "parent": [_number(node.caller) for node in found],
+            "node": [_number(node.id) for node in batch],
+            "name": [node.name for node in batch],
+            "parent": [_number(node.caller) for node in batch],
             **numbers,
         }
     )
@@ -127,13 +129,16 @@ def _number(value: int | None) -> int | None:
 
 def _call(node: Node) -> dict[str, Any]:
     """Return one send, receive or collective; work of a device counts where it was launched."""
-    stated = node.attributes
-    launched = stated.get("is_cpu_op") is False and node.caller is not None
-    row: dict[str, Any] = {"node": _number(node.caller if launched else node.id), "name": _collective(node)}
-    size = whole(stated.get("comm_size"))
+    attributes = node.attributes
+    is_launched = attributes.get("is_cpu_op") is False and node.caller is not None
+    row: dict[str, Any] = {
+        "node": _number(node.caller if is_launched else node.id),
+        "name": _collective(node),
+    }
+    size = whole(attributes.get("comm_size"))
     side = "out" if node.type == _RECEIVE else "in"
     if size is not None and size > 0:
-        dtype = stated.get("dtype")
+        dtype = attributes.get("dtype")
         width = _width(dtype)
         is_known = width is not None and size % width == 0
         row |= {
@@ -141,11 +146,14 @@ def _call(node: Node) -> dict[str, Any]:
             f"{side}_elements": round(size / width) if is_known and width else size,
             "dtype": dtype if is_known else _BYTE,
         }
-    group = stated.get("pg_name")
-    row |= {"group_name": None if group in (None, "") else str(group), "rf_id": whole(stated.get("rf_id"))}
-    row |= {"group_size": whole(stated.get("pg_size"))}
+    group = attributes.get("pg_name")
+    row |= {
+        "group_name": None if group in (None, "") else str(group),
+        "rf_id": whole(attributes.get("rf_id")),
+    }
+    row |= {"group_size": whole(attributes.get("pg_size"))}
     if node.type != _COLLECTIVE:
-        row["peer"] = whole(stated.get("comm_src" if node.type == _RECEIVE else "comm_dst"))
+        row["peer"] = whole(attributes.get("comm_src" if node.type == _RECEIVE else "comm_dst"))
     return row
 
 
@@ -164,12 +172,12 @@ def _width(dtype: object) -> float | None:
 
 
 def _complete(call: dict[str, Any], groups: dict[str, dict[str, Any]]) -> None:
-    """Add what the list of groups knows, and of a message the place of the other rank."""
-    peer, listed = call.pop("peer", None), groups.get(str(call["group_name"]), {})
-    call["group_description"] = listed.get("description")
+    """Add the description and size of a call's group, and to a message the place of the other rank."""
+    peer, group = call.pop("peer", None), groups.get(str(call["group_name"]), {})
+    call["group_description"] = group.get("description")
     if call["group_size"] is None:
-        call["group_size"] = listed.get("size")
-    ranks = listed.get("ranks")
+        call["group_size"] = group.get("size")
+    ranks = group.get("ranks")
     if peer is not None:
         call["rank_argument"] = ranks.index(peer) if ranks and peer in ranks else peer
 
@@ -178,9 +186,11 @@ def _product(node: Node) -> dict[str, object]:
     """Return one product of matrices; sizes are absent where the shapes do not fit."""
     inputs, first = _inputs(node), FACTORS[node.name]
     shapes = _json(inputs.text(SHAPES))
-    named = [one or other for one, other in _QUOTED.findall(inputs.text(TYPES))]
-    known = _TENSOR.fullmatch(named[first]) if len(named) > first else None
-    row = {"node": _number(node.id), "name": node.name, "dtype": known[1] if known else None}
+    types = [
+        single_quoted or double_quoted for single_quoted, double_quoted in _QUOTED.findall(inputs.text(TYPES))
+    ]
+    match = _TENSOR.fullmatch(types[first]) if len(types) > first else None
+    row = {"node": _number(node.id), "name": node.name, "dtype": match[1] if match else None}
     return row | matrix_sizes(shapes[first : first + 2] if isinstance(shapes, list) else [])
 
 
@@ -204,40 +214,40 @@ def read_chakra(stream: BinaryIO, file: str) -> TraceContent:
     Raises InputError if its nodes are of another schema. Everything less is salvaged and reported.
     """
     reading, rows = Reading(), _Rows()
-    stated: dict[str, Any] | None = None
-    for found in frames(stream, reading):
-        if stated is None and found.starts:
-            stated = _metadata(found)
-        if found.starts:
-            rows.add(nodes(found, reading))
+    metadata: dict[str, Any] | None = None
+    for piece in frames(stream, reading):
+        if metadata is None and piece.starts:
+            metadata = _metadata(piece)
+        if piece.starts:
+            rows.add(nodes(piece, reading))
         if reading.nodes and reading.other_fields == reading.nodes:
             raise InputError(
                 "holds nodes of a schema of Chakra other than 0.0.4",
                 where=file,
                 fix="convert it again with a present chakra_converter",
             )
-    stated = stated or {}
+    metadata = metadata or {}
     tables = rows.tables()
     findings = [*_damage(reading, file), *_unstated(rows.calls, file)]
     if tables["et_nodes"].is_empty() and tables["et_communication"].is_empty():
         findings.append(Finding("no-events", "error", "the file holds no nodes", file))
-    rank, size = (whole(stated.get(name)) for name in ("rank", "world_size"))
+    rank, size = (whole(metadata.get(name)) for name in ("rank", "world_size"))
     sizes = [group["size"] for name, group in rows.groups.items() if name == "0"]
-    known = {f"et_{name}": str(stated[name]) for name in _STATED if stated.get(name) is not None}
-    return TraceContent(tables, rank, size or whole(next(iter(sizes), None)), findings, known)
+    attributes = {f"et_{name}": str(metadata[name]) for name in _STATED if metadata.get(name) is not None}
+    return TraceContent(tables, rank, size or whole(next(iter(sizes), None)), findings, attributes)
 
 
-def _metadata(found: Frames) -> dict[str, Any]:
+def _metadata(piece: Frames) -> dict[str, Any]:
     """Take the metadata, the first message, from the others, and return its attributes."""
-    start, end = found.starts.pop(0), found.ends.pop(0)
+    start, end = piece.starts.pop(0), piece.ends.pop(0)
     try:
-        return dict(attribute(each) for each in Message(found.data, start, end).messages(2))
+        return dict(attribute(message) for message in Message(piece.data, start, end).messages(2))
     except DamagedMessageError:
         return {}
 
 
 def _unstated(calls: list[dict[str, Any]], file: str) -> Iterator[Finding]:
-    """Say what Chakra does not state: the parts of an all-to-all."""
+    """Report the data that Chakra does not state: the parts of an all-to-all."""
     if count := sum(call["name"] == "all_to_all" for call in calls):
         message = f"Chakra does not state the parts of {counted(count, 'call')} of all_to_all: taken as even"
         touches = ("et_communication",)
@@ -248,7 +258,7 @@ def _damage(reading: Reading, file: str) -> Iterator[Finding]:
     if reading.broken_off:
         message = f"reading stopped after {reading.size:,} bytes: {reading.broken_off}"
         yield Finding("file-broken-off", "error", message, file)
-    elif reading.rest:
+    elif reading.rest_bytes:
         message = f"the file ends within a node, after {reading.size:,} bytes"
         yield Finding("file-truncated", "error", message, file)
     if reading.lost:
@@ -275,7 +285,7 @@ class Reading:
 
     size: int = 0
     broken_off: str = ""
-    rest: int = 0
+    rest_bytes: int = 0
     """Bytes at the end that are no whole message."""
     lost: int = 0
     """Messages that could not be read."""
@@ -285,7 +295,7 @@ class Reading:
 
 
 class Node(NamedTuple):
-    """One node, with what is looked at."""
+    """One node, with the fields that the reader uses."""
 
     id: int
     name: str
@@ -309,21 +319,21 @@ def frames(stream: BinaryIO, reading: Reading) -> Iterator[Frames]:
     """Yield the messages of a file, many at a time."""
     buffer = b""
     while block := next_block(stream, reading, len(buffer)):
-        found = Frames(buffer + block)
-        place = _cut(found, reading)
-        yield found
-        buffer = found.data[place:]
+        piece = Frames(buffer + block)
+        place = _cut(piece, reading)
+        yield piece
+        buffer = piece.data[place:]
         if reading.broken_off:
             break
-    reading.rest = len(buffer)
+    reading.rest_bytes = len(buffer)
 
 
-def _cut(found: Frames, reading: Reading) -> int:
-    """Find the whole messages in the bytes, and return where the rest begins."""
-    place, stop = 0, len(found.data)
+def _cut(piece: Frames, reading: Reading) -> int:
+    """Find the whole messages in the bytes, and return the start of the rest."""
+    place, stop = 0, len(piece.data)
     while place < stop:
         try:
-            size, start = read_varint(found.data, place, stop)
+            size, start = read_varint(piece.data, place, stop)
         except DamagedMessageError:
             break
         if size > LONGEST:
@@ -331,24 +341,24 @@ def _cut(found: Frames, reading: Reading) -> int:
             break
         if start + size > stop:
             break
-        found.starts.append(start)
-        found.ends.append(start + size)
+        piece.starts.append(start)
+        piece.ends.append(start + size)
         place = start + size
     return place
 
 
-def nodes(found: Frames, reading: Reading) -> list[Node]:
+def nodes(piece: Frames, reading: Reading) -> list[Node]:
     """Return the nodes in some bytes; those that cannot be read are counted."""
     try:
-        table = field_table(found.data, found.starts, found.ends)
-        attributes = _attributes(found.data, table)
+        table = field_table(piece.data, piece.starts, piece.ends)
+        attributes = _attributes(piece.data, table)
     except DamagedMessageError:
-        return [node for at in range(len(found.starts)) for node in _read_single(found, at, reading)]
-    count = len(found.starts)
+        return [node for at in range(len(piece.starts)) for node in _read_single(piece, at, reading)]
+    count = len(piece.starts)
     reading.nodes += count
     reading.other_fields += len({*table.message[(table.number > LAST) | (table.number < 1)].tolist()})
-    names, inputs = (_texts(found.data, table.of(number)) for number in (NAME, INPUTS))
-    callers = _callers(found.data, table.of(CONTROL))
+    names, inputs = (_texts(piece.data, table.of(number)) for number in (NAME, INPUTS))
+    callers = _callers(piece.data, table.of(CONTROL))
     ids, kinds = table.values(ID, count).tolist(), table.values(TYPE, count).tolist()
     return [
         Node(
@@ -363,15 +373,15 @@ def nodes(found: Frames, reading: Reading) -> list[Node]:
     ]
 
 
-def _read_single(found: Frames, at: int, reading: Reading) -> list[Node]:
+def _read_single(piece: Frames, at: int, reading: Reading) -> list[Node]:
     """Return one node, none if it cannot be read."""
-    one = Frames(found.data, found.starts[at : at + 1], found.ends[at : at + 1])
+    single = Frames(piece.data, piece.starts[at : at + 1], piece.ends[at : at + 1])
     try:
-        _attributes(found.data, field_table(one.data, one.starts, one.ends))
+        _attributes(piece.data, field_table(single.data, single.starts, single.ends))
     except DamagedMessageError:
         reading.lost += 1
         return []
-    return nodes(one, reading)
+    return nodes(single, reading)
 
 
 def _texts(data: bytes, table: FieldTable) -> dict[int, bytes]:
@@ -381,50 +391,50 @@ def _texts(data: bytes, table: FieldTable) -> dict[int, bytes]:
 
 def _callers(data: bytes, table: FieldTable) -> dict[int, int]:
     """Return the first of the numbers of each message, packed or not."""
-    found: dict[int, int] = {}
+    callers: dict[int, int] = {}
     for message, value, end in zip(
         table.message.tolist(), table.value.tolist(), table.end.tolist(), strict=True
     ):
         if not end:
-            found.setdefault(message, value)
+            callers.setdefault(message, value)
         elif value < end:
-            found.setdefault(message, read_varint(data, value, end)[0])
-    return found
+            callers.setdefault(message, read_varint(data, value, end)[0])
+    return callers
 
 
 def _attributes(data: bytes, table: FieldTable) -> dict[int, dict[str, Any]]:
     """Return the named values of each message that has some."""
-    own = table.of(ATTRIBUTES)
-    inner = field_table(data, own.value, own.end)
+    attribute_fields = table.of(ATTRIBUTES)
+    inner = field_table(data, attribute_fields.value, attribute_fields.end)
     values: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     columns = (inner.message, inner.number, inner.value, inner.end)
     for message, number, value, end in zip(*(column.tolist() for column in columns), strict=True):
         values[message].append((number, value, end))
-    found: dict[int, dict[str, Any]] = defaultdict(dict)
-    for place, owner in enumerate(own.message.tolist()):
-        name, value = _named(data, values[place])
-        found[owner][name] = value
-    return found
+    attributes: dict[int, dict[str, Any]] = defaultdict(dict)
+    for place, owner in enumerate(attribute_fields.message.tolist()):
+        name, value = _name_and_value(data, values[place])
+        attributes[owner][name] = value
+    return attributes
 
 
 def attribute(message: Message) -> tuple[str, Any]:
     """Return name and value of an attribute in a message of its own; None for a list of values."""
     numbers = [number for number in range(_FIRST_VALUE, _FIRST_VALUE + 30) if number in message]
-    fields = [(number, each.value, each.end) for number in numbers for each in message.each(number)]
-    return message.text(NAME_OF_ATTRIBUTE), _named(message.data, fields)[1]
+    fields = [(number, part.value, part.end) for number in numbers for part in message.each(number)]
+    return message.text(NAME_OF_ATTRIBUTE), _name_and_value(message.data, fields)[1]
 
 
 NAME_OF_ATTRIBUTE = 1
 
 
-def _named(data: bytes, fields: list[tuple[int, int, int]]) -> tuple[str, Any]:
-    name, found = "", None
+def _name_and_value(data: bytes, fields: list[tuple[int, int, int]]) -> tuple[str, Any]:
+    name, result = "", None
     for number, value, end in fields:
         if number == NAME_OF_ATTRIBUTE and end:
             name = data[value:end].decode("utf-8", "replace")
         elif number >= _FIRST_VALUE and number % 2:
-            found = _value(data, number, value, end)
-    return name, found
+            result = _value(data, number, value, end)
+    return name, result
 
 
 def _value(data: bytes, number: int, value: int, end: int) -> Any:

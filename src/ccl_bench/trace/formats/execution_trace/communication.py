@@ -47,11 +47,11 @@ def tensors(values: object, depth: int = 4) -> Iterator[list[Any]]:
 
 def _moved(values: list[Any]) -> tuple[int | None, int | None]:
     """Return elements and bytes of all tensors among values, None if there is no tensor."""
-    found = list(tensors(values))
-    if not found:
+    found_tensors = list(tensors(values))
+    if not found_tensors:
         return None, None
-    sizes = [tensor[_ELEMENTS] * tensor[_WIDTH] for tensor in found]
-    return whole(sum(tensor[_ELEMENTS] for tensor in found)), whole(sum(sizes))
+    sizes = [tensor[_ELEMENTS] * tensor[_WIDTH] for tensor in found_tensors]
+    return whole(sum(tensor[_ELEMENTS] for tensor in found_tensors)), whole(sum(sizes))
 
 
 def _text(value: object) -> str | None:
@@ -78,11 +78,11 @@ def _by_place(inputs: list[Any], types: list[Any]) -> dict[str, object]:
     """Return the arguments that are known by their place only."""
     first = str(_at(types, 0) or "")
     shift = 1 if first.startswith(("Tensor", "GenericList", "OptionalTensor")) else 0
-    sequence, group, rank, name, in_split, out_split, *rest = [*inputs[shift:], *[None] * 6][
+    sequence, group, rank, name, in_split, out_split, *arguments = [*inputs[shift:], *[None] * 6][
         : max(6, len(inputs) - shift)
     ]
-    is_async = rest.pop() if rest and isinstance(rest[-1], bool) else None
-    start, stride = (rest[0], rest[1]) if len(rest) > 2 else (None, None)
+    is_async = arguments.pop() if arguments and isinstance(arguments[-1], bool) else None
+    start, stride = (arguments[0], arguments[1]) if len(arguments) > 2 else (None, None)
     dtype = _TENSOR_TYPE.search(first) if shift else None
     group_name, description = _group(group)
     return {
@@ -90,7 +90,7 @@ def _by_place(inputs: list[Any], types: list[Any]) -> dict[str, object]:
         "dtype": dtype[1] if dtype else None,
         "in_split": recorded_numbers(in_split),
         "out_split": recorded_numbers(out_split),
-        "group_size": whole(rest[-1]) if rest else None,
+        "group_size": whole(arguments[-1]) if arguments else None,
         "group_name": group_name,
         "group_description": description,
         "group_start": whole(start),

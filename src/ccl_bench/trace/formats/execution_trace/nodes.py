@@ -48,7 +48,7 @@ class Operands(Struct, gc=False):
 
 
 class _Operator(Struct, gc=False):
-    """What every schema says of a node in the same way: its name and its operands."""
+    """Fields of a node that all schemas share: its name and its operands."""
 
     name: str = ""
     op_schema: str | None = None
@@ -125,7 +125,7 @@ _ANY_KIND = functools.reduce(or_, _KINDS)
 
 
 class UsualNode(_Operator, gc=False):
-    """A node whose numbers are whole and whose attributes are known: what nearly every node is."""
+    """A node whose numbers are whole and whose attributes are known, as of nearly every node."""
 
     id: int | None = None
     parent: int | None = None
@@ -140,8 +140,8 @@ class UsualNode(_Operator, gc=False):
 
     def attribute(self, name: str) -> Any:
         """Return an entry of `attrs`, or None."""
-        found = next((each for each in self.attrs if type(each).__name__ == name), None)
-        value = getattr(found, "value", None)
+        match = next((entry for entry in self.attrs if type(entry).__name__ == name), None)
+        value = getattr(match, "value", None)
         return decoded(value) if isinstance(value, Raw) else value
 
     def number(self, name: str) -> int | None:
@@ -234,16 +234,16 @@ def usual_numbers(nodes: Sequence[UsualNode]) -> dict[str, list[int | None]] | N
     attributes = [node.attrs for node in nodes]
     if not any(attributes):
         return {name: [*map(attrgetter(name), nodes)] for name in _COUNTED}
-    found: dict[str, list[int | None]] = {}
+    numbers: dict[str, list[int | None]] = {}
     for place, (name, kind) in enumerate(zip(_COUNTED, _NUMBER_KINDS, strict=True)):
         try:
-            column = [listed[place] for listed in attributes]
+            column = [of_node[place] for of_node in attributes]
         except IndexError:
             return None
         if {*map(type, column)} != {kind}:
             return None
-        found[name] = [*map(attrgetter("value"), column)]
-    return found
+        numbers[name] = [*map(attrgetter("value"), column)]
+    return numbers
 
 
 BOUNDARY = re.compile(
@@ -263,13 +263,13 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 
 
 def last_nodes(piece: bytes, document: Document) -> bytes:
-    """Return the nodes at the end of a file without what follows them, which becomes the document's tail.
+    """Return the nodes at the end of a file without the text behind them, which becomes the document's tail.
 
     The array of nodes ends where what precedes are whole nodes and what follows ends the file; where a
     node is damaged, before the time of the end that torch writes.
     """
-    found = [match.start() for match in _ARRAY_END.finditer(piece, max(0, len(piece) - _TAIL_BYTES))]
-    likely = [end for end in found[-_ENDS_TRIED:][::-1] if _ends_file(piece[end + 1 :])]
+    ends = [match.start() for match in _ARRAY_END.finditer(piece, max(0, len(piece) - _TAIL_BYTES))]
+    likely = [end for end in ends[-_ENDS_TRIED:][::-1] if _ends_file(piece[end + 1 :])]
     closing = (end for end in likely if _is_whole(piece[:end]))
     end = next(closing, next((end for end in likely if _FINISHED in piece[end:]), None))
     if end is None:
@@ -295,16 +295,16 @@ def _is_whole(nodes: bytes) -> bool:
 
 def nodes_in(piece: bytes, losses: Losses, *, may_be_cut: bool) -> Iterator[Node]:
     """Yield the nodes of a piece, one by one where it is damaged; the last may have been cut."""
-    found = _nodes(piece)
-    if found is not None:
-        yield from found
+    nodes = _nodes(piece)
+    if nodes is not None:
+        yield from nodes
         return
     cuts = [0, *(match.start() + 1 for match in BOUNDARY.finditer(piece)), len(piece)]
     for position, start in enumerate(cuts[:-1]):
         part = piece[start : cuts[position + 1]]
         is_cut = may_be_cut and position == len(cuts) - 2
-        found = _nodes(part[: part.rfind(b"}") + 1] if is_cut else part)
-        if found is None and (found := _nodes(_repaired(part))) is not None:
-            losses.repaired += len(found)
-        losses.lost += found is None and not is_cut
-        yield from found or []
+        nodes = _nodes(part[: part.rfind(b"}") + 1] if is_cut else part)
+        if nodes is None and (nodes := _nodes(_repaired(part))) is not None:
+            losses.repaired += len(nodes)
+        losses.lost += nodes is None and not is_cut
+        yield from nodes or []

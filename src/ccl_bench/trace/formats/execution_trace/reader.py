@@ -105,11 +105,13 @@ class _Builder:
     def _add_part(self) -> None:
         columns, self.columns = self.columns, {}
         if columns:
-            known = {name: values if name == "name" else integers(values) for name, values in columns.items()}
-            self.parts.append(TABLES["et_nodes"].frame(known))
+            series = {
+                name: values if name == "name" else integers(values) for name, values in columns.items()
+            }
+            self.parts.append(TABLES["et_nodes"].frame(series))
 
     def _add_more(self, node: Node | UsualNode) -> None:
-        """Take what is read of a node beside its row."""
+        """Take the data of a node besides its row."""
         if node.name == communication.OPERATOR:
             self.calls.append(communication.call(node))
         elif node.name.startswith(communication.C10D) and not self.calls:
@@ -137,17 +139,19 @@ class _Builder:
 def _drop_repeated(
     tables: dict[str, pl.DataFrame], file: str
 ) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
-    """Return the tables with the first node of each number, and what was left out.
+    """Return the tables with the first node of each number, and a finding on the others.
 
     A file holds one process, which numbers each of its nodes anew.
     """
     is_first = pl.col("node").is_null() | pl.col("node").is_first_distinct()
-    kept = {name: rows.filter(is_first) if "node" in rows.columns else rows for name, rows in tables.items()}
-    count = tables["et_nodes"].height - kept["et_nodes"].height
+    unique = {
+        name: rows.filter(is_first) if "node" in rows.columns else rows for name, rows in tables.items()
+    }
+    count = tables["et_nodes"].height - unique["et_nodes"].height
     if not count:
         return tables, []
     message = f"{counted(count, 'node has the number', 'nodes have the numbers')} of an earlier one; left out"
-    return kept, [Finding("events-repeated", "warning", message, file, count=count, touches=tuple(kept))]
+    return unique, [Finding("events-repeated", "warning", message, file, count=count, touches=tuple(unique))]
 
 
 def _frame(name: str, rows: list[dict[str, object]]) -> pl.DataFrame:
@@ -159,8 +163,8 @@ def _product(node: Node | UsualNode) -> dict[str, object]:
     """Return one product of matrices as a row; sizes are absent where the shapes do not fit."""
     read, first = node.read(), FACTORS[node.name]
     shapes, types = (listed(part)[first : first + 2] for part in (read.shapes, read.types))
-    known = _TENSOR.fullmatch(str(types[0])) if types else None
-    row = {"node": whole(node.id), "name": node.name, "dtype": known[1] if known else None}
+    match = _TENSOR.fullmatch(str(types[0])) if types else None
+    row = {"node": whole(node.id), "name": node.name, "dtype": match[1] if match else None}
     return row | matrix_sizes(shapes)
 
 
@@ -213,12 +217,12 @@ def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
 
 
 def attributes_of(document: Document) -> dict[str, str]:
-    """Return what the file's header and footer state: schema, process, time of recording."""
-    found = {}
+    """Return the attributes in the file's header and footer: schema, process, time of recording."""
+    attributes = {}
     for part in (document.head, document.tail):
         for key, text, number in _ATTRIBUTES.findall(part):
-            found[f"et_{key.decode()}"] = (text or number).decode("utf-8", "replace")
-    return found
+            attributes[f"et_{key.decode()}"] = (text or number).decode("utf-8", "replace")
+    return attributes
 
 
 def read_execution_trace(stream: BinaryIO, file: str) -> TraceContent:
@@ -235,8 +239,8 @@ def read_execution_trace(stream: BinaryIO, file: str) -> TraceContent:
             where=file,
             fix="record it again with torch.profiler.ExecutionTraceObserver, or leave it out of the run",
         )
-    tables, repeated = _drop_repeated(builder.tables(), file)
-    findings = [*_damage(text, losses, file), *repeated]
+    tables, repeats = _drop_repeated(builder.tables(), file)
+    findings = [*_damage(text, losses, file), *repeats]
     if tables["et_nodes"].is_empty():
         findings.append(Finding("no-events", "error", "the file holds no nodes", file))
     place = identity(text.head + b'"nodes":[')

@@ -35,7 +35,7 @@ recognises = all_of(
 
 
 def identity(head: bytes) -> Identity:
-    """Return what a file says: a rank that was added when it was gathered, the size of the default group.
+    """Return the rank that was added when a file was gathered, and the size of the default group.
 
     PyTorch itself writes no rank; it is in the file's name.
     """

@@ -83,7 +83,7 @@ def _data(code: bytes, file: str) -> object:
 
 
 def _call(entry: Row) -> Row | None:
-    """Return the row of an entry; None if it lacks what no call is without."""
+    """Return the row of an entry; None if it lacks a field that every call has."""
     record, name = _whole(entry.get("record_id")), _text(entry.get("profiling_name"))
     group = entry.get("process_group")
     names = [_text(part) or "" for part in group] if isinstance(group, list | tuple) else []
@@ -119,25 +119,25 @@ def _tensors(entry: Row, column: str, key: str) -> Row:
     """Return shapes and types of tensors; the product of a shape is its number of elements."""
     sizes, types = entry.get(f"{key}_sizes"), entry.get(f"{key}_dtypes")
     shapes = [
-        [size for each in shape if (size := _whole(each)) is not None]
+        [size for item in shape if (size := _whole(item)) is not None]
         for shape in (sizes if isinstance(sizes, list | tuple) else ())
         if isinstance(shape, list | tuple)
     ]
-    names = [_text(each) or "" for each in types] if isinstance(types, list | tuple) else []
+    names = [_text(item) or "" for item in types] if isinstance(types, list | tuple) else []
     return {f"{column}_shapes": shapes, f"{column}_dtypes": names}
 
 
 def _groups(config: object) -> pl.DataFrame:
     """Return the groups that a dump lists with their members; gloo lists none."""
     rows = []
-    for name, about in config.items() if isinstance(config, dict) else ():
-        if not isinstance(about, dict):
+    for name, group in config.items() if isinstance(config, dict) else ():
+        if not isinstance(group, dict):
             continue
-        listed = about.get("ranks")
-        ranks = listed if isinstance(listed, list | tuple) else _NUMBER.findall(str(listed or ""))
-        members = sorted({number for each in ranks if (number := _rank(each)) is not None})
+        value = group.get("ranks")
+        ranks = value if isinstance(value, list | tuple) else _NUMBER.findall(str(value or ""))
+        members = sorted({number for rank in ranks if (number := _rank(rank)) is not None})
         if members:
-            rows.append((_text(name) or "", _text(about.get("desc")) or "", members))
+            rows.append((_text(name) or "", _text(group.get("desc")) or "", members))
     names, descriptions, members_of = zip(*rows, strict=True) if rows else ((), (), ())
     columns = {"group": names, "description": descriptions, "ranks": members_of}
     return TABLES["recorded_groups"].frame(columns)
@@ -153,8 +153,8 @@ class _Stacks:
         """Return the number of a stack, the innermost frame first; None if none was recorded."""
         if not isinstance(frames, list | tuple):
             return None
-        found = [_frame(frame) for frame in frames[:_DEEPEST_STACK] if isinstance(frame, dict)]
-        return self._numbers.setdefault(tuple(found), len(self._numbers)) if found else None
+        stack = [_frame(frame) for frame in frames[:_DEEPEST_STACK] if isinstance(frame, dict)]
+        return self._numbers.setdefault(tuple(stack), len(self._numbers)) if stack else None
 
     def table(self) -> pl.DataFrame:
         """Return the stacks, one row for each frame."""

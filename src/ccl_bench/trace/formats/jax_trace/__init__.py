@@ -34,9 +34,9 @@ def _parts(path: Path) -> list[Part]:
     if path.name.startswith(_COPY) and any(path.parent.glob("*.xplane.pb")):
         return []
     devices = list_devices(read_events(path, path.name).events)
-    alone = len(devices) == 1
+    is_single = len(devices) == 1
     return [
-        Part("" if alone else device.id, Identity(device.rank, device.world_size), device.ordinal)
+        Part("" if is_single else device.id, Identity(device.rank, device.world_size), device.ordinal)
         for device in devices
     ]
 

@@ -78,8 +78,10 @@ class Event(Struct, gc=False):
         A TPU's events state how long they lasted by its own clock; the length beside is that between two
         times that were moved to the clock of the host, and may be far too short.
         """
-        own = number(self.args.device_duration_ps)
-        return self.start_ns + (round(self.dur * 1000) if own is None else max(0, own) // 1000)
+        duration_ps = number(self.args.device_duration_ps)
+        return self.start_ns + (
+            round(self.dur * 1000) if duration_ps is None else max(0, duration_ps) // 1000
+        )
 
 
 class _Document(Struct, gc=False):
@@ -95,7 +97,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Events(NamedTuple):
-    """The events of a file, and what is wrong with it."""
+    """The events of a file, and the findings on it."""
 
     events: list[Event]
     findings: list[Finding]
@@ -107,14 +109,14 @@ def read_events(path: Path, file: str) -> Events:
     memory.hold_json(text)
     findings: list[Finding] = []
     try:
-        found = _DECODER.decode(text).events
+        all_events = _DECODER.decode(text).events
     except _UNREADABLE as error:
-        found, findings = _salvaged(text, file, error)
-    events = [event for event in found if 0 <= event.ts < _LATEST_US and 0 <= event.dur < _LATEST_US]
+        all_events, findings = _salvaged(text, file, error)
+    events = [event for event in all_events if 0 <= event.ts < _LATEST_US and 0 <= event.dur < _LATEST_US]
     if broken_off:
         message = f"reading stopped after {len(text):,} bytes: {broken_off}"
         findings.append(Finding("file-broken-off", "error", message, file))
-    if lost := len(found) - len(events):
+    if lost := len(all_events) - len(events):
         message = f"{counted(lost, 'event has', 'events have')} an impossible time: left out"
         findings.append(Finding("impossible-time", "warning", message, file, count=lost))
     if sum(event.ph == "X" for event in events) >= MOST_EVENTS:
@@ -140,16 +142,16 @@ def _content(path: Path) -> tuple[bytes, str]:
 
 
 def _salvaged(text: bytes, file: str, error: Exception) -> tuple[list[Event], list[Finding]]:
-    """Return the events that can be read, and what is lost; InputError if none can be."""
+    """Return the readable events, and findings on the lost ones; InputError if none is readable."""
     findings: list[Finding] = []
     texts, cut = _whole_texts(text, file, error)
     if cut:
         message = f"the file ends among its events, after {len(text):,} bytes"
         findings.append(Finding("file-truncated", "error", message, file))
     events = []
-    for each in texts:
+    for event_text in texts:
         with contextlib.suppress(*_UNREADABLE):
-            events.append(_EVENT.decode(each))
+            events.append(_EVENT.decode(event_text))
     if lost := len(texts) - len(events):
         message = f"{counted(lost, 'event is', 'events are')} unreadable"
         findings.append(Finding("events-lost", "error", message, file, count=lost))

@@ -57,9 +57,9 @@ _MOMENTS = ("ThreadpoolListener::", "end: ")
 
 
 def read_jax_trace(path: Path, file: str, part: str) -> TraceContent:
-    """Return what the device named `part` did, or the only one; `file` names the trace in messages."""
+    """Return the content of the device named `part`, or of the only one; `file` names it in messages."""
     events, findings = read_events(path, file)
-    device = next((each for each in list_devices(events) if part in {"", each.id}), None)
+    device = next((candidate for candidate in list_devices(events) if part in {"", candidate.id}), None)
     if device is None:
         raise InputError(f"holds no device {part}".rstrip(), where=file, fix="copy it again")
     threads = Threads(events)
@@ -67,15 +67,15 @@ def read_jax_trace(path: Path, file: str, part: str) -> TraceContent:
     calls = _calls(threads, device)
     steps = _steps(threads, device, work, calls)
     tables = {
-        "kernels": [_kernel(each, device) for each in work if not each.copies],
-        "memcpy": [_copy(each, device) for each in work if each.copies],
+        "kernels": [_kernel(item, device) for item in work if not item.copies],
+        "memcpy": [_copy(item, device) for item in work if item.copies],
         "cpu_ops": [_range(event) for event in threads.of_host if _is_range(event)],
         "launches": [_range(event) | {"correlation": run} for run, event in calls],
-        "annotations": [_step(each, on_device=steps.found != MARKED) for each in steps.steps],
-        "collectives": [row for each in work if (row := _collective(each))],
+        "annotations": [_step(step, on_device=steps.source != MARKED) for step in steps.steps],
+        "collectives": [row for item in work if (row := _collective(item))],
     }
-    framed = {name: TABLES[name].frame(_columns(rows)).sort("start_ns") for name, rows in tables.items()}
-    possible, implausible = quality.drop_impossible(framed, file)
+    frames = {name: TABLES[name].frame(_columns(rows)).sort("start_ns") for name, rows in tables.items()}
+    possible, implausible = quality.drop_impossible(frames, file)
     findings = [
         *findings,
         *([_limits(device, file)] if work else []),
@@ -136,19 +136,19 @@ def _bytes(work: Work) -> int | None:
 
 
 def _collective(work: Work) -> Row | None:
-    """Return the call of a collective whose text shows what it sends; else nothing."""
-    own = work.instruction
-    if own is None or own.collective is None or not own.operands:
+    """Return the call of a collective whose text shows its operands; None for other work."""
+    instruction = work.instruction
+    if instruction is None or instruction.collective is None or not instruction.operands:
         return None
-    dtypes = {shape.dtype for shape in own.operands}
-    received = own.operands if own.is_start else own.results
-    size = len(own.groups[0]) if own.groups else None
+    dtypes = {shape.dtype for shape in instruction.operands}
+    received = instruction.operands if instruction.is_start else instruction.results
+    size = len(instruction.groups[0]) if instruction.groups else None
     return _span(work.start_ns, work.end_ns, work.name) | {
         "source": "kernel",
         "thread": work.stream,
         "correlation": work.launch,
         "dtype": dtypes.pop() if len(dtypes) == 1 else None,
-        "in_elements": sum(shape.elements for shape in own.operands),
+        "in_elements": sum(shape.elements for shape in instruction.operands),
         "out_elements": sum(shape.elements for shape in received),
         "group_size": size,
     }
@@ -176,8 +176,8 @@ def _is_range(event: Event) -> bool:
 
 
 def _calls(threads: Threads, device: Device) -> Calls:
-    """Return the calls that started what the device ran: by correlation, or by the run of the program."""
-    found: dict[int, Event] = {}
+    """Return the calls that started the device's work: by correlation, or by the run of the program."""
+    by_run: dict[int, Event] = {}
     of_kernels = []
     elsewhere = threads.launched_elsewhere(device) if device.kind == "GPU" else set()
     for event in threads.of_host:
@@ -189,9 +189,9 @@ def _calls(threads: Threads, device: Device) -> Calls:
             of_kernels.append((correlation, event))
         elif run is None or args.hlo_op is not None or not _starts(event, device):
             continue
-        elif run not in found or event.start_ns < found[run].start_ns:
-            found[run] = event
-    return [*of_kernels, *found.items()]
+        elif run not in by_run or event.start_ns < by_run[run].start_ns:
+            by_run[run] = event
+    return [*of_kernels, *by_run.items()]
 
 
 def _starts(event: Event, device: Device) -> bool:
@@ -208,15 +208,18 @@ def _steps(threads: Threads, device: Device, work: Sequence[Work], calls: Calls)
     lines = threads.of(device)
     marks = [mark for event in threads.of_host if (mark := _mark(event))]
     marking = {mark.thread for mark in marks}
-    asked = {run: Moment(call.tid, call.start_ns) for run, call in calls if call.tid in marking}
-    if own := lines[STEPS]:
-        names, spans = [event.name.strip() for event in own], [(e.start_ns, e.end_ns) for e in own]
-        shown = numbered_steps(names, [start for start, _ in spans], [end for _, end in spans])
+    dispatches = {run: Moment(call.tid, call.start_ns) for run, call in calls if call.tid in marking}
+    if step_events := lines[STEPS]:
+        names, spans = (
+            [event.name.strip() for event in step_events],
+            [(e.start_ns, e.end_ns) for e in step_events],
+        )
+        on_device = numbered_steps(names, [start for start, _ in spans], [end for _, end in spans])
     else:
         runs = [(event.name, event.start_ns, event.end_ns) for event in lines[RUNS]] or _runs(work, device)
         starts, ends = (np.array([run[side] for run in runs], dtype=np.int64) for side in (1, 2))
-        shown = runs_as_steps([program for program, _, _ in runs], starts, ends)
-    return find_steps(marks, asked, as_columns(work), shown)
+        on_device = runs_as_steps([program for program, _, _ in runs], starts, ends)
+    return find_steps(marks, dispatches, as_columns(work), on_device)
 
 
 def _runs(work: Sequence[Work], device: Device) -> list[tuple[str, int, int]]:
@@ -225,31 +228,31 @@ def _runs(work: Sequence[Work], device: Device) -> list[tuple[str, int, int]]:
     CPU devices state the run of each instruction. A GPU's kernels do not: there the instruction that begins
     a run of its program shows where the next one starts.
     """
-    own = sorted((each for each in work if each.program), key=lambda each: each.start_ns)
+    in_programs = sorted((item for item in work if item.program), key=lambda item: item.start_ns)
     is_stated = device.kind == "CPU"
-    first = _first_instructions(own)
-    found: dict[tuple[str, int | None], tuple[int, int]] = {}
+    first = _first_instructions(in_programs)
+    spans: dict[tuple[str, int | None], tuple[int, int]] = {}
     number_of: Counter[str] = Counter()
-    for each in own:
-        number_of[each.program] += first[each.program] == each.instruction
-        key = each.program, each.launch if is_stated else number_of[each.program]
-        start, end = found.get(key, (each.start_ns, each.end_ns))
-        found[key] = min(start, each.start_ns), max(end, each.end_ns)
-    return sorted(((program, *span) for (program, _), span in found.items()), key=lambda run: run[1])
+    for item in in_programs:
+        number_of[item.program] += first[item.program] == item.instruction
+        key = item.program, item.launch if is_stated else number_of[item.program]
+        start, end = spans.get(key, (item.start_ns, item.end_ns))
+        spans[key] = min(start, item.start_ns), max(end, item.end_ns)
+    return sorted(((program, *span) for (program, _), span in spans.items()), key=lambda run: run[1])
 
 
-def _first_instructions(own: Sequence[Work]) -> dict[str, Instruction | None]:
-    """Return for each program the first of the instructions that each run executes once; `own` is by start.
+def _first_instructions(work: Sequence[Work]) -> dict[str, Instruction | None]:
+    """Return for each program the first of the instructions that each run executes once; `work` is by start.
 
     Those of loops are run twice as often or more. Of the others most have the same count: a record that
     lacks the name of its program costs no run.
     """
     counts: defaultdict[str, Counter[Instruction | None]] = defaultdict(Counter)
-    for each in own:
-        counts[each.program][each.instruction] += 1
-    found = {}
+    for item in work:
+        counts[item.program][item.instruction] += 1
+    first = {}
     for program, times in counts.items():
         fewest = Counter(count for count in times.values() if count < 2 * min(times.values()))
-        usual = max(fewest, key=lambda count: (fewest[count], -count))
-        found[program] = next(instruction for instruction, count in times.items() if count == usual)
-    return found
+        usual_count = max(fewest, key=lambda count: (fewest[count], -count))
+        first[program] = next(instruction for instruction, count in times.items() if count == usual_count)
+    return first

@@ -81,16 +81,16 @@ class Threads:
 
     def of(self, device: Device) -> dict[str, list[Event]]:
         """Return the events of a device's process by thread, each by start."""
-        found: defaultdict[str, list[Event]] = defaultdict(list)
+        by_thread: defaultdict[str, list[Event]] = defaultdict(list)
         for event in self._events:
             if event.pid == device.pid:
-                found[self._names.get((event.pid, event.tid), "")].append(event)
-        return defaultdict(list, {name: sorted(own, key=_start) for name, own in found.items()})
+                by_thread[self._names.get((event.pid, event.tid), "")].append(event)
+        return defaultdict(list, {name: sorted(events, key=_start) for name, events in by_thread.items()})
 
     def launched_elsewhere(self, device: Device) -> set[int | None]:
         """Return the launches whose kernels and copies ran on another device of the process."""
-        own = {event.pid for event in self.of_host} | {device.pid}
-        return {number(event.args.correlation_id) for event in self._events if event.pid not in own}
+        pids = {event.pid for event in self.of_host} | {device.pid}
+        return {number(event.args.correlation_id) for event in self._events if event.pid not in pids}
 
 
 def _start(event: Event) -> int:
@@ -98,51 +98,55 @@ def _start(event: Event) -> int:
 
 
 def run_number(event: Event) -> int | None:
-    """Return which run of a program an event is of: as it states it, but never below 0."""
-    stated = number(event.args.run_id)
-    return None if stated is None else stated % _RUNS
+    """Return the number of the run of a program that an event states, but never below 0."""
+    run_id = number(event.args.run_id)
+    return None if run_id is None else run_id % _RUNS
 
 
 _RUNS = 1 << 62
 
 
 def device_work(threads: Threads, device: Device) -> list[Work]:
-    """Return what a device ran."""
+    """Return the work of a device."""
     if device.kind == "TPU":
         return _of_tpu(threads.of(device))
     return _of_gpu(threads.of(device)) if device.kind == "GPU" else _of_cpu(threads.of_host, device)
 
 
 def as_columns(work: Sequence[Work]) -> Ran:
-    """Return work as the search for steps takes it; 0 is the run of what states none."""
+    """Return work as the search for steps takes it; 0 is the run of work that states none."""
     numbers: dict[str, int] = {}
-    what = [numbers.setdefault(each.program or each.name, len(numbers)) for each in work]
-    columns = what, *zip(*((each.start_ns, each.end_ns, each.launch or 0) for each in work), strict=True)
+    programs = [numbers.setdefault(item.program or item.name, len(numbers)) for item in work]
+    columns = programs, *zip(*((item.start_ns, item.end_ns, item.launch or 0) for item in work), strict=True)
     return Ran(*(np.array(column, dtype=np.int64) for column in (columns if work else ((),) * 4)))
 
 
 def _of_tpu(lines: dict[str, list[Event]]) -> list[Work]:
     """Return the instructions of a TPU, each with the run of the program around it."""
-    runs, found = lines[RUNS], []
+    runs, work = lines[RUNS], []
     for stream, name in enumerate((OPS, ASYNC)):
         place = 0
         for event in lines[name]:
             while place + 1 < len(runs) and runs[place + 1].start_ns <= event.start_ns:
                 place += 1
-            around = runs[place] if runs and runs[place].start_ns <= event.start_ns else None
-            run = around if around and event.start_ns < around.end_ns else None
+            latest_run = runs[place] if runs and runs[place].start_ns <= event.start_ns else None
+            run = latest_run if latest_run and event.start_ns < latest_run.end_ns else None
             launch = run_number(run) if run else None
             text = str(event.args.long_name or "")
-            own = read_instruction(text)
-            copies = _way(text) if own and own.kind == "copy" and own.kind != own.opcode else ""
+            instruction = read_instruction(text)
+            copies = (
+                _way(text)
+                if instruction and instruction.kind == "copy" and instruction.kind != instruction.opcode
+                else ""
+            )
             program = run.name.partition("(")[0] if run else ""
             span = event.start_ns, event.end_ns
-            found.append(Work(event.name, *span, stream, launch, program, own, copies))
-    return _joined(_leaves(found), has_whole_ones=bool(lines[ASYNC]))
+            work.append(Work(event.name, *span, stream, launch, program, instruction, copies))
+    return _joined(_leaves(work), has_whole_ones=bool(lines[ASYNC]))
 
 
 def _way(text: str) -> str:
-    """Return which way a copy goes: `S(5)` in the layout of an array is the memory of the host."""
+    """Return the direction of a copy: `S(5)` in the layout of an array is the memory of the host."""
     shapes = text.partition(" = ")[2].split("copy-", 1)[0].split("]{")
     in_host = ["S(5)" in shape for shape in shapes[1:]]
     if len(in_host) < 2 or in_host[0] == in_host[1]:
@@ -151,8 +155,8 @@ def _way(text: str) -> str:
 
 
 def _leaves(work: Iterable[Work]) -> list[Work]:
-    """Return what is no loop, branch or call around other instructions."""
-    return [each for each in work if not each.instruction or each.instruction.kind not in CONTAINERS]
+    """Return the work without loops, branches and calls around other instructions."""
+    return [item for item in work if not item.instruction or item.instruction.kind not in CONTAINERS]
 
 
 def _joined(work: Sequence[Work], *, has_whole_ones: bool) -> list[Work]:
@@ -161,29 +165,31 @@ def _joined(work: Sequence[Work], *, has_whole_ones: bool) -> list[Work]:
     The nth start of an instruction in a run belongs to the nth done of it; within one nanosecond a start
     comes first. Where the trace has the whole run of them too, the halves are left out.
     """
-    found: list[Work] = []
+    joined: list[Work] = []
     begun: defaultdict[tuple[int | None, str], list[int]] = defaultdict(list)
-    for each in sorted(
-        work, key=lambda each: (each.start_ns, bool(each.instruction and each.instruction.is_done))
+    for item in sorted(
+        work, key=lambda item: (item.start_ns, bool(item.instruction and item.instruction.is_done))
     ):
-        own = each.instruction
-        is_half = own is not None and (own.is_start or own.is_done) and each.stream == 0
-        if own is None or not is_half:
-            found.append(each)
+        instruction = item.instruction
+        is_half = (
+            instruction is not None and (instruction.is_start or instruction.is_done) and item.stream == 0
+        )
+        if instruction is None or not is_half:
+            joined.append(item)
         elif has_whole_ones:
             continue
-        elif own.is_start:
-            begun[each.launch, own.name].append(len(found))
-            found.append(each._replace(stream=_BESIDE))
-        elif places := begun[each.launch, own.starts]:
+        elif instruction.is_start:
+            begun[item.launch, instruction.name].append(len(joined))
+            joined.append(item._replace(stream=_BESIDE))
+        elif places := begun[item.launch, instruction.starts]:
             place = places.pop(0)
-            found[place] = found[place]._replace(end_ns=each.end_ns)
-    return found
+            joined[place] = joined[place]._replace(end_ns=item.end_ns)
+    return joined
 
 
 def _of_gpu(lines: dict[str, list[Event]]) -> list[Work]:
     """Return the kernels and copies of a GPU's streams."""
-    found = []
+    work = []
     for name, events in lines.items():
         if not (stream := _STREAM.match(name)):
             continue
@@ -192,8 +198,10 @@ def _of_gpu(lines: dict[str, list[Event]]) -> list[Work]:
             copies = "memset" if args.memset_details else _copy_kind(str(args.memcpy_details or ""))
             launch, program = number(args.correlation_id), str(args.hlo_module or "")
             span = event.start_ns, event.end_ns
-            found.append(Work(event.name, *span, int(stream[1]), launch, program, _named(event), copies))
-    return found
+            work.append(
+                Work(event.name, *span, int(stream[1]), launch, program, _instruction_of(event), copies)
+            )
+    return work
 
 
 _COPY_KIND = re.compile(r"kind[_a-z]*:(\w+)")
@@ -201,17 +209,17 @@ _WAYS = {"H2D": "HtoD", "D2H": "DtoH", "D2D": "DtoD", "P2P": "PtoP", "H2H": "Hto
 
 
 def _copy_kind(details: str) -> str:
-    """Return which way a copy goes; empty for no copy."""
+    """Return the direction of a copy; empty for no copy."""
     if not details:
         return ""
-    found = _COPY_KIND.search(details)
-    return _WAYS.get(found[1].upper() if found else "", "other")
+    match = _COPY_KIND.search(details)
+    return _WAYS.get(match[1].upper() if match else "", "other")
 
 
 def _of_cpu(events: Iterable[Event], device: Device) -> list[Work]:
     """Return the instructions that a CPU device ran on the host's threads."""
     streams: dict[int, int] = {}
-    found = []
+    work = []
     for event in events:
         args = event.args
         if args.hlo_op is None or number(args.device_ordinal) != device.ordinal:
@@ -219,11 +227,11 @@ def _of_cpu(events: Iterable[Event], device: Device) -> list[Work]:
         stream = streams.setdefault(event.tid, len(streams))
         launch, program = run_number(event), str(args.hlo_module or "")
         span = event.start_ns, event.end_ns
-        found.append(Work(event.name, *span, stream, launch, program, _named(event)))
-    return _leaves(found)
+        work.append(Work(event.name, *span, stream, launch, program, _instruction_of(event)))
+    return _leaves(work)
 
 
-def _named(event: Event) -> Instruction | None:
+def _instruction_of(event: Event) -> Instruction | None:
     """Return the instruction of an event that only names it: its name begins with the opcode."""
     if event.args.hlo_op is None:
         return None
@@ -259,7 +267,7 @@ class Device:
 
     @property
     def id(self) -> str:
-        """What names the device in its file, such as `TPU:0`."""
+        """Name of the device in its file, such as `TPU:0`."""
         return f"{self.kind}:{self.ordinal}"
 
 
@@ -267,37 +275,37 @@ def list_devices(events: Sequence[Event]) -> list[Device]:
     """Return the devices, those of the CPU where the trace has no others, in order of their numbers."""
     names = {e.pid: str(e.args.name or "") for e in events if e.ph == "M" and e.name == "process_name"}
     ids = _global_ids(events)
-    found = [
+    devices = [
         Device(match[1], int(match[2]), pid, ids.get(int(match[2])))
         for pid, name in names.items()
         if (match := _DEVICE.match(name))
     ]
-    if not found:
+    if not devices:
         hosts = [pid for pid, name in names.items() if name == HOST]
-        found = [device for pid in hosts for device in _cpu_devices(pid, events)]
-    return sorted(found, key=lambda device: (device.kind, device.ordinal))
+        devices = [device for pid in hosts for device in _cpu_devices(pid, events)]
+    return sorted(devices, key=lambda device: (device.kind, device.ordinal))
 
 
 def _cpu_devices(pid: int, events: Sequence[Event]) -> list[Device]:
     """Return the devices that ran instructions on the host's threads; their numbers are XLA's global ones."""
-    known = {number(e.args.device_ordinal) for e in events if e.args.hlo_op is not None and e.pid == pid}
-    each, world = _sizes(events)
-    found = []
-    for ordinal in sorted(ordinal for ordinal in known if ordinal is not None):
+    ordinals = {number(e.args.device_ordinal) for e in events if e.args.hlo_op is not None and e.pid == pid}
+    per_process, world = _sizes(events)
+    devices = []
+    for ordinal in sorted(ordinal for ordinal in ordinals if ordinal is not None):
         process, place = divmod(ordinal, _CPU_DEVICES)
-        rank = process * each + place if each and place < each else None
-        found.append(Device("CPU", ordinal, pid, rank, world))
-    return found
+        rank = process * per_process + place if per_process and place < per_process else None
+        devices.append(Device("CPU", ordinal, pid, rank, world))
+    return devices
 
 
 def _global_ids(events: Iterable[Event]) -> dict[int, int]:
     """Return the global id of each device by its number in the process, where a range states both."""
-    found = {}
+    ids = {}
     for event in events:
-        known = number(event.args.global_device_id)
-        if known is not None and (match := _STARTED.match(event.name)):
-            found[int(match[1])] = known
-    return found
+        global_id = number(event.args.global_device_id)
+        if global_id is not None and (match := _STARTED.match(event.name)):
+            ids[int(match[1])] = global_id
+    return ids
 
 
 def _sizes(events: Iterable[Event]) -> tuple[int | None, int | None]:
@@ -305,9 +313,9 @@ def _sizes(events: Iterable[Event]) -> tuple[int | None, int | None]:
     largest: tuple[int | None, int | None] = (None, None)
     for event in events:
         partitions, replicas = number(event.args.num_partitions), number(event.args.num_replicas)
-        each = number(event.args.num_addressable_devices)
-        if not (partitions and replicas and each and _EXECUTE.match(event.name)):
+        per_process = number(event.args.num_addressable_devices)
+        if not (partitions and replicas and per_process and _EXECUTE.match(event.name)):
             continue
         if (partitions * replicas) > (largest[1] or 0):
-            largest = each, partitions * replicas
+            largest = per_process, partitions * replicas
     return largest

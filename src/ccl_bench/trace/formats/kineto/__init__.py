@@ -36,8 +36,8 @@ def identity(head: bytes) -> Identity:
     try:
         whole: dict[str, object] = json.JSONDecoder().raw_decode(info.decode("utf-8", "replace"))[0]
     except (ValueError, RecursionError):
-        found = {key.decode(): number.search(info) for key, number in _NUMBERS.items()}
-        whole = {key: int(match[1]) for key, match in found.items() if match}
+        matches = {key.decode(): number.search(info) for key, number in _NUMBERS.items()}
+        whole = {key: int(match[1]) for key, match in matches.items() if match}
     return Identity(_count(whole.get("rank")), _count(whole.get("world_size")))
 
 

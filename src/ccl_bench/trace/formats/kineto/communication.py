@@ -86,8 +86,8 @@ def _elements(dims: object) -> int | None:
     if all(isinstance(side, int) for side in dims):
         return whole(math.prod(dims))
     parts = [_elements(part) for part in dims]
-    known = [part for part in parts if part is not None]
-    return whole(sum(known)) if known else None
+    sizes = [part for part in parts if part is not None]
+    return whole(sum(sizes)) if sizes else None
 
 
 def _at(items: list[Any], index: int | None) -> Any:
@@ -104,8 +104,8 @@ _short_sizes = lru_cache(maxsize=256)(_sizes)
 def _tensor_elements(dims: msgspec.Raw, index: int | None) -> int | None:
     """Return the elements of one of the tensors whose shapes are `dims`."""
     text = bytes(dims)
-    found: int | None = _at(_short_sizes(text) if len(text) <= _SHORT_BYTES else _sizes(text), index)
-    return found
+    elements: int | None = _at(_short_sizes(text) if len(text) <= _SHORT_BYTES else _sizes(text), index)
+    return elements
 
 
 def _rows_of_parts(dims: msgspec.Raw, index: int | None) -> list[int] | None:
@@ -114,23 +114,23 @@ def _rows_of_parts(dims: msgspec.Raw, index: int | None) -> list[int] | None:
     if not isinstance(parts, list) or not all(isinstance(part, list) and part for part in parts):
         return None
     widths = {_elements(part[1:]) for part in parts}
-    return _listed([part[0] if len(widths) == 1 else _elements(part) for part in parts])
+    return _numbers_of([part[0] if len(widths) == 1 else _elements(part) for part in parts])
 
 
-def _listed(value: object) -> list[int] | None:
+def _numbers_of(value: object) -> list[int] | None:
     """Return a recorded list of numbers; None if it is absent or was cut (`...`)."""
     if isinstance(value, str):
-        return _listed_in(value)
+        return _numbers_in(value)
     numbers = [whole(part) for part in value] if isinstance(value, list) else [None]
     return None if None in numbers else [number for number in numbers if number is not None]
 
 
 @lru_cache(maxsize=64)  # calls on one group repeat its list of ranks
-def _listed_in(text: str) -> list[int] | None:
+def _numbers_in(text: str) -> list[int] | None:
     inner = text.strip()
     if not (inner.startswith("[") and inner.endswith("]")) or "..." in inner:
         return None
-    return _listed([part for part in inner[1:-1].split(",") if part.strip()])
+    return _numbers_of([part for part in inner[1:-1].split(",") if part.strip()])
 
 
 def _text(value: object) -> str | None:
@@ -150,12 +150,12 @@ def _named_arguments(arg: Args) -> dict[str, object]:
         "dtype": arg.dtype,
         "in_elements": whole(arg.in_elements),
         "out_elements": whole(arg.out_elements),
-        "in_split": _listed(arg.in_split),
-        "out_split": _listed(arg.out_split),
+        "in_split": _numbers_of(arg.in_split),
+        "out_split": _numbers_of(arg.out_split),
         "group_size": whole(arg.group_size),
         "group_name": _text(arg.group_name),
         "group_description": _text(arg.group_description),
-        "group_ranks": _listed(arg.group_ranks),
+        "group_ranks": _numbers_of(arg.group_ranks),
         "group_start": whole(arg.group_start),
         "group_stride": whole(arg.group_stride),
         "sequence": whole(arg.sequence),
@@ -179,8 +179,8 @@ def _positional_arguments(arg: Args) -> dict[str, object]:
         "group_size": whole(size),
         "group_name": _text(_at(inputs, 2)),
         "sequence": whole(_at(inputs, 1)),
-        "in_split": _listed(_at(inputs, 5)),
-        "out_split": _listed(_at(inputs, 6)),
+        "in_split": _numbers_of(_at(inputs, 5)),
+        "out_split": _numbers_of(_at(inputs, 6)),
         "peer_position": whole(_at(inputs, 3)),
     }
 
@@ -193,7 +193,7 @@ def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
     if place.in_parts:
         splits = [_rows_of_parts(arg.input_dims, side) for side in (place.sent, place.received)]
     else:
-        splits = [_listed(_at(inputs, side)) for side in (place.sent_split, place.received_split)]
+        splits = [_numbers_of(_at(inputs, side)) for side in (place.sent_split, place.received_split)]
     return {
         "name": event.name,
         "dtype": _element_type(kind),
@@ -220,7 +220,7 @@ def _custom_arguments(event: Event, arg: Args) -> dict[str, object]:
 
 
 def _range_arguments(event: Event, arg: Args) -> dict[str, object]:
-    """Return what a `gloo:*` or `nccl:*` range says of its call; gloo lists every tensor that it sends."""
+    """Return the arguments of a call in its `gloo:*` or `nccl:*` range; gloo lists every tensor it sends."""
     types = _decoded(arg.input_type)
     arrow = _ARROW.match(event.name)
     sizes = _decoded(arg.input_dims) if event.name.startswith(GLOO) else None

@@ -76,7 +76,7 @@ _UNFINISHED_BYTES = 4 << 20
 
 @dataclass(slots=True)
 class Losses:
-    """What was repaired and what was lost, over one file."""
+    """Repaired and lost events of one file."""
 
     repaired: int = 0
     """Events read after a repair of their text."""
@@ -131,7 +131,7 @@ def salvaged(
     """
     cuts = [0, *(match.start() + 1 for match in BOUNDARY.finditer(piece)), len(piece)]
     depths: list[int] = []
-    found: list[EventType] = []
+    result: list[EventType] = []
     position = 0
     while position < len(cuts) - 1:
         start = cuts[position]
@@ -139,31 +139,31 @@ def salvaged(
         position += 1
         if (events := decoded(part, decoder, losses)) is None:
             depths = depths or [_depth(piece[begin:end]) for begin, end in pairwise(cuts)]
-            others, may_go_on = _other_parts(depths[position - 1 : position + _PARTS_OF_AN_EVENT - 1])
-            together = piece[start : cuts[position + others]].strip(_BETWEEN)
-            if others and (events := decoded(together, decoder, losses)) is not None:
-                position += others
+            following, may_go_on = _other_parts(depths[position - 1 : position + _PARTS_OF_AN_EVENT - 1])
+            together = piece[start : cuts[position + following]].strip(_BETWEEN)
+            if following and (events := decoded(together, decoder, losses)) is not None:
+                position += following
             elif more and may_go_on and len(piece) - start < _UNFINISHED_BYTES:
-                return found, piece[start:].strip(_BETWEEN)
+                return result, piece[start:].strip(_BETWEEN)
             else:
                 events = _repaired(part, offset + start, decoder, losses)
-        found += events
-    return found, b""
+        result += events
+    return result, b""
 
 
 def _other_parts(depths: list[int]) -> tuple[int, bool]:
-    """Return how many of the parts that follow belong to the event that starts with the first.
+    """Return the number of following parts that belong to the event that starts with the first.
 
     Where its end is not found, also whether it may lie after the piece.
     """
-    for others, depth in enumerate(accumulate(depths)):
+    for following, depth in enumerate(accumulate(depths)):
         if depth <= 0:
-            return (others if depth == 0 else 0), False
+            return (following if depth == 0 else 0), False
     return 0, len(depths) < _PARTS_OF_AN_EVENT
 
 
 def _depth(text: bytes) -> int:
-    """Return how many brackets outside strings `text` opens and does not close."""
+    """Return the number of brackets outside strings that `text` opens and does not close."""
     without_text = _TEXT.sub(b"", text)
     return sum(without_text.count(mark) for mark in (b"[", b"{")) - sum(
         without_text.count(mark) for mark in (b"]", b"}")
@@ -186,7 +186,7 @@ def _repaired(
 def whole_array(
     piece: bytes, decoder: msgspec.json.Decoder[list[EventType]], losses: Losses
 ) -> tuple[list[EventType], bytes] | None:
-    """Return the events of a piece in which the array ends, and what follows; None if it is not so."""
+    """Return the events of a piece in which the array ends, and the text after it; None if it goes on."""
     if match := _EMPTY_ARRAY.match(piece):
         return [], piece[match.end() :]
     for match in islice(_ARRAY_END.finditer(piece), _ARRAY_END_GUESSES):
@@ -210,7 +210,7 @@ def last_events_of(
 
 
 def _array_end(piece: bytes) -> int | None:
-    """Return where the array of events closes, or None if it does not.
+    """Return the position where the array of events closes, or None if it does not.
 
     What follows it must be the rest of an object, or nothing. Where that is cut off too, the
     bracket that closes more than was opened is taken, unless events follow it.
@@ -238,7 +238,7 @@ def _surplus_bracket(piece: bytes) -> int | None:
 
 
 def _ends_object(text: bytes) -> bool:
-    """Whether `text` is what remains of an object after one of its values."""
+    """Whether `text` is the rest of an object after one of its values."""
     if text[:1] not in {b",", b"}"}:
         return False
     try:
@@ -277,14 +277,14 @@ def event_lists(stream: BinaryIO, document: Document, losses: Losses, taken: Tak
     """
     decoder: Decoder | None = None
     unfinished = b""
-    found = array_pieces(stream, document, EVENTS)
-    offset, piece = next(found, (0, b""))
-    for next_offset, next_piece in found:
+    pieces = array_pieces(stream, document, EVENTS)
+    offset, piece = next(pieces, (0, b""))
+    for next_offset, next_piece in pieces:
         text = unfinished + b"," + piece if unfinished else piece
         offset, unfinished = offset - len(text) + len(piece), b""
         if (end := taken(text, must_end=False)) is not None:
             if end < len(text):
-                document.tail = _rest_of_file(text[end:], next_piece, found)
+                document.tail = _rest_of_file(text[end:], next_piece, pieces)
                 return
             offset, piece = next_offset, next_piece
             continue
@@ -293,7 +293,7 @@ def event_lists(stream: BinaryIO, document: Document, losses: Losses, taken: Tak
             yield events
         elif ended := whole_array(text, decoder, losses):
             yield ended[0]
-            document.tail = _rest_of_file(ended[1], next_piece, found)
+            document.tail = _rest_of_file(ended[1], next_piece, pieces)
             return
         else:
             events, unfinished = salvaged(text, offset, decoder, losses, more=True)
@@ -308,10 +308,10 @@ def event_lists(stream: BinaryIO, document: Document, losses: Losses, taken: Tak
         yield events
 
 
-def _rest_of_file(first: bytes, second: bytes, others: Iterator[tuple[int, bytes]]) -> bytes:
+def _rest_of_file(first: bytes, second: bytes, pieces: Iterator[tuple[int, bytes]]) -> bytes:
     """Return the text after the events that was cut as if it held events too."""
     tail = first + b"," + second
-    for _, piece in others:
+    for _, piece in pieces:
         if len(tail) < _TAIL_LIMIT:
             tail += b"," + piece
     return tail
@@ -327,7 +327,7 @@ _COUNTED = {"cat", "name", "ts", "dur", "args", "external_id", "correlation", "c
 
 
 def count_ambiguous(text: bytes, events: Sequence[Event]) -> int:
-    """Return how many of the events in `text`, which were decoded to `events`, state a known key twice."""
+    """Return the number of events in `text`, which were decoded to `events`, that state a known key twice."""
     arguments = [event.args for event in events if event.args is not None]
     if _stands_oftener(text, events, _EVENT_FIELDS) or _stands_oftener(text, arguments, _ARGUMENT_FIELDS):
         return sum(map(_states_twice, _EVENTS.decode(b"[" + text + b"]")))
@@ -351,17 +351,17 @@ class _Pairs(list[tuple[str, Any]]):
 
 def _states_twice(event: msgspec.Raw) -> bool:
     try:
-        found = json.loads(bytes(event), object_pairs_hook=_Pairs)
+        pairs = json.loads(bytes(event), object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
         return False
-    arguments = next((value for key, value in found if key == _ARGUMENTS), None)
-    twice = _has_twice(found, _EVENT_FIELDS)
+    arguments = next((value for key, value in pairs if key == _ARGUMENTS), None)
+    twice = _has_twice(pairs, _EVENT_FIELDS)
     return twice or (isinstance(arguments, _Pairs) and _has_twice(arguments, _ARGUMENT_FIELDS))
 
 
 def _has_twice(pairs: _Pairs, fields: Sequence[msgspec.structs.FieldInfo]) -> bool:
-    known = {field.encode_name for field in fields}
-    keys = [key for key, _ in pairs if key in known]
+    names = {field.encode_name for field in fields}
+    keys = [key for key, _ in pairs if key in names]
     return len(keys) > len(set(keys))
 
 
@@ -382,31 +382,31 @@ def metadata(head: bytes, tail: bytes) -> tuple[dict[str, Any], bool]:
     together = opening + joint + (closing or b"}")
     is_whole = bool(closing) or not head.strip()
     for repair in (bytes, repaired):
-        if (found := _object(repair(together))) is not None:
-            return found, is_whole
+        if (values := _object(repair(together))) is not None:
+            return values, is_whole
     return _by_pattern(head) | _by_pattern(tail) | (_object(opening + b"}") or {}), False
 
 
 def _object(text: bytes) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(text)
+        value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _by_pattern(text: bytes) -> dict[str, Any]:
     """Return the two keys that everything depends on from text that does not parse."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if base := re.search(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\s*[,}]', text):
-        found["baseTimeNanoseconds"] = int(base[1])
+        values["baseTimeNanoseconds"] = int(base[1])
     if rank := re.search(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\s*[,}]', text):
-        found["distributedInfo"] = {"rank": int(rank[1])}
-    return found
+        values["distributedInfo"] = {"rank": int(rank[1])}
+    return values
 
 
 def base_time_ns(meta: dict[str, Any]) -> int:
-    """Return what the times in the file are relative to, ns since the epoch; 0 if absolute."""
+    """Return the time that those in the file are relative to, ns since the epoch; 0 if absolute."""
     base = whole(meta.get("baseTimeNanoseconds"))
     return base if base is not None and 0 <= base < LATEST_NS else 0
 
@@ -433,16 +433,16 @@ def _entries(value: Any) -> list[dict[str, Any]]:
 
 def devices(meta: dict[str, Any]) -> pl.DataFrame:
     """Return the `devices` rows."""
-    found = _entries(meta.get("deviceProperties"))
+    entries = _entries(meta.get("deviceProperties"))
     return TABLES["devices"].frame(
         {
-            "device": [whole(d.get("id")) for d in found],
-            "name": [str(d.get("name", "")) for d in found],
-            "memory_bytes": [whole(d.get("totalGlobalMem")) for d in found],
-            "sms": [whole(d.get("numSms")) for d in found],
+            "device": [whole(d.get("id")) for d in entries],
+            "name": [str(d.get("name", "")) for d in entries],
+            "memory_bytes": [whole(d.get("totalGlobalMem")) for d in entries],
+            "sms": [whole(d.get("numSms")) for d in entries],
             "threads_per_sm": [
                 whole(d.get("maxThreadsPerMultiprocessor", d.get("maxThreadsPerMultiProcessor")))
-                for d in found
+                for d in entries
             ],
         }
     )
@@ -451,14 +451,14 @@ def devices(meta: dict[str, Any]) -> pl.DataFrame:
 def process_groups(meta: dict[str, Any]) -> pl.DataFrame:
     """Return the `process_groups` rows, from `distributedInfo.pg_config`."""
     config = distributed(meta).get("pg_config")
-    found = _entries(list(config.values()) if isinstance(config, dict) else config)
+    entries = _entries(list(config.values()) if isinstance(config, dict) else config)
     return TABLES["process_groups"].frame(
         {
-            "name": [str(g.get("pg_name", "")) for g in found],
-            "description": [str(g.get("pg_desc", "")) for g in found],
-            "backend": [str(g.get("backend_config", g.get("backend", ""))) for g in found],
-            "size": [whole(g.get("pg_size", g.get("group_count"))) for g in found],
-            "ranks": [_ranks(g.get("ranks")) for g in found],
+            "name": [str(g.get("pg_name", "")) for g in entries],
+            "description": [str(g.get("pg_desc", "")) for g in entries],
+            "backend": [str(g.get("backend_config", g.get("backend", ""))) for g in entries],
+            "size": [whole(g.get("pg_size", g.get("group_count"))) for g in entries],
+            "ranks": [_ranks(g.get("ranks")) for g in entries],
         }
     )
 
@@ -471,7 +471,7 @@ def _ranks(value: Any) -> list[int] | None:
 def attributes(meta: dict[str, Any]) -> dict[str, str]:
     """Return the versions and names that the file records."""
     job = distributed(meta)
-    named = {key: job.get(key) for key in ("backend", "nccl_version")}
+    values = {key: job.get(key) for key in ("backend", "nccl_version")}
     versions = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "host_name")
-    named |= {key: meta.get(key) for key in versions}
-    return {key: str(value) for key, value in named.items() if value is not None}
+    values |= {key: meta.get(key) for key in versions}
+    return {key: str(value) for key, value in values.items() if value is not None}

@@ -48,7 +48,7 @@ class _Spool:
     """Rows of several kinds, each in the order in which they came."""
 
     def __init__(self) -> None:
-        self._held: dict[str, list[pl.DataFrame]] = defaultdict(list)
+        self._frames: dict[str, list[pl.DataFrame]] = defaultdict(list)
         self._files: dict[str, list[Path]] = defaultdict(list)
         self._rows = 0
         self.folder: Scratch | None = None
@@ -57,7 +57,7 @@ class _Spool:
     def add(self, kind: str, rows: pl.DataFrame) -> None:
         """Add rows of one kind; InputError if they are more than memory may hold."""
         memory.hold_rows(kind, rows.height, on_disk=self.folder is not None)
-        self._held[kind].append(rows)
+        self._frames[kind].append(rows)
         self._rows += rows.height
 
     def relieve(self, alike: Callable[[list[pl.DataFrame]], list[pl.DataFrame]]) -> None:
@@ -70,23 +70,23 @@ class _Spool:
         self._rows = 0
         with contextlib.suppress(*content.disk_errors()):
             self.folder = self.folder or content.scratch_folder()
-            for kind in self._held:
-                self._held[kind] = alike(self._held[kind])
-                while self._held[kind]:
+            for kind in self._frames:
+                self._frames[kind] = alike(self._frames[kind])
+                while self._frames[kind]:
                     file = self.folder.path / f"{kind} {len(self._files[kind])}.arrow"
-                    self._held[kind][0].write_ipc(file, compression="lz4")
+                    self._frames[kind][0].write_ipc(file, compression="lz4")
                     self._files[kind].append(file)
-                    del self._held[kind][0]
+                    del self._frames[kind][0]
 
     def take(self, kind: str, columns: list[str] | None = None) -> list[pl.DataFrame]:
         """Return the rows of one kind, which is then empty unless only some of their columns are wanted."""
-        files, in_memory = self._files[kind], self._held[kind]
+        files, in_memory = self._files[kind], self._frames[kind]
         read = [pl.read_ipc(file, columns=columns) for file in files]
         if columns is not None:
             return [*read, *(frame.select(columns) for frame in in_memory)]
         for file in files:
             file.unlink(missing_ok=True)
-        self._files[kind], self._held[kind] = [], []
+        self._files[kind], self._frames[kind] = [], []
         return [*read, *in_memory]
 
 
@@ -143,12 +143,12 @@ class RowBuilder:
 
     @property
     def events(self) -> int:
-        """How many events there were."""
+        """Number of events."""
         return self._events + (self._native.events if self._native else 0)
 
     @property
     def ambiguous(self) -> int:
-        """How many of the events that the native reader took state a key twice."""
+        """Number of events taken by the native reader that state a key twice."""
         return self._native.ambiguous if self._native else 0
 
     def taken(self, text: bytes, *, must_end: bool) -> int | None:
@@ -189,7 +189,7 @@ class RowBuilder:
             self.ignored.update(ignored)
 
     def _add_arguments(self, events: list[Event]) -> None:
-        """Add what the arguments of events say: of communication calls and of matrix products."""
+        """Add the rows from the arguments of events: communication calls and matrix products."""
         self._calls += [communication.call(event) for event in events if communication.is_call(event)]
         self._products += [tables.product(event) for event in events if tables.is_product(event)]
         if len(self._calls) + len(self._products) > _CALLS_AT_A_TIME:
@@ -210,7 +210,7 @@ class RowBuilder:
 
     @property
     def folder(self) -> Scratch | None:
-        """Where the rows of a large file lie until they are tables."""
+        """Folder of the rows of a large file until they are tables."""
         return self._rows.folder
 
     def finish(self) -> None:
@@ -278,8 +278,8 @@ def _check_one_process(tables: Mapping[str, pl.DataFrame | OnDisk], file: str) -
     """Raise InputError if the operators are of several processes, or two loops of steps run at once."""
     numbers = _processes(tables)
     if len(numbers) > 1:
-        listed = " and ".join(map(str, numbers))
-        raise _mixed(f"events of several processes ({listed}) are mixed in it", file)
+        text = " and ".join(map(str, numbers))
+        raise _mixed(f"events of several processes ({text}) are mixed in it", file)
     annotations = tables.get("annotations")
     if isinstance(annotations, pl.DataFrame) and _steps_run_at_once(annotations):
         raise _mixed("events of several processes are mixed in it: two loops of steps run concurrently", file)
@@ -291,25 +291,25 @@ def _mixed(message: str, file: str) -> InputError:
 
 def _processes(tables: Mapping[str, pl.DataFrame | OnDisk]) -> list[int]:
     """Return the processes that a good part of the operators or launches is of."""
-    found: set[int] = set()
+    processes: set[int] = set()
     for name in ("cpu_ops", "launches"):
         table = tables.get(name)
         if table is None:
             continue
         column = _column(table, "process")
         if column.len() and not column.null_count() and column.min() == column.max():
-            found.add(column[0])
+            processes.add(column[0])
             continue
         counts = column.drop_nulls().value_counts()
-        found |= {*counts.filter(pl.col("count") >= _SHARE * column.len())["process"]}
-    return sorted(found)
+        processes |= {*counts.filter(pl.col("count") >= _SHARE * column.len())["process"]}
+    return sorted(processes)
 
 
 def _steps_run_at_once(annotations: pl.DataFrame) -> bool:
     """Whether two steps of one number overlap by more than half of the shorter one; a copy does not count."""
     is_step = annotations["name"].cat.starts_with(_STEP) & ~annotations["on_device"]
-    found = (annotations[name].filter(is_step).to_list() for name in ("name", "start_ns", "end_ns"))
-    steps = pairwise(sorted(set(zip(*found, strict=True))))
+    columns = (annotations[name].filter(is_step).to_list() for name in ("name", "start_ns", "end_ns"))
+    steps = pairwise(sorted(set(zip(*columns, strict=True))))
     return any(
         name == before and 2 * (min(end, last) - start) > min(end - start, last - first)
         for (before, first, last), (name, start, end) in steps
@@ -320,13 +320,13 @@ Tables = dict[str, "pl.DataFrame | OnDisk"]
 
 
 def _clean_tables(gathering: RowBuilder, base_ns: int, file: str) -> tuple[Tables, list[Finding]]:
-    """Return every table without impossible and repeated events, and what was left out."""
+    """Return every table without impossible and repeated events, and findings on those."""
     gathering.finish()
     if gathering.folder is not None:
         return _one_by_one(gathering, gathering.folder, base_ns, file)
     tables, implausible = quality.drop_impossible(dict(gathering.tables(base_ns)), file)
-    unique, repeated = quality.drop_repeated(tables, file)
-    return dict(unique), [*implausible, *repeated, *quality.doubt_ids(unique, file)]
+    unique, repeats = quality.drop_repeated(tables, file)
+    return dict(unique), [*implausible, *repeats, *quality.doubt_ids(unique, file)]
 
 
 def _one_by_one(
@@ -334,14 +334,14 @@ def _one_by_one(
 ) -> tuple[Tables, list[Finding]]:
     middle = quality.median_start(gathering.starts(base_ns))
     tables: Tables = {}
-    implausible, repeated = [], []
+    implausible, repeats = [], []
     for name, table in gathering.tables(base_ns):
         possible, impossible = quality.drop_impossible({name: table}, file, middle)
         unique, copies = quality.drop_repeated(possible, file)
         tables[name] = _to_disk(unique[name], name, folder)
         implausible += impossible
-        repeated += [*copies, *quality.doubt_ids(unique, file)]
-    return tables, [*implausible, *repeated]
+        repeats += [*copies, *quality.doubt_ids(unique, file)]
+    return tables, [*implausible, *repeats]
 
 
 def _to_disk(table: pl.DataFrame, name: str, folder: Scratch) -> pl.DataFrame | OnDisk:
@@ -378,8 +378,8 @@ def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
         message = "another trace follows the first in the file, and is not read"
         yield Finding("events-lost", "error", message, file)
     if losses.repaired:
-        which = counted(losses.repaired, "event was", "events were")
-        message = f"{which} read after a repair of the text, {place}"
+        subject = counted(losses.repaired, "event was", "events were")
+        message = f"{subject} read after a repair of the text, {place}"
         yield Finding("events-repaired", "note", message, file, count=losses.repaired)
 
 
@@ -389,9 +389,9 @@ def _most(counts: Counter[str]) -> list[tuple[str, int]]:
 
 def _unknown(gathering: RowBuilder, file: str) -> Iterator[Finding]:
     if gathering.ignored:
-        listed = ", ".join(f"{name or '(none)'} {count}" for name, count in _most(gathering.ignored))
+        categories = ", ".join(f"{name or '(none)'} {count}" for name, count in _most(gathering.ignored))
         count = gathering.ignored.total()
-        yield Finding("categories-unknown", "note", f"categories not used: {listed}", file, count=count)
+        yield Finding("categories-unknown", "note", f"categories not used: {categories}", file, count=count)
 
 
 def _ambiguous(gathering: RowBuilder, losses: Losses, file: str) -> Iterator[Finding]:

@@ -104,7 +104,7 @@ def _external_ids(args: Sequence[Args]) -> pl.Series:
 
 
 def _product(shape: object) -> int | None:
-    """Return how many blocks or threads a `[x, y, z]` launch shape has."""
+    """Return the number of blocks or threads of a `[x, y, z]` launch shape."""
     if isinstance(shape, str):
         shape = [part for part in shape.strip("[]() ").split(",") if part.strip()]
     if not isinstance(shape, list) or not shape:
@@ -159,7 +159,7 @@ _COPY_KINDS = {
 
 
 def copy_kind(name: str, category: str | None) -> str:
-    """Return between what a copy or memory set went, from its name."""
+    """Return the direction of a copy or memory set, from its name."""
     fallback = "memset" if CATEGORIES.get(category or "") == "memset" else "other"
     return next((kind for spelling, kind in _COPY_KINDS.items() if spelling in name), fallback)
 
@@ -265,9 +265,9 @@ def product(event: Event) -> dict[str, object]:
     """Return one product as a row; sizes are absent where the shapes were not recorded or do not fit."""
     arg = event.args or NO_ARGS
     shapes, types = bytes(arg.input_dims), bytes(arg.input_type)
-    known = _inputs if len(shapes) + len(types) <= _SHORT_BYTES else _inputs.__wrapped__
+    inputs_of = _inputs if len(shapes) + len(types) <= _SHORT_BYTES else _inputs.__wrapped__
     row = {"ts": event.ts, "dur": event.dur, "name": event.name, "thread": whole(event.tid)}
-    return row | known(shapes, types, FACTORS[event.name])
+    return row | inputs_of(shapes, types, FACTORS[event.name])
 
 
 _SHORT_BYTES = 512

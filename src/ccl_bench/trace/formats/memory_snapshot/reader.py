@@ -44,7 +44,7 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
     unpickled = unpickle(storage.read_whole(stream, file, LARGEST_BYTES, _FEWER_EVENTS), file, _PLAIN_DATA)
     segments, histories, settings = _parts(unpickled, file)
     stacks = Stacks()
-    events, damaged, unknown = events_table(histories, stacks)
+    events, damaged_count, unknown = events_table(histories, stacks)
     tables: dict[str, pl.DataFrame] = {
         "memory_events": events,
         "memory_segments": segments_table(segments, stacks),
@@ -52,9 +52,9 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
         "memory_settings": _settings_table(settings),
         **stacks.tables(),
     }
-    chosen = text(settings.get("PYTORCH_CUDA_ALLOC_CONF") or settings.get("PYTORCH_ALLOC_CONF"))
-    attributes = {"cuda_allocator_settings": chosen} if chosen else {}
-    return TraceContent(tables, findings=_findings(file, damaged, unknown), attributes=attributes)
+    allocator_settings = text(settings.get("PYTORCH_CUDA_ALLOC_CONF") or settings.get("PYTORCH_ALLOC_CONF"))
+    attributes = {"cuda_allocator_settings": allocator_settings} if allocator_settings else {}
+    return TraceContent(tables, findings=_findings(file, damaged_count, unknown), attributes=attributes)
 
 
 def _parts(unpickled: Unpickled, file: str) -> tuple[list[Row], list[object], Row]:
@@ -63,9 +63,9 @@ def _parts(unpickled: Unpickled, file: str) -> tuple[list[Row], list[object], Ro
     The oldest layout is the list of segments alone.
     """
     root = unpickled.root if isinstance(unpickled.root, dict) else {"segments": unpickled.root}
-    given, traces = root.get("segments"), root.get("device_traces", [])
-    segments = mappings(given)
-    if not isinstance(given, list | tuple) or len(segments) < len(given):
+    segment_list, traces = root.get("segments"), root.get("device_traces", [])
+    segments = mappings(segment_list)
+    if not isinstance(segment_list, list | tuple) or len(segments) < len(segment_list):
         raise InputError("is not a memory snapshot: it has no list of segments", where=file, fix=_FIX)
     if not isinstance(traces, list | tuple):
         raise InputError("is not a memory snapshot: its history is not a list", where=file, fix=_FIX)
@@ -81,21 +81,23 @@ def _parts(unpickled: Unpickled, file: str) -> tuple[list[Row], list[object], Ro
 
 def _settings_table(settings: Row) -> pl.DataFrame:
     """Return the settings that are numbers, those of a group as `group.name`."""
-    found: dict[str, int | None] = {}
+    by_label: dict[str, int | None] = {}
     for name, value in settings.items():
         inner = value if isinstance(value, dict) else {None: value}
         for key, number in inner.items():
             label = str(name) if key is None else f"{name}.{key}"
-            found[label[:100]] = int(number) if isinstance(number, bool) else whole(number)
-    known = {name: value for name, value in found.items() if value is not None}
-    return TABLES["memory_settings"].frame({"name": list(known), "value": list(known.values())})
+            by_label[label[:100]] = int(number) if isinstance(number, bool) else whole(number)
+    by_name = {name: value for name, value in by_label.items() if value is not None}
+    return TABLES["memory_settings"].frame({"name": list(by_name), "value": list(by_name.values())})
 
 
-def _findings(file: str, damaged: int, unknown: list[str]) -> list[Finding]:
+def _findings(file: str, damaged_count: int, unknown: list[str]) -> list[Finding]:
     findings = []
-    if damaged:
-        message = f"{counted(damaged, 'event')} of the allocator cannot be read"
-        findings.append(Finding("events-lost", "error", message, file, count=damaged, touches=TABLE_NAMES))
+    if damaged_count:
+        message = f"{counted(damaged_count, 'event')} of the allocator cannot be read"
+        findings.append(
+            Finding("events-lost", "error", message, file, count=damaged_count, touches=TABLE_NAMES)
+        )
     if unknown:
         message = f"events of the allocator that are not used: {', '.join(unknown[:5])}"
         findings.append(
@@ -138,7 +140,7 @@ def mappings(value: object) -> list[dict[str, object]]:
 
 
 def length(value: object) -> int:
-    """Return how many items a list has; none if it is not a list."""
+    """Return the number of items in a list; 0 if it is not a list."""
     return len(value) if isinstance(value, list | tuple) else 0
 
 
@@ -146,15 +148,15 @@ _NUMBER_TYPES, _TEXT_TYPES = frozenset({int, type(None)}), frozenset({str, type(
 
 
 def numbers(values: list[object], least: int = -_LARGEST, times: int = 1) -> pl.Series:
-    """Return whole numbers from `least` on as a column, multiplied; what is none of 64 bits becomes null."""
+    """Return whole numbers from `least` on as a column, multiplied; others and too large ones become null."""
     if _NUMBER_TYPES.issuperset(map(type, values)):
         with contextlib.suppress(OverflowError, TypeError, pl.exceptions.PolarsError):
             series = pl.Series("number", values, dtype=pl.Int64)
             fits = pl.col("number").is_between(least, (_LARGEST - 1) // times)
             return series.to_frame().select(pl.when(fits).then(pl.col("number") * times)).to_series()
-    found = [whole(value) for value in values]
+    whole_numbers = [whole(value) for value in values]
     return pl.Series(
-        [None if number is None or number < least else whole(number * times) for number in found],
+        [None if number is None or number < least else whole(number * times) for number in whole_numbers],
         dtype=pl.Int64,
     )
 
@@ -163,10 +165,10 @@ def texts(values: list[object]) -> pl.Series:
     """Return texts that say something as a column."""
     if not _TEXT_TYPES.issuperset(map(type, values)):
         return pl.Series([text(value) for value in values], dtype=pl.String)
-    kept = {value: text(value) for value in {*values}}
-    if len(kept) == 1:
-        return pl.repeat(next(iter(kept.values())), len(values), dtype=pl.String, eager=True)
-    return pl.Series([kept[value] for value in values], dtype=pl.String)
+    by_value = {value: text(value) for value in {*values}}
+    if len(by_value) == 1:
+        return pl.repeat(next(iter(by_value.values())), len(values), dtype=pl.String, eager=True)
+    return pl.Series([by_value[value] for value in values], dtype=pl.String)
 
 
 Frame = tuple[str | None, str | None, int | None]
@@ -188,28 +190,28 @@ class Stacks:
 
     def number(self, frames: object) -> int | None:
         """Return the number of a stack; None if no frames were recorded."""
-        known = self._stacks_seen.get(id(frames), -1)
-        if known != -1:
-            return known
-        found = tuple(self._frame(frame) for frame in mappings(frames))
-        number = self._stacks.setdefault(found, len(self._stacks)) if found else None
+        seen_number = self._stacks_seen.get(id(frames), -1)
+        if seen_number != -1:
+            return seen_number
+        stack = tuple(self._frame(frame) for frame in mappings(frames))
+        number = self._stacks.setdefault(stack, len(self._stacks)) if stack else None
         if isinstance(frames, list | tuple):
             self._stacks_seen[id(frames)] = number
         return number
 
-    def numbers(self, listed: list[object]) -> pl.Series:
+    def numbers(self, frame_lists: list[object]) -> pl.Series:
         """Return the numbers of stacks as a column."""
-        for frames in {id(frames): frames for frames in listed}.values():
+        for frames in {id(frames): frames for frames in frame_lists}.values():
             self.number(frames)
-        return pl.Series([*map(self._stacks_seen.get, map(id, listed))], dtype=pl.Int64)
+        return pl.Series([*map(self._stacks_seen.get, map(id, frame_lists))], dtype=pl.Int64)
 
     def _frame(self, frame: dict[str, object]) -> int:
-        known = self._frames_seen.get(id(frame))
-        if known is None:
+        number = self._frames_seen.get(id(frame))
+        if number is None:
             content = (text(frame.get("name")), text(frame.get("filename")), whole(frame.get("line")))
-            known = self._frames.setdefault(content, len(self._frames))
-            self._frames_seen[id(frame)] = known
-        return known
+            number = self._frames.setdefault(content, len(self._frames))
+            self._frames_seen[id(frame)] = number
+        return number
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return the stacks and their frames."""
@@ -258,21 +260,21 @@ def events_table(histories: Iterable[object], stacks: Stacks) -> tuple[pl.DataFr
     The history of a device is at the position of its number.
     """
     parts: list[pl.DataFrame] = []
-    damaged, unknown = 0, set[str]()
+    damaged_count, unknown = 0, set[str]()
     for device, history in enumerate(histories):
         rows = mappings(history)
-        damaged += len(history) - len(rows) if isinstance(history, list | tuple) else 0
+        damaged_count += len(history) - len(rows) if isinstance(history, list | tuple) else 0
         if _are_whole(rows):
             parts.append(_events(device, rows, stacks))
             continue
-        named = [row for row in rows if text(row.get("action"))]
-        known = [row for row in named if row["action"] in ACTIONS]
-        whole_rows = [row for row in known if _is_whole(row)]
-        unknown |= {text(row["action"]) or "" for row in named if row["action"] not in ACTIONS}
-        damaged += len(rows) - len(named) + len(known) - len(whole_rows)
+        with_action = [row for row in rows if text(row.get("action"))]
+        of_known_action = [row for row in with_action if row["action"] in ACTIONS]
+        whole_rows = [row for row in of_known_action if _is_whole(row)]
+        unknown |= {text(row["action"]) or "" for row in with_action if row["action"] not in ACTIONS}
+        damaged_count += len(rows) - len(with_action) + len(of_known_action) - len(whole_rows)
         if whole_rows:
             parts.append(_events(device, whole_rows, stacks))
-    return TABLES["memory_events"].concat(parts), damaged, sorted(unknown)
+    return TABLES["memory_events"].concat(parts), damaged_count, sorted(unknown)
 
 
 def _are_whole(rows: list[Row]) -> bool:
@@ -288,8 +290,8 @@ def _are_whole(rows: list[Row]) -> bool:
 
 
 def _is_whole(row: Row) -> bool:
-    placed = row["action"] in _UNPLACED or amount(row.get("addr")) is not None
-    return placed and amount(row.get("size")) is not None
+    has_place = row["action"] in _UNPLACED or amount(row.get("addr")) is not None
+    return has_place and amount(row.get("size")) is not None
 
 
 def _events(device: int, rows: list[Row], stacks: Stacks) -> pl.DataFrame:
@@ -330,16 +332,16 @@ def segments_table(segments: list[Row], stacks: Stacks) -> pl.DataFrame:
 
 def _segment(segment: Row, stacks: Stacks) -> tuple[object, ...]:
     blocks = mappings(segment.get("blocks"))
-    summed = dict.fromkeys((ALLOCATED, PENDING, INACTIVE), 0)
+    block_sums = dict.fromkeys((ALLOCATED, PENDING, INACTIVE), 0)
     for block in blocks:
         state = _STATES.get(text(block.get("state")) or "", INACTIVE)
-        summed[state] += amount(block.get("size")) or 0
+        block_sums[state] += amount(block.get("size")) or 0
     return (
         whole(segment.get("device")),
         amount(segment.get("address")),
-        _stated(segment, "total_size", sum(summed.values())),
-        _stated(segment, "allocated_size", summed[ALLOCATED]),
-        _stated(segment, "active_size", summed[ALLOCATED] + summed[PENDING]),
+        _segment_sum(segment, "total_size", sum(block_sums.values())),
+        _segment_sum(segment, "allocated_size", block_sums[ALLOCATED]),
+        _segment_sum(segment, "active_size", block_sums[ALLOCATED] + block_sums[PENDING]),
         amount(segment.get("requested_size")),
         whole(segment.get("stream")),
         text(segment.get("segment_type")),
@@ -355,10 +357,10 @@ def _table(name: str, rows: list[tuple[object, ...]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=empty.schema, orient="row") if rows else empty
 
 
-def _stated(segment: Row, key: str, summed: int) -> int | None:
+def _segment_sum(segment: Row, key: str, block_sum: int) -> int | None:
     """Return a sum as the snapshot states it, else as it comes from the blocks."""
-    stated = amount(segment.get(key))
-    return amount(summed) if stated is None else stated
+    stated_sum = amount(segment.get(key))
+    return amount(block_sum) if stated_sum is None else stated_sum
 
 
 def _pool(value: object) -> str | None:
@@ -380,8 +382,8 @@ def _blocks(segment: Row, stacks: Stacks) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     for block in mappings(segment.get("blocks")):
         size = amount(block.get("size")) or 0
-        stated = amount(block.get("address"))
-        at = at if stated is None else stated
+        stated_address = amount(block.get("address"))
+        at = at if stated_address is None else stated_address
         requested, frames = _requested(block)
         state = _STATES.get(text(block.get("state")) or "")
         rows.append((device, start, whole(at), size, requested, state, stream, stacks.number(frames)))
@@ -390,7 +392,7 @@ def _blocks(segment: Row, stacks: Stacks) -> list[tuple[object, ...]]:
 
 
 def _requested(block: Row) -> tuple[int | None, object]:
-    """Return how many bytes were asked for and the frames; an older layout keeps them in a history."""
+    """Return the requested bytes and the frames; an older layout keeps them in a history."""
     if "frames" in block or "requested_size" in block:
         return amount(block.get("requested_size")), block.get("frames")
     latest = next(iter(mappings(block.get("history"))), {})

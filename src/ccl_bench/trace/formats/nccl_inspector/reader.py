@@ -71,8 +71,8 @@ def read_records(stream: BinaryIO, file: str) -> TraceContent:
 def _lines(stream: BinaryIO, reading: _Reading) -> Iterator[bytes]:
     buffer = b""
     while block := next_block(stream, reading, len(buffer)):
-        *found, buffer = (buffer + block).split(b"\n")
-        yield from filter(bytes.strip, found)
+        *lines, buffer = (buffer + block).split(b"\n")
+        yield from filter(bytes.strip, lines)
         if len(buffer) > LONGEST_LINE:
             reading.broken_off = "a line of impossible length"
             return
@@ -81,7 +81,7 @@ def _lines(stream: BinaryIO, reading: _Reading) -> Iterator[bytes]:
 
 
 def _take(record: dict[str, Any], reading: _Reading) -> None:
-    """Take one line: a record, or what holds for those after it."""
+    """Take one line: a record, or the values that hold for the records after it."""
     for key in ("header", "metadata"):
         if isinstance(record.get(key), dict):
             setattr(reading, key, record[key])
@@ -89,28 +89,33 @@ def _take(record: dict[str, Any], reading: _Reading) -> None:
         kinds = ("coll", "p2p")
         reading.dropped += sum(whole(stats.get(f"{kind}_dropped_since_last_dump")) or 0 for kind in kinds)
     for key, (prefix, operation) in _KINDS.items():
-        if isinstance(timed := record.get(key), dict):
-            row = _row(timed, prefix, operation, reading)
+        if isinstance(measurement := record.get(key), dict):
+            row = _row(measurement, prefix, operation, reading)
             reading.rows += [row] if row else []
             memory.hold_rows("nccl_records", bool(row))
 
 
-def _row(timed: dict[str, Any], prefix: str, operation: str, reading: _Reading) -> dict[str, Any] | None:
+def _row(
+    measurement: dict[str, Any], prefix: str, operation: str, reading: _Reading
+) -> dict[str, Any] | None:
     """Return one timed operation; None, counted, where it is not whole or contradicts itself."""
     header, metadata = reading.header, reading.metadata
-    name = timed.get(operation)
-    time_us, size = whole(timed.get(f"{prefix}_exec_time_us")), whole(timed.get(f"{prefix}_msg_size_bytes"))
-    ranks, sequence = whole(header.get("n_ranks")), whole(timed.get(f"{prefix}_sn"))
+    name = measurement.get(operation)
+    time_us, size = (
+        whole(measurement.get(f"{prefix}_exec_time_us")),
+        whole(measurement.get(f"{prefix}_msg_size_bytes")),
+    )
+    ranks, sequence = whole(header.get("n_ranks")), whole(measurement.get(f"{prefix}_sn"))
     collective = canonical(name) if isinstance(name, str) else None
     if collective is None or not time_us or time_us < 0 or size is None or size < 0 or not ranks or ranks < 1:
         reading.unreadable += 1
         return None
-    stated = timed.get(f"{prefix}_algobw_gbs")
+    bandwidth = measurement.get(f"{prefix}_algobw_gbs")
     whole_size = size * ranks if collective in _BY_RANK else size
-    moved: int | None = whole_size
-    if isinstance(stated, int | float) and stated > 0 and size:
-        moved = _moved((size, size * ranks), time_us, stated)
-    if moved is None:
+    size_bytes: int | None = whole_size
+    if isinstance(bandwidth, int | float) and bandwidth > 0 and size:
+        size_bytes = _size_of_bandwidth((size, size * ranks), time_us, bandwidth)
+    if size_bytes is None:
         reading.contradicting += 1
         return None
     return {
@@ -123,9 +128,9 @@ def _row(timed: dict[str, Any], prefix: str, operation: str, reading: _Reading) 
         "process": whole(metadata.get("pid")),
         "collective": collective,
         "sequence": sequence,
-        "size_bytes": moved,
+        "size_bytes": size_bytes,
         "time_ns": time_us * _US_NS,
-        "time_from": str(timed.get(f"{prefix}_timing_source", "")),
+        "time_from": str(measurement.get(f"{prefix}_timing_source", "")),
     }
 
 
@@ -133,9 +138,9 @@ _BY_RANK = ("all_gather", "reduce_scatter")
 """Collectives whose message is there the part of one rank, where no bandwidth shows otherwise."""
 
 
-def _moved(sizes: tuple[int, ...], time_us: int, stated: float) -> int | None:
+def _size_of_bandwidth(sizes: tuple[int, ...], time_us: int, bandwidth: float) -> int | None:
     """Return the size that a stated bandwidth, GB/s, was computed from; None if it fits none."""
-    fits = (size for size in sizes if abs(size / time_us / 1e3 - stated) <= max(_AGREES * stated, 1e-6))
+    fits = (size for size in sizes if abs(size / time_us / 1e3 - bandwidth) <= max(_AGREES * bandwidth, 1e-6))
     return next(fits, None)
 
 

@@ -19,11 +19,11 @@ recognises = any_of(is_export, is_report, is_json_export)
 def _parts(path: Path) -> list[Part]:
     from ccl_bench.trace.formats.nsys.processes import processes
 
-    found = processes(path)
-    alone = len(found) == 1
+    parts = processes(path)
+    is_single = len(parts) == 1
     return [
-        Part("" if alone else part.id, Identity(part.rank, part.world_size), part.local_rank)
-        for part in found
+        Part("" if is_single else part.id, Identity(part.rank, part.world_size), part.local_rank)
+        for part in parts
     ]
 
 

@@ -46,11 +46,11 @@ def payload_schemas(database: Database) -> Schemas:
     """Return the fields of each schema that are whole numbers."""
     kinds = dict.fromkeys(("domainId", "schemaId", "type", "offset"), "integer") | {"name": "text"}
     entries = database.frame("NVTX_PAYLOAD_SCHEMA_ENTRIES", kinds)
-    found: Schemas = {}
+    schemas: Schemas = {}
     for domain, schema, kind, offset, name in entries.iter_rows():
         if None not in (domain, schema, name) and kind in _TYPES and 0 <= (offset or 0) < 1 << 16:
-            found.setdefault((domain, schema), []).append((name, offset or 0, _TYPES[kind]))
-    return found
+            schemas.setdefault((domain, schema), []).append((name, offset or 0, _TYPES[kind]))
+    return schemas
 
 
 def payload_fields(payload: bytes | None, schemas: Schemas) -> dict[str, int]:
@@ -88,23 +88,27 @@ _SCATTERED = ("reduce_scatter", "scatter")
 
 def collectives(database: Database, process: Process, ranges: pl.DataFrame, base_ns: int) -> pl.DataFrame:
     """Return the `collectives` rows of one process; `ranges` are its ranges as `host.ranges` gives them."""
-    ended = ranges.drop_nulls("end_ns")
+    ended_ranges = ranges.drop_nulls("end_ns")
     payloads = _payloads(database, process, base_ns)
-    parts = [_by_pytorch(ended), _by_nccl(ended, payloads), *_by_mpi(database, process, ended, base_ns)]
+    parts = [
+        _by_pytorch(ended_ranges),
+        _by_nccl(ended_ranges, payloads),
+        *_by_mpi(database, process, ended_ranges, base_ns),
+    ]
     rows = pl.concat([part for part in parts if part.height] or [TABLES["collectives"].empty()])
     return in_order(rows)
 
 
-def _rows(source: str, calls: pl.DataFrame, **known: list[object]) -> pl.DataFrame:
-    """Return ranges that are calls as rows; `known` is what is known of each of them, besides."""
+def _rows(source: str, calls: pl.DataFrame, **arguments: list[object]) -> pl.DataFrame:
+    """Return ranges that are calls as rows; `arguments` are further columns."""
     columns = {name: calls[name] for name in ("start_ns", "end_ns", "name", "thread")}
-    return TABLES["collectives"].frame({**columns, "source": [source] * calls.height, **known})
+    return TABLES["collectives"].frame({**columns, "source": [source] * calls.height, **arguments})
 
 
 def _starting_with(ranges: pl.DataFrame, prefix: str) -> pl.DataFrame:
     """Return ranges whose name begins in one way, as text."""
-    found = ranges.filter(pl.col("name").cat.starts_with(prefix))
-    return found.with_columns(pl.col("name").cast(pl.String))
+    rows = ranges.filter(pl.col("name").cat.starts_with(prefix))
+    return rows.with_columns(pl.col("name").cast(pl.String))
 
 
 def _by_pytorch(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -133,15 +137,15 @@ def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[
         return {}
     only = replace(rows_of(database, host.NVTX, process), brief=("binaryData", _LONGEST_PAYLOAD - 1))
     kinds = {"start": "integer", "globalTid": "integer", "binaryData": "blob"}
-    found = database.frame(host.NVTX, kinds, only).with_columns(since_epoch("start", base_ns))
+    rows = database.frame(host.NVTX, kinds, only).with_columns(since_epoch("start", base_ns))
     return {
         (start, thread & THREAD): payload_fields(payload, schemas)
-        for start, thread, payload in found.drop_nulls().iter_rows()
+        for start, thread, payload in rows.drop_nulls().iter_rows()
     }
 
 
 def _by_nccl(ranges: pl.DataFrame, payloads: dict[tuple[int, int], dict[str, int]]) -> pl.DataFrame:
-    """Return the calls of NCCL's own interface, with what their payloads state."""
+    """Return the calls of NCCL's own interface, with the arguments in their payloads."""
     rows = _starting_with(ranges, "nccl")
     names = rows["name"].str.strip_prefix("nccl")
     canonical = {name: catalogue.canonical(name) if name[:1].isupper() else None for name in names.unique()}
@@ -151,34 +155,36 @@ def _by_nccl(ranges: pl.DataFrame, payloads: dict[tuple[int, int], dict[str, int
     members: dict[int, int] = {}
     arguments = []
     for start, thread, name in zip(rows["start_ns"], rows["thread"], names, strict=True):
-        stated = payloads.get((start, thread), {})
-        if MEMBERS in stated and COMMUNICATOR in stated:
-            members[stated[COMMUNICATOR]] = stated[MEMBERS]
+        payload = payloads.get((start, thread), {})
+        if MEMBERS in payload and COMMUNICATOR in payload:
+            members[payload[COMMUNICATOR]] = payload[MEMBERS]
         if collective := canonical[name]:
-            arguments.append(_arguments(collective, stated, members))
-    keys = dict.fromkeys(key for known in arguments for key in known)
-    return _rows("library", calls, **{key: [known.get(key) for known in arguments] for key in keys})
+            arguments.append(_arguments(collective, payload, members))
+    keys = dict.fromkeys(key for call_arguments in arguments for key in call_arguments)
+    return _rows(
+        "library", calls, **{key: [call_arguments.get(key) for call_arguments in arguments] for key in keys}
+    )
 
 
-def _arguments(collective: str, stated: dict[str, int], members: dict[int, int]) -> dict[str, object]:
-    communicator, size = stated.get(COMMUNICATOR), stated.get(MESSAGE_BYTES)
+def _arguments(collective: str, payload: dict[str, int], members: dict[int, int]) -> dict[str, object]:
+    communicator, size = payload.get(COMMUNICATOR), payload.get(MESSAGE_BYTES)
     count = members.get(communicator) if communicator is not None else None
-    known: dict[str, object] = {
+    arguments: dict[str, object] = {
         "group_size": count,
         "communicator": None if communicator is None else str(communicator),
-        "peer_position": stated.get(PEER),
+        "peer_position": payload.get(PEER),
     }
     if size is None or not 0 <= size < 2**48:
-        return known
-    every = size * count if count and 0 < count < 2**14 else None
+        return arguments
+    total = size * count if count and 0 < count < 2**14 else None
     sent, received = size, size
     if collective in _GATHERED:
-        return known | {"dtype": _BYTE, "in_elements": sent, "out_elements": every}
+        return arguments | {"dtype": _BYTE, "in_elements": sent, "out_elements": total}
     if collective in _SCATTERED:
-        return known | {"dtype": _BYTE, "in_elements": every, "out_elements": received}
+        return arguments | {"dtype": _BYTE, "in_elements": total, "out_elements": received}
     if collective == "all_to_all":
-        return known | {"dtype": _BYTE, "in_elements": every, "out_elements": every}
-    return known | {
+        return arguments | {"dtype": _BYTE, "in_elements": total, "out_elements": total}
+    return arguments | {
         "dtype": _BYTE,
         "in_elements": None if collective == "recv" else sent,
         "out_elements": None if collective == "send" else received,
@@ -187,13 +193,13 @@ def _arguments(collective: str, stated: dict[str, int], members: dict[int, int])
 
 def _by_mpi(database: Database, process: Process, ranges: pl.DataFrame, base_ns: int) -> list[pl.DataFrame]:
     """Return the calls of MPI, from its tables; from the ranges where there are no tables."""
-    recorded = [
+    parts = [
         _mpi_calls(database, process, table, base_ns)
         for table in ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS")
         if table in database
     ]
-    if recorded:
-        return recorded
+    if parts:
+        return parts
     rows = _starting_with(ranges, "MPI_")
     calls = [name for name in rows["name"].unique() if _of_mpi(name)]
     return [_rows("mpi", rows.filter(pl.col("name").is_in(calls)))]
@@ -209,8 +215,8 @@ def _mpi_calls(database: Database, process: Process, table: str, base_ns: int) -
     kinds = dict.fromkeys(
         ("start", "end", "globalTid", "textId", "commHandle", "remoteRank", "size", "recvSize"), "integer"
     )
-    found = database.frame(table, kinds, rows_of(database, table, process))
-    names = database.strings(found["textId"]).fill_null(host.UNNAMED)
+    calls = database.frame(table, kinds, rows_of(database, table, process))
+    names = database.strings(calls["textId"]).fill_null(host.UNNAMED)
     receives = names.str.contains(r"(?i)^MPI_\w*recv")
     is_message = "P2P" in table
     size = pl.when(pl.col("size") >= 0).then("size")
@@ -219,7 +225,7 @@ def _mpi_calls(database: Database, process: Process, table: str, base_ns: int) -
         if is_message
         else (size, pl.when(pl.col("recvSize") >= 0).then("recvSize"))
     )
-    rows = found.select(
+    rows = calls.select(
         since_epoch("start", base_ns).alias("start_ns"),
         since_epoch("end", base_ns).alias("end_ns"),
         pl.lit("mpi").alias("source"),

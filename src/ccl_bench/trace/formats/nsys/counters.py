@@ -36,9 +36,9 @@ _NAMES = (
     (re.compile(r"NVLink RX(?: (?:Throughput|Bandwidth))?"), "NVLink RX"),
     (re.compile(r"NVLink TX(?: (?:Throughput|Bandwidth))?"), "NVLink TX"),
     *(
-        (re.compile(f"NVLink {way} {what} {data} Data"), f"NVLink {way} {what} {data}")
+        (re.compile(f"NVLink {way} {kind} {data} Data"), f"NVLink {way} {kind} {data}")
         for way in ("RX", "TX")
-        for what in ("Requests", "Responses")
+        for kind in ("Requests", "Responses")
         for data in ("User", "Protocol")
     ),
     (re.compile(r"PCIe RX (?:Throughput|Bandwidth)"), "PCIe RX"),
@@ -51,22 +51,22 @@ _GPU_BITS = 0xFF
 """Part of a `typeId` that is the number of the GPU."""
 
 
-def counter(recorded: str) -> str | None:
+def counter(recorded_name: str) -> str | None:
     """Return the counter behind a name as recorded; None for one that is no share or not kept."""
-    unit = _UNIT.search(recorded)
+    unit = _UNIT.search(recorded_name)
     if unit and "%" not in unit["unit"]:
         return None
-    name = recorded[: unit.start()] if unit else recorded
-    return next((known for pattern, known in _NAMES if pattern.fullmatch(name.strip())), None)
+    name = recorded_name[: unit.start()] if unit else recorded_name
+    return next((counter_name for pattern, counter_name in _NAMES if pattern.fullmatch(name.strip())), None)
 
 
 def counters(database: Database, process: Process, devices: Devices, base_ns: int) -> pl.DataFrame:
     """Return the `counters` rows of the devices of one process."""
-    found = _sampled(database) if "GPU_METRICS" in database else _sampled_as_json(database)
-    gpu = found["typeId"] & _GPU_BITS
+    samples = _sampled(database) if "GPU_METRICS" in database else _sampled_as_json(database)
+    gpu = samples["typeId"] & _GPU_BITS
     numbers = devices.number_of_gpu
     device = gpu.replace_strict(list(numbers), list(numbers.values()), default=gpu, return_dtype=pl.Int64)
-    rows = found.select(
+    rows = samples.select(
         since_epoch("timestamp", base_ns).alias("time_ns"),
         device.alias("device"),
         "name",
@@ -79,18 +79,22 @@ def counters(database: Database, process: Process, devices: Devices, base_ns: in
 
 def _sampled(database: Database) -> pl.DataFrame:
     kinds = {"typeId": "integer", "metricId": "integer", "metricName": "text"}
-    named = database.frame("TARGET_INFO_GPU_METRICS", kinds).drop_nulls()
-    meanings = [counter(name) for name in named["metricName"]]
-    kept = named.with_columns(pl.Series("name", meanings, dtype=pl.String)).drop_nulls("name")
-    wanted = kept["metricId"].unique().to_list()[:256]
-    known = database.has("GPU_METRICS", "metricId") and wanted
-    only = Filter("metricId", tuple((number, number) for number in wanted)) if known else Filter(sql="0")
+    metrics = database.frame("TARGET_INFO_GPU_METRICS", kinds).drop_nulls()
+    meanings = [counter(name) for name in metrics["metricName"]]
+    known_metrics = metrics.with_columns(pl.Series("name", meanings, dtype=pl.String)).drop_nulls("name")
+    metric_ids = known_metrics["metricId"].unique().to_list()[:256]
+    can_filter = database.has("GPU_METRICS", "metricId") and metric_ids
+    only = (
+        Filter("metricId", tuple((number, number) for number in metric_ids))
+        if can_filter
+        else Filter(sql="0")
+    )
     samples = database.frame(
         "GPU_METRICS",
         {"timestamp": "integer", "typeId": "integer", "metricId": "integer", "value": "real"},
         only,
     )
-    names = kept.unique(["typeId", "metricId"], keep="first", maintain_order=True)
+    names = known_metrics.unique(["typeId", "metricId"], keep="first", maintain_order=True)
     joined = samples.join(names, on=["typeId", "metricId"], how="inner", maintain_order="left")
     return joined.select("timestamp", "typeId", "name", "value")
 
@@ -129,15 +133,15 @@ _PER_SECOND = {"bytes/ms": 1e3, "bytes/s": 1.0, "bytes/us": 1e6}
 
 def network_traffic(database: Database, base_ns: int) -> pl.DataFrame:
     """Return the `network_traffic` rows of the node that a report is of."""
-    kept = _kept(database)
-    if kept.is_empty():
+    byte_counters = _byte_counters(database)
+    if byte_counters.is_empty():
         return TABLES["network_traffic"].empty()
     numbers = dict.fromkeys(("start", "end", "globalId", "portId", "metricsListId", "metricsIdx"), "integer")
     samples = database.frame(SAMPLES, numbers | {"value": "real"})
-    named = samples.join(kept, on=["metricsListId", "metricsIdx"], maintain_order="left")
-    placed = named.join(_cards(database), on="globalId", how="left", maintain_order="left")
+    joined = samples.join(byte_counters, on=["metricsListId", "metricsIdx"], maintain_order="left")
+    with_cards = joined.join(_cards(database), on="globalId", how="left", maintain_order="left")
     card = pl.coalesce("card", pl.format("card {}", "globalId"))
-    rows = placed.select(
+    rows = with_cards.select(
         since_epoch("start", base_ns).alias("start_ns"),
         since_epoch("end", base_ns).alias("end_ns"),
         pl.format("{}:{}", card, pl.col("portId").fill_null(0)).alias("card"),
@@ -148,17 +152,17 @@ def network_traffic(database: Database, base_ns: int) -> pl.DataFrame:
     return TABLES["network_traffic"].frame(sound.to_dict()).sort("start_ns", "card", maintain_order=True)
 
 
-def _kept(database: Database) -> pl.DataFrame:
+def _byte_counters(database: Database) -> pl.DataFrame:
     """Return the counters of bytes, each with its direction and factor."""
     kinds = {"metricsListId": "integer", "metricsIdx": "integer", "name": "text", "unit": "text"}
-    listed = database.frame(METRICS, kinds).drop_nulls()
-    ways = [_TRAFFIC.fullmatch(name) for name in listed["name"]]
-    known = listed.with_columns(
+    metrics = database.frame(METRICS, kinds).drop_nulls()
+    ways = [_TRAFFIC.fullmatch(name) for name in metrics["name"]]
+    with_factors = metrics.with_columns(
         pl.Series("is_sent", [way and way[1] == "sent" for way in ways], dtype=pl.Boolean),
-        pl.Series("factor", [_PER_SECOND.get(unit) for unit in listed["unit"]], dtype=pl.Float64),
+        pl.Series("factor", [_PER_SECOND.get(unit) for unit in metrics["unit"]], dtype=pl.Float64),
     )
     key = ["metricsListId", "metricsIdx"]
-    return known.drop_nulls().unique(key, keep="first", maintain_order=True).drop("name", "unit")
+    return with_factors.drop_nulls().unique(key, keep="first", maintain_order=True).drop("name", "unit")
 
 
 def _cards(database: Database) -> pl.DataFrame:

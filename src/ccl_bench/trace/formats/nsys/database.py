@@ -35,32 +35,32 @@ _SETTINGS = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
 
 def settings(database: Database) -> dict[str, str]:
-    """Return what the export says of itself, by name."""
-    found = [database.frame(table, {"name": "text", "value": "text"}).drop_nulls() for table in _SETTINGS]
-    both = pl.concat(found)
-    return dict(zip(both["name"], both["value"], strict=True))
+    """Return the settings of the export, by name."""
+    frames = [database.frame(table, {"name": "text", "value": "text"}).drop_nulls() for table in _SETTINGS]
+    rows = pl.concat(frames)
+    return dict(zip(rows["name"], rows["value"], strict=True))
 
 
 def session_start_ns(database: Database) -> int | None:
-    """Return what the times of an export are relative to, ns since the epoch; None if it does not say.
+    """Return the time that those of an export are relative to, ns since the epoch; None if unknown.
 
     With `--ts-normalize=true` the export has added the session start itself.
     """
     if settings(database).get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
         return 0
     starts = database.frame("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "integer"})["utcEpochNs"]
-    known = [start for start in starts.drop_nulls() if 0 < start < LATEST_NS]
-    return known[0] if known else None
+    plausible = [start for start in starts.drop_nulls() if 0 < start < LATEST_NS]
+    return plausible[0] if plausible else None
 
 
 def meanings(
     rows: pl.DataFrame, of: tuple[str, ...], meaning: Callable[[pl.DataFrame], pl.Series]
 ) -> pl.Series:
-    """Return what each row means; each combination of the numbers in the columns `of` is looked at once."""
+    """Return the meaning of each row; each combination of numbers in the columns `of` is looked at once."""
     numbers = rows.select(of)
     distinct = numbers.unique(maintain_order=True)
-    known = distinct.with_columns(meaning(distinct).alias("meaning"))
-    return numbers.join(known, on=of, how="left", nulls_equal=True, maintain_order="left")["meaning"]
+    by_numbers = distinct.with_columns(meaning(distinct).alias("meaning"))
+    return numbers.join(by_numbers, on=of, how="left", nulls_equal=True, maintain_order="left")["meaning"]
 
 
 def since_epoch(column: str, base_ns: int) -> pl.Expr:

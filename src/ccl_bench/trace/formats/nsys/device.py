@@ -53,13 +53,13 @@ def devices_of(database: Database, process: Process) -> Devices:
     """
     gpus = _by("id", database.frame("TARGET_INFO_GPU", _GPU))
     cuda = database.frame("TARGET_INFO_CUDA_DEVICE", _CUDA_DEVICE).drop_nulls(["cudaId", "pid"])
-    own = _by("gpuId", cuda.filter(cuda["pid"] == process.pid))
-    numbers = {gpu: row["cudaId"] for gpu, row in own.items()}
+    by_gpu = _by("gpuId", cuda.filter(cuda["pid"] == process.pid))
+    numbers = {gpu: row["cudaId"] for gpu, row in by_gpu.items()}
     numbers = numbers or {gpu: _cuda_number(row) for gpu, row in gpus.items()}
     sms = {
         number: count
         for gpu, number in numbers.items()
-        if (count := _count(gpus.get(gpu), "smCount") or _count(own.get(gpu), "numMultiprocessors"))
+        if (count := _count(gpus.get(gpu), "smCount") or _count(by_gpu.get(gpu), "numMultiprocessors"))
     }
     return Devices(_table(gpus, numbers, sms), sms, numbers)
 
@@ -80,14 +80,14 @@ def _count(row: dict[str, Any] | None, name: str) -> int | None:
 
 
 def _table(gpus: dict[int, dict[str, Any]], numbers: dict[int, int], sms: dict[int, int]) -> pl.DataFrame:
-    known = [(number, gpus[gpu]) for gpu, number in sorted(numbers.items(), key=_number) if gpu in gpus]
+    rows = [(number, gpus[gpu]) for gpu, number in sorted(numbers.items(), key=_number) if gpu in gpus]
     return TABLES["devices"].frame(
         {
-            "device": [number for number, _ in known],
-            "name": [gpu["name"] for _, gpu in known],
-            "memory_bytes": [gpu["totalMemory"] for _, gpu in known],
-            "sms": [sms.get(number) for number, _ in known],
-            "threads_per_sm": [_threads(gpu) for _, gpu in known],
+            "device": [number for number, _ in rows],
+            "name": [gpu["name"] for _, gpu in rows],
+            "memory_bytes": [gpu["totalMemory"] for _, gpu in rows],
+            "sms": [sms.get(number) for number, _ in rows],
+            "threads_per_sm": [_threads(gpu) for _, gpu in rows],
         }
     )
 
@@ -135,25 +135,25 @@ _COPY_NUMBERS = dict(enumerate(_COPY_KINDS, 1))
 """The numbers of `CUpti_ActivityMemcpyKind`, and of unified memory after them."""
 
 
-def _own(rows: pl.DataFrame, process: Process) -> pl.DataFrame:
+def _of_process(rows: pl.DataFrame, process: Process) -> pl.DataFrame:
     """Return the rows of the process's own devices.
 
     Work on a device that no trace of the process is about goes with its first one.
     """
     if not process.other_devices:
         return rows
-    mine = pl.col("deviceId").is_in(process.devices)
+    is_of_process = pl.col("deviceId").is_in(process.devices)
     if process.devices < process.other_devices:
-        mine |= ~pl.col("deviceId").is_in(process.other_devices)
-    return rows.filter(mine.fill_null(value=False))
+        is_of_process |= ~pl.col("deviceId").is_in(process.other_devices)
+    return rows.filter(is_of_process.fill_null(value=False))
 
 
 def kernels(database: Database, process: Process, devices: Devices, base_ns: int) -> pl.DataFrame:
     """Return the `kernels` rows of one process."""
-    found = database.frame(KERNELS, _KERNEL, rows_of(database, KERNELS, process))
-    rows = _shaped(_own(found, process), devices)
+    recorded_kernels = database.frame(KERNELS, _KERNEL, rows_of(database, KERNELS, process))
+    rows = _shaped(_of_process(recorded_kernels, process), devices)
     blocks, threads = pl.col("grid_blocks"), pl.col("block_threads")
-    timed = rows.select(
+    kernel_rows = rows.select(
         since_epoch("start", base_ns).alias("start_ns"),
         since_epoch("end", base_ns).alias("end_ns"),
         meanings(rows, _NAMES, lambda ids: _names(database, ids)).alias("name"),
@@ -167,13 +167,13 @@ def kernels(database: Database, process: Process, devices: Devices, base_ns: int
         pl.col("registersPerThread").alias("registers"),
         _sum(_SHARED).alias("shared_memory_bytes"),
     )
-    return _work_table("kernels", timed)
+    return _work_table("kernels", kernel_rows)
 
 
 def _names(database: Database, rows: pl.DataFrame) -> pl.Series:
     """Return the fullest name of each kernel."""
-    known = pl.DataFrame({name: database.strings(rows[name]) for name in _NAMES})
-    return known.select(pl.coalesce(*_NAMES, pl.lit(UNNAMED)).cast(pl.Categorical)).to_series()
+    texts = pl.DataFrame({name: database.strings(rows[name]) for name in _NAMES})
+    return texts.select(pl.coalesce(*_NAMES, pl.lit(UNNAMED)).cast(pl.Categorical)).to_series()
 
 
 def _shaped(rows: pl.DataFrame, devices: Devices) -> pl.DataFrame:
@@ -205,11 +205,11 @@ def memcpy(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
     copies = _moved(database, process, COPIES)
     sets = _moved(database, process, SETS)
     kinds = _copy_kinds(database)
-    named = copies["copyKind"].replace_strict(
+    copy_kinds = copies["copyKind"].replace_strict(
         list(kinds), list(kinds.values()), default="other", return_dtype=pl.String
     )
     memory_sets = pl.lit("memset").alias("kind")
-    rows = pl.concat([copies.with_columns(named.alias("kind")), sets.with_columns(memory_sets)])
+    rows = pl.concat([copies.with_columns(copy_kinds.alias("kind")), sets.with_columns(memory_sets)])
     return _work_table(
         "memcpy",
         rows.select(
@@ -226,15 +226,15 @@ def memcpy(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
 
 def _moved(database: Database, process: Process, table: str) -> pl.DataFrame:
     kinds = _WORK | {"bytes": "integer", "copyKind": "integer"}
-    return _own(database.frame(table, kinds, rows_of(database, table, process)), process)
+    return _of_process(database.frame(table, kinds, rows_of(database, table, process)), process)
 
 
 def _copy_kinds(database: Database) -> dict[int, str]:
     """Return number → kind, as the export names its numbers, else as CUPTI numbers them."""
     rows = database.frame("ENUM_CUDA_MEMCPY_OPER", {"id": "integer", "name": "text"}).drop_nulls()
-    named = {number: name.removeprefix("CUDA_MEMCPY_KIND_") for number, name in rows.iter_rows()}
-    numbered = (_COPY_NUMBERS | named).items()
-    return {number: _COPY_KINDS[name] for number, name in numbered if name in _COPY_KINDS}
+    by_number = {number: name.removeprefix("CUDA_MEMCPY_KIND_") for number, name in rows.iter_rows()}
+    names = (_COPY_NUMBERS | by_number).items()
+    return {number: _COPY_KINDS[name] for number, name in names if name in _COPY_KINDS}
 
 
 def _work_table(name: str, rows: pl.DataFrame) -> pl.DataFrame:

@@ -62,7 +62,7 @@ def convert(report: Path, output: Path, name: str) -> None:
 
 
 def _fix_elsewhere(name: str) -> str:
-    """Return what to do where this machine cannot do it."""
+    """Return the fix where this machine cannot export."""
     stem = name.removesuffix(".gz").rpartition(".")[0]
     command = shlex.join(["nsys", "export", "--type", "sqlite", "-o", f"{stem}.sqlite", name])
     return f"run this where it was recorded, and put the result next to it: {command}"
@@ -77,7 +77,7 @@ def _output_of(*command: str) -> str:
 
 
 def _run(command: Sequence[str], folder: Path | None, seconds: float) -> tuple[int | None, str]:
-    """Return exit status, None when it ran out of time, and what the command said."""
+    """Return exit status, None when it ran out of time, and the output of the command."""
     process = subprocess.Popen(  # noqa: S603 (no shell; the report's name is one argument)
         command,
         cwd=folder,
@@ -96,7 +96,7 @@ def _run(command: Sequence[str], folder: Path | None, seconds: float) -> tuple[i
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the command and what it started, if it still runs."""
+    """End the command and its child processes, if it still runs."""
     with process:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -145,7 +145,7 @@ def export_of(path: Path, name: str = "") -> Path:
 
 
 def _place(path: Path) -> Path:
-    """Return where the export of `path` is kept; another file of that name has another place."""
+    """Return the place that keeps the export of `path`; another file of that name has another place."""
     stat = path.stat()
     file = (LAYOUT, str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
     key = hashlib.sha256(repr(file).encode()).hexdigest()[:32]
@@ -178,7 +178,7 @@ def _unwritable(place: Path, error: OSError) -> InputError:
 
 
 def _unpacked(path: Path, copy: Path, name: str) -> Path:
-    """Write what a gzip file holds to `copy`, up to where it is damaged."""
+    """Write the content of a gzip file to `copy`, up to the damage."""
     size = 0
     with storage.open_file(path) as stream, copy.open("wb") as output:
         while block := _block(stream):

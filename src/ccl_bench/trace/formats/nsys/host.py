@@ -44,10 +44,10 @@ def _thread(base_ns: int) -> list[pl.Expr]:
 def launches(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
     """Return the `launches` rows of one process, by the names of the API without its versions."""
     kinds = _RANGE | {"correlationId": "integer", "nameId": "integer"}
-    found = database.frame(RUNTIME, kinds, rows_of(database, RUNTIME, process))
-    rows = found.select(
+    calls = database.frame(RUNTIME, kinds, rows_of(database, RUNTIME, process))
+    rows = calls.select(
         *_thread(base_ns),
-        meanings(found, ("nameId",), lambda ids: _calls(database, ids["nameId"])).alias("name"),
+        meanings(calls, ("nameId",), lambda ids: _calls(database, ids["nameId"])).alias("name"),
         pl.col("correlationId").alias("correlation"),
     )
     return in_order(TABLES["launches"].frame(rows.to_dict()))
@@ -69,11 +69,11 @@ def ranges(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
     parts = [_marked(database, process, kinds)]
     for table in ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"):
         parts.append(database.frame(table, kinds, rows_of(database, table, process)))
-    found = pl.concat(parts)
-    texts = pl.coalesce("text", database.strings(found["textId"]), pl.lit(UNNAMED))
-    text = found.select(texts).to_series()
+    events = pl.concat(parts)
+    texts = pl.coalesce("text", database.strings(events["textId"]), pl.lit(UNNAMED))
+    text = events.select(texts).to_series()
     is_operator = text.str.contains(_OPERATOR)
-    rows = found.select(*_thread(base_ns)).with_columns(
+    rows = events.select(*_thread(base_ns)).with_columns(
         text, _names(text, is_operator).alias("name"), is_operator.alias("is_operator")
     )
     return in_order(rows)
@@ -88,19 +88,19 @@ def _names(text: pl.Series, is_operator: pl.Series) -> pl.Series:
 
 
 def _marked(database: Database, process: Process, kinds: dict[str, str]) -> pl.DataFrame:
-    found = database.frame(NVTX, kinds, rows_of(database, NVTX, process))
-    is_range = found["eventType"].is_in(RANGE_TYPES)
-    return found if is_range.all(ignore_nulls=False) else found.filter(is_range)
+    events = database.frame(NVTX, kinds, rows_of(database, NVTX, process))
+    is_range = events["eventType"].is_in(RANGE_TYPES)
+    return events if is_range.all(ignore_nulls=False) else events.filter(is_range)
 
 
-def marked(found: pl.DataFrame) -> pl.DataFrame:
+def marked(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the `annotations` rows of ranges that ended."""
-    ended = found.drop_nulls("end_ns")
-    return TABLES["annotations"].frame(ended.with_columns(on_device=pl.lit(value=False)).to_dict())
+    ended_ranges = rows.drop_nulls("end_ns")
+    return TABLES["annotations"].frame(ended_ranges.with_columns(on_device=pl.lit(value=False)).to_dict())
 
 
-def cpu_ops(found: pl.DataFrame) -> pl.DataFrame:
+def cpu_ops(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the `cpu_ops` rows of ranges that ended: the operators among them."""
     communicates = pl.any_horizontal(pl.col("name").cat.starts_with(prefix) for prefix in ("gloo:", "nccl:"))
-    operators = found.drop_nulls("end_ns").filter("is_operator", ~communicates)
+    operators = rows.drop_nulls("end_ns").filter("is_operator", ~communicates)
     return TABLES["cpu_ops"].frame(operators.to_dict())

@@ -116,7 +116,7 @@ _RUNTIME, _DRIVER = 0, 1
 
 
 def number_of_lost_lines(settings: Mapping[str, str]) -> int:
-    """Return how many lines of the JSON export behind a database could not be read."""
+    """Return the number of unreadable lines of the JSON export behind a database."""
     count = settings.get(_LOST, "")
     return int(count) if count.isdecimal() and len(count) < len(str(MOST_BYTES)) else 0
 
@@ -130,8 +130,8 @@ def write_database(source: Path, output: Path, name: str) -> None:
         for guard in ("journal_mode=OFF", "synchronous=OFF"):
             database.execute(f"PRAGMA {guard}").close()
         for table, columns in _TABLES.items():
-            named = ", ".join(f"'{column}'" for column in columns)
-            database.execute(f"CREATE TABLE {table} ({named})")
+            quoted_names = ", ".join(f"'{column}'" for column in columns)
+            database.execute(f"CREATE TABLE {table} ({quoted_names})")
         database.execute("BEGIN")
         rows: dict[str, list[tuple[object, ...]]] = {table: [] for table in _TABLES}
         for count, (table, row) in enumerate(_rows(source, name), 1):
@@ -192,17 +192,24 @@ def _lines(source: Path, name: str) -> Iterator[bytes]:
 
 
 def _of_event(event: _Line) -> Iterator[tuple[str, tuple[object, ...]]]:
-    work, call, marked = event.CudaEvent, event.TraceProcessEvent, event.NvtxEvent
+    work, call, annotation = event.CudaEvent, event.TraceProcessEvent, event.NvtxEvent
     if work is not UNSET:
         yield from _of_work(work)
     elif call is not UNSET and call.eventClass in {_RUNTIME, _DRIVER}:
         row = (call.startNs, call.endNs, call.correlationId, call.name, call.globalTid)
         yield "CUPTI_ACTIVITY_KIND_RUNTIME", row
-    elif marked is not UNSET:
-        times = (marked.Timestamp, marked.EndTimestamp)
+    elif annotation is not UNSET:
+        times = (annotation.Timestamp, annotation.EndTimestamp)
         yield (
             "NVTX_EVENTS",
-            (marked.Type, *times, marked.Text, marked.TextId, marked.GlobalTid, marked.DomainId),
+            (
+                annotation.Type,
+                *times,
+                annotation.Text,
+                annotation.TextId,
+                annotation.GlobalTid,
+                annotation.DomainId,
+            ),
         )
 
 
@@ -212,7 +219,7 @@ def _of_work(work: _Work) -> Iterator[tuple[str, tuple[object, ...]]]:
     if work.kernel is not UNSET:
         yield "CUPTI_ACTIVITY_KIND_KERNEL", (*common, *msgspec.structs.astuple(work.kernel))
     elif work.memcpy is not UNSET:
-        moved = work.memcpy
-        yield "CUPTI_ACTIVITY_KIND_MEMCPY", (*common, moved.sizebytes, moved.copyKind)
+        copy = work.memcpy
+        yield "CUPTI_ACTIVITY_KIND_MEMCPY", (*common, copy.sizebytes, copy.copyKind)
     elif work.memset is not UNSET:
         yield "CUPTI_ACTIVITY_KIND_MEMSET", (*common, work.memset.sizebytes)

@@ -64,10 +64,10 @@ def process_of(global_tid: int) -> int:
 
 def recorded_ranks(database: Database) -> dict[int, int]:
     """Return `globalPid` → rank for the processes whose rank was recorded."""
-    found: dict[int, set[int]] = {}
+    by_process: dict[int, set[int]] = {}
     for thread, rank in (*_mpi_ranks(database), *_named_ranks(database)):
-        found.setdefault(process_of(thread), set()).add(rank)
-    return {process: ranks.pop() for process, ranks in found.items() if len(ranks) == 1}
+        by_process.setdefault(process_of(thread), set()).add(rank)
+    return {process: ranks.pop() for process, ranks in by_process.items() if len(ranks) == 1}
 
 
 def _mpi_ranks(database: Database) -> Iterator[tuple[int, int]]:
@@ -102,17 +102,17 @@ def place_in_environment(database: Database) -> Place:
 
 
 def _environment(database: Database) -> dict[str, int]:
-    wanted = {name for pair in _VARIABLES for name in pair}
+    names = {name for pair in _VARIABLES for name in pair}
     kinds = {"name": "text", "value": "text"}
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     for table, ending in (
         ("TARGET_INFO_SYSTEM_ENV", "DeviceEnvironment"),
         ("META_DATA_CAPTURE", ":ENVIRONMENT_VARIABLE"),
     ):
         for name, value in database.frame(table, kinds).drop_nulls().iter_rows():
             if name.endswith(ending):
-                found |= {key: int(number) for key, number in _SETTING.findall(value) if key in wanted}
-    return found
+                values |= {key: int(number) for key, number in _SETTING.findall(value) if key in names}
+    return values
 
 
 RUNNING = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
@@ -122,7 +122,7 @@ RANGES = ("NVTX_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_OTHER_
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of a report, or what one process did on one of its devices."""
+    """One process of a report, or the work of one process on one of its devices."""
 
     id: str
     """What selects it, such as `pid145` or `pid145-device1`; empty for all that a report holds."""
@@ -162,35 +162,35 @@ def processes(path: Path) -> list[Process]:
 
 def select_process(database: Database, process: str | None) -> Process:
     """Return the process called `process`; the only one where no name is given."""
-    found = processes_in(database)
-    if process is None and len(found) <= 1:
-        return found[0] if found else Process("", 0, 0, "", ())
-    named = next((candidate for candidate in found if candidate.id == process), None)
-    if named is None:
-        listed = ", ".join(candidate.id for candidate in found) or "none"
-        what = f"there is no process {process}" if process else "it holds several processes"
-        raise InputError(what, where=database.name, fix=f"choose one of: {listed}")
-    return named
+    candidates = processes_in(database)
+    if process is None and len(candidates) <= 1:
+        return candidates[0] if candidates else Process("", 0, 0, "", ())
+    selected = next((candidate for candidate in candidates if candidate.id == process), None)
+    if selected is None:
+        ids = ", ".join(candidate.id for candidate in candidates) or "none"
+        message = f"there is no process {process}" if process else "it holds several processes"
+        raise InputError(message, where=database.name, fix=f"choose one of: {ids}")
+    return selected
 
 
 def processes_in(database: Database) -> list[Process]:
     """Return the processes of an open export that are ranks, in order of device and process id."""
     devices = _devices(database)
     owners = sorted(devices) or sorted(_owners_of_ranges(database))
-    named, known = _names(database), recorded_ranks(database)
-    found = [
+    names, ranks = _names(database), recorded_ranks(database)
+    candidates = [
         Process(
             id=f"pid{_pid(owner)}",
             global_pid=owner,
             pid=_pid(owner),
-            name=named.get(owner, ""),
+            name=names.get(owner, ""),
             devices=tuple(sorted(devices.get(owner, ()))),
-            rank=known.get(owner),
+            rank=ranks.get(owner),
         )
         for owner in owners
     ]
     return _ordered(
-        part for process in _placed(_with_distinct_ids(found), database) for part in _by_device(process)
+        part for process in _placed(_with_distinct_ids(candidates), database) for part in _by_device(process)
     )
 
 
@@ -200,62 +200,64 @@ def _pid(global_pid: int) -> int:
 
 def _devices(database: Database) -> dict[int, set[int]]:
     """Return `globalPid` → devices with kernels, or with copies where a process ran no kernel."""
-    found: dict[int, set[int]] = {}
+    by_process: dict[int, set[int]] = {}
     for tables in (RUNNING, MOVING):
-        used = [pair for table in tables for pair in _pairs(database, table)]
-        known = set(found)
-        for process, device in used:
-            if process not in known:
-                found.setdefault(process, set()).add(device)
-    return found
+        pairs = [pair for table in tables for pair in _pairs(database, table)]
+        earlier = set(by_process)
+        for process, device in pairs:
+            if process not in earlier:
+                by_process.setdefault(process, set()).add(device)
+    return by_process
 
 
 def _pairs(database: Database, table: str) -> list[tuple[int, int]]:
-    used = database.distinct(table, {"globalPid": "integer", "deviceId": "integer"}).drop_nulls()
-    return [(process, device) for process, device in used.iter_rows()]
+    rows = database.distinct(table, {"globalPid": "integer", "deviceId": "integer"}).drop_nulls()
+    return [(process, device) for process, device in rows.iter_rows()]
 
 
 def _owners_of_ranges(database: Database) -> set[int]:
-    found: set[int] = set()
+    owners: set[int] = set()
     for table in RANGES:
         only = Filter(sql='"end" IS NOT NULL') if database.has(table, "end") else EVERY_ROW
         threads = database.distinct(table, {"globalTid": "integer"}, only)["globalTid"]
-        found |= {process_of(thread) for thread in threads.drop_nulls()}
-    return found
+        owners |= {process_of(thread) for thread in threads.drop_nulls()}
+    return owners
 
 
 def _names(database: Database) -> dict[int, str]:
-    named = database.frame("PROCESSES", {"globalPid": "integer", "name": "text"}).drop_nulls()
-    return dict(zip(named["globalPid"], named["name"], strict=True))
+    rows = database.frame("PROCESSES", {"globalPid": "integer", "name": "text"}).drop_nulls()
+    return dict(zip(rows["globalPid"], rows["name"], strict=True))
 
 
-def _with_distinct_ids(found: list[Process]) -> list[Process]:
+def _with_distinct_ids(candidates: list[Process]) -> list[Process]:
     """Return the processes with ids that differ also if hosts share process ids."""
-    shared = {pid for pid, count in Counter(process.pid for process in found).items() if count > 1}
+    shared_pids = {pid for pid, count in Counter(process.pid for process in candidates).items() if count > 1}
     return [
         replace(process, id=f"{process.id}-host{process.global_pid >> 2 * THREAD_BITS & 0xFFFF:x}")
-        if process.pid in shared
+        if process.pid in shared_pids
         else process
-        for process in found
+        for process in candidates
     ]
 
 
-def _placed(found: list[Process], database: Database) -> list[Process]:
-    """Return the processes with what the environment states of a single one, and with local ranks.
+def _placed(candidates: list[Process], database: Database) -> list[Process]:
+    """Return the processes with local ranks; a single one with the rank that the environment states.
 
     The environment is that of the recorded command: behind a launcher it is not the ranks' own.
     """
-    if len(found) == 1 and len(found[0].devices) <= 1:
+    if len(candidates) == 1 and len(candidates[0].devices) <= 1:
         rank, size = place_in_environment(database)
-        known = found[0].rank
-        if known in {None, rank}:
-            return [replace(found[0], rank=rank if known is None else known, world_size=size)]
-        return found
-    single = [process.devices[0] for process in found if len(process.devices) == 1]
-    if len(single) < len(found) or len(set(single)) < len(found):
-        return found
+        recorded_rank = candidates[0].rank
+        if recorded_rank in {None, rank}:
+            return [
+                replace(candidates[0], rank=rank if recorded_rank is None else recorded_rank, world_size=size)
+            ]
+        return candidates
+    single = [process.devices[0] for process in candidates if len(process.devices) == 1]
+    if len(single) < len(candidates) or len(set(single)) < len(candidates):
+        return candidates
     order = sorted(single)
-    return [replace(process, local_rank=order.index(process.devices[0])) for process in found]
+    return [replace(process, local_rank=order.index(process.devices[0])) for process in candidates]
 
 
 def _by_device(process: Process) -> list[Process]:
@@ -274,5 +276,5 @@ def _by_device(process: Process) -> list[Process]:
     ]
 
 
-def _ordered(found: Iterable[Process]) -> list[Process]:
-    return sorted(found, key=lambda process: (process.devices, process.global_pid))
+def _ordered(candidates: Iterable[Process]) -> list[Process]:
+    return sorted(candidates, key=lambda process: (process.devices, process.global_pid))

@@ -49,7 +49,7 @@ _NAMED = ("kernels", "launches", "annotations", "cpu_ops", "collectives")
 
 
 def completeness_findings(database: Database, process: Process, file: str) -> Iterator[Finding]:
-    """Yield what is missing of one process."""
+    """Yield the findings on missing data of one process."""
     yield from _hidden_kernels(database, process, file)
     yield from _dropped(database, process, file)
     yield from _refused(database, file)
@@ -78,7 +78,7 @@ def _hidden_kernels(database: Database, process: Process, file: str) -> Iterator
 
 
 def _dropped(database: Database, process: Process, file: str) -> Iterator[Finding]:
-    """Report what the profiler itself said it had lost of this process."""
+    """Report the losses that the profiler itself states of this process."""
     kinds = {"severity": "integer", "text": "text", "globalPid": "integer"}
     for severity, text, owner in database.frame("DIAGNOSTIC_EVENT", kinds).iter_rows():
         if (severity or 0) > 1 and owner == process.global_pid and _DROPPED.search(text or ""):
@@ -89,12 +89,12 @@ def _refused(database: Database, file: str) -> Iterator[Finding]:
     views = [name for name in database.refused if name in _TABLES or name == "StringIds"]
     if views:
         message = f"not read, because it is not a table: {', '.join(views)}"
-        touched = tuple({name: None for view in views for name in _TABLES.get(view, ())})
-        yield Finding("tables-refused", "error", message, file, count=len(views), touches=touched)
+        touched_tables = tuple({name: None for view in views for name in _TABLES.get(view, ())})
+        yield Finding("tables-refused", "error", message, file, count=len(views), touches=touched_tables)
 
 
 def damage_findings(database: Database, file: str) -> Iterator[Finding]:
-    """Yield what of the file could not be read."""
+    """Yield the findings on unreadable parts of the file."""
     if database.cut:
         message = f"the database is truncated or damaged ({database.cut}); what can be read is used"
         yield Finding("file-truncated", "error", message, file)
@@ -132,7 +132,7 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
     base = start or 0
     devices = devices_of(database, process)
     ranges = host.ranges(database, process, base)
-    found = {
+    raw_tables = {
         "kernels": device.kernels(database, process, devices, base),
         "memcpy": device.memcpy(database, process, base),
         "launches": host.launches(database, process, base),
@@ -143,8 +143,8 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
         "counters": counters.counters(database, process, devices, base),
         "network_traffic": counters.network_traffic(database, base),
     }
-    tables, implausible = drop_impossible(found, file)
-    tables, repeated = drop_repeated(tables, file)
+    tables, implausible = drop_impossible(raw_tables, file)
+    tables, repeats = drop_repeated(tables, file)
     tables["launches"] = _own_launches(database, process, tables)
     return TraceContent(
         tables=tables,
@@ -153,7 +153,7 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
         findings=[
             *completeness_findings(database, process, file),
             *implausible,
-            *repeated,
+            *repeats,
             *_about(tables, ranges, start, file),
         ],
         attributes=_attributes(database),
@@ -191,12 +191,12 @@ def _about(
 
 def _attributes(database: Database) -> dict[str, str]:
     """Return the versions that the report records."""
-    stated = settings(database)
+    export_settings = settings(database)
     machine = database.frame("TARGET_INFO_SYSTEM_ENV", {"name": "text", "value": "text"}).drop_nulls()
-    known = dict(machine.filter(pl.col("name") == "CudaDriverVersion").iter_rows())
+    environment = dict(machine.filter(pl.col("name") == "CudaDriverVersion").iter_rows())
     versions = {
-        "nsys_version": stated.get("EXPORT_PRODUCT_VERSION"),
-        "nsys_schema_version": stated.get("EXPORT_SCHEMA_VERSION"),
-        "cuda_driver_version": known.get("CudaDriverVersion"),
+        "nsys_version": export_settings.get("EXPORT_PRODUCT_VERSION"),
+        "nsys_schema_version": export_settings.get("EXPORT_SCHEMA_VERSION"),
+        "cuda_driver_version": environment.get("CudaDriverVersion"),
     }
     return {name: value[:64] for name, value in versions.items() if value}

@@ -66,11 +66,11 @@ def open_rocpd(path: Path, file: str = "") -> AbstractContextManager[Database]:
 def parts(path: Path) -> list[Part]:
     """Return the processes in a database that recorded work or ranges."""
     with open_rocpd(path) as database:
-        found = [
+        guids = [
             name.removeprefix(_KERNELS) for name in sorted(database.columns) if name.startswith(_KERNELS)
         ]
-        used = [guid for guid in found if _holds_something(database, guid)]
-        return [Part(guid if len(used) > 1 else "", _identity(database, guid)) for guid in used]
+        with_work = [guid for guid in guids if _holds_something(database, guid)]
+        return [Part(guid if len(with_work) > 1 else "", _identity(database, guid)) for guid in with_work]
 
 
 def _holds_something(database: Database, guid: str) -> bool:
@@ -79,37 +79,37 @@ def _holds_something(database: Database, guid: str) -> bool:
 
 
 def _identity(database: Database, guid: str) -> Identity:
-    """Return what the environment of a process states of its rank."""
+    """Return the rank and number of ranks that the environment of a process states."""
     environments = database.frame(f"rocpd_info_process_{guid}", {"environment": "text"})[
         "environment"
     ].drop_nulls()
-    stated = _object(environments[0]) if environments.len() else {}
-    return Identity(_first(stated, _RANK), _first(stated, _WORLD))
+    environment = _object(environments[0]) if environments.len() else {}
+    return Identity(_first(environment, _RANK), _first(environment, _WORLD))
 
 
-def _first(stated: dict[str, Any], names: tuple[str, ...]) -> int | None:
-    texts = (str(stated[name]) for name in names if name in stated)
+def _first(environment: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    texts = (str(environment[name]) for name in names if name in environment)
     return next((int(text) for text in texts if text.isdecimal() and len(text) < 8), None)
 
 
 def _object(text: str | None) -> dict[str, Any]:
     """Return the object in JSON text; an empty one for anything else."""
     try:
-        found = msgspec.json.decode(text or "{}")
+        value = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def process_of(database: Database, part: str, file: str) -> Process:
     """Return the process of a database that a part names, the only one without a name."""
     guids = [part] if part else [n.removeprefix(_KERNELS) for n in database.columns if n.startswith(_KERNELS)]
-    used = [guid for guid in guids if part or _holds_something(database, guid)]
-    if len(used) != 1:
+    with_work = [guid for guid in guids if part or _holds_something(database, guid)]
+    if len(with_work) != 1:
         raise InputError(
-            f"holds {len(used)} processes", where=file, fix="give the files as rocprofv3 wrote them"
+            f"holds {len(with_work)} processes", where=file, fix="give the files as rocprofv3 wrote them"
         )
-    return _Reading(database, used[0], file).process()
+    return _Reading(database, with_work[0], file).process()
 
 
 class _Reading:
@@ -119,8 +119,8 @@ class _Reading:
         self.database = database
         self.guid = guid
         if not any(database.has(f"{_KERNELS}{guid}", "event_id", *times) for times in _TIMES):
-            what = "is a database of rocprofv3 in an unknown layout"
-            raise InputError(what, where=file, fix=_AGAIN)
+            message = "is a database of rocprofv3 in an unknown layout"
+            raise InputError(message, where=file, fix=_AGAIN)
         kinds = {"id": "integer", "category_id": "integer", "stack_id": "integer", "extdata": "text"}
         events = self.frame("event", kinds).drop_nulls("id").unique("id", keep="first", maintain_order=True)
         self.events = events.with_columns(category=self.categories(events["category_id"]))
@@ -136,8 +136,8 @@ class _Reading:
 
     def categories(self, ids: pl.Series) -> pl.Series:
         """Return the name of each category, which has a table of its own since schema 4."""
-        own = f"rocpd_info_category_{self.guid}"
-        return self.database.strings(ids, own, "name") if own in self.database else self.texts(ids)
+        table = f"rocpd_info_category_{self.guid}"
+        return self.database.strings(ids, table, "name") if table in self.database else self.texts(ids)
 
     def placed(self, table: str, *numbers: str) -> pl.DataFrame:
         """Return numbers of a table with its times and places, which since schema 4 are rows elsewhere."""
@@ -149,8 +149,8 @@ class _Reading:
             .unique("id", keep="first", maintain_order=True)
         )
         for name in ("start", "end"):
-            known = times.rename({"id": f"{name}_id", "value": "time"})
-            joined = rows.join(known, on=f"{name}_id", how="left", maintain_order="left")
+            values = times.rename({"id": f"{name}_id", "value": "time"})
+            joined = rows.join(values, on=f"{name}_id", how="left", maintain_order="left")
             rows = joined.with_columns(joined[name].fill_null(joined["time"])).drop("time")
         kinds = dict.fromkeys(("id", *_PLACES), "integer")
         tracks = (
@@ -160,13 +160,13 @@ class _Reading:
             .rename({"id": "track_id"})
         )
         joined = rows.join(tracks, on="track_id", how="left", maintain_order="left", suffix="_of_track")
-        filled = [joined[name].fill_null(joined[f"{name}_of_track"]) for name in _PLACES]
-        return joined.with_columns(filled)
+        columns = [joined[name].fill_null(joined[f"{name}_of_track"]) for name in _PLACES]
+        return joined.with_columns(columns)
 
     def with_events(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add to each row the category, number of the call and further data of its event."""
-        known = self.events.select("category", "stack_id", "extdata", event_id="id")
-        return rows.join(known, on="event_id", how="left", maintain_order="left")
+        columns = self.events.select("category", "stack_id", "extdata", event_id="id")
+        return rows.join(columns, on="event_id", how="left", maintain_order="left")
 
     def process(self) -> Process:
         """Return the process with all that is read of it."""
@@ -186,17 +186,17 @@ class _Reading:
             marker_api=by_kind["marker_api"],
         )
         pids = self.frame("info_process", {"pid": "integer"})["pid"].drop_nulls()
-        named = [Kind(kind, list(operations)) for kind, operations in self.operations.items()]
+        kinds = [Kind(kind, list(operations)) for kind, operations in self.operations.items()]
         return Process(
             metadata=Metadata(pids[0] if pids.len() else None),
             agents=list(self.agents()),
-            strings=Strings(named, messages),
+            strings=Strings(kinds, messages),
             kernel_symbols=list(self.symbols()),
             buffer_records=records,
         )
 
     def agents(self) -> Iterator[Agent]:
-        """Yield the agents of the node; what they can do is JSON beside them."""
+        """Yield the agents of the node; their properties are JSON beside them."""
         kinds = {
             "id": "integer",
             "type": "text",
@@ -217,12 +217,12 @@ class _Reading:
     def symbols(self) -> Iterator[Symbol]:
         """Yield the kernels of the program."""
         kinds = {"id": "integer", "kernel_name": "text", "display_name": "text", "arch_vgpr_count": "integer"}
-        for number, name, shown, registers in self.frame("info_kernel_symbol", kinds).iter_rows():
-            yield Symbol(number, name or "", shown or "", registers)
+        for number, name, display_name, registers in self.frame("info_kernel_symbol", kinds).iter_rows():
+            yield Symbol(number, name or "", display_name or "", registers)
 
     def kernels(self) -> Iterator[Record]:
         """Yield the dispatches."""
-        sides = [f"{what}_size_{side}" for what in ("workgroup", "grid") for side in "xyz"]
+        sides = [f"{kind}_size_{side}" for kind in ("workgroup", "grid") for side in "xyz"]
         rows = self.placed("kernel_dispatch", "kernel_id", "group_segment_size", *sides, "event_id")
         for row in self.with_events(rows).iter_rows(named=True):
             block, grid = (Size(*(row[name] or 0 for name in sides[place : place + 3])) for place in (0, 3))
@@ -233,9 +233,9 @@ class _Reading:
                 end=row["end"],
                 stream=Handle(row["stream_id"] or 0),
                 dispatch=Dispatch(
-                    Handle(_known(row["agent_id"])),
+                    Handle(_id_or_absent(row["agent_id"])),
                     Handle(row["queue_id"] or 0),
-                    _known(row["kernel_id"]),
+                    _id_or_absent(row["kernel_id"]),
                     row["group_segment_size"],
                     block,
                     grid,
@@ -252,16 +252,16 @@ class _Reading:
                 start=row["start"],
                 end=row["end"],
                 stream=Handle(row["stream_id"] or 0),
-                source=Handle(_known(row["src_agent_id"])),
-                destination=Handle(_known(row["dst_agent_id"])),
+                source=Handle(_id_or_absent(row["src_agent_id"])),
+                destination=Handle(_id_or_absent(row["dst_agent_id"])),
                 bytes=row["size"],
             )
 
     def regions(self) -> Iterator[tuple[str, Record, str]]:
         """Yield the category, record and message of each call or range."""
         rows = self.placed("region", "name_id", "event_id")
-        named = self.with_events(rows.with_columns(name=self.texts(rows["name_id"])))
-        for row in named.iter_rows(named=True):
+        events = self.with_events(rows.with_columns(name=self.texts(rows["name_id"])))
+        for row in events.iter_rows(named=True):
             category, name = row["category"] or "", row["name"] or ""
             operations = self.operations[category]
             record = Record(
@@ -280,13 +280,13 @@ _SERVICES = {"HIP_": "hip_api", "HSA_": "hsa_api", "RCCL_": "rccl_api", "MARKER_
 """How categories begin → the records that their regions are."""
 
 
-def _known(number: int | None) -> int:
+def _id_or_absent(number: int | None) -> int:
     """Return a number, or one that nothing has."""
     return -2 if number is None else number
 
 
 def damage_findings(database: Database, file: str) -> Iterator[Finding]:
-    """Yield what of a database could not be read."""
+    """Yield the findings on unreadable parts of a database."""
     if database.cut:
         message = f"the database is truncated or damaged ({database.cut}); what can be read is used"
         yield Finding("file-truncated", "error", message, file)

@@ -32,7 +32,7 @@ class Size(Struct, gc=False):
 
     @property
     def product(self) -> int:
-        """Return how many there are in all."""
+        """Return the product of the three sizes."""
         return self.x * self.y * self.z
 
 
@@ -170,11 +170,11 @@ def process_in(text: bytes, file: str) -> Process:
     """Return the process in a file; InputError if it cannot be read or holds another number of them."""
     memory.hold_json(text)
     try:
-        found = _DECODER.decode(text).processes
+        processes = _DECODER.decode(text).processes
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         fix = "let the program end by itself, so that rocprofv3 writes the whole file, or copy it again"
         raise InputError(f"its records cannot be read: {error}", where=file, fix=fix) from error
-    if len(found) != 1:
-        what = f"holds {len(found)} processes, but rocprofv3 writes one for each file"
-        raise InputError(what, where=file, fix="give the files as rocprofv3 wrote them")
-    return found[0]
+    if len(processes) != 1:
+        message = f"holds {len(processes)} processes, but rocprofv3 writes one for each file"
+        raise InputError(message, where=file, fix="give the files as rocprofv3 wrote them")
+    return processes[0]

@@ -54,10 +54,10 @@ def _content(process: Process, file: str) -> TraceContent:
         "annotations": _ranges(process),
         "collectives": _calls(process),
     }
-    ordered = {name: rows.sort("start_ns", maintain_order=True) for name, rows in tables.items()}
-    possible, implausible = quality.drop_impossible(ordered, file)
-    unique, repeated = quality.drop_repeated(possible, file)
-    findings = [*_doubts(unique, file), *implausible, *repeated]
+    by_start = {name: rows.sort("start_ns", maintain_order=True) for name, rows in tables.items()}
+    possible, implausible = quality.drop_impossible(by_start, file)
+    unique, repeats = quality.drop_repeated(possible, file)
+    findings = [*_doubts(unique, file), *implausible, *repeats]
     return TraceContent(tables={**unique, "devices": devices.table()}, findings=findings)
 
 
@@ -76,26 +76,26 @@ class Devices:
         self.is_host = {agent.id.handle for agent in agents if agent.type != GPU}
 
     def units(self, number: int | None) -> int | None:
-        """Return how many compute units a device has."""
+        """Return the number of compute units of a device."""
         count = self.by_number[number].cu_count if number in self.by_number else None
         return count if count and 0 < count < _MOST_UNITS else None
 
     def wave(self, number: int | None) -> int | None:
-        """Return how many work-items run in one wave of a device."""
+        """Return the number of work-items in one wave of a device."""
         size = self.by_number[number].wave_front_size if number in self.by_number else None
         return size if size and 0 < size < _MOST_UNITS else None
 
     def table(self) -> pl.DataFrame:
         """Return the `devices` rows."""
-        known = sorted(self.by_number.items())
+        agents = sorted(self.by_number.items())
         return TABLES["devices"].frame(
             {
-                "device": integers([number for number, _ in known]),
-                "name": [agent.product_name or agent.name for _, agent in known],
-                "memory_bytes": integers([_memory(agent) for _, agent in known]),
-                "sms": integers([self.units(number) for number, _ in known]),
+                "device": integers([number for number, _ in agents]),
+                "name": [agent.product_name or agent.name for _, agent in agents],
+                "memory_bytes": integers([_memory(agent) for _, agent in agents]),
+                "sms": integers([self.units(number) for number, _ in agents]),
                 "threads_per_sm": integers(
-                    [(a.max_waves_per_cu or 0) * (a.wave_front_size or 0) or None for _, a in known]
+                    [(a.max_waves_per_cu or 0) * (a.wave_front_size or 0) or None for _, a in agents]
                 ),
             }
         )
@@ -173,11 +173,11 @@ def _name(symbol: Symbol | None) -> str:
 def _blocks(record: Record) -> int | None:
     grid, block = record.dispatch.grid_size, record.dispatch.workgroup_size
     sides = ((grid.x, block.x), (grid.y, block.y), (grid.z, block.z))
-    if any(not (whole(work) and whole(each)) or each < 1 for work, each in sides):
+    if any(not (whole(work) and whole(side)) or side < 1 for work, side in sides):
         return None
     count = 1
-    for work, each in sides:
-        count *= -(-work // each)
+    for work, side in sides:
+        count *= -(-work // side)
     return whole(count)
 
 
@@ -263,8 +263,10 @@ def _ranges(process: Process) -> pl.DataFrame:
 
 def _calls(process: Process) -> pl.DataFrame:
     """Return the `collectives` rows: calls of RCCL that communicate, whose arguments are not recorded."""
-    named = ((record, process.operation(record)) for record in process.buffer_records.rccl_api)
-    calls = [(r, n) for r, n in named if n[4:5].isupper() and catalogue.canonical(n.removeprefix("nccl"))]
+    with_names = ((record, process.operation(record)) for record in process.buffer_records.rccl_api)
+    calls = [
+        (r, n) for r, n in with_names if n[4:5].isupper() and catalogue.canonical(n.removeprefix("nccl"))
+    ]
     records = [record for record, _ in calls]
     return TABLES["collectives"].frame(
         {

@@ -106,13 +106,13 @@ def _stored(summary: dict[str, Any]) -> Iterator[StoredStatistic]:
 
 
 def _failures(summary: dict[str, Any]) -> Iterator[StoredStatistic]:
-    """Yield how many requests were cancelled, and how many failed otherwise; AIPerf counts both as errors."""
+    """Yield the numbers of cancelled and of otherwise failed requests; AIPerf counts both as errors."""
     errors = finite(dict(_records(summary)).get("error_request_count", {}).get("avg"))
     if errors is None:
         return
-    listed = summary.get("error_summary")
+    entries = summary.get("error_summary")
     cancelled = 0.0
-    for entry in listed if isinstance(listed, list) else ():
+    for entry in entries if isinstance(entries, list) else ():
         details = entry.get("error_details") if isinstance(entry, dict) else None
         if isinstance(details, dict) and _is_cancellation(details):
             cancelled += finite(entry.get("count")) or 0.0
@@ -189,33 +189,33 @@ def _usual(line: bytearray, number: int) -> Request | None:
     record = typed(_RECORD, line)
     if record is None:
         return None
-    about, measured = record.metadata, record.metrics
-    if about.was_cancelled or _WARM_UP in {about.benchmark_phase, about.credit_phase}:
+    metadata, metrics = record.metadata, record.metrics
+    if metadata.was_cancelled or _WARM_UP in {metadata.benchmark_phase, metadata.credit_phase}:
         return None
-    sent = _said(measured.min_request_timestamp), about.request_start_ns, about.timestamp_ns
-    ended = _said(measured.max_response_timestamp), about.request_end_ns
-    numbers = measured.inter_chunk_latency
+    sent = _value_of(metrics.min_request_timestamp), metadata.request_start_ns, metadata.timestamp_ns
+    ended = _value_of(metrics.max_response_timestamp), metadata.request_end_ns
+    numbers = metrics.inter_chunk_latency
     gaps = None
     try:
         if numbers is not None and numbers.value is not None:
             gaps = _whole_gaps(numbers.value, _known_s(numbers.unit))
         return Request(
             0,
-            text(about.x_request_id) or f"line {number}",
+            text(metadata.x_request_id) or f"line {number}",
             start_ns=instant_ns(_first(sent), "start"),
             end_ns=instant_ns(_first(ended), "end"),
-            ttft_s=_first((_said_s(measured.time_to_first_token), _said_s(measured.ttft))),
-            latency_s=_said_s(measured.request_latency),
-            own_tpot_s=_said_s(measured.inter_token_latency),
-            input_tokens=tokens(_said(measured.input_sequence_length), ""),
-            output_tokens=tokens(_said(measured.output_sequence_length), ""),
+            ttft_s=_first((_said_s(metrics.time_to_first_token), _said_s(metrics.ttft))),
+            latency_s=_said_s(metrics.request_latency),
+            own_tpot_s=_said_s(metrics.inter_token_latency),
+            input_tokens=tokens(_value_of(metrics.input_sequence_length), ""),
+            output_tokens=tokens(_value_of(metrics.output_sequence_length), ""),
             gaps_s=gaps,
         )
     except Impossible:
         return None
 
 
-def _said(number: _Number | None) -> Any:
+def _value_of(number: _Number | None) -> Any:
     return None if number is None else number.value
 
 
@@ -246,25 +246,29 @@ def _record(line: bytearray, number: int) -> Request:
         raise Impossible(f"it is not complete JSON: {error}") from error
     if not isinstance(entry, dict):
         raise Impossible("it is not an object")
-    about, measured = _mapping(entry, "metadata"), _mapping(entry, "metrics")
-    name = text(about.get("x_request_id")) or f"line {number}"
-    sent = _value(measured, "min_request_timestamp"), about.get("request_start_ns"), about.get("timestamp_ns")
+    metadata, metrics = _mapping(entry, "metadata"), _mapping(entry, "metrics")
+    name = text(metadata.get("x_request_id")) or f"line {number}"
+    sent = (
+        _value(metrics, "min_request_timestamp"),
+        metadata.get("request_start_ns"),
+        metadata.get("timestamp_ns"),
+    )
     start = instant_ns(_first(sent), "start")
-    status, why = _status(entry, about)
+    status, why = _status(entry, metadata)
     if status != "ok":
         return Request(0, name, status, start, error=why)
-    end = _first((_value(measured, "max_response_timestamp"), about.get("request_end_ns")))
+    end = _first((_value(metrics, "max_response_timestamp"), metadata.get("request_end_ns")))
     return Request(
         0,
         name,
         start_ns=start,
         end_ns=instant_ns(end, "end"),
-        ttft_s=_first(_time(measured, key) for key in _TTFT),
-        latency_s=_time(measured, "request_latency"),
-        own_tpot_s=_time(measured, "inter_token_latency"),
-        input_tokens=tokens(_value(measured, "input_sequence_length"), "input_sequence_length"),
-        output_tokens=tokens(_value(measured, "output_sequence_length"), "output_sequence_length"),
-        gaps_s=_gaps(measured),
+        ttft_s=_first(_time(metrics, key) for key in _TTFT),
+        latency_s=_time(metrics, "request_latency"),
+        own_tpot_s=_time(metrics, "inter_token_latency"),
+        input_tokens=tokens(_value(metrics, "input_sequence_length"), "input_sequence_length"),
+        output_tokens=tokens(_value(metrics, "output_sequence_length"), "output_sequence_length"),
+        gaps_s=_gaps(metrics),
     )
 
 
@@ -273,16 +277,16 @@ def _first(values: Iterable[Any]) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _status(entry: dict[str, Any], about: dict[str, Any]) -> tuple[str, str]:
-    """Return what became of a request, and its error."""
+def _status(entry: dict[str, Any], metadata: dict[str, Any]) -> tuple[str, str]:
+    """Return the outcome of a request, and its error."""
     error = entry.get("error")
     details = error if isinstance(error, dict) else {"message": error}
     message = text(details.get("message") or details.get("type"))
-    if about.get("was_cancelled") is True or _is_cancellation(details):
+    if metadata.get("was_cancelled") is True or _is_cancellation(details):
         return "cancelled", message
     if error:
         return "failed", message
-    phase = about.get("benchmark_phase") or about.get("credit_phase")
+    phase = metadata.get("benchmark_phase") or metadata.get("credit_phase")
     return (_WARM_UP if phase == _WARM_UP else "ok"), ""
 
 
@@ -291,34 +295,34 @@ def _is_cancellation(error: dict[str, Any]) -> bool:
 
 
 def _mapping(entry: dict[str, Any], key: str) -> dict[str, Any]:
-    found = {} if entry.get(key) is None else entry[key]
-    if not isinstance(found, dict):
+    value = {} if entry.get(key) is None else entry[key]
+    if not isinstance(value, dict):
         raise Impossible(f"{key} is not an object")
-    return found
+    return value
 
 
-def _value(measured: dict[str, Any], key: str) -> Any:
-    return _mapping(measured, key).get("value")
+def _value(metrics: dict[str, Any], key: str) -> Any:
+    return _mapping(metrics, key).get("value")
 
 
-def _unit_s(measured: dict[str, Any], key: str) -> float:
-    unit = text(_mapping(measured, key).get("unit"))
+def _unit_s(metrics: dict[str, Any], key: str) -> float:
+    unit = text(_mapping(metrics, key).get("unit"))
     if unit not in _UNITS_S:
         raise Impossible(f"{key} is in {unit or 'no unit'}")
     return _UNITS_S[unit]
 
 
-def _time(measured: dict[str, Any], key: str) -> float | None:
-    value = _value(measured, key)
-    return None if value is None else seconds(value, key, _unit_s(measured, key))
+def _time(metrics: dict[str, Any], key: str) -> float | None:
+    value = _value(metrics, key)
+    return None if value is None else seconds(value, key, _unit_s(metrics, key))
 
 
-def _gaps(measured: dict[str, Any]) -> list[float] | None:
+def _gaps(metrics: dict[str, Any]) -> list[float] | None:
     key = "inter_chunk_latency"
-    values = _value(measured, key)
+    values = _value(metrics, key)
     if values is None:
         return None
     if not isinstance(values, list):
         raise Impossible(f"{key} is not a list")
-    unit_s = _unit_s(measured, key)
+    unit_s = _unit_s(metrics, key)
     return [gap for value in values if (gap := seconds(value, key, unit_s)) is not None]

@@ -65,25 +65,25 @@ def read_genai_bench(stream: BinaryIO, file: str) -> TraceContent:
     rows = RequestRows("genai_bench", file)
     for benchmark, document in enumerate(read_objects(stream, file)):
         unit_s = _unit_s(document, file)
-        whole = document.get("aggregated_metrics")
-        if isinstance(whole, dict):
-            rows.stored += _stored(whole, benchmark, unit_s)
+        aggregate = document.get("aggregated_metrics")
+        if isinstance(aggregate, dict):
+            rows.stored += _stored(aggregate, benchmark, unit_s)
         if isinstance(document, Fields) and _is_added(rows, document.text(_LIST), benchmark, unit_s):
             continue
-        listed = document.get(_LIST)
-        if not isinstance(listed, list):
+        entries = document.get(_LIST)
+        if not isinstance(entries, list):
             rows.unlisted(_LIST)
             continue
-        for index, entry in enumerate(listed):
+        for index, entry in enumerate(entries):
             rows.add(f"request {index}", partial(_request, entry, index, benchmark, unit_s))
     return rows.content()
 
 
-def _is_added(rows: RequestRows, listed: Raw | None, benchmark: int, unit_s: float) -> bool:
+def _is_added(rows: RequestRows, raw: Raw | None, benchmark: int, unit_s: float) -> bool:
     """Whether a list of requests was added at once, which one that is as usual is."""
-    entries = None if listed is None else part(_ENTRIES, listed)
-    whole = whole_list(entries, benchmark, unit_s) if entries else None
-    return whole is not None and rows.add_whole(whole)
+    entries = None if raw is None else part(_ENTRIES, raw)
+    new_rows = whole_list(entries, benchmark, unit_s) if entries else None
+    return new_rows is not None and rows.add_whole(new_rows)
 
 
 def _unit_s(document: Mapping[str, Any], file: str) -> float:
@@ -93,10 +93,10 @@ def _unit_s(document: Mapping[str, Any], file: str) -> float:
     return _UNITS_S[unit]
 
 
-def _stored(whole: dict[str, Any], benchmark: int, unit_s: float) -> Iterator[StoredStatistic]:
+def _stored(aggregate: dict[str, Any], benchmark: int, unit_s: float) -> Iterator[StoredStatistic]:
     """Yield the statistics; the duration of the run is in seconds whatever the unit of the others is."""
-    yield from totals(whole, _COUNTS, benchmark)
-    stats = whole.get("stats")
+    yield from totals(aggregate, _COUNTS, benchmark)
+    stats = aggregate.get("stats")
     for name, values in stats.items() if isinstance(stats, dict) else ():
         for key, value in values.items() if isinstance(values, dict) else ():
             number = finite(value)

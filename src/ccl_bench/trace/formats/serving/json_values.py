@@ -43,14 +43,14 @@ _NUMBER_BYTES = 1 << 11
 
 
 def read_whole(stream: BinaryIO) -> tuple[bytearray, str]:
-    """Return what can be read of a stream, and what kept the rest from being read."""
-    found = bytearray()
+    """Return the readable content of a stream, and the reason why the rest is unreadable."""
+    content = bytearray()
     try:
         while block := stream.read(_BLOCK_BYTES):
-            found += block
+            content += block
     except DAMAGED as error:
-        return found, str(error) or type(error).__name__
-    return found, ""
+        return content, str(error) or type(error).__name__
+    return content, ""
 
 
 def lines(raw: bytearray) -> Iterator[tuple[int, bytearray]]:
@@ -125,8 +125,8 @@ def _spell_infinity(raw: bytearray) -> None:
     at = raw.find(_NO_RATE)
     while at >= 0:
         at += len(_NO_RATE)
-        if found := _INFINITE.match(raw, at):
-            raw[slice(*found.span(1))] = b"1e999   "
+        if match := _INFINITE.match(raw, at):
+            raw[slice(*match.span(1))] = b"1e999   "
         at = raw.find(_NO_RATE, at)
 
 
@@ -134,26 +134,26 @@ def _objects(raw: bytearray, file: str) -> Any:
     """Return the value that is `raw`, objects of which that are not inside another one as Fields."""
     memory.hold_json(raw)
     _spell_infinity(raw)
-    found = typed(_OBJECTS, raw)
-    if isinstance(found, dict):
-        return Fields(found, file)
-    return parsed(raw) if found is None else [Fields(each, file) for each in found]
+    objects = typed(_OBJECTS, raw)
+    if isinstance(objects, dict):
+        return Fields(objects, file)
+    return parsed(raw) if objects is None else [Fields(item, file) for item in objects]
 
 
 def read_objects(stream: BinaryIO, file: str) -> list[Mapping[str, Any]]:
     """Return the object that a file is, those of its list or those on its lines; InputError for all else."""
     raw, damage = read_whole(stream)
-    found: list[Any]
+    values: list[Any]
     if _holds_several(raw, file):
-        found = _by_line(raw, file)
+        values = _by_line(raw, file)
     else:
         with _whole(file, damage):
             value = _objects(raw, file)
-        found = value if isinstance(value, list) else [value]
-    for number, value in enumerate(found):
+        values = value if isinstance(value, list) else [value]
+    for number, value in enumerate(values):
         if not isinstance(value, Mapping):
             raise InputError(f"result {number} is not an object", where=file, fix=_COPY_AGAIN)
-    return found
+    return values
 
 
 def one_value(raw: Text, damage: str, file: str) -> Any:
@@ -164,12 +164,12 @@ def one_value(raw: Text, damage: str, file: str) -> Any:
 
 @contextlib.contextmanager
 def _whole(file: str, damage: str = "") -> Iterator[None]:
-    """Turn what the parser says in the block into an error that names the file."""
+    """Turn an error of the parser in the block into one that names the file."""
     try:
         yield
     except ValueError as error:
-        what = f"cannot be read to its end: {damage}" if damage else f"is no whole JSON: {error}"
-        raise InputError(what, where=file, fix=_COPY_AGAIN) from error
+        message = f"cannot be read to its end: {damage}" if damage else f"is no whole JSON: {error}"
+        raise InputError(message, where=file, fix=_COPY_AGAIN) from error
 
 
 def _holds_several(raw: bytearray, file: str) -> bool:
@@ -185,15 +185,15 @@ def _holds_several(raw: bytearray, file: str) -> bool:
 
 
 def _by_line(raw: bytearray, file: str) -> list[Any]:
-    found = []
+    objects = []
     for number, line in lines(raw):
         try:
-            found.append(_objects(line, file))
+            objects.append(_objects(line, file))
         except ValueError as error:
             raise InputError(
                 f"line {number} is not complete JSON: {error}", where=file, fix=_COPY_AGAIN
             ) from error
-    return found
+    return objects
 
 
 LONGEST_S = 10 * 86_400.0
@@ -209,13 +209,13 @@ class Impossible(ValueError):  # noqa: N818 (what a value is, not what the progr
 
 def seconds(value: object, name: str, unit_s: float = 1.0) -> float | None:
     """Return a time in seconds; `unit_s` is the length of the unit it is recorded in."""
-    found = _number(value, name)
-    if found is None:
+    number = _number(value, name)
+    if number is None:
         return None
-    scaled = in_seconds(found, unit_s)
-    if not 0 <= scaled <= LONGEST_S:
-        raise Impossible(f"{name} is {found:g}")
-    return scaled
+    time_s = in_seconds(number, unit_s)
+    if not 0 <= time_s <= LONGEST_S:
+        raise Impossible(f"{name} is {number:g}")
+    return time_s
 
 
 _PLAIN = frozenset({int, float})
@@ -233,8 +233,8 @@ def whole_column(values: list[Any], unit_s: float = 1.0) -> Floats | None:
 
 def as_times(values: Floats, unit_s: float = 1.0) -> Floats | None:
     """Do the same for numbers that are known as such."""
-    scaled = in_seconds(values, unit_s)
-    return scaled if not scaled.size or (scaled.min() >= 0 and scaled.max() <= LONGEST_S) else None
+    times_s = in_seconds(values, unit_s)
+    return times_s if not times_s.size or (times_s.min() >= 0 and times_s.max() <= LONGEST_S) else None
 
 
 def in_seconds(value: Number, unit_s: float) -> Number:
@@ -244,12 +244,12 @@ def in_seconds(value: Number, unit_s: float) -> Number:
 
 def tokens(value: object, name: str) -> int | None:
     """Return a number of tokens."""
-    found = _number(value, name)
-    if found is None:
+    number = _number(value, name)
+    if number is None:
         return None
-    if not 0 <= found <= MOST_TOKENS or found != int(found):
-        raise Impossible(f"{name} is {found:g}")
-    return int(found)
+    if not 0 <= number <= MOST_TOKENS or number != int(number):
+        raise Impossible(f"{name} is {number:g}")
+    return int(number)
 
 
 def instant_ns(value: object, name: str) -> int | None:
@@ -275,10 +275,10 @@ def finite(value: object) -> float | None:
     """Return a number that is one, or None; `true` is none."""
     is_number = isinstance(value, int | float | str) and not isinstance(value, bool)
     try:
-        found = float(value) if is_number else math.nan  # type: ignore[arg-type]
+        number = float(value) if is_number else math.nan  # type: ignore[arg-type]
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def _number(value: object, name: str) -> float | None:
@@ -287,9 +287,9 @@ def _number(value: object, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Impossible(f"{name} is not a number")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError as error:
         raise Impossible(f"{name} is too large") from error
-    if not math.isfinite(found):
-        raise Impossible(f"{name} is {found}")
-    return found
+    if not math.isfinite(number):
+        raise Impossible(f"{name} is {number}")
+    return number

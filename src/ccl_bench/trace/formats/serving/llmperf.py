@@ -81,11 +81,11 @@ def read_llmperf(stream: BinaryIO, file: str) -> TraceContent:
 def _is_added(rows: RequestRows, raw: bytearray) -> bool:
     """Whether the requests were added at once, which a list that is as usual is."""
     entries = typed(_ENTRIES, raw)
-    whole = whole_list(entries, 0, 1.0) if entries else None
-    if whole is None:
+    new_rows = whole_list(entries, 0, 1.0) if entries else None
+    if new_rows is None:
         return False
     no_token = pl.col("ttft_s") == 0
-    return rows.add_whole(whole.with_columns(pl.when(~no_token).then("ttft_s").alias("ttft_s")))
+    return rows.add_whole(new_rows.with_columns(pl.when(~no_token).then("ttft_s").alias("ttft_s")))
 
 
 def _stored(summary: dict[str, Any]) -> Iterator[StoredStatistic]:

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 def _names(*keys: bytes) -> Recogniser:
     """Recognise the start of JSON that names every one of `keys`."""
-    quoted = (b'"%s"' % key for key in keys)
-    return all_of(holds(*quoted), begins(rb"[\xef\xbb\xbf \t\r\n]*[{\[]"), none_of(holds(b'"traceEvents"')))
+    quoted_keys = (b'"%s"' % key for key in keys)
+    return all_of(
+        holds(*quoted_keys), begins(rb"[\xef\xbb\xbf \t\r\n]*[{\[]"), none_of(holds(b'"traceEvents"'))
+    )
 
 
 is_vllm = _names(b"model_id", b"num_prompts", b"duration", b"completed")

@@ -70,7 +70,7 @@ class Request:
 
 @dataclass(slots=True)
 class RequestRows:
-    """What is read of one file."""
+    """Requests and statistics of one file."""
 
     tool: str
     file: str
@@ -102,21 +102,21 @@ class RequestRows:
         """
         numbers = [name for name in rows.columns if name not in _OF_ALL]
         is_ok = pl.col("status") == "ok"
-        kept = rows.with_columns(pl.when(is_ok).then(name).alias(name) for name in numbers)
-        if kept.select(pl.any_horizontal(_impossible(kept.columns)).any()).item():
+        masked = rows.with_columns(pl.when(is_ok).then(name).alias(name) for name in numbers)
+        if masked.select(pl.any_horizontal(_impossible(masked.columns)).any()).item():
             return False
-        memory.hold_rows("requests", kept.height)
+        memory.hold_rows("requests", masked.height)
         self._add_listed()
-        self.parts.append(self._frame({name: kept[name] for name in kept.columns}, kept.height))
+        self.parts.append(self._frame({name: masked[name] for name in masked.columns}, masked.height))
         return True
 
     def _add_listed(self) -> None:
         """Move the requests that were added one by one to the rows."""
-        listed, self.requests = self.requests, []
-        if listed:
+        requests, self.requests = self.requests, []
+        if requests:
             names = [entry.name for entry in fields(Request)]
-            columns = {name: [getattr(each, name) for each in listed] for name in names}
-            self.parts.append(self._frame(columns | {"gaps_s": lists_of(columns["gaps_s"])}, len(listed)))
+            columns = {name: [getattr(request, name) for request in requests] for name in names}
+            self.parts.append(self._frame(columns | {"gaps_s": lists_of(columns["gaps_s"])}, len(requests)))
 
     def _frame(self, columns: Mapping[str, pl.Series | Sequence[object]], height: int) -> pl.DataFrame:
         return TABLES["requests"].frame({"tool": [self.tool] * height, **columns})
@@ -125,8 +125,8 @@ class RequestRows:
         """Return the tables and findings of the file."""
         self._add_listed()
         requests = TABLES["requests"].concat(self.parts)
-        impossible = [found for found in self.stored if not _is_possible(found)]
-        self.stored = [found for found in self.stored if _is_possible(found)]
+        impossible = [row for row in self.stored if not _is_possible(row)]
+        self.stored = [row for row in self.stored if _is_possible(row)]
         statistics: dict[str, list[object]] = {
             entry.name: [asdict(s)[entry.name] for s in self.stored] for entry in fields(StoredStatistic)
         }
@@ -135,9 +135,9 @@ class RequestRows:
             "requests": requests,
             "serving_statistics": TABLES["serving_statistics"].frame(statistics),
         }
-        own = dict.fromkeys(self.findings)
+        reader_findings = dict.fromkeys(self.findings)
         findings = [
-            *own,
+            *reader_findings,
             *self._impossible(impossible),
             *self._lost(),
             *self._failed(requests),
@@ -154,13 +154,13 @@ class RequestRows:
     def _lost(self) -> list[Finding]:
         if not self.lost:
             return []
-        shown = "; ".join(self.lost[:_SHOWN]) + ("; ..." if len(self.lost) > _SHOWN else "")
-        message = f"left out as damaged or impossible: {counted(len(self.lost), 'request')}: {shown}"
+        reasons = "; ".join(self.lost[:_SHOWN]) + ("; ..." if len(self.lost) > _SHOWN else "")
+        message = f"left out as damaged or impossible: {counted(len(self.lost), 'request')}: {reasons}"
         return [Finding("requests-lost", "error", message, self.file, count=len(self.lost), touches=_TOUCHES)]
 
     def _impossible(self, statistics: list[StoredStatistic]) -> list[Finding]:
-        named = (f"{each.quantity} ({each.statistic}) is {each.value:g}" for each in statistics)
-        message = f"statistics that no benchmark can measure are left out: {', '.join(named)}"
+        texts = (f"{row.quantity} ({row.statistic}) is {row.value:g}" for row in statistics)
+        message = f"statistics that no benchmark can measure are left out: {', '.join(texts)}"
         finding = Finding(
             "statistics-impossible", "error", message, self.file, count=len(statistics), touches=_TOUCHES
         )
@@ -178,45 +178,45 @@ class RequestRows:
         return [Finding("requests-failed", severity, message, self.file, count=count, touches=_TOUCHES)]
 
     def _failures(self, status: pl.Series) -> tuple[int, int]:
-        """Return how many requests failed, of how many, as listed, else as the tool counted them."""
+        """Return the number of failed requests, and of all, as listed, else as the tool counted them."""
         if status.len():
             return int((status == _FAILED).sum()), int((status != "warmup").sum())
-        failed, others = total(self.stored, _FAILED), ("completed", "cancelled")
+        failed, other_outcomes = total(self.stored, _FAILED), ("completed", "cancelled")
         if not failed:
             return 0, 0
-        return round(failed), round(failed + sum(total(self.stored, name) or 0 for name in others))
+        return round(failed), round(failed + sum(total(self.stored, name) or 0 for name in other_outcomes))
 
     def _uncounted(self, requests: pl.DataFrame) -> list[Finding]:
         """Find answers that came in more pieces than their stated number of tokens."""
         pieces = requests["gaps_s"].list.len().cast(pl.Int64) + 1
         is_counted = (pieces > 1) & requests["output_tokens"].is_not_null()
-        known = int(is_counted.sum())
+        answers = int(is_counted.sum())
         short = int((is_counted & (pieces > requests["output_tokens"] + _EXTRA_PIECES)).sum())
-        if not short or short <= _MANY_UNCOUNTED * known:
+        if not short or short <= _MANY_UNCOUNTED * answers:
             return []
         message = (
-            f"{short} of {known} answers came in more pieces than their stated tokens, so tokens "
+            f"{short} of {answers} answers came in more pieces than their stated tokens, so tokens "
             "were probably not counted"
         )
         return [Finding("tokens-uncounted", "error", message, self.file, count=short, touches=_TOUCHES)]
 
     def _disagreeing(self, requests: pl.DataFrame) -> list[Finding]:
-        found: list[str] = []
+        messages: list[str] = []
         for benchmark in requests["benchmark"].unique(maintain_order=True):
-            mine = requests.filter((pl.col("benchmark") == benchmark) & (pl.col("status") == "ok"))
-            stated = [s for s in self.stored if s.benchmark == benchmark]
-            found += disagreements(mine, stated)
+            of_benchmark = requests.filter((pl.col("benchmark") == benchmark) & (pl.col("status") == "ok"))
+            statistics = [s for s in self.stored if s.benchmark == benchmark]
+            messages += disagreements(of_benchmark, statistics)
         return [
             Finding("statistics-disagree", "warning", message, self.file, touches=_TOUCHES)
-            for message in found
+            for message in messages
         ]
 
 
-def _is_possible(found: StoredStatistic) -> bool:
-    """Whether a statistic lies between 0 and what its quantity can reach; a benchmark takes some time."""
-    if found.quantity == "duration":
-        return 0 < found.value <= LONGEST_S
-    return 0 <= found.value <= (LONGEST_S if found.quantity in _TIMES else _MOST)
+def _is_possible(row: StoredStatistic) -> bool:
+    """Whether a statistic lies between 0 and the limit of its quantity; a benchmark takes some time."""
+    if row.quantity == "duration":
+        return 0 < row.value <= LONGEST_S
+    return 0 <= row.value <= (LONGEST_S if row.quantity in _TIMES else _MOST)
 
 
 def _check(request: Request) -> None:
@@ -249,7 +249,7 @@ class StoredStatistic:
 
 def total(stored: Iterable[StoredStatistic], quantity: str) -> float | None:
     """Return the sum over benchmarks of a number of which each has one; None if none says it."""
-    totals = [each.value for each in stored if (each.quantity, each.statistic) == (quantity, "total")]
+    totals = [row.value for row in stored if (row.quantity, row.statistic) == (quantity, "total")]
     return math.fsum(totals) if totals else None
 
 
@@ -279,30 +279,30 @@ def totals(
 
 
 def disagreements(requests: pl.DataFrame, stored: Iterable[StoredStatistic]) -> Iterator[str]:
-    """Yield what the tool said of all requests that its list of them does not give."""
-    stated = {(each.quantity, each.statistic): each.value for each in stored}
-    completed = stated.get(("completed", "total"))
+    """Yield the statistics of the tool that its list of requests does not give."""
+    by_quantity = {(row.quantity, row.statistic): row.value for row in stored}
+    completed = by_quantity.get(("completed", "total"))
     if completed is not None and completed != requests.height:
         yield f"{completed:g} requests succeeded by the tool's count, and {requests.height} by the list"
     for quantity, read in _VALUES.items():
-        mean = stated.get((quantity, "mean"))
+        mean = by_quantity.get((quantity, "mean"))
         if mean is None or _is_close(requests.select(_ROUGHLY.get(quantity, read)().mean()).item(), mean):
             continue
         values = requests.select(read().drop_nulls()).to_series()
         if not values.len():
             continue
-        own = math.fsum(values) / values.len()
-        if not _differ_little(own, mean, TOLERANCE):
-            yield f"the mean {quantity} is stated as {mean:.6g} s, and the requests give {own:.6g} s"
+        listed_mean = math.fsum(values) / values.len()
+        if not _differ_little(listed_mean, mean, TOLERANCE):
+            yield f"the mean {quantity} is stated as {mean:.6g} s, and the requests give {listed_mean:.6g} s"
 
 
-def _is_close(rough: float | None, stated: float) -> bool:
+def _is_close(rough: float | None, stated_mean: float) -> bool:
     """Whether a rounded mean is so close to the one that a tool states that the exact one is close enough."""
-    return rough is not None and _differ_little(rough, stated, _CLOSER)
+    return rough is not None and _differ_little(rough, stated_mean, _CLOSER)
 
 
-def _differ_little(own: float, stated: float, tolerance: float) -> bool:
-    return abs(own - stated) <= tolerance * max(abs(own), abs(stated))
+def _differ_little(mean: float, stated_mean: float, tolerance: float) -> bool:
+    return abs(mean - stated_mean) <= tolerance * max(abs(mean), abs(stated_mean))
 
 
 _CLOSER = 0.99 * TOLERANCE
@@ -341,22 +341,22 @@ def listed_type(names: Mapping[str, str]) -> type[Struct]:
     return defstruct("Listed", [(*part, None) for part in _LISTED.items()], rename=names, gc=False)
 
 
-def whole_list(listed: Sequence[Any], benchmark: int, unit_s: float) -> pl.DataFrame | None:
+def whole_list(entries: Sequence[Any], benchmark: int, unit_s: float) -> pl.DataFrame | None:
     """Return a list of requests as rows; None if a number fits no column."""
-    is_failed = [each.error_code is not None for each in listed]
+    is_failed = [entry.error_code is not None for entry in entries]
     errors = [
-        "" if each.error_code is None else text(each.error_message) or f"error {text(each.error_code)}"
-        for each in listed
+        "" if entry.error_code is None else text(entry.error_message) or f"error {text(entry.error_code)}"
+        for entry in entries
     ]
     times = {
-        f"{name}_s": [getattr(each, name) for each in listed] for name in ("ttft", "latency", "own_tpot")
+        f"{name}_s": [getattr(entry, name) for entry in entries] for name in ("ttft", "latency", "own_tpot")
     }
     columns = {
         name: in_seconds(pl.Series(values, dtype=pl.Float64), unit_s) for name, values in times.items()
     }
     try:
         for name in _OF_TOKENS:
-            columns[name] = pl.Series([getattr(each, name) for each in listed], dtype=pl.Int64)
+            columns[name] = pl.Series([getattr(entry, name) for entry in entries], dtype=pl.Int64)
     except (OverflowError, pl.exceptions.PolarsError):
         return None
     return listed_rows(benchmark, is_failed, errors, columns)
@@ -380,7 +380,7 @@ _OF_TIME, _OF_TOKENS = ("ttft_s", "latency_s", "own_tpot_s"), ("input_tokens", "
 
 
 def _impossible(columns: Sequence[str]) -> Iterator[pl.Expr]:
-    """Yield what no request has; null if unknown."""
+    """Yield the conditions that no possible request meets; null if unknown."""
     yield from (~pl.col(name).is_between(0, LONGEST_S) for name in _OF_TIME if name in columns)
     yield from (~pl.col(name).is_between(0, MOST_TOKENS) for name in _OF_TOKENS if name in columns)
     yield pl.col("latency_s") < pl.col("ttft_s")

@@ -96,29 +96,29 @@ def _read(stream: BinaryIO, file: str, tool: str, option: str) -> TraceContent:
 
 
 def _failures(document: Mapping[str, Any], benchmark: int) -> Iterator[StoredStatistic]:
-    """Yield how many requests failed; older versions store only how many were asked for and succeeded."""
-    failed, asked, completed = (finite(document.get(key)) for key in ("failed", "num_prompts", "completed"))
-    if failed is None and asked is not None and completed is not None:
-        failed = max(0.0, asked - completed)
+    """Yield the number of failed requests; older versions store only those sent and those that succeeded."""
+    failed, prompts, completed = (finite(document.get(key)) for key in ("failed", "num_prompts", "completed"))
+    if failed is None and prompts is not None and completed is not None:
+        failed = max(0.0, prompts - completed)
     if failed is not None:
         yield StoredStatistic(benchmark, "failed", "total", failed)
 
 
 def _lists(document: Mapping[str, Any], benchmark: int, file: str) -> dict[str, list[Any]]:
     """Return the lists of a result, which are of one length."""
-    found = {name: document[name] for name in _LISTS if document.get(name) is not None}
-    for name, values in found.items():
+    lists = {name: document[name] for name in _LISTS if document.get(name) is not None}
+    for name, values in lists.items():
         if not isinstance(values, list):
             raise InputError("is not a list", where=f"{file}: {name} of result {benchmark}")
-    found = {name: values for name, values in found.items() if values}
-    lengths = {name: len(values) for name, values in found.items()}
+    lists = {name: values for name, values in lists.items() if values}
+    lengths = {name: len(values) for name, values in lists.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name} {length}" for name, length in lengths.items())
         message = (
             f"the lists of result {benchmark} differ in length, so their entries cannot be assigned: {counts}"
         )
         raise InputError(message, where=file, fix="copy the file again, or repeat the benchmark")
-    return found
+    return lists
 
 
 def _request(entry: dict[str, Any], index: int, benchmark: int) -> Request:
@@ -156,10 +156,10 @@ def _gaps(values: object) -> list[float] | None:
         return None
     if not isinstance(values, list):
         raise Impossible("itl is not a list")
-    found = [seconds(value, f"itl {place}") for place, value in enumerate(values)]
-    if None in found:
+    gaps = [seconds(value, f"itl {place}") for place, value in enumerate(values)]
+    if None in gaps:
         raise Impossible("an itl is missing")
-    return [gap for gap in found if gap is not None]
+    return [gap for gap in gaps if gap is not None]
 
 
 # Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
@@ -184,16 +184,16 @@ _GAPS_TOGETHER = 1 << 19
 
 def _whole_lists(document: Fields, benchmark: int) -> pl.DataFrame | None:
     """Return the lists of a result as rows; None if they are not as usual: `_request` reads them then."""
-    written = {name: found for name in _LISTS if (found := document.text(name)) is not None}
-    if not _USUAL.issubset(written):
+    raw_lists = {name: raw for name in _LISTS if (raw := document.text(name)) is not None}
+    if not _USUAL.issubset(raw_lists):
         return None
     lists: dict[str, Any] = {
-        name: part(_DECODERS[name], found) for name, found in written.items() if name != "itls"
+        name: part(_DECODERS[name], raw) for name, raw in raw_lists.items() if name != "itls"
     }
     ttfts = lists["ttfts"]
     if not ttfts or any(values is None or len(values) != len(ttfts) for values in lists.values()):
         return None
-    waited = _whole_gaps(written["itls"], ttfts) if whole_column(ttfts) is not None else None
+    waited = _whole_gaps(raw_lists["itls"], ttfts) if whole_column(ttfts) is not None else None
     if waited is None:
         return None
     gaps, latencies = waited
@@ -220,17 +220,17 @@ def _whole_lists(document: Fields, benchmark: int) -> pl.DataFrame | None:
     )
 
 
-def _whole_gaps(written: Raw, ttfts: list[float]) -> tuple[pl.Series, list[float]] | None:
+def _whole_gaps(raw: Raw, ttfts: list[float]) -> tuple[pl.Series, list[float]] | None:
     """Return the gaps of all requests, and their latencies; None if one is no time."""
     columns: list[pl.Series] = []
     latencies: list[float] = []
     numbers: list[Floats] = []
     lengths: list[int] = []
-    for rows in _gap_rows(written):
-        found = None if rows is None else as_times(np.fromiter(chain.from_iterable(rows), np.float64))
-        if rows is None or found is None or len(latencies) + len(rows) > len(ttfts):
+    for rows in _gap_rows(raw):
+        times = None if rows is None else as_times(np.fromiter(chain.from_iterable(rows), np.float64))
+        if rows is None or times is None or len(latencies) + len(rows) > len(ttfts):
             return None
-        numbers.append(found)
+        numbers.append(times)
         lengths += map(len, rows)
         for row, ttft in zip(rows, ttfts[len(latencies) :], strict=False):
             row.append(ttft)
@@ -241,9 +241,9 @@ def _whole_gaps(written: Raw, ttfts: list[float]) -> tuple[pl.Series, list[float
     return (pl.concat(columns), latencies) if len(latencies) == len(ttfts) else None
 
 
-def _gap_rows(written: Raw) -> Iterator[list[list[float]] | None]:
+def _gap_rows(raw: Raw) -> Iterator[list[list[float]] | None]:
     """Yield the gaps of some requests after the other; None if they are no lists of numbers."""
-    view, at = memoryview(written), 1
+    view, at = memoryview(raw), 1
     last = len(view) - 1
     if view[0] != ord("["):
         yield None
@@ -254,11 +254,11 @@ def _gap_rows(written: Raw) -> Iterator[list[list[float]] | None]:
 
 
 def _end_of_row(view: memoryview, start: int) -> int:
-    """Return where the row ends that is cut at `start`; the last character ends the rows."""
+    """Return the end of the row that is cut at `start`; the last character ends the rows."""
     last = len(view) - 1
     while start < last:
-        if (found := bytes(view[start : start + _GAPS_BYTES]).find(b"]")) >= 0:
-            return min(start + found + 1, last)
+        if (bracket := bytes(view[start : start + _GAPS_BYTES]).find(b"]")) >= 0:
+            return min(start + bracket + 1, last)
         start += _GAPS_BYTES
     return last
 
@@ -272,8 +272,8 @@ def read_vllm_latency(stream: BinaryIO, file: str) -> TraceContent:
     rows = RequestRows("vllm_latency", file)
     for benchmark, document in enumerate(read_objects(stream, file)):
         rows.stored += _of_batches(document, benchmark)
-        listed = document.get("latencies")
-        rows.findings += _disagreement(document, listed if isinstance(listed, list) else [], file)
+        latencies = document.get("latencies")
+        rows.findings += _disagreement(document, latencies if isinstance(latencies, list) else [], file)
     return rows.content()
 
 
@@ -296,14 +296,14 @@ def _of_batches(document: Mapping[str, Any], benchmark: int) -> Iterator[StoredS
             yield StoredStatistic(benchmark, "latency", statistic, number)
 
 
-def _disagreement(document: Mapping[str, Any], listed: list[Any], file: str) -> list[Finding]:
+def _disagreement(document: Mapping[str, Any], latencies: list[Any], file: str) -> list[Finding]:
     """Find a mean that the listed latencies do not give."""
-    values = [number for each in listed if (number := finite(each)) is not None]
-    stated = finite(document.get("avg_latency"))
-    if stated is None or not values:
+    values = [number for latency in latencies if (number := finite(latency)) is not None]
+    stated_mean = finite(document.get("avg_latency"))
+    if stated_mean is None or not values:
         return []
-    own = math.fsum(values) / len(values)
-    if abs(own - stated) <= TOLERANCE * max(abs(own), abs(stated)):
+    mean = math.fsum(values) / len(values)
+    if abs(mean - stated_mean) <= TOLERANCE * max(abs(mean), abs(stated_mean)):
         return []
-    message = f"the mean latency is stated as {stated:.6g} s, and the batches give {own:.6g} s"
+    message = f"the mean latency is stated as {stated_mean:.6g} s, and the batches give {mean:.6g} s"
     return [Finding("statistics-disagree", "warning", message, file, touches=("requests",))]

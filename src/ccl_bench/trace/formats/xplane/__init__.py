@@ -23,9 +23,9 @@ def _parts(path: Path) -> list[Part]:
     from ccl_bench.trace.formats.xplane.profile import list_devices
 
     job = list_devices(path)
-    alone = len(job.devices) == 1
+    is_single = len(job.devices) == 1
     return [
-        Part("" if alone else device.id, Identity(device.rank, job.world_size), device.ordinal)
+        Part("" if is_single else device.id, Identity(device.rank, job.world_size), device.ordinal)
         for device in job.devices
     ]
 

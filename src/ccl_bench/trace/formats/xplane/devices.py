@@ -52,7 +52,7 @@ class Device:
 
     @property
     def id(self) -> str:
-        """What names the device in its file, such as `TPU:0`."""
+        """Name of the device in its file, such as `TPU:0`."""
         return f"{self.kind}:{self.ordinal}"
 
 
@@ -66,69 +66,75 @@ class Job:
 
 def plane_devices(names: Iterable[str]) -> list[Device]:
     """Return the devices that have planes, by their names."""
-    found = ((name, _DEVICE.match(name)) for name in names)
-    return [Device(match[1], int(match[2]), name) for name, match in found if match]
+    matches = ((name, _DEVICE.match(name)) for name in names)
+    return [Device(match[1], int(match[2]), name) for name, match in matches if match]
 
 
 def identify(
-    planes: Sequence[Device], stated: Mapping[str, int | None], host: HostDevices, programs: Iterable[Program]
+    planes: Sequence[Device],
+    plane_ids: Mapping[str, int | None],
+    host: HostDevices,
+    programs: Iterable[Program],
 ) -> Job:
     """Return the devices with their ranks.
 
-    `planes` are those with planes of their own; `stated` maps the names of planes to the global ids in them.
+    `planes` are those with planes of their own; `plane_ids` maps names of planes to the global ids in them.
     A profile without such planes is of CPU devices.
     """
-    used = {device for program in programs for replicas in program.devices for device in replicas}
+    program_devices = {device for program in programs for replicas in program.devices for device in replicas}
     if planes:
-        ids = [stated.get(device.plane) for device in planes]
+        ids = [plane_ids.get(device.plane) for device in planes]
         ids = [
-            host.ids.get(d.ordinal) if known is None else known for d, known in zip(planes, ids, strict=True)
+            host.ids.get(d.ordinal) if global_id is None else global_id
+            for d, global_id in zip(planes, ids, strict=True)
         ]
-        if None in ids and len(planes) == len(used):
-            ids = [*sorted(used)]
-        found = [replace(d, global_id=known, rank=known) for d, known in zip(planes, ids, strict=True)]
+        if None in ids and len(planes) == len(program_devices):
+            ids = [*sorted(program_devices)]
+        devices = [
+            replace(d, global_id=global_id, rank=global_id) for d, global_id in zip(planes, ids, strict=True)
+        ]
     else:
-        found = _cpu_devices(host, used)
-    world = _world_size(used, is_cpu=not planes)
-    return Job(tuple(found), world)
+        devices = _cpu_devices(host, program_devices)
+    world = _world_size(program_devices, is_cpu=not planes)
+    return Job(tuple(devices), world)
 
 
-def _cpu_devices(host: HostDevices, used: set[int]) -> list[Device]:
+def _cpu_devices(host: HostDevices, program_devices: set[int]) -> list[Device]:
     """Return the CPU devices of a process: by their global ids, or by their numbers in the process.
 
     A process with one device states no pair of both: then its number is its id, if a program has it.
     """
-    known = {*host.ids.values()}
-    by_number = not host.used & known and host.used <= host.ids.keys()
-    place = {device: rank for rank, device in enumerate(sorted(used))}
+    global_ids = {*host.ids.values()}
+    by_number = not host.ordinals & global_ids and host.ordinals <= host.ids.keys()
+    place = {device: rank for rank, device in enumerate(sorted(program_devices))}
     ids: dict[int, int | None]
     if by_number:
-        ids = {number: host.ids[number] for number in host.used}
+        ids = {number: host.ids[number] for number in host.ordinals}
     else:
-        stated = known or used
-        ids = {number: number if number in stated else None for number in host.used | known}
+        valid_ids = global_ids or program_devices
+        ids = {number: number if number in valid_ids else None for number in host.ordinals | global_ids}
     return [
-        Device("CPU", number, HOST, own, None if own is None else place.get(own))
-        for number, own in sorted(ids.items())
+        Device("CPU", number, HOST, global_id, None if global_id is None else place.get(global_id))
+        for number, global_id in sorted(ids.items())
     ]
 
 
-def _world_size(used: set[int], *, is_cpu: bool) -> int | None:
+def _world_size(program_devices: set[int], *, is_cpu: bool) -> int | None:
     """Return the number of devices of the job: those of its programs, where these are all there can be.
 
     A program may run on a part of the devices: then numbers below its highest are missing.
     """
-    if not used or (is_cpu and not _all_of_each_process(used)):
+    if not program_devices or (is_cpu and not _all_of_each_process(program_devices)):
         return None
-    return len(used) if is_cpu or used == {*range(len(used))} else None
+    return len(program_devices) if is_cpu or program_devices == {*range(len(program_devices))} else None
 
 
-def _all_of_each_process(used: set[int]) -> bool:
-    local = {(device // CPU_DEVICES, device % CPU_DEVICES) for device in used}
+def _all_of_each_process(program_devices: set[int]) -> bool:
+    local = {(device // CPU_DEVICES, device % CPU_DEVICES) for device in program_devices}
     processes = {process for process, _ in local}
     ordinals = {ordinal for _, ordinal in local}
-    whole = {*range(len(processes))} == processes and {*range(len(ordinals))} == ordinals
-    return whole and len(local) == len(processes) * len(ordinals)
+    is_complete = {*range(len(processes))} == processes and {*range(len(ordinals))} == ordinals
+    return is_complete and len(local) == len(processes) * len(ordinals)
 
 
 def core_id(details: object) -> int | None:
@@ -143,22 +149,22 @@ def core_id(details: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class HostDevices:
-    """What the host's plane shows of devices."""
+    """Devices that the host's plane shows."""
 
     ids: Mapping[int, int]
     """Number in its process → global id, where a range states both."""
-    used: frozenset[int]
+    ordinals: frozenset[int]
     """Numbers of the devices whose instructions ran on the host itself."""
 
 
 def host_devices(plane: Plane | None) -> HostDevices:
-    """Return what the host's plane shows of devices."""
+    """Return the devices that the host's plane shows."""
     ids: dict[int, int] = {}
-    used: set[int] = set()
+    ordinals: set[int] = set()
     for line in plane.lines if plane else ():
         on_host = line.holds("hlo_op") & line.holds("device_ordinal")
-        used.update(np.unique(line.numbers("device_ordinal")[on_host]).tolist())
-        for about, (known,) in line.distinct("global_device_id")[0]:
-            if isinstance(known, int) and (match := _STARTED.match(about.name)):
-                ids[int(match[1])] = known
-    return HostDevices(ids, frozenset(used))
+        ordinals.update(np.unique(line.numbers("device_ordinal")[on_host]).tolist())
+        for event_name, (global_id,) in line.distinct("global_device_id")[0]:
+            if isinstance(global_id, int) and (match := _STARTED.match(event_name.name)):
+                ids[int(match[1])] = global_id
+    return HostDevices(ids, frozenset(ordinals))

@@ -81,54 +81,54 @@ class Host:
         thread = signed(line.id)
         names, places = line.distinct()
         is_range = np.array(
-            [*(not about.name.startswith((_PYTHON, *_NO_RANGES)) for about, _ in names), False]
+            [*(not event_name.name.startswith((_PYTHON, *_NO_RANGES)) for event_name, _ in names), False]
         )
         rows = np.flatnonzero(is_range[places] | _any_of(line, _STATED))
         starts, ends = (times[rows].tolist() for times in line.times(base_ns))
-        stated = [dict[str, int]() for _ in rows]
+        stats = [dict[str, int]() for _ in rows]
         for key in _STATED:
-            known, numbers = line.holds(key)[rows], line.numbers(key)[rows]
-            for place in np.flatnonzero(known).tolist():
-                stated[place][key] = int(numbers[place])
-        events = zip(places[rows].tolist(), starts, ends, stated, strict=True)
-        for place, start, end, about in events:
+            is_stated, numbers = line.holds(key)[rows], line.numbers(key)[rows]
+            for place in np.flatnonzero(is_stated).tolist():
+                stats[place][key] = int(numbers[place])
+        events = zip(places[rows].tolist(), starts, ends, stats, strict=True)
+        for place, start, end, event_stats in events:
             self._note(
-                Call(names[place][0].name, start, end, thread, 0), about, is_range=bool(is_range[place])
+                Call(names[place][0].name, start, end, thread, 0), event_stats, is_range=bool(is_range[place])
             )
 
-    def _note(self, event: Call, about: Mapping[str, int], *, is_range: bool) -> None:
-        """Keep what an event of a thread shows."""
+    def _note(self, event: Call, stats: Mapping[str, int], *, is_range: bool) -> None:
+        """Keep the call, flow or step that an event of a thread shows."""
         name, start, end, thread, _ = event
-        produced, consumed = _flow(about, "_pt", "_p"), _flow(about, "_ct", "_c")
+        produced, consumed = _flow(stats, "_pt", "_p"), _flow(stats, "_ct", "_c")
         if produced:
             self._producers[produced] = (thread, start)
         if consumed and end > start:
             self._consumers.setdefault(thread, []).append((start, end, consumed))
-        if "hlo_op" in about and "correlation_id" not in about:
-            return  # what a CPU device ran
-        if "step_num" in about:
-            self.marks.append(Mark(name, about["step_num"], start, end, thread))
+        if "hlo_op" in stats and "correlation_id" not in stats:
+            return  # work of a CPU device
+        if "step_num" in stats:
+            self.marks.append(Mark(name, stats["step_num"], start, end, thread))
         elif end > start and is_range:
             self.ranges.append(Range(name, start, end, thread))
             if name.endswith(_ALONE):
                 self._alone.append(event)
-        if about:
-            self._note_call(event, about, produced)
+        if stats:
+            self._note_call(event, stats, produced)
 
-    def _note_call(self, call: Call, about: Mapping[str, int], produced: Flow | None) -> None:
+    def _note_call(self, call: Call, stats: Mapping[str, int], produced: Flow | None) -> None:
         """Keep a call that started work: by its correlation, by the run of its program, or by its flow.
 
         A range of a run that names a device is of the runtime's thread that runs it there, maybe long after
         the program asked for it.
         """
-        if about.get("correlation_id", 0) > 0:
-            self._launches.append(call._replace(run=about["correlation_id"]))
+        if stats.get("correlation_id", 0) > 0:
+            self._launches.append(call._replace(run=stats["correlation_id"]))
         elif call.name == _ENQUEUES and produced:
             self._enqueued[produced[1]] = call
-        elif "run_id" in about and "device_ordinal" not in about:
-            known = self._executes.setdefault(about["run_id"], call)
-            if call.start_ns < known.start_ns:
-                self._executes[about["run_id"]] = call
+        elif "run_id" in stats and "device_ordinal" not in stats:
+            earlier = self._executes.setdefault(stats["run_id"], call)
+            if call.start_ns < earlier.start_ns:
+                self._executes[stats["run_id"]] = call
 
     def launches(self) -> list[Call]:
         """Return the calls that launched kernels and copies of GPUs, with their correlations."""
@@ -156,7 +156,7 @@ class Host:
         return self._enqueued.get(flow)
 
     def dispatched(self, call: Call) -> Moment:
-        """Return when and where the program dispatched what a call started: where the flows to it began."""
+        """Return the moment at which the program dispatched a call's work: the begin of the flows to it."""
         thread, time = call.thread, call.start_ns
         for _ in range(_FARTHEST):
             flow = self._consumed_around(thread, time)
@@ -184,13 +184,13 @@ _NESTED = 64
 _STATED = ("step_num", "correlation_id", "run_id", "device_ordinal", "hlo_op", "_pt", "_p", "_ct", "_c")
 
 
-def _flow(about: Mapping[str, int], kind: str, number: str) -> Flow | None:
-    return (about[kind], about[number]) if kind in about and number in about else None
+def _flow(stats: Mapping[str, int], kind: str, number: str) -> Flow | None:
+    return (stats[kind], stats[number]) if kind in stats and number in stats else None
 
 
 def _any_of(line: Line, names: tuple[str, ...]) -> NDArray[np.bool_]:
     """Return for each event whether anything is stated about it under one of several names."""
-    found = np.zeros(line.count, dtype=np.bool_)
+    is_stated = np.zeros(line.count, dtype=np.bool_)
     for name in names:
-        found |= line.holds(name)
-    return found
+        is_stated |= line.holds(name)
+    return is_stated

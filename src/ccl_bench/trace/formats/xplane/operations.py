@@ -60,7 +60,7 @@ class Kind(NamedTuple):
 
     @property
     def collective(self) -> str | None:
-        """The canonical collective, or None for what does not communicate."""
+        """The canonical collective, or None for work that does not communicate."""
         if self.category == _BARRIER:
             return "barrier"
         return self.instruction.collective if self.instruction and self.is_main else None
@@ -85,11 +85,11 @@ class Operations:
     """Run of the program, or launch of the kernel; 0 if unknown."""
 
     def ran(self) -> Ran:
-        """Return what was run as the search for steps takes it."""
+        """Return the work as the search for steps takes it."""
         numbers: dict[object, int] = {}
         of_kind = [numbers.setdefault(kind.program or kind.name, len(numbers)) for kind in self.kinds]
-        what = np.array([*of_kind, -1], dtype=np.int64)[self.kind]
-        return Ran(what, self.start_ns, self.end_ns, self.run)
+        programs = np.array([*of_kind, -1], dtype=np.int64)[self.kind]
+        return Ran(programs, self.start_ns, self.end_ns, self.run)
 
     def take(self, rows: Numbers) -> Operations:
         """Return some of the rows."""
@@ -117,8 +117,8 @@ class _Collected:
         run: Numbers,
     ) -> None:
         """Add rows of one stream: `kinds` are the different ones, `places` says which each row is."""
-        own = [self._kinds.setdefault(kind, len(self._kinds)) for kind in kinds]
-        numbers = np.array([*own, -1], dtype=np.int64)[places]
+        kind_numbers = [self._kinds.setdefault(kind, len(self._kinds)) for kind in kinds]
+        numbers = np.array([*kind_numbers, -1], dtype=np.int64)[places]
         self._parts.append((numbers, *spans, np.full(numbers.size, stream, dtype=np.int64), run))
 
     def all(self) -> Operations:
@@ -127,8 +127,8 @@ class _Collected:
         if not self._parts:
             return Operations(kinds)
         columns = [np.concatenate(column) for column in zip(*self._parts, strict=True)]
-        found = Operations(kinds, *columns)
-        return found.take(np.lexsort((-found.end_ns, found.start_ns)))
+        operations = Operations(kinds, *columns)
+        return operations.take(np.lexsort((-operations.end_ns, operations.start_ns)))
 
 
 def signed(number: int) -> int:
@@ -151,8 +151,8 @@ class Runs(NamedTuple):
         if not self.start_ns.size:
             return np.zeros(times.size, dtype=np.int64)
         place = np.searchsorted(self.start_ns, times, side="right") - 1
-        known = (place >= 0) & (times < self.end_ns[place])
-        return np.where(known, self.run[place], 0)
+        is_inside = (place >= 0) & (times < self.end_ns[place])
+        return np.where(is_inside, self.run[place], 0)
 
     def program_id(self, run: int) -> int | None:
         """Return the id of the program of a run, which stands in its name; None for no run."""
@@ -166,7 +166,7 @@ def tpu_runs(plane: Plane, base_ns: int) -> Runs:
         if line.name == MODULES:
             starts, ends = line.times(base_ns)
             order = np.argsort(starts, kind="stable")
-            names, flows = line.names(), line.stated("_c")
+            names, flows = line.names(), line.stat_values("_c")
             return Runs(
                 [names[place].name for place in order.tolist()],
                 starts[order],
@@ -179,12 +179,12 @@ def tpu_runs(plane: Plane, base_ns: int) -> Runs:
 
 def tpu_instructions(plane: Plane, programs: Mapping[int, Program], base_ns: int) -> Operations:
     """Return the instructions of a TPU's core as recorded, halves of asynchronous ones apart."""
-    found = _Collected()
+    collected = _Collected()
     for line in plane.lines:
         if line.name == OPS:
-            none = np.zeros(line.count, dtype=np.int64)
-            found.add(*_tpu_kinds(line, programs), _device_times(line, base_ns), 0, none)
-    return _leaves(found.all())
+            no_runs = np.zeros(line.count, dtype=np.int64)
+            collected.add(*_tpu_kinds(line, programs), _device_times(line, base_ns), 0, no_runs)
+    return _leaves(collected.all())
 
 
 def _device_times(line: Line, base_ns: int) -> tuple[Numbers, Numbers]:
@@ -196,8 +196,8 @@ def _device_times(line: Line, base_ns: int) -> tuple[Numbers, Numbers]:
 
 
 def tpu_operations(plane: Plane, runs: Runs, programs: Mapping[int, Program], base_ns: int) -> Operations:
-    """Return what a TPU ran: its instructions, those that run beside others, and waits for other TPUs."""
-    found = _Collected()
+    """Return the work of a TPU: its instructions, those that run beside others, and waits for other TPUs."""
+    collected = _Collected()
     lines = {line.name: line for line in plane.lines}
     async_line = lines.get(ASYNC)
     starts = _started(async_line, programs) if async_line else set()
@@ -209,23 +209,23 @@ def tpu_operations(plane: Plane, runs: Runs, programs: Mapping[int, Program], ba
         starts_ns, ends_ns = _device_times(line, base_ns)
         keep = [name == ASYNC or not _is_half(kind.instruction, kind.program, starts) for kind in kinds]
         rows = np.flatnonzero(np.array([*keep, True])[places])
-        own = starts_ns[rows], ends_ns[rows]
-        found.add(kinds, places[rows], own, stream, runs.around(own[0]))
+        spans = starts_ns[rows], ends_ns[rows]
+        collected.add(kinds, places[rows], spans, stream, runs.around(spans[0]))
     if MARKS in lines:
-        _add_barriers(found, lines[MARKS], runs, base_ns)
-    return _leaves(_joined_halves(found.all()))
+        _add_barriers(collected, lines[MARKS], runs, base_ns)
+    return _leaves(_joined_halves(collected.all()))
 
 
-def _add_barriers(found: _Collected, marks: Line, runs: Runs, base_ns: int) -> None:
+def _add_barriers(collected: _Collected, marks: Line, runs: Runs, base_ns: int) -> None:
     """Add the waits for other TPUs, each of the program in whose run it is."""
     names, places = marks.distinct()
-    is_barrier = np.array([*(about.name == _BARRIER for about, _ in names), False])
+    is_barrier = np.array([*(event_name.name == _BARRIER for event_name, _ in names), False])
     rows = np.flatnonzero(is_barrier[places])
     starts_ns, ends_ns = marks.times(base_ns)
-    own = runs.around(starts_ns[rows])
-    programs, numbers = np.unique(own, return_inverse=True)
+    run_numbers = runs.around(starts_ns[rows])
+    programs, numbers = np.unique(run_numbers, return_inverse=True)
     barriers = [Kind(_BARRIER, runs.program_id(run), None, _BARRIER) for run in programs.tolist()]
-    found.add(barriers, numbers, (starts_ns[rows], ends_ns[rows]), 2, own)
+    collected.add(barriers, numbers, (starts_ns[rows], ends_ns[rows]), 2, run_numbers)
 
 
 def _started(line: Line, programs: Mapping[int, Program]) -> set[tuple[int | None, str]]:
@@ -235,36 +235,40 @@ def _started(line: Line, programs: Mapping[int, Program]) -> set[tuple[int | Non
 
 
 def _tpu_kinds(line: Line, programs: Mapping[int, Program]) -> tuple[list[Kind], Numbers]:
-    """Return what the events of a line run, and for each event the place of it."""
+    """Return the kinds of work of a line's events, and for each event the place of its kind."""
     names, places = line.distinct()
-    return [_tpu_kind(about, programs) for about, _ in names], places
+    return [_tpu_kind(event_name, programs) for event_name, _ in names], places
 
 
-def _is_half(own: Instruction | None, program: int | None, starts: set[tuple[int | None, str]]) -> bool:
+def _is_half(
+    instruction: Instruction | None, program: int | None, starts: set[tuple[int | None, str]]
+) -> bool:
     """Whether an instruction starts or awaits one whose whole run is on the line of asynchronous ones."""
-    return own is not None and ((program, own.name) in starts or (program, own.starts) in starts)
+    return instruction is not None and (
+        (program, instruction.name) in starts or (program, instruction.starts) in starts
+    )
 
 
-def _tpu_kind(about: EventName, programs: Mapping[int, Program]) -> Kind:
-    stated = about.stated
-    program = _number(stated.get("program_id"))
+def _tpu_kind(event_name: EventName, programs: Mapping[int, Program]) -> Kind:
+    stats = event_name.stats
+    program = _number(stats.get("program_id"))
     program = None if program is None else program % _WHOLE
-    name = about.shown or about.name.partition(" = ")[0].lstrip("%")
-    text = read_instruction(about.name)
+    name = event_name.display_name or event_name.name.partition(" = ")[0].lstrip("%")
+    text = read_instruction(event_name.name)
     if text is not None:
         name = text.name
-    own = programs.get(program) if program is not None else None
-    known = own.instructions.get(name) if own else None
+    hlo_program = programs.get(program) if program is not None else None
+    instruction = hlo_program.instructions.get(name) if hlo_program else None
     return Kind(
         name,
         program,
-        known or text,
-        str(stated.get("hlo_category", "")),
-        _number(stated.get("flops")),
-        _number(stated.get("model_flops")),
-        _number(stated.get("bytes_accessed")),
-        _memory_bytes(stated.get("memory_access_breakdown")),
-        about.name if text is not None and text.kind == "copy" else "",
+        instruction or text,
+        str(stats.get("hlo_category", "")),
+        _number(stats.get("flops")),
+        _number(stats.get("model_flops")),
+        _number(stats.get("bytes_accessed")),
+        _memory_bytes(stats.get("memory_access_breakdown")),
+        event_name.name if text is not None and text.kind == "copy" else "",
         is_copy=text is not None and text.kind == "copy" and (text.is_start or text.is_done),
     )
 
@@ -283,7 +287,7 @@ def _memory_bytes(breakdown: Value | None) -> int | None:
         accesses = Message(breakdown).messages(_ACCESSES)
     except DamagedMessageError:
         return None
-    return sum(each.number(_SIZE) for each in accesses if each.number(_SPACE) == _MAIN_MEMORY)
+    return sum(access.number(_SIZE) for access in accesses if access.number(_SPACE) == _MAIN_MEMORY)
 
 
 def _number(value: Value | None) -> int | None:
@@ -293,132 +297,134 @@ def _number(value: Value | None) -> int | None:
 
 
 def gpu_operations(plane: Plane, programs: Mapping[int, Program], base_ns: int) -> Operations:
-    """Return what a GPU ran; the run of each is the correlation of its launch."""
-    found = _Collected()
+    """Return the work of a GPU; the run of each is the correlation of its launch."""
+    collected = _Collected()
     for line in plane.lines:
         if line.name.startswith(_COMPUTATIONS):
             continue
         match = _STREAM.match(line.name)
         stream = int(match[1]) if match else signed(line.id)
-        stated, places = line.distinct("program_id", "hlo_op", *_GPU_DETAILS)
-        kinds = [_gpu_kind(about.name, values, programs) for about, values in stated]
-        found.add(kinds, places, line.times(base_ns), stream, line.numbers("correlation_id"))
-    return _with_main_kernels(found.all())
+        names, places = line.distinct("program_id", "hlo_op", *_GPU_DETAILS)
+        kinds = [_gpu_kind(event_name.name, values, programs) for event_name, values in names]
+        collected.add(kinds, places, line.times(base_ns), stream, line.numbers("correlation_id"))
+    return _with_main_kernels(collected.all())
 
 
-def _with_main_kernels(found: Operations) -> Operations:
+def _with_main_kernels(work: Operations) -> Operations:
     """Return the operations with the kernel of each instruction marked that takes most time over all runs."""
-    lengths = np.bincount(found.kind, weights=found.end_ns - found.start_ns, minlength=len(found.kinds))
+    lengths = np.bincount(work.kind, weights=work.end_ns - work.start_ns, minlength=len(work.kinds))
     main: dict[tuple[int | None, str], int] = {}
-    for place, kind in enumerate(found.kinds):
+    for place, kind in enumerate(work.kinds):
         if kind.instruction is not None:
             key = (kind.program, kind.instruction.name)
             if lengths[place] > lengths[main.setdefault(key, place)]:
                 main[key] = place
-    stands = {*main.values()}
+    main_places = {*main.values()}
     kinds = [
-        kind._replace(is_main=kind.instruction is None or place in stands)
-        for place, kind in enumerate(found.kinds)
+        kind._replace(is_main=kind.instruction is None or place in main_places)
+        for place, kind in enumerate(work.kinds)
     ]
-    return replace(found, kinds=kinds)
+    return replace(work, kinds=kinds)
 
 
 _GPU_DETAILS = ("kernel_details", "memcpy_details", "memset_details")
 
 
-def _gpu_kind(name: str, stated: tuple[Value | None, ...], programs: Mapping[int, Program]) -> Kind:
-    program, op, kernel, copy, reset = stated
-    own = _host_kind(program, op, programs, "memset" if reset else name)
-    return own._replace(details=str(copy or reset or kernel or ""), is_copy=bool(copy or reset))
+def _gpu_kind(name: str, values: tuple[Value | None, ...], programs: Mapping[int, Program]) -> Kind:
+    program, op, kernel, copy, reset = values
+    kind = _host_kind(program, op, programs, "memset" if reset else name)
+    return kind._replace(details=str(copy or reset or kernel or ""), is_copy=bool(copy or reset))
 
 
 def _host_kind(program: Value | None, op: Value | None, programs: Mapping[int, Program], name: str) -> Kind:
     """Return the kind of an event that names its instruction."""
     number = program % _WHOLE if isinstance(program, int) else None
-    known = programs.get(number) if number is not None else None
-    own = known.instructions.get(op) if known and isinstance(op, str) else None
-    return Kind(name, number, own, own.kind if own else "")
+    hlo_program = programs.get(number) if number is not None else None
+    instruction = hlo_program.instructions.get(op) if hlo_program and isinstance(op, str) else None
+    return Kind(name, number, instruction, instruction.kind if instruction else "")
 
 
 def cpu_operations(plane: Plane, device: Device, programs: Mapping[int, Program], base_ns: int) -> Operations:
-    """Return what a CPU device ran on the host's threads, as few streams as it takes.
+    """Return the work of a CPU device on the host's threads, as few streams as it takes.
 
     The instructions of one program move from thread to thread; those that do not overlap follow each other.
     """
-    found = _Collected()
+    collected = _Collected()
     for thread, line in enumerate(plane.lines):
-        own = line.holds("hlo_op") & (line.numbers("device_ordinal") == device.ordinal)
-        rows = np.flatnonzero(own & line.holds("device_ordinal"))
+        of_device = line.holds("hlo_op") & (line.numbers("device_ordinal") == device.ordinal)
+        rows = np.flatnonzero(of_device & line.holds("device_ordinal"))
         if not rows.size:
             continue
-        stated, places = line.distinct("program_id", "hlo_op")
-        kinds = [_host_kind(program, op, programs, str(op)) for _, (program, op) in stated]
+        names, places = line.distinct("program_id", "hlo_op")
+        kinds = [_host_kind(program, op, programs, str(op)) for _, (program, op) in names]
         starts_ns, ends_ns = line.times(base_ns)
         spans = starts_ns[rows], ends_ns[rows]
-        found.add(kinds, places[rows], spans, thread, line.numbers("run_id")[rows])
-    return _on_few_streams(_leaves(_joined_halves(found.all())))
+        collected.add(kinds, places[rows], spans, thread, line.numbers("run_id")[rows])
+    return _on_few_streams(_leaves(_joined_halves(collected.all())))
 
 
-def _on_few_streams(found: Operations) -> Operations:
+def _on_few_streams(work: Operations) -> Operations:
     """Return the operations with each on the first stream that is free when it starts."""
     free_at: list[int] = []
-    streams = np.zeros(found.kind.size, dtype=np.int64)
-    for row, (start, end) in enumerate(zip(found.start_ns.tolist(), found.end_ns.tolist(), strict=True)):
+    streams = np.zeros(work.kind.size, dtype=np.int64)
+    for row, (start, end) in enumerate(zip(work.start_ns.tolist(), work.end_ns.tolist(), strict=True)):
         stream = next((place for place, free in enumerate(free_at) if free <= start), len(free_at))
         free_at[stream : stream + 1] = [end]
         streams[row] = stream
-    return replace(found, stream=streams)
+    return replace(work, stream=streams)
 
 
-def _joined_halves(found: Operations) -> Operations:
+def _joined_halves(work: Operations) -> Operations:
     """Return the operations with each start and its done as one, from the start's begin to the done's end.
 
     The nth start of an instruction in a run belongs to the nth done of it. What the device itself does in
     the halves is no work of its own. A half without the other stays what it is.
     """
-    begins = np.array(
-        [*(bool(kind.instruction and kind.instruction.is_start) for kind in found.kinds), False]
-    )
-    ends = np.array([*(bool(kind.instruction and kind.instruction.is_done) for kind in found.kinds), False])
-    rows = np.flatnonzero((begins | ends)[found.kind])
+    begins = np.array([*(bool(kind.instruction and kind.instruction.is_start) for kind in work.kinds), False])
+    ends = np.array([*(bool(kind.instruction and kind.instruction.is_done) for kind in work.kinds), False])
+    rows = np.flatnonzero((begins | ends)[work.kind])
     if not rows.size:
-        return found
+        return work
     # Within one nanosecond a start comes first: its done waits for it.
-    rows = rows[np.lexsort((ends[found.kind[rows]], found.start_ns[rows]))]
+    rows = rows[np.lexsort((ends[work.kind[rows]], work.start_ns[rows]))]
     open_starts: dict[tuple[int | None, str, int], list[int]] = {}
-    end_ns, dropped = found.end_ns.copy(), np.zeros(found.kind.size, dtype=bool)
-    stream = found.stream.copy()
+    end_ns, is_dropped = work.end_ns.copy(), np.zeros(work.kind.size, dtype=bool)
+    stream = work.stream.copy()
     for row in rows.tolist():
-        kind = found.kinds[found.kind[row]]
-        own = kind.instruction
-        if own is None:
+        kind = work.kinds[work.kind[row]]
+        instruction = kind.instruction
+        if instruction is None:
             continue
-        key = (kind.program, own.name if own.is_start else own.starts, int(found.run[row]))
-        if own.is_start:
+        key = (
+            kind.program,
+            instruction.name if instruction.is_start else instruction.starts,
+            int(work.run[row]),
+        )
+        if instruction.is_start:
             open_starts.setdefault(key, []).append(row)
         elif open_starts.get(key):
             first = open_starts[key].pop(0)
-            end_ns[first], dropped[row] = max(end_ns[row], end_ns[first]), True
+            end_ns[first], is_dropped[row] = max(end_ns[row], end_ns[first]), True
             stream[first] = _BESIDE
-    whole = replace(found, end_ns=end_ns, stream=stream)
-    return whole.take(np.flatnonzero(~dropped))
+    joined = replace(work, end_ns=end_ns, stream=stream)
+    return joined.take(np.flatnonzero(~is_dropped))
 
 
 _BESIDE = 1 << 20
 """Stream of what runs beside the instructions of its own stream."""
 
 
-def _leaves(found: Operations) -> Operations:
+def _leaves(work: Operations) -> Operations:
     """Return the operations without those that only hold others: loops, branches and calls."""
-    holders = [kind.instruction is not None and kind.instruction.kind in CONTAINERS for kind in found.kinds]
-    rows = np.flatnonzero(np.array([*holders, False])[found.kind]) if any(holders) else _none()
-    keep = np.ones(found.kind.size, dtype=bool)
-    after = np.searchsorted(found.start_ns, found.end_ns[rows])
+    holders = [kind.instruction is not None and kind.instruction.kind in CONTAINERS for kind in work.kinds]
+    rows = np.flatnonzero(np.array([*holders, False])[work.kind]) if any(holders) else _none()
+    keep = np.ones(work.kind.size, dtype=bool)
+    after = np.searchsorted(work.start_ns, work.end_ns[rows])
     for row, last in zip(rows.tolist(), after.tolist(), strict=True):
         inside = slice(row + 1, last)
-        is_inside = found.end_ns[inside] <= found.end_ns[row]
-        own = found.kinds[found.kind[row]].instruction
-        if own is not None and own.kind == "call":  # its instructions run on its own thread
-            is_inside &= found.stream[inside] == found.stream[row]
+        is_inside = work.end_ns[inside] <= work.end_ns[row]
+        instruction = work.kinds[work.kind[row]].instruction
+        if instruction is not None and instruction.kind == "call":  # its instructions run on its own thread
+            is_inside &= work.stream[inside] == work.stream[row]
         keep[row] = not is_inside.any()
-    return found.take(np.flatnonzero(keep)) if rows.size else found
+    return work.take(np.flatnonzero(keep)) if rows.size else work

@@ -82,38 +82,38 @@ class Profile:
     def start_ns(self) -> int | None:
         """When the recording began, ns since the epoch; None if not recorded."""
         plane = self.plane(TASK)
-        found = plane.stated.get("profile_start_time") if plane else None
-        return found if isinstance(found, int) and found > 0 else None
+        start = plane.stats.get("profile_start_time") if plane else None
+        return start if isinstance(start, int) and start > 0 else None
 
     def _programs(self) -> Iterator[tuple[int, Program]]:
         """Yield id and content of each program."""
         plane = self.plane(PROGRAMS)
-        for each in plane.event_names.values() if plane else ():
-            data, named = each.stated.get("Hlo Proto"), _PROGRAM.match(each.name)
-            if not named or not isinstance(data, bytes):
+        for entry in plane.event_names.values() if plane else ():
+            data, match = entry.stats.get("Hlo Proto"), _PROGRAM.match(entry.name)
+            if not match or not isinstance(data, bytes):
                 continue
             try:
-                yield int(named[2]) % _WHOLE, read_program(data)
+                yield int(match[2]) % _WHOLE, read_program(data)
             except DamagedMessageError as error:
-                self.damaged[each.name] = str(error)
+                self.damaged[entry.name] = str(error)
 
     def _job(self) -> Job:
         planes = plane_devices(span.name for span in self.space.planes)
-        stated: dict[str, int | None] = {}
+        plane_ids: dict[str, int | None] = {}
         for device in planes:
             plane = self.plane(device.plane)
-            stated[device.plane] = core_id(plane.stated.get("core_details")) if plane else None
-        every_is_stated = bool(stated) and None not in stated.values()
+            plane_ids[device.plane] = core_id(plane.stats.get("core_details")) if plane else None
+        every_is_stated = bool(plane_ids) and None not in plane_ids.values()
         host = HostDevices({}, frozenset()) if every_is_stated else host_devices(self.host)
-        found = identify(planes, stated, host, self.programs.values())
-        if not found.devices:
+        job = identify(planes, plane_ids, host, self.programs.values())
+        if not job.devices:
             damage = [*self.damaged.items(), *(self.host.damage.items() if self.host else ())]
             why = f": {damage[0][0]} is damaged ({damage[0][1]})" if damage else ""
             if self.space.cut_at is not None:
                 why = f": it is truncated or damaged at byte {self.space.cut_at:,}"
             fix = "record the profile again, with work on a device, and copy the complete file"
             raise InputError(f"holds no work of any device{why}", where=self._file, fix=fix)
-        return found
+        return job
 
 
 def _is_converted(stream: BinaryIO) -> bool:
@@ -148,7 +148,7 @@ def line_steps(plane: Plane, name: str, base_ns: int) -> Steps:
     for line in plane.lines:
         if line.name == name and line.count:
             starts, ends = (times.tolist() for times in line.times(base_ns))
-            return numbered_steps([each.name.strip() for each in line.names()], starts, ends)
+            return numbered_steps([event.name.strip() for event in line.names()], starts, ends)
     return Steps([], "")
 
 
@@ -157,15 +157,15 @@ def work_as_steps(work: Operations, programs: Mapping[int, Program]) -> Steps:
     lengths = np.bincount(work.kind, weights=work.end_ns - work.start_ns, minlength=len(work.kinds))
     totals: dict[int, float] = {}
     for kind, length in zip(work.kinds, lengths.tolist(), strict=True):
-        known = _UNKNOWN if kind.program is None else kind.program
-        totals[known] = totals.get(known, 0.0) + length
+        program = _UNKNOWN if kind.program is None else kind.program
+        totals[program] = totals.get(program, 0.0) + length
     begins = {number: _begins(work, number, programs[number]) for number in totals if number in programs}
-    own = runs_together(totals, begins)
-    if not own:
+    step_programs = runs_together(totals, begins)
+    if not step_programs:
         return Steps([], "")
-    of_these = [place for place, kind in enumerate(work.kinds) if kind.program in own]
+    of_these = [place for place, kind in enumerate(work.kinds) if kind.program in step_programs]
     last_ns = int(work.end_ns[np.isin(work.kind, of_these)].max())
-    return tile_steps(programs[own[0]].name, begins[own[0]], last_ns)
+    return tile_steps(programs[step_programs[0]].name, begins[step_programs[0]], last_ns)
 
 
 _UNKNOWN = -1
@@ -173,7 +173,7 @@ _UNKNOWN = -1
 
 
 def _begins(work: Operations, number: int, program: Program) -> Numbers:
-    """Return when the runs of a program began.
+    """Return the start times of the runs of a program.
 
     A run executes each instruction of the program's entry once. What is run as often as most of these are
     begins a run with the first of them, so that a lost record costs no step.
@@ -186,6 +186,6 @@ def _begins(work: Operations, number: int, program: Program) -> Numbers:
         if kind.instruction.name in program.entry
     ]
     times = Counter(int(counts[place]) for place in of_entry)
-    usual = [place for place in of_entry if counts[place] == max(times, key=lambda n: (times[n], -n))]
-    first = work.kind[np.isin(work.kind, usual)][:1]
+    once_per_run = [place for place in of_entry if counts[place] == max(times, key=lambda n: (times[n], -n))]
+    first = work.kind[np.isin(work.kind, once_per_run)][:1]
     return work.start_ns[np.isin(work.kind, first)]

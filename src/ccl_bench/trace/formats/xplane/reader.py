@@ -47,7 +47,7 @@ def read_xplane(path: Path, file: str, part: str) -> TraceContent:
     `part` is the id of the device, empty for the only one. Raises InputError if it is no profile.
     """
     with open_profile(path, file) as profile:
-        device = next((each for each in profile.job.devices if part in ("", each.id)), None)
+        device = next((candidate for candidate in profile.job.devices if part in ("", candidate.id)), None)
         if device is None:
             raise InputError(
                 "the profile does not hold this device", where=f"{file}#{part}", fix="read it anew"
@@ -60,17 +60,17 @@ def read_xplane(path: Path, file: str, part: str) -> TraceContent:
 
 
 class _DeviceReader:
-    """What one device of a profile did, and the host for it."""
+    """Reads the work of one device of a profile, and of the host for it."""
 
     def __init__(self, profile: Profile, device: Device, file: str) -> None:
         self.profile, self.device, self.file = profile, device, file
         self.start_ns = profile.start_ns
-        own = profile.host if device.kind == "CPU" else profile.plane(device.plane)
-        self.plane = own if own is not None else Plane(device.plane, b"")
+        plane = profile.host if device.kind == "CPU" else profile.plane(device.plane)
+        self.plane = plane if plane is not None else Plane(device.plane, b"")
         self.base_ns = (self.start_ns or 0) if self._is_relative() else 0
         self.host = Host(profile.host, self.base_ns)
         self.calls: dict[int, Call] = {}
-        self.dispatched: dict[int, Moment] = {}
+        self.dispatches: dict[int, Moment] = {}
         """Run → when and on which thread the program asked for it."""
 
     def _is_relative(self) -> bool:
@@ -79,30 +79,30 @@ class _DeviceReader:
 
     def content(self) -> TraceContent:
         """Return tables and findings."""
-        work, costs, found = self._work()
+        work, costs, steps = self._work()
         tables = {
             "kernels": rows.kernel_rows(work, self.device, self._chip()),
             "memcpy": rows.copy_rows(work, self.device),
             "cpu_ops": self._cpu_ops(),
             "products": rows.product_rows(work),
             "launches": self._launches(),
-            "annotations": self._annotations(found),
+            "annotations": self._annotations(steps),
             "collectives": rows.collective_rows(work, self.device, self.profile.programs, self._ranks()),
             "devices": self._devices(),
             "hlo_operations": rows.operation_rows(costs, self.profile.programs),
         }
         tables, implausible = drop_impossible(tables, self.file)
-        tables, repeated = drop_repeated(tables, self.file)
+        tables, repeats = drop_repeated(tables, self.file)
         return TraceContent(
             tables=tables,
             rank=self.device.rank,
             world_size=self.profile.job.world_size,
-            findings=[*implausible, *repeated, *self._findings(found, tables)],
+            findings=[*implausible, *repeats, *self._findings(steps, tables)],
             attributes=self._attributes(),
         )
 
     def _work(self) -> tuple[Operations, Operations, Steps]:
-        """Return what the device ran, its instructions with their costs, and its steps."""
+        """Return the device's work, its instructions with their costs, and its steps."""
         programs = self.profile.programs
         if self.device.kind == "TPU":
             runs = tpu_runs(self.plane, self.base_ns)
@@ -110,9 +110,9 @@ class _DeviceReader:
             costs = tpu_instructions(self.plane, programs, self.base_ns)
             queued = zip(runs.run.tolist(), map(self.host.enqueued, runs.flow), strict=True)
             self.calls = {run: call for run, call in queued if call}
-            shown = line_steps(self.plane, STEPS, self.base_ns)
+            on_line = line_steps(self.plane, STEPS, self.base_ns)
             by_runs = runs_as_steps(runs.program, runs.start_ns, runs.end_ns)
-            return work, costs, self._steps(work, shown if shown.steps else by_runs)
+            return work, costs, self._steps(work, on_line if on_line.steps else by_runs)
         if self.device.kind == "GPU":
             work = gpu_operations(self.plane, programs, self.base_ns)
             self.calls = self._own_launches()
@@ -123,15 +123,15 @@ class _DeviceReader:
     def _own_launches(self) -> dict[int, Call]:
         """Return the launches without those whose work ran on another GPU of the process."""
         elsewhere: set[int] = set()
-        for other in self.profile.job.devices:
-            plane = None if other == self.device else self.profile.plane(other.plane)
+        for other_device in self.profile.job.devices:
+            plane = None if other_device == self.device else self.profile.plane(other_device.plane)
             for line in plane.lines if plane else ():
                 elsewhere.update(line.numbers("correlation_id").tolist())
         return {call.run: call for call in self.host.launches() if call.run not in elsewhere}
 
-    def _steps(self, work: Operations, shown: Steps) -> Steps:
-        self.dispatched = {run: self.host.dispatched(call) for run, call in self.calls.items()}
-        return find_steps(self.host.marks, self.dispatched, work.ran(), shown)
+    def _steps(self, work: Operations, on_device: Steps) -> Steps:
+        self.dispatches = {run: self.host.dispatched(call) for run, call in self.calls.items()}
+        return find_steps(self.host.marks, self.dispatches, work.ran(), on_device)
 
     def _numbered(self, work: Operations) -> Operations:
         """Return work with the runs numbered from 1 in order of time, as launches are elsewhere."""
@@ -157,25 +157,25 @@ class _DeviceReader:
 
     def _ranks(self) -> dict[int, int]:
         """Return the rank of each device of the job, by its global id."""
-        used = {
+        ids = {
             d for program in self.profile.programs.values() for replicas in program.devices for d in replicas
         }
         if self.device.kind != "CPU":
-            return {device: device for device in used}
-        return {device: rank for rank, device in enumerate(sorted(used))}
+            return {device: device for device in ids}
+        return {device: rank for rank, device in enumerate(sorted(ids))}
 
     def _chip(self) -> rows.Chip:
-        units = self.plane.stated.get("core_count")
+        units = self.plane.stats.get("core_count")
         return rows.Chip(units if isinstance(units, int) and units > 0 else None)
 
     def _cpu_ops(self) -> pl.DataFrame:
-        found = self.host.ranges
+        ranges = self.host.ranges
         return TABLES["cpu_ops"].frame(
             {
-                "start_ns": [each.start_ns for each in found],
-                "end_ns": [each.end_ns for each in found],
-                "name": [each.name for each in found],
-                "thread": [each.thread for each in found],
+                "start_ns": [item.start_ns for item in ranges],
+                "end_ns": [item.end_ns for item in ranges],
+                "name": [item.name for item in ranges],
+                "thread": [item.thread for item in ranges],
             }
         )
 
@@ -184,46 +184,46 @@ class _DeviceReader:
 
         Those of a CPU or TPU start a whole program, often long after that, on a thread of the runtime.
         """
-        calls = ((run, self.dispatched[run].time_ns, call) for run, call in self.calls.items())
-        found = sorted(calls, key=lambda each: each[1])
+        calls = ((run, self.dispatches[run].time_ns, call) for run, call in self.calls.items())
+        by_start = sorted(calls, key=lambda item: item[1])
         columns: dict[str, list[object]] = {
-            "start_ns": [start for _, start, _ in found],
-            "end_ns": [start + call.end_ns - call.start_ns for _, start, call in found],
-            "name": [call.name for _, _, call in found],
-            "thread": [call.thread for _, _, call in found],
-            "correlation": [run for run, _, _ in found],
+            "start_ns": [start for _, start, _ in by_start],
+            "end_ns": [start + call.end_ns - call.start_ns for _, start, call in by_start],
+            "name": [call.name for _, _, call in by_start],
+            "thread": [call.thread for _, _, call in by_start],
+            "correlation": [run for run, _, _ in by_start],
         }
         return TABLES["launches"].frame(columns)
 
-    def _annotations(self, found: Steps) -> pl.DataFrame:
+    def _annotations(self, steps: Steps) -> pl.DataFrame:
         """Return the ranges of the program; steps carry their number in the name."""
-        marked = [(each.label, each.start_ns, each.end_ns) for each in found.steps]
-        own = [each for each in self.host.ranges if _is_marked(each.name)]
-        ranges = [(each.name, each.start_ns, each.end_ns) for each in own]
-        every = [*marked, *ranges]
-        on_device = [found.found != MARKED] * len(marked) + [False] * len(ranges)
+        step_ranges = [(item.label, item.start_ns, item.end_ns) for item in steps.steps]
+        marked_ranges = [item for item in self.host.ranges if _is_marked(item.name)]
+        ranges = [(item.name, item.start_ns, item.end_ns) for item in marked_ranges]
+        all_ranges = [*step_ranges, *ranges]
+        on_device = [steps.source != MARKED] * len(step_ranges) + [False] * len(ranges)
         return TABLES["annotations"].frame(
             {
-                "start_ns": [start for _, start, _ in every],
-                "end_ns": [end for _, _, end in every],
-                "name": [name for name, _, _ in every],
+                "start_ns": [start for _, start, _ in all_ranges],
+                "end_ns": [end for _, _, end in all_ranges],
+                "name": [name for name, _, _ in all_ranges],
                 "on_device": on_device,
             }
         )
 
     def _devices(self) -> pl.DataFrame:
-        stated = self.plane.stated
+        stats = self.plane.stats
         if self.device.kind == "CPU":
             return TABLES["devices"].empty()
-        rate = stated.get("peak_hbm_bw_gigabytes_per_second")
-        bandwidth = rate * 1e9 if isinstance(rate, float) else stated.get("memory_bandwidth")
-        peak = stated.get("peak_teraflops_per_second")
+        rate = stats.get("peak_hbm_bw_gigabytes_per_second")
+        bandwidth = rate * 1e9 if isinstance(rate, float) else stats.get("memory_bandwidth")
+        peak = stats.get("peak_teraflops_per_second")
         return TABLES["devices"].frame(
             {
                 "device": [self.device.ordinal],
-                "name": [str(stated.get("device_type_string", ""))],
-                "memory_bytes": [_positive(stated.get("memory_size"))],
-                "sms": [_positive(stated.get("core_count"))],
+                "name": [str(stats.get("device_type_string", ""))],
+                "memory_bytes": [_positive(stats.get("memory_size"))],
+                "sms": [_positive(stats.get("core_count"))],
                 "peak_flops_per_s": [peak * 1e12 if isinstance(peak, float) and peak > 0 else None],
                 "memory_bytes_per_s": [_positive(bandwidth)],
             }
@@ -231,18 +231,18 @@ class _DeviceReader:
 
     def _attributes(self) -> dict[str, str]:
         plane = self.profile.plane("/host:metadata")
-        stated = plane.stated if plane else {}
+        stats = plane.stats if plane else {}
         names = {"jax_version": "jax_version", "jaxlib_version": "jaxlib_version"}
-        return {name: str(stated[key])[:64] for name, key in names.items() if key in stated}
+        return {name: str(stats[key])[:64] for name, key in names.items() if key in stats}
 
-    def _findings(self, found: Steps, tables: dict[str, pl.DataFrame]) -> Iterator[Finding]:
+    def _findings(self, steps: Steps, tables: dict[str, pl.DataFrame]) -> Iterator[Finding]:
         yield from self._damage()
         if self.start_ns is None:
             message = (
                 "the start of the recording is not stated: times cannot be compared with those of other files"
             )
             yield Finding("clock-unanchored", "warning", message, self.file)
-        yield from step_findings(found, self.file)
+        yield from step_findings(steps, self.file)
         if not tables["kernels"].height:
             yield Finding("no-events", "error", "the profile holds no work of this device", self.file)
 
@@ -265,8 +265,8 @@ class _DeviceReader:
                 "the profile holds no compiled program: groups and sizes of collectives, and products, "
                 "are not known"
             )
-            touched = ("collectives", "products", "hlo_operations")
-            yield Finding("programs-missing", "warning", message, self.file, touches=touched)
+            touched_tables = ("collectives", "products", "hlo_operations")
+            yield Finding("programs-missing", "warning", message, self.file, touches=touched_tables)
 
 
 def _is_marked(name: str) -> bool:

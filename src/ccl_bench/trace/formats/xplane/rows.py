@@ -28,18 +28,18 @@ _HOST_MEMORY = "S(5)"
 
 
 class Chip(NamedTuple):
-    """What a GPU's plane states of the GPU; None if it does not."""
+    """Size of a GPU as its plane states it; None if it does not."""
 
     units: int | None = None
     threads_per_unit: int | None = None
 
 
 def kernel_rows(work: Operations, device: Device, chip: Chip) -> pl.DataFrame:
-    """Return the `kernels` rows of what a device ran."""
-    found = _rows(work, device, lambda kind: not kind.is_copy)
+    """Return the `kernels` rows of a device's work."""
+    times = _rows(work, device, lambda kind: not kind.is_copy)
     details = [dict(_DETAIL.findall(kind.details)) for kind in work.kinds]
-    grid = [_product(each.get("grid")) for each in details]
-    block = [_product(each.get("block")) for each in details]
+    grid = [_product(detail.get("grid")) for detail in details]
+    block = [_product(detail.get("block")) for detail in details]
     columns: dict[str, Sequence[object]] = {
         "name": [kind.name for kind in work.kinds],
         "collective": [kind.collective for kind in work.kinds],
@@ -50,29 +50,29 @@ def kernel_rows(work: Operations, device: Device, chip: Chip) -> pl.DataFrame:
             blocks * threads / _WARP / chip.units if blocks and threads and chip.units else None
             for blocks, threads in zip(grid, block, strict=True)
         ],
-        "occupancy_pct": [_positive(each.get("occ_pct")) for each in details],
-        "registers": [_whole(each.get("regs")) for each in details],
-        "shared_memory_bytes": [_shared_memory(each) for each in details],
+        "occupancy_pct": [_positive(detail.get("occ_pct")) for detail in details],
+        "registers": [_whole(detail.get("regs")) for detail in details],
+        "shared_memory_bytes": [_shared_memory(detail) for detail in details],
     }
-    return _joined("kernels", found, columns)
+    return _joined("kernels", times, columns)
 
 
 _WARP = 32
 
 
 def copy_rows(work: Operations, device: Device) -> pl.DataFrame:
-    """Return the `memcpy` rows of what a device ran."""
-    found = _rows(work, device, lambda kind: kind.is_copy)
+    """Return the `memcpy` rows of a device's work."""
+    times = _rows(work, device, lambda kind: kind.is_copy)
     columns: dict[str, Sequence[object]] = {
         "kind": [_copy_kind(kind) for kind in work.kinds],
         "bytes": [_copy_bytes(kind) for kind in work.kinds],
     }
-    return _joined("memcpy", found, columns)
+    return _joined("memcpy", times, columns)
 
 
 def _rows(work: Operations, device: Device, holds: Callable[[Kind], bool]) -> pl.DataFrame:
     """Return times and places of the work whose kind holds, with the kind."""
-    wanted = [place for place, kind in enumerate(work.kinds) if holds(kind)]
+    kind_rows = [place for place, kind in enumerate(work.kinds) if holds(kind)]
     table = pl.DataFrame(
         {
             "kind_row": work.kind,
@@ -82,15 +82,15 @@ def _rows(work: Operations, device: Device, holds: Callable[[Kind], bool]) -> pl
             "correlation": work.run,
         }
     ).with_columns(device=pl.lit(device.ordinal, dtype=pl.Int64))
-    return table.filter(pl.col("kind_row").is_in(wanted))
+    return table.filter(pl.col("kind_row").is_in(kind_rows))
 
 
-def _joined(name: str, found: pl.DataFrame, columns: Mapping[str, Sequence[object]]) -> pl.DataFrame:
-    """Return rows of a raw table: what each has of its own, and what all of its kind have in common."""
-    table, rows = TABLES[name], found["kind_row"]
+def _joined(name: str, times: pl.DataFrame, columns: Mapping[str, Sequence[object]]) -> pl.DataFrame:
+    """Return rows of a raw table: the columns of each, and those that all of a kind have in common."""
+    table, rows = TABLES[name], times["kind_row"]
     of_kinds = {key: pl.Series(key, values, dtype=table.columns[key].type) for key, values in columns.items()}
-    own = {key: found[key] for key in table.columns if key in found.columns}
-    return table.frame(own | {key: values.gather(rows) for key, values in of_kinds.items()})
+    of_rows = {key: times[key] for key in table.columns if key in times.columns}
+    return table.frame(of_rows | {key: values.gather(rows) for key, values in of_kinds.items()})
 
 
 def _product(text: str | None) -> int | None:
@@ -98,10 +98,10 @@ def _product(text: str | None) -> int | None:
     sizes = (text or "").split(",")
     if not all(size.isdecimal() and len(size) <= _DIGITS for size in sizes):
         return None
-    found = 1
+    product = 1
     for size in sizes:
-        found *= int(size)
-    return found if 0 < found < 1 << 62 else None
+        product *= int(size)
+    return product if 0 < product < 1 << 62 else None
 
 
 _DIGITS = 12
@@ -122,8 +122,8 @@ def _positive(text: str | None) -> float | None:
 
 def _shared_memory(details: Mapping[str, str]) -> int | None:
     sizes = [_whole(details.get(name)) for name in ("static_shared", "dynamic_shared", "group_mem")]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known else None
+    stated_sizes = [size for size in sizes if size is not None]
+    return sum(stated_sizes) if stated_sizes else None
 
 
 def _copy_kind(kind: Kind) -> str:
@@ -137,7 +137,7 @@ def _copy_kind(kind: Kind) -> str:
         return "memset"
     text = f"{kind.name} {kind.details}"
     return next(
-        (copy_kind for recorded, copy_kind in _COPIES.items() if recorded in text or copy_kind in text),
+        (copy_kind for spelling, copy_kind in _COPIES.items() if spelling in text or copy_kind in text),
         "other",
     )
 
@@ -163,7 +163,7 @@ def _bytes(shape: Shape) -> int | None:
 
 
 class _Call(NamedTuple):
-    """What a collective says of every time it is run on one device."""
+    """Arguments of a collective on one device, the same in every run."""
 
     name: str | None = None
     dtype: str | None = None
@@ -177,29 +177,29 @@ class _Call(NamedTuple):
 def collective_rows(
     work: Operations, device: Device, programs: Mapping[int, Program], ranks: Mapping[int, int]
 ) -> pl.DataFrame:
-    """Return the `collectives` rows of what a device ran; `ranks` maps global ids of devices to ranks."""
-    found = _rows(work, device, lambda kind: kind.collective is not None)
+    """Return the `collectives` rows of a device's work; `ranks` maps global ids of devices to ranks."""
+    times = _rows(work, device, lambda kind: kind.collective is not None)
     calls = [_call(kind, device, programs, ranks) for kind in work.kinds]
     columns = {name: [getattr(call, name) for call in calls] for name in _Call._fields}
-    rows = found.with_columns(source=pl.lit("kernel"), thread="stream")
+    rows = times.with_columns(source=pl.lit("kernel"), thread="stream")
     return _joined("collectives", rows, columns)
 
 
 def _call(kind: Kind, device: Device, programs: Mapping[int, Program], ranks: Mapping[int, int]) -> _Call:
-    own, name = kind.instruction, kind.collective
+    instruction, name = kind.instruction, kind.collective
     if name is None:
         return _Call()
     members = _members(kind, device, programs, ranks)
     size = len(members) if members is not None else None
-    if own is None:
+    if instruction is None:
         return _Call(name, group_size=size, group_ranks=members)
-    dtype, sent = _elements(own.operands)
-    _, received = _elements(own.results)
-    if own.is_start or own.is_done or dtype == _BYTE:
+    dtype, sent = _elements(instruction.operands)
+    _, received = _elements(instruction.results)
+    if instruction.is_start or instruction.is_done or dtype == _BYTE:
         received = _received(name, sent, size)
-    if name == "send_recv" and own.pairs and device.global_id is not None:
-        sent, received = _by_pairs(own, device, programs.get(kind.program or 0), sent)
-    return _Call(name, dtype, sent, received, size, members, is_async=own.is_start)
+    if name == "send_recv" and instruction.pairs and device.global_id is not None:
+        sent, received = _by_pairs(instruction, device, programs.get(kind.program or 0), sent)
+    return _Call(name, dtype, sent, received, size, members, is_async=instruction.is_start)
 
 
 def _members(
@@ -210,12 +210,14 @@ def _members(
     if program is None or device.global_id is None:
         return None
     if kind.instruction is None:
-        ids: tuple[int, ...] | None = tuple(each for replicas in program.devices for each in replicas)
+        ids: tuple[int, ...] | None = tuple(
+            device_id for replicas in program.devices for device_id in replicas
+        )
     else:
         ids = program.members(kind.instruction, device.global_id)
-    if not ids or any(each not in ranks for each in ids):
+    if not ids or any(device_id not in ranks for device_id in ids):
         return None
-    return sorted(ranks[each] for each in ids)
+    return sorted(ranks[device_id] for device_id in ids)
 
 
 def _elements(shapes: Sequence[Shape]) -> tuple[str | None, int | None]:
@@ -224,8 +226,8 @@ def _elements(shapes: Sequence[Shape]) -> tuple[str | None, int | None]:
     if len(kinds) == 1:
         return kinds.pop(), sum(shape.elements for shape in shapes)
     sizes = [_bytes(shape) for shape in shapes]
-    known = [size for size in sizes if size is not None]
-    return (_BYTE, sum(known)) if known and len(known) == len(sizes) else (None, None)
+    stated_sizes = [size for size in sizes if size is not None]
+    return (_BYTE, sum(stated_sizes)) if stated_sizes and len(stated_sizes) == len(sizes) else (None, None)
 
 
 def _received(name: str, sent: int | None, members: int | None) -> int | None:
@@ -238,40 +240,44 @@ def _received(name: str, sent: int | None, members: int | None) -> int | None:
 
 
 def _by_pairs(
-    own: Instruction, device: Device, program: Program | None, sent: int | None
+    instruction: Instruction, device: Device, program: Program | None, sent: int | None
 ) -> tuple[int | None, int | None]:
-    """Return what a device sends and receives in a collective permute: nothing if it is in no pair."""
-    number = program.number_of(own, device.global_id) if program and device.global_id is not None else None
+    """Return the elements that a device sends and receives in a collective permute: 0 if it is in no pair."""
+    number = (
+        program.number_of(instruction, device.global_id) if program and device.global_id is not None else None
+    )
     if number is None:
         return sent, sent
-    sends = any(source == number for source, _ in own.pairs)
-    receives = any(target == number for _, target in own.pairs)
+    sends = any(source == number for source, _ in instruction.pairs)
+    receives = any(target == number for _, target in instruction.pairs)
     return (sent if sends else 0), (sent if receives else 0)
 
 
 def product_rows(work: Operations) -> pl.DataFrame:
     """Return the `products` rows: each product of matrices that an instruction computes, each time."""
     table = TABLES["products"]
-    places = [(place, each) for place, kind in enumerate(work.kinds) for each in kind.products]
+    places = [(place, product) for place, kind in enumerate(work.kinds) for product in kind.products]
     if not places:
         return table.empty()
     of_kinds = pl.DataFrame(
-        [(place, work.kinds[place].name, *each) for place, each in places],
+        [(place, work.kinds[place].name, *product) for place, product in places],
         schema=["kind_row", "name", "batch", "rows", "inner", "columns", "dtype"],
         orient="row",
     )
     times = pl.DataFrame(
         {"kind_row": work.kind, "start_ns": work.start_ns, "end_ns": work.end_ns, "thread": work.stream}
     )
-    found = times.join(of_kinds, on="kind_row", how="inner", maintain_order="left")
-    return table.frame({name: found[name] for name in table.columns})
+    rows = times.join(of_kinds, on="kind_row", how="inner", maintain_order="left")
+    return table.frame({name: rows[name] for name in table.columns})
 
 
 def operation_rows(work: Operations, programs: Mapping[int, Program]) -> pl.DataFrame:
-    """Return the `hlo_operations` rows: each instruction each time, with what the compiler says of it."""
-    found = pl.DataFrame({"kind_row": work.kind, "start_ns": work.start_ns, "end_ns": work.end_ns})
+    """Return the `hlo_operations` rows: each instruction each time, with the compiler's counts."""
+    times = pl.DataFrame({"kind_row": work.kind, "start_ns": work.start_ns, "end_ns": work.end_ns})
     of_programs = [work.kinds[place].program is not None for place in range(len(work.kinds))]
-    own = found.filter(pl.col("kind_row").is_in([p for p, known in enumerate(of_programs) if known]))
+    in_programs = times.filter(
+        pl.col("kind_row").is_in([p for p, has_program in enumerate(of_programs) if has_program])
+    )
     names = {number: program.name for number, program in programs.items()}
     columns: dict[str, Sequence[object]] = {
         "name": [kind.instruction.name if kind.instruction else kind.name for kind in work.kinds],
@@ -282,12 +288,14 @@ def operation_rows(work: Operations, programs: Mapping[int, Program]) -> pl.Data
         "bytes": [kind.bytes_accessed for kind in work.kinds],
         "memory_bytes": [kind.memory_bytes for kind in work.kinds],
     }
-    return _joined("hlo_operations", own, columns)
+    return _joined("hlo_operations", in_programs, columns)
 
 
 def _flops(kind: Kind) -> float | None:
     """Return the operations of one run as the compiler counts them, else those of its products."""
     if kind.flops is not None:
         return kind.flops
-    flops = [2.0 * each.batch * each.rows * each.inner * each.columns for each in kind.products]
+    flops = [
+        2.0 * product.batch * product.rows * product.inner * product.columns for product in kind.products
+    ]
     return sum(flops) if flops else None

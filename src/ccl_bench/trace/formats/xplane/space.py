@@ -70,7 +70,7 @@ _HEAD_BYTES = 4096
 
 
 class PlaneSpan(NamedTuple):
-    """Where a plane lies in its file."""
+    """Position of a plane in its file."""
 
     name: str
     start: int
@@ -79,7 +79,7 @@ class PlaneSpan(NamedTuple):
 
 @dataclass(slots=True)
 class Space:
-    """What lies where in a file."""
+    """Positions of the planes in a file."""
 
     planes: list[PlaneSpan] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Space:
 
 
 def find_planes(stream: BinaryIO) -> Space:
-    """Return what lies where in an open file; only the beginning of each plane is read."""
+    """Return the positions of the planes in an open file; only the beginning of each is read."""
     space, size = Space(), stream.seek(0, 2)
     place = 0
     while place < size:
@@ -126,9 +126,9 @@ def _first_field(head: bytes) -> tuple[int, int, int]:
 def _plane_name(head: bytes) -> str:
     """Return the name of a plane from its beginning; it stands before all that is large."""
     try:
-        for each in fields(head):
-            if each.number == _Plane.NAME:
-                return head[each.value : each.end].decode("utf-8", "replace")
+        for part in fields(head):
+            if part.number == _Plane.NAME:
+                return head[part.value : part.end].decode("utf-8", "replace")
     except DamagedMessageError:  # the beginning ends inside a field
         return ""
     return ""
@@ -142,61 +142,61 @@ def read_plane(stream: BinaryIO, span: PlaneSpan) -> Plane:
 
 @dataclass(frozen=True, slots=True)
 class EventName:
-    """What all events of a name have in common."""
+    """Values that all events of a name share."""
 
     name: str
-    shown: str
+    display_name: str
     """A shorter name; empty if there is none."""
-    stated: Mapping[str, Value]
+    stats: Mapping[str, Value]
 
 
 class Plane:
-    """One plane: its lines, the names of its events, and what is stated about it."""
+    """One plane: its lines, the names of its events, and its statistics."""
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name = name
         self.damage: dict[str, str] = {}
         """What of the plane could not be read → why."""
         self._data = data
-        found = list(fields(data))
-        self._line_fields = [each for each in found if each.number == _Plane.LINE]
-        stat_names = self._entries(found, _Plane.STAT_NAME)
+        all_fields = list(fields(data))
+        self._line_fields = [part for part in all_fields if part.number == _Plane.LINE]
+        stat_names = self._entries(all_fields, _Plane.STAT_NAME)
         self.stat_names = {number: message.text(2) for number, message in stat_names}
         self.event_names = {
-            number: EventName(message.text(2), message.text(4), self._stated(message, 5))
-            for number, message in self._entries(found, _Plane.EVENT_NAME)
+            number: EventName(message.text(2), message.text(4), self._stats_of(message, 5))
+            for number, message in self._entries(all_fields, _Plane.EVENT_NAME)
         }
-        self.stated = self._stated(Message(data), _Plane.STAT)
+        self.stats = self._stats_of(Message(data), _Plane.STAT)
 
-    def _entries(self, found: list[Field], number: int) -> Iterator[tuple[int, Message]]:
+    def _entries(self, all_fields: list[Field], number: int) -> Iterator[tuple[int, Message]]:
         """Yield key and value of each entry of a map."""
-        for each in found:
-            if each.number != number:
+        for part in all_fields:
+            if part.number != number:
                 continue
             try:
-                entry = Message(self._data, each.value, each.end)
+                entry = Message(self._data, part.value, part.end)
                 yield entry.number(1), entry.message(2)
             except DamagedMessageError as error:
                 self.damage["a name"] = str(error)
 
-    def _stated(self, about: Message, number: int) -> dict[str, Value]:
-        """Return by name what a message states in a repeated field."""
-        found: dict[str, Value] = {}
-        for stat in about.each(number):
+    def _stats_of(self, message: Message, number: int) -> dict[str, Value]:
+        """Return by name the values that a message states in a repeated field."""
+        stats: dict[str, Value] = {}
+        for stat in message.each(number):
             try:
                 parts = list(fields(self._data, stat.value, stat.end))
             except DamagedMessageError as error:
                 self.damage["a statement"] = str(error)
                 continue
-            names = [self.stat_names.get(each.value) for each in parts if each.number == _Stat.NAME]
-            values = [self.value(each) for each in parts if each.number != _Stat.NAME]
+            names = [self.stat_names.get(part.value) for part in parts if part.number == _Stat.NAME]
+            values = [self.value(part) for part in parts if part.number != _Stat.NAME]
             name, value = ([None, *names])[-1], ([None, *values])[-1]
             if name is not None and value is not None:
-                found[name] = value
-        return found
+                stats[name] = value
+        return stats
 
     def value(self, statement: Field) -> Value | None:
-        """Return the value in a field of what is stated; None if it is of no known kind."""
+        """Return the value in a field of a statement; None if it is of no known kind."""
         if statement.number in (_Stat.UNSIGNED, _Stat.SIGNED):
             return statement.value
         if statement.number == _Stat.REFERENCE:
@@ -211,13 +211,13 @@ class Plane:
     @cached_property
     def lines(self) -> list[Line]:
         """The lines of the plane that are not damaged."""
-        found = []
-        for number, each in enumerate(self._line_fields):
+        intact = []
+        for number, part in enumerate(self._line_fields):
             try:
-                found.append(Line(self, self._data, each.value, each.end))
+                intact.append(Line(self, self._data, part.value, part.end))
             except DamagedMessageError as error:
                 self.damage[f"line {number}"] = str(error)
-        return found
+        return intact
 
 
 _AT_ONCE = 1 << 18
@@ -225,7 +225,7 @@ _AT_ONCE = 1 << 18
 
 
 class _Stats(NamedTuple):
-    """What is stated about events: one entry for each statement."""
+    """Statements about events, in columns."""
 
     event: NDArray[np.int32]
     name: NDArray[np.int32]
@@ -240,9 +240,9 @@ class Line:
 
     def __init__(self, plane: Plane, data: bytes, start: int, end: int) -> None:
         self._plane, self._data = plane, data
-        others, begins, ends = split_fields(data, start, end, _Line.EVENT)
-        head = {each.number: each for each in others}
-        texts = {number: data[each.value : each.end] for number, each in head.items() if each.end}
+        other_fields, begins, ends = split_fields(data, start, end, _Line.EVENT)
+        head = {part.number: part for part in other_fields}
+        texts = {number: data[part.value : part.end] for number, part in head.items() if part.end}
         self.id = head[_Line.ID].value if _Line.ID in head else 0
         self.name = texts.get(_Line.NAME, b"").decode("utf-8", "replace")
         self.start_ns = head[_Line.START_NS].value if _Line.START_NS in head else 0
@@ -254,17 +254,17 @@ class Line:
         self._stats = _Stats(*map(np.concatenate, zip(*parts, strict=True))) if parts else _NO_STATS
 
     def _read(self, begins: Numbers, ends: Numbers, first: int) -> _Stats:
-        """Read some of the events, from the first one on, and return what is stated about them."""
-        own = slice(first, first + _AT_ONCE)
-        count = begins[own].size
-        parts = field_table(self._data, begins[own], ends[own])
-        self.name_ids[own] = parts.values(_Event.NAME, count)
-        self.offset_ps[own] = parts.values(_Event.OFFSET_PS, count)
-        self.duration_ps[own] = parts.values(_Event.DURATION_PS, count)
+        """Read some of the events, from the first one on, and return the statements about them."""
+        block = slice(first, first + _AT_ONCE)
+        count = begins[block].size
+        parts = field_table(self._data, begins[block], ends[block])
+        self.name_ids[block] = parts.values(_Event.NAME, count)
+        self.offset_ps[block] = parts.values(_Event.OFFSET_PS, count)
+        self.duration_ps[block] = parts.values(_Event.DURATION_PS, count)
         stats = parts.of(_Event.STAT)
-        inside = field_table(self._data, stats.value, stats.end)
-        names = inside.values(_Stat.NAME, stats.message.size)
-        statements = FieldTable(*(column[inside.number != _Stat.NAME] for column in inside))
+        stat_fields = field_table(self._data, stats.value, stats.end)
+        names = stat_fields.values(_Stat.NAME, stats.message.size)
+        statements = FieldTable(*(column[stat_fields.number != _Stat.NAME] for column in stat_fields))
         return _Stats(
             (stats.message[statements.message] + first).astype(np.int32),
             np.clip(names[statements.message], -1, _MOST_NAMES).astype(np.int32),
@@ -279,46 +279,46 @@ class Line:
         return begin + self.offset_ps // 1000, begin + (self.offset_ps + self.duration_ps) // 1000
 
     def names(self) -> list[EventName]:
-        """Return what all events of its name have in common, for each event."""
-        known, unknown = self._plane.event_names, EventName("", "", {})
-        return [known.get(number, unknown) for number in self.name_ids.tolist()]
+        """Return the name of each event, with the values that all events of it share."""
+        event_names, unknown = self._plane.event_names, EventName("", "", {})
+        return [event_names.get(number, unknown) for number in self.name_ids.tolist()]
 
-    def distinct(self, *stated: str) -> tuple[list[tuple[EventName, tuple[Value | None, ...]]], Numbers]:
-        """Return each name with each combination of what is stated, and for each event its place there."""
-        rows = [self._row_of(name) for name in stated]
+    def distinct(self, *stat_names: str) -> tuple[list[tuple[EventName, tuple[Value | None, ...]]], Numbers]:
+        """Return each name with each combination of stated values, and for each event its place there."""
+        rows = [self._row_of(name) for name in stat_names]
         _, first, places = np.unique(self.name_ids, return_index=True, return_inverse=True)
         for of_events in rows:
-            values, own = np.unique(self._comparable(of_events), return_inverse=True)
-            combined = places * values.size + own
-            _, first, places = np.unique(combined, return_index=True, return_inverse=True)
-        known, unknown = self._plane.event_names, EventName("", "", {})
-        found = [
+            values, codes = np.unique(self._comparable(of_events), return_inverse=True)
+            pair_codes = places * values.size + codes
+            _, first, places = np.unique(pair_codes, return_index=True, return_inverse=True)
+        event_names, unknown = self._plane.event_names, EventName("", "", {})
+        combinations = [
             (
-                known.get(int(self.name_ids[event]), unknown),
+                event_names.get(int(self.name_ids[event]), unknown),
                 tuple(self._value_in(int(of_events[event])) for of_events in rows),
             )
             for event in first.tolist()
         ]
-        return found, places
+        return combinations, places
 
     def _row_of(self, name: str) -> Numbers:
-        """Return for each event the row of what is stated under a name; -1 where nothing is."""
-        found = np.full(self.count, -1, dtype=np.int64)
+        """Return for each event the row of the statement under a name; -1 where none is."""
+        row_of_event = np.full(self.count, -1, dtype=np.int64)
         rows = self._stated_as(name)
-        found[self._stats.event[rows]] = rows
-        return found
+        row_of_event[self._stats.event[rows]] = rows
+        return row_of_event
 
     def _comparable(self, rows: Numbers) -> Numbers:
         """Return a number for each row of a statement, the same for the same value; -1 for none."""
         if not self._stats.value.size:
             return np.full(rows.size, -1, dtype=np.int64)
-        found = np.where(rows >= 0, self._stats.value[rows], -1)
-        known: dict[bytes, int] = {}
+        codes = np.where(rows >= 0, self._stats.value[rows], -1)
+        by_text: dict[bytes, int] = {}
         for event in np.flatnonzero((rows >= 0) & (self._stats.end[rows] > 0)).tolist():
             row = rows[event]
             text = self._data[self._stats.value[row] : self._stats.end[row]]
-            found[event] = known.setdefault(text, len(known))
-        return found
+            codes[event] = by_text.setdefault(text, len(by_text))
+        return codes
 
     def _value_in(self, row: int) -> Value | None:
         if row < 0:
@@ -326,33 +326,33 @@ class Line:
         kind, value, end = (int(column[row]) for column in self._stats[2:])
         return self._plane.value(Field(kind, value, end))
 
-    def stated(self, name: str) -> list[Value | None]:
-        """Return what is stated under a name about each event; None if nothing is."""
-        found: list[Value | None] = [None] * self.count
+    def stat_values(self, name: str) -> list[Value | None]:
+        """Return the value that is stated under a name about each event; None if none is."""
+        values: list[Value | None] = [None] * self.count
         rows = self._stated_as(name)
         columns = (self._stats.event, self._stats.kind, self._stats.value, self._stats.end)
         for event, kind, value, end in zip(*(column[rows].tolist() for column in columns), strict=True):
-            found[event] = self._plane.value(Field(kind, value, end))
-        return found
+            values[event] = self._plane.value(Field(kind, value, end))
+        return values
 
     def numbers(self, name: str) -> Numbers:
         """Return the whole number that is stated under a name about each event; 0 if none is."""
-        found = np.zeros(self.count, dtype=np.int64)
+        values = np.zeros(self.count, dtype=np.int64)
         rows = self._stated_as(name)
         rows = rows[np.isin(self._stats.kind[rows], (_Stat.UNSIGNED, _Stat.SIGNED))]
-        found[self._stats.event[rows]] = self._stats.value[rows]
-        return found
+        values[self._stats.event[rows]] = self._stats.value[rows]
+        return values
 
     def holds(self, name: str) -> NDArray[np.bool_]:
         """Return for each event whether anything is stated about it under a name."""
-        found = np.zeros(self.count, dtype=np.bool_)
-        found[self._stats.event[self._stated_as(name)]] = True
-        return found
+        is_stated = np.zeros(self.count, dtype=np.bool_)
+        is_stated[self._stats.event[self._stated_as(name)]] = True
+        return is_stated
 
     def _stated_as(self, name: str) -> Numbers:
-        """Return the rows of what is stated under a name."""
-        wanted = [number for number, each in self._plane.stat_names.items() if each == name]
-        return np.flatnonzero(np.isin(self._stats.name, wanted))
+        """Return the rows of the statements under a name."""
+        name_ids = [number for number, stat_name in self._plane.stat_names.items() if stat_name == name]
+        return np.flatnonzero(np.isin(self._stats.name, name_ids))
 
 
 _MOST_NAMES, _MOST_KINDS = (1 << 31) - 1, 127

@@ -163,12 +163,12 @@ def _category_word(category: str, kind: str | None) -> Word:
 @cache
 def native_words() -> ctypes.Array[Word]:
     """Return every word that the native reader has to know."""
-    found = [*_key_words(Event, _Role.EVENT_KEY), *_key_words(Args, _Role.ARGUMENT_KEY)]
+    words = [*_key_words(Event, _Role.EVENT_KEY), *_key_words(Args, _Role.ARGUMENT_KEY)]
     kinds: dict[str, str | None] = {**CATEGORIES, **dict.fromkeys(UNUSED_CATEGORIES)}
-    found += [_category_word(category, kind) for category, kind in kinds.items()]
+    words += [_category_word(category, kind) for category, kind in kinds.items()]
     prefixes = [name.encode() for name in (*CALL_NAMES, *tables.PRODUCT_NAMES)]
-    found += [Word(text, len(text), _Role.CALL_PREFIX) for text in prefixes]
-    return (Word * len(found))(*found)
+    words += [Word(text, len(text), _Role.CALL_PREFIX) for text in prefixes]
+    return (Word * len(words))(*words)
 
 
 @cache
@@ -202,15 +202,15 @@ class NativeRows:
 
     @property
     def events(self) -> int:
-        """How many events were taken."""
-        found: int = self._native.rows_events(self._handle)
-        return found
+        """Number of events taken."""
+        count: int = self._native.rows_events(self._handle)
+        return count
 
     @property
     def ambiguous(self) -> int:
-        """How many of them state a key twice."""
-        found: int = self._native.rows_twice(self._handle)
-        return found
+        """Number of events taken that state a key twice."""
+        count: int = self._native.rows_twice(self._handle)
+        return count
 
     def feed(self, text: bytes, *, must_end: bool) -> int | None:
         """Take the events of `text`, all or none; None if there is anything unusual in it.
@@ -238,7 +238,7 @@ class NativeRows:
         return self._decoder.decode(together)
 
     def take(self) -> tuple[dict[str, pl.DataFrame], Counter[str]]:
-        """Return the rows made since the last time, and how many events of which unknown category."""
+        """Return the rows since the last call, and the number of events of each unknown category."""
         if not self._has_rows:
             return {}, Counter()
         self._has_rows = False
@@ -249,8 +249,8 @@ class NativeRows:
         for number, count in counts.iter_rows():
             ignored["" if number is None else texts[number]] += count
         categories = texts.cast(pl.Categorical)
-        found = {name: _shaped(name, frame, categories) for name, frame in rows.items() if frame.height}
-        return found, ignored
+        frames = {name: _shaped(name, frame, categories) for name, frame in rows.items() if frame.height}
+        return frames, ignored
 
     def _rows(self, number: int) -> pl.DataFrame:
         names = list(COLUMNS.values())[number]
@@ -259,28 +259,28 @@ class NativeRows:
 
 def _shaped(name: str, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
     """Return rows of the native reader as `columns` makes them."""
-    found: dict[str, Any] = rows.to_dict()
+    columns: dict[str, Any] = rows.to_dict()
     if name == "memcpy":
-        found["kind"] = _by_row(tables.copy_kind, texts, found.pop("name"), found.pop("cat"))
+        columns["kind"] = _by_row(tables.copy_kind, texts, columns.pop("name"), columns.pop("cat"))
     if name == "annotations":
-        found["on_device"] = _by_row(tables.is_on_device, texts, found.pop("cat"))
-    found |= {field: texts[found[field].cast(pl.UInt32)] for field in TEXTS & found.keys()}
+        columns["on_device"] = _by_row(tables.is_on_device, texts, columns.pop("cat"))
+    columns |= {field: texts[columns[field].cast(pl.UInt32)] for field in TEXTS & columns.keys()}
     if name == "kernels":
-        found["collective"] = found["collective"].cast(pl.String)
-    if "external_id" in found:
-        old = found.pop("external_id_old")
-        if found["external_id"].null_count():
-            found["external_id"] = pl.select(pl.coalesce(found["external_id"], old)).to_series()
-    if "dur" not in found:
-        found["dur"] = pl.Series([0], dtype=pl.Int64).new_from_index(0, rows.height)
-    return pl.DataFrame([column.alias(_RENAMED.get(field, field)) for field, column in found.items()])
+        columns["collective"] = columns["collective"].cast(pl.String)
+    if "external_id" in columns:
+        old = columns.pop("external_id_old")
+        if columns["external_id"].null_count():
+            columns["external_id"] = pl.select(pl.coalesce(columns["external_id"], old)).to_series()
+    if "dur" not in columns:
+        columns["dur"] = pl.Series([0], dtype=pl.Int64).new_from_index(0, rows.height)
+    return pl.DataFrame([column.alias(_RENAMED.get(field, field)) for field, column in columns.items()])
 
 
 def _by_row(function: Callable[..., object], texts: pl.Series, *fields: pl.Series) -> pl.Series:
-    """Return what `function` makes of the texts in each row; each combination is asked once."""
+    """Return the result of `function` for the texts of each row; each combination is computed once."""
     rows = list(zip(*(field.to_list() for field in fields), strict=True))
-    made = {row: function(*(None if n is None else texts[n] for n in row)) for row in set(rows)}
-    return pl.Series([made[row] for row in rows])
+    results = {row: function(*(None if n is None else texts[n] for n in row)) for row in set(rows)}
+    return pl.Series([results[row] for row in rows])
 
 
 def native_rows() -> NativeRows | None:
