@@ -61,9 +61,9 @@ def field_rules() -> dict[str, FieldRule]:
 
 def rule_of(field: str) -> FieldRule:
     """Return the rule of a field; one variable of an environment has that of the environment."""
-    known = field_rules()
-    whole = next((name for name in known if field.startswith(f"{name}.")), "")
-    return known.get(field) or known[whole]
+    rules = field_rules()
+    whole = next((name for name in rules if field.startswith(f"{name}.")), "")
+    return rules.get(field) or rules[whole]
 
 
 _SHORTENED = ("workload.", "executor.")
@@ -241,14 +241,14 @@ def judge_comparability(
 
 def known_field(name: str) -> str:
     """Return the full name of a field given by its end, such as `seq_len`; raise UsageError for another."""
-    known = [rule.name for rule in field_rules().values() if rule.role != "ignored"]
-    matching = [full for full in known if full == name or full.endswith(f".{name}")]
+    names = [rule.name for rule in field_rules().values() if rule.role != "ignored"]
+    matching = [full for full in names if full == name or full.endswith(f".{name}")]
     if len(matching) == 1:
         return matching[0]
     if matching:
         raise UsageError(f"{name!r} may be {' or '.join(matching)}", fix="give the full name")
-    ends = {full.rpartition(".")[2]: full for full in known}
-    fix = did_you_mean(name, [*known, *ends]) or f"known: {', '.join(known)}"
+    ends = {full.rpartition(".")[2]: full for full in names}
+    fix = did_you_mean(name, [*names, *ends]) or f"known: {', '.join(names)}"
     raise UsageError(f"unknown field {name!r}", fix=fix)
 
 

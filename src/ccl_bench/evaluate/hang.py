@@ -41,8 +41,8 @@ def hang_of_run(
         raise NotMeasurable(reason, where=str(run.path), fix="give the folder of a single hang")
     alone = replace(run, traces=dumps)
     loaded = load_tables(alone, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
-    stated = run.facts.world_size
-    hang = find_hang(loaded.inputs, stated.value if stated else None, str(run.path))
+    world_size = run.facts.world_size
+    hang = find_hang(loaded.inputs, world_size.value if world_size else None, str(run.path))
     if not hang.ranks:
         reason = "the names of the dumps do not end in the rank, which the dumps themselves do not contain"
         raise NotMeasurable(

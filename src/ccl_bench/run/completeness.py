@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def completeness_findings(facts: Facts, traces: list[TraceFile], others: Iterable[Path]) -> list[Finding]:
-    """Return what is wrong with the set of ranks as a whole, apart for each format.
+    """Return findings about the set of ranks as a whole, separately for each format.
 
     `others` are the files of the run that were not understood.
     """
@@ -86,7 +86,7 @@ def _ranks_against_world(facts: Facts, traces: list[TraceFile]) -> list[Finding]
 
 
 def _missing_ranks(windows: Mapping[int | None, set[int]], world_size: int) -> list[Finding]:
-    """Return which ranks have no trace, apart for each recording window where the windows differ."""
+    """Return findings about ranks without a trace, for each recording window if the windows differ."""
     if len({frozenset(present) for present in windows.values()}) == 1:
         windows = {None: next(iter(windows.values()))}
     findings = []
@@ -100,7 +100,7 @@ def _missing_ranks(windows: Mapping[int | None, set[int]], world_size: int) -> l
 
 
 def _absent(present: Collection[int], world_size: int) -> tuple[int, list[int]]:
-    """Return how many ranks of a job are not `present`, and the first of them."""
+    """Return the number of ranks of a job that are not `present`, and the first of them."""
     count = world_size - sum(rank < world_size for rank in present)
     return count, list(islice((rank for rank in range(world_size) if rank not in present), _SHOWN + 1))
 
@@ -138,8 +138,8 @@ def _no_traces(traces: list[TraceFile], others: Iterable[Path]) -> list[Finding]
 
 def _listed(items: Sequence[object], count: int | None = None, *, most: int = _SHOWN) -> str:
     """Return the first items of a list; `count` is how many there are where the list itself was cut."""
-    shown = ", ".join(map(str, items[:most]))
-    return f"{shown}, ..." if (count or len(items)) > most else shown
+    text = ", ".join(map(str, items[:most]))
+    return f"{text}, ..." if (count or len(items)) > most else text
 
 
 UNREAD = frozenset({"trace-unreadable", "worker-died"})
@@ -206,7 +206,7 @@ class Exclusions:
 
 
 def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) -> Exclusions:
-    """Return which traces are not comparable with the others; `contents` are tables of what steps hold."""
+    """Return the traces that are not comparable with the others; `contents` are tables of what steps hold."""
     read = {position: trace for position, trace in enumerate(traces) if trace.sha256}
     other_steps = _with_other_steps(read)
     rest = _without_positions(read, other_steps)
@@ -314,7 +314,7 @@ def _with_other_steps(traces: dict[int, TraceTables]) -> list[int]:
 
 
 def _place(trace: TraceTables) -> int | None:
-    """Return how good the way is in which the trace's steps were found; 0 is the best."""
+    """Return the rank of the trace's source of steps among `STEP_SOURCES`; 0 is the best."""
     if not trace.steps_from:
         return None
     return STEP_SOURCES.index(trace.steps_from) if trace.steps_from in STEP_SOURCES else 0

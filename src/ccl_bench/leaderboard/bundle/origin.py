@@ -97,10 +97,10 @@ def read_origin(folder: Path) -> Origin | None:
         raise storage.unreadable(path, error) from error
     except ValueError as error:
         raise InputError(f"is not a minisign signature: {error}", where=ORIGIN, fix=_FIX) from error
-    stated = _COMMENT.fullmatch(signature.comment)
-    if stated is None or not stated["publisher"].isprintable():
+    statement = _COMMENT.fullmatch(signature.comment)
+    if statement is None or not statement["publisher"].isprintable():
         raise InputError("does not state its run, publisher and time", where=ORIGIN, fix=_FIX)
-    return Origin(stated["publisher"], stated["at"], stated["run"], signature)
+    return Origin(statement["publisher"], statement["at"], statement["run"], signature)
 
 
 _ALGORITHM, _PREHASHED = b"Ed", b"ED"

@@ -330,7 +330,7 @@ def _side_files(run: Run) -> dict[str, Path]:
 
     A card outside the run must be given again when the copy is opened.
     """
-    paths = [run.stated.origins.get("card"), run.path / FILE_NAME]
+    paths = [run.documents.origins.get("card"), run.path / FILE_NAME]
     files = [path for path in paths if path is not None and path.is_relative_to(run.path) and path.is_file()]
     return {path.relative_to(run.path).as_posix(): path for path in files}
 

@@ -137,8 +137,8 @@ def release(engine: Engine, job: Job, message: str, *, is_fault: bool = True) ->
 
 def job_states(connection: Connection, runs: Sequence[str]) -> dict[str, tuple[JobState, str]]:
     """Return state and message of the jobs of runs; runs without a job are left out."""
-    asked = select(JOBS.c.run, JOBS.c.state, JOBS.c.message).where(JOBS.c.run.in_(runs))
-    return {run: (JobState(state), message) for run, state, message in connection.execute(asked)}
+    statement = select(JOBS.c.run, JOBS.c.state, JOBS.c.message).where(JOBS.c.run.in_(runs))
+    return {run: (JobState(state), message) for run, state, message in connection.execute(statement)}
 
 
 def _is_due() -> ColumnElement[bool]:

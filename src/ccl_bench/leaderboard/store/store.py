@@ -222,10 +222,12 @@ def _forget(connection: Connection, runs: Sequence[str]) -> _Rows:
 def _write(connection: Connection, read_runs: Sequence[_ReadRun]) -> _Rows:
     """Write rows and return those of the runs and of their numbers."""
     workloads = {each.workload["key"]: each.workload for each in read_runs}
-    known = set(connection.execute(select(WORKLOADS.c.key).where(WORKLOADS.c.key.in_(workloads))).scalars())
-    for key in known:
+    existing_keys = set(
+        connection.execute(select(WORKLOADS.c.key).where(WORKLOADS.c.key.in_(workloads))).scalars()
+    )
+    for key in existing_keys:
         connection.execute(update(WORKLOADS).where(WORKLOADS.c.key == key).values(workloads[key]))
-    missing = [{**workloads[key], "size": 0} for key in sorted(workloads.keys() - known)]
+    missing = [{**workloads[key], "size": 0} for key in sorted(workloads.keys() - existing_keys)]
     runs, values = [each.run for each in read_runs], [row for each in read_runs for row in each.values]
     for table, rows in ((WORKLOADS, missing), (RUNS, runs), (VALUES, values)):
         if rows:

@@ -77,8 +77,8 @@ class AddressLimit:
             await self.app(scope, receive, send)
             return
         refused = too_many("this address", self._settings.requests_per_minute, wait)
-        said = {"detail": refused.message, "fix": refused.fix}
-        await JSONResponse(said, refused.status, refused.headers)(scope, receive, send)
+        content = {"detail": refused.message, "fix": refused.fix}
+        await JSONResponse(content, refused.status, refused.headers)(scope, receive, send)
 
 
 def network_of(address: str) -> str:
