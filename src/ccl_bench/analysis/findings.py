@@ -226,20 +226,20 @@ _PEAKS = ("memory_peaks",)
 
 
 def source_findings(inputs: Mapping[str, Any]) -> list[Finding]:
-    """Return where the sources of a run contradict each other, as far as those tables were computed."""
+    """Return the contradictions between sources of a run, as far as those tables were computed."""
     return [*_step_times(inputs), *_memory(inputs, inputs["facts"])]
 
 
 def _step_times(tables: Mapping[str, object]) -> list[Finding]:
     """Compare the step times of a side file with those of the traces."""
-    stated, steps = tables.get("step_times"), tables.get("steps")
-    if not isinstance(stated, pl.DataFrame) or not isinstance(steps, pl.DataFrame):
+    stated_times, steps = tables.get("step_times"), tables.get("steps")
+    if not isinstance(stated_times, pl.DataFrame) or not isinstance(steps, pl.DataFrame):
         return []
     marked = steps.filter(pl.col("source") != WHOLE_TRACE)
-    source = "".join(stated["source"].unique().sort().head(1))
-    if marked.is_empty() or stated.is_empty() or source in set(steps["source"]):
+    source = "".join(stated_times["source"].unique().sort().head(1))
+    if marked.is_empty() or stated_times.is_empty() or source in set(steps["source"]):
         return []
-    stated_s, traced_s = (_mean_s(table) for table in (stated, recorded_step_times(marked)))
+    stated_s, traced_s = (_mean_s(table) for table in (stated_times, recorded_step_times(marked)))
     if abs(traced_s - stated_s) <= STEP_TOLERANCE * stated_s:
         return []
     message = (
@@ -334,7 +334,7 @@ _WHOLE = 0.95
 
 
 def et_disagreements(et_agreement: pl.DataFrame) -> list[Finding]:
-    """Return what Execution Traces and Kineto traces contradict each other in."""
+    """Return the contradictions between Execution Traces and Kineto traces."""
     disagreeing = et_agreement.filter(~pl.col("agrees"))
     if disagreeing.is_empty():
         return []
@@ -353,7 +353,7 @@ def _sizes_in(call: dict[str, object], prefix: str) -> str:
 
 
 def unlinked(et_links: pl.DataFrame) -> list[Finding]:
-    """Return which Execution Traces could not be found, or not wholly, in the Kineto trace of their rank."""
+    """Return findings about Execution Traces not, or not wholly, found in the Kineto trace of their rank."""
     incomplete = et_links.filter((pl.col("ops") > 0) & (pl.col("rate") < _WHOLE))
     return [
         Finding(

@@ -118,7 +118,7 @@ def _ancestors(numbers: pl.Series, et_nodes: pl.DataFrame) -> pl.Series:
 
 
 def _sums() -> list[pl.Expr]:
-    """Return what is summed over products."""
+    """Return the sums over products."""
     return [
         pl.len().cast(pl.Int64).alias("products"),
         pl.col("bytes").count().cast(pl.Int64).alias("sized"),
@@ -149,8 +149,8 @@ def innermost(products: pl.DataFrame) -> pl.DataFrame:
 
 def _widths(names: pl.Series) -> pl.Series:
     """Return the bytes of one element for each recorded type; null for types that are not known."""
-    known = {name: _width(name) for name in names.drop_nulls().unique()}
-    return names.replace_strict([*known], [*known.values()], default=None, return_dtype=pl.Float64)
+    width_of = {name: _width(name) for name in names.drop_nulls().unique()}
+    return names.replace_strict([*width_of], [*width_of.values()], default=None, return_dtype=pl.Float64)
 
 
 def _width(name: str) -> float | None:

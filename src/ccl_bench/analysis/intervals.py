@@ -126,10 +126,10 @@ def assign_window(rows: pl.DataFrame, windows: pl.DataFrame, at: str = START) ->
     `windows` has `start_ns` and `end_ns`, is sorted and disjoint. Unlike clipping, this keeps what
     has no length.
     """
-    known = rows.drop_nulls(at) if rows[at].null_count() else rows
-    window = windows[END].search_sorted(known[at], side="right").alias("window")
+    timed_rows = rows.drop_nulls(at) if rows[at].null_count() else rows
+    window = windows[END].search_sorted(timed_rows[at], side="right").alias("window")
     begins = _or_null(windows[START])[window]
-    return keep_rows(known.hstack([window.cast(pl.Int64)]), known[at] >= begins)
+    return keep_rows(timed_rows.hstack([window.cast(pl.Int64)]), timed_rows[at] >= begins)
 
 
 def _or_null(numbers: pl.Series) -> pl.Series:

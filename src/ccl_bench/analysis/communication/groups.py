@@ -150,7 +150,7 @@ def members_text(ranks: list[int]) -> str:
     return ",".join(map(str, ordered))
 
 
-def members_of(row: dict[str, object], known: dict[str, list[int]]) -> tuple[list[int] | None, str]:
+def members_of(row: dict[str, object], ranks_by_name: dict[str, list[int]]) -> tuple[list[int] | None, str]:
     """Return the members of a group by place, and how they are known: `recorded`, `pg_config`, `stride`.
 
     A list cut by the profiler (`...`) is rebuilt from the job's group table or from start, stride and
@@ -159,7 +159,7 @@ def members_of(row: dict[str, object], known: dict[str, list[int]]) -> tuple[lis
     ranks, size = row["group_ranks"], row["group_size"]
     if isinstance(ranks, list) and ranks:
         return list(ranks), "recorded"
-    listed = known.get(str(row["group_name"]))
+    listed = ranks_by_name.get(str(row["group_name"]))
     if listed and (size is None or len(listed) == size):
         return list(listed), "pg_config"
     start, stride = row["group_start"], row["group_stride"]
@@ -237,14 +237,14 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
 
 
 def _group_keys(distinct: pl.DataFrame, process_groups: pl.DataFrame) -> pl.DataFrame:
-    """Return what calls say of their groups with the group that each is, its members and description."""
+    """Return the groups that calls record, each with its key, members and description."""
     listed = list(process_groups.iter_rows(named=True))
-    known = {row["name"]: row["ranks"] for row in listed if row["ranks"] is not None}
+    ranks_by_name = {row["name"]: row["ranks"] for row in listed if row["ranks"] is not None}
     rows = []
     for row in distinct.iter_rows(named=True):
         if only := _only_group(row, listed):
             row |= {"group_name": only["name"], "group_description": only["description"]}
-        members, source = members_of(row, known)
+        members, source = members_of(row, ranks_by_name)
         source = THREADS if members is None and row["lane"] is None else source
         rows.append((group_key(row, members), members, source, row["group_description"]))
     return distinct.hstack(

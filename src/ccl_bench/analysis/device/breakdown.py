@@ -37,8 +37,8 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     windows, spans = device_windows(steps), work[["start_ns", "end_ns"]]
 
     def time_with(*kinds: str) -> pl.Series:
-        wanted = [work["kind"] == kind for kind in kinds]
-        return union_lengths(keep_rows(spans, reduce(or_, wanted)), windows)
+        masks = [work["kind"] == kind for kind in kinds]
+        return union_lengths(keep_rows(spans, reduce(or_, masks)), windows)
 
     compute, communication = time_with(COMPUTE), time_with(COMMUNICATION)
     kernels = either = time_with(COMPUTE, COMMUNICATION)

@@ -89,10 +89,12 @@ class _Rank:
         following = 1
         for lane in lanes[np.argsort(-counts, kind="stable")]:
             mine = on_host[self.lane[on_host] == lane]
-            own = _union(self.start[mine], self.end[mine])
-            both = _union(np.append(occupied[:, 0], own[:, 0]), np.append(occupied[:, 1], own[:, 1]))
-            overlap = _length(occupied) + _length(own) - _length(both)
-            if overlap <= _LONGEST_OVERLAP * max(1, _length(own)):
+            intervals = _union(self.start[mine], self.end[mine])
+            both = _union(
+                np.append(occupied[:, 0], intervals[:, 0]), np.append(occupied[:, 1], intervals[:, 1])
+            )
+            overlap = _length(occupied) + _length(intervals) - _length(both)
+            if overlap <= _LONGEST_OVERLAP * max(1, _length(intervals)):
                 occupied, number = both, 0
             else:
                 following, number = following + 1, following
@@ -103,7 +105,7 @@ class _Rank:
         return chain
 
     def _previous_end(self) -> Numbers:
-        """Return when the operation before each one on its chain ended, the earliest time without one."""
+        """Return the end of the operation before each one on its chain, the earliest time without one."""
         ends = np.full(len(self.start), np.iinfo(np.int64).min // 2)
         order = np.argsort(self.chain, kind="stable")
         same = self.chain[order][1:] == self.chain[order][:-1]
@@ -118,10 +120,10 @@ class _Rank:
         if not numbers.size:
             return 0
         at = np.minimum(np.searchsorted(numbers, self.correlation[self.away]), len(numbers) - 1)
-        known = (numbers[at] == self.correlation[self.away]) & (self.correlation[self.away] > 0)
-        self.launcher[self.away[known]] = by_number[at[known]]
-        took = self.start[self.away[known]] - self.start[by_number[at[known]]]
-        waits = self._previous_end()[self.away[known]] > self.start[by_number[at[known]]]
+        has_launcher = (numbers[at] == self.correlation[self.away]) & (self.correlation[self.away] > 0)
+        self.launcher[self.away[has_launcher]] = by_number[at[has_launcher]]
+        took = self.start[self.away[has_launcher]] - self.start[by_number[at[has_launcher]]]
+        waits = self._previous_end()[self.away[has_launcher]] > self.start[by_number[at[has_launcher]]]
         idle = took[~waits & (took >= 0)]
         return int(np.quantile(idle, _LATENCY_QUANTILE)) if idle.size else 0
 
@@ -136,8 +138,8 @@ class _Rank:
             for lane in np.unique(self.lane[launched])
             for mine in [launched[self.lane[launched] == lane]]
         }
-        for (thread,), made in stream_waits.group_by("thread"):
-            waits = np.sort(made["start_ns"].to_numpy())
+        for (thread,), thread_waits in stream_waits.group_by("thread"):
+            waits = np.sort(thread_waits["start_ns"].to_numpy())
             mine = launched[self.lane[self.launcher[launched]] == thread]
             mine = mine[np.argsort(launch[mine], kind="stable")]
             before = np.searchsorted(waits, launch[mine])
@@ -201,8 +203,8 @@ class _Rank:
         issues = self.host[self.kind[self.host] == "issue"]
         if not issues.size:
             return
-        known = self.launch_ns[self.away]
-        moment = np.where(known != _NONE, known, self.start[self.away])
+        launch_ns = self.launch_ns[self.away]
+        moment = np.where(launch_ns != _NONE, launch_ns, self.start[self.away])
         at = np.searchsorted(self.start[issues], moment, side="right") - 1
         self.launcher[self.away[at >= 0]] = issues[at[at >= 0]]
 

@@ -28,15 +28,15 @@ class Rounding:
     max_split: int | None = None
     """Blocks of this size and above are not split; None for no limit."""
 
-    def rounded(self, asked: int) -> int:
+    def rounded(self, requested_bytes: int) -> int:
         """Return the least size of the block for so many bytes."""
-        if asked < SMALLEST:
+        if requested_bytes < SMALLEST:
             return SMALLEST
-        interval = min(max(asked.bit_length() - 21, 0), _LAST_INTERVAL)
+        interval = min(max(requested_bytes.bit_length() - 21, 0), _LAST_INTERVAL)
         divisions = self.divisions.get(1 << interval, 0)
-        if divisions > 1 and asked > SMALLEST * divisions:
-            return _next_division(asked, divisions)
-        return -(-asked // SMALLEST) * SMALLEST
+        if divisions > 1 and requested_bytes > SMALLEST * divisions:
+            return _next_division(requested_bytes, divisions)
+        return -(-requested_bytes // SMALLEST) * SMALLEST
 
     def block(self, rounded: int, free: int) -> int:
         """Return the size of the block that is made of a free one in a segment of fixed size."""
@@ -47,12 +47,12 @@ class Rounding:
         return rounded if is_split else free
 
 
-def _next_division(asked: int, divisions: int) -> int:
-    floor = 1 << (asked.bit_length() - 1)
-    if asked == floor:
-        return asked
+def _next_division(requested_bytes: int, divisions: int) -> int:
+    floor = 1 << (requested_bytes.bit_length() - 1)
+    if requested_bytes == floor:
+        return requested_bytes
     step = floor >> (divisions.bit_length() - 1)
-    return -(-asked // step) * step if step else floor << 1
+    return -(-requested_bytes // step) * step if step else floor << 1
 
 
 def rounding(settings: Mapping[str, int]) -> Rounding:

@@ -89,7 +89,7 @@ def _row(segments: Iterable[Range], active: pl.DataFrame, allocated: pl.DataFram
 
 
 def _free(segments: list[Range], blocks: list[tuple[int, int]]) -> _Free:
-    """Return what blocks in use, in order of address, leave of segments."""
+    """Return the free gaps of segments between blocks in use, which are in order of address."""
     gaps = list(_gaps(segments, blocks))
     sizes = [end - start for start, end, _ in gaps]
     split = [end - start for start, end, is_split in gaps if is_split]

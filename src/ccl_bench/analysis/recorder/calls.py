@@ -98,15 +98,15 @@ def find_groups(
     group, as with gloo, the default group has all ranks and another has the ranks that used it; others may be
     members too, except those with a group of their own of the same description.
     """
-    own = {
+    listed_members = {
         (rank, name): tuple(ranks)
         for rank, name, ranks in listed.select("rank", "group", "ranks").iter_rows()
     }
     by_name: dict[str, set[tuple[int, ...]]] = {}
-    for (_, name), members in own.items():
+    for (_, name), members in listed_members.items():
         by_name.setdefault(name, set()).add(members)
     used = calls.select("rank", "group", "description").unique().sort("rank", "group")
-    everyone = _job_ranks(calls, dumped, own.values(), world_size)
+    everyone = _job_ranks(calls, dumped, listed_members.values(), world_size)
     users: dict[str, set[int]] = {}
     described: dict[str, set[int]] = {}
     for rank, name, description in used.iter_rows():
@@ -114,10 +114,10 @@ def find_groups(
         described.setdefault(description, set()).add(rank)
 
     def members_of(rank: int, name: str, description: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        if (rank, name) in own:
-            return own[rank, name], ()
-        if stated := sorted(members for members in by_name.get(name, ()) if rank in members):
-            return stated[0], ()
+        if (rank, name) in listed_members:
+            return listed_members[rank, name], ()
+        if matches := sorted(members for members in by_name.get(name, ()) if rank in members):
+            return matches[0], ()
         if description == DEFAULT:
             return everyone, ()
         elsewhere = described[description] if description not in _SAYING_NOTHING else users[name]
@@ -129,8 +129,8 @@ def find_groups(
     for rank, name, description in pl.concat([used, descriptions]).unique(maintain_order=True).iter_rows():
         members, possible = members_of(rank, name, description)
         group = ProcessGroup(len(numbers), name, description, members, possible)
-        known = numbers.setdefault((name, members), group)
-        rows.append((rank, name, known.number))
+        same_group = numbers.setdefault((name, members), group)
+        rows.append((rank, name, same_group.number))
     schema = {"rank": pl.Int64, "group": pl.String, "number": pl.Int64}
     of_rank = pl.DataFrame(rows, schema=schema, orient="row").unique(["rank", "group"], maintain_order=True)
     return Groups([*numbers.values()], of_rank)
@@ -143,13 +143,13 @@ def _job_ranks(
     world_size: int | None,
 ) -> tuple[int, ...]:
     """Return all ranks of the job: as many as are stated, are in a list, or an all-gather has room for."""
-    known = {*dumped, *(rank for members in listed for rank in members)}
-    size = max(world_size or 0, max(known, default=-1) + 1, _gathered(calls))
+    ranks = {*dumped, *(rank for members in listed for rank in members)}
+    size = max(world_size or 0, max(ranks, default=-1) + 1, _gathered(calls))
     return tuple(range(size))
 
 
 def _gathered(calls: pl.DataFrame) -> int:
-    """Return how many ranks' tensors the all-gathers of the default group have room for; 0 without any."""
+    """Return the number of ranks whose tensors fit into all-gathers of the default group; 0 without any."""
     gathers = calls.filter(
         (pl.col("description") == DEFAULT) & pl.col("operation").str.contains("all_?gather")
     ).select("in_shapes", "out_shapes")
@@ -235,11 +235,11 @@ def _ends(calls: pl.DataFrame, groups: list[ProcessGroup]) -> pl.DataFrame:
             members[source],
             members[target],
             send,
-            elements(given if send else taken),
+            elements(inputs if send else outputs),
             done,
             retired,
         )
-        for row, number, source, target, send, given, taken, done, retired in named.drop_nulls(
+        for row, number, source, target, send, inputs, outputs, done, retired in named.drop_nulls(
             ["source", "target"]
         )
         .select(

@@ -104,8 +104,8 @@ def _all_wait(divergent: DivergentCalls, calls: pl.DataFrame) -> Iterator[Diverg
         return
     number = min(waits["sequence"])
     rows = calls.filter(pl.col("sequence") == number).sort("rank")
-    known = MISSING if divergent.overwritten else UNFINISHED
-    kind = MISSING if divergent.missing else NO_DUMP if divergent.without_dump else known
+    other_kind = MISSING if divergent.overwritten else UNFINISHED
+    kind = MISSING if divergent.missing else NO_DUMP if divergent.without_dump else other_kind
     operation = rows["signature"][0].partition(" ")[0]
     waiting = dict(rows.select("rank", "row").iter_rows())
     yield replace(divergent, kind=kind, sequence=number, operation=operation, waiting=waiting)

@@ -48,14 +48,14 @@ def recorded_arrivals(
     groups = find_groups(calls, recorded_groups.drop_nulls("rank"), dumped, world_size)
     sizes = {group.number: len(group.members) for group in groups.groups if len(group.members) > 1}
     meeting = ["number", "sequence"]
-    made = (
+    collective_calls = (
         calls.filter(~pl.col("is_p2p") & pl.col("operation").str.contains(_ALL_WAIT))
         .drop_nulls("sequence")
         .join(groups.of_rank, on=["rank", "group"])
         .unique([*meeting, "rank"], keep="first", maintain_order=True)
     )
     members = pl.col("number").replace_strict(sizes, default=None, return_dtype=pl.Int64)
-    whole = made.filter(pl.len().over(meeting) == members)
+    whole = collective_calls.filter(pl.len().over(meeting) == members)
     if whole.is_empty():
         return table.empty()
     ranks, shifts, error = _clocks(whole)
@@ -95,7 +95,7 @@ def _clocks(calls: pl.DataFrame) -> tuple[list[int], list[int], int | None]:
 
 
 def _limits(calls: pl.DataFrame, ranks: list[int]) -> NDArray[np.float64]:
-    """Return how far the clock of one rank may at most be ahead of another's, by rows and columns, ns."""
+    """Return the largest possible lead of one rank's clock over another's, by rows and columns, ns."""
     import numpy as np
 
     place = {rank: number for number, rank in enumerate(ranks)}
