@@ -159,8 +159,8 @@ def _part_of_exposed(
     parts = of_steps(communication_parts, steps)
     each = divided(breakdown, parts, "exposed_communication_ns")
     reasons = _reasons(parts, steps)
-    own = parts.filter(pl.col("collective").is_in(MESSAGES) & (pl.col("part") == part))
-    of_messages = seconds(own, steps, "exposed_ns")
+    message_parts = parts.filter(pl.col("collective").is_in(MESSAGES) & (pl.col("part") == part))
+    of_messages = seconds(message_parts, steps, "exposed_ns")
     findings = [*_unknown(each, reasons), *_of_messages(of_messages, each, steps)]
     details: dict[str, Any] = {
         "exposed_communication_parts_s": parts_in_seconds(each, steps),

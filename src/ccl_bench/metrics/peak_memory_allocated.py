@@ -95,7 +95,7 @@ def _window(memory_stats: MemoryStats | None, seen: Sequence[DeviceMemory]) -> s
 
 
 def _of_snapshots(memory_peaks: pl.DataFrame, memory_rates: pl.DataFrame) -> dict[str, Any]:
-    """Return what histories show beside peaks, one entry for each snapshot and device."""
+    """Return the other details of histories, one entry for each snapshot and device."""
     if memory_peaks.is_empty():
         return {}
     state = ("start_allocated_bytes", "peak_requested_bytes", "events", "contradictions", "inexact_bytes")

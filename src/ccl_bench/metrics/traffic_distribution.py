@@ -198,8 +198,12 @@ def _time_ns(calls: pl.DataFrame) -> int:
 
 def _parts_ns(inside: pl.DataFrame, call_parts: pl.DataFrame) -> dict[str, dict[str, int]]:
     """Return {dimension: {part: time of its calls, summed over traces, ns}}; the parts are the whole time."""
-    own = call_parts.join(inside.select("trace", "call"), on=["trace", "call"], how="semi")
-    sums = part_lengths(own, "trace", "dimension").group_by("dimension", "part").agg(pl.col("time_ns").sum())
+    parts_inside = call_parts.join(inside.select("trace", "call"), on=["trace", "call"], how="semi")
+    sums = (
+        part_lengths(parts_inside, "trace", "dimension")
+        .group_by("dimension", "part")
+        .agg(pl.col("time_ns").sum())
+    )
     times: dict[str, dict[str, int]] = {}
     for dimension, part, time_ns in sums.iter_rows():
         times.setdefault(dimension, {})[part] = time_ns

@@ -63,8 +63,8 @@ def merge_devices(counted: Sequence[DeviceMemory], seen: Sequence[DeviceMemory])
     for device in counted:
         also = by_key.pop((device.rank, device.device), None)
         merged.append(_filled(device, also) if also else device)
-    known = {device.rank for device in counted}
-    return (*merged, *(device for device in by_key.values() if device.rank not in known))
+    counted_ranks = {device.rank for device in counted}
+    return (*merged, *(device for device in by_key.values() if device.rank not in counted_ranks))
 
 
 def _filled(device: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
@@ -77,8 +77,8 @@ def holders_of(
     memory_holders: pl.DataFrame, memory_peaks: pl.DataFrame, rank: int | None, most: int
 ) -> list[dict[str, Any]]:
     """Return the call stacks that hold most of a rank's highest peak, of the device that had it."""
-    own = pl.col("rank").eq_missing(pl.lit(rank, dtype=pl.Int64))
-    highest = memory_peaks.filter(own).drop_nulls("peak_order").sort("peak_allocated_bytes").tail(1)
+    is_of_rank = pl.col("rank").eq_missing(pl.lit(rank, dtype=pl.Int64))
+    highest = memory_peaks.filter(is_of_rank).drop_nulls("peak_order").sort("peak_allocated_bytes").tail(1)
     held = memory_holders.join(highest.select("trace", "device"), on=["trace", "device"], how="semi")
     rows = held.sort("bytes", descending=True, maintain_order=True).head(most)
     columns = rows.select("bytes", "blocks", "category", "is_before_history", "frames")
@@ -90,11 +90,11 @@ _FRAMES = 5
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     frames: Iterable[str] = row["frames"] or ()
-    known = {"category": row["category"]} if row["category"] else {}
+    category = {"category": row["category"]} if row["category"] else {}
     return {
         "bytes": row["bytes"],
         "blocks_count": row["blocks"],
-        **known,
+        **category,
         "is_before_history": row["is_before_history"],
         "frames": list(frames)[:_FRAMES],
     }

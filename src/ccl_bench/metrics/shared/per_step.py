@@ -230,7 +230,7 @@ def ranks_in(table: pl.DataFrame) -> list[int]:
 
 
 def window_of(steps: pl.DataFrame) -> str:
-    """Return how the steps in a table with a `source` column were found."""
+    """Return the sources of the steps in a table with a `source` column."""
     return ", ".join(sorted({*steps["source"].unique()} - {None}))
 
 

@@ -62,7 +62,7 @@ def meaning(name: str) -> dict[str, str]:
 
 
 def lacks(name: str) -> str:
-    """Return why a tool measures no time of a request; empty if it measures some."""
+    """Return the reason why a tool measures no time of a request; empty if it measures some."""
     return str(_row_of(name).get("lacks", ""))
 
 
@@ -93,7 +93,7 @@ def times(
     Where the tool recorded no single requests, its own mean is used, if it is of the same quantity.
     """
     need_success(benchmark)
-    own = {
+    stored_values = {
         name: benchmark.stored[quantity, name]
         for name in _PERCENTILES
         if (quantity, name) in benchmark.stored
@@ -102,20 +102,20 @@ def times(
         "tool": title(benchmark.tool),
         "fields": meaning(benchmark.tool),
         "requests": ends_of(benchmark),
-        **({"as_stored_s": own} if own else {}),
+        **({"as_stored_s": stored_values} if stored_values else {}),
     }
     if values:
         spread = distribution(values)
         about |= {"source": "each request", "distribution_s": spread, **sampled_times(values), **more}
         return Measurement(spread["mean"], about, window_of(benchmark))
-    if benchmark.ok.is_empty() and "mean" in own:
+    if benchmark.ok.is_empty() and "mean" in stored_values:
         about["source"] = "statistics that the tool stored; it recorded no single requests"
-        return Measurement(own["mean"], about, window_of(benchmark))
+        return Measurement(stored_values["mean"], about, window_of(benchmark))
     raise NotMeasurable(_why_none(benchmark, quantity, missing), fix=BENCHMARK_IT)
 
 
 def _why_none(benchmark: Benchmark, quantity: str, missing: str) -> str:
-    """Return why a time is unknown; `missing` is the reason if requests are listed."""
+    """Return the reason why a time is unknown; `missing` is the reason if requests are listed."""
     tool = title(benchmark.tool)
     if benchmark.in_one_piece:
         return "the answers were not streamed: each came in one piece, with all its tokens"
@@ -128,8 +128,8 @@ def _why_none(benchmark: Benchmark, quantity: str, missing: str) -> str:
 
 def sampled_times(values: Sequence[float]) -> dict[str, Any]:
     """Return times in s for details: every percentile of all of them, and single ones in order."""
-    shown = {"percentiles_s": percentile_curve(values), "values_s": evenly(values, MOST_LISTED)}
-    return shown | ({"values_left_out": len(values) - MOST_LISTED} if len(values) > MOST_LISTED else {})
+    details = {"percentiles_s": percentile_curve(values), "values_s": evenly(values, MOST_LISTED)}
+    return details | ({"values_left_out": len(values) - MOST_LISTED} if len(values) > MOST_LISTED else {})
 
 
 def rate(benchmark: Benchmark, amount: int | None, what: str, **more: Any) -> Measurement:
@@ -207,6 +207,6 @@ def _forward_pass_times_why_none(forward_passes: pl.DataFrame, phase: str) -> st
     if forward_passes.is_empty():
         return "no range in the traces is marked as a prefill or decode pass"
     others = forward_passes.group_by("phase").len().sort("phase").iter_rows()
-    said = " and ".join(f"{count} {name}" for name, count in others)
+    pass_counts = " and ".join(f"{count} {name}" for name, count in others)
     more = ", which do both at once" if (forward_passes["phase"] == MIXED).any() else ""
-    return f"the traces hold no pass of {phase} alone: there are {said} passes{more}"
+    return f"the traces hold no pass of {phase} alone: there are {pass_counts} passes{more}"
