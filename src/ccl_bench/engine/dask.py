@@ -192,7 +192,7 @@ def _absolute(task: Task) -> Task:
 
 
 def _program() -> dict[str, str]:
-    """Return what must be the same wherever parts of one answer are computed: packages, readers, tables."""
+    """Return the versions that all processes of one answer must share: those of packages and readers."""
     from polars import __version__ as polars_version
 
     DERIVED.load()
@@ -207,10 +207,10 @@ def _other_program(message: str) -> UsageError:
 
 def _read_on_worker(task: Task, program: dict[str, str]) -> TraceTables:
     """Reduce a trace on a worker, if that is the same program and sees the same file."""
-    own = _program()
+    local_program = _program()
     for name, version in program.items():
-        if own.get(name) != version:
-            here = own.get(name, "missing")
+        if local_program.get(name) != version:
+            here = local_program.get(name, "missing")
             raise _other_program(f"{name} is {version} here and {here} on the worker {platform.node()}")
     if not is_remote(task.trace.path):
         _check_file(task)

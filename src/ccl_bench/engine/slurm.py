@@ -133,13 +133,13 @@ def _shared_folder() -> Iterator[Path]:
 
 def _security(folder: Path) -> Any:
     """Return encryption with keys of this run: without, all on the network could run code in the jobs."""
-    made = import_extra("distributed").Security.temporary()
+    security = import_extra("distributed").Security.temporary()
     names = ("tls_ca_file", *(f"tls_{role}_{kind}" for role in _ROLES for kind in ("cert", "key")))
     for name in names:
         file = folder / name
         file.touch(mode=0o600)
-        file.write_text(getattr(made, name))
-    return type(made)(require_encryption=True, **{name: str(folder / name) for name in names})
+        file.write_text(getattr(security, name))
+    return type(security)(require_encryption=True, **{name: str(folder / name) for name in names})
 
 
 @contextlib.contextmanager
@@ -164,9 +164,9 @@ def _check_accepted(script: str, folder: Path) -> None:
     """Raise InputError where Slurm would not take such a job, with its own words."""
     file = folder / "job.sh"
     file.write_text(script)
-    asked = _run_slurm("sbatch", "--test-only", str(file))
-    if asked.returncode:
-        errors = asked.stderr.strip().splitlines() or ["it gives no reason"]
+    process = _run_slurm("sbatch", "--test-only", str(file))
+    if process.returncode:
+        errors = process.stderr.strip().splitlines() or ["it gives no reason"]
         fix = "give the option that it requires, as in --engine slurm:queue=debug,account=m1234"
         raise InputError(f"Slurm refuses the job: {errors[-1].removeprefix('sbatch: error: ')}", fix=fix)
 
@@ -195,7 +195,7 @@ class _Watch:
             raise InputError(f"the Slurm jobs have ended{self._last_words()}", fix=fix)
 
     def _last_words(self) -> str:
-        """Return what the last job to write anything wrote last."""
+        """Return the last lines of errors, of the job that wrote last."""
         logs = sorted(self._folder.glob("*.err"), key=lambda path: path.stat().st_mtime)
         lines = [line for path in logs[-1:] for line in path.read_text(errors="replace").splitlines() if line]
         return f": {' / '.join(lines[-_LAST_LINES:])}" if lines else ""
