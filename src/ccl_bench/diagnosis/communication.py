@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def moves(gains: Gains) -> Mask:
-    """Return which operations are collectives of several ranks, on the device or in a library."""
+    """Return a mask of the collectives of several ranks, on the device or in a library."""
     return gains.where(
         (pl.col("place") != "host")
         & (pl.col("kind") == "communication")
@@ -138,8 +138,8 @@ def _has_whole_stage(gains: Gains, ranks: tuple[int, ...]) -> bool:
 
 
 def _ratio(gains: Gains, mask: Mask, variant: Times) -> float:
-    own, changed = (float(_length(values, mask)) for values in (gains.graph.values, variant))
-    return own / changed if changed > 0 else float("inf")
+    recorded_length, changed = (float(_length(values, mask)) for values in (gains.graph.values, variant))
+    return recorded_length / changed if changed > 0 else float("inf")
 
 
 def _length(values: Times, mask: Mask) -> float:

@@ -58,6 +58,8 @@ def with_even_experts(gains: Gains, work: Mask, loads: dict[int, float]) -> Time
     """Return the variant in which the work of experts takes the time of a mean load on every rank."""
     values = gains.graph.values.copy()
     rows = work.nonzero()[0]
-    own = gains.operations["rank"].replace_strict(loads, default=1.0, return_dtype=pl.Float64).to_numpy()
-    values[rows * VALUES + OWN] /= np.maximum(own[rows], 1e-9)
+    rank_loads = (
+        gains.operations["rank"].replace_strict(loads, default=1.0, return_dtype=pl.Float64).to_numpy()
+    )
+    values[rows * VALUES + OWN] /= np.maximum(rank_loads[rows], 1e-9)
     return values

@@ -139,7 +139,7 @@ class Gains:
         return bool((self.operations["place"] == "device").any())
 
     def where(self, condition: pl.Expr) -> Mask:
-        """Return which operations fulfil a condition."""
+        """Return a mask of the operations that fulfil a condition."""
         mask: Mask = self.operations.select(condition.fill_null(value=False)).to_series().to_numpy()
         return mask
 

@@ -60,8 +60,8 @@ def without_intervals(gains: Gains, intervals: pl.DataFrame) -> Times:
         "row", "trace", "start_ns", "end_ns", waits=pl.col("at_end") & pl.col("awaited").is_not_null()
     ).filter(pl.Series(gains.on_host))
     for (trace,), part in on_host.partition_by("trace", as_dict=True).items():
-        own = intervals.filter(pl.col("trace") == trace)
-        if own.is_empty():
+        trace_intervals = intervals.filter(pl.col("trace") == trace)
+        if trace_intervals.is_empty():
             continue
         rows = part["row"].to_numpy() * VALUES
         gap = np.maximum(values[rows + GAP], values[rows + TAIL]).clip(min=0)
@@ -69,12 +69,12 @@ def without_intervals(gains: Gains, intervals: pl.DataFrame) -> Times:
         before = part.select(
             start_ns=pl.col("start_ns") - pl.Series(gap).round().cast(pl.Int64), end_ns="start_ns"
         )
-        inside = union_lengths(own, before).to_numpy()
+        inside = union_lengths(trace_intervals, before).to_numpy()
         for place in (GAP, TAIL):
             reduced = values[rows + place] > 0
             reduced &= ~part["waits"].fill_null(value=False).to_numpy()
             values[rows[reduced] + place] = np.maximum(0, values[rows[reduced] + place] - inside[reduced])
-        within = union_lengths(own, part).to_numpy()
+        within = union_lengths(trace_intervals, part).to_numpy()
         works = ~part["waits"].fill_null(value=False).to_numpy()
         values[rows[works] + OWN] = np.maximum(0, values[rows[works] + OWN] - within[works])
     return values

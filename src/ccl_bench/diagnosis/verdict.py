@@ -82,18 +82,18 @@ def _windows(steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
 
 
 def _intervals(graph: RunGraph, matched: pl.DataFrame) -> pl.DataFrame:
-    """Return when each trace computed, waited, moved data and copied; `unattributed` is one of the last two.
+    """Return the intervals of computing, waiting, transfer and copies; `unattributed` is waiting or transfer.
 
     The wait of a call comes from the analysis, else it lasts until its last rank arrives. A message has
     arrived when it is received, however late its sender checks.
     """
-    known = matched.drop_nulls("wait_ns").select("trace", "call", "wait_ns").unique(["trace", "call"])
+    waits = matched.drop_nulls("wait_ns").select("trace", "call", "wait_ns").unique(["trace", "call"])
     arrived = pl.DataFrame({"row": graph.operations["row"], "meeting": graph.meets}).filter(
         pl.col("meeting") >= 0
     )
     communicates = graph.operations.filter(
         (pl.col("kind") == "communication") & (pl.col("place") != "host")
-    ).join(known, on=["trace", "call"], how="left", maintain_order="left")
+    ).join(waits, on=["trace", "call"], how="left", maintain_order="left")
     met = communicates.join(arrived, on="row", how="left", maintain_order="left").with_columns(
         last_ns=_of_meeting(pl.col("start_ns").max()),
         end_ns=pl.when(pl.col("collective").is_in(MESSAGES))

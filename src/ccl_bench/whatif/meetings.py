@@ -49,10 +49,10 @@ def find_meetings(operations: pl.DataFrame, tables: Mapping[str, Any]) -> Meetin
     """
     members = _matched(tables)
     called = operations.drop_nulls("call")
-    known = called.join(members, on=["trace", "call"], maintain_order="left").select("row", "meeting")
-    rest = called.join(known, on="row", how="anti", maintain_order="left").drop_nulls("rank")
+    matched_rows = called.join(members, on=["trace", "call"], maintain_order="left").select("row", "meeting")
+    rest = called.join(matched_rows, on="row", how="anti", maintain_order="left").drop_nulls("rank")
     several = operations["rank"].n_unique() > 1
-    pairs = [known.unique("row", maintain_order=True)]
+    pairs = [matched_rows.unique("row", maintain_order=True)]
     findings: list[Finding] = []
     stages: dict[int, int] = {}
     if several and not rest.is_empty():

@@ -121,7 +121,7 @@ def _part(replays: Replays, text: str) -> Mask:
         raise UsageError(f"{text!r} names no operations", fix=fix)
     mask = replays.matches(kind, name)
     if not mask.any():
-        known = [each for each in replays.names(kind).known if each]
-        there_are = f"there are {', '.join(known[:20])}" if known else f"the recording shows no {kind}"
-        raise UsageError(f"there is no {kind} {name!r}", fix=did_you_mean(name, known) or there_are)
+        names = [each for each in replays.names(kind).unique_names if each]
+        there_are = f"there are {', '.join(names[:20])}" if names else f"the recording shows no {kind}"
+        raise UsageError(f"there is no {kind} {name!r}", fix=did_you_mean(name, names) or there_are)
     return mask
