@@ -105,7 +105,7 @@ def report_page(observed: ReportData, *, why: bool = False) -> Page:
     )
 
 
-def _without(section: Section, shown: Iterable[Number]) -> Section:
+def _without(section: Section, numbers: Iterable[Number]) -> Section:
     """Return a section without the numbers that the page shows at its top."""
-    metrics_shown = {number.metric for number in shown}
+    metrics_shown = {number.metric for number in numbers}
     return replace(section, numbers=tuple(n for n in section.numbers if n.metric not in metrics_shown))

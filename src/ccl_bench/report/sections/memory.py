@@ -44,7 +44,7 @@ def memory(context: Context) -> Section:
                 context,
                 "memory_fragmentation",
                 "Reserved and in no tensor",
-                shown=lambda value: percent(100 * value),
+                formatter=lambda value: percent(100 * value),
                 note=f"at the {left['basis']}" if left else "",
             ),
         ),
