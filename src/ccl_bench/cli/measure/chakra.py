@@ -27,9 +27,9 @@ Exit status: 0; 2 wrong usage, or a file already exists; 4 there is nothing to e
 
 def app(program: str) -> App:
     """Return the command."""
-    made = options.app("chakra", ABOUT, [f"{program} chakra RUN -o chakra_traces"])
-    made.default(chakra)
-    return made
+    command = options.app("chakra", ABOUT, [f"{program} chakra RUN -o chakra_traces"])
+    command.default(chakra)
+    return command
 
 
 def chakra(

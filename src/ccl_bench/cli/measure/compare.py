@@ -40,10 +40,10 @@ def app(program: str) -> App:
         f"{program} compare before after --fail-on 'iteration_wall_clock_time>5%'",
         f"{program} compare examples/runs/llama-tiny-pp4-gloo examples/runs/llama-tiny-fsdp2-tp2-gloo",
     ]
-    made = options.app("compare", ABOUT, examples)
-    made.usage = f"{program} compare [OPTIONS] BASELINE RUN..."
-    made.default(compare)
-    return made
+    command = options.app("compare", ABOUT, examples)
+    command.usage = f"{program} compare [OPTIONS] BASELINE RUN..."
+    command.default(compare)
+    return command
 
 
 def _percent(_type: object, value: float) -> None:

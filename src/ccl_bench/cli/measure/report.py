@@ -49,9 +49,11 @@ Config = Annotated[
 def app(program: str) -> App:
     """Return the command."""
     run = "examples/runs/llama-tiny-pp4-gloo"
-    made = options.app("report", ABOUT, [f"{program} report {run} -o report.html", f"{program} report {run}"])
-    made.default(report)
-    return made
+    command = options.app(
+        "report", ABOUT, [f"{program} report {run} -o report.html", f"{program} report {run}"]
+    )
+    command.default(report)
+    return command
 
 
 def report(
@@ -150,9 +152,9 @@ def _draw(observed: ReportData, folder: Path, chart_format: ImageForm, *, force:
 def historical(program: str) -> App:
     """Return the command that names the file itself: `tools/main.py RUN --config train.toml`."""
     example = f"python {program} outputs/profile_trace/iteration_10 --config train.toml"
-    made = options.app(program, ABOUT_HISTORICAL, [example])
-    made.default(write_report)
-    return made
+    command = options.app(program, ABOUT_HISTORICAL, [example])
+    command.default(write_report)
+    return command
 
 
 def write_report(

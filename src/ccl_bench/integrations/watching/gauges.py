@@ -116,8 +116,8 @@ class PrometheusPage:
             raise UsageError(
                 f"cannot listen on {host}:{port}: {error.strerror or error}", fix="choose another port"
             ) from error
-        shown = f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self._server.server_address[1]}/metrics"
+        url_host = f"[{host}]" if ":" in host else host
+        self.address = f"http://{url_host}:{self._server.server_address[1]}/metrics"
 
     def describe(self) -> list[Any]:
         """Return nothing: the families depend on the windows."""
@@ -209,8 +209,8 @@ class OtlpPush:
         meter = provider.get_meter("ccl_bench", __version__)
         run = {"run": _label(measured.run)}
         for gauge in gauges(measured):
-            made = meter.create_gauge(f"ccl_bench.{gauge.metric}", gauge.unit.code, gauge.about)
-            made.set(gauge.value, run)
+            instrument = meter.create_gauge(f"ccl_bench.{gauge.metric}", gauge.unit.code, gauge.about)
+            instrument.set(gauge.value, run)
         findings = meter.create_gauge("ccl_bench.findings", "{finding}", "Findings about the window.")
         for (code, severity), count in _findings(measured).items():
             findings.set(count, {**run, "code": code, "severity": severity})
