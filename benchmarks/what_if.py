@@ -43,11 +43,11 @@ def main() -> int:
 
 def _scenarios() -> list[str]:
     """Return forty scenarios: ranks left out, kernels and communication scaled, ideal times."""
-    found = [option for rank in range(8) for option in ("--without", f"rank:{rank}")]
+    options = [option for rank in range(8) for option in ("--without", f"rank:{rank}")]
     for factor in range(1, 11):
         for what in ("kernel:gemm", "comm:all_gather", "comm:reduce_scatter"):
-            found += ["--scale", f"{what}={factor / 10}"]
-    return [*found, "--ideal", "comm", "--ideal", "compute"]
+            options += ["--scale", f"{what}={factor / 10}"]
+    return [*options, "--ideal", "comm", "--ideal", "compute"]
 
 
 def _measured(*command: str) -> tuple[float, float]:
