@@ -47,7 +47,7 @@ def operator_time(steps: pl.DataFrame, cpu_ops: pl.DataFrame, device_work: pl.Da
     """
     ranges = nested(cpu_ops)
     timed = _in_steps(ranges.with_columns(own_lengths(ranges)), steps)
-    begun = (
+    host_sums = (
         _in_steps(cpu_ops, steps)
         .group_by("window", "name")
         .agg(pl.len().cast(pl.Int64).alias("count"), _length().sum().alias("host_ns"))
@@ -61,7 +61,7 @@ def operator_time(steps: pl.DataFrame, cpu_ops: pl.DataFrame, device_work: pl.Da
         .group_by("window", "name")
         .agg(pl.len().cast(pl.Int64).alias("launched"), pl.col("device_ns").sum())
     )
-    both = begun.join(launched, on=["window", "name"], how="full", coalesce=True)
+    both = host_sums.join(launched, on=["window", "name"], how="full", coalesce=True)
     rows = both.with_columns(pl.col("name").cast(pl.String), pl.exclude("name", "window").fill_null(0))
     ordered = rows.sort("window", "name")
     return ordered.with_columns(steps["step"].gather(ordered["window"])).select(
@@ -146,7 +146,7 @@ def range_time(steps: pl.DataFrame, annotations: pl.DataFrame, device_work: pl.D
     is_other = marked["name"].replace_strict(others, default=False, return_dtype=pl.Boolean)
     ranges = nested(marked.filter(~is_other).select(*_HOST, "name", "thread"))
     ranges = ranges.with_columns(_paths(ranges))
-    begun = (
+    host_sums = (
         _in_steps(ranges, steps)
         .group_by("window", "path")
         .agg(pl.len().cast(pl.Int64).alias("count"), _length().sum().alias("host_ns"))
@@ -159,7 +159,7 @@ def range_time(steps: pl.DataFrame, annotations: pl.DataFrame, device_work: pl.D
         .group_by("window", "path")
         .agg(pl.len().cast(pl.Int64).alias("launched"), pl.col("device_ns").sum())
     )
-    both = begun.join(launched, on=["window", "path"], how="full", coalesce=True)
+    both = host_sums.join(launched, on=["window", "path"], how="full", coalesce=True)
     rows = both.with_columns(pl.exclude("path", "window").fill_null(0)).sort("window", "path")
     return rows.with_columns(steps["step"].gather(rows["window"]), pl.col("path").str.split(_BETWEEN)).select(
         *DERIVED.get("range_time").table.columns

@@ -89,10 +89,10 @@ def union_lengths(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     if starts.is_empty():
         return pl.Series("length", [0]).new_from_index(0, windows.height)
     times = pl.concat([windows[START], windows[END]])
-    begun = starts.search_sorted(times, side="right")
+    indices = starts.search_sorted(times, side="right")
     length_upto = pl.concat([pl.Series([0]), (ends - starts).cum_sum()])
-    still = pl.concat([pl.Series([_LONG_AGO]), ends])[begun] - times
-    covered = length_upto[begun] - still * (still > 0).cast(pl.Int64)
+    still = pl.concat([pl.Series([_LONG_AGO]), ends])[indices] - times
+    covered = length_upto[indices] - still * (still > 0).cast(pl.Int64)
     lengths = (covered.slice(windows.height) - covered.slice(0, windows.height)).alias("length")
     return lengths.fill_null(0) if lengths.null_count() else lengths
 

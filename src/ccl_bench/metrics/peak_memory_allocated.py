@@ -70,7 +70,7 @@ def peak_memory_allocated(
     peaks = counter_values(devices, "peak_allocated_bytes")
     if not peaks:
         raise NotMeasurable("the recording holds no peak of the allocated memory", fix=WRITE)
-    highest = max(peaks, key=lambda who: peaks[who])
+    highest = max(peaks, key=lambda device_label: peaks[device_label])
     rank = next(device.rank for device in devices if label(device) == highest)
     counters = {name: values for name in _COUNTERS if (values := counter_values(devices, name))}
     return Measurement(

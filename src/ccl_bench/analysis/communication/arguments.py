@@ -38,15 +38,15 @@ def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Ser
     events = _under_way(starts)
     spell = pl.col("open").eq(0).shift(1, fill_value=False).cum_sum().over(_FIT)
     events = events.with_columns(spell.alias("spell"))
-    mine = [*_FIT, "spell"]
+    spell_key = [*_FIT, "spell"]
     certain = (pl.col("said").drop_nulls().n_unique() == 1) & (pl.col("open").last() == 0)
     events = events.with_columns(
-        certain.over(mine).alias("certain"),
+        certain.over(spell_key).alias("certain"),
         pl.int_range(pl.len(), dtype=pl.Int64).over([*_FIT, "is_range"]).alias("turn"),
     ).filter("certain")
-    begun = events.filter("is_range").select(*_FIT, "turn", "number")
-    started = events.filter(~pl.col("is_range")).select(*_FIT, "turn", operator="number")
-    pairs = begun.join(started, on=[*_FIT, "turn"], how="left", nulls_equal=True)
+    range_turns = events.filter("is_range").select(*_FIT, "turn", "number")
+    operator_turns = events.filter(~pl.col("is_range")).select(*_FIT, "turn", operator="number")
+    pairs = range_turns.join(operator_turns, on=[*_FIT, "turn"], how="left", nulls_equal=True)
     numbers = pl.DataFrame({"number": pl.int_range(ranges.height, dtype=pl.Int64, eager=True)})
     return numbers.join(pairs, on="number", how="left", maintain_order="left")["operator"]
 
@@ -60,9 +60,11 @@ def _fitting(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     kind = pl.col("collective").replace(carried_out) if carried_out else pl.col("collective")
     number = pl.int_range(pl.len(), dtype=pl.Int64).alias("number")
     common = ("start_ns", kind.alias("kind"), "elements", number)
-    begun = ranges.select(*common, pl.lit(None, dtype=pl.UInt64).alias("said"), is_range=pl.lit(value=True))
-    started = operators.select(*common, "said", is_range=pl.lit(value=False)).drop_nulls("kind")
-    together = pl.concat([started, begun]).sort("start_ns", "is_range", maintain_order=True)
+    range_starts = ranges.select(
+        *common, pl.lit(None, dtype=pl.UInt64).alias("said"), is_range=pl.lit(value=True)
+    )
+    operator_starts = operators.select(*common, "said", is_range=pl.lit(value=False)).drop_nulls("kind")
+    together = pl.concat([operator_starts, range_starts]).sort("start_ns", "is_range", maintain_order=True)
     has_sizes = pl.col("elements").is_not_null().any().over("kind", "is_range").all().over("kind")
     return together.with_columns(pl.when(has_sizes).then("elements"))
 
@@ -279,8 +281,8 @@ def starters(
     calls = _with_own_arguments(ranges.with_columns(by_name), described)
     columns = ("operator_ns", "operator_end_ns", "operator_thread")
     parts = [_started(calls, described, source).select(columns) for source in sources]
-    begun = [calls.select("start_ns", "thread").hstack(part).drop_nulls("operator_ns") for part in parts]
-    return pl.concat(begun).unique(["start_ns", "thread"], keep="first", maintain_order=True)
+    starts = [calls.select("start_ns", "thread").hstack(part).drop_nulls("operator_ns") for part in parts]
+    return pl.concat(starts).unique(["start_ns", "thread"], keep="first", maintain_order=True)
 
 
 def _with_own_arguments(ranges: pl.DataFrame, described: pl.DataFrame) -> pl.DataFrame:
@@ -291,10 +293,10 @@ def _with_own_arguments(ranges: pl.DataFrame, described: pl.DataFrame) -> pl.Dat
     return ordered.join(arguments, on=["start_ns", "thread"], how="left", maintain_order="left")
 
 
-def _started(begun: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
+def _started(calls: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return for each range the operator of `source` that started it, nulls if that is not certain."""
     operators = _operators(described, source)
-    ranges = begun.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
+    ranges = calls.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
     number = pair_with_operators(ranges, operators)
     operator_rows = operators.select(
         pl.col(f"^{source} .*$"),
@@ -302,7 +304,7 @@ def _started(begun: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.Da
         operator_end_ns="end_ns",
         operator_thread="thread",
     )
-    rows = operator_rows[number.fill_null(0)] if operator_rows.height else operator_rows.clear(n=begun.height)
+    rows = operator_rows[number.fill_null(0)] if operator_rows.height else operator_rows.clear(n=calls.height)
     is_paired = number.is_not_null()
     return rows.select(
         pl.when(is_paired).then(pl.col(name)).alias(name) for name in rows.columns

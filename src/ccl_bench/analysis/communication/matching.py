@@ -78,14 +78,14 @@ def with_peers(calls: pl.DataFrame, listed: pl.DataFrame, world_size: int | None
 
 def _guesses(messages: pl.DataFrame, listed: pl.DataFrame) -> pl.DataFrame:
     """Return each message once for each kind of group, with the rank at its place in this rank's group."""
-    mine = ["iteration", "rank", "kind"]
+    group_key = ["iteration", "rank", "kind"]
     first = pl.col("ranks").list.first()
-    groups = listed.group_by(mine).agg(pl.col("ranks").first(), (first.n_unique() == 1).alias("is_one"))
+    groups = listed.group_by(group_key).agg(pl.col("ranks").first(), (first.n_unique() == 1).alias("is_one"))
     everyone = messages.select(_ROW, "iteration", "rank", "collective", "peer_position", "size_bytes")
     tried = everyone.join(groups.select("kind").unique(), how="cross")
     target = pl.col("ranks").list.get(pl.col("peer_position"), null_on_oob=True)
     return (
-        tried.join(groups, on=mine, how="left", nulls_equal=True)
+        tried.join(groups, on=group_key, how="left", nulls_equal=True)
         .with_columns(pl.when("is_one").then(target).alias("target"))
         .drop("ranks", "is_one")
     )

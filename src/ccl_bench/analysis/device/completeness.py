@@ -38,10 +38,10 @@ def on_device(
     """
     is_other = pl.col("device").is_in(list(others)).fill_null(value=False)
     is_on_device = pl.col("device") == device
-    mine = ~is_other if is_first else is_on_device.fill_null(value=False)
-    work = [tables[name].filter(~mine)["correlation"].drop_nulls() for name in ("kernels", "memcpy")]
+    mask = ~is_other if is_first else is_on_device.fill_null(value=False)
+    work = [tables[name].filter(~mask)["correlation"].drop_nulls() for name in ("kernels", "memcpy")]
     elsewhere = pl.col("correlation").is_in(pl.concat(work).unique().implode()).fill_null(value=False)
-    return {name: table.filter(~elsewhere if name == "launches" else mine) for name, table in tables.items()}
+    return {name: table.filter(~elsewhere if name == "launches" else mask) for name, table in tables.items()}
 
 
 @derived(
@@ -169,10 +169,10 @@ def _outside_captures(calls: pl.DataFrame, begins: pl.Series, ends: pl.Series) -
     """Return the calls that do not only record a graph, which starts nothing."""
     if begins.is_empty() and ends.is_empty():
         return calls
-    begun, ended = (
+    begin_counts, end_counts = (
         edges.search_sorted(calls["start_ns"], side="right").cast(pl.Int64) for edges in (begins, ends)
     )
-    return keep_rows(calls, begun <= ended)
+    return keep_rows(calls, begin_counts <= end_counts)
 
 
 def _fates(launches: pl.DataFrame) -> tuple[int, int]:

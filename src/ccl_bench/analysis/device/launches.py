@@ -76,7 +76,7 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
         )
     )
     windows = device_windows(steps)
-    done = (
+    work_counts = (
         assign_window(origins[["start_ns", "launch_ns"]], windows)
         .group_by("window")
         .agg(
@@ -84,7 +84,9 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
             pl.col("launch_ns").is_null().sum().cast(pl.Int64).alias("unlaunched"),
         )
     )
-    counts = sum_per_window(windows, call_sums, done).with_columns(pl.exclude("idle_delay_ns").fill_null(0))
+    counts = sum_per_window(windows, call_sums, work_counts).with_columns(
+        pl.exclude("idle_delay_ns").fill_null(0)
+    )
     counts.insert_column(0, (steps["end_ns"] - steps["start_ns"]).alias("window_ns"))
     return counts.hstack([steps["step"]])[[*DERIVED.get("launching").table.columns]]
 

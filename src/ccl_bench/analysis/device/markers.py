@@ -100,6 +100,6 @@ def _around(times: pl.Series, ranges: pl.DataFrame, mask: pl.Series) -> pl.Serie
     """Return the start of the outermost of `ranges` around each time in `mask`, else null."""
     outermost = merge_intervals(ranges)
     none = pl.Series("opened_ns", [None], dtype=pl.Int64)
-    begun = outermost["start_ns"].search_sorted(times, side="right")
-    opened, closed = (pl.concat([none, outermost[name]])[begun] for name in ("start_ns", "end_ns"))
+    indices = outermost["start_ns"].search_sorted(times, side="right")
+    opened, closed = (pl.concat([none, outermost[name]])[indices] for name in ("start_ns", "end_ns"))
     return opened.zip_with((times < closed) & mask, none.new_from_index(0, times.len()))

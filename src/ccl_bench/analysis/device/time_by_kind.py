@@ -107,7 +107,7 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
     length = pl.col("end_ns") - pl.col("start_ns")
     launched = with_launch(memcpy[["start_ns", "correlation"]], launches)
     step_copies = memcpy.hstack([assign_step(launched, steps).alias("window")])
-    begun = (
+    sums = (
         step_copies.drop_nulls("window")
         .group_by("window", "kind")
         .agg(
@@ -124,7 +124,7 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
         .group_by("window", "kind")
         .agg(length.sum().alias("union_ns"))
     )
-    rows = begun
+    rows = sums
     for part in (times, unions):
         rows = rows.join(part, on=["window", "kind"], how="full", coalesce=True)
     rows = rows.with_columns(pl.exclude("kind").fill_null(0)).sort("window", "kind")

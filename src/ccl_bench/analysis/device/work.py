@@ -368,9 +368,9 @@ def _on_host(work: pl.DataFrame, annotations: pl.DataFrame, collectives: pl.Data
     computed = work.filter(~is_call).with_columns(
         launch_ns=pl.col("start_ns"), launch_end_ns=pl.col("start_ns"), thread=pl.col("stream")
     )
-    begun = starters(gloo_ranges(annotations), collectives)
+    operator_starts = starters(gloo_ranges(annotations), collectives)
     communicated = work.filter(is_call).join(
-        begun.rename({"thread": "stream", "operator_thread": "thread"}).select(
+        operator_starts.rename({"thread": "stream", "operator_thread": "thread"}).select(
             "start_ns", "stream", "thread", launch_ns="operator_ns", launch_end_ns="operator_end_ns"
         ),
         on=["start_ns", "stream"],

@@ -88,8 +88,8 @@ class _Rank:
         occupied: Numbers = np.zeros((0, 2), dtype=np.int64)
         following = 1
         for lane in lanes[np.argsort(-counts, kind="stable")]:
-            mine = on_host[self.lane[on_host] == lane]
-            intervals = _union(self.start[mine], self.end[mine])
+            lane_operations = on_host[self.lane[on_host] == lane]
+            intervals = _union(self.start[lane_operations], self.end[lane_operations])
             both = _union(
                 np.append(occupied[:, 0], intervals[:, 0]), np.append(occupied[:, 1], intervals[:, 1])
             )
@@ -98,7 +98,7 @@ class _Rank:
                 occupied, number = both, 0
             else:
                 following, number = following + 1, following
-            chain[mine] = number
+            chain[lane_operations] = number
         for lane in np.unique(self.lane[self.away]):
             chain[self.away[self.lane[self.away] == lane]] = following
             following += 1
@@ -134,17 +134,17 @@ class _Rank:
             return
         launch = self.start[self.launcher]
         streams = {
-            lane: mine[np.argsort(launch[mine], kind="stable")]
+            lane: operations[np.argsort(launch[operations], kind="stable")]
             for lane in np.unique(self.lane[launched])
-            for mine in [launched[self.lane[launched] == lane]]
+            for operations in [launched[self.lane[launched] == lane]]
         }
         for (thread,), thread_waits in stream_waits.group_by("thread"):
             waits = np.sort(thread_waits["start_ns"].to_numpy())
-            mine = launched[self.lane[self.launcher[launched]] == thread]
-            mine = mine[np.argsort(launch[mine], kind="stable")]
-            before = np.searchsorted(waits, launch[mine])
+            operations = launched[self.lane[self.launcher[launched]] == thread]
+            operations = operations[np.argsort(launch[operations], kind="stable")]
+            before = np.searchsorted(waits, launch[operations])
             has_waited = np.diff(before, prepend=0) > 0
-            for operation in mine[has_waited]:
+            for operation in operations[has_waited]:
                 self._wait_for_stream(int(operation), launch, streams)
 
     def _wait_for_stream(self, operation: int, launch: Numbers, streams: dict[int, Numbers]) -> None:
@@ -153,9 +153,9 @@ class _Rank:
             if lane == self.lane[operation]:
                 continue
             until = np.searchsorted(launch[works], launch[operation])
-            done = np.flatnonzero(self.end[works[:until]] <= self.start[operation])
-            if done.size and (best == _NONE or self.end[works[done[-1]]] > self.end[best]):
-                best = int(works[done[-1]])
+            ended_works = np.flatnonzero(self.end[works[:until]] <= self.start[operation])
+            if ended_works.size and (best == _NONE or self.end[works[ended_works[-1]]] > self.end[best]):
+                best = int(works[ended_works[-1]])
         if best != _NONE:
             self.awaited[operation], self.tier[operation] = best, STREAM_WAIT
 
@@ -190,8 +190,8 @@ class _Rank:
         ready = self._previous_end()[self.away]
         launched = self.launcher[self.away] != _NONE
         ready = np.where(launched, np.maximum(ready, self.start[self.launcher[self.away]] + latency), ready)
-        has = self.awaited[self.away] != _NONE
-        ready = np.where(has, np.maximum(ready, self.end[self.awaited[self.away]]), ready)
+        has_awaited = self.awaited[self.away] != _NONE
+        ready = np.where(has_awaited, np.maximum(ready, self.end[self.awaited[self.away]]), ready)
         late = self.away[(self.start[self.away] - ready > JUST_BEFORE_NS) & launched]
         by_end = self.away[np.argsort(self.end[self.away], kind="stable")]
         at = np.searchsorted(self.end[by_end], self.start[late], side="right") - 1

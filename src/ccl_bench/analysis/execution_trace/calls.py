@@ -110,8 +110,8 @@ def call_operators(
         calls = _launching(kernels, launches, operators)
     else:
         sources = ("host",) if (names == OPERATOR).any() else ("op",)
-        begun = starters(gloo_ranges(annotations), collectives, sources)
-        calls = begun.join(
+        operator_starts = starters(gloo_ranges(annotations), collectives, sources)
+        calls = operator_starts.join(
             operators, left_on=["operator_ns", "operator_thread"], right_on=["start_ns", "thread"], how="left"
         ).select("start_ns", pl.col("thread").alias("stream"), "op")
     return calls.drop_nulls("op").filter(pl.len().over("op") == 1)

@@ -170,14 +170,14 @@ def _threads(nodes: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     common = pl.min_horizontal("here", "there").sum().alias("common")
     shared = left.join(right, on="name").group_by("thread", "op_thread").agg(common)
     rows = []
-    taken: tuple[set[int], set[int]] = (set(), set())
-    for here, there, _ in shared.sort(
+    paired: tuple[set[int], set[int]] = (set(), set())
+    for thread, op_thread, _ in shared.sort(
         "common", "thread", "op_thread", descending=[True, False, False]
     ).iter_rows():
-        if here not in taken[0] and there not in taken[1]:
-            rows.append((here, there))
-            taken[0].add(here)
-            taken[1].add(there)
+        if thread not in paired[0] and op_thread not in paired[1]:
+            rows.append((thread, op_thread))
+            paired[0].add(thread)
+            paired[1].add(op_thread)
     return pl.DataFrame(rows, schema={"thread": pl.Int64, "op_thread": pl.Int64}, orient="row")
 
 
@@ -234,9 +234,9 @@ def links_of_ranks(
 
     An Execution Trace outside numbered windows may belong to any window of its rank.
     """
-    whose = ["iteration", "rank", "trace"]
-    kineto = ops.select(whose).unique(maintain_order=True).rows()
-    for key in nodes.select(whose).unique(maintain_order=True).sort("trace").rows():
+    trace_key = ["iteration", "rank", "trace"]
+    kineto = ops.select(trace_key).unique(maintain_order=True).rows()
+    for key in nodes.select(trace_key).unique(maintain_order=True).sort("trace").rows():
         trace_nodes = nodes.filter(pl.col("trace") == key[2])
         others = [k[2] for k in kineto if k[1] == key[1] and (key[0] is None or k[0] == key[0])]
         links = [

@@ -62,8 +62,10 @@ def memory_layouts(
         order = memory_peaks.filter(pl.col("device") == device)["peak_order"].to_list()
         if order and order[0] is not None:
             alive = lives.filter(_is_at(order[0], "died"))
-            held = _segments_at(order[0], segments, memory_events, device)
-            rows.append((device, PEAK, *_row(held, alive, alive.filter(_is_at(order[0], "freed")))))
+            segments_at_peak = _segments_at(order[0], segments, memory_events, device)
+            rows.append(
+                (device, PEAK, *_row(segments_at_peak, alive, alive.filter(_is_at(order[0], "freed"))))
+            )
     return _with_ratios(rows)
 
 

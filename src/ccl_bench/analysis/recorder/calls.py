@@ -196,10 +196,10 @@ def message_divergences(
     columns = [*pair, "message", "row", "elements", "is_done", "is_retired"]
     sent = numbered.filter("is_send").select(columns)
     received = numbered.filter(~pl.col("is_send")).select(columns)
-    met = sent.join(received, on=[*pair, "message"], how="full", coalesce=True, suffix="_in").sort(
+    messages = sent.join(received, on=[*pair, "message"], how="full", coalesce=True, suffix="_in").sort(
         *pair, "message"
     )
-    unequal = met.filter(
+    unequal = messages.filter(
         pl.col("row").is_null() | pl.col("row_in").is_null() | (pl.col("elements") != pl.col("elements_in"))
     ).filter(~_is_over())
     for row in unequal.unique(pair, keep="first", maintain_order=True).iter_rows(named=True):
@@ -236,10 +236,10 @@ def _ends(calls: pl.DataFrame, groups: list[ProcessGroup]) -> pl.DataFrame:
             members[target],
             send,
             elements(inputs if send else outputs),
-            done,
-            retired,
+            is_done,
+            is_retired,
         )
-        for row, number, source, target, send, inputs, outputs, done, retired in named.drop_nulls(
+        for row, number, source, target, send, inputs, outputs, is_done, is_retired in named.drop_nulls(
             ["source", "target"]
         )
         .select(
@@ -259,11 +259,11 @@ def _message_divergence(
 ) -> DivergentCalls:
     source, target, number = row["source"], row["target"], row["message"]
     sides = {source: row["row"], target: row["row_in"]}
-    there = {rank: place for rank, place in sides.items() if place is not None}
+    recorded_rows = {rank: place for rank, place in sides.items() if place is not None}
     operation = f"message {source}->{target}"
-    if len(there) == 2:
-        return DivergentCalls(MISMATCH, group, number, operation, {}, [], there, is_p2p=True)
-    missing = [rank for rank in sides if rank not in there]
+    if len(recorded_rows) == 2:
+        return DivergentCalls(MISMATCH, group, number, operation, {}, [], recorded_rows, is_p2p=True)
+    missing = [rank for rank in sides if rank not in recorded_rows]
     if missing[0] in first_records:
-        return DivergentCalls(MISSING, group, number, operation, there, missing, is_p2p=True)
-    return DivergentCalls(NO_DUMP, group, number, operation, there, [], {}, missing, is_p2p=True)
+        return DivergentCalls(MISSING, group, number, operation, recorded_rows, missing, is_p2p=True)
+    return DivergentCalls(NO_DUMP, group, number, operation, recorded_rows, [], {}, missing, is_p2p=True)

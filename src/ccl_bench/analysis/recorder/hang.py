@@ -29,8 +29,8 @@ def find_hang(tables: Mapping[str, pl.DataFrame], world_size: int | None, run: s
         *message_divergences(calls, groups.groups, first_records),
     ]
     lookup = _Calls(calls, tables["recorded_stacks"])
-    begun = {place: lookup.begin(each) for place, each in enumerate(divergent)}
-    divergences = _explained(divergent, begun, lookup)
+    begin_of = {place: lookup.begin(each) for place, each in enumerate(divergent)}
+    divergences = _explained(divergent, begin_of, lookup)
     everyone = {rank for group in groups.groups for rank in group.members}
     without = sorted(everyone - {*first_records})
     return Hang(run, [*first_records], without, calls.height, _culprits(divergences), divergences)
@@ -48,15 +48,15 @@ def _culprits(divergences: Sequence[Divergence]) -> list[int]:
 
 
 def _explained(
-    divergent: Sequence[DivergentCalls], begun: Mapping[int, int], lookup: _Calls
+    divergent: Sequence[DivergentCalls], begin_of: Mapping[int, int], lookup: _Calls
 ) -> list[Divergence]:
     """Return the divergences, causes first and in order of time, each with what it follows from."""
     blocked: dict[int, int] = {}
-    for place in sorted(begun, key=begun.__getitem__):
+    for place in sorted(begin_of, key=begin_of.__getitem__):
         for rank in (*divergent[place].waiting, *divergent[place].differing):
             blocked.setdefault(rank, place)
-    causes, mutual = _causes(divergent, begun, blocked)
-    order = sorted(begun, key=lambda place: (causes[place] is not None, begun[place]))
+    causes, mutual = _causes(divergent, begin_of, blocked)
+    order = sorted(begin_of, key=lambda place: (causes[place] is not None, begin_of[place]))
     position_of: dict[int | None, int | None] = {None: None}
     position_of.update((place, number) for number, place in enumerate(order))
     return [
@@ -83,7 +83,7 @@ def _explained(
 
 
 def _causes(
-    divergent: Sequence[DivergentCalls], begun: Mapping[int, int], blocked: Mapping[int, int]
+    divergent: Sequence[DivergentCalls], begin_of: Mapping[int, int], blocked: Mapping[int, int]
 ) -> tuple[dict[int, int | None], dict[int, bool]]:
     """Return the cause of each divergence, None if it is one itself, and whether it is in a circle.
 
@@ -104,20 +104,22 @@ def _causes(
     }
     explaining = set().union(*behind.values())
     heads = {
-        place: max(circle, key=lambda at: (len(divergent[at].waiting), -begun[at]))
+        place: max(circle, key=lambda at: (len(divergent[at].waiting), -begin_of[at]))
         for place, circle in circle_of.items()
         if reached[place] <= circle and (divergent[place].kind != UNFINISHED or place in explaining)
     }
     causes: dict[int, int | None] = {}
-    for place in sorted(begun, key=begun.__getitem__):
+    for place in sorted(begin_of, key=begin_of.__getitem__):
         follows = [heads[after] for after in {place, *reached[place]} if after in heads]
         head = min(
-            follows, key=begun.__getitem__, default=min(heads.values(), key=begun.__getitem__, default=None)
+            follows,
+            key=begin_of.__getitem__,
+            default=min(heads.values(), key=begin_of.__getitem__, default=None),
         )
         causes[place] = None if head == place else head
-    for place in sorted(heads, key=begun.__getitem__):
+    for place in sorted(heads, key=begin_of.__getitem__):
         if causes[place] is None:
-            earlier = [at for at in heads if causes[at] is None and begun[at] < begun[place]]
+            earlier = [at for at in heads if causes[at] is None and begin_of[at] < begin_of[place]]
             causes[place] = _same_cause(place, divergent, earlier, blocked)
     return causes, {place: len(circle) > 1 for place, circle in circle_of.items()}
 

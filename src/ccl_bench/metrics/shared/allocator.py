@@ -79,8 +79,8 @@ def holders_of(
     """Return the call stacks that hold most of a rank's highest peak, of the device that had it."""
     is_of_rank = pl.col("rank").eq_missing(pl.lit(rank, dtype=pl.Int64))
     highest = memory_peaks.filter(is_of_rank).drop_nulls("peak_order").sort("peak_allocated_bytes").tail(1)
-    held = memory_holders.join(highest.select("trace", "device"), on=["trace", "device"], how="semi")
-    rows = held.sort("bytes", descending=True, maintain_order=True).head(most)
+    holders = memory_holders.join(highest.select("trace", "device"), on=["trace", "device"], how="semi")
+    rows = holders.sort("bytes", descending=True, maintain_order=True).head(most)
     columns = rows.select("bytes", "blocks", "category", "is_before_history", "frames")
     return [_plain(row) for row in columns.iter_rows(named=True)]
 
@@ -127,7 +127,7 @@ def label(device: DeviceMemory) -> str:
 def counter_values(devices: Iterable[DeviceMemory], name: str) -> dict[str, int]:
     """Return {device: value} of one counter, for the devices that have it."""
     values = {label(device): getattr(device, name) for device in devices}
-    return {who: value for who, value in values.items() if value is not None}
+    return {device_label: value for device_label, value in values.items() if value is not None}
 
 
 def ranks_of(devices: Iterable[DeviceMemory]) -> list[int]:
