@@ -291,17 +291,17 @@ def remarks(one: Result, other: Result) -> tuple[Remark, ...]:
 
 def _describe(rule: ResultRule, one: Result, other: Result) -> str | None:
     """Return the observed difference, or None if the rule does not apply."""
-    mine, theirs = _aspect(rule, one), _aspect(rule, other)
+    one_aspect, other_aspect = _aspect(rule, one), _aspect(rule, other)
     if rule.what == "errors":
-        alone = sorted(set(mine) ^ set(theirs))
+        alone = sorted(set(one_aspect) ^ set(other_aspect))
         return f"error {', '.join(alone)} on one side" if alone else None
     if rule.what == "shared errors":
-        shared = sorted(set(mine) & set(theirs))
+        shared = sorted(set(one_aspect) & set(other_aspect))
         return f"error {', '.join(shared)} on both sides" if shared else None
-    if mine == theirs:
+    if one_aspect == other_aspect:
         return None
     name = rule.detail or rule.what
-    return f"{name} {' and '.join(_words(aspect) for aspect in (mine, theirs))}"
+    return f"{name} {' and '.join(_words(aspect) for aspect in (one_aspect, other_aspect))}"
 
 
 def _aspect(rule: ResultRule, result: Result) -> list[str]:

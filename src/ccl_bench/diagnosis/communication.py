@@ -46,12 +46,12 @@ def of_rows(gains: Gains, rows: pl.Series) -> Mask:
 
 def transfers(gains: Gains, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the collectives of known size in steps, with `took`, ns since their last rank arrived."""
-    met = pl.Series(gains.graph.meets >= 0)
+    has_meeting = pl.Series(gains.graph.meets >= 0)
     columns = ("row", "trace", "rank", "step", "collective", "dimension", "size", "size_bytes")
     groups = calls.select("trace", "call", "group").unique(["trace", "call"])
     return (
         gains.operations.select(*columns, "call", took=pl.Series(gains.graph.values[OWN:-1:VALUES]))
-        .filter(pl.Series(moves(gains)) & met)
+        .filter(pl.Series(moves(gains)) & has_meeting)
         .with_columns(pl.col("collective").cast(pl.String))
         .join(groups, on=["trace", "call"], how="left", maintain_order="left")
         .drop_nulls(["size_bytes", "step", "dimension"])
@@ -81,11 +81,11 @@ class SlowRanks:
 
 def lateness(gains: Gains) -> dict[int, float]:
     """Return the total lateness of each rank over the median of its peers, ns; the latest first."""
-    came = pl.DataFrame(
+    arrivals = pl.DataFrame(
         {"rank": gains.operations["rank"], "at": gains.operations["start_ns"], "meeting": gains.graph.meets}
     ).filter(pl.col("meeting") >= 0)
     typical = pl.col("at").quantile(0.5, "lower").over("meeting")
-    late = came.with_columns(late=(pl.col("at") - typical).clip(lower_bound=0))
+    late = arrivals.with_columns(late=(pl.col("at") - typical).clip(lower_bound=0))
     sums = late.group_by("rank").agg(pl.col("late").sum()).sort("late", "rank", descending=[True, False])
     return {rank: float(ns) for rank, ns in sums.drop_nulls("rank").iter_rows()}
 

@@ -101,7 +101,9 @@ def _with_opportunities(
             silent[rule.name] = reason
             continue
         try:
-            of_rule = [replace(each, name=rule.name, kind=rule.kind) for each in _looked(rule, inputs)]
+            of_rule = [
+                replace(each, name=rule.name, kind=rule.kind) for each in _opportunities_of(rule, inputs)
+            ]
         except diagnosis.Silent as answer:
             silent[rule.name] = str(answer)
             continue
@@ -118,7 +120,7 @@ def _with_opportunities(
     return replace(diagnosed, diagnoses=ordered, silent=silent)
 
 
-def _looked(rule: Diagnosis, inputs: dict[str, Any]) -> list[Opportunity]:
+def _opportunities_of(rule: Diagnosis, inputs: dict[str, Any]) -> list[Opportunity]:
     return list(rule.look(*(inputs[need] for need in rule.needs)))
 
 

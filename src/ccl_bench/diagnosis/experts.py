@@ -48,9 +48,11 @@ def expert_work(gains: Gains, loads: dict[int, float]) -> Mask:
         .sort("trace", "start_ns", "row")
         .with_columns(done=pl.col("exchange").cast(pl.Int64).cum_sum().over("trace"))
     )
-    theirs = order.filter(pl.col("computes") & (pl.col("done") % 2 == 1) & pl.col("rank").is_in(list(loads)))
+    expert_kernels = order.filter(
+        pl.col("computes") & (pl.col("done") % 2 == 1) & pl.col("rank").is_in(list(loads))
+    )
     mask = np.zeros(len(gains.operations), dtype=np.bool_)
-    mask[theirs["row"].to_numpy()] = True
+    mask[expert_kernels["row"].to_numpy()] = True
     return mask
 
 

@@ -33,14 +33,14 @@ def without_stalls(
     remedy: str,
 ) -> Iterator[Opportunity]:
     """Yield the opportunity of removing stalls of some kinds from hosts."""
-    mine = stalls.filter(pl.col("kind").is_in(kinds))
-    if mine.is_empty():
+    chosen_stalls = stalls.filter(pl.col("kind").is_in(kinds))
+    if chosen_stalls.is_empty():
         raise Silent(f"the traces show no {' or '.join(kinds)}")
-    variant = without_intervals(gains, on_common_clock(mine, offsets))
+    variant = without_intervals(gains, on_common_clock(chosen_stalls, offsets))
     (gain,) = gains.of(variant)
     if not gain.is_sure:
         return
-    longest = mine.group_by("name").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
+    longest = chosen_stalls.group_by("name").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
     name = longest.sort("ns", "name", descending=[True, False])["name"][0]
     yield gains.opportunity(
         gain,
@@ -106,8 +106,8 @@ def ranges_of_rows(graph: RunGraph, trace: int) -> dict[int, str]:
     The time before an operation belongs to its range too; the bounds of a range belong to it.
     """
     ranges: dict[int, str] = {}
-    mine = graph.operations.filter((pl.col("trace") == trace) & (pl.col("place") == "host"))
-    for lane in mine.sort("lane", "start_ns", "row").partition_by("lane", maintain_order=True):
+    host_operations = graph.operations.filter((pl.col("trace") == trace) & (pl.col("place") == "host"))
+    for lane in host_operations.sort("lane", "start_ns", "row").partition_by("lane", maintain_order=True):
         names = lane["name"].cast(pl.String).fill_null("")
         is_step = names.str.slice(1).str.contains(_STEPS)
         rows = zip(lane["row"], lane["kind"], names, is_step, strict=True)

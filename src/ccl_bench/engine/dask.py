@@ -131,8 +131,8 @@ def _submit(
         for position, task in tasks.items()
     }
     try:
-        done = distributed.as_completed(futures, loop=client.loop, with_results=True, raise_errors=False)
-        for future, result in _as_completed(client, done, without_workers):
+        outcomes = distributed.as_completed(futures, loop=client.loop, with_results=True, raise_errors=False)
+        for future, result in _as_completed(client, outcomes, without_workers):
             # What was fetched counts, and not the status of the future: its worker may be lost since.
             position = futures.pop(future)
             error = result[1] if isinstance(result, tuple) else result
@@ -147,17 +147,19 @@ def _submit(
             client.cancel(list(futures), force=True)  # type: ignore[no-untyped-call]
 
 
-def _as_completed(client: Client, done: Any, without_workers: WithoutWorkers) -> Iterator[tuple[Any, Any]]:
+def _as_completed(
+    client: Client, outcomes: Any, without_workers: WithoutWorkers
+) -> Iterator[tuple[Any, Any]]:
     """Yield futures with their results as they are done, watching that a worker is there."""
-    seen = looked = time.monotonic()
-    while not done.is_empty():
-        batch = done.next_batch(block=False)
+    seen = last_look = time.monotonic()
+    while not outcomes.is_empty():
+        batch = outcomes.next_batch(block=False)
         yield from batch
         now = time.monotonic()
         if batch:
             seen = now
-        elif now - looked > 1:
-            looked = now
+        elif now - last_look > 1:
+            last_look = now
             seen = now if _has_workers(client) else seen
             without_workers(now - seen)
         else:
@@ -210,8 +212,10 @@ def _read_on_worker(task: Task, program: dict[str, str]) -> TraceTables:
     local_program = _program()
     for name, version in program.items():
         if local_program.get(name) != version:
-            here = local_program.get(name, "missing")
-            raise _other_program(f"{name} is {version} here and {here} on the worker {platform.node()}")
+            worker_version = local_program.get(name, "missing")
+            raise _other_program(
+                f"{name} is {version} here and {worker_version} on the worker {platform.node()}"
+            )
     if not is_remote(task.trace.path):
         _check_file(task)
     return read_trace(task)

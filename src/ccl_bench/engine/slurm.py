@@ -181,14 +181,14 @@ class _Watch:
     def __init__(self, cluster: Any, folder: Path) -> None:
         self._cluster = cluster
         self._folder = folder
-        self._looked = time.monotonic()
+        self._last_look = time.monotonic()
 
     def look(self, waited_s: float) -> None:
         """Raise InputError if there has been no worker for a while, and no job that could become one."""
         now = time.monotonic()
-        if waited_s < _LOOK_S or now - self._looked < _LOOK_S:
+        if waited_s < _LOOK_S or now - self._last_look < _LOOK_S:
             return
-        self._looked = now
+        self._last_look = now
         ids = ",".join(str(job.job_id) for job in self._cluster.workers.values() if job.job_id)
         if not _run_slurm("squeue", "--noheader", f"--jobs={ids}").stdout.strip():
             fix = "check that a job can run this Python and can read the folder of the cache"

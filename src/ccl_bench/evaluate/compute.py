@@ -118,8 +118,8 @@ def _from_best_source(
             break
     if tried[-1][1].value is not None:
         return tried[-1]
-    there = (_traces_behind, _has_file)
-    chosen = ([attempt for attempt in tried if is_there(attempt[0], evidence)] for is_there in there)
+    conditions = (_traces_behind, _has_file)
+    chosen = ([attempt for attempt in tried if is_there(attempt[0], evidence)] for is_there in conditions)
     behind = next(filter(None, chosen), tried)
     return next((attempt for attempt in behind if not _timeless_reason(attempt[0], evidence)), behind[0])
 

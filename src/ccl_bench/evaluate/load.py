@@ -302,17 +302,17 @@ def _add_tables_across_ranks(
     """Compute every table across ranks; drop intermediate tables after their last use."""
     inputs = evidence.inputs
     order = [n for n in computation_order(wanted_tables) if DERIVED.get(n).across_ranks and n not in inputs]
-    looked: dict[str, list[Finding]] = {}
+    findings_by_table: dict[str, list[Finding]] = {}
     for done, name in enumerate(order, start=1):
         if engine.has_rows(name, forms):
             _add_across_ranks(name, evidence)
         else:
             inputs[name] = DERIVED.get(name).table.empty()
-        looked[name] = cross_rank_findings({name: inputs.get(name)})
+        findings_by_table[name] = cross_rank_findings({name: inputs.get(name)})
         needed = {need for later in order[done:] for need in DERIVED.get(later).needs}
         for over in inputs.keys() - {*wanted_tables, *needed, *evidence.given_inputs, *_LOOKED_AT}:
             del inputs[over]
-    evidence.findings += [finding for name in LOOKED_AT for finding in looked.get(name, ())]
+    evidence.findings += [finding for name in LOOKED_AT for finding in findings_by_table.get(name, ())]
 
 
 def _add_across_ranks(name: str, evidence: LoadedRun) -> None:

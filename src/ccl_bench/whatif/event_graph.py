@@ -157,10 +157,10 @@ class EventGraph:
         missing = np.bincount(later, minlength=len(chain)).tolist()
         level = [0] * len(chain)
         ready = [number for number, count in enumerate(missing) if not count]
-        taken = 0
+        visited_count = 0
         while ready:
             number = ready.pop()
-            taken += 1
+            visited_count += 1
             depth = level[number]
             for edge in range(begins[number], begins[number + 1]):
                 other = reached[edge]
@@ -168,8 +168,8 @@ class EventGraph:
                 missing[other] -= 1
                 if not missing[other]:
                     ready.append(other)
-        if taken < len(chain):
-            raise CyclicGraphError(f"{len(chain) - taken} operations or meetings wait for each other")
+        if visited_count < len(chain):
+            raise CyclicGraphError(f"{len(chain) - visited_count} operations or meetings wait for each other")
         levels: Numbers = np.array(level, dtype=np.int64)[piece]
         return levels
 

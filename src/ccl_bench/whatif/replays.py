@@ -220,9 +220,9 @@ class TableReplays(Replays):
         """The time that each operation would take without stragglers."""
         durations = np.empty_like(self.table.duration)
         for name in np.unique(self.table.operation):
-            mine = self.table.operation == name
-            typical = np.mean if self.is_compute[mine][0] else np.median
-            durations[mine] = typical(self.table.duration[mine])
+            mask = self.table.operation == name
+            typical = np.mean if self.is_compute[mask][0] else np.median
+            durations[mask] = typical(self.table.duration[mask])
         return durations
 
     @property
@@ -263,7 +263,9 @@ class TableReplays(Replays):
     def transfer_s(self, mask: Mask) -> Times:
         """Return the time in which some operations move data in each step, on the worker with the most, s."""
         moved = np.where(mask[:, None], self.recorded, 0)
-        longest: Times = np.max([moved[mine].sum(axis=0) for mine in self.workers.values()], axis=0)
+        longest: Times = np.max(
+            [moved[worker_rows].sum(axis=0) for worker_rows in self.workers.values()], axis=0
+        )
         return longest
 
     def on_network(self, bandwidth: float, latency_s: float) -> Times:

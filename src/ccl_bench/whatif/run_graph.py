@@ -314,15 +314,15 @@ class _Builder:
         )
         earliest = np.full(2 * size + meetings, NEVER)
         earliest[2 * rows[self.is_root]] = self.start[self.is_root]
-        met = 2 * size + self.meets
+        meeting_event = 2 * size + self.meets
         answered = meets & ~self.eager
         by_start, by_end = self.at_start, (self.awaited != _NONE) & self.at_end
         edges = [
             (2 * self.launcher, 2 * rows, VALUES * rows + LATENCY, self.has_launch),
             (2 * self.awaited + 1, 2 * rows, VALUES * rows + TAIL, by_start),
             (2 * self.awaited + 1, 2 * rows + 1, VALUES * rows + TAIL, by_end),
-            (2 * rows, met, np.full(size, zero), meets),
-            (met, 2 * rows + 1, VALUES * rows + OWN, answered),
+            (2 * rows, meeting_event, np.full(size, zero), meets),
+            (meeting_event, 2 * rows + 1, VALUES * rows + OWN, answered),
         ]
         source, target, edge_value = (
             np.concatenate([edge[part][edge[3]] for edge in edges]) for part in range(3)
