@@ -125,14 +125,14 @@ def _traces(traces: Sequence[InspectedTrace]) -> RenderableType | None:
 
 
 def _trace_row(trace: InspectedTrace) -> list[str]:
-    who = "?" if trace.rank is None else str(trace.rank)
+    rank = "?" if trace.rank is None else str(trace.rank)
     window = "" if trace.window is None else str(trace.window)
     steps = ranges(trace.steps, 4)
     if not trace.is_readable:
-        return [who, window, "unreadable", "", "", "", "", size(trace.size_bytes), trace.file]
+        return [rank, window, "unreadable", "", "", "", "", size(trace.size_bytes), trace.file]
     counts = [f"{count:,}" for count in (trace.kernels, trace.cpu_ops, trace.communication_calls)]
     cells = [duration(trace.span_s), *counts] if _holds_work(trace) else ["-"] * (1 + len(counts))
-    return [who, window, steps, *cells, size(trace.size_bytes), trace.file]
+    return [rank, window, steps, *cells, size(trace.size_bytes), trace.file]
 
 
 def _holds_work(trace: InspectedTrace) -> bool:

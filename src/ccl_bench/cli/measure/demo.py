@@ -81,8 +81,8 @@ def demo(
 
 def _displayed_path(path: Path) -> str:
     """Return a path below the working directory as one relative to it."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    working_folder = Path.cwd()
+    return str(path.relative_to(working_folder) if path.is_relative_to(working_folder) else path)
 
 
 def example_runs() -> dict[str, Path]:

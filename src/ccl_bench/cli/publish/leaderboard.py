@@ -345,6 +345,6 @@ def worker(
     from ccl_bench.base.text import counted
     from ccl_bench.leaderboard.publishing.worker import Worker
 
-    done = Worker(open_current_store(data, database)).run(until_empty=until_empty)
-    say(PROGRAM, f"{counted(done, 'run')} recomputed")
+    run_count = Worker(open_current_store(data, database)).run(until_empty=until_empty)
+    say(PROGRAM, f"{counted(run_count, 'run')} recomputed")
     return 0

@@ -79,7 +79,7 @@ def prepare_upload(request: UploadRequest, folder: Path, *, progress: Progress |
         run, redacted = ready.run, ready.redacted
     seen = collect_report_data(run, jobs=request.jobs, use_cache=request.use_cache, progress=progress)
     (folder / "bundle").mkdir()
-    done = build_bundle(
+    built_bundle = build_bundle(
         run,
         seen,
         folder / "bundle",
@@ -88,13 +88,15 @@ def prepare_upload(request: UploadRequest, folder: Path, *, progress: Progress |
         trace_url=request.trace_url,
     )
     run_files = input_files(run) if hands_out else {}
-    bundle = validate_bundle(done.folder, Limits())
-    leaving = {name: done.folder / name for name in bundle.files}
+    bundle = validate_bundle(built_bundle.folder, Limits())
+    leaving = {name: built_bundle.folder / name for name in bundle.files}
     disclosures = find_disclosures(
         leaving | {f"{RUN_FOLDER}/{name}": path for name, path in run_files.items()}
     )
     refuse_secrets(disclosures)
-    return Upload(done.id, bundle, run_files, redacted, disclosures, run_files if request.with_traces else {})
+    return Upload(
+        built_bundle.id, bundle, run_files, redacted, disclosures, run_files if request.with_traces else {}
+    )
 
 
 def _absolute(place: str) -> str:

@@ -63,8 +63,8 @@ def version_labels(places: Sequence[Place], area: Area) -> Iterator[tuple[float,
 
 def name_labels(places: Sequence[Place], area: Area) -> Iterator[tuple[float, str]]:
     """Yield each name once, at the middle of its versions along the axis."""
-    for name, its in groupby(enumerate(places), key=lambda each: each[1][0]):
-        nths = [nth for nth, _ in its]
+    for name, versions in groupby(enumerate(places), key=lambda each: each[1][0]):
+        nths = [nth for nth, _ in versions]
         if name:
             ends = (area.across(nth, len(places)) for nth in (nths[0], nths[-1]))
             yield sum(ends) / 2, _shorten(name)
@@ -229,10 +229,10 @@ def _lines(samples: Sequence[Sample], across: Mapping[Place, float], ticks: Sequ
     if rest:
         lines.append((f"{len(names) - len(line_names)} other configurations", rest))
     drawn_lines = []
-    for colour, (name, its) in enumerate(lines, start=1):
-        best = _best(its) if its is not rest else {}
+    for colour, (name, line_samples) in enumerate(lines, start=1):
+        best = _best(line_samples) if line_samples is not rest else {}
         corners = [f"{across[v]},{AREA.up(best[v], ticks)}" for v in sorted(best, key=_place_key)]
-        points = tuple((across[s.at], AREA.up(s.value, ticks), s) for s in its)
+        points = tuple((across[s.at], AREA.up(s.value, ticks), s) for s in line_samples)
         drawn_lines.append(Line(name, colour, points, f"M{' L'.join(corners)}" if len(corners) > 1 else ""))
     return drawn_lines
 

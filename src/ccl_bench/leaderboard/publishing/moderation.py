@@ -49,14 +49,16 @@ def approve(store: Store, settings: Settings, caller: Caller, run: str, note: st
     """List a run that waits in quarantine or was withdrawn; a listed run stays listed."""
     require_role(caller, Role.MAINTAINER)
     with publication_lock(store):
-        mine = _existing_publication(store, run)
+        publication = _existing_publication(store, run)
         state = current_state(store, run)
         if state is State.SUPERSEDED:
             raise _conflict("it was replaced by another")
         if state not in _WAITING:
             return
         others = [
-            each for each in listed_publications(store, mine.recording) if each.submitter != mine.submitter
+            each
+            for each in listed_publications(store, publication.recording)
+            if each.submitter != publication.submitter
         ]
         if others:
             raise _conflict(f"the same traces are listed as {others[0].run[:12]} of {others[0].submitter}")

@@ -210,13 +210,13 @@ class Store:
 
 def _forget(connection: Connection, runs: Sequence[str]) -> _Rows:
     """Remove runs from the index and return their rows."""
-    gone = [
+    removed_rows = [
         [dict(row) for row in connection.execute(select(table).where(of.in_(runs))).mappings()]
         for table, of in ((RUNS, RUNS.c.id), (VALUES, VALUES.c.run))
     ]
     connection.execute(delete(VALUES).where(VALUES.c.run.in_(runs)))
     connection.execute(delete(RUNS).where(RUNS.c.id.in_(runs)))
-    return gone[0], gone[1]
+    return removed_rows[0], removed_rows[1]
 
 
 def _write(connection: Connection, read_runs: Sequence[_ReadRun]) -> _Rows:

@@ -173,8 +173,8 @@ def _late(context: Context) -> str:
     if result is None:
         return ""
     details = cast("StragglerDetails", result.details)
-    who = f"slowest: rank {details['slowest_rank']}" if details["late_ranks"] else "no rank is late"
-    return f"{'of the recorded time' if 'recorded_s' in details else OF_STEP}; {who}"
+    slowest = f"slowest: rank {details['slowest_rank']}" if details["late_ranks"] else "no rank is late"
+    return f"{'of the recorded time' if 'recorded_s' in details else OF_STEP}; {slowest}"
 
 
 def findings(issues: Iterable[Issue]) -> tuple[Finding, ...]:

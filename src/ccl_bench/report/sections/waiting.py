@@ -74,8 +74,8 @@ def _late(context: Context) -> Iterator[str]:
         return
     worst = details["slowest_rank"]
     slowest = f"; the slowest is rank {worst}" if len(late) > 1 else ""
-    who = f"Ranks {', '.join(late)} are" if len(late) > 1 else f"Rank {late[0]} is"
-    yield f"{who} late{slowest}."
+    subject = f"Ranks {', '.join(late)} are" if len(late) > 1 else f"Rank {late[0]} is"
+    yield f"{subject} late{slowest}."
     cause = details.get("cause", {})
     if cause.get("kind") in _CAUSES:
         yield f"Rank {worst} " + _CAUSES[cause["kind"]].format(duration(cause["excess_s"][cause["kind"]]))
