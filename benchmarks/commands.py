@@ -80,8 +80,8 @@ def _watch(process: int, timed: Timed) -> None:
     with contextlib.suppress(OSError, StopIteration):
         while True:
             lines = status.read_text().splitlines()
-            held = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-            timed.peak_bytes = max(timed.peak_bytes, held << 10)
+            resident_kib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+            timed.peak_bytes = max(timed.peak_bytes, resident_kib << 10)
             time.sleep(_LOOK_S)
 
 

@@ -163,8 +163,8 @@ def _served(server: str | None, runs: int) -> Iterator[tuple[int, int]]:
     """Give port and process of a server of a leaderboard with runs."""
     start = multiprocessing.get_context("spawn")
     with _filled(server, runs) as (data, database):
-        ours, theirs = start.Pipe()
-        process = start.Process(target=_serve, args=(str(data), database, theirs))
+        ours, child_pipe = start.Pipe()
+        process = start.Process(target=_serve, args=(str(data), database, child_pipe))
         process.start()
         try:
             yield ours.recv(), process.pid or 0

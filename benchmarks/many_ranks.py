@@ -103,7 +103,7 @@ def _watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
 
 def held_bytes(group: int) -> int:
     """Return the memory of the processes of a group, without pages of files, bytes."""
-    return sum(_held(pid) for pid in _members(group))
+    return sum(_resident_bytes(pid) for pid in _members(group))
 
 
 def _members(group: int) -> list[int]:
@@ -115,7 +115,7 @@ def _members(group: int) -> list[int]:
     return members
 
 
-def _held(pid: int) -> int:
+def _resident_bytes(pid: int) -> int:
     """Return resident pages less those shared with files or forked parents, bytes."""
     with contextlib.suppress(OSError, ValueError):
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())

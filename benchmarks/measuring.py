@@ -70,7 +70,7 @@ def _run(contestant: Contestant, measured: Input, warm_up: Path) -> dict[str, ob
     """Return the figures that a new process of `contestant` prints for `measured`."""
     environment = os.environ | dict.fromkeys(_THREADS, str(len(contestant.cpus)))
     cpus = ",".join(map(str, contestant.cpus))
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *(str(contestant.python), str(_SCRIPT), contestant.name),
             *("--cpus", cpus, "--warm-up", str(warm_up), *map(str, measured.files)),
@@ -81,10 +81,10 @@ def _run(contestant: Contestant, measured: Input, warm_up: Path) -> dict[str, ob
         timeout=_LONGEST_S,
         check=False,
     )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        return {"error": f"exit status {done.returncode}: {lines[-1] if lines else 'no message'}"}
-    figures: dict[str, object] = json.loads(done.stdout)
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
+        return {"error": f"exit status {process.returncode}: {lines[-1] if lines else 'no message'}"}
+    figures: dict[str, object] = json.loads(process.stdout)
     return figures
 
 

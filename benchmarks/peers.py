@@ -22,13 +22,13 @@ def interpreter(folder: Path) -> Path:
 
     If the repository of TraceLens cannot be reached, its rows say that it is missing.
     """
-    python, done = folder / "bin" / "python", folder / _DONE
+    python, marker = folder / "bin" / "python", folder / _DONE
     requirements = "\n".join(REQUIREMENTS)
-    if not done.is_file() or done.read_text() != requirements:
+    if not marker.is_file() or marker.read_text() != requirements:
         venv.create(folder, with_pip=True, clear=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", TRACELENS], check=False)
-        done.write_text(requirements)
+        marker.write_text(requirements)
     return python
 
 

@@ -124,9 +124,9 @@ def _files(options: argparse.Namespace) -> list[Row]:
             rows.append(_row(ranks, place, answers, cost))
             print(f"{ranks:,} ranks: {cost.wall_s:.0f} s", flush=True)
             if address:
-                there = cost_of(_command(place, "--engine", address))
-                verdict = "the same bytes" if there.output == cost.output else "ANOTHER ANSWER"
-                print(f"  on {options.dask} workers of Dask: {there.wall_s:.0f} s, {verdict}", flush=True)
+                dask_cost = cost_of(_command(place, "--engine", address))
+                verdict = "the same bytes" if dask_cost.output == cost.output else "ANOTHER ANSWER"
+                print(f"  on {options.dask} workers of Dask: {dask_cost.wall_s:.0f} s, {verdict}", flush=True)
     print(_table(f"every metric of ranks with {options.megabytes:g} MB each, `auto`", rows))
     return rows
 

@@ -109,7 +109,7 @@ def of_cores(scaling: Mapping[str, Figures], what: str, one: str, two: str, aim:
 
     Only wall times can show it: the best of the rounds, because other programs only lengthen them.
     """
-    if any(its.error for its in scaling.values()):
+    if any(result.error for result in scaling.values()):
         return
     pairs = ((one, two), ("control, 1 core", "control, 2 cores"))
     ours, control = (min(scaling[a].wall) / min(scaling[b].wall) for a, b in pairs)
@@ -210,7 +210,7 @@ def table(targets: Iterable[Target]) -> str:
 
 def disturbance(figures: Iterable[Figures]) -> str:
     """Return a remark if contestants that never wait had to wait for their core; else an empty text."""
-    waited = [its.wall_s / its.cpu_s for its in figures if not its.error]
+    waited = [result.wall_s / result.cpu_s for result in figures if not result.error]
     if max(waited, default=1) < _UNDISTURBED:
         return ""
     return (

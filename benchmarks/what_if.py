@@ -59,10 +59,10 @@ def _measured(*command: str) -> tuple[float, float]:
         "print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)\n"
         "sys.exit(done.returncode)\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", probe, *command], check=True, stdout=subprocess.PIPE, text=True
     )
-    seconds, memory = map(float, done.stdout.split())
+    seconds, memory = map(float, process.stdout.split())
     return seconds, memory
 
 

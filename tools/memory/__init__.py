@@ -98,7 +98,7 @@ def _moments(fragmentation: Result, known_devices: Collection[str]) -> dict[str,
         for name, short in _MEASURES.items():
             if name in row:
                 key = f"per_device_{short}_{_MOMENTS[row['moment']]}_ratio"
-                measures.setdefault(key, {})[_who(row, known_devices)] = row[name]
+                measures.setdefault(key, {})[_device_name(row, known_devices)] = row[name]
     return measures
 
 
@@ -112,7 +112,7 @@ def _settings(answers: Answers) -> dict[str, dict[str, int]]:
     return {"allocator_settings": dict(alike.iter_rows())}
 
 
-def _who(row: dict[str, Any], known_devices: Collection[str]) -> str:
+def _device_name(row: dict[str, Any], known_devices: Collection[str]) -> str:
     """Return the name of the device of a row: its rank alone if that is among `known_devices`."""
     from ccl_bench.metrics.shared.allocator import label
     from ccl_bench.side_files import DeviceMemory
@@ -127,5 +127,5 @@ def _rates(peak: Result, known_devices: Collection[str]) -> dict[str, Any]:
     for row in peak.details.get("snapshots", ()):
         for name in _RATES:
             if row.get(name) is not None:
-                rates.setdefault(f"per_device_{name}", {})[_who(row, known_devices)] = row[name]
+                rates.setdefault(f"per_device_{name}", {})[_device_name(row, known_devices)] = row[name]
     return rates if rates or peak.value is None else {"allocation_rate_reason": _NO_RATES}
