@@ -30,7 +30,7 @@ class Answers:
 
 
 def need_place(place: str | Path) -> None:
-    """Raise InputError where there is nothing at `place`, a path or an address."""
+    """Raise InputError if there is nothing at `place`, a path or an address."""
     from ccl_bench.storage import is_remote, to_path
 
     path = to_path(place)
@@ -51,7 +51,7 @@ def answers_of(
 
     They are of the chosen steps.
 
-    A table that cannot be computed is absent. Raises InputError where there is nothing to read and
+    A table that cannot be computed is absent. Raises InputError if there is nothing to read and
     UsageError for an unknown name or mode.
     """
     from ccl_bench.evaluate.compute import evaluate_metrics

@@ -102,7 +102,7 @@ def _chosen(names: list[str]) -> list[str]:
 
 
 def _spelled(name: str) -> str:
-    """Return a name as its tool, else its metric, spells it; UsageError where there is neither."""
+    """Return a name as its tool, else its metric, spells it; UsageError if there is neither."""
     from ccl_bench import metrics
 
     registry = metrics.load()

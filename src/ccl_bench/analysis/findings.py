@@ -36,7 +36,7 @@ _KEY = ["iteration", "group", "number"]
 
 
 def _disagreements(matched: pl.DataFrame) -> list[Finding]:
-    """Report what ranks of a recorded group contradict each other in; an assumed one proves nothing."""
+    """Report contradictions between ranks of a recorded group; an assumed group proves nothing."""
     of_known_size = matched.filter(~pl.col("agrees"), pl.col("size").is_not_null())
     disagreeing = of_known_size.unique(_KEY, keep="first", maintain_order=True)
     if disagreeing.is_empty():
@@ -61,7 +61,7 @@ def _missing_members(matched: pl.DataFrame) -> list[Finding]:
 
 
 def _lacking(matched: pl.DataFrame) -> list[Finding]:
-    """Report in how many steps some traces lack collectives that others have, and what waits rest on then."""
+    """Report the number of steps in which some traces lack collectives, and the source of waits then."""
     steps = matched.drop_nulls("step").unique(["iteration", "step", "trace"])
     incomplete = steps.filter(pl.col("gaps") > 0)
     if incomplete.is_empty():
@@ -254,7 +254,7 @@ def _mean_s(step_times: pl.DataFrame) -> float:
 
 
 def _memory(tables: Mapping[str, object], facts: Facts) -> list[Finding]:
-    """Compare what the allocator reserved with what the device has."""
+    """Compare the memory that the allocator reserved with the memory of the device."""
     peaks = tables.get("memory_peaks")
     if not isinstance(peaks, pl.DataFrame) or peaks["peak_reserved_bytes"].drop_nulls().is_empty():
         return []
@@ -270,7 +270,7 @@ def _memory(tables: Mapping[str, object], facts: Facts) -> list[Finding]:
 
 
 def _device_memory(tables: Mapping[str, object], facts: Facts) -> tuple[int, str] | None:
-    """Return the largest memory of a device, bytes, and who says so."""
+    """Return the largest memory of a device, bytes, and its source."""
     if facts.gpu_hbm_bytes:
         return facts.gpu_hbm_bytes.value, facts.gpu_hbm_bytes.source
     devices = tables.get("devices")

@@ -133,7 +133,7 @@ def assign_window(rows: pl.DataFrame, windows: pl.DataFrame, at: str = START) ->
 
 
 def _or_null(numbers: pl.Series) -> pl.Series:
-    """Return whole numbers with a null after them: what is found behind the last one has none."""
+    """Return whole numbers with a null after them, the value of a position behind the last one."""
     return pl.concat([numbers, pl.Series([None], dtype=pl.Int64)])
 
 

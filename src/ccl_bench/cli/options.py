@@ -169,7 +169,7 @@ class Reading:
 
     @contextlib.contextmanager
     def in_use(self, traces: int = 1) -> Iterator[Progress | None]:
-        """Read so many traces with the chosen engine, and yield what shows the progress."""
+        """Read so many traces with the chosen engine, and yield the function that shows the progress."""
         from ccl_bench.cli.runner import progress_bar
         from ccl_bench.engine import use_engine
         from ccl_bench.trace.memory import parse_size, use_memory
@@ -243,7 +243,7 @@ def file_to_write(output: str, *, force: bool) -> Path:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise UsageError if a file cannot be written because of what has its name."""
+    """Raise UsageError if a file cannot be written because something else has its name."""
     if path.is_dir():
         raise UsageError(f"{path} is a directory", fix="name a file")
     if path.exists() and not force:
@@ -251,7 +251,7 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def show_written(path: Path) -> None:
-    """Print which file was written, and what opens it."""
+    """Print the name of a written file, and that a page opens in a browser."""
     from ccl_bench.report.console import show
 
     show(f"{path}  opens in a browser" if path.suffix.lower() in {".html", ".htm"} else str(path))

@@ -120,7 +120,7 @@ def read_on_cluster(client: Client, tasks: Sequence[Task], without_workers: With
 def _submit(
     client: Client, tasks: dict[int, Task], without_workers: WithoutWorkers
 ) -> Iterator[tuple[int, TraceTables | int]]:
-    """Yield the outcome of each task, or how many workers it lost where the scheduler gave it up.
+    """Yield the outcome of each task, or the number of workers that it lost if the scheduler gave it up.
 
     At the end nothing of it is left on the cluster.
     """

@@ -44,7 +44,7 @@ def read_in_threads(tasks: Sequence[Task], workers: int) -> TraceStream:
 
 @contextlib.contextmanager
 def _thread_pool(workers: int) -> Iterator[Callable[[Task], Future[TraceTables]]]:
-    """Give what submits tasks to threads; where the block is left early, those at work are interrupted."""
+    """Give the function that submits tasks to threads; leaving the block early interrupts those at work."""
     at_work: set[int] = set()
     changing = threading.Lock()
 

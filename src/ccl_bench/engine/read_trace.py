@@ -46,7 +46,7 @@ def marker_table(choice: StepChoice, form: Format) -> pl.DataFrame:
 
 
 def choose_steps(steps: pl.DataFrame, choice: StepChoice) -> dict[str, pl.DataFrame]:
-    """Return the steps that count, and all where that is not the same.
+    """Return the steps that count, and also all recorded steps if only some are chosen.
 
     A step that is not chosen is none: whatever comes from the steps is of the chosen ones alone.
     """
@@ -309,12 +309,12 @@ def unread_trace(task: Task, code: str, message: str) -> TraceTables:
 
 
 def _touching_own_tables(finding: Finding, form: Format) -> Finding:
-    """Return a finding about a whole trace as one about what its format fills: others are not concerned."""
+    """Return a finding about a whole trace as one about the tables that its format fills."""
     return finding if finding.touches else replace(finding, touches=tuple(sorted(form.tables)))
 
 
 def _tables(wanted_tables: tuple[str, ...], content: TraceContent, task: Task) -> dict[str, pl.DataFrame]:
-    """Return the wanted tables, and what steps there were where those are wanted and some were chosen.
+    """Return the wanted tables, and the recorded steps if steps are wanted and some were chosen.
 
     Whatever else they come from is held only as long as it is needed.
     """
@@ -338,7 +338,7 @@ def _tables(wanted_tables: tuple[str, ...], content: TraceContent, task: Task) -
 
 
 def _with_source(steps: pl.DataFrame, task: Task) -> pl.DataFrame:
-    """Return steps with the format as their source, where its marker found them and the user chose none."""
+    """Return steps with the format as their source, if its marker found them and the user chose none."""
     if task.choice.marker or not task.trace.form.step_marker:
         return steps
     source = pl.col("source").cast(pl.String)

@@ -78,7 +78,7 @@ def start_jobs(text: str) -> Iterator[Engine]:
 
 @contextlib.contextmanager
 def _cluster_of_jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Client, WithoutWorkers]]:
-    """Give a client of a cluster of `count` jobs, and what looks whether they still live."""
+    """Give a client of a cluster of `count` jobs, and the function that checks that they still live."""
     distributed, jobqueue = import_extra("distributed"), _jobqueue()
     if not shutil.which("sbatch"):
         fix = "run the command on a node that can submit jobs"
@@ -93,7 +93,7 @@ def _cluster_of_jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Cl
 
 
 def _jobqueue() -> Any:
-    """Return dask-jobqueue; where it is first imported it has Ctrl-C end the program with status 0."""
+    """Return dask-jobqueue without its handler of Ctrl-C, which ends the program with status 0."""
     before = signal.getsignal(signal.SIGINT)
     jobqueue = import_extra("dask_jobqueue")
     if signal.getsignal(signal.SIGINT) is not before:
@@ -144,7 +144,7 @@ def _security(folder: Path) -> Any:
 
 @contextlib.contextmanager
 def _end_on_signals() -> Iterator[None]:
-    """Let what ends this process, as a batch system does, cancel the jobs before."""
+    """Let signals that end this process, such as those of a batch system, cancel the jobs first."""
 
     def end(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
@@ -161,7 +161,7 @@ def _end_on_signals() -> Iterator[None]:
 
 
 def _check_accepted(script: str, folder: Path) -> None:
-    """Raise InputError where Slurm would not take such a job, with its own words."""
+    """Raise InputError if Slurm would not take such a job, with its own words."""
     file = folder / "job.sh"
     file.write_text(script)
     process = _run_slurm("sbatch", "--test-only", str(file))

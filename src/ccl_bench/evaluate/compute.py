@@ -383,7 +383,7 @@ class Reading(TypedDict):
 def with_other_source(
     run: Run, results: list[Result], failures: Failures | None = None, **reading: Unpack[Reading]
 ) -> list[Result]:
-    """Return results, replaced by those of the run's other profiler where that measures better.
+    """Return results, replaced by those of the run's other profiler if that measures better.
 
     This applies to metrics without a value, and to metrics that prefer tables of the other profiler. Each
     value comes from one profiler, and a finding states if it is the other one.

@@ -61,7 +61,7 @@ Reference:
 
 
 def need_kind(calls: pl.DataFrame, kind: str) -> None:
-    """Raise NotMeasurable where steps hold calls of collectives, and none of this kind."""
+    """Raise NotMeasurable if steps hold calls of collectives, and none of this kind."""
     if not calls.is_empty() and not calls["collective"].is_in(KINDS[kind]).any():
         raise NotMeasurable(
             f"the run has no such collective: no step holds a call of {kind}",

@@ -259,7 +259,7 @@ def _mean(samples: Monitored, steps: pl.DataFrame, unit: str, extreme: Any) -> M
 
 
 def _need_covered(covered: dict[Rank, float]) -> None:
-    """Raise NotMeasurable where samples cover too little of the steps of some rank."""
+    """Raise NotMeasurable if samples cover too little of the steps of some rank."""
     least = min(covered, key=lambda rank: covered[rank])
     if covered[least] < LEAST_COVERED:
         share = f"{100 * covered[least]:.0f} %"
@@ -269,7 +269,7 @@ def _need_covered(covered: dict[Rank, float]) -> None:
 
 
 def _need_all(samples: Monitored, steps: pl.DataFrame, facts: Facts) -> None:
-    """Raise NotMeasurable where some rank of the job has no samples: its energy is unknown."""
+    """Raise NotMeasurable if some rank of the job has no samples: its energy is unknown."""
     ranks = facts.world_size.value if facts.world_size else steps["rank"].n_unique()
     if len(samples.series) < ranks:
         what = (

@@ -154,7 +154,7 @@ _FIXES = {
 def _part_of_exposed(
     part: str, breakdown: pl.DataFrame, communication_parts: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:
-    """Return one part of exposed communication in a step; NotMeasurable where most of that is unknown."""
+    """Return one part of exposed communication in a step; NotMeasurable if most of that is unknown."""
     need_communication(breakdown)
     parts = of_steps(communication_parts, steps)
     each = divided(breakdown, parts, "exposed_communication_ns")
@@ -190,7 +190,7 @@ def _reasons(parts: pl.DataFrame, steps: pl.DataFrame) -> dict[str, float]:
 
 
 def _unknown(each: pl.DataFrame, reasons: dict[str, float]) -> list[Finding]:
-    """Return the finding about the unknown part; raise NotMeasurable where most is unknown."""
+    """Return the finding about the unknown part; raise NotMeasurable if most is unknown."""
     unknown, whole = (int(each[name].sum()) for name in (f"{UNKNOWN}_ns", "exposed_communication_ns"))
     share = unknown / whole if whole else 0.0
     if share < WORTH_SAYING:

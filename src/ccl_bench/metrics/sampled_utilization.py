@@ -148,7 +148,7 @@ def _share(sampled: pl.DataFrame, steps: pl.DataFrame, parts: Parts, what: str) 
     """Return the mean over ranks of the mean over parts, each the sum of its counters, over steps.
 
     A part without counters is left out; the details list each part. Steps are weighted by their length.
-    Raises NotMeasurable where no part was sampled.
+    Raises NotMeasurable if no part was sampled.
     """
     need_rows(steps, "steps", RECORD)
     counters = [name for names in parts.values() for name in names]

@@ -54,7 +54,7 @@ def completeness_findings(facts: Facts, traces: list[TraceFile], others: Iterabl
 
 
 def _about_ranks(facts: Facts, traces: list[TraceFile], *, is_alone: bool) -> Iterator[Finding]:
-    """Yield what is wrong with the ranks of one format's traces; it concerns the tables that these fill."""
+    """Yield findings about the ranks of one format's traces; they affect the tables that these fill."""
     form = traces[0].form
     for finding in (*_unknown_ranks(traces), *_ranks_against_world(facts, traces)):
         named = finding.message if is_alone else f"{form.name}: {finding.message}"
@@ -167,7 +167,7 @@ class TraceTables:
     steps_from: str = ""
     """How its steps were found; empty if nothing wanted has any."""
     filled: frozenset[str] = frozenset()
-    """Tables that the trace has rows in, of those behind what is wanted."""
+    """Tables in which the trace has rows, among those behind the wanted tables."""
     devices: frozenset[str] = frozenset()
     """Names of the devices that the recording process saw."""
     span_ns: tuple[int, int] | None = None
@@ -197,7 +197,7 @@ class Exclusions:
     """Traces, by position, that tables of steps must do without, and why."""
 
     other_steps: frozenset[int] = frozenset()
-    """Those whose steps were found in a lesser way than others: they are other steps."""
+    """Those whose steps come from a lesser source than those of others: they are other steps."""
     incomplete: frozenset[int] = frozenset()
     """Those that lack work: their steps are steps, with too little in them."""
     whole_steps: dict[int, frozenset[int]] = field(default_factory=dict)

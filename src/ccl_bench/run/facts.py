@@ -172,7 +172,7 @@ def read_documents(
 
 
 def _read_side_file(documents: RunDocuments, path: Path, *, has_ceiling: bool) -> None:
-    """Keep what a file holds, where its name or content is that of a side file."""
+    """Keep the content of a file if its name or content is that of a side file."""
     from ccl_bench import side_files
 
     if (entry := _readers().get(path.name)) is not None:

@@ -388,7 +388,7 @@ def _by_process(traces: Iterable[TraceFile]) -> list[Finding]:
 
 
 def several_runs_finding(runs: FilesByRun) -> Finding:
-    """Return the finding for traces of several runs: what makes each, with the files that say so."""
+    """Return the finding for traces of several runs: the mark of each, with the files that show it."""
     return _error(listed(runs), len(runs))
 
 
@@ -397,7 +397,7 @@ def _error(what: str, count: int) -> Finding:
 
 
 def listed(files_by_run: FilesByRun) -> str:
-    """Return each with its folders, or its first files where they lie in one folder."""
+    """Return each run with its folders, or with its first files if all lie in one folder."""
     folders = [{*map(_folder_of, files)} for files in files_by_run.values()]
     are_in_different_folders = not set.intersection(*folders)
     parts = []

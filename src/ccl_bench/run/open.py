@@ -166,7 +166,7 @@ def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[
 
 
 def _without_exports(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces without Chakra's where the Execution Traces that such are made from are there too."""
+    """Return the traces without those of Chakra, if the run also has the Execution Traces behind these."""
     chakra = [trace for trace in traces if trace.form.name == "chakra"]
     others = [trace for trace in traces if trace.form.name != "chakra"]
     if not chakra or not any("et_nodes" in trace.form.tables for trace in others):
@@ -223,7 +223,7 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
 
 
 def _named_other(paths: Iterable[Path]) -> InputError | None:
-    """Return the error that says what files are, where one of them is known and is no trace."""
+    """Return the error that names the kind of a file, if one of them is known and is no trace."""
     for path in paths:
         with contextlib.suppress(OSError, InputError):
             if other := other_file(storage.read_head(path, discovery.HEAD_BYTES)):

@@ -148,7 +148,7 @@ class Replays(ABC):
     def on_network(self, bandwidth: float, latency_s: float) -> Times:
         """Return the variant in which communication of known size goes over another network.
 
-        `bandwidth` is a bus bandwidth, byte/s. Raises UsageError where no size is recorded.
+        `bandwidth` is a bus bandwidth, byte/s. Raises UsageError if no size is recorded.
         """
 
     @property

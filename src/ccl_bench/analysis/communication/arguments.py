@@ -52,7 +52,7 @@ def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Ser
 
 
 def _fitting(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """Return the starts of operators and ranges in order of time, with what each must have in common.
+    """Return the starts of operators and ranges in order of time, with the columns that a pair must share.
 
     Where a trace has no sizes of the one or of the other, kinds alone must do.
     """
@@ -286,7 +286,7 @@ def starters(
 
 
 def _with_own_arguments(ranges: pl.DataFrame, described: pl.DataFrame) -> pl.DataFrame:
-    """Return `gloo:*` ranges, in order of start, with what they say themselves."""
+    """Return `gloo:*` ranges, in order of start, with their own arguments."""
     arguments = _renamed(described, "gloo").drop("end_ns", "correlation")
     arguments = arguments.unique(["start_ns", "thread"], keep="first", maintain_order=True)
     ordered = ranges.sort("start_ns", maintain_order=True)
@@ -312,7 +312,7 @@ def _started(calls: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.Da
 
 
 def _operators(described: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Return the operators of one source that start a call, in order of start, with what each said of it."""
+    """Return the operators of one source that start a call, in order of start, with its arguments."""
     rows = _renamed(described, source).filter(pl.col(f"{source} recorded").is_not_null())
     ordered = rows.sort("start_ns", maintain_order=True)
     return ordered.with_columns(
@@ -357,7 +357,7 @@ def _type_in(kernel: str) -> str | None:
 
 
 def with_types(calls: pl.DataFrame) -> pl.DataFrame:
-    """Fill in the element type from the kernel's name where no argument gives it."""
+    """Fill in the element type from the kernel's name if no argument gives it."""
     names = calls["name"].cast(pl.String)
     type_of = {name: _type_in(name) for name in names.unique().drop_nulls()}
     by_name = names.replace_strict(

@@ -169,7 +169,7 @@ def members_of(row: dict[str, object], ranks_by_name: dict[str, list[int]]) -> t
 
 
 def group_key(row: dict[str, object], members: list[int] | None) -> str:
-    """Return a name of the group that every member gives it, where its members are known."""
+    """Return a name of the group, the same on every member if its members are known."""
     description = str(row["group_description"] or "")
     if members:
         return f"{description} {members_text(members)}".strip()
@@ -179,7 +179,7 @@ def group_key(row: dict[str, object], members: list[int] | None) -> str:
 
 
 def _counter(row: dict[str, object]) -> str:
-    """Return the name of a group where it is the running number that all ranks count alike."""
+    """Return the name of a group if it is the running number that all ranks count alike."""
     name = str(row["group_name"] or "")
     return name if name.isdecimal() and len(name) <= _COUNTER_DIGITS else ""
 

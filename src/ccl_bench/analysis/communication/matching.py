@@ -303,7 +303,7 @@ def _members_agree() -> pl.Expr:
 
 
 def _agreement(key: list[str]) -> pl.Expr:
-    """Whether the members of a collective say the same; what one does not say, it does not contest.
+    """Whether the members of a collective agree; a value that one did not record contradicts nothing.
 
     Sizes of all-to-alls may differ by nature; types differ by who recorded them.
     """

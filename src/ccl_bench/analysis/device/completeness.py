@@ -198,7 +198,7 @@ class Subject(NamedTuple):
 
 
 def lost_work(row: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
-    """Yield what was lost of a trace's device work, from its row of `completeness`."""
+    """Yield findings about lost device work of a trace, from its row of `completeness`."""
     if not row["kernels"]:
         return
     hidden, graphs = row["hidden_graphs"], row["graph_launches"]

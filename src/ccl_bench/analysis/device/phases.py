@@ -81,7 +81,7 @@ def phased_work(
 
 
 def _named_ranges(annotations: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return the ranges of the CPU by what they mean, under the name of the time at which they opened."""
+    """Return the ranges of the CPU by meaning, under the name of the time at which they opened."""
     patterns = {
         "optimizer_ns": markers.OPTIMIZER,
         "backward_ns": markers.BACKWARD,
@@ -133,7 +133,7 @@ def _autograd_threads(evaluated: pl.DataFrame, program: pl.Series, links: pl.Dat
 def _before_backward_ends(
     origins: pl.DataFrame, steps: pl.DataFrame, backward: pl.DataFrame, optimizer: pl.DataFrame
 ) -> pl.Series:
-    """Mark what was launched in a step before the end of its last backward work; null outside of steps."""
+    """Mark work launched in a step before the end of its last backward work; null outside of steps."""
     edges = pl.concat(
         [
             backward.select("start_ns", backward_ns="end_ns", optimizer_ns=pl.lit(None, dtype=pl.Int64)),

@@ -31,7 +31,7 @@ def short_name(name: str) -> str:
 
 
 def _without_brackets(name: str) -> tuple[str, str]:
-    """Return a name without what is in `<>`, up to its parameters; and what was in brackets."""
+    """Return a name without the text in `<>`, up to its parameters; and the text in brackets."""
     outside: list[str] = []
     folded: list[str] = []
     depth = 0

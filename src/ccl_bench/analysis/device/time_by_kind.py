@@ -59,7 +59,7 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _types(rows: pl.DataFrame) -> pl.Series:
-    """Return the type of each kernel; what is communication or fused with it is that under any name."""
+    """Return the type of each kernel; communication, fused or not, has that type under any name."""
     by_name = map_distinct(rows["name"], kernel_type)
     kinds = rows["kind"]
     return kinds.zip_with((kinds == COMMUNICATION) | (kinds == FUSED), by_name)

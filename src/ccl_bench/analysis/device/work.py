@@ -172,7 +172,7 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def communicating_operators(cpu_ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """Return the operators and ranges on the CPU that launch communication, each with what it carries out."""
+    """Return the operators and ranges on the CPU that launch communication, each with its collective."""
     columns = ("start_ns", "end_ns", "thread", "name")
     from_ranges = holds_for(collectives["source"], lambda source: source in _RANGES)
     ranges = keep_rows(collectives[[*columns]], from_ranges)

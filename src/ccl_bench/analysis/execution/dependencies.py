@@ -113,7 +113,7 @@ class _Rank:
         return ends
 
     def find_launchers(self) -> int:
-        """Join work to the call that launched it; return what a launch takes at least, ns."""
+        """Join work to the call that launched it; return the least time of a launch, ns."""
         calls = np.flatnonzero(self.is_host & (self.correlation > 0))
         by_number = calls[np.argsort(self.correlation[calls], kind="stable")]
         numbers = self.correlation[by_number]
@@ -186,7 +186,7 @@ class _Rank:
                 self.awaited[call], self.at_end[call], self.tier[call] = work, True, INFERRED
 
     def find_just_before(self, latency: int) -> None:
-        """Let work that starts later than anything known explains wait for what ended just before it."""
+        """Let work that starts later than is explained wait for the work that ended just before it."""
         ready = self._previous_end()[self.away]
         launched = self.launcher[self.away] != _NONE
         ready = np.where(launched, np.maximum(ready, self.start[self.launcher[self.away]] + latency), ready)
@@ -209,7 +209,7 @@ class _Rank:
         self.launcher[self.away[at >= 0]] = issues[at[at >= 0]]
 
     def find_blocked_host(self) -> None:
-        """Let the host wait for a range where it did nothing until just after the range had ended."""
+        """Let the host wait for a range if it did nothing until just after the end of the range."""
         host = self.host
         if not host.size:
             return

@@ -92,7 +92,7 @@ class Ranges:
         return span if address < span[1] else None
 
     def add(self, start: int, end: int, is_expandable: bool = False) -> None:
-        """Add a range in place of what it covers."""
+        """Add a range in place of the ranges that it covers."""
         if end <= start:
             return
         self.remove(start, end)
@@ -114,7 +114,7 @@ class Ranges:
                 self._insert(end, high, is_expandable)
 
     def _joined(self, start: int, end: int) -> tuple[int, int]:
-        """Take out the expandable ranges right before and after, and return what they make together."""
+        """Remove the expandable ranges right before and after, and return the range that they form."""
         before, after = self.at(start - 1), self._ranges.get(end)
         if before and before[2]:
             self._delete(before[0])
@@ -134,7 +134,7 @@ class Ranges:
 
 
 def revert_segment_event(ranges: Ranges, action: str, address: int, size: int) -> None:
-    """Take back what an event did to the segments."""
+    """Undo an event in the segments."""
     end = address + size
     if action in {"segment_alloc", "segment_map"}:
         ranges.remove(address, end)
@@ -143,7 +143,7 @@ def revert_segment_event(ranges: Ranges, action: str, address: int, size: int) -
 
 
 def apply_segment_event(ranges: Ranges, action: str, address: int, size: int) -> None:
-    """Do to the segments what an event did."""
+    """Apply an event to the segments."""
     end = address + size
     if action in {"segment_alloc", "segment_map"}:
         ranges.add(address, end, action == "segment_map")

@@ -75,7 +75,7 @@ def recorded_arrivals(
 
 
 def _clocks(calls: pl.DataFrame) -> tuple[list[int], list[int], int | None]:
-    """Return ranks, what is taken off the clock of each, and how far they may still be apart; ns.
+    """Return ranks, the shift to subtract from the clock of each, and the largest error that remains; ns.
 
     Clocks stay as recorded where the ends of calls allow that, since hosts keep theirs together better than
     a watchdog that looks every tenth of a second can show; else they are in the middle of what is allowed.
@@ -84,12 +84,12 @@ def _clocks(calls: pl.DataFrame) -> tuple[list[int], list[int], int | None]:
 
     ranks = sorted(calls["rank"].unique())
     limits = _limits(calls, ranks)
-    for middle in range(len(ranks)):  # what holds between two ranks by way of a third
+    for middle in range(len(ranks)):  # limits between two ranks by way of a third
         limits = np.minimum(limits, limits[:, middle, None] + limits[middle])
     error = (limits + limits.T).max()
     if not np.isfinite(error) or limits.diagonal().min() < 0:
         return ranks, [0] * len(ranks), None
-    middle_of = (limits[:, 0] - limits[0]) / 2  # both sides fulfil all limits, and so does what is between
+    middle_of = (limits[:, 0] - limits[0]) / 2  # both sides fulfil all limits, and so does their middle
     shifts = middle_of if limits.min() < 0 else np.zeros(len(ranks))
     return ranks, [round(shift) for shift in shifts], round(error)
 

@@ -69,7 +69,7 @@ def find_disclosures(files: Mapping[str, Path]) -> list[Disclosure]:
 
 
 def refuse_secrets(disclosures: Iterable[Disclosure]) -> None:
-    """Raise InputError where a file holds a secret."""
+    """Raise InputError if a file holds a secret."""
     secrets = [each for each in disclosures if each.is_secret]
     if not secrets:
         return

@@ -54,7 +54,7 @@ def snapshot_devices(
 
 
 def merge_devices(counted: Sequence[DeviceMemory], seen: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
-    """Return devices as counters show them, with what snapshots add, then those of snapshots alone.
+    """Return devices as counters show them, completed by snapshots, then those of snapshots alone.
 
     Counters come first because they cover the whole run: a history may miss the peak.
     """
@@ -109,7 +109,7 @@ PEAKS, STATE = "peaks", "state when written"
 
 
 def need_devices(memory_stats: MemoryStats | None, seen: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
-    """Return the devices of a side file and those `seen` in snapshots; NotMeasurable where there is none."""
+    """Return the devices of a side file and those `seen` in snapshots; NotMeasurable if there is none."""
     devices = merge_devices(memory_stats.devices if memory_stats else (), seen)
     if not devices:
         message = "the run has no memory_stats.json with an allocator's counters and no memory snapshot"

@@ -61,7 +61,7 @@ def monitored(
 ) -> Monitored:
     """Return a quantity on the time of the steps, of every rank whose device was sampled.
 
-    Raises NotMeasurable where it was not sampled, or belongs to no known rank or time.
+    Raises NotMeasurable if it was not sampled, or belongs to no known rank or time.
     """
     if samples is None or not samples.series:
         fix = "log nvidia-smi, DCGM or amd-smi into the run's directory, see the manual on file formats"

@@ -265,7 +265,7 @@ def by_rank(table: pl.DataFrame, column: str) -> dict[str, float]:
 
 
 def need_rows(table: pl.DataFrame, what: str, fix: str) -> None:
-    """Raise NotMeasurable where `table` is empty; `what` is missing then."""
+    """Raise NotMeasurable if `table` is empty; `what` is missing then."""
     if table.is_empty():
         raise NotMeasurable(f"the run holds no {what}", fix=fix)
 

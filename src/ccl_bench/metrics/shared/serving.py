@@ -36,7 +36,7 @@ _PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
 
 
 def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: str = "") -> Benchmark:
-    """Return the run's serving benchmark, or raise NotMeasurable where it has none.
+    """Return the run's serving benchmark, or raise NotMeasurable if it has none.
 
     `instead` is the similar metric that traces alone give.
     """
@@ -77,7 +77,7 @@ def window_of(benchmark: Benchmark) -> str:
 
 
 def need_success(benchmark: Benchmark) -> None:
-    """Raise NotMeasurable where no request succeeded."""
+    """Raise NotMeasurable if no request succeeded."""
     ends = ends_of(benchmark)
     if ends.pop(OK, None) == 0:
         ended = ", ".join(f"{count} {end}" for end, count in ends.items())
