@@ -83,7 +83,7 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
         "Leaderboard",
         to,
         at="runs",
-        asked=full_query,
+        query=full_query,
         headings=[[_column(full_query, to, *each) for each in heading.items()] for heading in HEADINGS],
         columns=[
             _column(full_query, to, name, name, *query_result.unit_and_direction(connection, name))
