@@ -278,7 +278,7 @@ def main() -> None:
     prepared = CONTESTANTS[options.contestant]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            prepared([options.warm_up])()  # imports, and what is set up at first use
+            prepared([options.warm_up])()  # imports and setup at first use
             figures = measured(prepared(options.files), _MOST_LOADS)
     except Exception as error:  # a contestant that fails is a result, whatever it raises
         figures = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}

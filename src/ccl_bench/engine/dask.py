@@ -133,7 +133,7 @@ def _submit(
     try:
         outcomes = distributed.as_completed(futures, loop=client.loop, with_results=True, raise_errors=False)
         for future, result in _as_completed(client, outcomes, without_workers):
-            # What was fetched counts, and not the status of the future: its worker may be lost since.
+            # The fetched result counts, not the status of the future: its worker may be lost since.
             position = futures.pop(future)
             error = result[1] if isinstance(result, tuple) else result
             if isinstance(result, TraceTables):

@@ -37,7 +37,7 @@ ATTEMPTS = 3
 def read_in_threads(tasks: Sequence[Task], workers: int) -> TraceStream:
     """Yield each task's number and its outcome, from at most `workers` threads at a time."""
     DERIVED.load()
-    _ = pl.DataFrame()  # polars is imported at first use, which two threads must not come to at once
+    _ = pl.DataFrame()  # polars is imported at first use, which two threads must not do at once
     with _thread_pool(workers) as submit:
         yield from run_bounded(dict(enumerate(tasks)), submit, workers=workers, room=memory_budget_bytes())
 

@@ -56,7 +56,7 @@ class RunReplays(Replays):
         operations = self.run.operations
         ranks = operations["trace"].n_unique()
         alone = operations.filter(pl.Series(self.run.meets < 0), pl.col("kind") == "communication")
-        # A range of a send ends when somebody asks for it, not when the message has left.
+        # The range of a send ends when the program asks for it, not when the message has left.
         inside = alone.filter(pl.col("step").is_not_null(), ~pl.col("collective").is_in(["send"]))
         took = inside.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() / ranks
         return (

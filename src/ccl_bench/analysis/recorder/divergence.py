@@ -90,7 +90,7 @@ def _of_group(
         operation = rows["signature"][0].partition(" ")[0]
         yield DivergentCalls(MISSING, group, lacking, operation, waiting, missing, {}, absent, overwritten)
         return
-    # A call that is over shows that all members were there: none is missing whom no dump lists.
+    # A finished call shows that all members took part: then no rank without a list in a dump is missing.
     others = group.possible if begin == 1 and calls["is_pending"].all() else ()
     missing = [rank for rank in others if rank in first_records]
     absent += [rank for rank in others if rank not in first_records]

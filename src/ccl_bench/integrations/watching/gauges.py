@@ -182,7 +182,7 @@ class OtlpPush:
                 f"{url!r} is not the address of a collector", fix="write it as http://localhost:4318"
             )
         endpoint = url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1/metrics"
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what failed is remarked on below
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # failures are reported below
         self._endpoint, self._remark, self._is_up = endpoint, remark, True
         self._exporter = OTLPMetricExporter(endpoint=endpoint, timeout=_TIMEOUT_S)
         self._resource = Resource.create({"service.name": "ccl-bench", "service.version": __version__})

@@ -75,7 +75,7 @@ class QueryResult:
 
 def find_runs(connection: Connection, query: RunQuery, columns: Sequence[str] | None = None) -> QueryResult:
     """Return the page of runs that a query asks for, with the numbers of some metrics, or of all."""
-    # Runs are sorted by what orders them alone, and their other columns read for one page.
+    # Runs are sorted with the columns of the order alone; their other columns are read for one page.
     skipped = (query.page - 1) * query.size
     if _is_narrowed(query):
         where = where_clauses(query)
@@ -239,7 +239,7 @@ def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[S
     # Each is the end of an index; both in one query would read all of it.
     ends = (select(end(VALUES.c.better)).where(of_metric).scalar_subquery() for end in (func.min, func.max))
     first, last = connection.execute(select(*ends)).one()
-    if first != last:  # what another program calls so, now better if higher, now if lower
+    if first != last:  # runs disagree on the direction of this metric
         yield _order(select(RUNS.c.id).where(*where), query)
         return
     if first is not None:
