@@ -67,16 +67,16 @@ def _lacking(matched: pl.DataFrame) -> list[Finding]:
     if incomplete.is_empty():
         return []
     count, total = (table.select("iteration", "step").n_unique() for table in (incomplete, steps))
-    lacking = incomplete.filter(pl.col("lacks") > 0)
-    ranks = ", ".join(map(str, lacking["rank"].drop_nulls().unique().sort()))
-    used = (
+    lacking_traces = incomplete.filter(pl.col("lacks") > 0)
+    ranks = ", ".join(map(str, lacking_traces["rank"].drop_nulls().unique().sort()))
+    basis = (
         f"waits come from the other {total - count}"
         if count < total
         else "waits come from the traces that lack only a few"
     )
     message = (
         f"in {count} of {total} steps, traces lack collectives that other traces of their groups have"
-        f"{f' (ranks {ranks})' if ranks else ''}; {used}"
+        f"{f' (ranks {ranks})' if ranks else ''}; {basis}"
     )
     return [Finding("collectives-lacking", "warning", message, count=count, touches=("waits", "call_parts"))]
 

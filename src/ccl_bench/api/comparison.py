@@ -95,12 +95,12 @@ def compare(
 
 
 def _metric_names(
-    registry: Registry[Metric], named: Iterable[str] | None, limits: Sequence[Threshold]
+    registry: Registry[Metric], names: Iterable[str] | None, limits: Sequence[Threshold]
 ) -> list[str]:
     """Return the metrics to compare: those named, or all except unit variants."""
-    chosen = named or [metric.name for metric in registry if not metric.variant_of]
+    chosen_names = names or [metric.name for metric in registry if not metric.variant_of]
     limited = [limit.metric for limit in limits if limit.metric]
-    return [*dict.fromkeys([*map(registry.canonical, chosen), *limited])]
+    return [*dict.fromkeys([*map(registry.canonical, chosen_names), *limited])]
 
 
 def _results_of(measured: MeasuredRun, names: list[str]) -> RunResults:

@@ -139,9 +139,9 @@ def _renumbered(table: pl.DataFrame, places: Sequence[int], traces: int) -> pl.D
     """Return a table of some traces of a run with the numbers that they have among all of them."""
     if len(places) == traces:
         return table
-    read = pl.col("trace")
-    position = (read % len(places)).replace_strict(dict(enumerate(places)), return_dtype=pl.Int64)
-    return table.with_columns(trace=position + traces * (read // len(places)))
+    trace_number = pl.col("trace")
+    position = (trace_number % len(places)).replace_strict(dict(enumerate(places)), return_dtype=pl.Int64)
+    return table.with_columns(trace=position + traces * (trace_number // len(places)))
 
 
 def _of_ranks(table: pl.DataFrame, ranks: set[int] | None, loaded: LoadedRun) -> pl.DataFrame:
@@ -151,8 +151,8 @@ def _of_ranks(table: pl.DataFrame, ranks: set[int] | None, loaded: LoadedRun) ->
     """
     if ranks is None:
         return table
-    if lacking := ranks - {trace.rank for trace in loaded.traces}:
-        message = f"the run has no trace of rank {', '.join(map(str, sorted(lacking)))}"
+    if missing_ranks := ranks - {trace.rank for trace in loaded.traces}:
+        message = f"the run has no trace of rank {', '.join(map(str, sorted(missing_ranks)))}"
         raise UsageError(message, fix="ccl-bench inspect lists its ranks")
     if "trace" in table.columns:
         positions = [place for place, trace in enumerate(loaded.traces) if trace.rank in ranks]

@@ -74,8 +74,8 @@ def question_of(program: str, arguments: Sequence[str]) -> Question | None:
         folder = Path.cwd()
     except (UnwatchableError, OSError):
         return None
-    used = {name: value for name, value in os.environ.items() if _is_used(name)}
-    key = (program, *arguments), folder, used, code, installed, sys.version, _user(), _terminal()
+    variables = {name: value for name, value in os.environ.items() if _is_used(name)}
+    key = (program, *arguments), folder, variables, code, installed, sys.version, _user(), _terminal()
     return Question(f"{_FOLDER}/{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}", time.time_ns())
 
 
@@ -101,10 +101,10 @@ def load_output(question: Question) -> Output | None:
     if text is None:
         return None
     try:
-        read = json.loads(text)
-        if file_signature(read["places"])[0] != read["signature"]:
+        record = json.loads(text)
+        if file_signature(record["places"])[0] != record["signature"]:
             return None
-        return Output(**read["output"])
+        return Output(**record["output"])
     except (UnwatchableError, ValueError, TypeError, KeyError):
         return None
 

@@ -293,8 +293,8 @@ def _describe(rule: ResultRule, one: Result, other: Result) -> str | None:
     """Return the observed difference, or None if the rule does not apply."""
     one_aspect, other_aspect = _aspect(rule, one), _aspect(rule, other)
     if rule.what == "errors":
-        alone = sorted(set(one_aspect) ^ set(other_aspect))
-        return f"error {', '.join(alone)} on one side" if alone else None
+        one_sided = sorted(set(one_aspect) ^ set(other_aspect))
+        return f"error {', '.join(one_sided)} on one side" if one_sided else None
     if rule.what == "shared errors":
         shared = sorted(set(one_aspect) & set(other_aspect))
         return f"error {', '.join(shared)} on both sides" if shared else None
@@ -312,12 +312,12 @@ def _aspect(rule: ResultRule, result: Result) -> list[str]:
         return [str(len(result.ranks))]
     if rule.what == "detail":
         return [str(result.details[rule.detail])] if rule.detail in result.details else []
-    chosen = result.provenance.steps.description if result.provenance.steps else ""
+    step_choice = result.provenance.steps.description if result.provenance.steps else ""
     values = {
         "revision": str(result.provenance.metric_revision),
         "unit": result.unit,
-        "choice": chosen or "every step",
-        "window": result.window.removesuffix(chosen).removesuffix(", "),
+        "choice": step_choice or "every step",
+        "window": result.window.removesuffix(step_choice).removesuffix(", "),
     }
     return [values[rule.what]] if values[rule.what] else []
 

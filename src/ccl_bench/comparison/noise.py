@@ -141,5 +141,5 @@ def autocorrelation_factor(*sides: Sequence[float]) -> float:
         return 1.0
     seen = products / squares
     count = sum(map(len, sides)) / len(sides)
-    alike = min(max(seen + (1 + 3 * seen) / count, 0.0), _ALIKE)
-    return math.sqrt((1 + alike) / (1 - alike))
+    correlation = min(max(seen + (1 + 3 * seen) / count, 0.0), _ALIKE)
+    return math.sqrt((1 + correlation) / (1 - correlation))

@@ -105,21 +105,23 @@ def slow_ranks(gains: Gains, which: Mask) -> SlowRanks | None:
     masks = [which & gains.where(pl.col("rank").is_in(ranks)) for ranks in sets]
     variants = [gains.replays.without(mask) for mask in masks]
     by_set = gains.of(*variants)
-    alone = {ranks[0]: gain.by_step for ranks, gain in zip(sets, by_set, strict=True) if len(ranks) == 1}
+    gain_of_rank = {
+        ranks[0]: gain.by_step for ranks, gain in zip(sets, by_set, strict=True) if len(ranks) == 1
+    }
     best: SlowRanks | None = None
     for ranks, mask, variant, gain in zip(sets, masks, variants, by_set, strict=True):
-        beyond = gain.beyond(_anyway(alone, ranks))
+        beyond = gain.beyond(_anyway(gain_of_rank, ranks))
         is_more = best is None or _is_more(gain, best.gain, several=len(ranks) > len(best.ranks))
         if beyond.is_sure and is_more:
             best = SlowRanks(ranks, gain, variant, _ratio(gains, mask, variant))
     return best
 
 
-def _anyway(alone: dict[int, Times], ranks: tuple[int, ...]) -> Times:
+def _anyway(gain_of_rank: dict[int, Times], ranks: tuple[int, ...]) -> Times:
     """Return the gain of the same number of other ranks, in each step."""
-    others = [by_step for rank, by_step in alone.items() if rank not in ranks]
+    others = [by_step for rank, by_step in gain_of_rank.items() if rank not in ranks]
     if not others:
-        return np.float64(0) * next(iter(alone.values()), np.zeros(1))
+        return np.float64(0) * next(iter(gain_of_rank.values()), np.zeros(1))
     gained: Times = np.maximum(0.0, len(ranks) * np.median(others, axis=0))
     return gained
 

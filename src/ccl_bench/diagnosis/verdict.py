@@ -138,6 +138,6 @@ def _shares(intervals: pl.DataFrame, windows: pl.DataFrame) -> dict[str, float]:
 
 def _devices(devices: pl.DataFrame) -> str:
     """Return the devices of all ranks, such as `8 x NVIDIA A100`."""
-    used = devices.group_by("rank").agg(pl.col("name").drop_nulls().first()).drop_nulls("name")
-    counts = used.group_by("name").len().sort("len", descending=True)
+    device_of_rank = devices.group_by("rank").agg(pl.col("name").drop_nulls().first()).drop_nulls("name")
+    counts = device_of_rank.group_by("name").len().sort("len", descending=True)
     return ", ".join(f"{count} x {name}" for name, count in counts.iter_rows())

@@ -61,14 +61,14 @@ def parse_options(text: str) -> dict[str, str]:
 @contextlib.contextmanager
 def start_jobs(text: str) -> Iterator[Engine]:
     """Give the engine that queues Slurm jobs at the first trace and cancels them at the end."""
-    chosen = parse_options(text)
+    options = parse_options(text)
     with contextlib.ExitStack() as stack:
         opened: list[Any] = []
 
         def engine(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
             if not opened:
                 opened.append(
-                    stack.enter_context(_cluster_of_jobs(chosen, jobs or min(MOST_JOBS, len(tasks))))
+                    stack.enter_context(_cluster_of_jobs(options, jobs or min(MOST_JOBS, len(tasks))))
                 )
             client, without_workers = opened[0]
             return read_on_cluster(client, tasks, without_workers)
@@ -77,7 +77,7 @@ def start_jobs(text: str) -> Iterator[Engine]:
 
 
 @contextlib.contextmanager
-def _cluster_of_jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Client, WithoutWorkers]]:
+def _cluster_of_jobs(options: Mapping[str, str], count: int) -> Iterator[tuple[Client, WithoutWorkers]]:
     """Give a client of a cluster of `count` jobs, and the function that checks that they still live."""
     distributed, jobqueue = import_extra("distributed"), _jobqueue()
     if not shutil.which("sbatch"):
@@ -85,7 +85,7 @@ def _cluster_of_jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Cl
         raise UsageError("Slurm is not available: sbatch is not on the PATH", fix=fix)
     with silence_dask(), _end_on_signals(), _shared_folder() as folder:
         security = _security(folder)
-        with jobqueue.SLURMCluster(**_settings(chosen), security=security, log_directory=folder) as cluster:
+        with jobqueue.SLURMCluster(**_settings(options), security=security, log_directory=folder) as cluster:
             _check_accepted(cluster.job_script(), folder)
             cluster.scale(jobs=count)
             with distributed.Client(cluster, security=security, set_as_default=False) as client:
@@ -101,19 +101,19 @@ def _jobqueue() -> Any:
     return jobqueue
 
 
-def _settings(chosen: Mapping[str, str]) -> dict[str, Any]:
+def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings for dask-jobqueue; what is left out is in its own configuration."""
     config = import_extra("dask").config
 
     def value(name: str) -> str:
-        return chosen.get(name) or str(config.get(f"jobqueue.slurm.{name}", None) or DEFAULTS[name])
+        return options.get(name) or str(config.get(f"jobqueue.slurm.{name}", None) or DEFAULTS[name])
 
     cores = int(value("cores"))
-    directives = [f"--{name}={chosen[name]}" for name in _DIRECTIVES if name in chosen]
-    more = {name: chosen[name] for name in ("queue", "account", "interface") if name in chosen}
+    directives = [f"--{name}={options[name]}" for name in _DIRECTIVES if name in options]
+    more = {name: options[name] for name in ("queue", "account", "interface") if name in options}
     return {
         "cores": cores,
-        "processes": int(chosen.get("processes", cores)),
+        "processes": int(options.get("processes", cores)),
         "memory": value("memory"),
         "walltime": value("walltime"),
         "job_extra_directives": [*config.get("jobqueue.slurm.job-extra-directives", []), *directives],

@@ -167,8 +167,8 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
             raise NotMeasurable(finding.message, fix=fix_of(finding.code), is_repairable=True)
     _check_chosen(metric, evidence)
     explaining = {name: evidence.inputs[name] for name in metric.explained_by if name in evidence.inputs}
-    needed = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
-    measurement = metric.compute(*needed, **explaining)
+    arguments = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
+    measurement = metric.compute(*arguments, **explaining)
     if not math.isfinite(measurement.value):
         raise NotMeasurable(f"the value is {measurement.value}: the steps have no length", fix=RECORD)
     if _is_share(metric) and not -_ROUNDING <= measurement.value <= 100 + _ROUNDING:
@@ -289,8 +289,10 @@ def _touching(metric: Metric, evidence: LoadedRun, fact_names: set[str]) -> list
     """Return the findings about all data behind the metric's value, including these facts."""
     raw = _raw(metric, evidence)
     facts = map(fact_table, _facts_behind(metric, evidence, fact_names))
-    used = {*raw, *metric.needs, *_tables_behind(metric, evidence), *facts}
-    return [_result_finding(f) for f in evidence.findings if (used & set(f.touches) if f.touches else raw)]
+    used_tables = {*raw, *metric.needs, *_tables_behind(metric, evidence), *facts}
+    return [
+        _result_finding(f) for f in evidence.findings if (used_tables & set(f.touches) if f.touches else raw)
+    ]
 
 
 def _tables_behind(metric: Metric, evidence: LoadedRun) -> list[str]:
@@ -307,8 +309,8 @@ def _facts_behind(metric: Metric, evidence: LoadedRun, fact_names: set[str]) -> 
 
 def _about_facts(evidence: LoadedRun, fact_names: set[str]) -> list[ResultFinding]:
     """Return the findings about facts that made a metric inapplicable."""
-    used = set(map(fact_table, fact_names))
-    return [_result_finding(finding) for finding in evidence.findings if used & set(finding.touches)]
+    fact_tables = set(map(fact_table, fact_names))
+    return [_result_finding(finding) for finding in evidence.findings if fact_tables & set(finding.touches)]
 
 
 def _result_finding(finding: Finding) -> ResultFinding:
@@ -334,8 +336,8 @@ def _provenance(
     inputs = dict.fromkeys([*metric.needs, *(["facts"] if facts else [])])
     files = {name: digest for need in inputs for name, digest in evidence.files.get(need, {}).items()}
     rests_on = {*metric.needs, *_tables_behind(metric, evidence)}
-    chosen = evidence.choice if evidence.choice and rests_on & {"steps", "step_times"} else None
-    return Provenance(__version__, metric.revision, traces_by_tables[raw], facts, files, chosen)
+    step_choice = evidence.choice if evidence.choice and rests_on & {"steps", "step_times"} else None
+    return Provenance(__version__, metric.revision, traces_by_tables[raw], facts, files, step_choice)
 
 
 def _trace_provenance(reduced: TraceTables) -> TraceProvenance:

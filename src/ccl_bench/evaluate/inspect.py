@@ -190,15 +190,15 @@ def _groups(inputs: dict[str, Any]) -> list[InspectedGroup]:
     groups, recorded = inputs["groups"], inputs["process_groups"]
     if groups.is_empty():
         groups = inputs.get("et_used_groups", groups)
-    used = [
+    used_groups = [
         InspectedGroup(g["description"] or "", g["size"], g["members"], g["dimension"], g["seen_by"])
         for g in groups.iter_rows(named=True)
     ]
-    used_keys = {(group.description, tuple(group.ranks or ())) for group in used}
+    used_keys = {(group.description, tuple(group.ranks or ())) for group in used_groups}
     distinct = recorded.select("description", "size", "ranks").unique(maintain_order=True)
     unused = [
         InspectedGroup(description or "", size, ranks, "", 0)
         for description, size, ranks in distinct.iter_rows()
         if (description or "", tuple(ranks or ())) not in used_keys
     ]
-    return sorted(used, key=lambda g: (g.dimension, g.ranks or [])) + unused
+    return sorted(used_groups, key=lambda g: (g.dimension, g.ranks or [])) + unused

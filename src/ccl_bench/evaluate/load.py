@@ -177,8 +177,8 @@ def chosen_step_times(documents: RunDocuments, choice: StepChoice) -> pl.DataFra
     recorded = None if choice.marker else stated_step_times(documents)
     if recorded is None or not choice:
         return recorded
-    chosen = select_step_times(recorded, choice)
-    return None if chosen.is_empty() else chosen
+    chosen_times = select_step_times(recorded, choice)
+    return None if chosen_times.is_empty() else chosen_times
 
 
 def _table(rows: Sequence[tuple[int | None, int, float]], source: str) -> pl.DataFrame:
@@ -239,10 +239,10 @@ def load_tables(
     )
     if local:
         tasks = [engine.Task(trace, local, use_cache, run.choice) for trace in run.traces]
-        evidence.traces, read = engine.read_concatenated(tasks, local, jobs=jobs, progress=progress)
-        _put_in_windows(run, evidence, read)
+        evidence.traces, loaded_tables = engine.read_concatenated(tasks, local, jobs=jobs, progress=progress)
+        _put_in_windows(run, evidence, loaded_tables)
         evidence.findings += [finding for trace in evidence.traces for finding in trace.findings]
-        inputs |= read
+        inputs |= loaded_tables
     evidence.findings += choice_findings(run.choice, evidence.traces, stated_step_times(run.documents))
     contents = [name for name in local if name != "steps" and _is_by_step(name)]
     excluded = find_exclusions(evidence.traces, contents)

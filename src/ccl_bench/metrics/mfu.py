@@ -117,8 +117,8 @@ def _peak(devices: pl.DataFrame, facts: Facts) -> _Peak:
 
 def _seen(devices: pl.DataFrame) -> list[tuple[str, int | None, list[int]]]:
     """Return name, memory and traces of each kind of device that the recording processes saw."""
-    named = devices.filter(pl.col("name") != "")
-    kinds = named.group_by("name", "memory_bytes").agg(pl.col("trace").unique().sort())
+    named_devices = devices.filter(pl.col("name") != "")
+    kinds = named_devices.group_by("name", "memory_bytes").agg(pl.col("trace").unique().sort())
     return list(kinds.sort("name", "memory_bytes").iter_rows())
 
 

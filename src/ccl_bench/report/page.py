@@ -60,8 +60,8 @@ def identity(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield "windows", ranges(windows)
     numbers = sorted({step for trace in traces for step in trace.steps})
     sources = ", ".join(sorted({trace.step_source for trace in traces if trace.step_source}))
-    chosen = f"; chosen: {inspection.choice}" if inspection.choice else ""
-    yield "steps", f"{ranges(numbers)}, from {sources}{chosen}" if numbers else ""
+    choice = f"; chosen: {inspection.choice}" if inspection.choice else ""
+    yield "steps", f"{ranges(numbers)}, from {sources}{choice}" if numbers else ""
 
 
 SECTIONS = (

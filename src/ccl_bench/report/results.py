@@ -83,9 +83,9 @@ def counts(answers: Sequence[Result | InspectedMetric]) -> str:
     if not reasons:
         return ""
     measured = sum(answer.status == "ok" for answer in answers)
-    named = reasons.most_common(_REASONS)
-    clauses = [f"{count} because {reason}" for reason, count in named]
-    if left := reasons.total() - sum(count for _, count in named):
+    frequent_reasons = reasons.most_common(_REASONS)
+    clauses = [f"{count} because {reason}" for reason, count in frequent_reasons]
+    if left := reasons.total() - sum(count for _, count in frequent_reasons):
         clauses.append(f"{left} for other reasons")
     head = f"{measured} measured, {reasons.total()} for other kinds of runs (--why lists them)"
     return f"{head}: {'; '.join(clauses)}"
@@ -137,12 +137,12 @@ def remarks(results: Iterable[Result]) -> list[str]:
     for finding in findings:
         by_code.setdefault(finding.code, []).append(finding)
     lines = []
-    for alike in by_code.values():
-        listed_findings = alike if len(alike) <= _ALIKE + 1 else alike[:_ALIKE]
+    for group in by_code.values():
+        listed_findings = group if len(group) <= _ALIKE + 1 else group[:_ALIKE]
         lines += [_remark(finding) for finding in listed_findings]
-        if len(alike) > len(listed_findings):
-            more = counted(len(alike) - len(listed_findings), "more finding")
-            lines.append(f"{alike[0].severity}: {more} like this ({alike[0].code})")
+        if len(group) > len(listed_findings):
+            more = counted(len(group) - len(listed_findings), "more finding")
+            lines.append(f"{group[0].severity}: {more} like this ({group[0].code})")
     return lines
 
 
@@ -154,6 +154,6 @@ def _counts(result: Result, finding: ResultFinding) -> bool:
 
 
 def _remark(finding: ResultFinding) -> str:
-    named = re.search(rf"(?<!\w){re.escape(finding.file)}(?!\w)", finding.message)
-    place = f"{finding.file}: " if finding.file and not named else ""
+    file_mention = re.search(rf"(?<!\w){re.escape(finding.file)}(?!\w)", finding.message)
+    place = f"{finding.file}: " if finding.file and not file_mention else ""
     return plain(f"{finding.severity}: {place}{finding.message} ({finding.code})")

@@ -49,7 +49,9 @@ def completeness_findings(facts: Facts, traces: list[TraceFile], others: Iterabl
     for trace in traces:
         formats_of[trace.form.name].append(trace)
     is_alone = len(formats_of) == 1
-    about = [f for alike in formats_of.values() for f in _about_ranks(facts, alike, is_alone=is_alone)]
+    about = [
+        f for of_format in formats_of.values() for f in _about_ranks(facts, of_format, is_alone=is_alone)
+    ]
     return [*about, *_no_traces(traces, others)]
 
 
@@ -57,8 +59,8 @@ def _about_ranks(facts: Facts, traces: list[TraceFile], *, is_alone: bool) -> It
     """Yield findings about the ranks of one format's traces; they affect the tables that these fill."""
     form = traces[0].form
     for finding in (*_unknown_ranks(traces), *_ranks_against_world(facts, traces)):
-        named = finding.message if is_alone else f"{form.name}: {finding.message}"
-        yield replace(finding, message=named, touches=() if is_alone else tuple(sorted(form.tables)))
+        text = finding.message if is_alone else f"{form.name}: {finding.message}"
+        yield replace(finding, message=text, touches=() if is_alone else tuple(sorted(form.tables)))
 
 
 def _unknown_ranks(traces: list[TraceFile]) -> list[Finding]:

@@ -312,7 +312,7 @@ def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[F
         strays_by_folder.pop(_folder(trace), None)
     if len(agreeing) < MOST * (len(agreeing) + len(strays)) or max(strays_by_folder.values(), default=0) > 1:
         files_by_size = {
-            f"one of {size} ranks": [t.relative for t in alike] for size, alike in sorted(sizes.items())
+            f"one of {size} ranks": [t.relative for t in of_size] for size, of_size in sorted(sizes.items())
         }
         return [*traces], [several_runs_finding(files_by_size)]
     run_traces = [trace for trace in traces if trace.world_size in {None, size}]

@@ -120,8 +120,10 @@ def discover_run(
         discovered = discovery.discover_traces(root, _rank_map(root), among)
         higher = above(root, discovered.traces)
         discovered.traces += higher.snapshots
-        named = [storage.to_path(p) if p else None for p in (card, config, ceiling)]
-        documents = read_documents(discovered.others, *named[:2], ceiling_path=named[2], above=higher.files)
+        document_paths = [storage.to_path(p) if p else None for p in (card, config, ceiling)]
+        documents = read_documents(
+            discovered.others, *document_paths[:2], ceiling_path=document_paths[2], above=higher.files
+        )
     if documents.device_samples:
         documents.device_samples = replace(documents.device_samples, ranks=_rank_map(root))
     used, aside = _of_mode(discovered.traces, profile_mode)
@@ -199,8 +201,8 @@ def _is_in_mode(profile: str, mode: str) -> bool:
 def _nothing_read(run: Run, profile_mode: str) -> InputError:
     """Return the error for a place where nothing can be read, with what was looked for."""
     measured = [path for path, kind in run.documents.files.items() if kind == CEILING]
-    if named := _named_other(measured):
-        return named
+    if error := _named_other(measured):
+        return error
     errors = [finding for finding in run.findings if finding.severity == "error"]
     unreadable = [f"{finding.file} {finding.message}" for finding in errors]
     if unreadable:
@@ -208,8 +210,8 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
         fix = "check the files and their permissions"
         return InputError(unreadable[0] + more, where=str(run.path), fix=fix)
     is_folder = run.path.is_dir()
-    if named := _named_other(run.others[:_MOST_FILES_READ]):
-        return named
+    if error := _named_other(run.others[:_MOST_FILES_READ]):
+        return error
     what = f"no {profile_mode} trace" if profile_mode != "auto" else "no trace of a known format"
     format_names = ", ".join(form.name for form in formats.load())
     others = f"; it only has files such as {run.others[0].name}" if run.others and is_folder else ""

@@ -38,10 +38,12 @@ def answer_what_if(
     (ideal,) = replays.steps_s([replays.ideal])
     t_recorded, t_original, t_ideal = (float(each.mean()) for each in (replays.recorded_s, original, ideal))
     replay_error = t_original / t_recorded - 1
-    named = {kind: replays.names(kind) for kind in replays.answered}
-    parts = [(kind, name) for kind in replays.answered for name in _in_order(named[kind].unique_names)]
+    names_of_kind = {kind: replays.names(kind) for kind in replays.answered}
+    parts = [
+        (kind, name) for kind in replays.answered for name in _in_order(names_of_kind[kind].unique_names)
+    ]
     alone = replays.steps_s(
-        (replays.ideal_but(named[kind].mask([name])) for kind, name in parts), progress, len(parts)
+        (replays.ideal_but(names_of_kind[kind].mask([name])) for kind, name in parts), progress, len(parts)
     )
     by: dict[str, dict[str, float]] = {kind: {} for kind in replays.answered}
     for (kind, name), lengths in zip(parts, alone, strict=True):

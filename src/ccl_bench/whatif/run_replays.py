@@ -55,9 +55,9 @@ class RunReplays(Replays):
         """Return the share of the steps in calls without partners, mean over ranks; 0 for one trace."""
         operations = self.run.operations
         ranks = operations["trace"].n_unique()
-        alone = operations.filter(pl.Series(self.run.meets < 0), pl.col("kind") == "communication")
+        unmet_calls = operations.filter(pl.Series(self.run.meets < 0), pl.col("kind") == "communication")
         # The range of a send ends when the program asks for it, not when the message has left.
-        inside = alone.filter(pl.col("step").is_not_null(), ~pl.col("collective").is_in(["send"]))
+        inside = unmet_calls.filter(pl.col("step").is_not_null(), ~pl.col("collective").is_in(["send"]))
         took = inside.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() / ranks
         return (
             float(took * self.unit_s / self.recorded_s.sum()) if ranks > 1 and self.recorded_s.sum() else 0.0

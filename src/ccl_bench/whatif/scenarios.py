@@ -76,8 +76,8 @@ def _scaled(replays: Replays, text: str) -> Scenario:
 def _ideal(replays: Replays, text: str) -> Scenario:
     if text not in IDEALS:
         raise UsageError(f"{text!r} has no ideal time", fix=f"write {', '.join(IDEALS[:-1])} or {IDEALS[-1]}")
-    chosen = {"compute": replays.is_compute, "comm": ~replays.is_compute}
-    mask = chosen.get(text, np.ones_like(replays.is_compute))
+    masks = {"compute": replays.is_compute, "comm": ~replays.is_compute}
+    mask = masks.get(text, np.ones_like(replays.is_compute))
     return Scenario(f"ideal {text}", lambda: replays.ideal_but(~mask))
 
 

@@ -203,12 +203,12 @@ def _parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
 
 def _described(collectives: pl.DataFrame) -> pl.DataFrame:
     """Return the arguments of calls with the collective that each names, and whether that has own sizes."""
-    named = call_collectives(collectives["name"])
+    by_name = call_collectives(collectives["name"])
     own_sizes = has_own_sizes(collectives["name"])
     names_alike = pl.col("source").is_in(["op", "gloo"])  # even and uneven exchanges
-    is_said = ~names_alike | (named != EXCHANGE) | pl.col("in_split").is_not_null()
+    is_said = ~names_alike | (by_name != EXCHANGE) | pl.col("in_split").is_not_null()
     return collectives.with_columns(
-        named.alias("recorded"), own_sizes=pl.when(named.is_not_null() & is_said).then(own_sizes)
+        by_name.alias("recorded"), own_sizes=pl.when(by_name.is_not_null() & is_said).then(own_sizes)
     )
 
 
@@ -385,8 +385,8 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
     width = widths(calls["dtype"])
     exchange = pl.col("collective") == "all_to_all"
     sides = (pl.col("in_elements") != pl.col("out_elements")).fill_null(value=False)
-    named = pl.col("own_sizes").fill_null(value=False)
-    own_sizes = exchange & (named | _splits_differ() | sides)
+    is_by_member = pl.col("own_sizes").fill_null(value=False)
+    own_sizes = exchange & (is_by_member | _splits_differ() | sides)
     cut = pl.col("in_split").is_null() | pl.col("out_split").is_null()
     has_unknown_splits = exchange & pl.col("own_sizes").is_null() & cut & ~sides
     sized = calls.with_columns(
@@ -394,7 +394,7 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
         (pl.col("out_elements") * width).round().cast(pl.Int64).alias("received_bytes"),
         own_sizes.alias("own_sizes"),
         pl.when(~has_unknown_splits)
-        .then(exchange & (_splits_differ() | sides | (named & cut)))
+        .then(exchange & (_splits_differ() | sides | (is_by_member & cut)))
         .alias("uneven"),
     )
     operand = _operand({*calls["collective"].unique()})
@@ -406,9 +406,9 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
         "received_bytes": pl.col("received_bytes"),
         "size_bytes": message,
     }
-    alone = (pl.col("group_size") == 1).fill_null(value=False)
+    is_alone = (pl.col("group_size") == 1).fill_null(value=False)
     return sized.with_columns(
-        pl.when(alone & size.is_not_null()).then(0).otherwise(size).alias(name)
+        pl.when(is_alone & size.is_not_null()).then(0).otherwise(size).alias(name)
         for name, size in moved.items()
     )
 

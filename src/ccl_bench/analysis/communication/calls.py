@@ -274,8 +274,8 @@ def call_parts(
     """
     call_waits = pl.concat([_collectives(matched, facts), _messages(messages)])
     whole = traffic.join(call_waits, on=["trace", "call"], how="left", maintain_order="left")
-    alone = pl.col("size") == 1
-    rest = pl.when(alone | pl.col("is_whole")).then(pl.lit(TRANSFER)).otherwise(pl.lit(UNKNOWN))
+    is_alone = pl.col("size") == 1
+    rest = pl.when(is_alone | pl.col("is_whole")).then(pl.lit(TRANSFER)).otherwise(pl.lit(UNKNOWN))
     reasons = _reasons(matched)
     placed = (
         whole.join(reasons, on=["trace", "call"], how="left", maintain_order="left")

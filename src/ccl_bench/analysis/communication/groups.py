@@ -53,9 +53,9 @@ def dimension_of(description: str | None, members: Sequence[int] | None, facts: 
     axes is `dp`, a part of the sharded axes as long as the expert-parallel degree is `ep`. All ranks
     of the job are the one axis that is longer than 1, else `world`.
     """
-    named = described_dimension(description or "")
-    if named:
-        return named
+    stated_dimension = described_dimension(description or "")
+    if stated_dimension:
+        return stated_dimension
     if not members or len(members) < 2:
         return UNKNOWN
     axes = {axis: size for axis, size in mesh(facts).items() if size > 1}
@@ -68,9 +68,11 @@ def dimension_of(description: str | None, members: Sequence[int] | None, facts: 
 
 def contradicts_mesh(description: str | None, members: Sequence[int] | None, facts: Facts) -> bool:
     """Whether a group is described as of one axis, and its members lie along another in the stated mesh."""
-    named = described_dimension(description or "")
+    stated_dimension = described_dimension(description or "")
     dimension = dimension_of(None, members, facts)
-    return named in _KINDS and dimension in _KINDS and _KINDS[named] != _KINDS[dimension]
+    return (
+        stated_dimension in _KINDS and dimension in _KINDS and _KINDS[stated_dimension] != _KINDS[dimension]
+    )
 
 
 _KINDS = {"tp": "tp", "pp": "pp"} | dict.fromkeys(("dp", "dp_replicate", "dp_shard", "cp"), "dp")

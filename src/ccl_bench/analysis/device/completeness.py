@@ -242,12 +242,12 @@ def sign_of_device(row: Mapping[str, int | str | None], backend: str) -> str:
 
     `row` is its row of `completeness`, `backend` what the file says of the job's collective backend.
     """
-    used = row["backend"] or accelerator_backend(backend)
+    used_backend = row["backend"] or accelerator_backend(backend)
     signs = (
         (row["copies"], f"{row['copies']} copies or memory sets of a device"),
         (row["kernel_launches"], f"{row['kernel_launches']} launches of kernels"),
         (row["runtime_calls"], f"{row['runtime_calls']} calls of a device's runtime"),
-        (used, f"the collective backend {used}"),
+        (used_backend, f"the collective backend {used_backend}"),
         (row["device_operators"], f"{row['device_operators']} operators that only run on an accelerator"),
         (row["devices_seen"], f"{row['devices_seen']} devices that the process saw"),
     )

@@ -117,11 +117,11 @@ def _runtime_calls(launches: pl.DataFrame, device_work: pl.DataFrame) -> tuple[p
     launched = device_work["correlation"].drop_nulls().unique()
     is_launch = (pl.col("correlation") > 0) & pl.col("correlation").is_in(launched.implode())
     waits = name.str.contains(WAITING_CALL)
-    chosen = launches.filter(is_launch.fill_null(value=False) | waits).with_columns(
+    runtime_calls = launches.filter(is_launch.fill_null(value=False) | waits).with_columns(
         kind=pl.when(waits).then(pl.lit(WAIT)).otherwise(pl.lit(CALL)), lane="thread"
     )
     stream_waits = launches.filter(name.str.contains(STREAM_WAIT)).select("start_ns", "thread")
-    return chosen, stream_waits
+    return runtime_calls, stream_waits
 
 
 def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:

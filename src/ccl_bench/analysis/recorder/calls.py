@@ -105,11 +105,11 @@ def find_groups(
     by_name: dict[str, set[tuple[int, ...]]] = {}
     for (_, name), members in listed_members.items():
         by_name.setdefault(name, set()).add(members)
-    used = calls.select("rank", "group", "description").unique().sort("rank", "group")
+    used_groups = calls.select("rank", "group", "description").unique().sort("rank", "group")
     everyone = _job_ranks(calls, dumped, listed_members.values(), world_size)
     users: dict[str, set[int]] = {}
     described: dict[str, set[int]] = {}
-    for rank, name, description in used.iter_rows():
+    for rank, name, description in used_groups.iter_rows():
         users.setdefault(name, set()).add(rank)
         described.setdefault(description, set()).add(rank)
 
@@ -126,7 +126,9 @@ def find_groups(
     numbers: dict[tuple[str, tuple[int, ...]], ProcessGroup] = {}
     rows = []
     descriptions = listed.select("rank", "group", "description")
-    for rank, name, description in pl.concat([used, descriptions]).unique(maintain_order=True).iter_rows():
+    for rank, name, description in (
+        pl.concat([used_groups, descriptions]).unique(maintain_order=True).iter_rows()
+    ):
         members, possible = members_of(rank, name, description)
         group = ProcessGroup(len(numbers), name, description, members, possible)
         same_group = numbers.setdefault((name, members), group)

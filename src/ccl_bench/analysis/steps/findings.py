@@ -218,9 +218,9 @@ def _by_window(times: pl.DataFrame) -> list[list[_Step]]:
 
 
 def _long_steps(steps: Sequence[_Step]) -> str:
-    named = [f"step {step.label} takes {_seconds(step.length_ns)}" for step in steps[:_SHOWN]]
+    clauses = [f"step {step.label} takes {_seconds(step.length_ns)}" for step in steps[:_SHOWN]]
     more = [f"{len(steps) - _SHOWN} more steps differ too"] if len(steps) > _SHOWN else []
-    return ", ".join([*named, *more])
+    return ", ".join([*clauses, *more])
 
 
 def _seconds(length_ns: float) -> str:

@@ -146,11 +146,11 @@ def _numbered_ranges(evidence: Evidence) -> pl.DataFrame | None:
 
 def _numbered(ranges: pl.DataFrame, pattern: str) -> pl.DataFrame | None:
     """Return the outermost ranges that are numbered as steps, all of one name."""
-    chosen = keep_rows(ranges, matching(ranges["name"], pattern))
-    if chosen.is_empty():
+    marked_ranges = keep_rows(ranges, matching(ranges["name"], pattern))
+    if marked_ranges.is_empty():
         return None
     number = pl.col("name").str.extract(pattern, 1).cast(pl.Int64, strict=False)
-    outer = outermost(chosen.with_columns(number.alias("step")).drop_nulls("step"))
+    outer = outermost(marked_ranges.with_columns(number.alias("step")).drop_nulls("step"))
     if outer.is_empty():
         return None
     starts, before = outer["start_ns"].slice(1), outer["end_ns"].slice(0, outer.height - 1).cum_max()
@@ -313,8 +313,8 @@ def select_step_times(step_times: pl.DataFrame, choice: StepChoice) -> pl.DataFr
 
 
 def _is_named(choice: StepChoice) -> pl.Expr:
-    named = [pl.col("step").is_between(first, last) for first, last in choice.ranges]
-    return pl.any_horizontal(named) if named else pl.lit(value=True)
+    conditions = [pl.col("step").is_between(first, last) for first, last in choice.ranges]
+    return pl.any_horizontal(conditions) if conditions else pl.lit(value=True)
 
 
 def _matching(annotations: pl.DataFrame, pattern: str) -> pl.DataFrame:

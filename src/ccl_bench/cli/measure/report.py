@@ -77,18 +77,18 @@ def report(
     force: options.Force = False,
 ) -> int:
     """Report a run."""
-    chosen = _form(form, output)
+    output_form = _form(form, output)
     target = options.file_to_write(output, force=force) if output else None
     with reading.open(run, card=workload_card, config=config, ceiling=ceiling) as measured:
         observed = measured.observed
     if charts:
         _draw(observed, Path(charts), chart_format, force=force)
     if target:
-        _write(target, observed, chosen or form_of(target.name), why=why)
+        _write(target, observed, output_form or form_of(target.name), why=why)
         _show_verdict(observed)
         options.show_written(target)
-    elif chosen or not charts:
-        _show(observed, chosen or "text", why=why)
+    elif output_form or not charts:
+        _show(observed, output_form or "text", why=why)
     return 0
 
 

@@ -148,7 +148,7 @@ def _findings(findings: Sequence[Issue | ResultFinding]) -> list[object]:
     by_code: dict[str, list[Issue | ResultFinding]] = {}
     for each in sorted(findings, key=lambda each: _SEVERITIES.index(each.severity)):
         by_code.setdefault(each.code or each.message, []).append(each)
-    rows = [_finding(alike) for alike in by_code.values()]
+    rows = [_finding(group) for group in by_code.values()]
     fitting_rows = fitting(rows, _FINDINGS_BYTES - 100)
     rest = len(rows) - len(fitting_rows)
     return [
@@ -157,9 +157,9 @@ def _findings(findings: Sequence[Issue | ResultFinding]) -> list[object]:
     ]
 
 
-def _finding(alike: Sequence[Issue | ResultFinding]) -> dict[str, object]:
-    first = alike[0]
+def _finding(group: Sequence[Issue | ResultFinding]) -> dict[str, object]:
+    first = group[0]
     row: dict[str, object] = {"severity": first.severity, "code": first.code}
     row |= {"message": quoted(first.message, 240)}
     fix = fix_of(first.code)
-    return row | ({"fix": fix} if fix else {}) | ({"count": len(alike)} if len(alike) > 1 else {})
+    return row | ({"fix": fix} if fix else {}) | ({"count": len(group)} if len(group) > 1 else {})

@@ -113,8 +113,8 @@ def build_bundle(
     return BuiltBundle(bundle_id(folder), folder)
 
 
-def _need_printable_names(named: Mapping[str, Path]) -> None:
-    for name, path in named.items():
+def _need_printable_names(files: Mapping[str, Path]) -> None:
+    for name, path in files.items():
         if not name.isprintable():
             problem = "has a name that other machines cannot display, so it cannot be published"
             raise InputError(problem, where=str(path), fix="rename it; letters of any script are allowed")
@@ -144,8 +144,8 @@ def input_files(run: Run) -> dict[str, Path]:
     stated_files = [path for path, kind in run.documents.files.items() if kind != CARD_KIND]
     ranks = folder / RANK_MAP
     within = [path for path in (*stated_files, ranks) if path.is_relative_to(folder) and path.is_file()]
-    named = {trace.relative.removesuffix(f"#{trace.part}"): trace.path for trace in run.traces}
-    return named | {path.relative_to(folder).as_posix(): path for path in within}
+    trace_files = {trace.relative.removesuffix(f"#{trace.part}"): trace.path for trace in run.traces}
+    return trace_files | {path.relative_to(folder).as_posix(): path for path in within}
 
 
 def _provenance(run: Run, results: list[Result]) -> BundleProvenance:

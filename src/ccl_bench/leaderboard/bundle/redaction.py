@@ -193,11 +193,11 @@ def _tables(connection: sqlite3.Connection) -> Iterator[_Table]:
 
 def _copy_tables(connection: sqlite3.Connection, tables: dict[str, _Table]) -> None:
     """Create the tables, then fill them, so that their names are near the beginning of the file."""
-    chosen = {name: how for name, table in tables.items() if (how := _selection(table, tables))}
-    for name in chosen:
+    selections = {name: how for name, table in tables.items() if (how := _selection(table, tables))}
+    for name in selections:
         columns = ", ".join(f"{_quote(column)} {kind}" for column, kind in tables[name].columns.items())
         connection.execute(f"CREATE TABLE main.{_quote(name)} ({columns})")
-    for name, (values, condition) in chosen.items():
+    for name, (values, condition) in selections.items():
         selected = f"SELECT {values} FROM source.{_quote(name)} WHERE {condition}"  # noqa: S608 (quoted)
         connection.execute(f"INSERT INTO main.{_quote(name)} ({tables[name].listed}) {selected}")
 

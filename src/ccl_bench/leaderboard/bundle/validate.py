@@ -102,13 +102,15 @@ def _provenance_problems(bundle: Bundle) -> Iterator[str]:
         is_address(provenance.trace_url) and len(provenance.trace_url) <= _MAX_CHARACTERS
     ):
         yield "trace_url is not a full address such as https://... or s3://..."
-    named = [(trace.file, trace.sha256) for trace in provenance.traces] + list(provenance.files.items())
-    for name, digest in named:
+    hashed_files = [(trace.file, trace.sha256) for trace in provenance.traces] + list(
+        provenance.files.items()
+    )
+    for name, digest in hashed_files:
         if problem := name_problem(name):
             yield f"the name of the file {name[:100]!r} {problem}"
         if not _SHA256.fullmatch(digest):
             yield f"{name[:100]!r} has no valid SHA-256"
-    if len({name for name, _ in named}) < len(named):
+    if len({name for name, _ in hashed_files}) < len(hashed_files):
         yield "a file is named twice"
     if any(trace.size < 0 for trace in provenance.traces):
         yield "a trace has fewer than 0 bytes"

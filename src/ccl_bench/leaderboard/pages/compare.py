@@ -63,5 +63,5 @@ def _names(chosen: Sequence[tuple[Bundle, ListedRun]]) -> list[str]:
 
 def _definitions(comparison: Comparison) -> str:
     metrics = known_metrics()
-    named = {change.metric for pair in comparison.pairs for change in pair.changes}
-    return definitions(metric_definition(metrics[name]) for name in sorted(named) if name in metrics)
+    metric_names = {change.metric for pair in comparison.pairs for change in pair.changes}
+    return definitions(metric_definition(metrics[name]) for name in sorted(metric_names) if name in metrics)

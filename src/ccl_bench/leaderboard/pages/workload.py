@@ -292,9 +292,9 @@ def workload_page(
     offered = sorted({name for listed in runs for name in listed.numbers})
     columns = default_columns(phase if phase in {"training", "inference"} else "any")
     usual = [name for name in columns if name in offered] or offered[:1]
-    chosen = metric if metric in offered else next(iter(usual), "")
+    chosen_metric = metric if metric in offered else next(iter(usual), "")
     by = by if by in BY else _varying_version(runs)
-    drawn = (build_trend(runs, name, by) for name in (usual if to.is_static else [chosen]))
+    drawn = (build_trend(runs, name, by) for name in (usual if to.is_static else [chosen_metric]))
     return render_page(
         "workload.html",
         workload["label"],
@@ -302,7 +302,7 @@ def workload_page(
         at="workloads",
         workload=workload | {"phase": phase or "any"},
         fields=fields,
-        metric=chosen,
+        metric=chosen_metric,
         by=by,
         versions=BY,
         offered=offered,

@@ -80,8 +80,10 @@ def _measure(request: SandboxRequest) -> SandboxAnswer:
     from ccl_bench.result.step_choice import step_choice
     from ccl_bench.run import open_run
 
-    chosen = request.choice
-    choice = step_choice(chosen.numbers or None, chosen.skip, chosen.marker or None)
+    requested_choice = request.choice
+    choice = step_choice(
+        requested_choice.numbers or None, requested_choice.skip, requested_choice.marker or None
+    )
     run = open_run(request.run, card=request.card, choice=choice)
     seen = collect_report_data(run, jobs=1, use_cache=False)
     return SandboxAnswer(

@@ -162,18 +162,18 @@ def _model(fields: Mapping[str, object]) -> str | None:
     from ccl_bench.base.errors import NotMeasurable
     from ccl_bench.catalog.models import model
 
-    written = _text(fields.get("model.model_family"))
+    stated_model = _text(fields.get("model.model_family"))
     try:
-        return model(written).name if written else None
+        return model(stated_model).name if stated_model else None
     except NotMeasurable:
-        return written
+        return stated_model
 
 
 def _device(fields: Mapping[str, object]) -> str | None:
     """Return the catalog's name of a device, if the written name is unambiguous."""
-    written = _text(fields.get("hardware.device.model"))
-    names = devices.models(written) if written else []
-    return names[0] if len(names) == 1 else written
+    stated_device = _text(fields.get("hardware.device.model"))
+    names = devices.models(stated_device) if stated_device else []
+    return names[0] if len(names) == 1 else stated_device
 
 
 def _label_parts(fields: Mapping[str, object]) -> Iterator[str]:
@@ -221,12 +221,12 @@ def placed_value(run: Row, number: Row) -> Row:
     in the data makes them doubtful.
     """
     is_ranked = run["is_listed"] and run["is_rankable"] and not number["errors"]
-    alike = json.dumps([run["workload"], *(number[name] for name in _COMPARABLE_BY)])
+    comparable_key = json.dumps([run["workload"], *(number[name] for name in _COMPARABLE_BY)])
     return {
         **number,
         "workload": run["workload"],
         "is_listed": run["is_listed"],
-        "comparable": hashlib.sha256(alike.encode()).hexdigest()[:32]
+        "comparable": hashlib.sha256(comparable_key.encode()).hexdigest()[:32]
         if is_ranked and number["better"] != "neither"
         else None,
         "rank_key": _rank_key(number["value"], number["better"]),
@@ -330,5 +330,5 @@ _ORDERING = {"workload", "is_listed", "comparable", "rank_key"}
 def _counted(*conditions: ColumnElement[bool]) -> ScalarSelect[Any]:
     """Return the count of comparable numbers in the spans that match conditions."""
     total = func.coalesce(func.sum(RANK_COUNTS.c["count"]), 0)
-    alike = RANK_COUNTS.c.comparable == VALUES.c.comparable
-    return select(total).where(alike, *conditions).correlate(VALUES).scalar_subquery()
+    is_comparable = RANK_COUNTS.c.comparable == VALUES.c.comparable
+    return select(total).where(is_comparable, *conditions).correlate(VALUES).scalar_subquery()

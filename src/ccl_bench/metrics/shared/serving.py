@@ -171,11 +171,11 @@ LAUNCHED_ONLY = (
 
 def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
     """Return the mean time of the passes of `phase` over ranks and passes, s."""
-    named = forward_passes.filter(pl.col("phase") == phase)
-    if named.is_empty():
+    phase_passes = forward_passes.filter(pl.col("phase") == phase)
+    if phase_passes.is_empty():
         fix = (OF_TRAINING if forward_passes.is_empty() else "") + PROFILE_IT
         raise NotMeasurable(_forward_pass_times_why_none(forward_passes, phase), fix=fix)
-    device_passes = named.drop_nulls("on_device")
+    device_passes = phase_passes.drop_nulls("on_device")
     if device_passes.is_empty():
         raise NotMeasurable(LAUNCHED_ONLY, fix=PROFILE_DEVICE)
     timed = device_passes.with_columns(((pl.col("end_ns") - pl.col("start_ns")) / SECOND_NS).alias("s"))
@@ -188,7 +188,7 @@ def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
         "requests_in_a_pass": spread([float(count) for count in timed["requests"]]),
         "passes": dict(forward_passes.group_by("phase").len().sort("phase").iter_rows()),
         "timed": "on the device" if timed["on_device"].all() else "on the CPU, which is the device",
-        "passes_without_a_time": named.height - device_passes.height,
+        "passes_without_a_time": phase_passes.height - device_passes.height,
     }
     value = float(per_rank.select(pl.col("s").mean()).item())
     return Measurement(value, details, window=f"{phase} passes of the traces", ranks=ranks_in(timed))

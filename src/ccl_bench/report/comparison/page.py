@@ -266,6 +266,6 @@ def _division(division: Division) -> Table:
 def _definitions(comparison: Comparison) -> Sequence[Definition]:
     """Return the manual pages of the metrics on the page."""
     registry = metrics.load()
-    named = {change.metric for pair in comparison.pairs for change in pair.changes}
-    page_metrics = (registry.get(name) for name in sorted(named, key=str.lower) if name in registry)
+    metric_names = {change.metric for pair in comparison.pairs for change in pair.changes}
+    page_metrics = (registry.get(name) for name in sorted(metric_names, key=str.lower) if name in registry)
     return [Definition(m.name, m.unit, m.better, m.revision, m.manual) for m in page_metrics]

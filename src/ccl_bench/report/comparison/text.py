@@ -55,8 +55,8 @@ def _pair(comparison: Comparison, pair: Pair) -> Iterator[RenderableType]:
     if compared := phrases.on_both_sides(comparability):
         yield indented(Text("what is compared:"))
         yield indented(_fields(compared), 4)
-    if alone := phrases.on_one_side(comparability):
-        yield indented(Text(plain(alone), "dim"))
+    if one_sided := phrases.on_one_side(comparability):
+        yield indented(Text(plain(one_sided), "dim"))
     if pair.attribution is not None:
         yield Text()
         yield heading("Where the step changed")

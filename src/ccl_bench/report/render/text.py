@@ -150,7 +150,7 @@ def _degree(inspection: Inspection, axis: str) -> int | None:
 
 def _rest(degrees: dict[str, int | None], gpus: int) -> int:
     """Return the number of ranks that the other degrees leave for sharding."""
-    taken = 1
+    product = 1
     for degree in degrees.values():
-        taken *= degree or 1
-    return max(gpus // taken, 1)
+        product *= degree or 1
+    return max(gpus // product, 1)

@@ -183,10 +183,10 @@ def findings(issues: Iterable[Issue]) -> tuple[Finding, ...]:
     for issue in issues:
         kinds.setdefault((issue.code or issue.message, issue.severity), []).append(issue)
     entries = []
-    for alike in kinds.values():
-        listed = alike if len(alike) <= _ALIKE + 1 else alike[:_ALIKE]
+    for group in kinds.values():
+        listed = group if len(group) <= _ALIKE + 1 else group[:_ALIKE]
         entries += [_finding(issue) for issue in listed[:-1]]
-        entries.append(_finding(listed[-1], len(alike) - len(listed)))
+        entries.append(_finding(listed[-1], len(group) - len(listed)))
     return tuple(entries)
 
 
