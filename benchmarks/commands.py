@@ -59,12 +59,12 @@ def measure(timed: Timed, command: Sequence[str], cache: Path | None = None) -> 
     )
     watching = threading.Thread(target=_watch, args=(process.pid, timed))
     watching.start()
-    _, said = process.communicate()
+    _, stderr = process.communicate()
     timed.wall.append(time.perf_counter() - began)
     after = _children_s()
     watching.join()
     if process.returncode:
-        raise RuntimeError(said.decode(errors="replace"))
+        raise RuntimeError(stderr.decode(errors="replace"))
     timed.cpu.append(after - before)
 
 
@@ -80,8 +80,8 @@ def _watch(process: int, timed: Timed) -> None:
     with contextlib.suppress(OSError, StopIteration):
         while True:
             lines = status.read_text().splitlines()
-            held = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-            timed.peak_bytes = max(timed.peak_bytes, held << 10)
+            resident_kib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+            timed.peak_bytes = max(timed.peak_bytes, resident_kib << 10)
             time.sleep(_LOOK_S)
 
 
@@ -97,17 +97,17 @@ SETTLED_S = 2.5
 
 def whole(file: Path, rounds: int) -> dict[str, Timed]:
     """Return the cost of commands: an empty program, the help, a metric, the same again, another one."""
-    found = {name: Timed(name) for name in (NOTHING, HELP, FIRST, AGAIN, SECOND)}
+    costs = {name: Timed(name) for name in (NOTHING, HELP, FIRST, AGAIN, SECOND)}
     time.sleep(SETTLED_S)
     with tempfile.TemporaryDirectory() as folder:
         for number in range(rounds):
             cache = Path(folder, str(number))
-            measure(found[NOTHING], [sys.executable, "-c", "pass"])
-            measure(found[HELP], [str(_PROGRAMS / "ccl-bench"), "--help"])
-            measure(found[FIRST], _metric("coll_call_num", file), cache)
-            measure(found[AGAIN], _metric("coll_call_num", file), cache)
-            measure(found[SECOND], _metric("comm_comp_overlap", file), cache)
-    return found
+            measure(costs[NOTHING], [sys.executable, "-c", "pass"])
+            measure(costs[HELP], [str(_PROGRAMS / "ccl-bench"), "--help"])
+            measure(costs[FIRST], _metric("coll_call_num", file), cache)
+            measure(costs[AGAIN], _metric("coll_call_num", file), cache)
+            measure(costs[SECOND], _metric("comm_comp_overlap", file), cache)
+    return costs
 
 
 COLD, WARM, REPORT = "--all, nothing kept", "--all, other form", "report, HTML"
@@ -118,56 +118,56 @@ def every_metric(run: Path, rounds: int) -> dict[str, Timed]:
 
     The second command asks for another format, so the kept output cannot answer it.
     """
-    found = {name: Timed(name) for name in (COLD, WARM, REPORT)}
+    costs = {name: Timed(name) for name in (COLD, WARM, REPORT)}
     every = [str(_PROGRAMS / "ccl-metrics"), str(run), "--all", "--jobs", "1", "--format"]
     with tempfile.TemporaryDirectory() as folder:
         report = [str(_PROGRAMS / "ccl-bench"), "report", str(run), "--jobs", "1", "--force"]
         report += ["--output", str(Path(folder, "report.html"))]
         for number in range(rounds):
             cache = Path(folder, str(number))
-            measure(found[COLD], [*every, "json"], cache)
+            measure(costs[COLD], [*every, "json"], cache)
             measure(Timed(""), report, cache)
-            measure(found[WARM], [*every, "csv"], cache)
-            measure(found[REPORT], report, cache)
-    return found
+            measure(costs[WARM], [*every, "csv"], cache)
+            measure(costs[REPORT], report, cache)
+    return costs
 
 
 def inspections(runs: Sequence[Path]) -> dict[str, Timed]:
     """Return the cost of `inspect` into a pipe for each run, by its folder."""
-    found = {}
+    costs = {}
     for run in runs:
-        found[run.name] = Timed(run.name)
+        costs[run.name] = Timed(run.name)
         measure(
-            found[run.name], [str(_PROGRAMS / "ccl-bench"), "inspect", str(run), "--jobs", "1", "--no-cache"]
+            costs[run.name], [str(_PROGRAMS / "ccl-bench"), "inspect", str(run), "--jobs", "1", "--no-cache"]
         )
-    return found
+    return costs
 
 
-def by_size(files: Sequence[Input], wanted: Sequence[str]) -> dict[str, Timed]:
+def by_size(files: Sequence[Input], options: Sequence[str]) -> dict[str, Timed]:
     """Return the cost of measuring one rank's trace, without the cache, by the size of its file."""
-    found = {}
+    costs = {}
     for one in files:
-        timed = found[one.name] = Timed(one.name)
-        command = [str(_PROGRAMS / "ccl-metrics"), "--trace", str(one.files[0]), "--no-cache", *wanted]
+        timed = costs[one.name] = Timed(one.name)
+        command = [str(_PROGRAMS / "ccl-metrics"), "--trace", str(one.files[0]), "--no-cache", *options]
         measure(timed, command)
-    return found
+    return costs
 
 
-def timed_table(title: str, found: dict[str, Timed]) -> str:
+def timed_table(title: str, costs: dict[str, Timed]) -> str:
     """Return the cost of whole commands as text."""
     rows = [
         (name, f"{timed.wall_s:.3f}", f"{timed.cpu_s:.3f}", f"{timed.peak_bytes / MEGA:.0f}")
-        for name, timed in found.items()
+        for name, timed in costs.items()
     ]
     return f"{title}\n{aligned([('', 'wall s', 'CPU s', 'peak MB'), *rows])}"
 
 
-def size_table(files: Sequence[Input], found: dict[str, Timed], kind: str) -> str:
+def size_table(files: Sequence[Input], costs: dict[str, Timed], kind: str) -> str:
     """Return the cost of files of several sizes as text."""
     head = ("", "MB", "wall s", "CPU s", "CPU ms a MB", "peak MB")
     rows = []
     for one in files:
-        timed, megabytes = found[one.name], one.size / MEGA
+        timed, megabytes = costs[one.name], one.size / MEGA
         per_megabyte, peak = timed.cpu_s / megabytes * 1e3, timed.peak_bytes / MEGA
         figures = (timed.wall_s, timed.cpu_s, per_megabyte)
         rows.append((one.name, f"{megabytes:,.0f}", *(f"{figure:.2f}" for figure in figures), f"{peak:,.0f}"))

@@ -76,11 +76,11 @@ def json_load(files: Sequence[Path]) -> Load:
     """Return the standard library's way from files to objects."""
 
     def load() -> object:
-        found = []
+        documents = []
         for file in files:
             with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-                found.append(json.load(stream))
-        return found
+                documents.append(json.load(stream))
+        return documents
 
     return load
 
@@ -121,11 +121,11 @@ def duckdb(files: Sequence[Path]) -> Load:
     """Return DuckDB's way from files to a table of events, with the arguments of each as text."""
     database = importlib.import_module("duckdb").connect()
     database.execute("SET threads = 1")
-    wanted = {"columns": {"traceEvents": _DUCKDB_EVENTS}, "maximum_object_size": 1 << 30}
+    options = {"columns": {"traceEvents": _DUCKDB_EVENTS}, "maximum_object_size": 1 << 30}
 
     def load() -> None:
         for number, file in enumerate(files):
-            relation = database.read_json(str(file), format="unstructured", **wanted)
+            relation = database.read_json(str(file), format="unstructured", **options)
             relation.project("unnest(traceEvents, recursive := true)").create(f"events_{number}")
         for number in range(len(files)):
             database.execute(f"DROP TABLE events_{number}")
@@ -159,11 +159,11 @@ def pickle_load(files: Sequence[Path]) -> Load:
     import pickle
 
     def load() -> object:
-        found = []
+        snapshots = []
         for file in files:
             with file.open("rb") as stream:
-                found.append(pickle.load(stream))
-        return found
+                snapshots.append(pickle.load(stream))
+        return snapshots
 
     return load
 
@@ -176,8 +176,8 @@ def overlap(files: Sequence[Path]) -> Load:
     place = files[0] if len(files) == 1 else files[0].parent
 
     def load() -> object:
-        (found,) = evaluate(open_run(place), ["comm_comp_overlap"], jobs=1, use_cache=False)
-        return found
+        (result,) = evaluate(open_run(place), ["comm_comp_overlap"], jobs=1, use_cache=False)
+        return result
 
     return load
 
@@ -195,12 +195,12 @@ def nsys_ai_overlap(files: Sequence[Path]) -> Load:
     analysis = importlib.import_module("nsys_ai.overlap").overlap_analysis
 
     def load() -> object:
-        found = []
+        overlaps = []
         for file in files:
             opened = profile(str(file), cache_mode="direct")
-            found += [analysis(opened, device) for device in opened.meta.devices]
+            overlaps += [analysis(opened, device) for device in opened.meta.devices]
             opened.close()
-        return found
+        return overlaps
 
     return load
 
@@ -235,12 +235,12 @@ def _peak_bytes() -> int:
     `ru_maxrss` of this process itself would count what its parent held before it was started.
     """
     status = Path("/proc/self/status").read_text()
-    own = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
-    return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) * 1024
+    own_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+    return max(own_kib, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) * 1024
 
 
 def _cpu_s() -> float:
-    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    uses = [resource.getrusage(scope) for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(use.ru_utime + use.ru_stime for use in uses)
 
 
@@ -278,11 +278,11 @@ def main() -> None:
     prepared = CONTESTANTS[options.contestant]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            prepared([options.warm_up])()  # imports, and what is set up at first use
-            found = measured(prepared(options.files), _MOST_LOADS)
+            prepared([options.warm_up])()  # imports and setup at first use
+            figures = measured(prepared(options.files), _MOST_LOADS)
     except Exception as error:  # a contestant that fails is a result, whatever it raises
-        found = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-    json.dump(found, sys.stdout)
+        figures = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+    json.dump(figures, sys.stdout)
 
 
 if __name__ == "__main__":

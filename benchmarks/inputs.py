@@ -123,13 +123,13 @@ def layouts(text: bytes, folder: Path) -> list[Input]:
         "compact": lambda: json.dumps(whole, separators=(",", ":")),
         "escapes": lambda: json.dumps(_with_escapes(whole)),
     }
-    found = []
+    layout_files = []
     for name, make in written.items():
         file = folder / f"{name.replace(' ', '-')}.json"
         if not file.exists():
             file.write_text(make(), encoding="utf-8")
-        found.append(sized(name, (file,)))
-    return found
+        layout_files.append(sized(name, (file,)))
+    return layout_files
 
 
 def _one_a_line(whole: dict[str, Any]) -> str:
@@ -168,11 +168,11 @@ def of_ranks(text: bytes, ranks: int, folder: Path) -> tuple[Path, ...]:
     folder.mkdir(parents=True, exist_ok=True)
     files = tuple(folder / f"rank{rank}.json" for rank in range(ranks))
     for rank, file in enumerate(files):
-        own, found = _RANK.subn(rb"\g<1>%d" % rank, text, count=1)
-        if not found:
+        content, replacements = _RANK.subn(rb"\g<1>%d" % rank, text, count=1)
+        if not replacements:
             raise ValueError("the source does not say which rank it is")
-        if not file.exists() or file.stat().st_size != len(own):
-            file.write_bytes(own)
+        if not file.exists() or file.stat().st_size != len(content):
+            file.write_bytes(content)
     return files
 
 
@@ -210,15 +210,15 @@ def _timed_tables(database: sqlite3.Connection) -> dict[str, list[str]]:
     """Return the columns of each table with times."""
     names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     columns = {name: [row[1] for row in database.execute(f'PRAGMA table_info("{name}")')] for name in names}
-    return {name: found for name, found in columns.items() if {"start", "end"} <= {*found}}
+    return {name: fields for name, fields in columns.items() if {"start", "end"} <= {*fields}}
 
 
 def _span(database: sqlite3.Connection, tables: dict[str, list[str]]) -> int:
     ends = [
         database.execute(f'SELECT min("start"), max("end") FROM "{table}"').fetchone() for table in tables
     ]
-    known = [pair for pair in ends if None not in pair]
-    return int(max(end for _, end in known) - min(start for start, _ in known))
+    known_ends = [pair for pair in ends if None not in pair]
+    return int(max(end for _, end in known_ends) - min(start for start, _ in known_ends))
 
 
 def _repeat(database: sqlite3.Connection, table: str, columns: list[str], by: dict[str, int]) -> None:

@@ -68,8 +68,8 @@ class Load:
         every = [*self.usual_ms, *self.new_ms]
         figures = (_percentile(every, 50), _percentile(every, 99), _percentile(self.new_ms, 50))
         cpu_ms = self.cpu_s / len(every) * 1e3
-        shown = "".join(f"{ms:10.1f}" for ms in (*figures, max(self.new_ms), cpu_ms))
-        return f"{kind:10}  {runs:7,}  {len(every) / self.seconds:10.0f}{shown}  {self.peak_bytes / 1e6:8.0f}"
+        cells = "".join(f"{ms:10.1f}" for ms in (*figures, max(self.new_ms), cpu_ms))
+        return f"{kind:10}  {runs:7,}  {len(every) / self.seconds:10.0f}{cells}  {self.peak_bytes / 1e6:8.0f}"
 
 
 PAGES = {
@@ -88,14 +88,14 @@ def cpu_of_pages(server: str | None, runs: int) -> dict[str, float]:
     That of PostgreSQL is not counted.
     """
     with _served(server, runs) as (port, process):
-        found = {}
+        cpu_ms = {}
         for name, address in PAGES.items():
             asyncio.run(_under_load(port, iter([(f"{address}n=0", True)]), 1))
             before = _cpu_s(process)
             questions = ((f"{address}n={number}", True) for number in range(1, _TIMES + 1))
             asyncio.run(_under_load(port, questions, 1))
-            found[name] = (_cpu_s(process) - before) / _TIMES * 1e3
-    return found
+            cpu_ms[name] = (_cpu_s(process) - before) / _TIMES * 1e3
+    return cpu_ms
 
 
 def cpu_of_publishing(server: str | None, runs: int, workloads: int) -> float:
@@ -106,14 +106,14 @@ def cpu_of_publishing(server: str | None, runs: int, workloads: int) -> float:
     with _filled(server, runs, workloads) as (data, database):
         store = open_store(data, database)
         new = list(many(_TIMES + 1, seed=12, workloads=workloads))
-        prepared = [written(made, data / f"new-{place}") for place, made in enumerate(new)]
+        prepared = [written(run, data / f"new-{place}") for place, run in enumerate(new)]
         store.add(prepared[0], new_event(new[0].state, "Ada Lovelace"))
         before = time.process_time()
-        for made, folder in zip(new[1:], prepared[1:], strict=True):
-            store.add(folder, new_event(made.state, "Ada Lovelace"))
-        found = (time.process_time() - before) / _TIMES * 1e3
+        for run, folder in zip(new[1:], prepared[1:], strict=True):
+            store.add(folder, new_event(run.state, "Ada Lovelace"))
+        cpu_ms = (time.process_time() - before) / _TIMES * 1e3
         store.engine.dispose()
-    return found
+    return cpu_ms
 
 
 HEAD = "                rows  requests/s    p50 ms    p99 ms     new, ms   slowest    CPU ms   peak MB"
@@ -129,21 +129,21 @@ def databases() -> Iterator[dict[str, str | None]]:
     from _pytest.outcomes import Skipped
 
     with contextlib.ExitStack() as stack:
-        found: dict[str, str | None] = {"SQLite": None}
+        servers: dict[str, str | None] = {"SQLite": None}
         try:
-            found["PostgreSQL"] = stack.enter_context(postgresql())
+            servers["PostgreSQL"] = stack.enter_context(postgresql())
         except Skipped as reason:
             print(f"without PostgreSQL: {reason}", file=sys.stderr)
-        yield found
+        yield servers
 
 
 def measured(server: str | None, runs: int, requests: int) -> Load:
     """Fill a leaderboard with runs, serve it from a separate process, and put it under load."""
     with _served(server, runs) as (port, process):
-        found = asyncio.run(_under_load(port, _questions(requests)))
-        found.cpu_s = _cpu_s(process)
-        found.peak_bytes = _peak_bytes(process)
-    return found
+        load = asyncio.run(_under_load(port, _questions(requests)))
+        load.cpu_s = _cpu_s(process)
+        load.peak_bytes = _peak_bytes(process)
+    return load
 
 
 @contextlib.contextmanager
@@ -163,8 +163,8 @@ def _served(server: str | None, runs: int) -> Iterator[tuple[int, int]]:
     """Give port and process of a server of a leaderboard with runs."""
     start = multiprocessing.get_context("spawn")
     with _filled(server, runs) as (data, database):
-        ours, theirs = start.Pipe()
-        process = start.Process(target=_serve, args=(str(data), database, theirs))
+        ours, child_pipe = start.Pipe()
+        process = start.Process(target=_serve, args=(str(data), database, child_pipe))
         process.start()
         try:
             yield ours.recv(), process.pid or 0
@@ -173,11 +173,11 @@ def _served(server: str | None, runs: int) -> Iterator[tuple[int, int]]:
             process.join()
 
 
-def _serve(data: str, database: str | None, said: Connection) -> None:
+def _serve(data: str, database: str | None, pipe: Connection) -> None:
     """Serve as `ccl-bench serve` does, without looking for the files of the runs: these have none."""
     store = open_store(Path(data), database)
     with listening("127.0.0.1", 0) as (listener, _):
-        said.send(listener.getsockname()[1])
+        pipe.send(listener.getsockname()[1])
         run_server(store, listener)
 
 
@@ -201,21 +201,21 @@ def _questions(count: int) -> Iterator[tuple[str, bool]]:
             yield draw.choice(USUAL), False
             continue
         tp, pp, devices, sort, phase = narrowed[number // NEW_EVERY % len(narrowed)]
-        asked = {"tp": tp, "pp": pp, "device_count": devices, "sort": sort, "phase": phase}
-        yield f"/?{urlencode(asked | {'q': f'run-{number:05d}'[: draw.randrange(4, 7)]})}&n={number}", True
+        query = {"tp": tp, "pp": pp, "device_count": devices, "sort": sort, "phase": phase}
+        yield f"/?{urlencode(query | {'q': f'run-{number:05d}'[: draw.randrange(4, 7)]})}&n={number}", True
 
 
 async def _under_load(
     port: int, questions: Iterator[tuple[str, bool]], connections: int = CONNECTIONS
 ) -> Load:
-    found = Load()
+    load = Load()
     begin = time.perf_counter()
-    await asyncio.gather(*(_reader(port, questions, found) for _ in range(connections)))
-    found.seconds = time.perf_counter() - begin
-    return found
+    await asyncio.gather(*(_reader(port, questions, load) for _ in range(connections)))
+    load.seconds = time.perf_counter() - begin
+    return load
 
 
-async def _reader(port: int, questions: Iterator[tuple[str, bool]], found: Load) -> None:
+async def _reader(port: int, questions: Iterator[tuple[str, bool]], load: Load) -> None:
     """Ask one question after another over one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     for address, is_new in questions:
@@ -225,18 +225,18 @@ async def _reader(port: int, questions: Iterator[tuple[str, bool]], found: Load)
         if not head.startswith(b"http/1.1 200"):
             raise RuntimeError(f"{address}: {head.decode()}")
         await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]))
-        times = found.new_ms if is_new else found.usual_ms
+        times = load.new_ms if is_new else load.usual_ms
         times.append((time.perf_counter() - begin) * 1e3)
     writer.close()
 
 
 def growth(server: str | None) -> dict[str, float]:
     """Return the processor time of pages and of publications, ms, by name."""
-    found = {f"{name} at 100,000 runs": ms for name, ms in cpu_of_pages(server, 100_000).items()}
+    cpu_ms = {f"{name} at 100,000 runs": ms for name, ms in cpu_of_pages(server, 100_000).items()}
     for workloads in (WORKLOADS, 1):
         what = f"publish into 10,000 runs of {counted(workloads, 'workload')}"
-        found[what] = cpu_of_publishing(server, 10_000, workloads)
-    return found
+        cpu_ms[what] = cpu_of_publishing(server, 10_000, workloads)
+    return cpu_ms
 
 
 def main() -> None:
@@ -247,16 +247,16 @@ def main() -> None:
         "--growth", action="store_true", help="only print what one page and one run cost, of SQLite"
     )
     parser.add_argument("--requests", type=int, default=20_000, help="requests (default: 20000)")
-    asked = parser.parse_args()
-    if asked.growth:
+    options = parser.parse_args()
+    if options.growth:
         for what, ms in growth(None).items():
             print(f"{what}: {ms:.1f} ms", flush=True)
         return
-    print(f"{asked.requests:,} requests over {CONNECTIONS} connections, one of {NEW_EVERY} a new question")
+    print(f"{options.requests:,} requests over {CONNECTIONS} connections, one of {NEW_EVERY} a new question")
     print(HEAD)
-    with databases() as found:
-        for (kind, server), runs in product(found.items(), asked.runs):
-            print(measured(server, runs, asked.requests).row(kind, runs), flush=True)
+    with databases() as servers:
+        for (kind, server), runs in product(servers.items(), options.runs):
+            print(measured(server, runs, options.requests).row(kind, runs), flush=True)
 
 
 if __name__ == "__main__":

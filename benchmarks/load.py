@@ -85,8 +85,8 @@ class Bench:
         """Measure ours, called `kind` and the number of cores, and a control; print both."""
         places = {"1 core": tuple(self.cpus[:1]), "2 cores": tuple(self.cpus[:2])}
         entering = [Contestant(kind + name, Path(sys.executable), cpus) for name, cpus in places.items()]
-        found = self._figures(measured, entering, rounds=2 * self.options.rounds)
-        self._print(table(measured, found, reference=f"{kind}2 cores", what=", by ccl-bench"))
+        figures = self._figures(measured, entering, rounds=2 * self.options.rounds)
+        self._print(table(measured, figures, reference=f"{kind}2 cores", what=", by ccl-bench"))
         beside = inputs.sized(f"{measured.name}, control", tuple(control))
         entering = [Contestant(_CONTROL + name, Path(sys.executable), cpus) for name, cpus in places.items()]
         control_found = self._figures(beside, entering, rounds=2 * self.options.rounds)
@@ -106,27 +106,27 @@ class Bench:
 
     def whole(self, file: Input) -> None:
         """Measure whole commands, and print it."""
-        found = self.timed[_COMMANDS] = commands.whole(file.files[0], self.options.rounds)
+        costs = self.timed[_COMMANDS] = commands.whole(file.files[0], self.options.rounds)
         title = f"whole processes; the run is {file.name}, {file.size / MEGA:.0f} MB of JSON"
-        self._print(commands.timed_table(title, found))
+        self._print(commands.timed_table(title, costs))
 
     def sizes(self, files: Sequence[Input]) -> None:
         """Measure files of several sizes, and print it."""
-        for kind, wanted in _KINDS.items():
-            found = self.timed[kind] = commands.by_size(files, wanted)
-            self._print(commands.size_table(files, found, kind))
+        for kind, options in _KINDS.items():
+            costs = self.timed[kind] = commands.by_size(files, options)
+            self._print(commands.size_table(files, costs, kind))
 
     def ranks(self, runs: dict[int, Path]) -> None:
         """Measure every metric of runs with this many ranks, and print it."""
         rounds = min(self.options.rounds, _ROUNDS_OF_RANKS)
         for count, run in runs.items():
-            found = self.by_ranks[count] = commands.every_metric(run, rounds)
-            self._print(commands.timed_table(f"whole processes; {count} ranks of 10 MB", found))
+            costs = self.by_ranks[count] = commands.every_metric(run, rounds)
+            self._print(commands.timed_table(f"whole processes; {count} ranks of 10 MB", costs))
 
     def pipes(self, runs: Sequence[Path]) -> None:
         """Measure `inspect` into a pipe, and print it."""
-        found = self.timed[_PIPES] = commands.inspections(runs)
-        self._print(commands.timed_table("inspect into a pipe, without the cache", found))
+        costs = self.timed[_PIPES] = commands.inspections(runs)
+        self._print(commands.timed_table("inspect into a pipe, without the cache", costs))
 
     def targets(self, kineto: Sequence[Input], ranks: Input, file: Input) -> Iterable[Target]:
         """Yield the targets with the measured values."""
@@ -164,7 +164,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class InputFiles:
     """The files that are made of one real trace."""
 
     one: Input
@@ -182,7 +182,7 @@ class Made:
     """Number of ranks -> the run with as many of 10 MB."""
 
 
-def _made(options: argparse.Namespace) -> Made:
+def _input_files(options: argparse.Namespace) -> InputFiles:
     folder: Path = options.work / "bench"
     text = gzip.decompress((options.corpus / inputs.SOURCE).read_bytes())
     files = inputs.of_ranks(inputs.repeated(text, 6), RANKS, folder / "nccl-args-x6")
@@ -190,13 +190,15 @@ def _made(options: argparse.Namespace) -> Made:
     if not packed.exists():
         packed.write_bytes(gzip.compress(files[0].read_bytes(), 6, mtime=0))
     one = inputs.sized("nccl-args x 6", files[:1])
-    wanted = {name: size for name, size in SIZES.items() if size < 10**8 or not options.quick}
-    places = {name: folder / name.replace(" ", "-") for name in wanted}
-    sizes = [inputs.sized(name, (inputs.of_size(text, size, places[name]),)) for name, size in wanted.items()]
+    wanted_sizes = {name: size for name, size in SIZES.items() if size < 10**8 or not options.quick}
+    places = {name: folder / name.replace(" ", "-") for name in wanted_sizes}
+    sizes = [
+        inputs.sized(name, (inputs.of_size(text, size, places[name]),)) for name, size in wanted_sizes.items()
+    ]
     small = {count: folder / f"{count}-ranks" for count in (FEW_RANKS, MANY_RANKS)}
     for count, place in small.items():
         inputs.of_ranks(text, count, place)
-    return Made(
+    return InputFiles(
         one,
         inputs.sized(f"{one.name}, gzip", (packed,)),
         inputs.sized(f"{RANKS} ranks", files),
@@ -207,33 +209,33 @@ def _made(options: argparse.Namespace) -> Made:
     )
 
 
-def _measure(bench: Bench, made: Made) -> list[Input]:
+def _measure(bench: Bench, files: InputFiles) -> list[Input]:
     """Measure everything, and return the Kineto traces that were compared."""
     quick, corpus = bench.options.quick, bench.options.corpus
-    bench.loads(made.one, [OURS], _PEERS)
-    bench.loads(made.packed, [OURS, "inflate"], _PEERS)
+    bench.loads(files.one, [OURS], _PEERS)
+    bench.loads(files.packed, [OURS, "inflate"], _PEERS)
     sets = [] if quick else list(inputs.corpus_sets(corpus))
     for measured in sets:
         bench.loads(measured, [OURS, "inflate"] if measured.compressed else [OURS], _PEERS)
-    for measured in made.layouts:
+    for measured in files.layouts:
         bench.loads(measured, [OURS], ("HTA", "TraceLens", "simdjson"))
-    bench.loads(made.one, ["ccl-bench, overlap"], ["HTA, overlap"], _OVERLAP)
-    for measured in made.others:
+    bench.loads(files.one, ["ccl-bench, overlap"], ["HTA, overlap"], _OVERLAP)
+    for measured in files.others:
         for ours, theirs in _OF_FORMATS[measured.name]:
             bench.loads(measured, [ours], theirs, _OVERLAP if ours != targets.TABLES else "")
-    bench.others = made.others
-    for measured in made.by_size:
+    bench.others = files.others
+    for measured in files.by_size:
         if measured.name == _LARGE:
             bench.loads(measured, ["SHA-256"], [])
-    bench.cores(made.ranks, made.ranks.files[:2])
-    bench.cores(inputs.sized("one file", made.one.files), made.ranks.files[:2], "file, ")
-    bench.whole(made.one)
-    bench.ranks(made.small_ranks)
+    bench.cores(files.ranks, files.ranks.files[:2])
+    bench.cores(inputs.sized("one file", files.one.files), files.ranks.files[:2], "file, ")
+    bench.whole(files.one)
+    bench.ranks(files.small_ranks)
     bench.pipes(sorted((corpus / "kineto").iterdir()))
-    bench.sizes(made.by_size)
+    bench.sizes(files.by_size)
     if not quick:
         bench.board = _growth_of_the_board()
-    return [made.one, made.packed, *sets, *made.layouts]
+    return [files.one, files.packed, *sets, *files.layouts]
 
 
 def _growth_of_the_board() -> dict[str, float]:
@@ -251,19 +253,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     versions = {"python": platform.python_version()} | peers.versions(bench.peer)
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     print(f"{named}; {options.rounds} rounds\n")
-    made = _made(options)
-    kineto = _measure(bench, made)
-    file = inputs.sized("one file", made.one.files)
-    print(targets.table(bench.targets(kineto, made.ranks, file)))
-    undisturbed = [*bench.figures[made.one.name].values(), bench.figures[made.ranks.name]["1 core"]]
+    files = _input_files(options)
+    kineto = _measure(bench, files)
+    file = inputs.sized("one file", files.one.files)
+    print(targets.table(bench.targets(kineto, files.ranks, file)))
+    undisturbed = [*bench.figures[files.one.name].values(), bench.figures[files.ranks.name]["1 core"]]
     print(targets.disturbance(undisturbed))
     if options.json:
         written = {"versions": versions, "loads": _plain(bench.figures), "commands": _plain(bench.timed)}
         options.json.write_text(json.dumps(written, indent=2) + "\n")
 
 
-def _plain(found: dict[str, dict[str, Figures]] | dict[str, dict[str, commands.Timed]]) -> object:
-    return {kind: {name: asdict(value) for name, value in each.items()} for kind, each in found.items()}
+def _plain(groups: dict[str, dict[str, Figures]] | dict[str, dict[str, commands.Timed]]) -> object:
+    return {kind: {name: asdict(value) for name, value in each.items()} for kind, each in groups.items()}
 
 
 if __name__ == "__main__":

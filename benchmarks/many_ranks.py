@@ -50,8 +50,8 @@ def written(folder: Path, ranks: int, trace_bytes: int) -> tuple[Path, dict[str,
         plan = plan_of(ranks)
         write_run(plan, place, filler_bytes=max(0, trace_bytes - _own_bytes(plan, folder)))
         answers.write_text(json.dumps(values(Expected(timeline(plan)))))
-    found: dict[str, float] = json.loads(answers.read_text())
-    return place, found
+    expected_values: dict[str, float] = json.loads(answers.read_text())
+    return place, expected_values
 
 
 def _own_bytes(plan: Plan, folder: Path) -> int:
@@ -86,10 +86,10 @@ def cost_of(command: Sequence[str]) -> Cost:
     peak = [0]
     watching = threading.Thread(target=_watch, args=(process, peak))
     watching.start()
-    output, said = process.communicate()
+    output, stderr = process.communicate()
     watching.join()
     if process.returncode:
-        raise RuntimeError(said.decode(errors="replace"))
+        raise RuntimeError(stderr.decode(errors="replace"))
     after = os.times()
     cpu_s = sum(after[2:4]) - sum(before[2:4])
     return Cost(output, time.perf_counter() - began, cpu_s, peak[0])
@@ -103,19 +103,19 @@ def _watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
 
 def held_bytes(group: int) -> int:
     """Return the memory of the processes of a group, without pages of files, bytes."""
-    return sum(_held(pid) for pid in _members(group))
+    return sum(_resident_bytes(pid) for pid in _members(group))
 
 
 def _members(group: int) -> list[int]:
-    found = []
+    members = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             if os.getpgid(int(path.name)) == group:
-                found.append(int(path.name))
-    return found
+                members.append(int(path.name))
+    return members
 
 
-def _held(pid: int) -> int:
+def _resident_bytes(pid: int) -> int:
     """Return resident pages less those shared with files or forked parents, bytes."""
     with contextlib.suppress(OSError, ValueError):
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())

@@ -94,9 +94,9 @@ def _once(ranks: int, collectives: int) -> Timed:
     for name in computation_order(TABLES):
         table = DERIVED.get(name)
         if table.across_ranks:
-            given = [inputs[need] if need in inputs else empty_table(need) for need in table.needs]
+            arguments = [inputs[need] if need in inputs else empty_table(need) for need in table.needs]
             began = time.perf_counter()
-            inputs[name] = table.compute(*given)
+            inputs[name] = table.compute(*arguments)
             seconds[name] = time.perf_counter() - began
     _check(inputs["matched"], ranks, collectives)
     return Timed(ranks, collectives, seconds)
@@ -110,9 +110,9 @@ def _check(matched: object, ranks: int, collectives: int) -> None:
         raise ValueError("calls did not find all their peers")
 
 
-def table(found: Sequence[Timed]) -> str:
+def table(timings: Sequence[Timed]) -> str:
     """Return the times as text."""
-    names = list(found[0].seconds)
+    names = list(timings[0].seconds)
     head = ("ranks", "collectives", "calls", *(f"{name} s" for name in names), "ns a call", "x first")
     rows = [
         (
@@ -121,8 +121,8 @@ def table(found: Sequence[Timed]) -> str:
             f"{one.ranks * one.collectives:,}",
             *(f"{one.seconds[name]:.2f}" for name in names),
             f"{one.ns_per_call:.0f}",
-            f"{one.ns_per_call / found[0].ns_per_call:.2f}",
+            f"{one.ns_per_call / timings[0].ns_per_call:.2f}",
         )
-        for one in found
+        for one in timings
     ]
     return f"\ncalls of one group matched across all ranks\n{aligned([head, *rows])}"

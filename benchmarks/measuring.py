@@ -54,23 +54,23 @@ class Figures:
         """Median CPU time of a load, s."""
         return statistics.median(self.cpu)
 
-    def add(self, found: dict[str, object]) -> None:
+    def add(self, output: dict[str, object]) -> None:
         """Add what one process of the contestant printed."""
-        if isinstance(found.get("error"), str):
-            self.error = str(found["error"])
+        if isinstance(output.get("error"), str):
+            self.error = str(output["error"])
             return
-        for kept, name in ((self.wall, "wall_s"), (self.cpu, "cpu_s")):
-            values = found[name]
-            kept += [float(value) for value in values] if isinstance(values, list) else []
-        self.peak_bytes = max(self.peak_bytes, int(str(found["peak_bytes"])))
-        self.idle_bytes = max(self.idle_bytes, int(str(found["idle_bytes"])))
+        for series, name in ((self.wall, "wall_s"), (self.cpu, "cpu_s")):
+            values = output[name]
+            series += [float(value) for value in values] if isinstance(values, list) else []
+        self.peak_bytes = max(self.peak_bytes, int(str(output["peak_bytes"])))
+        self.idle_bytes = max(self.idle_bytes, int(str(output["idle_bytes"])))
 
 
 def _run(contestant: Contestant, measured: Input, warm_up: Path) -> dict[str, object]:
     """Return the figures that a new process of `contestant` prints for `measured`."""
     environment = os.environ | dict.fromkeys(_THREADS, str(len(contestant.cpus)))
     cpus = ",".join(map(str, contestant.cpus))
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *(str(contestant.python), str(_SCRIPT), contestant.name),
             *("--cpus", cpus, "--warm-up", str(warm_up), *map(str, measured.files)),
@@ -81,11 +81,11 @@ def _run(contestant: Contestant, measured: Input, warm_up: Path) -> dict[str, ob
         timeout=_LONGEST_S,
         check=False,
     )
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        return {"error": f"exit status {done.returncode}: {said[-1] if said else 'no message'}"}
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
+        return {"error": f"exit status {process.returncode}: {lines[-1] if lines else 'no message'}"}
+    figures: dict[str, object] = json.loads(process.stdout)
+    return figures
 
 
 def interleaved(

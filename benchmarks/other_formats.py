@@ -28,32 +28,32 @@ def other_formats(corpus: Path, folder: Path, *, quick: bool) -> list[Input]:
     export, snapshot, trace = corpus / inputs.EXPORT, corpus / SNAPSHOT, corpus / EXECUTION_TRACE
     serving = sorted((corpus / SERVING).glob("*.json"))[0]
     kind = f"-{share}"
-    made = {
+    files = {
         "nsys": (export, inputs.repeated_export(export, folder / f"nsys{kind}.sqlite", 110 // share)),
         "serving": (serving, _serving(serving, folder / f"serving{kind}.json", 30 // share)),
         "memory snapshot": (snapshot, _snapshot(snapshot, folder / f"snapshot{kind}.pickle", 30 // share)),
         "Execution Trace": (trace, _execution_trace(trace, folder / f"et{kind}.json", 6 // share or 1)),
     }
-    return [replace(inputs.sized(name, (file,)), warm_up=source) for name, (source, file) in made.items()]
+    return [replace(inputs.sized(name, (file,)), warm_up=source) for name, (source, file) in files.items()]
 
 
 def _serving(source: Path, target: Path, copies: int) -> Path:
     """Write a serving benchmark with every request repeated this often."""
     if not target.exists():
-        said = json.loads(source.read_text())
-        more = {name: value * copies for name, value in said.items() if isinstance(value, list)}
+        benchmark = json.loads(source.read_text())
+        more = {name: value * copies for name, value in benchmark.items() if isinstance(value, list)}
         counts = ("completed", "num_prompts", "total_input_tokens", "total_output_tokens", "duration")
-        more |= {name: said[name] * copies for name in counts if name in said}
-        target.write_text(json.dumps(said | more))
+        more |= {name: benchmark[name] * copies for name in counts if name in benchmark}
+        target.write_text(json.dumps(benchmark | more))
     return target
 
 
 def _snapshot(source: Path, target: Path, copies: int) -> Path:
     """Write a snapshot with its history repeated this often."""
     if not target.exists():
-        said = pickle.loads(source.read_bytes())  # of our own corpus
-        said["device_traces"] = [_later(history, copies) for history in said["device_traces"]]
-        target.write_bytes(pickle.dumps(said, protocol=4))
+        snapshot = pickle.loads(source.read_bytes())  # of our own corpus
+        snapshot["device_traces"] = [_later(history, copies) for history in snapshot["device_traces"]]
+        target.write_bytes(pickle.dumps(snapshot, protocol=4))
     return target
 
 
@@ -70,12 +70,12 @@ def _later(history: list[dict[str, Any]], copies: int) -> list[dict[str, Any]]:
 def _execution_trace(source: Path, target: Path, copies: int) -> Path:
     """Write an Execution Trace with every node repeated this often, each with a separate number."""
     if not target.exists():
-        said = json.loads(gzip.decompress(source.read_bytes()))
-        stride = max(node["id"] for node in said["nodes"]) + 1
+        trace = json.loads(gzip.decompress(source.read_bytes()))
+        stride = max(node["id"] for node in trace["nodes"]) + 1
         moved = [
             node | {name: node[name] + copy * stride for name in ("id", "ctrl_deps") if name in node}
             for copy in range(copies)
-            for node in said["nodes"]
+            for node in trace["nodes"]
         ]
-        target.write_text(json.dumps(said | {"nodes": moved}, separators=(",", ":")))
+        target.write_text(json.dumps(trace | {"nodes": moved}, separators=(",", ":")))
     return target

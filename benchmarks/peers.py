@@ -22,13 +22,13 @@ def interpreter(folder: Path) -> Path:
 
     If the repository of TraceLens cannot be reached, its rows say that it is missing.
     """
-    python, done = folder / "bin" / "python", folder / _DONE
-    wanted = "\n".join(REQUIREMENTS)
-    if not done.is_file() or done.read_text() != wanted:
+    python, marker = folder / "bin" / "python", folder / _DONE
+    requirements = "\n".join(REQUIREMENTS)
+    if not marker.is_file() or marker.read_text() != requirements:
         venv.create(folder, with_pip=True, clear=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", TRACELENS], check=False)
-        done.write_text(wanted)
+        marker.write_text(requirements)
     return python
 
 
@@ -36,5 +36,5 @@ def versions(python: Path) -> dict[str, str]:
     """Return the installed version of each peer."""
     names = ("HolisticTraceAnalysis", "pandas", "orjson", "pysimdjson", "duckdb", "nsys-ai")
     program = "import importlib.metadata as m, sys; print(*map(m.version, sys.argv[1:]))"
-    found = subprocess.run([python, "-c", program, *names], check=True, capture_output=True, text=True)
-    return dict(zip(names, found.stdout.split(), strict=True))
+    process = subprocess.run([python, "-c", program, *names], check=True, capture_output=True, text=True)
+    return dict(zip(names, process.stdout.split(), strict=True))

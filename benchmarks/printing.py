@@ -28,26 +28,26 @@ def aligned(rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def _row(name: str, measured: Input, its: Figures, ours: Figures) -> list[str]:
+def _row(name: str, measured: Input, figures: Figures, ours: Figures) -> list[str]:
     return [
         name,
-        f"{its.wall_s:.3f}",
-        f"{its.cpu_s:.3f}",
-        f"{measured.size / MEGA / its.wall_s:.0f}",
-        f"{its.wall_s / ours.wall_s:.2f}",
-        f"{its.cpu_s / ours.cpu_s:.2f}",
-        f"{its.peak_bytes / MEGA:.0f}",
-        f"{its.idle_bytes / MEGA:.0f}",
+        f"{figures.wall_s:.3f}",
+        f"{figures.cpu_s:.3f}",
+        f"{measured.size / MEGA / figures.wall_s:.0f}",
+        f"{figures.wall_s / ours.wall_s:.2f}",
+        f"{figures.cpu_s / ours.cpu_s:.2f}",
+        f"{figures.peak_bytes / MEGA:.0f}",
+        f"{figures.idle_bytes / MEGA:.0f}",
     ]
 
 
 def _grid(title: str, measured: Input, figures: dict[str, Figures], reference: str) -> str:
     """Return the figures as a table of those that succeeded and a line for each that failed."""
-    failed = [f"{name} failed: {its.error}" for name, its in figures.items() if its.error]
+    failed = [f"{name} failed: {result.error}" for name, result in figures.items() if result.error]
     if figures[reference].error:
         return "\n".join([title, *failed])
-    whole = {name: its for name, its in figures.items() if not its.error}
-    rows = [_row(name, measured, its, figures[reference]) for name, its in whole.items()]
+    whole = {name: result for name, result in figures.items() if not result.error}
+    rows = [_row(name, measured, result, figures[reference]) for name, result in whole.items()]
     return "\n".join([title, aligned([_HEADINGS, *rows]), *failed])
 
 

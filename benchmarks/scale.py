@@ -59,12 +59,14 @@ def _command(place: Path, *more: str) -> list[str]:
 
 
 def _compared(answers: dict[str, float], output: bytes) -> str:
-    found = {result["metric"]: result["value"] for result in json.loads(output)}
-    known = {name: value for name, value in answers.items() if name in found}
+    values = {result["metric"]: result["value"] for result in json.loads(output)}
+    expected_values = {name: value for name, value in answers.items() if name in values}
     right = [
-        n for n, v in known.items() if found[n] is not None and math.isclose(found[n], v, rel_tol=_CLOSE)
+        n
+        for n, v in expected_values.items()
+        if values[n] is not None and math.isclose(values[n], v, rel_tol=_CLOSE)
     ]
-    return f"{len(right)} of {len(known)}"
+    return f"{len(right)} of {len(expected_values)}"
 
 
 def _row(ranks: int, place: Path, answers: dict[str, float], cost: Cost) -> Row:
@@ -122,9 +124,9 @@ def _files(options: argparse.Namespace) -> list[Row]:
             rows.append(_row(ranks, place, answers, cost))
             print(f"{ranks:,} ranks: {cost.wall_s:.0f} s", flush=True)
             if address:
-                there = cost_of(_command(place, "--engine", address))
-                said = "the same bytes" if there.output == cost.output else "ANOTHER ANSWER"
-                print(f"  on {options.dask} workers of Dask: {there.wall_s:.0f} s, {said}", flush=True)
+                dask_cost = cost_of(_command(place, "--engine", address))
+                verdict = "the same bytes" if dask_cost.output == cost.output else "ANOTHER ANSWER"
+                print(f"  on {options.dask} workers of Dask: {dask_cost.wall_s:.0f} s, {verdict}", flush=True)
     print(_table(f"every metric of ranks with {options.megabytes:g} MB each, `auto`", rows))
     return rows
 

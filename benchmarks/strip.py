@@ -76,14 +76,14 @@ def measured(browser: Browser, file: Path) -> dict[str, Any]:
         session.send("Performance.enable")
         page.goto(file.as_uri())
         spent_opening.append(1000 * _processor_s(session))
-        entry = _said(session, "JSON.stringify(performance.getEntriesByType('navigation')[0].toJSON())")
+        entry = _evaluate(session, "JSON.stringify(performance.getEntriesByType('navigation')[0].toJSON())")
         opened.append(json.loads(entry)["loadEventEnd"])
         page.wait_for_selector("[data-strip][data-drawn]")
         page.wait_for_selector("[data-chart]:not([data-drawn])", state="detached")
         if len(opened) < OPENED:
             page.close()
     before = _processor_s(session)
-    frames = json.loads(_said(session, _MOVES.replace("FRAMES", str(FRAMES))))
+    frames = json.loads(_evaluate(session, _MOVES.replace("FRAMES", str(FRAMES))))
     spent = _processor_s(session) - before
     page.close()
     return {
@@ -96,9 +96,9 @@ def measured(browser: Browser, file: Path) -> dict[str, Any]:
     }
 
 
-def _said(session: Any, script: str) -> str:
-    asked = {"expression": script, "awaitPromise": True, "returnByValue": True}
-    return str(session.send("Runtime.evaluate", asked)["result"]["value"])
+def _evaluate(session: Any, script: str) -> str:
+    parameters = {"expression": script, "awaitPromise": True, "returnByValue": True}
+    return str(session.send("Runtime.evaluate", parameters)["result"]["value"])
 
 
 def _processor_s(session: Any) -> float:
@@ -119,12 +119,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=switches)
         print("ranks  page     opens, processor  frame, processor  slowest")
         for ranks in RANKS:
-            found = measured(browser, page_of(folder, ranks))
+            figures = measured(browser, page_of(folder, ranks))
             print(
-                f"{ranks:>5}  {found['bytes'] / 1e6:.2f} MB"
-                f"  {found['open_ms']:.0f} ms, {found['open_processor_ms']:.0f} ms"
-                f"    {found['frame_ms']:.1f} ms, {found['processor_ms']:.1f} ms"
-                f"  {found['slowest_frame_ms']:.0f} ms"
+                f"{ranks:>5}  {figures['bytes'] / 1e6:.2f} MB"
+                f"  {figures['open_ms']:.0f} ms, {figures['open_processor_ms']:.0f} ms"
+                f"    {figures['frame_ms']:.1f} ms, {figures['processor_ms']:.1f} ms"
+                f"  {figures['slowest_frame_ms']:.0f} ms"
             )
         browser.close()
 

@@ -48,44 +48,44 @@ class _Ratio:
 
 
 def _ratios(
-    found: Mapping[str, Mapping[str, Figures]], over: str, under: str, names: Iterable[str]
+    figures: Mapping[str, Mapping[str, Figures]], over: str, under: str, names: Iterable[str]
 ) -> Iterator[_Ratio]:
     for name in names:
-        both = found.get(name, {})
+        both = figures.get(name, {})
         if over in both and under in both and not (both[over].error or both[under].error):
             first, second = both[over], both[under]
             beside = f"{name}: CPU time of {over} {first.cpu_s:.3f} s, of {under} {second.cpu_s:.3f} s"
             yield _Ratio(name, first.cpu_s / second.cpu_s, first.wall_s / second.wall_s, beside)
 
 
-def of_loading(found: Mapping[str, Mapping[str, Figures]], measured: Iterable[Input]) -> Iterator[Target]:
+def of_loading(figures: Mapping[str, Mapping[str, Figures]], measured: Iterable[Input]) -> Iterator[Target]:
     """Yield the targets for reading one file into tables: the worst trace, on one core."""
-    known = list(measured)
-    large = [one.name for one in known if one.size >= _LARGE * len(one.files)]
+    files = list(measured)
+    large = [one.name for one in files if one.size >= _LARGE * len(one.files)]
     rows = (
         ("load of HTA over ours, worst file of 10 MB and more", "HTA", OURS, large, 30.0),
         ("load of TraceLens over ours, worst file of 10 MB and more", "TraceLens", OURS, large, 30.0),
-        ("our rate over that of bare simdjson, worst trace", "simdjson", OURS, [k.name for k in known], 0.7),
+        ("our rate over that of bare simdjson, worst trace", "simdjson", OURS, [k.name for k in files], 0.7),
     )
     for what, over, under, names, aim in rows:
-        if ratios := list(_ratios(found, over, under, names)):
+        if ratios := list(_ratios(figures, over, under, names)):
             worst = min(ratios, key=lambda ratio: ratio.cpu)
             yield _at_least(what, aim, worst.cpu, worst.wall, worst.beside)
 
 
-def of_formats(found: Mapping[str, Mapping[str, Figures]], measured: Iterable[Input]) -> Iterator[Target]:
+def of_formats(figures: Mapping[str, Mapping[str, Figures]], measured: Iterable[Input]) -> Iterator[Target]:
     """Yield the targets for other formats: the rate, the time over that of a peer, and the memory."""
     by_name = {one.name: one for one in measured}
     for name, aim in RATES.items():
-        if name in by_name and not (ours := found[name][TABLES]).error:
+        if name in by_name and not (ours := figures[name][TABLES]).error:
             rate, wall = (by_name[name].size / MEGA / seconds for seconds in (ours.cpu_s, ours.wall_s))
             what = f"{name}, MB/s"
             yield Target(what, f">= {aim:g}", f"{rate:.0f}", rate >= aim, f"{wall:.0f}")
     for name, (over, under, aim) in OVER_PEER.items():
-        for ratio in _ratios(found, over, under, [name]):
+        for ratio in _ratios(figures, over, under, [name]):
             yield _at_most(f"{name}: {over} over {under}", aim, ratio.cpu, ratio.wall, ratio.beside)
     for name, aim in MEMORY.items():
-        if name in by_name and not (ours := found[name][TABLES]).error:
+        if name in by_name and not (ours := figures[name][TABLES]).error:
             share = (ours.peak_bytes - ours.idle_bytes) / by_name[name].size
             what = f"{name}: memory above that of an idle process, over the file"
             yield Target(what, f"<= {aim:g}", f"{share:.2f}", share <= aim)
@@ -109,7 +109,7 @@ def of_cores(scaling: Mapping[str, Figures], what: str, one: str, two: str, aim:
 
     Only wall times can show it: the best of the rounds, because other programs only lengthen them.
     """
-    if any(its.error for its in scaling.values()):
+    if any(result.error for result in scaling.values()):
         return
     pairs = ((one, two), ("control, 1 core", "control, 2 cores"))
     ours, control = (min(scaling[a].wall) / min(scaling[b].wall) for a, b in pairs)
@@ -129,21 +129,21 @@ def of_commands(whole: Mapping[str, Timed]) -> Iterator[Target]:
 _QUESTIONS = (commands.AGAIN, commands.SECOND, commands.FIRST)
 
 
-def of_ranks(found: Mapping[int, Mapping[str, Timed]]) -> Iterator[Target]:
+def of_ranks(costs: Mapping[int, Mapping[str, Timed]]) -> Iterator[Target]:
     """Yield the cost of one more rank of 10 MB, and of a report beyond every metric."""
-    fewer, more = min(found), max(found)
+    fewer, more = min(costs), max(costs)
     for what, name, aim in (
         ("every metric, nothing kept, each rank of 10 MB", commands.COLD, 45.0),
         ("every metric, tables kept, each rank", commands.WARM, 3.0),
     ):
-        few, many = found[fewer][name], found[more][name]
+        few, many = costs[fewer][name], costs[more][name]
         cpu, wall = (
             (after - before) / (more - fewer) * 1e3
             for before, after in ((few.cpu_s, many.cpu_s), (few.wall_s, many.wall_s))
         )
         beside = f"{fewer} ranks {few.cpu_s:.2f} s, {more} ranks {many.cpu_s:.2f} s"
         yield Target(what, f"<= {aim:g} ms", f"{cpu:.1f} ms", cpu <= aim, f"{wall:.1f} ms", beside)
-    report, every = found[fewer][commands.REPORT], found[fewer][commands.WARM]
+    report, every = costs[fewer][commands.REPORT], costs[fewer][commands.WARM]
     cpu, wall = report.cpu_s - every.cpu_s, report.wall_s - every.wall_s
     beside = f"{fewer} ranks: the report {report.cpu_s:.2f} s, every metric {every.cpu_s:.2f} s"
     yield Target(
@@ -151,9 +151,9 @@ def of_ranks(found: Mapping[int, Mapping[str, Timed]]) -> Iterator[Target]:
     )
 
 
-def of_pipes(found: Mapping[str, Timed]) -> Iterator[Target]:
+def of_pipes(costs: Mapping[str, Timed]) -> Iterator[Target]:
     """Yield the memory of a command whose output goes into a pipe: the worst run."""
-    worst = max(found.values(), key=lambda timed: timed.peak_bytes)
+    worst = max(costs.values(), key=lambda timed: timed.peak_bytes)
     peak = worst.peak_bytes / _MIB
     yield Target(
         "`inspect` into a pipe, worst run", "<= 110 MiB", f"{peak:.0f} MiB", peak <= 110, "", worst.name
@@ -210,7 +210,7 @@ def table(targets: Iterable[Target]) -> str:
 
 def disturbance(figures: Iterable[Figures]) -> str:
     """Return a remark if contestants that never wait had to wait for their core; else an empty text."""
-    waited = [its.wall_s / its.cpu_s for its in figures if not its.error]
+    waited = [result.wall_s / result.cpu_s for result in figures if not result.error]
     if max(waited, default=1) < _UNDISTURBED:
         return ""
     return (

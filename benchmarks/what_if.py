@@ -43,11 +43,11 @@ def main() -> int:
 
 def _scenarios() -> list[str]:
     """Return forty scenarios: ranks left out, kernels and communication scaled, ideal times."""
-    found = [option for rank in range(8) for option in ("--without", f"rank:{rank}")]
+    options = [option for rank in range(8) for option in ("--without", f"rank:{rank}")]
     for factor in range(1, 11):
         for what in ("kernel:gemm", "comm:all_gather", "comm:reduce_scatter"):
-            found += ["--scale", f"{what}={factor / 10}"]
-    return [*found, "--ideal", "comm", "--ideal", "compute"]
+            options += ["--scale", f"{what}={factor / 10}"]
+    return [*options, "--ideal", "comm", "--ideal", "compute"]
 
 
 def _measured(*command: str) -> tuple[float, float]:
@@ -59,10 +59,10 @@ def _measured(*command: str) -> tuple[float, float]:
         "print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)\n"
         "sys.exit(done.returncode)\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", probe, *command], check=True, stdout=subprocess.PIPE, text=True
     )
-    seconds, memory = map(float, done.stdout.split())
+    seconds, memory = map(float, process.stdout.split())
     return seconds, memory
 
 

@@ -30,7 +30,7 @@ class Answers:
 
 
 def need_place(place: str | Path) -> None:
-    """Raise InputError where there is nothing at `place`, a path or an address."""
+    """Raise InputError if there is nothing at `place`, a path or an address."""
     from ccl_bench.storage import is_remote, to_path
 
     path = to_path(place)
@@ -51,7 +51,7 @@ def answers_of(
 
     They are of the chosen steps.
 
-    A table that cannot be computed is absent. Raises InputError where there is nothing to read and
+    A table that cannot be computed is absent. Raises InputError if there is nothing to read and
     UsageError for an unknown name or mode.
     """
     from ccl_bench.evaluate.compute import evaluate_metrics
@@ -62,8 +62,8 @@ def answers_of(
     run = open_run(trace_dir, card=workload_card_path, profile_mode=profile_mode, choice=choice)
     evidence = load_tables(run, dict.fromkeys([*tables, *needed_inputs(run, names)]))
     results = {result.metric: result for result in evaluate_metrics(run.facts, names, evidence)}
-    known = {name: evidence.inputs[name] for name in tables if name in evidence.inputs}
-    return Answers(results, known)
+    known_tables = {name: evidence.inputs[name] for name in tables if name in evidence.inputs}
+    return Answers(results, known_tables)
 
 
 def plain(number: float) -> Number:
@@ -79,10 +79,10 @@ def answer(key: str, result: Result) -> dict[str, Number | str]:
     return {key: plain(result.value)}
 
 
-def known_or_reason(name: str, reason: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was found, or {name_reason: reason} where nothing was."""
-    given = {key: value for key, value in found.items() if value is not None and value != {}}
-    return given or {f"{name}_reason": f"not measurable: {reason}"}
+def known_or_reason(name: str, reason: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the known `values`, or {name_reason: reason} if none is known."""
+    known_values = {key: value for key, value in values.items() if value is not None and value != {}}
+    return known_values or {f"{name}_reason": f"not measurable: {reason}"}
 
 
 def share_pct(table: Any, part: str, whole: str) -> float | None:
@@ -99,7 +99,7 @@ def renamed(details: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, A
 
 
 def origin(results: Iterable[Result]) -> dict[str, list[str] | list[int]]:
-    """Return what the numbers rest on: how steps were found, the ranks, and what is wrong with the data."""
+    """Return the basis of the numbers: the sources of steps, the ranks, and the findings about the data."""
     from ccl_bench.report.results import remarks
 
     measured = [result for result in results if result.value is not None]

@@ -59,14 +59,14 @@ def described_tools(names: Iterable[str]) -> dict[str, ModuleType]:
 
     One of which the import fails is none of them.
     """
-    found = {}
+    modules = {}
     for name in names:
         with contextlib.suppress(Exception, SystemExit):
-            found[name] = _module(name)
-    return {name: module for name, module in found.items() if {"METRICS", "described"} <= {*vars(module)}}
+            modules[name] = _module(name)
+    return {name: module for name, module in modules.items() if {"METRICS", "described"} <= {*vars(module)}}
 
 
-def called(name: str, *given: object) -> dict[str, Any]:
+def called(name: str, *arguments: object) -> dict[str, Any]:
     """Call a tool's `metric_cal` with as many of the arguments as it takes, and return its dict.
 
     A number becomes {name: number}; what it raises, or returns that JSON cannot hold, the reason for none.
@@ -75,20 +75,20 @@ def called(name: str, *given: object) -> dict[str, Any]:
     try:
         function = getattr(_module(name), FUNCTION)
         with contextlib.redirect_stdout(sys.stderr):
-            found = msgspec.to_builtins(function(*_accepted(function, given)), enc_hook=_plain)
+            answer = msgspec.to_builtins(function(*_accepted(function, arguments)), enc_hook=_plain)
     except CclBenchError as error:
         return {f"{name}_reason": error.message}
     except (Exception, SystemExit) as error:  # a user's tool may raise anything, and takes no other down
         return {f"{name}_reason": f"failed: {type(error).__name__}: {error}".removesuffix(": ")}
-    if found is None:
+    if answer is None:
         return {f"{name}_reason": "not measurable: the tool returned nothing"}
-    return _finite(found if isinstance(found, dict) else {name: found})
+    return _finite(answer if isinstance(answer, dict) else {name: answer})
 
 
-def _finite(found: dict[str, Any]) -> dict[str, Any]:
+def _finite(answer: dict[str, Any]) -> dict[str, Any]:
     """Return a dict with a reason for each NaN and infinity; one in a list stays there too, as null."""
     explained: dict[str, Any] = {}
-    for key, value in found.items():
+    for key, value in answer.items():
         items = value if isinstance(value, list) else [value]
         numbers = [item for item in items if isinstance(item, float) and not math.isfinite(item)]
         if not numbers or value is items:
@@ -98,12 +98,12 @@ def _finite(found: dict[str, Any]) -> dict[str, Any]:
     return explained
 
 
-def _accepted(function: Any, given: tuple[object, ...]) -> tuple[object, ...]:
+def _accepted(function: Any, arguments: tuple[object, ...]) -> tuple[object, ...]:
     kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return given
+        return arguments
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return given[: sum(kind in positional for kind in kinds)]
+    return arguments[: sum(kind in positional for kind in kinds)]
 
 
 def _plain(value: Any) -> object:

@@ -27,17 +27,17 @@ PROGRAM = "tools/main.py"
 
 def main(arguments: list[str] | None = None, *, program: str = PROGRAM) -> int:
     """Run the command, which calls itself `program` in messages, and return its exit status."""
-    given = sys.argv[1:] if arguments is None else arguments
-    options = {argument.partition("=")[0] for argument in given}
-    if given and not given[0].startswith("-") and options & {"--metric", "-m", "--all", "-a"}:
-        given = ["--trace", *given]
+    words = sys.argv[1:] if arguments is None else arguments
+    options = {argument.partition("=")[0] for argument in words}
+    if words and not words[0].startswith("-") and options & {"--metric", "-m", "--all", "-a"}:
+        words = ["--trace", *words]
     if options & {"--workload-dir", "--tools"}:
-        return _run(program, _selection, given)
-    if "--config" in options or (given and not given[0].startswith("-")):
-        return _run(program, _report, given)
-    if _names_a_tool(given):
-        return _run(program, _tool, given)
-    status = metrics.main(given, program=program)
+        return _run(program, _selection, words)
+    if "--config" in options or (words and not words[0].startswith("-")):
+        return _run(program, _report, words)
+    if _names_a_tool(words):
+        return _run(program, _tool, words)
+    status = metrics.main(words, program=program)
     if options & {"--help", "-h"}:
         for other in (_selection, _report):
             sys.stdout.write("\nAnother form:\n\n")
@@ -56,17 +56,17 @@ def _run(program: str, app: Callable[[str], App], arguments: list[str]) -> int:
     return runner.run(program, call, arguments)
 
 
-def _names_a_tool(given: list[str]) -> bool:
+def _names_a_tool(words: list[str]) -> bool:
     """Whether the metric that is asked for is a tool, and no metric of that name is there."""
     from tools.folders import tool_called
 
-    pairs = zip(given, [*given[1:], ""], strict=True)
-    asked = {word.partition("=")[2] or following for word, following in pairs if word.startswith("--metric")}
-    if not any(map(tool_called, asked)):
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    names = {word.partition("=")[2] or following for word, following in pairs if word.startswith("--metric")}
+    if not any(map(tool_called, names)):
         return False
     from ccl_bench.metrics import load
 
-    return not any(name in load() for name in asked)
+    return not any(name in load() for name in names)
 
 
 def _selection(program: str) -> App:

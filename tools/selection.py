@@ -47,16 +47,18 @@ Name = Annotated[str, Parameter(metavar="NAME", help="Tool to run.")]
 
 def app(program: str) -> App:
     """Return the command that runs several tools."""
-    made = options.app(program, ABOUT, ["python -m tools.main --workload-dir RUN --tools throughput overlap"])
-    made.default(run_tools)
-    return made
+    command = options.app(
+        program, ABOUT, ["python -m tools.main --workload-dir RUN --tools throughput overlap"]
+    )
+    command.default(run_tools)
+    return command
 
 
 def app_of_tool(program: str) -> App:
     """Return the command that runs one tool as if it were a metric."""
-    made = options.app(program, ABOUT_TOOL, [f"python {program} --trace RUN --metric overlap"])
-    made.default(run_tool)
-    return made
+    command = options.app(program, ABOUT_TOOL, [f"python {program} --trace RUN --metric overlap"])
+    command.default(run_tool)
+    return command
 
 
 def run_tools(
@@ -70,7 +72,7 @@ def run_tools(
     """Print the dict of each named tool or metric."""
     answers = _answers(_chosen(names), workload_dir, workload_card, profile_mode, steps.choice)
     sys.stdout.write(_json(answers))
-    return 0 if any(_has_number(found) for found in answers.values()) else 3
+    return 0 if any(_has_number(values) for values in answers.values()) else 3
 
 
 def run_tool(
@@ -83,24 +85,24 @@ def run_tool(
 ) -> int:
     """Print the number of one tool alone, or the dict of one that returns more."""
     metric = tool_called(metric)
-    found = _answers([metric], trace, workload_card, profile_mode, steps.choice)[metric]
-    if not _has_number(found):
-        raise NotMeasurable(f"{metric}: {found.get(f'{metric}_reason', 'it returned no number')}")
-    sys.stdout.write(f"{found[metric]}\n" if [*found] == [metric] else _json(found))
+    values = _answers([metric], trace, workload_card, profile_mode, steps.choice)[metric]
+    if not _has_number(values):
+        raise NotMeasurable(f"{metric}: {values.get(f'{metric}_reason', 'it returned no number')}")
+    sys.stdout.write(f"{values[metric]}\n" if [*values] == [metric] else _json(values))
     return 0
 
 
 def _chosen(names: list[str]) -> list[str]:
     """Return the names one by one as they are registered, each once; `all` stands for every tool."""
-    given = [name for text in names for name in text.split(",") if name]
-    if not given:
+    single_names = [name for text in names for name in text.split(",") if name]
+    if not single_names:
         raise UsageError("no tool is named", fix=f"one of: {', '.join(tool_names())}, or all")
-    every = [tool_names() if name.casefold() == ALL else [_spelled(name)] for name in given]
+    every = [tool_names() if name.casefold() == ALL else [_spelled(name)] for name in single_names]
     return list(dict.fromkeys(name for some in every for name in some))
 
 
 def _spelled(name: str) -> str:
-    """Return a name as its tool, else its metric, spells it; UsageError where there is neither."""
+    """Return a name as its tool, else its metric, spells it; UsageError if there is neither."""
     from ccl_bench import metrics
 
     registry = metrics.load()
@@ -108,8 +110,8 @@ def _spelled(name: str) -> str:
         return tool
     if name in registry:
         return registry.spelled(name)
-    known = [*tool_names(), *registry.names(), *registry.aliases()]
-    fix = suggestion(name) or did_you_mean(name, known) or f"known tools: {', '.join(tool_names())}"
+    known_names = [*tool_names(), *registry.names(), *registry.aliases()]
+    fix = suggestion(name) or did_you_mean(name, known_names) or f"known tools: {', '.join(tool_names())}"
     raise UsageError(f"unknown tool or metric {name!r}", fix=fix)
 
 
@@ -121,10 +123,14 @@ def _answers(
     alone = [name for name in names if name in tool_names()]
     modules = described_tools(alone)
     alone = [name for name in alone if name not in modules]
-    wanted = [m for name in names for m in (modules[name].METRICS if name in modules else [name])]
-    wanted = [name for name in wanted if name not in alone]
+    metric_names = [m for name in names for m in (modules[name].METRICS if name in modules else [name])]
+    metric_names = [name for name in metric_names if name not in alone]
     tables = [table for module in modules.values() for table in getattr(module, "TABLES", ())]
-    read = answers_of(dict.fromkeys(wanted), place, card, mode, choice, tables=tables) if wanted else None
+    read = (
+        answers_of(dict.fromkeys(metric_names), place, card, mode, choice, tables=tables)
+        if metric_names
+        else None
+    )
     answers = {}
     for name in names:
         if name in alone or read is None:
@@ -134,14 +140,14 @@ def _answers(
     return answers
 
 
-def _metric(found: Answers, name: str) -> dict[str, Any]:
-    result = found.results[name]
+def _metric(answers: Answers, name: str) -> dict[str, Any]:
+    result = answers.results[name]
     return {**answer(name, result), "unit": result.unit, **result.details, **origin([result])}
 
 
-def _json(found: dict[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+def _json(content: dict[str, Any]) -> str:
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
 
-def _has_number(found: dict[str, Any]) -> bool:
-    return any(isinstance(value, int | float) for value in found.values())
+def _has_number(values: dict[str, Any]) -> bool:
+    return any(isinstance(value, int | float) for value in values.values())

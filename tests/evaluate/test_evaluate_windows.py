@@ -94,7 +94,7 @@ def test_a_single_file_does_not_take_in_its_neighbours(tmp_path: Path):
     run = open_run(tmp_path / "kineto_trace_0.json")
 
     assert len(run.traces) == 1
-    assert run.stated.step_times is None
+    assert run.documents.step_times is None
 
 
 def test_traces_of_no_known_rank_give_numbers_without_ranks(tmp_path: Path):

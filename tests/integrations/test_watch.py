@@ -49,7 +49,7 @@ class Seen:
         self.kept = StoredResults(kept) if kept else None
         self.watcher = Watcher(
             WatchOptions(root, "plain", NAMES, settle_s, patience_s),
-            kept=self.kept,
+            store=self.kept,
             sinks=[],
             report=lambda measured, _file: self.windows.append(measured),
             remark=self.remarks.append,

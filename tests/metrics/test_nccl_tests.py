@@ -94,7 +94,7 @@ def test_a_table_beside_the_traces_is_found_by_its_content_and_shown_in_the_repo
     text = (corpus / "nccl-tests" / "results" / "all_reduce.txt").read_text()
     (tmp_path / "nccl_tests.log").write_text(text)
     (tmp_path / "nccl_debug.log").write_text("NCCL INFO Bootstrap")
-    assert [*map(str, open_run(tmp_path).stated.nccl_tests.files)] == ["nccl_tests.log"]
+    assert [*map(str, open_run(tmp_path).documents.nccl_tests.files)] == ["nccl_tests.log"]
     report = invoke(f"ccl-bench report {tmp_path} --format text --no-cache").stdout
     row = next(line for line in report.splitlines() if line.split()[:1] == ["all_reduce"] and "GB/s" in line)
     assert "103.17 %" in row
@@ -227,7 +227,7 @@ def test_without_a_usable_table_the_metric_says_why(tmp_path: Path, corpus: Path
         with pytest.raises(InputError, match=r"nccl-tests|measured size"):
             open_run(tmp_path, ceiling=place)
     folder = corpus / "nccl-tests" / "results" / "quiet"
-    assert len(open_run(tmp_path, ceiling=folder).stated.nccl_tests.files) == 3
+    assert len(open_run(tmp_path, ceiling=folder).documents.nccl_tests.files) == 3
 
 
 def calls(*given: tuple[str, int, int]) -> pl.DataFrame:

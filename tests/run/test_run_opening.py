@@ -42,7 +42,7 @@ def test_an_example_is_complete_and_all_its_files_are_understood():
 
     assert run.ranks == [0, 1, 2, 3]
     assert (run.findings, run.others) == ([], [])
-    assert sorted(run.stated.files.values()) == [
+    assert sorted(run.documents.files.values()) == [
         "run_metadata.json",
         "step_times_per_rank.json",
         "training_metrics.json",
@@ -170,7 +170,7 @@ def test_a_card_may_end_in_yml(tmp_path: Path):
         shutil.copy(EXAMPLE / "workload_card.yaml", folder / name)
         run = open_run(folder)
         assert run.facts.tp == open_run(EXAMPLE).facts.tp
-        assert run.stated.files == {folder / name: "workload card"}
+        assert run.documents.files == {folder / name: "workload card"}
 
 
 def test_an_unknown_profile_mode_is_wrong_usage():

@@ -80,18 +80,18 @@ def described(answers: Answers) -> dict[str, Any]:
 
 def _compute_efficiency(answers: Answers) -> dict[str, Any]:
     """Return the share of steps in which kernels computed, fused with communication or not."""
-    table, found = answers.tables.get("breakdown"), None
+    table, share = answers.tables.get("breakdown"), None
     if table is not None and not table.is_empty():
         computing = table.with_columns(computing_ns=table["compute_ns"] + table["fused_ns"])
-        found = share_pct(computing, "computing_ns", "window_ns")
-    return known_or_reason("compute_efficiency", _NO_STEP, {"compute_efficiency_pct": found})
+        share = share_pct(computing, "computing_ns", "window_ns")
+    return known_or_reason("compute_efficiency", _NO_STEP, {"compute_efficiency_pct": share})
 
 
 def _cpu_overhead(answers: Answers) -> dict[str, Any]:
     """Return the time in operators of the CPU in one step, and its share."""
     table = answers.tables.get("host_time")
-    found: dict[str, Any] = {}
+    overhead: dict[str, Any] = {}
     if table is not None and not table.is_empty() and table["operators_ns"].sum():
-        found["cpu_overhead_s"] = table["operators_ns"].sum() / table.height / SECOND_NS
-        found["cpu_overhead_pct"] = share_pct(table, "operators_ns", "window_ns")
-    return known_or_reason("cpu_overhead", _NO_OPERATORS, found)
+        overhead["cpu_overhead_s"] = table["operators_ns"].sum() / table.height / SECOND_NS
+        overhead["cpu_overhead_pct"] = share_pct(table, "operators_ns", "window_ns")
+    return known_or_reason("cpu_overhead", _NO_OPERATORS, overhead)

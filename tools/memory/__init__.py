@@ -79,27 +79,27 @@ def _inactive_split(fragmentation: Result, ratios: dict[str, Any]) -> dict[str, 
     counted = ratios.get("per_device_inactive_split_ratio", {})
     rows = fragmentation.details.get("snapshots", ())
     splits = {"peaks of the counters": [*counted.values()]} if counted else {}
-    for moment, said in (("peak", "peak of the snapshot's history"), ("snapshot", "dump of the snapshot")):
-        found = [row[_SPLIT] for row in rows if row["moment"] == moment and _SPLIT in row]
-        splits |= {said: found} if found else {}
-    for said, found in splits.items():
-        return {_SPLIT: max(found), "inactive_split_kind": said}
+    for moment, kind in (("peak", "peak of the snapshot's history"), ("snapshot", "dump of the snapshot")):
+        shares = [row[_SPLIT] for row in rows if row["moment"] == moment and _SPLIT in row]
+        splits |= {kind: shares} if shares else {}
+    for kind, shares in splits.items():
+        return {_SPLIT: max(shares), "inactive_split_kind": kind}
     return {}
 
 
-def _moments(fragmentation: Result, known: Collection[str]) -> dict[str, dict[str, float]]:
+def _moments(fragmentation: Result, known_devices: Collection[str]) -> dict[str, dict[str, float]]:
     """Return each measure of fragmentation by device, at the peak of a snapshot's history and at its dump.
 
     Of several snapshots of a device the last one counts.
     """
-    found: dict[str, dict[str, float]] = {}
+    measures: dict[str, dict[str, float]] = {}
     rows = fragmentation.details.get("snapshots", ())
     for row in sorted(rows, key=lambda row: row.get("iteration", -1)):
         for name, short in _MEASURES.items():
             if name in row:
                 key = f"per_device_{short}_{_MOMENTS[row['moment']]}_ratio"
-                found.setdefault(key, {})[_who(row, known)] = row[name]
-    return found
+                measures.setdefault(key, {})[_device_name(row, known_devices)] = row[name]
+    return measures
 
 
 def _settings(answers: Answers) -> dict[str, dict[str, int]]:
@@ -112,20 +112,20 @@ def _settings(answers: Answers) -> dict[str, dict[str, int]]:
     return {"allocator_settings": dict(alike.iter_rows())}
 
 
-def _who(row: dict[str, Any], known: Collection[str]) -> str:
-    """Return how the device of a row is called; by its rank alone where it is known so."""
+def _device_name(row: dict[str, Any], known_devices: Collection[str]) -> str:
+    """Return the name of the device of a row: its rank alone if that is among `known_devices`."""
     from ccl_bench.metrics.shared.allocator import label
     from ccl_bench.side_files import DeviceMemory
 
     rank = row.get("rank")
-    return str(rank) if str(rank) in known else label(DeviceMemory(rank, row.get("device")))
+    return str(rank) if str(rank) in known_devices else label(DeviceMemory(rank, row.get("device")))
 
 
-def _rates(peak: Result, known: Collection[str]) -> dict[str, Any]:
+def _rates(peak: Result, known_devices: Collection[str]) -> dict[str, Any]:
     """Return allocations and frees in a second by device, from the histories of snapshots."""
-    found: dict[str, Any] = {}
+    rates: dict[str, Any] = {}
     for row in peak.details.get("snapshots", ()):
         for name in _RATES:
             if row.get(name) is not None:
-                found.setdefault(f"per_device_{name}", {})[_who(row, known)] = row[name]
-    return found if found or peak.value is None else {"allocation_rate_reason": _NO_RATES}
+                rates.setdefault(f"per_device_{name}", {})[_device_name(row, known_devices)] = row[name]
+    return rates if rates or peak.value is None else {"allocation_rate_reason": _NO_RATES}

@@ -72,7 +72,7 @@ def _synchronisation(answers: Answers) -> dict[str, float]:
 
 
 def _spread(answers: Answers) -> dict[str, float]:
-    """Return how far apart ranks are in the length of one step, as deviation, mean over steps."""
+    """Return the deviation between ranks of the length of one step, mean over steps."""
     ranked = answers.tables["step_times"].drop_nulls("rank")
     steps = ranked.partition_by("iteration", "step")
     spreads = [statistics.stdev(step["duration_ns"]) for step in steps if step.height > 1]

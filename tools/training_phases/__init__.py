@@ -32,7 +32,7 @@ def metric_cal(
 
 def described(answers: Answers) -> dict[str, Any]:
     """Return the dict of `metric_cal` from what was measured of the run."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for result in answers.of(*METRICS):
         phase = result.metric.removesuffix("_time")
         names = {
@@ -40,7 +40,7 @@ def described(answers: Answers) -> dict[str, Any]:
             "communication_s": f"{phase}_communication_s",
             "per_rank_s": f"per_rank_{phase}_s",
         }
-        found |= {**answer(f"{phase}_s", result), **renamed(result.details, names)}
-        found |= renamed(result.details, _BACKWARD)
-        found |= renamed(result.details.get("per_phase_s", {}), _OUTSIDE)
-    return {**found, **origin(answers.of(*METRICS))}
+        fields |= {**answer(f"{phase}_s", result), **renamed(result.details, names)}
+        fields |= renamed(result.details, _BACKWARD)
+        fields |= renamed(result.details.get("per_phase_s", {}), _OUTSIDE)
+    return {**fields, **origin(answers.of(*METRICS))}

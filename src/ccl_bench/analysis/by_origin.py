@@ -15,15 +15,15 @@ _HOST = ("start_ns", "end_ns")
 
 
 def _in_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return what began on the CPU in a step, with the `window` of that step."""
+    """Return the rows that began on the CPU in a step, with the `window` of that step."""
     window = window_at(rows["start_ns"], steps.select(*_HOST))
     return rows.with_columns(window.alias("window")).drop_nulls("window")
 
 
 def _of_steps(device_work: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the work of steps, with the `window` and how long it took."""
-    own = device_work.with_columns(assign_step(device_work, steps).alias("window")).drop_nulls("window")
-    return own.with_columns(device_ns=pl.col("end_ns") - pl.col("start_ns"))
+    step_work = device_work.with_columns(assign_step(device_work, steps).alias("window")).drop_nulls("window")
+    return step_work.with_columns(device_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
 def _length() -> pl.Expr:
@@ -47,7 +47,7 @@ def operator_time(steps: pl.DataFrame, cpu_ops: pl.DataFrame, device_work: pl.Da
     """
     ranges = nested(cpu_ops)
     timed = _in_steps(ranges.with_columns(own_lengths(ranges)), steps)
-    begun = (
+    host_sums = (
         _in_steps(cpu_ops, steps)
         .group_by("window", "name")
         .agg(pl.len().cast(pl.Int64).alias("count"), _length().sum().alias("host_ns"))
@@ -61,7 +61,7 @@ def operator_time(steps: pl.DataFrame, cpu_ops: pl.DataFrame, device_work: pl.Da
         .group_by("window", "name")
         .agg(pl.len().cast(pl.Int64).alias("launched"), pl.col("device_ns").sum())
     )
-    both = begun.join(launched, on=["window", "name"], how="full", coalesce=True)
+    both = host_sums.join(launched, on=["window", "name"], how="full", coalesce=True)
     rows = both.with_columns(pl.col("name").cast(pl.String), pl.exclude("name", "window").fill_null(0))
     ordered = rows.sort("window", "name")
     return ordered.with_columns(steps["step"].gather(ordered["window"])).select(
@@ -90,8 +90,8 @@ _SHAPE = ("name", "batch", "rows", "inner", "columns", "dtype")
 )
 def product_shapes(steps: pl.DataFrame, products: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     """One shape of matrix product in one step of one trace, with the time of the kernels it launched."""
-    own = innermost(costs(products))
-    ranges = nested(own)
+    innermost_products = innermost(costs(products))
+    ranges = nested(innermost_products)
     kernels = device_work.filter("is_kernel")
     with_owner = kernels.select(
         row=innermost_at(kernels, ranges, "launch_ns"),
@@ -146,7 +146,7 @@ def range_time(steps: pl.DataFrame, annotations: pl.DataFrame, device_work: pl.D
     is_other = marked["name"].replace_strict(others, default=False, return_dtype=pl.Boolean)
     ranges = nested(marked.filter(~is_other).select(*_HOST, "name", "thread"))
     ranges = ranges.with_columns(_paths(ranges))
-    begun = (
+    host_sums = (
         _in_steps(ranges, steps)
         .group_by("window", "path")
         .agg(pl.len().cast(pl.Int64).alias("count"), _length().sum().alias("host_ns"))
@@ -159,7 +159,7 @@ def range_time(steps: pl.DataFrame, annotations: pl.DataFrame, device_work: pl.D
         .group_by("window", "path")
         .agg(pl.len().cast(pl.Int64).alias("launched"), pl.col("device_ns").sum())
     )
-    both = begun.join(launched, on=["window", "path"], how="full", coalesce=True)
+    both = host_sums.join(launched, on=["window", "path"], how="full", coalesce=True)
     rows = both.with_columns(pl.exclude("path", "window").fill_null(0)).sort("window", "path")
     return rows.with_columns(steps["step"].gather(rows["window"]), pl.col("path").str.split(_BETWEEN)).select(
         *DERIVED.get("range_time").table.columns
@@ -213,8 +213,10 @@ def innermost_at(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Seri
             ),
         ]
     ).sort("moment", "begins", "order")
-    asked = points.select("thread", moment=pl.col(at)).with_row_index("point").sort("moment", nulls_last=True)
-    placed = asked.join_asof(
+    lookups = (
+        points.select("thread", moment=pl.col(at)).with_row_index("point").sort("moment", nulls_last=True)
+    )
+    placed = lookups.join_asof(
         bounds.drop("begins", "order"), on="moment", by="thread", strategy="backward", check_sortedness=False
     )
     return placed.sort("point")["row"]

@@ -69,21 +69,21 @@ def derived(
 
 @cache
 def _needs() -> Mapping[str, tuple[str, ...]]:
-    """Return what each derived table needs: a run asks thousands of times."""
+    """Return the needs of each derived table, cached: a run looks them up thousands of times."""
     return MappingProxyType({each.table.name: each.needs for each in DERIVED})
 
 
-def computation_order(wanted: Iterable[str]) -> list[str]:
-    """Return the derived tables behind `wanted`, each after those it needs.
+def computation_order(wanted_tables: Iterable[str]) -> list[str]:
+    """Return the derived tables behind `wanted_tables`, each after those it needs.
 
     Tables that need each other, and those that rest on them, cannot be computed and are left out.
     """
-    return list(_computation_order(tuple(wanted)))
+    return list(_computation_order(tuple(wanted_tables)))
 
 
 @cache
-def _computation_order(wanted: tuple[str, ...]) -> tuple[str, ...]:
-    circular = {name for circle in circles(wanted) for name in circle}
+def _computation_order(wanted_tables: tuple[str, ...]) -> tuple[str, ...]:
+    circular = {name for circle in circles(wanted_tables) for name in circle}
     computable: dict[str, bool] = {}
 
     def visit(name: str) -> bool:
@@ -95,16 +95,16 @@ def _computation_order(wanted: tuple[str, ...]) -> tuple[str, ...]:
         return computable[name]
 
     order: list[str] = []
-    for name in wanted:
+    for name in wanted_tables:
         visit(name)
     return tuple(order)
 
 
-def circles(wanted: Iterable[str], given: Container[str] = frozenset()) -> list[tuple[str, ...]]:
-    """Return each circle of tables behind `wanted` that need each other; those `given` need nothing."""
+def circles(wanted_tables: Iterable[str], available: Container[str] = frozenset()) -> list[tuple[str, ...]]:
+    """Return each circle of tables behind `wanted_tables`; those that are `available` need nothing."""
     if _without_circles():
         return []
-    behind = tables_behind(wanted, but=given)
+    behind = tables_behind(wanted_tables, but=available)
     return _circles_of({name: _needs()[name] for name in sorted(behind) if name in _needs()})
 
 
@@ -126,26 +126,26 @@ def _circles_of(graph: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
             return cycles
 
 
-def missing_tables(wanted: Iterable[str], available: Container[str]) -> list[str]:
-    """Return what `wanted` tables rest on that is neither given nor computable.
+def missing_tables(wanted_tables: Iterable[str], available: Container[str]) -> list[str]:
+    """Return the tables that `wanted_tables` rest on and that are neither available nor computable.
 
     No package defines such a table, or it is in a circle of tables that need each other.
     """
-    reached = tables_behind(wanted, but=available)
+    reached = tables_behind(wanted_tables, but=available)
     circular = {name for circle in circles(reached, available) for name in circle}
     unknown = {name for name in reached if name not in TABLES and name not in _needs()}
     return sorted(unknown | circular)
 
 
-def raw_needs(wanted: Iterable[str]) -> set[str]:
-    """Return the raw tables that `wanted` tables come from, directly or not."""
-    wanted = list(wanted)
-    needs = {need for name in computation_order(wanted) for need in _needs()[name]}
-    return {name for name in needs | set(wanted) if name in TABLES}
+def raw_needs(wanted_tables: Iterable[str]) -> set[str]:
+    """Return the raw tables that `wanted_tables` come from, directly or not."""
+    wanted_tables = list(wanted_tables)
+    needs = {need for name in computation_order(wanted_tables) for need in _needs()[name]}
+    return {name for name in needs | set(wanted_tables) if name in TABLES}
 
 
-def tables_behind(wanted: Iterable[str], *, but: Container[str] = frozenset()) -> set[str]:
-    """Return `wanted` tables and facts with all that they come from, not looking behind what is in `but`."""
+def tables_behind(wanted_tables: Iterable[str], *, but: Container[str] = frozenset()) -> set[str]:
+    """Return `wanted_tables` and facts with all that they come from, not looking behind what is in `but`."""
     needed: set[str] = set()
 
     def visit(name: str) -> None:
@@ -154,6 +154,6 @@ def tables_behind(wanted: Iterable[str], *, but: Container[str] = frozenset()) -
             for need in _needs().get(name, ()):
                 visit(need)
 
-    for name in wanted:
+    for name in wanted_tables:
         visit(name)
     return needed

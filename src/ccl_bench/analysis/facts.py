@@ -137,23 +137,23 @@ def tokens_per_step(facts: Facts) -> Fact[int] | None:
 
 
 class TrackedFacts:
-    """Facts that remember which of them were asked for, so that what is wrong with one can be reported."""
+    """Facts that remember which of them were used, so that what is wrong with one can be reported."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.asked: set[str] = set()
+        self.used_names: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         """Return a fact and note it."""
-        self.asked.add(name)
+        self.used_names.add(name)
         return getattr(self.facts, name)
 
     def __iter__(self) -> Iterator[tuple[str, Fact[object]]]:
         """Iterate over the facts that are known, noting all."""
-        self.asked.update(entry.name for entry in fields(self.facts))
+        self.used_names.update(entry.name for entry in fields(self.facts))
         return iter(self.facts)
 
     def needed(self, name: str, fix: str = "") -> Fact[object]:
         """Return a fact that a metric cannot do without, and note it."""
-        self.asked.add(name)
+        self.used_names.add(name)
         return self.facts.needed(name, fix)

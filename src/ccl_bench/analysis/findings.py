@@ -36,7 +36,7 @@ _KEY = ["iteration", "group", "number"]
 
 
 def _disagreements(matched: pl.DataFrame) -> list[Finding]:
-    """Report what ranks of a recorded group contradict each other in; an assumed one proves nothing."""
+    """Report contradictions between ranks of a recorded group; an assumed group proves nothing."""
     of_known_size = matched.filter(~pl.col("agrees"), pl.col("size").is_not_null())
     disagreeing = of_known_size.unique(_KEY, keep="first", maintain_order=True)
     if disagreeing.is_empty():
@@ -61,22 +61,22 @@ def _missing_members(matched: pl.DataFrame) -> list[Finding]:
 
 
 def _lacking(matched: pl.DataFrame) -> list[Finding]:
-    """Report in how many steps some traces lack collectives that others have, and what waits rest on then."""
+    """Report the number of steps in which some traces lack collectives, and the source of waits then."""
     steps = matched.drop_nulls("step").unique(["iteration", "step", "trace"])
     incomplete = steps.filter(pl.col("gaps") > 0)
     if incomplete.is_empty():
         return []
     count, total = (table.select("iteration", "step").n_unique() for table in (incomplete, steps))
-    lacking = incomplete.filter(pl.col("lacks") > 0)
-    ranks = ", ".join(map(str, lacking["rank"].drop_nulls().unique().sort()))
-    used = (
+    lacking_traces = incomplete.filter(pl.col("lacks") > 0)
+    ranks = ", ".join(map(str, lacking_traces["rank"].drop_nulls().unique().sort()))
+    basis = (
         f"waits come from the other {total - count}"
         if count < total
         else "waits come from the traces that lack only a few"
     )
     message = (
         f"in {count} of {total} steps, traces lack collectives that other traces of their groups have"
-        f"{f' (ranks {ranks})' if ranks else ''}; {used}"
+        f"{f' (ranks {ranks})' if ranks else ''}; {basis}"
     )
     return [Finding("collectives-lacking", "warning", message, count=count, touches=("waits", "call_parts"))]
 
@@ -226,20 +226,20 @@ _PEAKS = ("memory_peaks",)
 
 
 def source_findings(inputs: Mapping[str, Any]) -> list[Finding]:
-    """Return where the sources of a run contradict each other, as far as those tables were computed."""
+    """Return the contradictions between sources of a run, as far as those tables were computed."""
     return [*_step_times(inputs), *_memory(inputs, inputs["facts"])]
 
 
 def _step_times(tables: Mapping[str, object]) -> list[Finding]:
     """Compare the step times of a side file with those of the traces."""
-    stated, steps = tables.get("step_times"), tables.get("steps")
-    if not isinstance(stated, pl.DataFrame) or not isinstance(steps, pl.DataFrame):
+    stated_times, steps = tables.get("step_times"), tables.get("steps")
+    if not isinstance(stated_times, pl.DataFrame) or not isinstance(steps, pl.DataFrame):
         return []
     marked = steps.filter(pl.col("source") != WHOLE_TRACE)
-    source = "".join(stated["source"].unique().sort().head(1))
-    if marked.is_empty() or stated.is_empty() or source in set(steps["source"]):
+    source = "".join(stated_times["source"].unique().sort().head(1))
+    if marked.is_empty() or stated_times.is_empty() or source in set(steps["source"]):
         return []
-    stated_s, traced_s = (_mean_s(table) for table in (stated, recorded_step_times(marked)))
+    stated_s, traced_s = (_mean_s(table) for table in (stated_times, recorded_step_times(marked)))
     if abs(traced_s - stated_s) <= STEP_TOLERANCE * stated_s:
         return []
     message = (
@@ -254,7 +254,7 @@ def _mean_s(step_times: pl.DataFrame) -> float:
 
 
 def _memory(tables: Mapping[str, object], facts: Facts) -> list[Finding]:
-    """Compare what the allocator reserved with what the device has."""
+    """Compare the memory that the allocator reserved with the memory of the device."""
     peaks = tables.get("memory_peaks")
     if not isinstance(peaks, pl.DataFrame) or peaks["peak_reserved_bytes"].drop_nulls().is_empty():
         return []
@@ -270,7 +270,7 @@ def _memory(tables: Mapping[str, object], facts: Facts) -> list[Finding]:
 
 
 def _device_memory(tables: Mapping[str, object], facts: Facts) -> tuple[int, str] | None:
-    """Return the largest memory of a device, bytes, and who says so."""
+    """Return the largest memory of a device, bytes, and its source."""
     if facts.gpu_hbm_bytes:
         return facts.gpu_hbm_bytes.value, facts.gpu_hbm_bytes.source
     devices = tables.get("devices")
@@ -334,7 +334,7 @@ _WHOLE = 0.95
 
 
 def et_disagreements(et_agreement: pl.DataFrame) -> list[Finding]:
-    """Return what Execution Traces and Kineto traces contradict each other in."""
+    """Return the contradictions between Execution Traces and Kineto traces."""
     disagreeing = et_agreement.filter(~pl.col("agrees"))
     if disagreeing.is_empty():
         return []
@@ -353,7 +353,7 @@ def _sizes_in(call: dict[str, object], prefix: str) -> str:
 
 
 def unlinked(et_links: pl.DataFrame) -> list[Finding]:
-    """Return which Execution Traces could not be found, or not wholly, in the Kineto trace of their rank."""
+    """Return findings about Execution Traces not, or not wholly, found in the Kineto trace of their rank."""
     incomplete = et_links.filter((pl.col("ops") > 0) & (pl.col("rate") < _WHOLE))
     return [
         Finding(

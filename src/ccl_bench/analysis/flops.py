@@ -69,8 +69,8 @@ def hardware_with_recompute(architecture: Architecture) -> float:
 )
 def product_work(steps: pl.DataFrame, products: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: the operations and the data of its matrix products."""
-    done = costs(innermost(products))
-    sums = assign_window(done, steps.select("start_ns", "end_ns")).group_by("window").agg(_sums())
+    product_costs = costs(innermost(products))
+    sums = assign_window(product_costs, steps.select("start_ns", "end_ns")).group_by("window").agg(_sums())
     per_window = sum_per_window(steps.select("start_ns", "end_ns"), sums).drop("window")
     return steps.select("step").hstack(per_window.with_columns(pl.all().fill_null(0)))
 
@@ -87,9 +87,9 @@ def et_product_work(
 ) -> pl.DataFrame:
     """One step of one Execution Trace: the operations and the data of its matrix products."""
     outer = _ancestors(et_products["node"], et_nodes)
-    done = et_products.filter(~pl.col("node").is_in(outer.implode()))
+    innermost_products = et_products.filter(~pl.col("node").is_in(outer.implode()))
     begins = et_steps.select("step", node="first_node").sort("node")
-    placed = costs(done).sort("node").join_asof(begins, on="node", strategy="backward")
+    placed = costs(innermost_products).sort("node").join_asof(begins, on="node", strategy="backward")
     sums = placed.group_by("step").agg(_sums())
     per_step = et_steps.select("step").join(sums, on="step", how="left", maintain_order="left")
     return per_step.with_columns(pl.exclude("step").fill_null(0))
@@ -118,7 +118,7 @@ def _ancestors(numbers: pl.Series, et_nodes: pl.DataFrame) -> pl.Series:
 
 
 def _sums() -> list[pl.Expr]:
-    """Return what is summed over products."""
+    """Return the sums over products."""
     return [
         pl.len().cast(pl.Int64).alias("products"),
         pl.col("bytes").count().cast(pl.Int64).alias("sized"),
@@ -126,15 +126,15 @@ def _sums() -> list[pl.Expr]:
     ]
 
 
-def costs(done: pl.DataFrame) -> pl.DataFrame:
+def costs(products: pl.DataFrame) -> pl.DataFrame:
     """Return products with their `flops` and `bytes`; null if shape or element type are unknown."""
     batch, rows, inner, columns = (
         pl.col(side).cast(pl.Float64) for side in ("batch", "rows", "inner", "columns")
     )
     elements = rows * inner + inner * columns + rows * columns
-    costs = done.with_columns(
+    costs = products.with_columns(
         flops=2 * batch * rows * inner * columns,
-        bytes=batch * elements * _widths(done["dtype"]),
+        bytes=batch * elements * _widths(products["dtype"]),
     )
     return costs.with_columns(pl.when(pl.col("bytes").is_not_null()).then("flops").alias("flops"))
 
@@ -149,8 +149,8 @@ def innermost(products: pl.DataFrame) -> pl.DataFrame:
 
 def _widths(names: pl.Series) -> pl.Series:
     """Return the bytes of one element for each recorded type; null for types that are not known."""
-    known = {name: _width(name) for name in names.drop_nulls().unique()}
-    return names.replace_strict([*known], [*known.values()], default=None, return_dtype=pl.Float64)
+    width_of = {name: _width(name) for name in names.drop_nulls().unique()}
+    return names.replace_strict([*width_of], [*width_of.values()], default=None, return_dtype=pl.Float64)
 
 
 def _width(name: str) -> float | None:

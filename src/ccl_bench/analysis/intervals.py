@@ -89,10 +89,10 @@ def union_lengths(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     if starts.is_empty():
         return pl.Series("length", [0]).new_from_index(0, windows.height)
     times = pl.concat([windows[START], windows[END]])
-    begun = starts.search_sorted(times, side="right")
+    indices = starts.search_sorted(times, side="right")
     length_upto = pl.concat([pl.Series([0]), (ends - starts).cum_sum()])
-    still = pl.concat([pl.Series([_LONG_AGO]), ends])[begun] - times
-    covered = length_upto[begun] - still * (still > 0).cast(pl.Int64)
+    still = pl.concat([pl.Series([_LONG_AGO]), ends])[indices] - times
+    covered = length_upto[indices] - still * (still > 0).cast(pl.Int64)
     lengths = (covered.slice(windows.height) - covered.slice(0, windows.height)).alias("length")
     return lengths.fill_null(0) if lengths.null_count() else lengths
 
@@ -126,14 +126,14 @@ def assign_window(rows: pl.DataFrame, windows: pl.DataFrame, at: str = START) ->
     `windows` has `start_ns` and `end_ns`, is sorted and disjoint. Unlike clipping, this keeps what
     has no length.
     """
-    known = rows.drop_nulls(at) if rows[at].null_count() else rows
-    window = windows[END].search_sorted(known[at], side="right").alias("window")
+    timed_rows = rows.drop_nulls(at) if rows[at].null_count() else rows
+    window = windows[END].search_sorted(timed_rows[at], side="right").alias("window")
     begins = _or_null(windows[START])[window]
-    return keep_rows(known.hstack([window.cast(pl.Int64)]), known[at] >= begins)
+    return keep_rows(timed_rows.hstack([window.cast(pl.Int64)]), timed_rows[at] >= begins)
 
 
 def _or_null(numbers: pl.Series) -> pl.Series:
-    """Return whole numbers with a null after them: what is found behind the last one has none."""
+    """Return whole numbers with a null after them, the value of a position behind the last one."""
     return pl.concat([numbers, pl.Series([None], dtype=pl.Int64)])
 
 

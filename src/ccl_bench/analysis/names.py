@@ -17,7 +17,7 @@ GLOO = "gloo:"
 
 
 def map_distinct(names: pl.Series, meaning: Callable[[str], str | None]) -> pl.Series:
-    """Return what each name means; each distinct name is looked at once."""
+    """Return the meaning of each name; each distinct name is looked up once."""
     distinct = names.unique()
     means = [None if name is None else meaning(name) for name in distinct.cast(pl.String).to_list()]
     if not any(means):
@@ -32,11 +32,11 @@ def holds_for(names: pl.Series, condition: Callable[[str], bool]) -> pl.Series:
     return is_one_of(names, distinct.filter(pl.Series(holds, dtype=pl.Boolean)))
 
 
-def is_one_of(names: pl.Series, wanted: pl.Series) -> pl.Series:
-    """Return whether each name, or number, is one of those wanted, of the same type; no null is."""
-    if wanted.is_empty():
+def is_one_of(names: pl.Series, values: pl.Series) -> pl.Series:
+    """Return whether each name, or number, is one of `values`, of the same type; no null is."""
+    if values.is_empty():
         return pl.Series([False]).new_from_index(0, names.len())
-    one_of = pl.col(names.name).is_in(pl.lit(wanted).implode()).fill_null(value=False)
+    one_of = pl.col(names.name).is_in(pl.lit(values).implode()).fill_null(value=False)
     return names.to_frame().select(one_of).to_series()
 
 

@@ -67,12 +67,12 @@ def stage_parts(steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
             last=pl.max_horizontal(first, pl.col("forward_ns").clip(upper_bound=pl.col("end_ns"))),
         )
     )
-    known = bounds["known"]
+    has_both = bounds["known"]
     of_parts = (
-        (WHOLE, "start_ns", "end_ns", ~known),
-        (WARM_UP, "start_ns", "first", known),
-        (STEADY, "first", "last", known),
-        (COOL_DOWN, "last", "end_ns", known),
+        (WHOLE, "start_ns", "end_ns", ~has_both),
+        (WARM_UP, "start_ns", "first", has_both),
+        (STEADY, "first", "last", has_both),
+        (COOL_DOWN, "last", "end_ns", has_both),
     )
     parts = []
     for name, start, end, has_part in of_parts:
@@ -115,7 +115,7 @@ def stage_time(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFram
 
 
 def _are_messages(calls: pl.DataFrame) -> pl.Series:
-    """Return which calls are messages between two ranks."""
+    """Return a mask of the calls that are messages between two ranks."""
     return is_one_of(calls["collective"], pl.Series(point_to_point(), dtype=pl.String))
 
 
@@ -208,7 +208,7 @@ def with_transfer(exposed_messages: pl.DataFrame, messages: pl.DataFrame) -> pl.
 
 
 def moving(stretches: pl.DataFrame) -> pl.DataFrame:
-    """Return what of the exposed stretches of messages moved data: a message waits first."""
+    """Return the parts of the messages' exposed stretches that moved data: a message waits first."""
     begins = pl.max_horizontal("start_ns", pl.col("call_end_ns") - pl.col("transfer_ns"))
     return stretches.drop_nulls("transfer_ns").with_columns(begins.alias("start_ns"))
 

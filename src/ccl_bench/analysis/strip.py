@@ -88,20 +88,20 @@ def _calls(calls: pl.DataFrame) -> pl.DataFrame:
 def _kernels(device_work: pl.DataFrame) -> pl.DataFrame:
     computing = device_work.filter("is_kernel", pl.col("kind").is_in(COMPUTING))
     names = {name: short_name(name) for name in computing["name"].cast(pl.String).unique().drop_nulls()}
-    shown = pl.col("name").cast(pl.String).replace_strict(names, default=None, return_dtype=pl.String)
-    return _piece(computing, lane=pl.col("stream"), kind=pl.col("kind"), name=shown)
+    short_names = pl.col("name").cast(pl.String).replace_strict(names, default=None, return_dtype=pl.String)
+    return _piece(computing, lane=pl.col("stream"), kind=pl.col("kind"), name=short_names)
 
 
 def _copies(memcpy: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     """Return the copies and sets, without those that carry out communication."""
     place = ["start_ns", "end_ns", "stream", "correlation"]
     copied = device_work.filter(pl.col("kind") == MEMORY).select(place).unique()
-    own = memcpy.join(copied, on=place, how="semi", nulls_equal=True, maintain_order="left")
-    return _piece(own, lane=pl.col("stream"), kind=pl.lit(MEMORY), name=pl.col("kind"))
+    other_copies = memcpy.join(copied, on=place, how="semi", nulls_equal=True, maintain_order="left")
+    return _piece(other_copies, lane=pl.col("stream"), kind=pl.lit(MEMORY), name=pl.col("kind"))
 
 
 def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
-    """Return what the CPU computed on a run without a device, with the names of the operators."""
+    """Return the work of the CPU on a run without a device, with the names of the operators."""
     place = {"start_ns": "start_ns", "end_ns": "end_ns", "stream": "thread"}
     names = cpu_ops.select("name", **place).unique([*place], keep="last", maintain_order=True)
     computed = work.filter(pl.col("kind").is_in(COMPUTING)).select(*place, "kind")

@@ -32,7 +32,7 @@ class Chart:
     def __repr__(self) -> str:
         return f"<Chart {self.name}: {self.title}>"
 
-    def _repr_mimebundle_(self, **_asked: object) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **_options: object) -> dict[str, Any]:
         """Return the representations for notebooks: the specification, and a picture for other viewers."""
         return {
             VEGA_LITE: self.spec,
@@ -51,9 +51,9 @@ class Chart:
         elif form in get_args(ImageForm):
             target.write_bytes(image(self._chart, "png" if form == "png" else "svg"))
         else:
-            known = ", ".join([*(f".{each}" for each in get_args(ImageForm)), _SPEC])
+            endings = ", ".join([*(f".{each}" for each in get_args(ImageForm)), _SPEC])
             raise UsageError(
-                f"the name {target.name} does not state the form of the chart", fix=f"end it in {known}"
+                f"the name {target.name} does not state the form of the chart", fix=f"end it in {endings}"
             )
         return target
 

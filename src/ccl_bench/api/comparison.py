@@ -71,8 +71,8 @@ def compare(
     registry = metrics.load()
     limits = [parse_threshold(text, registry.canonical) for text in fail_on]
     fields = [known_field(name) for name in study]
-    wanted = _wanted(registry, metric, limits)
-    measured = [*dict.fromkeys([*wanted, *DIVIDED_METRICS])]
+    names = _metric_names(registry, metric, limits)
+    measured = [*dict.fromkeys([*names, *DIVIDED_METRICS])]
     choice = step_choice(steps, skip_steps, marker)
     sides = [
         _results_of(each, measured)
@@ -88,30 +88,30 @@ def compare(
         )
         for each in runs
     ]
-    shown = wanted if metric else _with_plugins(wanted, sides, registry)
-    return ComparedRuns(compare_runs(sides, shown, study=fields, thresholds=limits, tolerance=tolerance))
+    shown_names = names if metric else _with_plugins(names, sides, registry)
+    return ComparedRuns(
+        compare_runs(sides, shown_names, study=fields, thresholds=limits, tolerance=tolerance)
+    )
 
 
-def _wanted(
-    registry: Registry[Metric], named: Iterable[str] | None, limits: Sequence[Threshold]
+def _metric_names(
+    registry: Registry[Metric], names: Iterable[str] | None, limits: Sequence[Threshold]
 ) -> list[str]:
     """Return the metrics to compare: those named, or all except unit variants."""
-    chosen = named or [metric.name for metric in registry if not metric.variant_of]
+    chosen_names = names or [metric.name for metric in registry if not metric.variant_of]
     limited = [limit.metric for limit in limits if limit.metric]
-    return [*dict.fromkeys([*map(registry.canonical, chosen), *limited])]
+    return [*dict.fromkeys([*map(registry.canonical, chosen_names), *limited])]
 
 
 def _results_of(measured: MeasuredRun, names: list[str]) -> RunResults:
     results = {result.metric: result for result in measured.results(names)}
-    return RunResults(measured.place, results, fields_of(measured.run.stated.card, measured.facts))
+    return RunResults(measured.place, results, fields_of(measured.run.documents.card, measured.facts))
 
 
-def _with_plugins(
-    wanted: Iterable[str], sides: Sequence[RunResults], registry: Registry[Metric]
-) -> list[str]:
-    """Return `wanted` plus the metrics in stored results that are not installed here."""
+def _with_plugins(names: Iterable[str], sides: Sequence[RunResults], registry: Registry[Metric]) -> list[str]:
+    """Return `names` plus the metrics in stored results that are not installed here."""
     stored = (name for side in sides for name in side.results if name not in registry)
-    return [*dict.fromkeys([*wanted, *stored])]
+    return [*dict.fromkeys([*names, *stored])]
 
 
 class ComparedRuns:

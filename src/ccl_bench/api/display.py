@@ -56,8 +56,11 @@ def run_html(measured: MeasuredRun) -> str:
         *((name, str(fact.value)) for name, fact in facts.items() if fact is not None),
     ]
     verdict = measured.known_verdict
-    said = verdict_sentence(verdict) if verdict else "verdict(), metrics(), report(...) read the traces"
-    lines: tuple[RenderableType, ...] = (Text(plain(said), "" if verdict else "dim"), aligned(("", ""), rows))
+    sentence = verdict_sentence(verdict) if verdict else "verdict(), metrics(), report(...) read the traces"
+    lines: tuple[RenderableType, ...] = (
+        Text(plain(sentence), "" if verdict else "dim"),
+        aligned(("", ""), rows),
+    )
     return as_html(Group(heading(plain(measured.place)), *(indented(line) for line in lines)))
 
 

@@ -127,8 +127,8 @@ class MeasuredRun:
         from ccl_bench import metrics
         from ccl_bench.evaluate.compute import evaluate
 
-        asked = metrics.load().names() if names is None else [*names]
-        missing = [name for name in dict.fromkeys(asked) if name not in self._results]
+        wanted_names = metrics.load().names() if names is None else [*names]
+        missing = [name for name in dict.fromkeys(wanted_names) if name not in self._results]
         if missing:
             results = evaluate(
                 self.run,
@@ -137,7 +137,7 @@ class MeasuredRun:
                 failures=self.failures,
             )
             self._results |= dict(zip(missing, results, strict=True))
-        return [self._results[name] for name in asked]
+        return [self._results[name] for name in wanted_names]
 
     def metric(self, name: str) -> Result:
         """Return the result of one metric, by its name or an alias."""
@@ -182,8 +182,8 @@ class MeasuredRun:
     @property
     def known_verdict(self) -> Verdict | None:
         """The verdict if it was already computed, else None; reads no trace."""
-        asked = vars(self).get("_diagnosed")
-        return asked.verdict if asked else None
+        diagnosed = vars(self).get("_diagnosed")
+        return diagnosed.verdict if diagnosed else None
 
     def verdict(self) -> Verdict:
         """Return the step breakdown; raise NotMeasurable if the traces do not show it."""
@@ -222,9 +222,9 @@ class MeasuredRun:
         """
         from ccl_bench.whatif import answer_what_if, parse_scenarios
 
-        asked = (without, scale, ideal, overlap, network)
+        notations = (without, scale, ideal, overlap, network)
         scenarios = parse_scenarios(
-            self.replays, *([each] if isinstance(each, str) else each for each in asked)
+            self.replays, *([each] if isinstance(each, str) else each for each in notations)
         )
         return answer_what_if(self.replays, scenarios, self.progress)
 
@@ -238,8 +238,8 @@ class MeasuredRun:
 
         replay_recorded(self.replays)
         if step is not None and step not in self.replays.steps:
-            known = ", ".join(map(str, self.replays.steps))
-            raise UsageError(f"the run has no step {step}", fix=f"its steps are {known}")
+            known_steps = ", ".join(map(str, self.replays.steps))
+            raise UsageError(f"the run has no step {step}", fix=f"its steps are {known_steps}")
         return find_critical_path(self.replays, step)
 
     @cached_property
@@ -260,8 +260,10 @@ class MeasuredRun:
     def chart(self, name: str) -> Chart:
         """Return one chart of the report, a Vega-Lite specification; raise UsageError if there is none."""
         if name not in self.charts:
-            known = [*self.charts]
-            fix = did_you_mean(name, known) or (f"it has {', '.join(known)}" if known else "it has none")
+            chart_names = [*self.charts]
+            fix = did_you_mean(name, chart_names) or (
+                f"it has {', '.join(chart_names)}" if chart_names else "it has none"
+            )
             raise UsageError(f"the run has no chart {name!r}", fix=fix)
         return self.charts[name]
 

@@ -76,18 +76,18 @@ class RunTables(Mapping[str, Table]):
         self, names: Iterable[str], *, ranks: Iterable[int] | None = None
     ) -> Iterator[tuple[str, pl.DataFrame]]:
         """Yield tables with their names: raw tables one by one, all derived tables from one pass."""
-        asked = [self._known(name) for name in names]
-        kept = None if ranks is None else {*ranks}
-        raw = [name for name in asked if name in TABLES]
-        yield from ((name, self._raw(name, kept)) for name in raw)
-        derived = [name for name in asked if name not in TABLES]
+        table_names = [self._checked_name(name) for name in names]
+        wanted_ranks = None if ranks is None else {*ranks}
+        raw = [name for name in table_names if name in TABLES]
+        yield from ((name, self._raw(name, wanted_ranks)) for name in raw)
+        derived = [name for name in table_names if name not in TABLES]
         if not derived:
             return
         loaded = self._load(derived, range(len(self._measured.traces)))
         for name in derived:
-            yield name, _of_ranks(_of(loaded, self[name]), kept, loaded)
+            yield name, _of_ranks(_of(loaded, self[name]), wanted_ranks, loaded)
 
-    def _known(self, name: str) -> str:
+    def _checked_name(self, name: str) -> str:
         if name in self._tables:
             return name
         if name in documented_tables():
@@ -101,12 +101,12 @@ class RunTables(Mapping[str, Table]):
         every = range(len(self._measured.traces))
         choice = self._measured.run.choice
         timed = next((column for column in _TIMES if column in TABLES[name].columns), None)
-        wanted = [name, "steps"] if choice and timed else [name]
+        table_names = [name, "steps"] if choice and timed else [name]
         places = self._places(ranks)
-        loaded = self._load(wanted, places)
+        loaded = self._load(table_names, places)
         if len(places) < len(every) and {trace.rank for trace in loaded.traces} != ranks:
             places = every  # a file states another rank than its name
-            loaded = self._load(wanted, places)
+            loaded = self._load(table_names, places)
         frame = _of_ranks(_of(loaded, self[name]), ranks, loaded)
         if choice and timed:
             frame = _begun_in(loaded.inputs["steps"], frame, timed)
@@ -114,11 +114,11 @@ class RunTables(Mapping[str, Table]):
 
     def _places(self, ranks: set[int] | None) -> Sequence[int]:
         """Return the positions of the traces of ranks, according to names; all if ranks have several."""
-        stated = [trace.rank for trace in self._measured.traces]
-        every = range(len(stated))
-        if ranks is None or None in stated or len({*stated}) < len(stated):
+        trace_ranks = [trace.rank for trace in self._measured.traces]
+        every = range(len(trace_ranks))
+        if ranks is None or None in trace_ranks or len({*trace_ranks}) < len(trace_ranks):
             return every
-        return [place for place in every if stated[place] in ranks] or every
+        return [place for place in every if trace_ranks[place] in ranks] or every
 
     def _load(self, names: Iterable[str], places: Iterable[int]) -> LoadedRun:
         measured = self._measured
@@ -139,9 +139,9 @@ def _renumbered(table: pl.DataFrame, places: Sequence[int], traces: int) -> pl.D
     """Return a table of some traces of a run with the numbers that they have among all of them."""
     if len(places) == traces:
         return table
-    read = pl.col("trace")
-    own = (read % len(places)).replace_strict(dict(enumerate(places)), return_dtype=pl.Int64)
-    return table.with_columns(trace=own + traces * (read // len(places)))
+    trace_number = pl.col("trace")
+    position = (trace_number % len(places)).replace_strict(dict(enumerate(places)), return_dtype=pl.Int64)
+    return table.with_columns(trace=position + traces * (trace_number // len(places)))
 
 
 def _of_ranks(table: pl.DataFrame, ranks: set[int] | None, loaded: LoadedRun) -> pl.DataFrame:
@@ -151,12 +151,12 @@ def _of_ranks(table: pl.DataFrame, ranks: set[int] | None, loaded: LoadedRun) ->
     """
     if ranks is None:
         return table
-    if lacking := ranks - {trace.rank for trace in loaded.traces}:
-        message = f"the run has no trace of rank {', '.join(map(str, sorted(lacking)))}"
+    if missing_ranks := ranks - {trace.rank for trace in loaded.traces}:
+        message = f"the run has no trace of rank {', '.join(map(str, sorted(missing_ranks)))}"
         raise UsageError(message, fix="ccl-bench inspect lists its ranks")
     if "trace" in table.columns:
-        own = [place for place, trace in enumerate(loaded.traces) if trace.rank in ranks]
-        return table.filter((pl.col("trace") % len(loaded.traces)).is_in(own))
+        positions = [place for place, trace in enumerate(loaded.traces) if trace.rank in ranks]
+        return table.filter((pl.col("trace") % len(loaded.traces)).is_in(positions))
     return table.filter(pl.col("rank").is_in(sorted(ranks))) if "rank" in table.columns else table
 
 

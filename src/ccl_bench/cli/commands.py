@@ -36,39 +36,39 @@ ccl-metrics prints the numbers themselves.
 
 def app(program: str) -> App:
     """Return `ccl-bench` with its commands."""
-    made = options.app(program, ABOUT, [f"{program} inspect examples/runs/llama-tiny-pp4-gloo"])
-    made.command(demo.app(program))
-    made.command(inspect.app(program))
-    made.command(report.app(program))
-    made.command(compare.app(program))
-    made.command(baseline.app(program))
-    made.command(timeline.app(program))
-    made.command(tables.app(program))
-    made.command(diagnose.app(program))
-    made.command(what_if.app(program))
-    made.command(hang.app(program))
-    made.command(validate.app(program))
-    made.command(new.app(program))
-    made.command(collect.app(program))
-    made.command(runs.publish_command(program))
-    made.command(leaderboard.serve_command(program))
-    made.command(leaderboard.site_command(program))
-    made.command(leaderboard.index_command(program))
-    made.command(runs.withdraw_command(program))
-    made.command(runs.approve_command(program))
-    made.command(leaderboard.token_command(program))
-    made.command(trust.keygen_command(program))
-    made.command(trust.key_command(program))
-    made.command(trust.verify_command(program))
-    made.command(trust.audit_command(program))
-    made.command(leaderboard.backup_command(program))
-    made.command(leaderboard.worker_command(program))
-    made.command(chakra.app(program))
-    made.command(integrations.mcp_command(program))
-    made.command(integrations.watch_command(program))
-    made.command(integrations.log_command(program))
-    made.command(completion_command(program))
-    return made
+    main_command = options.app(program, ABOUT, [f"{program} inspect examples/runs/llama-tiny-pp4-gloo"])
+    main_command.command(demo.app(program))
+    main_command.command(inspect.app(program))
+    main_command.command(report.app(program))
+    main_command.command(compare.app(program))
+    main_command.command(baseline.app(program))
+    main_command.command(timeline.app(program))
+    main_command.command(tables.app(program))
+    main_command.command(diagnose.app(program))
+    main_command.command(what_if.app(program))
+    main_command.command(hang.app(program))
+    main_command.command(validate.app(program))
+    main_command.command(new.app(program))
+    main_command.command(collect.app(program))
+    main_command.command(runs.publish_command(program))
+    main_command.command(leaderboard.serve_command(program))
+    main_command.command(leaderboard.site_command(program))
+    main_command.command(leaderboard.index_command(program))
+    main_command.command(runs.withdraw_command(program))
+    main_command.command(runs.approve_command(program))
+    main_command.command(leaderboard.token_command(program))
+    main_command.command(trust.keygen_command(program))
+    main_command.command(trust.key_command(program))
+    main_command.command(trust.verify_command(program))
+    main_command.command(trust.audit_command(program))
+    main_command.command(leaderboard.backup_command(program))
+    main_command.command(leaderboard.worker_command(program))
+    main_command.command(chakra.app(program))
+    main_command.command(integrations.mcp_command(program))
+    main_command.command(integrations.watch_command(program))
+    main_command.command(integrations.log_command(program))
+    main_command.command(completion_command(program))
+    return main_command
 
 
 ABOUT_COMPLETION = """Print a script that completes commands, options and metrics in a shell.
@@ -82,9 +82,9 @@ METRICS = "ccl-metrics"
 
 def completion_command(program: str) -> App:
     """Return the command."""
-    made = options.app("completion", ABOUT_COMPLETION, [f'eval "$({program} completion bash)"'])
+    completion_app = options.app("completion", ABOUT_COMPLETION, [f'eval "$({program} completion bash)"'])
 
-    @made.default
+    @completion_app.default
     def completion(
         shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="Shell that reads the script.")], /
     ) -> int:
@@ -96,4 +96,4 @@ def completion_command(program: str) -> App:
                 sys.stdout.write(f"compdef _cyclopts_{name} {name}\n")
         return 0
 
-    return made
+    return completion_app

@@ -65,7 +65,7 @@ class Question:
 
 
 def question_of(program: str, arguments: Sequence[str]) -> Question | None:
-    """Return what a command asks; None if its output is not to be kept."""
+    """Return the question that a command asks; None if its output is not to be kept."""
     if NO_CACHE in arguments:
         return None
     try:
@@ -74,8 +74,8 @@ def question_of(program: str, arguments: Sequence[str]) -> Question | None:
         folder = Path.cwd()
     except (UnwatchableError, OSError):
         return None
-    used = {name: value for name, value in os.environ.items() if _is_used(name)}
-    key = (program, *arguments), folder, used, code, installed, sys.version, _user(), _terminal()
+    variables = {name: value for name, value in os.environ.items() if _is_used(name)}
+    key = (program, *arguments), folder, variables, code, installed, sys.version, _user(), _terminal()
     return Question(f"{_FOLDER}/{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}", time.time_ns())
 
 
@@ -89,22 +89,22 @@ def _user() -> tuple[int, ...]:
 
 
 def _terminal() -> tuple[object, ...]:
-    """Return what the look of an output depends on."""
+    """Return the properties that the look of an output depends on."""
     is_terminal = sys.stdout.isatty()
     width = os.get_terminal_size(sys.stdout.fileno()).columns if is_terminal else None
     return (is_terminal, width, sys.stdout.encoding)
 
 
 def load_output(question: Question) -> Output | None:
-    """Return what the command printed; None if not kept, or a file that it read has changed."""
-    kept = storage.load_text(question.name)
-    if kept is None:
+    """Return the output of the command; None if not kept, or a file that it read has changed."""
+    text = storage.load_text(question.name)
+    if text is None:
         return None
     try:
-        read = json.loads(kept)
-        if file_signature(read["places"])[0] != read["signature"]:
+        record = json.loads(text)
+        if file_signature(record["places"])[0] != record["signature"]:
             return None
-        return Output(**read["output"])
+        return Output(**record["output"])
     except (UnwatchableError, ValueError, TypeError, KeyError):
         return None
 
@@ -121,13 +121,13 @@ class Watch:
         """Keep the output if the files have not changed; a full or unwritable cache is no error."""
         if len(output.text) > MOST_CHARACTERS or _signature(self.question, self.places) != self.signature:
             return
-        kept = {"places": self.places, "signature": self.signature, "output": asdict(output)}
-        storage.save_text(self.question.name, json.dumps(kept))
+        record = {"places": self.places, "signature": self.signature, "output": asdict(output)}
+        storage.save_text(self.question.name, json.dumps(record))
         _forget_older()
 
 
 def watch(question: Question | None, places: Sequence[str]) -> Watch | None:
-    """Return what observes the files and folders at `places`; None if that cannot be known.
+    """Return the watch over the files and folders at `places`; None if they cannot be watched.
 
     It begins before they are read.
     """
@@ -152,8 +152,8 @@ def _forget_older() -> None:
     """Remove all outputs but the latest."""
     folder = storage.text_folder() / _FOLDER
     with contextlib.suppress(OSError):
-        kept = [(path.stat().st_mtime_ns, path) for path in folder.iterdir()]
-        for _, path in sorted(kept, reverse=True)[MOST_OUTPUTS:]:
+        outputs = [(path.stat().st_mtime_ns, path) for path in folder.iterdir()]
+        for _, path in sorted(outputs, reverse=True)[MOST_OUTPUTS:]:
             path.unlink(missing_ok=True)
 
 
@@ -200,8 +200,8 @@ def _entries(places: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
 
 def _inside(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(folder) as entries:
-        shown = [entry for entry in entries if entry.name[0] != "." and entry.name != _OURS]
-    for entry in sorted(shown, key=lambda entry: entry.name):
+        visible_entries = [entry for entry in entries if entry.name[0] != "." and entry.name != _OURS]
+    for entry in sorted(visible_entries, key=lambda entry: entry.name):
         if entry.is_symlink():
             raise UnwatchableError
         yield entry.path, entry.stat()

@@ -169,7 +169,7 @@ class Reading:
 
     @contextlib.contextmanager
     def in_use(self, traces: int = 1) -> Iterator[Progress | None]:
-        """Read so many traces with the chosen engine, and yield what shows the progress."""
+        """Read so many traces with the chosen engine, and yield the function that shows the progress."""
         from ccl_bench.cli.runner import progress_bar
         from ccl_bench.engine import use_engine
         from ccl_bench.trace.memory import parse_size, use_memory
@@ -206,7 +206,7 @@ Why = Annotated[
 
 def app(name: str, about: str, examples: Iterable[str]) -> App:
     """Return an empty command that looks and fails like the others."""
-    made = App(
+    command = App(
         name=name,
         help=about,
         help_epilogue="\n".join(["Example:", *(f"  {example}" for example in examples)]),
@@ -221,10 +221,10 @@ def app(name: str, about: str, examples: Iterable[str]) -> App:
         result_action="return_value",
     )
     for flag in ("--help", "--version"):
-        made[flag].group = "Options"
-    made["--help"].help = "Show this page."
-    made["--version"].help = "Show the version."
-    return made
+        command[flag].group = "Options"
+    command["--help"].help = "Show this page."
+    command["--version"].help = "Show the version."
+    return command
 
 
 Output = Annotated[
@@ -243,7 +243,7 @@ def file_to_write(output: str, *, force: bool) -> Path:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise UsageError if a file cannot be written because of what has its name."""
+    """Raise UsageError if a file cannot be written because something else has its name."""
     if path.is_dir():
         raise UsageError(f"{path} is a directory", fix="name a file")
     if path.exists() and not force:
@@ -251,7 +251,7 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def show_written(path: Path) -> None:
-    """Print which file was written, and what opens it."""
+    """Print the name of a written file, and that a page opens in a browser."""
     from ccl_bench.report.console import show
 
     show(f"{path}  opens in a browser" if path.suffix.lower() in {".html", ".htm"} else str(path))
@@ -307,8 +307,8 @@ def _description(entry: HelpEntry) -> Any:
 
 
 def _plain(text: Any) -> str:
-    shown = getattr(text, "primary_renderable", text)
-    return str(getattr(shown, "plain", shown)).strip()
+    renderable = getattr(text, "primary_renderable", text)
+    return str(getattr(renderable, "plain", renderable)).strip()
 
 
 SEE_HELP = "--help shows how it is used"
@@ -358,7 +358,7 @@ def _unfit_value(error: CoercionError) -> UsageError:
 
 
 def _text(error: CycloptsError) -> str:
-    """Return what cyclopts says, as a clause."""
+    """Return the message of cyclopts as a clause."""
     text = str(error).strip().rstrip(".")
     return text[:1].lower() + text[1:]
 
@@ -370,9 +370,10 @@ def _unknown_command(error: UnknownCommandError) -> UsageError:
         return UsageError(f"unknown option {word}", fix=SEE_HELP)
     if "://" in word or Path(word).exists():
         return UsageError(f"{word} is a run, not a command", fix=f"{PROGRAM} inspect {shlex.join(words)}")
-    known = _commands(error.app)
+    command_names = _commands(error.app)
     return UsageError(
-        f"unknown command {word!r}", fix=did_you_mean(word, known) or f"known: {', '.join(known)}"
+        f"unknown command {word!r}",
+        fix=did_you_mean(word, command_names) or f"known: {', '.join(command_names)}",
     )
 
 
@@ -382,17 +383,19 @@ def _commands(app: App | None) -> list[str]:
 
 def _unknown_option(error: UnknownOptionError) -> UsageError:
     word = (error.token.keyword or error.token.value).partition("=")[0]
-    known = [name for argument in error.argument_collection for name in argument.names if name[:2] == "--"]
-    fix = _written_elsewhere(word, known) or did_you_mean(word, known) or SEE_HELP
+    option_names = [
+        name for argument in error.argument_collection for name in argument.names if name[:2] == "--"
+    ]
+    fix = _written_elsewhere(word, option_names) or did_you_mean(word, option_names) or SEE_HELP
     return UsageError(f"unknown option {word}", fix=fix)
 
 
-def _written_elsewhere(word: str, known: Collection[str]) -> str:
-    """Return what to give in place of an option that other commands or programs have and this one lacks."""
+def _written_elsewhere(word: str, option_names: Collection[str]) -> str:
+    """Return the replacement for an option that other commands or programs have and this one lacks."""
     if word in {"--trace", "-t", "--run"}:
         return "name the run without an option"
-    if word in {"--json", "--text", "--csv", "--html"} and "--format" in known:
+    if word in {"--json", "--text", "--csv", "--html"} and "--format" in option_names:
         return f"give --format {word[2:]}"
-    if word in {"--output", "-o"} and "--format" in known:
+    if word in {"--output", "-o"} and "--format" in option_names:
         return "append > FILE to the command: it prints to stdout"
     return ""

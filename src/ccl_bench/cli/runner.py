@@ -161,7 +161,7 @@ class _Bar:
 
 @contextlib.contextmanager
 def progress_bar(total: int, about: str = "reading traces") -> Iterator[Progress | None]:
-    """Yield what reports progress on `total` traces or other things, or None without a terminal.
+    """Yield the function that reports progress on `total` traces or other things, or None without a terminal.
 
     An alarm starts the bar and not a thread: while there is one thread, workers can be forked.
     """

@@ -49,9 +49,9 @@ def baseline_path(name: str) -> Path:
     """Return the folder of an existing baseline."""
     path = _path(name)
     if not (path / RESULTS).is_file():
-        known = baseline_names()
-        listed = f"known: {', '.join(known)}" if known else "make one: ccl-bench baseline set NAME RUN"
-        fix = did_you_mean(name, known) or listed
+        names = baseline_names()
+        listed = f"known: {', '.join(names)}" if names else "make one: ccl-bench baseline set NAME RUN"
+        fix = did_you_mean(name, names) or listed
         raise InputError(f"there is no baseline {name}", where=str(baselines_folder()), fix=fix)
     return path
 
@@ -78,8 +78,8 @@ def refuse_baseline(name: str, *, force: bool) -> None:
 
 def set_baseline(name: str, run: Run, results: Iterable[Result]) -> Path:
     """Store the results of a run with its card and metadata, and return the folder."""
-    kept = [*results]
-    if all(result.value is None for result in kept):
+    result_list = [*results]
+    if all(result.value is None for result in result_list):
         fix = f"see what is missing: ccl-bench inspect {run.path}"
         raise NotMeasurable(
             "no metric can be measured, so it cannot be a baseline", where=str(run.path), fix=fix
@@ -87,14 +87,14 @@ def set_baseline(name: str, run: Run, results: Iterable[Result]) -> Path:
     target = _path(name)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as place:
-        made = Path(place) / name
-        made.mkdir()
-        (made / RESULTS).write_bytes(to_json(kept) + b"\n")
-        for file in run.stated.origins_of("facts"):
-            (made / file.name).write_bytes(file.read_bytes())
+        new_folder = Path(place) / name
+        new_folder.mkdir()
+        (new_folder / RESULTS).write_bytes(to_json(result_list) + b"\n")
+        for file in run.documents.origins_of("facts"):
+            (new_folder / file.name).write_bytes(file.read_bytes())
         if target.exists():
             shutil.rmtree(target)
-        made.rename(target)
+        new_folder.rename(target)
     return target
 
 

@@ -76,20 +76,20 @@ def find_changes(
         one, two = baseline.get(name), other.get(name)
         if one is not None and one.value is not None and two is not None and two.value is not None:
             changes.append(_change(one, two, are_comparable=are_comparable, tolerance=tolerance))
-        elif known := next((each for each in (one, two) if each and each.value is not None), None):
-            changes.append(_one_sided(known, one, two, are_comparable=are_comparable))
+        elif result := next((each for each in (one, two) if each and each.value is not None), None):
+            changes.append(_one_sided(result, one, two, are_comparable=are_comparable))
     return tuple(changes)
 
 
-def _one_sided(known: Result, one: Result | None, two: Result | None, *, are_comparable: bool) -> Change:
+def _one_sided(result: Result, one: Result | None, two: Result | None, *, are_comparable: bool) -> Change:
     """Return the change of a metric without a value on one side."""
-    missing = two if known is one else one
-    side = "the other run" if known is one else "the baseline"
+    missing = two if result is one else one
+    side = "the other run" if result is one else "the baseline"
     why = f": {missing.reason}" if missing else ""
     return Change(
-        known.metric,
-        known.unit,
-        known.better,
+        result.metric,
+        result.unit,
+        result.better,
         "cannot tell" if are_comparable else "not comparable",
         one.value if one else None,
         two.value if two else None,

@@ -61,9 +61,9 @@ def field_rules() -> dict[str, FieldRule]:
 
 def rule_of(field: str) -> FieldRule:
     """Return the rule of a field; one variable of an environment has that of the environment."""
-    known = field_rules()
-    whole = next((name for name in known if field.startswith(f"{name}.")), "")
-    return known.get(field) or known[whole]
+    rules = field_rules()
+    whole = next((name for name in rules if field.startswith(f"{name}.")), "")
+    return rules.get(field) or rules[whole]
 
 
 _SHORTENED = ("workload.", "executor.")
@@ -241,14 +241,14 @@ def judge_comparability(
 
 def known_field(name: str) -> str:
     """Return the full name of a field given by its end, such as `seq_len`; raise UsageError for another."""
-    known = [rule.name for rule in field_rules().values() if rule.role != "ignored"]
-    matching = [full for full in known if full == name or full.endswith(f".{name}")]
+    names = [rule.name for rule in field_rules().values() if rule.role != "ignored"]
+    matching = [full for full in names if full == name or full.endswith(f".{name}")]
     if len(matching) == 1:
         return matching[0]
     if matching:
         raise UsageError(f"{name!r} may be {' or '.join(matching)}", fix="give the full name")
-    ends = {full.rpartition(".")[2]: full for full in known}
-    fix = did_you_mean(name, [*known, *ends]) or f"known: {', '.join(known)}"
+    ends = {full.rpartition(".")[2]: full for full in names}
+    fix = did_you_mean(name, [*names, *ends]) or f"known: {', '.join(names)}"
     raise UsageError(f"unknown field {name!r}", fix=fix)
 
 
@@ -291,17 +291,17 @@ def remarks(one: Result, other: Result) -> tuple[Remark, ...]:
 
 def _describe(rule: ResultRule, one: Result, other: Result) -> str | None:
     """Return the observed difference, or None if the rule does not apply."""
-    mine, theirs = _aspect(rule, one), _aspect(rule, other)
+    one_aspect, other_aspect = _aspect(rule, one), _aspect(rule, other)
     if rule.what == "errors":
-        alone = sorted(set(mine) ^ set(theirs))
-        return f"error {', '.join(alone)} on one side" if alone else None
+        one_sided = sorted(set(one_aspect) ^ set(other_aspect))
+        return f"error {', '.join(one_sided)} on one side" if one_sided else None
     if rule.what == "shared errors":
-        shared = sorted(set(mine) & set(theirs))
+        shared = sorted(set(one_aspect) & set(other_aspect))
         return f"error {', '.join(shared)} on both sides" if shared else None
-    if mine == theirs:
+    if one_aspect == other_aspect:
         return None
     name = rule.detail or rule.what
-    return f"{name} {' and '.join(_words(aspect) for aspect in (mine, theirs))}"
+    return f"{name} {' and '.join(_words(aspect) for aspect in (one_aspect, other_aspect))}"
 
 
 def _aspect(rule: ResultRule, result: Result) -> list[str]:
@@ -312,12 +312,12 @@ def _aspect(rule: ResultRule, result: Result) -> list[str]:
         return [str(len(result.ranks))]
     if rule.what == "detail":
         return [str(result.details[rule.detail])] if rule.detail in result.details else []
-    chosen = result.provenance.steps.description if result.provenance.steps else ""
+    step_choice = result.provenance.steps.description if result.provenance.steps else ""
     values = {
         "revision": str(result.provenance.metric_revision),
         "unit": result.unit,
-        "choice": chosen or "every step",
-        "window": result.window.removesuffix(chosen).removesuffix(", "),
+        "choice": step_choice or "every step",
+        "window": result.window.removesuffix(step_choice).removesuffix(", "),
     }
     return [values[rule.what]] if values[rule.what] else []
 

@@ -62,7 +62,7 @@ def load_results(
 
 
 def _fields(run: Run) -> Fields:
-    return fields_of(run.stated.card, run.facts)
+    return fields_of(run.documents.card, run.facts)
 
 
 def _by_name(results: Sequence[Result]) -> dict[str, Result]:
@@ -87,8 +87,8 @@ def _stored(path: Path) -> list[Result] | None:
 
 def _from_file(place: str, results: list[Result], folder: Path) -> RunResults:
     """Return a side of stored results; a card in the same folder is used if the results used it."""
-    alone = RunResults(place, _by_name(results))
+    stored_side = RunResults(place, _by_name(results))
     beside = discover_run(folder)
-    stated = beside.stated
-    is_own = stated.card is not None and set(stated.sha256.values()) & alone.statements
-    return RunResults(place, alone.results, _fields(beside)) if is_own else alone
+    documents = beside.documents
+    is_own = documents.card is not None and set(documents.sha256.values()) & stored_side.statements
+    return RunResults(place, stored_side.results, _fields(beside)) if is_own else stored_side

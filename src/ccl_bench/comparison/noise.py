@@ -81,7 +81,7 @@ def thinned(samples: Sequence[float]) -> Sequence[float]:
 
 
 def unstable(one: Sequence[float], other: Sequence[float]) -> str:
-    """Return why an interval from these samples may be unstable, or an empty text."""
+    """Return the reason why an interval from these samples may be unstable, or an empty text."""
     fewest = min(len(one), len(other))
     if fewest < FEW:
         return f"there are only {fewest} samples"
@@ -120,14 +120,14 @@ def _draws(count: int, seed: int) -> pl.Series:
 
 def small_sample_factor(*sides: Sequence[float]) -> float:
     """Return the factor by which few samples widen the interval."""
-    own = [variance(side) / len(side) for side in sides]
-    if not sum(own):
+    variances = [variance(side) / len(side) for side in sides]
+    if not sum(variances):
         return 1.0
-    plug_in = [part * (len(side) - 1) / len(side) for part, side in zip(own, sides, strict=True)]
-    freedom = sum(own) ** 2 / sum(p**2 / (len(s) - 1) for p, s in zip(own, sides, strict=True))
+    plug_in = [part * (len(side) - 1) / len(side) for part, side in zip(variances, sides, strict=True)]
+    freedom = sum(variances) ** 2 / sum(p**2 / (len(s) - 1) for p, s in zip(variances, sides, strict=True))
     share = (1 + CONFIDENCE) / 2
     beyond = student_quantile(share, freedom) / NormalDist().inv_cdf(share)
-    return beyond * math.sqrt(sum(own) / sum(plug_in))
+    return beyond * math.sqrt(sum(variances) / sum(plug_in))
 
 
 def autocorrelation_factor(*sides: Sequence[float]) -> float:
@@ -141,5 +141,5 @@ def autocorrelation_factor(*sides: Sequence[float]) -> float:
         return 1.0
     seen = products / squares
     count = sum(map(len, sides)) / len(sides)
-    alike = min(max(seen + (1 + 3 * seen) / count, 0.0), _ALIKE)
-    return math.sqrt((1 + alike) / (1 - alike))
+    correlation = min(max(seen + (1 + 3 * seen) / count, 0.0), _ALIKE)
+    return math.sqrt((1 + correlation) / (1 - correlation))

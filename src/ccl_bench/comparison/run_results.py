@@ -41,8 +41,8 @@ def _states(name: str) -> bool:
 def is_same_work(one: RunResults, other: RunResults) -> bool:
     """Whether two sides have the same recording, or the same card and metadata."""
     return any(
-        bool(mine) and mine == theirs
-        for mine, theirs in ((one.traces, other.traces), (one.statements, other.statements))
+        bool(one_side) and one_side == other_side
+        for one_side, other_side in ((one.traces, other.traces), (one.statements, other.statements))
     )
 
 

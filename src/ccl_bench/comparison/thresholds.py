@@ -78,12 +78,14 @@ def judge_threshold(limit: Threshold, changes: Sequence[Change]) -> Judgement:
     """
     if limit.metric:
         return _one(limit, next((each for each in changes if each.metric == limit.metric), None))
-    known = [each for each in changes if each.better != "neither" and each.interval and _is_judged(each)]
-    if not known:
+    judged_changes = [
+        each for each in changes if each.better != "neither" and each.interval and _is_judged(each)
+    ]
+    if not judged_changes:
         return Judgement(
             limit.text, "not judged", reason="no comparable metric has a direction and known noise"
         )
-    crossed = tuple(each.metric for each in known if _crosses(limit, each))
+    crossed = tuple(each.metric for each in judged_changes if _crosses(limit, each))
     return Judgement(limit.text, "crossed" if crossed else "kept", crossed)
 
 

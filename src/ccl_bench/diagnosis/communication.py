@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def moves(gains: Gains) -> Mask:
-    """Return which operations are collectives of several ranks, on the device or in a library."""
+    """Return a mask of the collectives of several ranks, on the device or in a library."""
     return gains.where(
         (pl.col("place") != "host")
         & (pl.col("kind") == "communication")
@@ -46,12 +46,12 @@ def of_rows(gains: Gains, rows: pl.Series) -> Mask:
 
 def transfers(gains: Gains, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the collectives of known size in steps, with `took`, ns since their last rank arrived."""
-    met = pl.Series(gains.graph.meets >= 0)
+    has_meeting = pl.Series(gains.graph.meets >= 0)
     columns = ("row", "trace", "rank", "step", "collective", "dimension", "size", "size_bytes")
     groups = calls.select("trace", "call", "group").unique(["trace", "call"])
     return (
         gains.operations.select(*columns, "call", took=pl.Series(gains.graph.values[OWN:-1:VALUES]))
-        .filter(pl.Series(moves(gains)) & met)
+        .filter(pl.Series(moves(gains)) & has_meeting)
         .with_columns(pl.col("collective").cast(pl.String))
         .join(groups, on=["trace", "call"], how="left", maintain_order="left")
         .drop_nulls(["size_bytes", "step", "dimension"])
@@ -81,11 +81,11 @@ class SlowRanks:
 
 def lateness(gains: Gains) -> dict[int, float]:
     """Return the total lateness of each rank over the median of its peers, ns; the latest first."""
-    came = pl.DataFrame(
+    arrivals = pl.DataFrame(
         {"rank": gains.operations["rank"], "at": gains.operations["start_ns"], "meeting": gains.graph.meets}
     ).filter(pl.col("meeting") >= 0)
     typical = pl.col("at").quantile(0.5, "lower").over("meeting")
-    late = came.with_columns(late=(pl.col("at") - typical).clip(lower_bound=0))
+    late = arrivals.with_columns(late=(pl.col("at") - typical).clip(lower_bound=0))
     sums = late.group_by("rank").agg(pl.col("late").sum()).sort("late", "rank", descending=[True, False])
     return {rank: float(ns) for rank, ns in sums.drop_nulls("rank").iter_rows()}
 
@@ -105,21 +105,23 @@ def slow_ranks(gains: Gains, which: Mask) -> SlowRanks | None:
     masks = [which & gains.where(pl.col("rank").is_in(ranks)) for ranks in sets]
     variants = [gains.replays.without(mask) for mask in masks]
     by_set = gains.of(*variants)
-    alone = {ranks[0]: gain.by_step for ranks, gain in zip(sets, by_set, strict=True) if len(ranks) == 1}
+    gain_of_rank = {
+        ranks[0]: gain.by_step for ranks, gain in zip(sets, by_set, strict=True) if len(ranks) == 1
+    }
     best: SlowRanks | None = None
     for ranks, mask, variant, gain in zip(sets, masks, variants, by_set, strict=True):
-        beyond = gain.beyond(_anyway(alone, ranks))
+        beyond = gain.beyond(_anyway(gain_of_rank, ranks))
         is_more = best is None or _is_more(gain, best.gain, several=len(ranks) > len(best.ranks))
         if beyond.is_sure and is_more:
             best = SlowRanks(ranks, gain, variant, _ratio(gains, mask, variant))
     return best
 
 
-def _anyway(alone: dict[int, Times], ranks: tuple[int, ...]) -> Times:
+def _anyway(gain_of_rank: dict[int, Times], ranks: tuple[int, ...]) -> Times:
     """Return the gain of the same number of other ranks, in each step."""
-    others = [by_step for rank, by_step in alone.items() if rank not in ranks]
+    others = [by_step for rank, by_step in gain_of_rank.items() if rank not in ranks]
     if not others:
-        return np.float64(0) * next(iter(alone.values()), np.zeros(1))
+        return np.float64(0) * next(iter(gain_of_rank.values()), np.zeros(1))
     gained: Times = np.maximum(0.0, len(ranks) * np.median(others, axis=0))
     return gained
 
@@ -138,8 +140,8 @@ def _has_whole_stage(gains: Gains, ranks: tuple[int, ...]) -> bool:
 
 
 def _ratio(gains: Gains, mask: Mask, variant: Times) -> float:
-    own, changed = (float(_length(values, mask)) for values in (gains.graph.values, variant))
-    return own / changed if changed > 0 else float("inf")
+    recorded_length, changed = (float(_length(values, mask)) for values in (gains.graph.values, variant))
+    return recorded_length / changed if changed > 0 else float("inf")
 
 
 def _length(values: Times, mask: Mask) -> float:

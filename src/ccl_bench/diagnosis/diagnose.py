@@ -39,9 +39,9 @@ NOTHING = "no gain beyond the noise of the steps"
 def needed_tables() -> list[str]:
     """Return the tables that verdict, replay and rules need."""
     DERIVED.load()
-    asked = {need for rule in diagnosis.load() for need in rule.needs} - _REPLAYED
+    needs = {need for rule in diagnosis.load() for need in rule.needs} - _REPLAYED
     return sorted(
-        {*run_graph.TABLES, *TABLES, *(name for name in asked if name in DERIVED or name in RAW_TABLES)}
+        {*run_graph.TABLES, *TABLES, *(name for name in needs if name in DERIVED or name in RAW_TABLES)}
     )
 
 
@@ -70,7 +70,7 @@ def diagnose_loaded(run: Run, loaded: LoadedRun) -> Diagnosed:
     except CyclicGraphError as error:
         diagnosed = replace(diagnosed, why_no_gains=f"{error}: clocks of ranks or their matching are wrong")
     diagnosed = replace(diagnosed, findings=[issue_of(each) for each in notes])
-    return _asked(diagnosed, diagnosis.load(), inputs)
+    return _with_opportunities(diagnosed, diagnosis.load(), inputs)
 
 
 def verdict_of(run: Run, loaded: LoadedRun, inputs: dict[str, Any] | None = None) -> Diagnosed:
@@ -87,19 +87,23 @@ def verdict_of(run: Run, loaded: LoadedRun, inputs: dict[str, Any] | None = None
         return replace(diagnosed, why_no_verdict=reason)
 
 
-def _asked(diagnosed: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, Any]) -> Diagnosed:
+def _with_opportunities(
+    diagnosed: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, Any]
+) -> Diagnosed:
     """Return the answer with the opportunity of each rule, or why it has none."""
     opportunities: list[Opportunity] = []
     silent: dict[str, str] = {}
     for rule in rules:
         missing = [need for need in rule.needs if need not in inputs]
         if missing:
-            known = diagnosed.why_no_gains or diagnosed.why_no_verdict
-            reason = known if _REPLAYED & {*missing} and known else f"there is no table {', '.join(missing)}"
+            cause = diagnosed.why_no_gains or diagnosed.why_no_verdict
+            reason = cause if _REPLAYED & {*missing} and cause else f"there is no table {', '.join(missing)}"
             silent[rule.name] = reason
             continue
         try:
-            own = [replace(each, name=rule.name, kind=rule.kind) for each in _looked(rule, inputs)]
+            of_rule = [
+                replace(each, name=rule.name, kind=rule.kind) for each in _opportunities_of(rule, inputs)
+            ]
         except diagnosis.Silent as answer:
             silent[rule.name] = str(answer)
             continue
@@ -109,14 +113,14 @@ def _asked(diagnosed: Diagnosed, rules: Iterable[Diagnosis], inputs: dict[str, A
             failed = issue_of(Finding("diagnosis-failed", "warning", message))
             diagnosed = replace(diagnosed, findings=[*diagnosed.findings, failed])
             continue
-        opportunities += own
-        if not own:
+        opportunities += of_rule
+        if not of_rule:
             silent[rule.name] = NOTHING
     ordered = sorted(opportunities, key=lambda each: (each.gain_s is None, -(each.gain_s or 0.0)))
     return replace(diagnosed, diagnoses=ordered, silent=silent)
 
 
-def _looked(rule: Diagnosis, inputs: dict[str, Any]) -> list[Opportunity]:
+def _opportunities_of(rule: Diagnosis, inputs: dict[str, Any]) -> list[Opportunity]:
     return list(rule.look(*(inputs[need] for need in rule.needs)))
 
 

@@ -48,9 +48,11 @@ def expert_work(gains: Gains, loads: dict[int, float]) -> Mask:
         .sort("trace", "start_ns", "row")
         .with_columns(done=pl.col("exchange").cast(pl.Int64).cum_sum().over("trace"))
     )
-    theirs = order.filter(pl.col("computes") & (pl.col("done") % 2 == 1) & pl.col("rank").is_in(list(loads)))
+    expert_kernels = order.filter(
+        pl.col("computes") & (pl.col("done") % 2 == 1) & pl.col("rank").is_in(list(loads))
+    )
     mask = np.zeros(len(gains.operations), dtype=np.bool_)
-    mask[theirs["row"].to_numpy()] = True
+    mask[expert_kernels["row"].to_numpy()] = True
     return mask
 
 
@@ -58,6 +60,8 @@ def with_even_experts(gains: Gains, work: Mask, loads: dict[int, float]) -> Time
     """Return the variant in which the work of experts takes the time of a mean load on every rank."""
     values = gains.graph.values.copy()
     rows = work.nonzero()[0]
-    own = gains.operations["rank"].replace_strict(loads, default=1.0, return_dtype=pl.Float64).to_numpy()
-    values[rows * VALUES + OWN] /= np.maximum(own[rows], 1e-9)
+    rank_loads = (
+        gains.operations["rank"].replace_strict(loads, default=1.0, return_dtype=pl.Float64).to_numpy()
+    )
+    values[rows * VALUES + OWN] /= np.maximum(rank_loads[rows], 1e-9)
     return values

@@ -139,7 +139,7 @@ class Gains:
         return bool((self.operations["place"] == "device").any())
 
     def where(self, condition: pl.Expr) -> Mask:
-        """Return which operations fulfil a condition."""
+        """Return a mask of the operations that fulfil a condition."""
         mask: Mask = self.operations.select(condition.fill_null(value=False)).to_series().to_numpy()
         return mask
 
@@ -180,8 +180,8 @@ class Gains:
     def shortened(self, variant: Times, step: int) -> list[Evidence]:
         """Return the operation of a step that a variant shortens most, or none."""
         saved = self.saved(variant).sum(axis=1)
-        mine = self.where(pl.col("step") == step)
-        row = int(np.where(mine, saved, -1.0).argmax()) if mine.any() else -1
+        in_step = self.where(pl.col("step") == step)
+        row = int(np.where(in_step, saved, -1.0).argmax()) if in_step.any() else -1
         if row < 0 or saved[row] <= 0:
             return []
         each = self.operations.row(row, named=True)

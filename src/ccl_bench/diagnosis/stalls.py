@@ -33,14 +33,14 @@ def without_stalls(
     remedy: str,
 ) -> Iterator[Opportunity]:
     """Yield the opportunity of removing stalls of some kinds from hosts."""
-    mine = stalls.filter(pl.col("kind").is_in(kinds))
-    if mine.is_empty():
+    chosen_stalls = stalls.filter(pl.col("kind").is_in(kinds))
+    if chosen_stalls.is_empty():
         raise Silent(f"the traces show no {' or '.join(kinds)}")
-    variant = without_intervals(gains, on_common_clock(mine, offsets))
+    variant = without_intervals(gains, on_common_clock(chosen_stalls, offsets))
     (gain,) = gains.of(variant)
     if not gain.is_sure:
         return
-    longest = mine.group_by("name").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
+    longest = chosen_stalls.group_by("name").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
     name = longest.sort("ns", "name", descending=[True, False])["name"][0]
     yield gains.opportunity(
         gain,
@@ -60,8 +60,8 @@ def without_intervals(gains: Gains, intervals: pl.DataFrame) -> Times:
         "row", "trace", "start_ns", "end_ns", waits=pl.col("at_end") & pl.col("awaited").is_not_null()
     ).filter(pl.Series(gains.on_host))
     for (trace,), part in on_host.partition_by("trace", as_dict=True).items():
-        own = intervals.filter(pl.col("trace") == trace)
-        if own.is_empty():
+        trace_intervals = intervals.filter(pl.col("trace") == trace)
+        if trace_intervals.is_empty():
             continue
         rows = part["row"].to_numpy() * VALUES
         gap = np.maximum(values[rows + GAP], values[rows + TAIL]).clip(min=0)
@@ -69,12 +69,12 @@ def without_intervals(gains: Gains, intervals: pl.DataFrame) -> Times:
         before = part.select(
             start_ns=pl.col("start_ns") - pl.Series(gap).round().cast(pl.Int64), end_ns="start_ns"
         )
-        inside = union_lengths(own, before).to_numpy()
+        inside = union_lengths(trace_intervals, before).to_numpy()
         for place in (GAP, TAIL):
             reduced = values[rows + place] > 0
             reduced &= ~part["waits"].fill_null(value=False).to_numpy()
             values[rows[reduced] + place] = np.maximum(0, values[rows[reduced] + place] - inside[reduced])
-        within = union_lengths(own, part).to_numpy()
+        within = union_lengths(trace_intervals, part).to_numpy()
         works = ~part["waits"].fill_null(value=False).to_numpy()
         values[rows[works] + OWN] = np.maximum(0, values[rows[works] + OWN] - within[works])
     return values
@@ -106,8 +106,8 @@ def ranges_of_rows(graph: RunGraph, trace: int) -> dict[int, str]:
     The time before an operation belongs to its range too; the bounds of a range belong to it.
     """
     ranges: dict[int, str] = {}
-    mine = graph.operations.filter((pl.col("trace") == trace) & (pl.col("place") == "host"))
-    for lane in mine.sort("lane", "start_ns", "row").partition_by("lane", maintain_order=True):
+    host_operations = graph.operations.filter((pl.col("trace") == trace) & (pl.col("place") == "host"))
+    for lane in host_operations.sort("lane", "start_ns", "row").partition_by("lane", maintain_order=True):
         names = lane["name"].cast(pl.String).fill_null("")
         is_step = names.str.slice(1).str.contains(_STEPS)
         rows = zip(lane["row"], lane["kind"], names, is_step, strict=True)

@@ -35,8 +35,8 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
     windows = _windows(steps, tables["clock_offsets"])
     of_trace = {key[0]: part for key, part in intervals.partition_by("trace", as_dict=True).items()}
     shares = [
-        _shares(of_trace.get(trace, intervals.clear()), mine)
-        for (trace,), mine in windows.filter(pl.col("start_ns") < pl.col("end_ns"))
+        _shares(of_trace.get(trace, intervals.clear()), trace_windows)
+        for (trace,), trace_windows in windows.filter(pl.col("start_ns") < pl.col("end_ns"))
         .partition_by("trace", as_dict=True)
         .items()
     ]
@@ -82,19 +82,19 @@ def _windows(steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
 
 
 def _intervals(graph: RunGraph, matched: pl.DataFrame) -> pl.DataFrame:
-    """Return when each trace computed, waited, moved data and copied; `unattributed` is one of the last two.
+    """Return the intervals of computing, waiting, transfer and copies; `unattributed` is waiting or transfer.
 
     The wait of a call comes from the analysis, else it lasts until its last rank arrives. A message has
     arrived when it is received, however late its sender checks.
     """
-    known = matched.drop_nulls("wait_ns").select("trace", "call", "wait_ns").unique(["trace", "call"])
+    waits = matched.drop_nulls("wait_ns").select("trace", "call", "wait_ns").unique(["trace", "call"])
     arrived = pl.DataFrame({"row": graph.operations["row"], "meeting": graph.meets}).filter(
         pl.col("meeting") >= 0
     )
     communicates = graph.operations.filter(
         (pl.col("kind") == "communication") & (pl.col("place") != "host")
-    ).join(known, on=["trace", "call"], how="left", maintain_order="left")
-    met = communicates.join(arrived, on="row", how="left", maintain_order="left").with_columns(
+    ).join(waits, on=["trace", "call"], how="left", maintain_order="left")
+    meeting_calls = communicates.join(arrived, on="row", how="left", maintain_order="left").with_columns(
         last_ns=_of_meeting(pl.col("start_ns").max()),
         end_ns=pl.when(pl.col("collective").is_in(MESSAGES))
         .then(pl.min_horizontal("end_ns", _of_meeting(pl.col("end_ns").min())))
@@ -102,10 +102,10 @@ def _intervals(graph: RunGraph, matched: pl.DataFrame) -> pl.DataFrame:
     )
     wait = pl.coalesce("wait_ns", pl.col("last_ns") - pl.col("start_ns"))
     until = pl.when(wait.is_not_null()).then(pl.min_horizontal("end_ns", pl.col("start_ns") + wait))
-    waiting = met.filter(wait.is_not_null()).select(
+    waiting = meeting_calls.filter(wait.is_not_null()).select(
         "trace", "start_ns", until.alias("end_ns"), part=pl.lit("waiting")
     )
-    moving = met.select(
+    moving = meeting_calls.select(
         "trace",
         pl.coalesce(until, "start_ns").alias("start_ns"),
         "end_ns",
@@ -126,10 +126,10 @@ def _shares(intervals: pl.DataFrame, windows: pl.DataFrame) -> dict[str, float]:
     ordered = windows.sort("start_ns")
     whole = int((ordered["end_ns"] - ordered["start_ns"]).sum())
     shares: dict[str, float] = {}
-    before, taken = 0, []
+    before, parts = 0, []
     for part in ("compute", "transfer", "unattributed", "waiting", "copies"):
-        taken.append(part)
-        some = intervals.filter(pl.col("part").is_in(taken))
+        parts.append(part)
+        some = intervals.filter(pl.col("part").is_in(parts))
         upto = int(union_lengths(some, ordered).sum())
         shares[part], before = (upto - before) / whole, upto
     shares["transfer"] += shares["unattributed"]
@@ -138,6 +138,6 @@ def _shares(intervals: pl.DataFrame, windows: pl.DataFrame) -> dict[str, float]:
 
 def _devices(devices: pl.DataFrame) -> str:
     """Return the devices of all ranks, such as `8 x NVIDIA A100`."""
-    used = devices.group_by("rank").agg(pl.col("name").drop_nulls().first()).drop_nulls("name")
-    counts = used.group_by("name").len().sort("len", descending=True)
+    device_of_rank = devices.group_by("rank").agg(pl.col("name").drop_nulls().first()).drop_nulls("name")
+    counts = device_of_rank.group_by("name").len().sort("len", descending=True)
     return ", ".join(f"{count} x {name}" for name, count in counts.iter_rows())

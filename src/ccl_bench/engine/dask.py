@@ -120,7 +120,7 @@ def read_on_cluster(client: Client, tasks: Sequence[Task], without_workers: With
 def _submit(
     client: Client, tasks: dict[int, Task], without_workers: WithoutWorkers
 ) -> Iterator[tuple[int, TraceTables | int]]:
-    """Yield the outcome of each task, or how many workers it lost where the scheduler gave it up.
+    """Yield the outcome of each task, or the number of workers that it lost if the scheduler gave it up.
 
     At the end nothing of it is left on the cluster.
     """
@@ -131,9 +131,9 @@ def _submit(
         for position, task in tasks.items()
     }
     try:
-        done = distributed.as_completed(futures, loop=client.loop, with_results=True, raise_errors=False)
-        for future, result in _as_completed(client, done, without_workers):
-            # What was fetched counts, and not the status of the future: its worker may be lost since.
+        outcomes = distributed.as_completed(futures, loop=client.loop, with_results=True, raise_errors=False)
+        for future, result in _as_completed(client, outcomes, without_workers):
+            # The fetched result counts, not the status of the future: its worker may be lost since.
             position = futures.pop(future)
             error = result[1] if isinstance(result, tuple) else result
             if isinstance(result, TraceTables):
@@ -147,17 +147,19 @@ def _submit(
             client.cancel(list(futures), force=True)  # type: ignore[no-untyped-call]
 
 
-def _as_completed(client: Client, done: Any, without_workers: WithoutWorkers) -> Iterator[tuple[Any, Any]]:
+def _as_completed(
+    client: Client, outcomes: Any, without_workers: WithoutWorkers
+) -> Iterator[tuple[Any, Any]]:
     """Yield futures with their results as they are done, watching that a worker is there."""
-    seen = looked = time.monotonic()
-    while not done.is_empty():
-        batch = done.next_batch(block=False)
+    seen = last_look = time.monotonic()
+    while not outcomes.is_empty():
+        batch = outcomes.next_batch(block=False)
         yield from batch
         now = time.monotonic()
         if batch:
             seen = now
-        elif now - looked > 1:
-            looked = now
+        elif now - last_look > 1:
+            last_look = now
             seen = now if _has_workers(client) else seen
             without_workers(now - seen)
         else:
@@ -192,7 +194,7 @@ def _absolute(task: Task) -> Task:
 
 
 def _program() -> dict[str, str]:
-    """Return what must be the same wherever parts of one answer are computed: packages, readers, tables."""
+    """Return the versions that all processes of one answer must share: those of packages and readers."""
     from polars import __version__ as polars_version
 
     DERIVED.load()
@@ -207,11 +209,13 @@ def _other_program(message: str) -> UsageError:
 
 def _read_on_worker(task: Task, program: dict[str, str]) -> TraceTables:
     """Reduce a trace on a worker, if that is the same program and sees the same file."""
-    own = _program()
+    local_program = _program()
     for name, version in program.items():
-        if own.get(name) != version:
-            here = own.get(name, "missing")
-            raise _other_program(f"{name} is {version} here and {here} on the worker {platform.node()}")
+        if local_program.get(name) != version:
+            worker_version = local_program.get(name, "missing")
+            raise _other_program(
+                f"{name} is {version} here and {worker_version} on the worker {platform.node()}"
+            )
     if not is_remote(task.trace.path):
         _check_file(task)
     return read_trace(task)

@@ -28,7 +28,7 @@ POOL_WORTH_BYTES = 4 << 20
 
 
 def count_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 

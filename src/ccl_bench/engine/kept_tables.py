@@ -53,7 +53,7 @@ class _Frame(msgspec.Struct, array_like=True):
     """Bytes."""
 
 
-class _Kept(msgspec.Struct):
+class _AnswerHeader(msgspec.Struct):
     """What is kept of a trace beside its tables: the fields of `TraceTables`."""
 
     frames: list[_Frame]
@@ -75,23 +75,30 @@ class _Kept(msgspec.Struct):
     range_names: tuple[str, ...]
 
 
-_FIELDS = [name for name in _Kept.__struct_fields__ if name not in {"frames", "devices_beside"}]
+_FIELDS = [name for name in _AnswerHeader.__struct_fields__ if name not in {"frames", "devices_beside"}]
 
 # Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_DECODER = msgspec.json.Decoder(_Kept)
+_DECODER = msgspec.json.Decoder(_AnswerHeader)
 
 
-def kept_file(trace: TraceFile, wanted: Sequence[str], question: Sequence[object]) -> Path | None:
-    """Return where the answer to a question about a trace is kept; None if it is not to be kept.
+def kept_file(trace: TraceFile, wanted_tables: Sequence[str], question: Sequence[object]) -> Path | None:
+    """Return the file that keeps the answer to a question about a trace; None if none is to be kept.
 
     `question` is all that the answer comes from beside the file, the wanted tables and the program.
     """
-    modules = {DERIVED.get(name).compute.__module__ for name in computation_order(wanted)}
+    modules = {DERIVED.get(name).compute.__module__ for name in computation_order(wanted_tables)}
     if not all(module.startswith(f"{ccl_bench.__name__}.") for module in modules):
         return None
     form = trace.form
-    stated = (trace.relative, trace.rank, trace.rank_source, trace.world_size, trace.iteration)
-    key = (_program(), tuple(wanted), tuple(question), stated, sorted(form.tables), form.step_marker)
+    trace_facts = (trace.relative, trace.rank, trace.rank_source, trace.world_size, trace.iteration)
+    key = (
+        _program(),
+        tuple(wanted_tables),
+        tuple(question),
+        trace_facts,
+        sorted(form.tables),
+        form.step_marker,
+    )
     try:
         place = content.cache_folder(trace)
     except OSError:
@@ -101,11 +108,11 @@ def kept_file(trace: TraceFile, wanted: Sequence[str], question: Sequence[object
 
 @cache
 def _program() -> tuple[str, ...]:
-    """Return what changes where the program does: sizes and times of its files, as for Python's byte code."""
-    own = Path(ccl_bench.__file__).parent
+    """Return an identity of the program's code: sizes and times of its files, as for Python's byte code."""
+    package_folder = Path(ccl_bench.__file__).parent
     seen = hashlib.sha256()
     for package in _OF_NUMBERS:
-        for folder, folders, files in os.walk(own / package):
+        for folder, folders, files in os.walk(package_folder / package):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
             for name in sorted(files):
                 with contextlib.suppress(OSError):  # an editor's link to nowhere
@@ -115,7 +122,7 @@ def _program() -> tuple[str, ...]:
 
 
 def load_answer(path: Path, trace: TraceFile) -> TraceTables | None:
-    """Return what is kept at `path`; None if nothing is, or it is damaged, and then it is removed."""
+    """Return the answer kept at `path`; None if there is none, or it is damaged, and then it is removed."""
     try:
         written = path.read_bytes()
     except OSError:
@@ -133,13 +140,13 @@ def _unpacked(written: bytes, trace: TraceFile) -> TraceTables:
     if check != _check(kept_bytes):
         raise ValueError("other bytes than were kept")
     head, _, rest = kept_bytes.partition(b"\n")
-    kept = _DECODER.decode(head)
-    tables: list[dict[str, pl.DataFrame]] = [{} for _ in range(kept.devices_beside + 1)]
+    header = _DECODER.decode(head)
+    tables: list[dict[str, pl.DataFrame]] = [{} for _ in range(header.devices_beside + 1)]
     start = 0
-    for frame in kept.frames:
+    for frame in header.frames:
         tables[frame.device][frame.name] = pl.read_ipc_stream(rest[start : start + frame.size])
         start += frame.size
-    fields = {name: getattr(kept, name) for name in _FIELDS}
+    fields = {name: getattr(header, name) for name in _FIELDS}
     return TraceTables(trace, tables=tables[0], further=tables[1:], **fields)
 
 
@@ -161,8 +168,8 @@ def _packed(answer: TraceTables) -> bytes:
         table.write_ipc_stream(rest)
         frames.append(_Frame(device, name, rest.tell() - start))
     fields = {name: getattr(answer, name) for name in _FIELDS}
-    kept = _Kept(frames, len(answer.further), **fields)
-    kept_bytes = msgspec.json.encode(kept) + b"\n" + rest.getvalue()
+    header = _AnswerHeader(frames, len(answer.further), **fields)
+    kept_bytes = msgspec.json.encode(header) + b"\n" + rest.getvalue()
     return _check(kept_bytes) + b"\n" + kept_bytes
 
 
@@ -178,6 +185,6 @@ def _frames(answer: TraceTables) -> Iterator[tuple[int, str, pl.DataFrame]]:
 
 def _forget_older(folder: Path) -> None:
     """Remove all answers but the latest."""
-    kept = [(path.stat().st_mtime_ns, path) for path in folder.glob(f"*{_SUFFIX}")]
-    for _, path in sorted(kept, reverse=True)[MOST_ANSWERS:]:
+    answers = [(path.stat().st_mtime_ns, path) for path in folder.glob(f"*{_SUFFIX}")]
+    for _, path in sorted(answers, reverse=True)[MOST_ANSWERS:]:
         path.unlink(missing_ok=True)

@@ -37,14 +37,14 @@ ATTEMPTS = 3
 def read_in_threads(tasks: Sequence[Task], workers: int) -> TraceStream:
     """Yield each task's number and its outcome, from at most `workers` threads at a time."""
     DERIVED.load()
-    _ = pl.DataFrame()  # polars is imported at first use, which two threads must not come to at once
+    _ = pl.DataFrame()  # polars is imported at first use, which two threads must not do at once
     with _thread_pool(workers) as submit:
         yield from run_bounded(dict(enumerate(tasks)), submit, workers=workers, room=memory_budget_bytes())
 
 
 @contextlib.contextmanager
 def _thread_pool(workers: int) -> Iterator[Callable[[Task], Future[TraceTables]]]:
-    """Give what submits tasks to threads; where the block is left early, those at work are interrupted."""
+    """Give the function that submits tasks to threads; leaving the block early interrupts those at work."""
     at_work: set[int] = set()
     changing = threading.Lock()
 

@@ -46,7 +46,7 @@ def marker_table(choice: StepChoice, form: Format) -> pl.DataFrame:
 
 
 def choose_steps(steps: pl.DataFrame, choice: StepChoice) -> dict[str, pl.DataFrame]:
-    """Return the steps that count, and all where that is not the same.
+    """Return the steps that count, and also all recorded steps if only some are chosen.
 
     A step that is not chosen is none: whatever comes from the steps is of the chosen ones alone.
     """
@@ -94,8 +94,8 @@ def split_by_device(content: TraceContent, file: str) -> ByDevice | None:
     contents = []
     for device in devices:
         others = [other for other in (*devices, *touched) if other != device]
-        own = on_device(tables, device, others, is_first=device == devices[0])
-        contents.append(replace(content, tables={**content.tables, **own}))
+        device_tables = on_device(tables, device, others, is_first=device == devices[0])
+        contents.append(replace(content, tables={**content.tables, **device_tables}))
     findings = [
         finding
         for finding in (_several_devices_finding(devices, file), _touched_devices_finding(touched, file))
@@ -148,7 +148,7 @@ class Task:
     """One trace and the tables that are wanted of it, raw or derived from it alone."""
 
     trace: TraceFile
-    wanted: tuple[str, ...]
+    wanted_tables: tuple[str, ...]
     use_cache: bool = True
     choice: StepChoice = EVERY_STEP
     memory_bound: int | None = field(default_factory=memory.stated_bound)
@@ -162,8 +162,8 @@ Engine = Callable[[Sequence[Task], int | None], TraceStream]
 """Reads traces with at most so many workers."""
 
 
-def tables_of_each_trace(wanted: Iterable[str], forms: Collection[Format]) -> tuple[str, ...]:
-    """Return the tables of single traces that `wanted` tables come down to in a run with these formats."""
+def tables_of_each_trace(wanted_tables: Iterable[str], forms: Collection[Format]) -> tuple[str, ...]:
+    """Return the tables of single traces that `wanted_tables` come down to in a run with these formats."""
     DERIVED.load()
     needed: dict[str, None] = {}
 
@@ -178,7 +178,7 @@ def tables_of_each_trace(wanted: Iterable[str], forms: Collection[Format]) -> tu
                 for need in table.needs:
                     visit(need)
 
-    for name in wanted:
+    for name in wanted_tables:
         visit(name)
     return tuple(needed)
 
@@ -196,26 +196,28 @@ def contributes(form: Format, table: str) -> bool:
 
 
 def read_trace(task: Task) -> TraceTables:
-    """Return those wanted tables of one trace that it has a say in; without any it is not read.
+    """Return the wanted tables to which one trace contributes; without any it is not read.
 
     A trace that cannot be read gives a finding instead.
     """
     DERIVED.load()
-    wanted = tuple(name for name in task.wanted if contributes(task.trace.form, name))
-    if not wanted:
+    wanted_tables = tuple(name for name in task.wanted_tables if contributes(task.trace.form, name))
+    if not wanted_tables:
         return TraceTables(task.trace, rank=task.trace.rank, world_size=task.trace.world_size)
-    kept = kept_tables.kept_file(task.trace, wanted, astuple(task.choice)) if task.use_cache else None
-    if kept and (answer := kept_tables.load_answer(kept, task.trace)):
+    answer_file = (
+        kept_tables.kept_file(task.trace, wanted_tables, astuple(task.choice)) if task.use_cache else None
+    )
+    if answer_file and (answer := kept_tables.load_answer(answer_file, task.trace)):
         return answer
-    answer = _read_trace(task, wanted)
-    if kept and answer.sha256:
-        kept_tables.save_answer(kept, answer)
+    answer = _read_trace(task, wanted_tables)
+    if answer_file and answer.sha256:
+        kept_tables.save_answer(answer_file, answer)
     return answer
 
 
-def _read_trace(task: Task, wanted: tuple[str, ...]) -> TraceTables:
-    in_steps = (_WHOLE, _COMPLETENESS) if "steps" in computation_order(wanted) else ()
-    raw = raw_needs((*wanted, *in_steps)) | {"devices"}
+def _read_trace(task: Task, wanted_tables: tuple[str, ...]) -> TraceTables:
+    in_steps = (_WHOLE, _COMPLETENESS) if "steps" in computation_order(wanted_tables) else ()
+    raw = raw_needs((*wanted_tables, *in_steps)) | {"devices"}
     try:
         with memory.use_memory(task.memory_bound):
             content, sha256 = read_content(task.trace, raw, use_cache=task.use_cache)
@@ -226,7 +228,9 @@ def _read_trace(task: Task, wanted: tuple[str, ...]) -> TraceTables:
     identity = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
     of_trace = {"identity": identity, "marker": marker_table(task.choice, task.trace.form)}
     content = replace(content, tables={**content.tables, **of_trace})
-    tables, further, notes = _by_device((*wanted, _COMPLETENESS) if in_steps else wanted, content, task)
+    tables, further, notes = _by_device(
+        (*wanted_tables, _COMPLETENESS) if in_steps else wanted_tables, content, task
+    )
     steps = tables.get("steps")
     recorded = tables.pop(RECORDED, steps)
     steps_from = "" if recorded is None else "".join(recorded["source"].head(1))
@@ -258,14 +262,14 @@ def _read_trace(task: Task, wanted: tuple[str, ...]) -> TraceTables:
 
 
 def _by_device(
-    wanted: tuple[str, ...], content: TraceContent, task: Task
+    wanted_tables: tuple[str, ...], content: TraceContent, task: Task
 ) -> tuple[dict[str, pl.DataFrame], list[dict[str, pl.DataFrame]], tuple[Finding, ...]]:
     """Return the wanted tables, those of a device for its first device and then for each further one."""
     by_device = split_by_device(content, task.trace.relative) if content.height("kernels") else None
     if by_device is None:
-        return _tables(wanted, content, task), [], ()
-    differing = tuple(name for name in wanted if is_of_device(name))
-    common = _tables(tuple(name for name in wanted if name not in differing), content, task)
+        return _tables(wanted_tables, content, task), [], ()
+    differing = tuple(name for name in wanted_tables if is_of_device(name))
+    common = _tables(tuple(name for name in wanted_tables if name not in differing), content, task)
     first, *further = (_tables(differing, part, task) for part in by_device.contents)
     return common | first, further, by_device.findings
 
@@ -284,17 +288,17 @@ def _note_completeness(trace: TraceTables, complete: dict[str, Any]) -> None:
 
 
 def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None:
-    """Return when the first thing in these tables started and the last one ended."""
+    """Return the first start and the last end in these tables."""
     spans = [
         content.table(name, _SPAN)
         for name in sorted(raw)
         if {*_SPAN} <= {*TABLES[name].columns} and content.height(name)
     ]
     bounds = [(table["start_ns"].min(), table["end_ns"].max()) for table in spans]
-    known = cast("list[tuple[int, int]]", [pair for pair in bounds if None not in pair])
-    if not known:
+    known_bounds = cast("list[tuple[int, int]]", [pair for pair in bounds if None not in pair])
+    if not known_bounds:
         return None
-    return min(start for start, _ in known), max(end for _, end in known)
+    return min(start for start, _ in known_bounds), max(end for _, end in known_bounds)
 
 
 def unread_trace(task: Task, code: str, message: str) -> TraceTables:
@@ -305,49 +309,51 @@ def unread_trace(task: Task, code: str, message: str) -> TraceTables:
 
 
 def _touching_own_tables(finding: Finding, form: Format) -> Finding:
-    """Return a finding about a whole trace as one about what its format fills: others are not concerned."""
+    """Return a finding about a whole trace as one about the tables that its format fills."""
     return finding if finding.touches else replace(finding, touches=tuple(sorted(form.tables)))
 
 
-def _tables(wanted: tuple[str, ...], content: TraceContent, task: Task) -> dict[str, pl.DataFrame]:
-    """Return the wanted tables, and what steps there were where those are wanted and some were chosen.
+def _tables(wanted_tables: tuple[str, ...], content: TraceContent, task: Task) -> dict[str, pl.DataFrame]:
+    """Return the wanted tables, and the recorded steps if steps are wanted and some were chosen.
 
     Whatever else they come from is held only as long as it is needed.
     """
-    ordered = _largest_first(wanted)
-    made: dict[str, pl.DataFrame] = {}
+    ordered = _largest_first(wanted_tables)
+    tables: dict[str, pl.DataFrame] = {}
     for position, name in enumerate(ordered):
-        made[name] = _compute(DERIVED.get(name), made, content)
+        tables[name] = _compute(DERIVED.get(name), tables, content)
         if name == "steps":
-            made |= choose_steps(_with_source(made[name], task), task.choice)
+            tables |= choose_steps(_with_source(tables[name], task), task.choice)
         needed = {
-            *wanted,
+            *wanted_tables,
             RECORDED,
             *(need for later in ordered[position + 1 :] for need in DERIVED.get(later).needs),
         }
-        for each in made.keys() - needed:
-            del made[each]
-    extra = {RECORDED} & made.keys() if "steps" in wanted else set()
-    return {name: made[name] if name in made else content.table(name) for name in (*wanted, *extra)}
+        for each in tables.keys() - needed:
+            del tables[each]
+    extra = {RECORDED} & tables.keys() if "steps" in wanted_tables else set()
+    return {
+        name: tables[name] if name in tables else content.table(name) for name in (*wanted_tables, *extra)
+    }
 
 
 def _with_source(steps: pl.DataFrame, task: Task) -> pl.DataFrame:
-    """Return steps with the format as their source, where its marker found them and the user chose none."""
+    """Return steps with the format as their source, if its marker found them and the user chose none."""
     if task.choice.marker or not task.trace.form.step_marker:
         return steps
     source = pl.col("source").cast(pl.String)
     return steps.with_columns(source=source.replace(CHOSEN_RANGE, FORMAT_RANGE).cast(steps.schema["source"]))
 
 
-def _largest_first(wanted: tuple[str, ...]) -> list[str]:
-    """Return the derived tables behind `wanted` in order, those of the largest raw table early."""
-    ordered = computation_order(wanted)
+def _largest_first(wanted_tables: tuple[str, ...]) -> list[str]:
+    """Return the derived tables behind `wanted_tables` in order, those of the largest raw table early."""
+    ordered = computation_order(wanted_tables)
     return computation_order([*(name for name in ordered if _LARGEST in DERIVED.get(name).needs), *ordered])
 
 
-def _compute(table: Derived, made: dict[str, pl.DataFrame], content: TraceContent) -> pl.DataFrame:
+def _compute(table: Derived, tables: dict[str, pl.DataFrame], content: TraceContent) -> pl.DataFrame:
     """Return a derived table; raw ones are held for its sake alone."""
-    inputs = [made[n] if n in made else content.table(n, table.reads.get(n)) for n in table.needs]
+    inputs = [tables[n] if n in tables else content.table(n, table.reads.get(n)) for n in table.needs]
     return table.compute(*inputs)
 
 

@@ -61,14 +61,14 @@ def parse_options(text: str) -> dict[str, str]:
 @contextlib.contextmanager
 def start_jobs(text: str) -> Iterator[Engine]:
     """Give the engine that queues Slurm jobs at the first trace and cancels them at the end."""
-    chosen = parse_options(text)
+    options = parse_options(text)
     with contextlib.ExitStack() as stack:
         opened: list[Any] = []
 
         def engine(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
             if not opened:
                 opened.append(
-                    stack.enter_context(_cluster_of_jobs(chosen, jobs or min(MOST_JOBS, len(tasks))))
+                    stack.enter_context(_cluster_of_jobs(options, jobs or min(MOST_JOBS, len(tasks))))
                 )
             client, without_workers = opened[0]
             return read_on_cluster(client, tasks, without_workers)
@@ -77,15 +77,15 @@ def start_jobs(text: str) -> Iterator[Engine]:
 
 
 @contextlib.contextmanager
-def _cluster_of_jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Client, WithoutWorkers]]:
-    """Give a client of a cluster of `count` jobs, and what looks whether they still live."""
+def _cluster_of_jobs(options: Mapping[str, str], count: int) -> Iterator[tuple[Client, WithoutWorkers]]:
+    """Give a client of a cluster of `count` jobs, and the function that checks that they still live."""
     distributed, jobqueue = import_extra("distributed"), _jobqueue()
     if not shutil.which("sbatch"):
         fix = "run the command on a node that can submit jobs"
         raise UsageError("Slurm is not available: sbatch is not on the PATH", fix=fix)
     with silence_dask(), _end_on_signals(), _shared_folder() as folder:
         security = _security(folder)
-        with jobqueue.SLURMCluster(**_settings(chosen), security=security, log_directory=folder) as cluster:
+        with jobqueue.SLURMCluster(**_settings(options), security=security, log_directory=folder) as cluster:
             _check_accepted(cluster.job_script(), folder)
             cluster.scale(jobs=count)
             with distributed.Client(cluster, security=security, set_as_default=False) as client:
@@ -93,7 +93,7 @@ def _cluster_of_jobs(chosen: Mapping[str, str], count: int) -> Iterator[tuple[Cl
 
 
 def _jobqueue() -> Any:
-    """Return dask-jobqueue; where it is first imported it has Ctrl-C end the program with status 0."""
+    """Return dask-jobqueue without its handler of Ctrl-C, which ends the program with status 0."""
     before = signal.getsignal(signal.SIGINT)
     jobqueue = import_extra("dask_jobqueue")
     if signal.getsignal(signal.SIGINT) is not before:
@@ -101,19 +101,19 @@ def _jobqueue() -> Any:
     return jobqueue
 
 
-def _settings(chosen: Mapping[str, str]) -> dict[str, Any]:
+def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings for dask-jobqueue; what is left out is in its own configuration."""
     config = import_extra("dask").config
 
     def value(name: str) -> str:
-        return chosen.get(name) or str(config.get(f"jobqueue.slurm.{name}", None) or DEFAULTS[name])
+        return options.get(name) or str(config.get(f"jobqueue.slurm.{name}", None) or DEFAULTS[name])
 
     cores = int(value("cores"))
-    directives = [f"--{name}={chosen[name]}" for name in _DIRECTIVES if name in chosen]
-    more = {name: chosen[name] for name in ("queue", "account", "interface") if name in chosen}
+    directives = [f"--{name}={options[name]}" for name in _DIRECTIVES if name in options]
+    more = {name: options[name] for name in ("queue", "account", "interface") if name in options}
     return {
         "cores": cores,
-        "processes": int(chosen.get("processes", cores)),
+        "processes": int(options.get("processes", cores)),
         "memory": value("memory"),
         "walltime": value("walltime"),
         "job_extra_directives": [*config.get("jobqueue.slurm.job-extra-directives", []), *directives],
@@ -133,18 +133,18 @@ def _shared_folder() -> Iterator[Path]:
 
 def _security(folder: Path) -> Any:
     """Return encryption with keys of this run: without, all on the network could run code in the jobs."""
-    made = import_extra("distributed").Security.temporary()
+    security = import_extra("distributed").Security.temporary()
     names = ("tls_ca_file", *(f"tls_{role}_{kind}" for role in _ROLES for kind in ("cert", "key")))
     for name in names:
         file = folder / name
         file.touch(mode=0o600)
-        file.write_text(getattr(made, name))
-    return type(made)(require_encryption=True, **{name: str(folder / name) for name in names})
+        file.write_text(getattr(security, name))
+    return type(security)(require_encryption=True, **{name: str(folder / name) for name in names})
 
 
 @contextlib.contextmanager
 def _end_on_signals() -> Iterator[None]:
-    """Let what ends this process, as a batch system does, cancel the jobs before."""
+    """Let signals that end this process, such as those of a batch system, cancel the jobs first."""
 
     def end(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
@@ -161,12 +161,12 @@ def _end_on_signals() -> Iterator[None]:
 
 
 def _check_accepted(script: str, folder: Path) -> None:
-    """Raise InputError where Slurm would not take such a job, with its own words."""
+    """Raise InputError if Slurm would not take such a job, with its own words."""
     file = folder / "job.sh"
     file.write_text(script)
-    asked = _run_slurm("sbatch", "--test-only", str(file))
-    if asked.returncode:
-        errors = asked.stderr.strip().splitlines() or ["it gives no reason"]
+    process = _run_slurm("sbatch", "--test-only", str(file))
+    if process.returncode:
+        errors = process.stderr.strip().splitlines() or ["it gives no reason"]
         fix = "give the option that it requires, as in --engine slurm:queue=debug,account=m1234"
         raise InputError(f"Slurm refuses the job: {errors[-1].removeprefix('sbatch: error: ')}", fix=fix)
 
@@ -181,21 +181,21 @@ class _Watch:
     def __init__(self, cluster: Any, folder: Path) -> None:
         self._cluster = cluster
         self._folder = folder
-        self._looked = time.monotonic()
+        self._last_look = time.monotonic()
 
     def look(self, waited_s: float) -> None:
         """Raise InputError if there has been no worker for a while, and no job that could become one."""
         now = time.monotonic()
-        if waited_s < _LOOK_S or now - self._looked < _LOOK_S:
+        if waited_s < _LOOK_S or now - self._last_look < _LOOK_S:
             return
-        self._looked = now
+        self._last_look = now
         ids = ",".join(str(job.job_id) for job in self._cluster.workers.values() if job.job_id)
         if not _run_slurm("squeue", "--noheader", f"--jobs={ids}").stdout.strip():
             fix = "check that a job can run this Python and can read the folder of the cache"
             raise InputError(f"the Slurm jobs have ended{self._last_words()}", fix=fix)
 
     def _last_words(self) -> str:
-        """Return what the last job to write anything wrote last."""
+        """Return the last lines of errors, of the job that wrote last."""
         logs = sorted(self._folder.glob("*.err"), key=lambda path: path.stat().st_mtime)
         lines = [line for path in logs[-1:] for line in path.read_text(errors="replace").splitlines() if line]
         return f": {' / '.join(lines[-_LAST_LINES:])}" if lines else ""

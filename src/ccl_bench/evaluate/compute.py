@@ -84,17 +84,17 @@ def evaluate_metrics(
         reason = metric.inapplicable(cast("Facts", noted))
         if reason:
             answer = Result(metric.name, "not_applicable", metric.unit, metric.better, reason=reason)
-            answer = replace(answer, findings=_about_facts(evidence, noted.asked))
+            answer = replace(answer, findings=_about_facts(evidence, noted.used_names))
             provenance = Provenance(__version__, metric.revision)
         else:
             failures = {} if failures is None else failures
-            way, answer, asked = _from_best_source(metric, evidence, facts, failures)
-            touching = _touching(way, evidence, noted.asked | asked)
+            way, answer, fact_names = _from_best_source(metric, evidence, facts, failures)
+            touching = _touching(way, evidence, noted.used_names | fact_names)
             if answer.value is None:
                 about = [_result_finding(f) for source in metric.sources for f in _mistakes(source, evidence)]
                 touching = [*dict.fromkeys([*touching, *about])]
             answer = replace(answer, findings=[*touching, *answer.findings])
-            provenance = _provenance(way, evidence, asked, traces)
+            provenance = _provenance(way, evidence, fact_names, traces)
             answer = _of_chosen_steps(answer, evidence, provenance)
         results.append(replace(answer, metric=name, provenance=provenance))
     return results
@@ -110,16 +110,16 @@ def _from_best_source(
     """
     tried = []
     recorded = {table for trace in evidence.traces for table in trace.trace.form.tables}
-    for way in usable_sources(metric, recorded, evidence.given):
-        given = TrackedFacts(facts)
-        answer = _evaluate_metric(way, evidence, given, failures)
-        tried.append((way, answer, given.asked))
+    for way in usable_sources(metric, recorded, evidence.given_inputs):
+        tracked_facts = TrackedFacts(facts)
+        answer = _evaluate_metric(way, evidence, tracked_facts, failures)
+        tried.append((way, answer, tracked_facts.used_names))
         if answer.status != "not_measurable":
             break
     if tried[-1][1].value is not None:
         return tried[-1]
-    there = (_traces_behind, _has_file)
-    chosen = ([attempt for attempt in tried if is_there(attempt[0], evidence)] for is_there in there)
+    conditions = (_traces_behind, _has_file)
+    chosen = ([attempt for attempt in tried if is_there(attempt[0], evidence)] for is_there in conditions)
     behind = next(filter(None, chosen), tried)
     return next((attempt for attempt in behind if not _timeless_reason(attempt[0], evidence)), behind[0])
 
@@ -153,11 +153,11 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
 
 
 def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) -> Measurement:
-    for circle in circles(metric.needs, evidence.given):
+    for circle in circles(metric.needs, evidence.given_inputs):
         raise NotMeasurable(
             f"tables depend on each other: {' → '.join([*circle, circle[0]])}", fix=_BREAK_CIRCLE
         )
-    if gaps := missing_tables(metric.needs, evidence.given):
+    if gaps := missing_tables(metric.needs, evidence.given_inputs):
         raise NotMeasurable(f"no package provides the table {gaps[0]}", fix=_SEE_PLUGINS)
     for need in metric.needs:
         if need in evidence.broken:
@@ -167,8 +167,8 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
             raise NotMeasurable(finding.message, fix=fix_of(finding.code), is_repairable=True)
     _check_chosen(metric, evidence)
     explaining = {name: evidence.inputs[name] for name in metric.explained_by if name in evidence.inputs}
-    needed = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
-    measurement = metric.compute(*needed, **explaining)
+    arguments = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
+    measurement = metric.compute(*arguments, **explaining)
     if not math.isfinite(measurement.value):
         raise NotMeasurable(f"the value is {measurement.value}: the steps have no length", fix=RECORD)
     if _is_share(metric) and not -_ROUNDING <= measurement.value <= 100 + _ROUNDING:
@@ -187,9 +187,9 @@ def _is_share(metric: Metric) -> bool:
 
 def _check_chosen(metric: Metric, evidence: LoadedRun) -> None:
     """Raise NotMeasurable if a metric needs steps of the traces, but none of them was chosen."""
-    known = recorded_steps(evidence.traces)
-    if known and "steps" in _tables_behind(metric, evidence) and evidence.inputs["steps"].is_empty():
-        fix = f"choose among {', '.join(map(str, sorted(known)[:_NAMED]))}"
+    step_numbers = recorded_steps(evidence.traces)
+    if step_numbers and "steps" in _tables_behind(metric, evidence) and evidence.inputs["steps"].is_empty():
+        fix = f"choose among {', '.join(map(str, sorted(step_numbers)[:_NAMED]))}"
         raise NotMeasurable(
             f"no trace holds what was chosen: {evidence.choice.description}", fix=fix, is_repairable=True
         )
@@ -199,11 +199,11 @@ def _measures(metric: Metric, evidence: LoadedRun, finding: Finding) -> bool:
     """Whether a metric measures the data of a finding, instead of only using the steps."""
     if finding.code == SEVERAL:
         return True
-    own = _MAKES_WRONG[finding.code]
-    if "steps" in own and "steps" in _tables_behind(metric, evidence):
+    wrong_tables = _MAKES_WRONG[finding.code]
+    if "steps" in wrong_tables and "steps" in _tables_behind(metric, evidence):
         return True
-    tables = tables_behind(metric.needs, but=_NOT_WORK | evidence.given)
-    return not tables.isdisjoint(own or finding.touches)
+    tables = tables_behind(metric.needs, but=_NOT_WORK | evidence.given_inputs)
+    return not tables.isdisjoint(wrong_tables or finding.touches)
 
 
 def _of_chosen_steps(answer: Result, evidence: LoadedRun, provenance: Provenance) -> Result:
@@ -276,7 +276,7 @@ def _advice(metric: Metric, evidence: LoadedRun) -> str:
 
 def _raw(metric: Metric, evidence: LoadedRun) -> set[str]:
     """Return the tables of traces that the metric's value uses."""
-    return raw_needs(need for need in metric.needs if need not in evidence.given)
+    return raw_needs(need for need in metric.needs if need not in evidence.given_inputs)
 
 
 def _traces_behind(metric: Metric, evidence: LoadedRun) -> list[TraceTables]:
@@ -285,28 +285,32 @@ def _traces_behind(metric: Metric, evidence: LoadedRun) -> list[TraceTables]:
     return [trace for trace in evidence.traces if not raw.isdisjoint(trace.trace.form.tables)]
 
 
-def _touching(metric: Metric, evidence: LoadedRun, asked: set[str]) -> list[ResultFinding]:
+def _touching(metric: Metric, evidence: LoadedRun, fact_names: set[str]) -> list[ResultFinding]:
     """Return the findings about all data behind the metric's value, including these facts."""
     raw = _raw(metric, evidence)
-    facts = map(fact_table, _facts_behind(metric, evidence, asked))
-    used = {*raw, *metric.needs, *_tables_behind(metric, evidence), *facts}
-    return [_result_finding(f) for f in evidence.findings if (used & set(f.touches) if f.touches else raw)]
+    facts = map(fact_table, _facts_behind(metric, evidence, fact_names))
+    used_tables = {*raw, *metric.needs, *_tables_behind(metric, evidence), *facts}
+    return [
+        _result_finding(f) for f in evidence.findings if (used_tables & set(f.touches) if f.touches else raw)
+    ]
 
 
 def _tables_behind(metric: Metric, evidence: LoadedRun) -> list[str]:
     """Return the computed tables that the metric's value uses, directly or indirectly."""
-    return computation_order(need for need in metric.needs if need not in evidence.given)
+    return computation_order(need for need in metric.needs if need not in evidence.given_inputs)
 
 
-def _facts_behind(metric: Metric, evidence: LoadedRun, asked: set[str]) -> set[str]:
+def _facts_behind(metric: Metric, evidence: LoadedRun, fact_names: set[str]) -> set[str]:
     """Return the facts that the metric used, directly or through its tables."""
-    return asked.union(*(evidence.asked.get(table, ()) for table in _tables_behind(metric, evidence)))
+    return fact_names.union(
+        *(evidence.used_facts.get(table, ()) for table in _tables_behind(metric, evidence))
+    )
 
 
-def _about_facts(evidence: LoadedRun, asked: set[str]) -> list[ResultFinding]:
+def _about_facts(evidence: LoadedRun, fact_names: set[str]) -> list[ResultFinding]:
     """Return the findings about facts that made a metric inapplicable."""
-    used = set(map(fact_table, asked))
-    return [_result_finding(finding) for finding in evidence.findings if used & set(finding.touches)]
+    fact_tables = set(map(fact_table, fact_names))
+    return [_result_finding(finding) for finding in evidence.findings if fact_tables & set(finding.touches)]
 
 
 def _result_finding(finding: Finding) -> ResultFinding:
@@ -318,20 +322,22 @@ def _result_finding(finding: Finding) -> ResultFinding:
 def _provenance(
     metric: Metric,
     evidence: LoadedRun,
-    asked: set[str],
-    known: dict[frozenset[str], list[TraceProvenance]],
+    fact_names: set[str],
+    traces_by_tables: dict[frozenset[str], list[TraceProvenance]],
 ) -> Provenance:
-    """Return the provenance of a value; metrics of the same tables share one list of traces, in `known`."""
+    """Return the provenance of a value; metrics of the same tables share a list in `traces_by_tables`."""
     raw = frozenset(_raw(metric, evidence))
-    if raw not in known:
-        known[raw] = [_trace_provenance(trace) for trace in _traces_behind(metric, evidence) if trace.sha256]
-    names = _facts_behind(metric, evidence, asked)
+    if raw not in traces_by_tables:
+        traces_by_tables[raw] = [
+            _trace_provenance(trace) for trace in _traces_behind(metric, evidence) if trace.sha256
+        ]
+    names = _facts_behind(metric, evidence, fact_names)
     facts = {name: fact.source for name, fact in evidence.inputs["facts"] if name in names}
-    given = dict.fromkeys([*metric.needs, *(["facts"] if facts else [])])
-    files = {name: digest for need in given for name, digest in evidence.files.get(need, {}).items()}
+    inputs = dict.fromkeys([*metric.needs, *(["facts"] if facts else [])])
+    files = {name: digest for need in inputs for name, digest in evidence.files.get(need, {}).items()}
     rests_on = {*metric.needs, *_tables_behind(metric, evidence)}
-    chosen = evidence.choice if evidence.choice and rests_on & {"steps", "step_times"} else None
-    return Provenance(__version__, metric.revision, known[raw], facts, files, chosen)
+    step_choice = evidence.choice if evidence.choice and rests_on & {"steps", "step_times"} else None
+    return Provenance(__version__, metric.revision, traces_by_tables[raw], facts, files, step_choice)
 
 
 def _trace_provenance(reduced: TraceTables) -> TraceProvenance:
@@ -362,9 +368,9 @@ def evaluate(
     unexpected error fails alone; `failures` receives the error. Raises UsageError for an unknown metric.
     """
     names = list(names)
-    wanted = needed_inputs(run, names)
+    inputs = needed_inputs(run, names)
     reading: Reading = {"jobs": jobs, "use_cache": use_cache, "progress": progress}
-    results = evaluate_metrics(run.facts, names, load_tables(run, wanted, **reading), failures)
+    results = evaluate_metrics(run.facts, names, load_tables(run, inputs, **reading), failures)
     return with_other_source(run, results, failures, **reading)
 
 
@@ -379,23 +385,23 @@ class Reading(TypedDict):
 def with_other_source(
     run: Run, results: list[Result], failures: Failures | None = None, **reading: Unpack[Reading]
 ) -> list[Result]:
-    """Return results, replaced by those of the run's other profiler where that measures better.
+    """Return results, replaced by those of the run's other profiler if that measures better.
 
     This applies to metrics without a value, and to metrics that prefer tables of the other profiler. Each
     value comes from one profiler, and a finding states if it is the other one.
     """
     other = run.other_source
-    asked = [result.metric for result in results if _may_be_better(result, other)] if other else []
-    if other is None or not asked:
+    metric_names = [result.metric for result in results if _may_be_better(result, other)] if other else []
+    if other is None or not metric_names:
         return results
     try:
-        evidence = load_tables(other, needed_inputs(other, asked), **reading)
+        evidence = load_tables(other, needed_inputs(other, metric_names), **reading)
     except UsageError:  # steps were chosen that only the first recorder has
         return results
     filled = frozenset(name for trace in evidence.traces for name in trace.filled)
     other_results = {
         r.metric: r
-        for r in evaluate_metrics(other.facts, asked, evidence, failures)
+        for r in evaluate_metrics(other.facts, metric_names, evidence, failures)
         if r.value is not None and not _is_of_other_source(r)
     }
     return [

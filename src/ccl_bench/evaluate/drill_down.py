@@ -96,8 +96,8 @@ def kernels(table: pl.DataFrame, steps: int) -> pl.DataFrame:
     ordered = by_name.sort("duration_ns", "name", descending=[True, False]).with_columns(
         pct=100 * pl.col("duration_ns") / pl.col("duration_ns").sum()
     )
-    known = {name: short_name(name) for name in ordered["name"].drop_nulls()}
-    short = pl.col("name").replace_strict(known, default="unknown", return_dtype=pl.String)
+    short_names = {name: short_name(name) for name in ordered["name"].drop_nulls()}
+    short = pl.col("name").replace_strict(short_names, default="unknown", return_dtype=pl.String)
     return ordered.select(
         pl.col("name").fill_null("unknown").str.head(_LONGEST_NAME),
         short.alias("short"),
@@ -169,8 +169,8 @@ def memory_at_peak(holders: pl.DataFrame) -> MemoryAtPeak | None:
     if sums.is_empty():
         return None
     top = sums.row(0, named=True)
-    own = holders.filter((pl.col("trace") == top["trace"]) & (pl.col("device") == top["device"]))
-    sites = own.sort("bytes", descending=True, maintain_order=True).select(
+    device_holders = holders.filter((pl.col("trace") == top["trace"]) & (pl.col("device") == top["device"]))
+    sites = device_holders.sort("bytes", descending=True, maintain_order=True).select(
         pl.col("frames").list.reverse().fill_null([]),
         "bytes",
         "blocks",
@@ -188,13 +188,15 @@ def category_curves(outline: pl.DataFrame) -> CategoryCurves | None:
     if totals.is_empty():
         return None
     top = totals.sort("allocated_bytes", *place, descending=True).row(0, named=True)
-    own = outline.filter((pl.col("trace") == top["trace"]) & (pl.col("device") == top["device"]))
-    points = own.sort("point").unique("point", keep="first", maintain_order=True)
-    if own["category"].n_unique() < 2:
+    device_outline = outline.filter((pl.col("trace") == top["trace"]) & (pl.col("device") == top["device"]))
+    points = device_outline.sort("point").unique("point", keep="first", maintain_order=True)
+    if device_outline["category"].n_unique() < 2:
         return None
     is_timed = not points["time_ns"].tail(-1).null_count() and points["time_ns"].n_unique() > 1
     times = (points["time_ns"].backward_fill() - points["time_ns"].min()) / SECOND_NS
-    by_category = own.sort("category", "point").partition_by("category", as_dict=True, maintain_order=True)
+    by_category = device_outline.sort("category", "point").partition_by(
+        "category", as_dict=True, maintain_order=True
+    )
     return CategoryCurves(
         f"rank {label(top['rank'])}, device {top['device']}",
         is_timed,

@@ -39,10 +39,10 @@ def hang_of_run(
     if 2 * len({finding.rank for finding in twice}) > len(dumps):
         reason = f"most ranks have several dumps: {twice[0].message.partition(';')[0]}"
         raise NotMeasurable(reason, where=str(run.path), fix="give the folder of a single hang")
-    alone = replace(run, traces=dumps)
-    loaded = load_tables(alone, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
-    stated = run.facts.world_size
-    hang = find_hang(loaded.inputs, stated.value if stated else None, str(run.path))
+    dump_run = replace(run, traces=dumps)
+    loaded = load_tables(dump_run, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    world_size = run.facts.world_size
+    hang = find_hang(loaded.inputs, world_size.value if world_size else None, str(run.path))
     if not hang.ranks:
         reason = "the names of the dumps do not end in the rank, which the dumps themselves do not contain"
         raise NotMeasurable(

@@ -69,8 +69,8 @@ def inspect_with_tables(
     names = metrics.load().names()
     has_any = any(trace.form.name == "execution_trace" for trace in run.traces)
     more = _OF_EXECUTION_TRACES if has_any else ()
-    wanted = dict.fromkeys((*INSPECTED_TABLES, *more, *also, *needed_inputs(run, names)))
-    evidence = load_tables(run, wanted, jobs=jobs, use_cache=use_cache, progress=progress)
+    inputs = dict.fromkeys((*INSPECTED_TABLES, *more, *also, *needed_inputs(run, names)))
+    evidence = load_tables(run, inputs, jobs=jobs, use_cache=use_cache, progress=progress)
     results = evaluate_metrics(run.facts, names, evidence)
     results = with_other_source(run, results, jobs=jobs, use_cache=use_cache, progress=progress)
     return _inspection(run, evidence, results), results, evidence
@@ -90,7 +90,7 @@ def _inspection(run: Run, evidence: LoadedRun, results: list[Result]) -> Inspect
         _calls(evidence.inputs),
         _groups(evidence.inputs),
         {name: InspectedFact(_plain(fact.value), fact.source) for name, fact in run.facts},
-        {_below(run, path): kind for path, kind in (run.stated.files | run.stated.limits).items()},
+        {_below(run, path): kind for path, kind in (run.documents.files | run.documents.limits).items()},
         [_below(run, path) for path in run.others],
         [InspectedMetric(r.metric, r.unit, r.status, r.reason, r.fix, r.is_repairable) for r in results],
         issues(run, evidence.findings),
@@ -101,7 +101,7 @@ def _inspection(run: Run, evidence: LoadedRun, results: list[Result]) -> Inspect
 
 def _model(run: Run) -> str:
     """Return the model's name: from the configuration with its size, else from the card."""
-    config, card = run.stated.config, run.stated.card
+    config, card = run.documents.config, run.documents.card
     if config and config.model.name and {"name", "flavor"} & config.model.model_fields_set:
         return "_".join(filter(None, (config.model.name, config.model.flavor)))
     if card is None:
@@ -112,7 +112,9 @@ def _model(run: Run) -> str:
 def issues(run: Run, findings: Iterable[Finding]) -> list[Issue]:
     """Return the issues of the files of a run and of their contents, the most severe first."""
     problems = [issue_of(finding) for finding in findings]
-    problems += [replace(issue, file=issue.file.removeprefix(f"{run.path}/")) for issue in run.stated.issues]
+    problems += [
+        replace(issue, file=issue.file.removeprefix(f"{run.path}/")) for issue in run.documents.issues
+    ]
     return sorted(dict.fromkeys(problems), key=lambda issue: _SEVERITIES.index(issue.severity))
 
 
@@ -141,13 +143,13 @@ def _trace(
     reduced: TraceTables, counted: dict[str, int] | None, steps: pl.DataFrame | None
 ) -> InspectedTrace:
     file = reduced.trace
-    known = (file.relative, file.form.name, file.size, reduced.rank, file.rank_source, file.iteration)
+    file_fields = (file.relative, file.form.name, file.size, reduced.rank, file.rank_source, file.iteration)
     if counted is None:
         unread = any(finding.code in UNREAD for finding in reduced.findings)
-        return InspectedTrace(*known, is_readable=not unread)
+        return InspectedTrace(*file_fields, is_readable=not unread)
     ends = counted["start_ns"], counted["end_ns"]
     return InspectedTrace(
-        *known,
+        *file_fields,
         steps["step"].to_list() if steps is not None else [],
         steps["source"][0] if steps is not None else "",
         (ends[1] - ends[0]) / SECOND_NS if None not in ends else 0.0,
@@ -188,15 +190,15 @@ def _groups(inputs: dict[str, Any]) -> list[InspectedGroup]:
     groups, recorded = inputs["groups"], inputs["process_groups"]
     if groups.is_empty():
         groups = inputs.get("et_used_groups", groups)
-    used = [
+    used_groups = [
         InspectedGroup(g["description"] or "", g["size"], g["members"], g["dimension"], g["seen_by"])
         for g in groups.iter_rows(named=True)
     ]
-    known = {(group.description, tuple(group.ranks or ())) for group in used}
+    used_keys = {(group.description, tuple(group.ranks or ())) for group in used_groups}
     distinct = recorded.select("description", "size", "ranks").unique(maintain_order=True)
     unused = [
         InspectedGroup(description or "", size, ranks, "", 0)
         for description, size, ranks in distinct.iter_rows()
-        if (description or "", tuple(ranks or ())) not in known
+        if (description or "", tuple(ranks or ())) not in used_keys
     ]
-    return sorted(used, key=lambda g: (g.dimension, g.ranks or [])) + unused
+    return sorted(used_groups, key=lambda g: (g.dimension, g.ranks or [])) + unused

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Metric
     from ccl_bench.run import Run
     from ccl_bench.run.completeness import TraceTables
-    from ccl_bench.run.facts import Stated
+    from ccl_bench.run.facts import RunDocuments
     from ccl_bench.trace.formats import Format
 
 
@@ -49,11 +49,11 @@ class LoadedRun:
     """The outcome of reading each trace."""
     findings: list[Finding] = field(default_factory=list)
     """All findings about the run and its traces."""
-    given: frozenset[str] = frozenset()
+    given_inputs: frozenset[str] = frozenset()
     """Inputs that need no trace."""
     files: dict[str, dict[str, str]] = field(default_factory=dict)
     """Input that needs no trace → the files behind it, each with its SHA-256."""
-    asked: dict[str, set[str]] = field(default_factory=dict)
+    used_facts: dict[str, set[str]] = field(default_factory=dict)
     """Table across ranks → the facts used to compute it."""
     broken: dict[str, Exception] = field(default_factory=dict)
     """Table across ranks → why it could not be computed."""
@@ -90,10 +90,10 @@ def choice_findings(
     return [*_missing_steps(choice, sources), *_traces_without_chosen(choice, traces)]
 
 
-def check_numbers(choice: StepChoice, known: Collection[int]) -> None:
+def check_numbers(choice: StepChoice, step_numbers: Collection[int]) -> None:
     """Raise UsageError if chosen steps do not exist."""
-    if missing := list(islice(_missing(choice, known), _NAMED)):
-        fix = f"there are {_listed(sorted(known))}"
+    if missing := list(islice(_missing(choice, step_numbers), _NAMED)):
+        fix = f"there are {_listed(sorted(step_numbers))}"
         raise UsageError(f"no trace contains step {_listed(missing)}", fix=fix)
 
 
@@ -108,14 +108,14 @@ def _check_marker(choice: StepChoice, traces: Sequence[TraceTables]) -> None:
     if not (choice.marker and unmarked) or any(trace.steps_from == CHOSEN_RANGE for trace in traces):
         return
     names = list(dict.fromkeys(name for trace in unmarked for name in trace.range_names))
-    known = f"there are ranges such as {_listed(names)}" if names else "the traces contain no named range"
-    raise UsageError(f"no range matches {choice.marker!r}", fix=did_you_mean(choice.marker, names) or known)
+    hint = f"there are ranges such as {_listed(names)}" if names else "the traces contain no named range"
+    raise UsageError(f"no range matches {choice.marker!r}", fix=did_you_mean(choice.marker, names) or hint)
 
 
-def _missing(choice: StepChoice, known: Collection[int]) -> Iterator[int]:
+def _missing(choice: StepChoice, step_numbers: Collection[int]) -> Iterator[int]:
     """Yield the chosen numbers that do not exist."""
     for first, last in choice.ranges:
-        yield from (step for step in range(first, last + 1) if step not in known)
+        yield from (step for step in range(first, last + 1) if step not in step_numbers)
 
 
 def _has_chosen_steps(choice: StepChoice, trace: TraceTables) -> bool:
@@ -152,31 +152,33 @@ def _listed(things: Sequence[object]) -> str:
     return ", ".join(map(str, things[:_NAMED])) + more
 
 
-def stated_step_times(stated: Stated) -> pl.DataFrame | None:
+def stated_step_times(documents: RunDocuments) -> pl.DataFrame | None:
     """Return `step_times` from the most detailed side file, or None if the run has none."""
-    if stated.rank_step_times and stated.rank_step_times.seconds:
+    if documents.rank_step_times and documents.rank_step_times.seconds:
         rows = [
             (rank, step, seconds)
-            for rank, steps in stated.rank_step_times.seconds.items()
+            for rank, steps in documents.rank_step_times.seconds.items()
             for step, seconds in steps.items()
         ]
         return _table(rows, "step_times_per_rank.json")
-    if stated.step_times and stated.step_times.seconds:
-        source = stated.origins["step_times"].name
-        return _table([(None, step, seconds) for step, seconds in stated.step_times.seconds.items()], source)
+    if documents.step_times and documents.step_times.seconds:
+        source = documents.origins["step_times"].name
+        return _table(
+            [(None, step, seconds) for step, seconds in documents.step_times.seconds.items()], source
+        )
     return None
 
 
-def chosen_step_times(stated: Stated, choice: StepChoice) -> pl.DataFrame | None:
+def chosen_step_times(documents: RunDocuments, choice: StepChoice) -> pl.DataFrame | None:
     """Return `step_times` of the chosen steps from a side file; None if it has none of them.
 
     Ranges of a marker are only in the traces, not in a side file.
     """
-    recorded = None if choice.marker else stated_step_times(stated)
+    recorded = None if choice.marker else stated_step_times(documents)
     if recorded is None or not choice:
         return recorded
-    chosen = select_step_times(recorded, choice)
-    return None if chosen.is_empty() else chosen
+    chosen_times = select_step_times(recorded, choice)
+    return None if chosen_times.is_empty() else chosen_times
 
 
 def _table(rows: Sequence[tuple[int | None, int, float]], source: str) -> pl.DataFrame:
@@ -197,16 +199,16 @@ _LOOKED_AT = {"devices", "memory_peaks", "step_times", "steps"}
 
 def stated_inputs(run: Run) -> dict[str, Any]:
     """Return the inputs that need no trace: facts, side files, step times if a side file has them."""
-    stated = run.stated
+    documents = run.documents
     inputs: dict[str, Any] = {
         "facts": run.facts,
-        "training_metrics": stated.training_metrics,
-        "memory_stats": stated.memory_stats,
-        "moe_assignments": stated.moe_assignments,
-        "nccl_tests": stated.nccl_tests,
-        "device_samples": stated.device_samples,
+        "training_metrics": documents.training_metrics,
+        "memory_stats": documents.memory_stats,
+        "moe_assignments": documents.moe_assignments,
+        "nccl_tests": documents.nccl_tests,
+        "device_samples": documents.device_samples,
     }
-    recorded = chosen_step_times(stated, run.choice)
+    recorded = chosen_step_times(documents, run.choice)
     if recorded is not None:
         inputs["step_times"] = recorded
     return inputs
@@ -214,32 +216,34 @@ def stated_inputs(run: Run) -> dict[str, Any]:
 
 def load_tables(
     run: Run,
-    wanted: Iterable[str],
+    names: Iterable[str],
     *,
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
 ) -> LoadedRun:
-    """Read the run's traces and return the `wanted` tables and other inputs of metrics.
+    """Read the run's traces and return the tables and other inputs of metrics with these `names`.
 
     Raises UsageError if the run does not have the chosen steps.
     """
     DERIVED.load()
     inputs = stated_inputs(run)
-    asked = [name for name in wanted if name not in inputs]
-    tables = tuple(dict.fromkeys([*asked, *(_steps_behind(asked) if run.choice else ())]))
+    missing_names = [name for name in names if name not in inputs]
+    tables = tuple(dict.fromkeys([*missing_names, *(_steps_behind(missing_names) if run.choice else ())]))
     forms = {trace.form for trace in run.traces}
     local = engine.tables_of_each_trace(tables, forms)
     files = {name: _files_behind(run, name) for name in inputs}
-    given = frozenset(inputs)
-    evidence = LoadedRun(inputs, findings=list(run.findings), given=given, files=files, choice=run.choice)
+    given_names = frozenset(inputs)
+    evidence = LoadedRun(
+        inputs, findings=list(run.findings), given_inputs=given_names, files=files, choice=run.choice
+    )
     if local:
         tasks = [engine.Task(trace, local, use_cache, run.choice) for trace in run.traces]
-        evidence.traces, read = engine.read_concatenated(tasks, local, jobs=jobs, progress=progress)
-        _put_in_windows(run, evidence, read)
+        evidence.traces, loaded_tables = engine.read_concatenated(tasks, local, jobs=jobs, progress=progress)
+        _put_in_windows(run, evidence, loaded_tables)
         evidence.findings += [finding for trace in evidence.traces for finding in trace.findings]
-        inputs |= read
-    evidence.findings += choice_findings(run.choice, evidence.traces, stated_step_times(run.stated))
+        inputs |= loaded_tables
+    evidence.findings += choice_findings(run.choice, evidence.traces, stated_step_times(run.documents))
     contents = [name for name in local if name != "steps" and _is_by_step(name)]
     excluded = find_exclusions(evidence.traces, contents)
     evidence.findings += excluded.findings
@@ -252,7 +256,7 @@ def load_tables(
     _drop(inputs, ("steps", *contents), excluded.incomplete, len(evidence.traces))
     _keep_steps(inputs, ("steps", *contents), excluded.whole_steps, len(evidence.traces))
     evidence.findings += transient_findings(
-        inputs.get("steps"), inputs["step_times"] if "step_times" in given else None
+        inputs.get("steps"), inputs["step_times"] if "step_times" in given_names else None
     )
     if "steps" in inputs:
         evidence.findings += step_findings(inputs["steps"])
@@ -286,27 +290,29 @@ def _restrict_to_common_steps(
     common, findings = common_steps(inputs["steps"].with_columns(pl.col("trace") % traces), incomplete)
     _keep_steps(inputs, {"steps", *contents} - {"calls"}, common, traces)
     if "calls" in inputs and common:
-        kept = inputs["steps"].select("trace", "step", kept="step")
-        calls = inputs["calls"].join(kept, on=["trace", "step"], how="left", maintain_order="left")
+        common_rows = inputs["steps"].select("trace", "step", kept="step")
+        calls = inputs["calls"].join(common_rows, on=["trace", "step"], how="left", maintain_order="left")
         inputs["calls"] = calls.with_columns(step="kept").drop("kept")
     return findings
 
 
-def _add_tables_across_ranks(wanted: Sequence[str], forms: Collection[Format], evidence: LoadedRun) -> None:
+def _add_tables_across_ranks(
+    wanted_tables: Sequence[str], forms: Collection[Format], evidence: LoadedRun
+) -> None:
     """Compute every table across ranks; drop intermediate tables after their last use."""
     inputs = evidence.inputs
-    order = [n for n in computation_order(wanted) if DERIVED.get(n).across_ranks and n not in inputs]
-    looked: dict[str, list[Finding]] = {}
+    order = [n for n in computation_order(wanted_tables) if DERIVED.get(n).across_ranks and n not in inputs]
+    findings_by_table: dict[str, list[Finding]] = {}
     for done, name in enumerate(order, start=1):
         if engine.has_rows(name, forms):
             _add_across_ranks(name, evidence)
         else:
             inputs[name] = DERIVED.get(name).table.empty()
-        looked[name] = cross_rank_findings({name: inputs.get(name)})
+        findings_by_table[name] = cross_rank_findings({name: inputs.get(name)})
         needed = {need for later in order[done:] for need in DERIVED.get(later).needs}
-        for over in inputs.keys() - {*wanted, *needed, *evidence.given, *_LOOKED_AT}:
+        for over in inputs.keys() - {*wanted_tables, *needed, *evidence.given_inputs, *_LOOKED_AT}:
             del inputs[over]
-    evidence.findings += [finding for name in LOOKED_AT for finding in looked.get(name, ())]
+    evidence.findings += [finding for name in LOOKED_AT for finding in findings_by_table.get(name, ())]
 
 
 def _add_across_ranks(name: str, evidence: LoadedRun) -> None:
@@ -317,20 +323,20 @@ def _add_across_ranks(name: str, evidence: LoadedRun) -> None:
         evidence.broken[name] = failed
         return
     facts = TrackedFacts(evidence.inputs["facts"])
-    given = [facts if need == "facts" else evidence.inputs[need] for need in needs]
+    arguments = [facts if need == "facts" else evidence.inputs[need] for need in needs]
     try:
-        evidence.inputs[name] = DERIVED.get(name).compute(*given)
+        evidence.inputs[name] = DERIVED.get(name).compute(*arguments)
     except Exception as error:  # a plug-in's table may raise anything
         evidence.broken[name] = error
-    evidence.asked[name] = facts.asked
+    evidence.used_facts[name] = facts.used_names
 
 
 def _files_behind(run: Run, name: str) -> dict[str, str]:
     """Return the files that an input was read from, relative to the run, with their hashes."""
-    paths = run.stated.origins_of(name)
+    paths = run.documents.origins_of(name)
     within = {path: path.is_relative_to(run.path) for path in paths}
     return {
-        path.relative_to(run.path).as_posix() if within[path] else str(path): run.stated.sha256[path]
+        path.relative_to(run.path).as_posix() if within[path] else str(path): run.documents.sha256[path]
         for path in paths
     }
 
@@ -350,15 +356,15 @@ def _keep_steps(
 ) -> None:
     """Remove the incomplete steps of some traces from some tables, on every device."""
     pairs = [(trace, step) for trace, steps in whole.items() for step in steps]
-    kept = pl.DataFrame(pairs, {"trace": pl.Int64, "step": pl.Int64}, orient="row") if whole else None
+    whole_steps = pl.DataFrame(pairs, {"trace": pl.Int64, "step": pl.Int64}, orient="row") if whole else None
     owner = pl.col("trace") % traces
-    for name in inputs.keys() & {*tables} if kept is not None else ():
+    for name in inputs.keys() & {*tables} if whole_steps is not None else ():
         rest = inputs[name].filter(owner.is_in([*whole]))
         inputs[name] = pl.concat(
             [
                 inputs[name].filter(~owner.is_in([*whole])),
                 rest.join(
-                    kept,
+                    whole_steps,
                     left_on=[owner, "step"],
                     right_on=["trace", "step"],
                     how="semi",
@@ -375,13 +381,13 @@ TIMED = {
 """Raw tables with times."""
 
 
-def usable_sources(metric: Metric, recorded: Collection[str], given: Collection[str]) -> list[Metric]:
+def usable_sources(metric: Metric, recorded: Collection[str], given_inputs: Collection[str]) -> list[Metric]:
     """Return the sources of a metric in a run with these raw tables and other inputs.
 
     Other sources that need traces are used only if the run has no trace of the kind that the first needs,
     or has traces with times that the first does not use.
     """
-    raw = [raw_needs(need for need in way.needs if need not in given) for way in metric.sources]
+    raw = [raw_needs(need for need in way.needs if need not in given_inputs) for way in metric.sources]
     is_recorded = not raw[0].isdisjoint(TIMED.intersection(recorded))
     more = TIMED.intersection(recorded) - raw[0]
     others = zip(metric.sources[1:], raw[1:], strict=True)
@@ -399,11 +405,13 @@ def needed_inputs(run: Run, names: Iterable[str]) -> list[str]:
     names = list(names)
     registry = metrics.load(names)
     DERIVED.load()
-    given = stated_inputs(run)
+    given_inputs = stated_inputs(run)
     sensible = [metric for metric in map(registry.get, names) if not metric.inapplicable(run.facts)]
     recorded = {table for trace in run.traces for table in trace.form.tables}
-    ways = [way for metric in sensible for way in usable_sources(metric, recorded, given)]
-    computed = [way for way in ways if not missing_tables(way.needs, given)]
+    ways = [way for metric in sensible for way in usable_sources(metric, recorded, given_inputs)]
+    computed = [way for way in ways if not missing_tables(way.needs, given_inputs)]
     needed = {need for way in computed for need in way.needs}
-    needed |= {name for way in computed for name in way.explained_by if not missing_tables([name], given)}
-    return sorted({*needed, *_steps_behind(needed - given.keys())})
+    needed |= {
+        name for way in computed for name in way.explained_by if not missing_tables([name], given_inputs)
+    }
+    return sorted({*needed, *_steps_behind(needed - given_inputs.keys())})

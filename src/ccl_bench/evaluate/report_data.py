@@ -201,13 +201,13 @@ def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> li
     If there are too many sizes, those between two powers of two are merged.
     """
     looked_up = with_ceiling(transfers.drop_nulls("bus_factor"), tests)
-    known = looked_up.with_columns(
+    bandwidths = looked_up.with_columns(
         (pl.col("bus_factor") * pl.col("size_bytes") / pl.col("time_ns")).alias("bus")
     )
-    exact = known.with_columns(pl.col("size_bytes").alias("about"))
+    exact = bandwidths.with_columns(pl.col("size_bytes").alias("about"))
     if exact.select(*_KEYS, "about").n_unique() > _MOST:
         power = pl.col("size_bytes").log(2).floor().cast(pl.Int64)
-        exact = known.with_columns(power.alias("about"))
+        exact = bandwidths.with_columns(power.alias("about"))
     moved = (pl.col("bus_factor") * pl.col("size_bytes")).sum()
     reached = pl.when(pl.col("ceiling_ns").is_not_null().all()).then(moved / pl.col("ceiling_ns").sum())
     sizes = (

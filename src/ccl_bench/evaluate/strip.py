@@ -65,12 +65,12 @@ def strip(tables: Mapping[str, pl.DataFrame], facts: Facts) -> Strip | None:
     zero_ns, end_ns = int(windows["start_ns"].min()), int(windows["end_ns"].max())  # type: ignore[arg-type]
     span_ns, most = end_ns - zero_ns, max(_MOST_PIECES // windows.height, _LEAST_OF_RANK)
     by_trace = of_step["strip_pieces"].partition_by("trace", maintain_order=True)
-    kept = pl.concat([fewer(each, span_ns, most) for each in by_trace])
-    is_whole = kept.height == of_step["strip_pieces"].height
+    fewer_pieces = pl.concat([fewer(each, span_ns, most) for each in by_trace])
+    is_whole = fewer_pieces.height == of_step["strip_pieces"].height
     ruler = Ruler(zero_ns, end_ns, _DIGITS if is_whole else _FEWER_DIGITS)
     called = ["name", "size_bytes"]
-    names = kept.select(called).unique(maintain_order=True).with_row_index("number")
-    numbered = kept.join(names, on=called, nulls_equal=True, maintain_order="left")
+    names = fewer_pieces.select(called).unique(maintain_order=True).with_row_index("number")
+    numbered = fewer_pieces.join(names, on=called, nulls_equal=True, maintain_order="left")
     return Strip(
         step_labels(common)[0],
         ruler.unit_ns,
@@ -79,7 +79,7 @@ def strip(tables: Mapping[str, pl.DataFrame], facts: Facts) -> Strip | None:
         [StripName(text or "unknown", size) for _, text, size in names.iter_rows()],
         in_order(_ranks(windows, _lanes(numbered, ruler), of_step["waits"], facts, ruler)),
         int(of_step["strip_pieces"]["count"].sum()),
-        kept.height,
+        fewer_pieces.height,
         tables["steps"]["trace"].n_unique() - windows.height,
     )
 
@@ -95,8 +95,8 @@ def _windows(
     steps: pl.DataFrame, breakdown: pl.DataFrame, pieces: pl.DataFrame, clocks: Clocks
 ) -> pl.DataFrame:
     """Return device window and parts of each trace with pieces, on the clock of all ranks, by rank."""
-    own = steps.select("trace", "rank", start_ns="device_start_ns", end_ns="device_end_ns")
-    present = own.join(pieces.select("trace").unique(), on="trace", how="semi", maintain_order="left")
+    windows = steps.select("trace", "rank", start_ns="device_start_ns", end_ns="device_end_ns")
+    present = windows.join(pieces.select("trace").unique(), on="trace", how="semi", maintain_order="left")
     parts = breakdown.select("trace", *(pl.col(f"{part}_ns").alias(part) for part in _PARTS))
     timed = clocks.applied(present).join(parts, on="trace", maintain_order="left")
     return timed.sort("rank", "trace", nulls_last=True)
@@ -110,7 +110,7 @@ def _ranks(
     on_node = facts.devices_per_node.value if facts.devices_per_node else None
     ranks = []
     for row in windows.iter_rows(named=True):
-        own, rank = waited.get(row["trace"]), row["rank"]
+        rank_wait, rank = waited.get(row["trace"]), row["rank"]
         ranks.append(
             StripRank(
                 label(rank),
@@ -119,8 +119,8 @@ def _ranks(
                 lanes.get(row["trace"], []),
                 {part: row[part] / SECOND_NS for part in _PARTS},
                 None if rank is None or on_node is None else rank // on_node,
-                None if own is None else own / SECOND_NS,
-                None if own is None else (most - own) / SECOND_NS,
+                None if rank_wait is None else rank_wait / SECOND_NS,
+                None if rank_wait is None else (most - rank_wait) / SECOND_NS,
             )
         )
     return ranks

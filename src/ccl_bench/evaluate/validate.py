@@ -104,7 +104,7 @@ def _absent(run: Run, place: str) -> list[Issue]:
         issues.append(
             Issue("error", "holds no trace of a known format", "trace-missing", place, fix="add the traces")
         )
-    if run.path.is_dir() and run.stated.card is None:
+    if run.path.is_dir() and run.documents.card is None:
         issues.append(
             Issue(
                 "warning",

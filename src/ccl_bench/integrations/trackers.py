@@ -63,21 +63,21 @@ def load_windows(
     progress: Progress | None = None,
 ) -> list[MeasuredWindow]:
     """Return the data to log of a run, or of the windows of a watch, in order of steps."""
-    kept = Path(place)
-    if (kept / LIST).is_file():
-        windows = list(_kept_windows(kept, {*names}))
+    folder = Path(place)
+    if (folder / LIST).is_file():
+        windows = list(_kept_windows(folder, {*names}))
         if not windows:
             raise InputError(
-                "contains no measured window", where=str(kept / LIST), fix="wait for the first one"
+                "contains no measured window", where=str(folder / LIST), fix="wait for the first one"
             )
         return sorted((replace(w, run=name or w.run) for w in windows), key=lambda w: (w.step or 0, w.at))
-    asked = names or [metric.name for metric in metrics.load() if not metric.variant_of]
-    results = [*load_results(str(place), asked, progress=progress).results.values()]
+    metric_names = names or [metric.name for metric in metrics.load() if not metric.variant_of]
+    results = [*load_results(str(place), metric_names, progress=progress).results.values()]
     results = [result for result in results if not names or result.metric in names]
     findings = [*dict.fromkeys(each for result in results for each in result.findings)]
     at = last_step(results) if step is None else step
-    shown = name or Path(str(place)).resolve().name
-    return [MeasuredWindow(shown, "", at, 0, [], results, findings, "", "")]
+    run_name = name or Path(str(place)).resolve().name
+    return [MeasuredWindow(run_name, "", at, 0, [], results, findings, "", "")]
 
 
 def _kept_windows(folder: Path, names: set[str]) -> Iterator[MeasuredWindow]:

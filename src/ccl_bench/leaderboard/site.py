@@ -54,8 +54,8 @@ def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
     """Yield each script as (path below `data/`, text)."""
     metrics = query_result.measured_metrics(connection)
     yield "site.js", _assignment("site", _site_data(connection, metrics))
-    asked = select(RUNS).where(RUNS.c.state.in_([state.value for state in SHOWN])).order_by(RUNS.c.id)
-    runs = [dict(row) for row in connection.execute(asked).mappings()]
+    statement = select(RUNS).where(RUNS.c.state.in_([state.value for state in SHOWN])).order_by(RUNS.c.id)
+    runs = [dict(row) for row in connection.execute(statement).mappings()]
     yield "runs.js", _assignment("runs", _run_data(connection, runs))
     places = {run["id"]: place for place, run in enumerate(runs)}
     for number, metric in enumerate(metrics):
@@ -65,12 +65,12 @@ def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
 
 def _site_data(connection: Connection, metrics: list[str]) -> dict[str, Any]:
     """Return the data that the script needs to answer like the server."""
-    known: dict[str, Any] = {}
+    metric_data: dict[str, Any] = {}
     for number, metric in enumerate(metrics):
         unit, better = query_result.unit_and_direction(connection, metric)
-        known[metric] = {"unit": unit, "better": better, "file": number}
+        metric_data[metric] = {"unit": unit, "better": better, "file": number}
     return {
-        "metrics": known,
+        "metrics": metric_data,
         "phase": complete_query(RunQuery(), query_result.count_phases(connection)).phase,
         "usual": columns_by_phase(),
         "texts": TEXT_FILTERS,
@@ -108,14 +108,14 @@ def _number_data(connection: Connection, metric: str, places: dict[str, int]) ->
     """
     items: list[Any] = [0] * len(places)
     kinds: dict[tuple[Any, ...], int] = {}
-    asked = number_rows().where(VALUES.c.metric == metric).order_by(VALUES.c.run)
-    for row in connection.execute(asked).mappings():
+    statement = number_rows().where(VALUES.c.metric == metric).order_by(VALUES.c.run)
+    for row in connection.execute(statement).mappings():
         number = query_result.Number(**{name: row[name] for name in row if name not in {"run", "metric"}})
-        shown = number_cell(metric, number)
+        cell = number_cell(metric, number)
         if row["run"] in places:
             kind = kinds.setdefault((number.revision, number.unit, number.measured), len(kinds))
-            item = [number.value, shown.text, number.place, number.ranked, kind]
-            apart = [shown.note, bool(number.errors)]
+            item = [number.value, cell.text, number.place, number.ranked, kind]
+            apart = [cell.note, bool(number.errors)]
             items[places[row["run"]]] = [*item, *apart] if any(apart) else item
     return items
 
@@ -157,12 +157,12 @@ def write_site(
     _check_target(folder, force=force)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        made = Path(temporary) / "site"
-        written = _SiteWriter(store, made).write(progress)
-        made.chmod(0o755)
+        site = Path(temporary) / "site"
+        written = _SiteWriter(store, site).write(progress)
+        site.chmod(0o755)
         if folder.exists():
             folder.rename(Path(temporary) / "before")
-        made.rename(folder)
+        site.rename(folder)
     return written
 
 
@@ -229,8 +229,8 @@ class _SiteWriter:
                 continue
             count = sum(to.phases.values()) if phase == "any" else to.phases[phase]
             for place in range(1, max(1, -(-count // RunQuery().size)) + 1):
-                asked = RunQuery.model_validate({"phase": phase, "page": place})
-                self._write(to.table(asked), table_page(connection, asked, to))
+                query = RunQuery.model_validate({"phase": phase, "page": place})
+                self._write(to.table(query), table_page(connection, query, to))
 
     def _workloads(self, connection: Connection, top: SiteLinks, below: SiteLinks) -> None:
         workloads = query_result.list_workloads(connection)

@@ -90,7 +90,7 @@ class Metric:
         return self.compute.__module__
 
     def inapplicable(self, facts: Facts) -> str | None:
-        """Return why the metric makes no sense for a run with these facts, or None."""
+        """Return the reason why the metric makes no sense for a run with these facts, or None."""
         return next((reason for condition in self.conditions if (reason := condition(facts))), None)
 
 
@@ -102,9 +102,9 @@ class _Parameters(TypedDict):
 @cache
 def _parameters(function: Callable[..., Measurement]) -> _Parameters:
     """Return the inputs of a metric function: for its value, and (with a default) for its details."""
-    asked = inspect.signature(function).parameters
-    optional = tuple(name for name, each in asked.items() if each.default is not inspect.Parameter.empty)
-    return {"needs": tuple(name for name in asked if name not in optional), "explained_by": optional}
+    parameters = inspect.signature(function).parameters
+    optional = tuple(name for name, each in parameters.items() if each.default is not inspect.Parameter.empty)
+    return {"needs": tuple(name for name in parameters if name not in optional), "explained_by": optional}
 
 
 METRICS: Registry[Metric] = Registry("metric", GROUP, "ccl_bench.metrics", suggest=suggestion)
@@ -130,7 +130,7 @@ def metric(
 
     def register(function: Callable[..., Measurement]) -> Callable[..., Measurement]:
         name = function.__name__
-        own = Metric(
+        base = Metric(
             name,
             unit,
             better,
@@ -142,9 +142,9 @@ def metric(
             otherwise=otherwise,
             **_parameters(function),
         )
-        METRICS.add(name, own, aliases)
+        METRICS.add(name, base, aliases)
         for other, (other_unit, scale) in variants.items():
-            variant = replace(own, name=other, unit=other_unit, aliases=(), scale=scale, variant_of=name)
+            variant = replace(base, name=other, unit=other_unit, aliases=(), scale=scale, variant_of=name)
             METRICS.add(other, variant)
         return function
 
@@ -157,12 +157,12 @@ def load(names: Iterable[str] | None = None) -> Registry[Metric]:
     A metric lives in the module of its name. Where a name is another one, or a plug-in may bring metrics, all
     are imported.
     """
-    asked = None if names is None else {*names}
-    if asked is None or not asked <= _own_modules() or METRICS.has_plugins():
+    wanted_names = None if names is None else {*names}
+    if wanted_names is None or not wanted_names <= _own_modules() or METRICS.has_plugins():
         return METRICS.load()
-    for name in sorted(asked):
+    for name in sorted(wanted_names):
         importlib.import_module(f"{__name__}.{name}")
-    return METRICS if all(name in METRICS for name in asked) else load()
+    return METRICS if all(name in METRICS for name in wanted_names) else load()
 
 
 @cache

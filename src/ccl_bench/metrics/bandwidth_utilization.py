@@ -61,7 +61,7 @@ Reference:
 
 
 def need_kind(calls: pl.DataFrame, kind: str) -> None:
-    """Raise NotMeasurable where steps hold calls of collectives, and none of this kind."""
+    """Raise NotMeasurable if steps hold calls of collectives, and none of this kind."""
     if not calls.is_empty() and not calls["collective"].is_in(KINDS[kind]).any():
         raise NotMeasurable(
             f"the run has no such collective: no step holds a call of {kind}",
@@ -88,8 +88,8 @@ def _family(
         measurement = _bandwidth(own_calls, suffix, facts, nccl_tests)
         if collective_parts is None or steps is None:
             return measurement
-        own = of_steps(collective_parts.filter(pl.col("collective").is_in(collectives)), steps)
-        times = {part: seconds(own.filter(pl.col("part") == part), steps, "time_ns") for part in PARTS}
+        step_parts = of_steps(collective_parts.filter(pl.col("collective").is_in(collectives)), steps)
+        times = {part: seconds(step_parts.filter(pl.col("part") == part), steps, "time_ns") for part in PARTS}
         return replace(measurement, details={**measurement.details, "time_parts_s": times})
 
     def of_records(
@@ -235,7 +235,7 @@ def _by_size(transfers: pl.DataFrame, tests: NcclTests | None) -> list[dict[str,
 
 
 def _of_ceiling(calls: pl.DataFrame) -> dict[str, float]:
-    """Return how close they come to what nccl-tests reached, where it measured all of this."""
+    """Return the efficiency relative to nccl-tests, if it measured all of these calls."""
     if calls["ceiling_ns"].null_count():
         return {}
     return {"nccl_tests_efficiency_ratio": float(calls["ceiling_ns"].sum()) / float(calls["time_ns"].sum())}

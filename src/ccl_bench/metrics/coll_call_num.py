@@ -107,14 +107,14 @@ def _counts(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
 
 def _per_step(per_step: pl.DataFrame, rank: int | None) -> dict[str, float]:
     """Return the calls in each step of one rank; a mean where several traces are of no known rank."""
-    chosen = per_step.filter(pl.col("rank").eq_missing(rank))
-    means = chosen.group_by("iteration", "step").agg(pl.col("calls").mean()).sort("iteration", "step")
+    rank_steps = per_step.filter(pl.col("rank").eq_missing(rank))
+    means = rank_steps.group_by("iteration", "step").agg(pl.col("calls").mean()).sort("iteration", "step")
     return dict(zip(step_labels(means), means["calls"], strict=True))
 
 
 def _per_collective(steps: pl.DataFrame, inside: pl.DataFrame, rank: int | None) -> dict[str, float]:
     """Return the calls in one step of one rank by collective."""
     count = steps.filter(pl.col("rank").eq_missing(rank)).height
-    chosen = inside.filter(pl.col("rank").eq_missing(rank))
-    sizes = chosen.group_by("collective").agg(pl.len().alias("calls")).sort("collective")
+    rank_calls = inside.filter(pl.col("rank").eq_missing(rank))
+    sizes = rank_calls.group_by("collective").agg(pl.len().alias("calls")).sort("collective")
     return {name: calls / count for name, calls in sizes.iter_rows()}

@@ -70,25 +70,25 @@ for _suffix, _collectives in KINDS.items():
 def _volume(
     inside: pl.DataFrame, steps: pl.DataFrame, suffix: str, collectives: tuple[str, ...]
 ) -> Measurement:
-    chosen = inside.filter(pl.col("collective").is_in(collectives))
+    calls = inside.filter(pl.col("collective").is_in(collectives))
     need_kind(inside, suffix)
-    sized = chosen.drop_nulls("size_bytes")
+    sized = calls.drop_nulls("size_bytes")
     if sized.is_empty():
         raise NotMeasurable(
             f"no step holds a call of {suffix} with a recorded size",
             fix="coll_call_num lists which collectives the run has",
         )
-    need_sizes(chosen, suffix)
+    need_sizes(calls, suffix)
     count = steps.height
     per_dimension = sized.group_by("dimension").agg((pl.col("size_bytes").sum() / count / GIGA).alias("gb"))
     return Measurement(
         float(sized.select(pl.col("size_bytes").sum()).item()) / count / GIGA,
         details={
-            "calls_per_gpu_and_step": chosen.height / count,
+            "calls_per_gpu_and_step": calls.height / count,
             "mean_message_bytes": moving(sized)["size_bytes"].mean(),
-            "per_rank_gb": by_rank(bytes_by_rank(chosen, steps), "gb"),
+            "per_rank_gb": by_rank(bytes_by_rank(calls, steps), "gb"),
             "per_dimension_gb": dict(per_dimension.sort("dimension").iter_rows()),
-            "unattributed_calls_count": chosen.height - sized.height,
+            "unattributed_calls_count": calls.height - sized.height,
         },
         window=CALLS_OF_STEPS,
         ranks=ranks_in(steps),

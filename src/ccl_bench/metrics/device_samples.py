@@ -48,7 +48,7 @@ def power_draw(
         NVML nvmlDeviceGetPowerUsage; DCGM_FI_DEV_POWER_USAGE; AMD SMI socket power.
     """
     samples = _of(device_samples, POWER, steps, device_used)
-    return _mean(samples, steps, "w", lambda own: {"max_w": max(value for _, value in own)})
+    return _mean(samples, steps, "w", lambda points: {"max_w": max(value for _, value in points)})
 
 
 @metric(unit="J", better="lower")
@@ -137,10 +137,10 @@ def sm_clock(
     shares = {}
     for rank, series in samples.series.items():
         limit = limits.get(series.device)
-        own = inside(series, samples.windows[rank])
+        points = inside(series, samples.windows[rank])
         if limit:
-            shares[label(rank)] = 100 * sum(value < limit for _, value in own) / len(own)
-    measured = _mean(samples, steps, "mhz", lambda own: {"min_mhz": min(value for _, value in own)})
+            shares[label(rank)] = 100 * sum(value < limit for _, value in points) / len(points)
+    measured = _mean(samples, steps, "mhz", lambda points: {"min_mhz": min(value for _, value in points)})
     more = {"per_rank_below_maximum_pct": shares} if shares else {}
     return Measurement(
         measured.value, {**measured.details, **more}, measured.window, measured.ranks, measured.findings
@@ -259,7 +259,7 @@ def _mean(samples: Monitored, steps: pl.DataFrame, unit: str, extreme: Any) -> M
 
 
 def _need_covered(covered: dict[Rank, float]) -> None:
-    """Raise NotMeasurable where samples cover too little of the steps of some rank."""
+    """Raise NotMeasurable if samples cover too little of the steps of some rank."""
     least = min(covered, key=lambda rank: covered[rank])
     if covered[least] < LEAST_COVERED:
         share = f"{100 * covered[least]:.0f} %"
@@ -269,7 +269,7 @@ def _need_covered(covered: dict[Rank, float]) -> None:
 
 
 def _need_all(samples: Monitored, steps: pl.DataFrame, facts: Facts) -> None:
-    """Raise NotMeasurable where some rank of the job has no samples: its energy is unknown."""
+    """Raise NotMeasurable if some rank of the job has no samples: its energy is unknown."""
     ranks = facts.world_size.value if facts.world_size else steps["rank"].n_unique()
     if len(samples.series) < ranks:
         what = (
@@ -307,8 +307,8 @@ def _at(series: Series, time: int) -> float:
 
 
 def _number_of_steps(steps: pl.DataFrame, rank: Rank) -> int:
-    own = steps if rank is None else steps.filter(steps["rank"] == rank)
-    return own.height
+    rank_steps = steps if rank is None else steps.filter(steps["rank"] == rank)
+    return rank_steps.height
 
 
 def _latest(samples: DeviceSamples, quantity: str) -> dict[object, float]:

@@ -154,13 +154,13 @@ _FIXES = {
 def _part_of_exposed(
     part: str, breakdown: pl.DataFrame, communication_parts: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:
-    """Return one part of exposed communication in a step; NotMeasurable where most of that is unknown."""
+    """Return one part of exposed communication in a step; NotMeasurable if most of that is unknown."""
     need_communication(breakdown)
     parts = of_steps(communication_parts, steps)
     each = divided(breakdown, parts, "exposed_communication_ns")
     reasons = _reasons(parts, steps)
-    own = parts.filter(pl.col("collective").is_in(MESSAGES) & (pl.col("part") == part))
-    of_messages = seconds(own, steps, "exposed_ns")
+    message_parts = parts.filter(pl.col("collective").is_in(MESSAGES) & (pl.col("part") == part))
+    of_messages = seconds(message_parts, steps, "exposed_ns")
     findings = [*_unknown(each, reasons), *_of_messages(of_messages, each, steps)]
     details: dict[str, Any] = {
         "exposed_communication_parts_s": parts_in_seconds(each, steps),
@@ -190,7 +190,7 @@ def _reasons(parts: pl.DataFrame, steps: pl.DataFrame) -> dict[str, float]:
 
 
 def _unknown(each: pl.DataFrame, reasons: dict[str, float]) -> list[Finding]:
-    """Return the finding about the unknown part; raise NotMeasurable where most is unknown."""
+    """Return the finding about the unknown part; raise NotMeasurable if most is unknown."""
     unknown, whole = (int(each[name].sum()) for name in (f"{UNKNOWN}_ns", "exposed_communication_ns"))
     share = unknown / whole if whole else 0.0
     if share < WORTH_SAYING:

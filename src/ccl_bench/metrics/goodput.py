@@ -47,10 +47,10 @@ def goodput(requests: pl.DataFrame, serving_statistics: pl.DataFrame, facts: Fac
         vLLM, `vllm bench serve --goodput`; AIPerf, `--goodput`; Zhong et al. 2024, DistServe.
     """
     benchmark = needed_benchmark(requests, serving_statistics)
-    stated = {"ttft": facts.slo_ttft_s, "tpot": facts.slo_tpot_s, "latency": facts.slo_latency_s}
-    given = {name: fact.value for name, fact in stated.items() if fact}
-    if given:
-        return _of_requests(benchmark, given, "run_metadata.json")
+    objective_facts = {"ttft": facts.slo_ttft_s, "tpot": facts.slo_tpot_s, "latency": facts.slo_latency_s}
+    objectives = {name: fact.value for name, fact in objective_facts.items() if fact}
+    if objectives:
+        return _of_requests(benchmark, objectives, "run_metadata.json")
     if not benchmark.objectives:
         raise NotMeasurable(_why_no_objective(benchmark), fix=_STATE_THEM, is_repairable=True)
     source = f"the result of {title(benchmark.tool)}"
@@ -60,50 +60,54 @@ def goodput(requests: pl.DataFrame, serving_statistics: pl.DataFrame, facts: Fac
 
 
 def _why_no_objective(benchmark: Benchmark) -> str:
-    said = benchmark.stored.get(("goodput", "total"))
+    stored_goodput = benchmark.stored.get(("goodput", "total"))
     more = (
-        "" if said is None else f"; {title(benchmark.tool)} stored {said:g} requests/s but not the objectives"
+        ""
+        if stored_goodput is None
+        else f"; {title(benchmark.tool)} stored {stored_goodput:g} requests/s but not the objectives"
     )
     return f"no service-level objective is given{more}"
 
 
-def _of_requests(benchmark: Benchmark, given: Mapping[str, float], source: str) -> Measurement:
+def _of_requests(benchmark: Benchmark, objectives: Mapping[str, float], source: str) -> Measurement:
     """Return the goodput of single requests under these objectives."""
     if not benchmark.ends:
         raise NotMeasurable("the result holds statistics but no single requests", fix=BENCHMARK_IT)
     need_success(benchmark)
-    for quantity in given:
+    for quantity in objectives:
         needed = "latency_s" if quantity == "latency" else "ttft_s"
         if benchmark.ok[needed].null_count() == benchmark.ok.height:
             raise NotMeasurable(
                 f"no request has a {quantity} to compare with the objective", fix=BENCHMARK_IT
             )
-    kept = {f"{name}_s": _kept(benchmark, {name: value}) for name, value in given.items()}
-    good = _kept(benchmark, given)
-    said = benchmark.stored.get(("goodput", "total")) if given == benchmark.objectives else None
+    counts = {f"{name}_s": _count_in_time(benchmark, {name: value}) for name, value in objectives.items()}
+    good = _count_in_time(benchmark, objectives)
+    stored_goodput = (
+        benchmark.stored.get(("goodput", "total")) if objectives == benchmark.objectives else None
+    )
     return rate(
         benchmark,
         good,
         "requests in time",
-        objectives={f"{name}_s": value for name, value in given.items()},
+        objectives={f"{name}_s": value for name, value in objectives.items()},
         objectives_from=source,
-        requests_keeping_each=kept,
+        requests_keeping_each=counts,
         share_of_all=good / sum(count for end, count in benchmark.ends.items() if end != "warmup"),
-        **({} if said is None else {"as_stored_requests_per_s": said}),
+        **({} if stored_goodput is None else {"as_stored_requests_per_s": stored_goodput}),
     )
 
 
-def _kept(benchmark: Benchmark, given: Mapping[str, float]) -> int:
-    """Return how many requests meet these objectives."""
-    limits = {f"{name}_s": given.get(name) for name in _QUANTITIES}
+def _count_in_time(benchmark: Benchmark, objectives: Mapping[str, float]) -> int:
+    """Return the number of requests that meet these objectives."""
+    limits = {f"{name}_s": objectives.get(name) for name in _QUANTITIES}
     return within_objectives(benchmark.ok, **limits).height
 
 
 def _as_stored(benchmark: Benchmark, source: str) -> Measurement:
     """Return the tool's own goodput under its own objectives, where single requests are not recorded."""
     need_success(benchmark)
-    said = benchmark.stored.get(("goodput", "total"))
-    if said is None:
+    stored_goodput = benchmark.stored.get(("goodput", "total"))
+    if stored_goodput is None:
         raise NotMeasurable(
             f"{title(benchmark.tool)} had objectives and stored no goodput, and single requests are not "
             "recorded",
@@ -118,4 +122,4 @@ def _as_stored(benchmark: Benchmark, source: str) -> Measurement:
         },
         "objectives_from": source,
     }
-    return Measurement(said, details, window_of(benchmark))
+    return Measurement(stored_goodput, details, window_of(benchmark))

@@ -44,8 +44,8 @@ def memory_bandwidth_utilization(
         catalog of devices.
     """
     need_rows(steps, "steps", RECORD)
-    own = copies.filter(pl.col("kind") == "DtoD").group_by(*each_rank())
-    within = own.agg(pl.col("bytes", "duration_ns").sum()).filter(pl.col("duration_ns") > 0)
+    copies_by_rank = copies.filter(pl.col("kind") == "DtoD").group_by(*each_rank())
+    within = copies_by_rank.agg(pl.col("bytes", "duration_ns").sum()).filter(pl.col("duration_ns") > 0)
     if within.is_empty():
         raise NotMeasurable(
             "no step contains a copy within the device's memory, and traces hold no "

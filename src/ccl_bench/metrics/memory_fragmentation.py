@@ -57,8 +57,8 @@ def memory_fragmentation(
     used = _shares(devices, "allocated_bytes", at)
     if not used:
         raise NotMeasurable("the recorded counters lack reserved and allocated memory", fix=WRITE)
-    unused = {who: 1 - share for who, share in used.items()}
-    highest = max(unused, key=lambda who: unused[who])
+    unused = {device_label: 1 - share for device_label, share in used.items()}
+    highest = max(unused, key=lambda device_label: unused[device_label])
     details: FragmentationDetails = {
         "basis": basis,
         "highest_device": highest,

@@ -94,9 +94,11 @@ def _peak(devices: pl.DataFrame, facts: Facts) -> _Peak:
     precision = str(facts.precision.value) if facts.precision else ""
     seen = _seen(devices)
     if facts.gpu_peak_tflops:
-        stated = facts.gpu_peak_tflops
+        stated_peak = facts.gpu_peak_tflops
         names = {name for name, _, _ in seen} or {facts.device.value if facts.device else "unknown"}
-        return _Peak(stated.value * TERA, " or ".join(sorted(names)), precision or "unknown", stated.source)
+        return _Peak(
+            stated_peak.value * TERA, " or ".join(sorted(names)), precision or "unknown", stated_peak.source
+        )
     name, memory_bytes, source = _device(seen, facts)
     try:
         device = device_catalog.device(name, memory_bytes=memory_bytes)
@@ -115,8 +117,8 @@ def _peak(devices: pl.DataFrame, facts: Facts) -> _Peak:
 
 def _seen(devices: pl.DataFrame) -> list[tuple[str, int | None, list[int]]]:
     """Return name, memory and traces of each kind of device that the recording processes saw."""
-    named = devices.filter(pl.col("name") != "")
-    kinds = named.group_by("name", "memory_bytes").agg(pl.col("trace").unique().sort())
+    named_devices = devices.filter(pl.col("name") != "")
+    kinds = named_devices.group_by("name", "memory_bytes").agg(pl.col("trace").unique().sort())
     return list(kinds.sort("name", "memory_bytes").iter_rows())
 
 
@@ -161,11 +163,11 @@ def _flops_per_token(facts: Facts) -> _Flops:
         others["causal attention by half (Megatron-LM)"] = flops.causal(architecture, phase)
         if phase == "training":
             others["HFU with full recomputation"] = flops.hardware_with_recompute(architecture)
-    stated = facts.model_flops_per_token
-    if stated:
+    stated_flops = facts.model_flops_per_token
+    if stated_flops:
         if architecture and phase in flops.FORWARD_PASSES:
             others["PaLM, from the architecture"] = flops.palm(architecture, phase)
-        return _Flops(stated.value, "as stated", stated.source, others)
+        return _Flops(stated_flops.value, "as stated", stated_flops.source, others)
     if not architecture:
         if facts.is_moe and facts.is_moe.value and not facts.num_params_active:
             raise NotMeasurable(

@@ -89,7 +89,7 @@ def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -
 
 
 def _absent(facts: Facts) -> NotApplicable | NotMeasurable:
-    """Return why there is no value if no kernel's name shows experts."""
+    """Return the reason why there is no value if no kernel's name shows experts."""
     if facts.is_moe and facts.is_moe.value:
         return NotMeasurable(
             "the model is a mixture of experts, but no kernel's name shows them",

@@ -70,7 +70,7 @@ def peak_memory_allocated(
     peaks = counter_values(devices, "peak_allocated_bytes")
     if not peaks:
         raise NotMeasurable("the recording holds no peak of the allocated memory", fix=WRITE)
-    highest = max(peaks, key=lambda who: peaks[who])
+    highest = max(peaks, key=lambda device_label: peaks[device_label])
     rank = next(device.rank for device in devices if label(device) == highest)
     counters = {name: values for name in _COUNTERS if (values := counter_values(devices, name))}
     return Measurement(
@@ -95,7 +95,7 @@ def _window(memory_stats: MemoryStats | None, seen: Sequence[DeviceMemory]) -> s
 
 
 def _of_snapshots(memory_peaks: pl.DataFrame, memory_rates: pl.DataFrame) -> dict[str, Any]:
-    """Return what histories show beside peaks, one entry for each snapshot and device."""
+    """Return the other details of histories, one entry for each snapshot and device."""
     if memory_peaks.is_empty():
         return {}
     state = ("start_allocated_bytes", "peak_requested_bytes", "events", "contradictions", "inexact_bytes")

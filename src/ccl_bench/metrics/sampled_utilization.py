@@ -148,22 +148,22 @@ def _share(sampled: pl.DataFrame, steps: pl.DataFrame, parts: Parts, what: str) 
     """Return the mean over ranks of the mean over parts, each the sum of its counters, over steps.
 
     A part without counters is left out; the details list each part. Steps are weighted by their length.
-    Raises NotMeasurable where no part was sampled.
+    Raises NotMeasurable if no part was sampled.
     """
     need_rows(steps, "steps", RECORD)
     counters = [name for names in parts.values() for name in names]
-    known = sampled.filter(pl.col("counter").is_in(counters))
-    if known.is_empty():
+    samples = sampled.filter(pl.col("counter").is_in(counters))
+    if samples.is_empty():
         raise NotMeasurable(f"no trace holds samples of {what} in any step", fix=SAMPLE)
     part_of = {name: part for part, names in parts.items() for name in names}
-    by_part = known.with_columns(
+    by_part = samples.with_columns(
         part=pl.col("counter").replace_strict(part_of, return_dtype=pl.String)
     ).group_by(*_STEP, "part", maintain_order=True)
     sums = by_part.agg(pl.col("mean_pct").sum(), pl.col("samples").max())
     of_steps = sums.group_by(_STEP, maintain_order=True).agg(pl.col("mean_pct").mean())
     per_rank = _over_steps(of_steps)
     means = _over_steps(sums, "part").group_by("part").agg(pl.col("pct").mean()).sort("part")
-    each = _over_steps(known, "counter").group_by("counter").agg(pl.col("pct").mean()).sort("counter")
+    each = _over_steps(samples, "counter").group_by("counter").agg(pl.col("pct").mean()).sort("counter")
     details = {
         "kind": "measured",
         "per_rank_pct": by_rank(per_rank, "pct"),

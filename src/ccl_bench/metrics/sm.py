@@ -99,14 +99,14 @@ def _estimated(sm_use: pl.DataFrame, window: str) -> Measurement:
         "estimated_achieved_occupancy_pct": shares["occupancy_pct"].mean(),
         "kernels_with_launch_shape_pct": shares["rated_pct"].mean(),
     }
-    known = {name: mean for name, mean in means.items() if mean is not None}
+    known_means = {name: mean for name, mean in means.items() if mean is not None}
     return Measurement(
         float(shares.select(pl.col("occupied_pct").mean()).item()),
         details={
             "kind": "estimated",
             "per_rank_pct": by_rank(shares, "occupied_pct"),
             "per_step_pct": shares_by_step(sm_use, "occupied_ns", "window_ns"),
-            **known,
+            **known_means,
         },
         window=window,
         ranks=ranks_in(per_rank),

@@ -16,7 +16,7 @@ _MOST_WAITS = 100_000
 
 
 def need_waits(waits: pl.DataFrame) -> None:
-    """Raise NotMeasurable where no waiting time is known."""
+    """Raise NotMeasurable if no waiting time is known."""
     if waits.is_empty():
         raise NotMeasurable(
             "no symmetric collective could be matched over at least two ranks inside whole steps",

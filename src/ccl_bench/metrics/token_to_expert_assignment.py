@@ -96,8 +96,8 @@ def _from_records(assignments: MoeAssignments, facts: Facts) -> tuple[float, Exp
 
 def _filled(records: Sequence[ExpertTokens], facts: Facts) -> list[ExpertTokens]:
     """Return records completed with the experts that received no token."""
-    named = [record for record in records if record.names_experts]
-    if not named:
+    expert_records = [record for record in records if record.names_experts]
+    if not expert_records:
         return [*records]
     last = max(len(record.tokens) for record in records)
     count = facts.num_experts.value if facts.num_experts else last

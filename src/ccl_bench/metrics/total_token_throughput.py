@@ -28,5 +28,7 @@ def total_token_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFr
         vLLM, `vllm bench serve`.
     """
     benchmark = needed_benchmark(requests, serving_statistics)
-    taken, given = total(benchmark, "input_tokens"), total(benchmark, "output_tokens")
-    return rate(benchmark, all_tokens(benchmark), "tokens", input_tokens=taken, output_tokens=given)
+    input_tokens, output_tokens = total(benchmark, "input_tokens"), total(benchmark, "output_tokens")
+    return rate(
+        benchmark, all_tokens(benchmark), "tokens", input_tokens=input_tokens, output_tokens=output_tokens
+    )

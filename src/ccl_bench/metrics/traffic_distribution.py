@@ -30,7 +30,7 @@ STATE_DEGREES = "state the parallel degrees in the workload card, and record wit
 
 
 def attributed(traffic: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls inside `steps`, or raise NotMeasurable where most sizes are unknown."""
+    """Return the calls inside `steps`, or raise NotMeasurable if most sizes are unknown."""
     inside = traffic.join(steps, on=["trace", "step"], how="semi", maintain_order="left")
     if inside["size_bytes"].drop_nulls().is_empty():
         raise NotMeasurable("no communication call inside a step has a recorded size", fix=RECORD_SIZES)
@@ -39,7 +39,7 @@ def attributed(traffic: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def need_sizes(calls: pl.DataFrame, kind: str) -> None:
-    """Raise NotMeasurable where most sizes of a kind are unknown: the sum would be too low."""
+    """Raise NotMeasurable if most sizes of a kind are unknown: the sum would be too low."""
     moving = calls.filter(
         ~pl.col("collective").is_in([n for n, c in collectives().items() if not c.transfers])
     )
@@ -166,7 +166,7 @@ def _distribution(inside: pl.DataFrame, steps: int) -> Measurement:
 
 
 def _busiest_first(sums: pl.DataFrame, total: int) -> pl.DataFrame:
-    """Return the dimensions by bytes, "unknown" last; raise NotMeasurable where that has most."""
+    """Return the dimensions by bytes, "unknown" last; raise NotMeasurable if that has most."""
     is_unknown = pl.col("dimension") == UNKNOWN
     ordered = sums.sort(is_unknown, "bytes", "dimension", descending=[False, True, False])
     unknown = int(sums.filter(is_unknown)["bytes"].sum())
@@ -198,8 +198,12 @@ def _time_ns(calls: pl.DataFrame) -> int:
 
 def _parts_ns(inside: pl.DataFrame, call_parts: pl.DataFrame) -> dict[str, dict[str, int]]:
     """Return {dimension: {part: time of its calls, summed over traces, ns}}; the parts are the whole time."""
-    own = call_parts.join(inside.select("trace", "call"), on=["trace", "call"], how="semi")
-    sums = part_lengths(own, "trace", "dimension").group_by("dimension", "part").agg(pl.col("time_ns").sum())
+    parts_inside = call_parts.join(inside.select("trace", "call"), on=["trace", "call"], how="semi")
+    sums = (
+        part_lengths(parts_inside, "trace", "dimension")
+        .group_by("dimension", "part")
+        .agg(pl.col("time_ns").sum())
+    )
     times: dict[str, dict[str, int]] = {}
     for dimension, part, time_ns in sums.iter_rows():
         times.setdefault(dimension, {})[part] = time_ns

@@ -82,10 +82,10 @@ def _rows(listed: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
 
 def manual_page(metric: Metric, aliases: Mapping[str, str]) -> str:
     """Return the manual page of a metric."""
-    known = [alias for alias, name in aliases.items() if name == metric.name]
+    other_names = [alias for alias, name in aliases.items() if name == metric.name]
     facts = {
         "unit": f"{metric.unit} ({_DIRECTIONS[metric.better]})",
-        "also called": ", ".join(known),
+        "also called": ", ".join(other_names),
         "variant of": f"{metric.variant_of}, times {metric.scale:g}" if metric.variant_of else "",
         "computed from": "; else ".join(", ".join(way.needs) for way in metric.sources),
         "details from": ", ".join(metric.explained_by),

@@ -88,9 +88,11 @@ class Aligned:
         for name, *cells in self._rows:
             yield name
             titles = (f"{title.lower()}: " if title else "" for title in self._header[1:])
-            shown = [title + cell for title, cell in zip(map(Text, titles), cells, strict=True) if cell.plain]
-            if shown:
-                yield indented(Text("; ").join(shown))
+            fields = [
+                title + cell for title, cell in zip(map(Text, titles), cells, strict=True) if cell.plain
+            ]
+            if fields:
+                yield indented(Text("; ").join(fields))
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         """Return the columns that the table takes."""
@@ -171,11 +173,11 @@ class Fitted:
     def _least_width(self) -> int:
         """Return the columns that the table takes with its last wide column wrapped."""
         lengths = [max(map(cell_len, column)) for column in zip(self._header, *self._rows, strict=True)]
-        kept = [
+        widths = [
             min(each, _WRAPPED) if place == max(self._wide, default=-1) else each
             for place, each in enumerate(lengths)
         ]
-        return sum(kept) + 2 * (len(kept) - 1)
+        return sum(widths) + 2 * (len(widths) - 1)
 
 
 class Described:

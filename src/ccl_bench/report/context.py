@@ -56,13 +56,18 @@ def absent(key: str, title: str, why: str) -> Section:
 
 
 def tile(
-    context: Context, metric: str, label: str, *, note: str = "", shown: Callable[[float], str] | None = None
+    context: Context,
+    metric: str,
+    label: str,
+    *,
+    note: str = "",
+    formatter: Callable[[float], str] | None = None,
 ) -> list[Number]:
     """Return a metric's value as a number, or nothing where it has none."""
     result = context.valued(metric)
     if result is None or result.value is None:
         return []
-    text = shown(result.value) if shown else with_unit(result.value, result.unit)
+    text = formatter(result.value) if formatter else with_unit(result.value, result.unit)
     doubts = sum(finding.severity != "note" for finding in result.findings)
     return [Number(label, Quantity(result.value, text), metric, result.better, note, doubts)]
 
@@ -85,5 +90,5 @@ def table(
 
 
 def neighbours_note(each: int, what: str) -> str:
-    """Return how neighbours were merged in a chart, or empty text."""
+    """Return a note about neighbours that were merged in a chart, or empty text."""
     return f"Each {what} is the mean of up to {each:,} neighbouring {what}s." if each > 1 else ""

@@ -98,8 +98,8 @@ def ranges(numbers: list[int], limit: int = 12) -> str:
             runs[-1][1:] = [number]
         else:
             runs.append([number])
-    shown = ["-".join(map(str, run)) for run in runs[:limit]]
-    return ", ".join([*shown, f"... {numbers[-1]}"] if len(runs) > limit else shown)
+    texts = ["-".join(map(str, run)) for run in runs[:limit]]
+    return ", ".join([*texts, f"... {numbers[-1]}"] if len(runs) > limit else texts)
 
 
 def step_word(*results: Result | None) -> str:

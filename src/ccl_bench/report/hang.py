@@ -41,22 +41,24 @@ def verdict(hang: Hang) -> str:
     if not hang.divergences:
         return "No rank is missing: in every group the ranks made the same calls, and no rank waits."
     first = hang.divergences[0]
-    who, where = _ranks(hang.culprits), _place(first)
+    culprits, where = _ranks(hang.culprits), _place(first)
     is_one = len(hang.culprits) == 1
     if first.kind == MISMATCH and not first.waiting:
-        return f"Calls do not match: {who} made a different call in {where}."
+        return f"Calls do not match: {culprits} made a different call in {where}."
     if first.kind == MISMATCH:
         other = " and ".join(dict.fromkeys(_operation(call) for call in first.differing))
         usual = _operation(first.waiting[0])
-        return f"Calls do not match: {who} called {other} in {where}, where the others called {usual}."
+        return f"Calls do not match: {culprits} called {other} in {where}, where the others called {usual}."
     if first.kind == MISSING and first.missing:
         state = "is" if is_one else "are"
         circle = ", and the ranks wait for each other in a cycle" if first.is_mutual else ""
-        return f"{_capital(who)} {state} missing in {where}, where {_waiters(first)}{circle}."
+        return f"{_capital(culprits)} {state} missing in {where}, where {_waiters(first)}{circle}."
     if first.kind == NO_DUMP:
-        return f"{_capital(who)} left no dump, and {_waiters(first)} in {where}: look there first."
+        return f"{_capital(culprits)} left no dump, and {_waiters(first)} in {where}: look there first."
     if first.kind == MISSING:
-        return f"{_capital(_waiters(first))} in {where}; the calls of {who} in that group were overwritten."
+        return (
+            f"{_capital(_waiters(first))} in {where}; the calls of {culprits} in that group were overwritten."
+        )
     return (
         f"No rank is missing: all members called {where}, but it has not finished on "
         f"{_ranks_of(first.waiting)}."

@@ -113,26 +113,26 @@ def _traces(traces: Sequence[InspectedTrace]) -> RenderableType | None:
     has_kernels = any(trace.kernels for trace in traces)
     header = ["RANK", "WINDOW", "STEPS", "SPAN", "KERNELS", "CPU OPS", "CALLS", "SIZE", "FILE"]
     left_out = {1: not has_windows, 4: not has_kernels}
-    kept = [position for position in range(len(header)) if not left_out.get(position)]
+    columns = [position for position in range(len(header)) if not left_out.get(position)]
     rows = [_trace_row(trace) for trace in traces[:ROWS]]
     table = aligned(
-        [header[position] for position in kept],
-        [[row[position] for position in kept] for row in rows],
-        right=[new for new, position in enumerate(kept) if position in {0, 3, 4, 5, 6, 7}],
+        [header[position] for position in columns],
+        [[row[position] for position in columns] for row in rows],
+        right=[new for new, position in enumerate(columns) if position in {0, 3, 4, 5, 6, 7}],
         cut=True,
     )
     return _with_rest(table, len(traces))
 
 
 def _trace_row(trace: InspectedTrace) -> list[str]:
-    who = "?" if trace.rank is None else str(trace.rank)
+    rank = "?" if trace.rank is None else str(trace.rank)
     window = "" if trace.window is None else str(trace.window)
     steps = ranges(trace.steps, 4)
     if not trace.is_readable:
-        return [who, window, "unreadable", "", "", "", "", size(trace.size_bytes), trace.file]
+        return [rank, window, "unreadable", "", "", "", "", size(trace.size_bytes), trace.file]
     counts = [f"{count:,}" for count in (trace.kernels, trace.cpu_ops, trace.communication_calls)]
-    shown = [duration(trace.span_s), *counts] if _holds_work(trace) else ["-"] * (1 + len(counts))
-    return [who, window, steps, *shown, size(trace.size_bytes), trace.file]
+    cells = [duration(trace.span_s), *counts] if _holds_work(trace) else ["-"] * (1 + len(counts))
+    return [rank, window, steps, *cells, size(trace.size_bytes), trace.file]
 
 
 def _holds_work(trace: InspectedTrace) -> bool:
@@ -204,8 +204,8 @@ def _issue_lines(issue: Issue) -> Iterator[str | Text]:
 
 
 def _measured_title(inspection: Inspection) -> str:
-    known = sum(metric.status == "ok" for metric in inspection.metrics)
-    return f"Can be measured ({known} of {len(inspection.metrics)} metrics)"
+    measured_count = sum(metric.status == "ok" for metric in inspection.metrics)
+    return f"Can be measured ({measured_count} of {len(inspection.metrics)} metrics)"
 
 
 def _measurable(inspection: Inspection) -> RenderableType | None:

@@ -60,8 +60,8 @@ def identity(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield "windows", ranges(windows)
     numbers = sorted({step for trace in traces for step in trace.steps})
     sources = ", ".join(sorted({trace.step_source for trace in traces if trace.step_source}))
-    chosen = f"; chosen: {inspection.choice}" if inspection.choice else ""
-    yield "steps", f"{ranges(numbers)}, from {sources}{chosen}" if numbers else ""
+    choice = f"; chosen: {inspection.choice}" if inspection.choice else ""
+    yield "steps", f"{ranges(numbers)}, from {sources}{choice}" if numbers else ""
 
 
 SECTIONS = (
@@ -105,7 +105,7 @@ def report_page(observed: ReportData, *, why: bool = False) -> Page:
     )
 
 
-def _without(section: Section, shown: Iterable[Number]) -> Section:
+def _without(section: Section, numbers: Iterable[Number]) -> Section:
     """Return a section without the numbers that the page shows at its top."""
-    metrics_shown = {number.metric for number in shown}
+    metrics_shown = {number.metric for number in numbers}
     return replace(section, numbers=tuple(n for n in section.numbers if n.metric not in metrics_shown))

@@ -205,12 +205,12 @@ class Page:
 
     def outline(self) -> tuple[tuple[str, str], ...]:
         """Return the key and the title of each part, in the order of every form."""
-        shown = [(each.key, each.title) for each in self.sections if not each.absent]
-        is_complete = len(shown) == len(self.sections)
+        sections = [(each.key, each.title) for each in self.sections if not each.absent]
+        is_complete = len(sections) == len(self.sections)
         first, last = [("findings", TITLES["findings"]), ("headline", TITLES["headline"])], "definitions"
         absent = [] if is_complete else [("not-shown", TITLES["not-shown"])]
         appendix = [(each.key, each.title) for each in self.appendix]
-        return (*first, *shown, *absent, *appendix, (last, TITLES[last]))
+        return (*first, *sections, *absent, *appendix, (last, TITLES[last]))
 
     def strip(self) -> Strip | None:
         """Return the strip of a step, of which a page has at most one."""

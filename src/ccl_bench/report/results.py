@@ -41,10 +41,10 @@ def number(result: Result) -> str:
 
 def values(results: Sequence[Result]) -> str:
     """Return the number of a single result alone, of several `name number` lines."""
-    known = [result for result in results if result.value is not None]
+    valued_results = [result for result in results if result.value is not None]
     if len(results) == 1:
-        return "".join(f"{number(result)}\n" for result in known)
-    return "".join(f"{result.metric} {number(result)}\n" for result in known)
+        return "".join(f"{number(result)}\n" for result in valued_results)
+    return "".join(f"{result.metric} {number(result)}\n" for result in valued_results)
 
 
 def as_csv(results: Iterable[Result]) -> str:
@@ -56,8 +56,8 @@ def _cells(result: Result) -> tuple[object, ...]:
     """Return a result as the cells of `CSV_COLUMNS`."""
     ranks = " ".join(map(str, result.ranks))
     findings = " ".join(dict.fromkeys(finding.code for finding in result.findings))
-    said = (result.unit, result.better, result.status, result.reason, result.fix, result.window)
-    return (result.metric, number(result), *said, ranks, findings)
+    cells = (result.unit, result.better, result.status, result.reason, result.fix, result.window)
+    return (result.metric, number(result), *cells, ranks, findings)
 
 
 def table(results: Iterable[Result]) -> Aligned:
@@ -74,7 +74,7 @@ def is_expected(answer: Result | InspectedMetric) -> bool:
 
 
 def counts(answers: Sequence[Result | InspectedMetric]) -> str:
-    """Return how many metrics have a value and how many are for other kinds of runs, by reason.
+    """Return the number of metrics with a value and of those for other kinds of runs, by reason.
 
     Empty if none is for other kinds of runs. The most frequent reasons are named, each up to its colon,
     after which details of one metric follow.
@@ -83,12 +83,12 @@ def counts(answers: Sequence[Result | InspectedMetric]) -> str:
     if not reasons:
         return ""
     measured = sum(answer.status == "ok" for answer in answers)
-    named = reasons.most_common(_REASONS)
-    said = [f"{count} because {reason}" for reason, count in named]
-    if left := reasons.total() - sum(count for _, count in named):
-        said.append(f"{left} for other reasons")
+    frequent_reasons = reasons.most_common(_REASONS)
+    clauses = [f"{count} because {reason}" for reason, count in frequent_reasons]
+    if left := reasons.total() - sum(count for _, count in frequent_reasons):
+        clauses.append(f"{left} for other reasons")
     head = f"{measured} measured, {reasons.total()} for other kinds of runs (--why lists them)"
-    return f"{head}: {'; '.join(said)}"
+    return f"{head}: {'; '.join(clauses)}"
 
 
 def valued_first(results: Iterable[Result]) -> list[Result]:
@@ -119,7 +119,7 @@ def result_page(result: Result) -> RenderableType:
 
 
 def refusal(result: Result) -> str:
-    """Return why a result has no value, and on a second line the fix."""
+    """Return the reason why a result has no value, and on a second line the fix."""
     text = f"{result.metric}: {STATUS_WORDS[result.status]}: {result.reason}"
     return f"{text}\n  fix: {result.fix}" if result.fix else text
 
@@ -137,12 +137,12 @@ def remarks(results: Iterable[Result]) -> list[str]:
     for finding in findings:
         by_code.setdefault(finding.code, []).append(finding)
     lines = []
-    for alike in by_code.values():
-        shown = alike if len(alike) <= _ALIKE + 1 else alike[:_ALIKE]
-        lines += [_remark(finding) for finding in shown]
-        if len(alike) > len(shown):
-            more = counted(len(alike) - len(shown), "more finding")
-            lines.append(f"{alike[0].severity}: {more} like this ({alike[0].code})")
+    for group in by_code.values():
+        listed_findings = group if len(group) <= _ALIKE + 1 else group[:_ALIKE]
+        lines += [_remark(finding) for finding in listed_findings]
+        if len(group) > len(listed_findings):
+            more = counted(len(group) - len(listed_findings), "more finding")
+            lines.append(f"{group[0].severity}: {more} like this ({group[0].code})")
     return lines
 
 
@@ -154,6 +154,6 @@ def _counts(result: Result, finding: ResultFinding) -> bool:
 
 
 def _remark(finding: ResultFinding) -> str:
-    named = re.search(rf"(?<!\w){re.escape(finding.file)}(?!\w)", finding.message)
-    place = f"{finding.file}: " if finding.file and not named else ""
+    file_mention = re.search(rf"(?<!\w){re.escape(finding.file)}(?!\w)", finding.message)
+    place = f"{finding.file}: " if finding.file and not file_mention else ""
     return plain(f"{finding.severity}: {place}{finding.message} ({finding.code})")

@@ -84,7 +84,7 @@ def _scenarios(answer: WhatIf) -> RenderableType:
 
 
 def critical_path_page(path: CriticalPath) -> RenderableType:
-    """Return what the step waited for, the gain if it takes 10 % less, and how much comes next."""
+    """Return the parts of the critical path, each with the gain if it takes 10 % less."""
     rows = []
     for part in path.parts[:ROWS]:
         gain = path.sensitivities.get(f"{part.worker} {part.kind}")

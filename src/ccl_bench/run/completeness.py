@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def completeness_findings(facts: Facts, traces: list[TraceFile], others: Iterable[Path]) -> list[Finding]:
-    """Return what is wrong with the set of ranks as a whole, apart for each format.
+    """Return findings about the set of ranks as a whole, separately for each format.
 
     `others` are the files of the run that were not understood.
     """
@@ -49,16 +49,18 @@ def completeness_findings(facts: Facts, traces: list[TraceFile], others: Iterabl
     for trace in traces:
         formats_of[trace.form.name].append(trace)
     is_alone = len(formats_of) == 1
-    about = [f for alike in formats_of.values() for f in _about_ranks(facts, alike, is_alone=is_alone)]
+    about = [
+        f for of_format in formats_of.values() for f in _about_ranks(facts, of_format, is_alone=is_alone)
+    ]
     return [*about, *_no_traces(traces, others)]
 
 
 def _about_ranks(facts: Facts, traces: list[TraceFile], *, is_alone: bool) -> Iterator[Finding]:
-    """Yield what is wrong with the ranks of one format's traces; it concerns the tables that these fill."""
+    """Yield findings about the ranks of one format's traces; they affect the tables that these fill."""
     form = traces[0].form
     for finding in (*_unknown_ranks(traces), *_ranks_against_world(facts, traces)):
-        named = finding.message if is_alone else f"{form.name}: {finding.message}"
-        yield replace(finding, message=named, touches=() if is_alone else tuple(sorted(form.tables)))
+        text = finding.message if is_alone else f"{form.name}: {finding.message}"
+        yield replace(finding, message=text, touches=() if is_alone else tuple(sorted(form.tables)))
 
 
 def _unknown_ranks(traces: list[TraceFile]) -> list[Finding]:
@@ -86,7 +88,7 @@ def _ranks_against_world(facts: Facts, traces: list[TraceFile]) -> list[Finding]
 
 
 def _missing_ranks(windows: Mapping[int | None, set[int]], world_size: int) -> list[Finding]:
-    """Return which ranks have no trace, apart for each recording window where the windows differ."""
+    """Return findings about ranks without a trace, for each recording window if the windows differ."""
     if len({frozenset(present) for present in windows.values()}) == 1:
         windows = {None: next(iter(windows.values()))}
     findings = []
@@ -100,7 +102,7 @@ def _missing_ranks(windows: Mapping[int | None, set[int]], world_size: int) -> l
 
 
 def _absent(present: Collection[int], world_size: int) -> tuple[int, list[int]]:
-    """Return how many ranks of a job are not `present`, and the first of them."""
+    """Return the number of ranks of a job that are not `present`, and the first of them."""
     count = world_size - sum(rank < world_size for rank in present)
     return count, list(islice((rank for rank in range(world_size) if rank not in present), _SHOWN + 1))
 
@@ -138,8 +140,8 @@ def _no_traces(traces: list[TraceFile], others: Iterable[Path]) -> list[Finding]
 
 def _listed(items: Sequence[object], count: int | None = None, *, most: int = _SHOWN) -> str:
     """Return the first items of a list; `count` is how many there are where the list itself was cut."""
-    shown = ", ".join(map(str, items[:most]))
-    return f"{shown}, ..." if (count or len(items)) > most else shown
+    text = ", ".join(map(str, items[:most]))
+    return f"{text}, ..." if (count or len(items)) > most else text
 
 
 UNREAD = frozenset({"trace-unreadable", "worker-died"})
@@ -167,7 +169,7 @@ class TraceTables:
     steps_from: str = ""
     """How its steps were found; empty if nothing wanted has any."""
     filled: frozenset[str] = frozenset()
-    """Tables that the trace has rows in, of those behind what is wanted."""
+    """Tables in which the trace has rows, among those behind the wanted tables."""
     devices: frozenset[str] = frozenset()
     """Names of the devices that the recording process saw."""
     span_ns: tuple[int, int] | None = None
@@ -197,7 +199,7 @@ class Exclusions:
     """Traces, by position, that tables of steps must do without, and why."""
 
     other_steps: frozenset[int] = frozenset()
-    """Those whose steps were found in a lesser way than others: they are other steps."""
+    """Those whose steps come from a lesser source than those of others: they are other steps."""
     incomplete: frozenset[int] = frozenset()
     """Those that lack work: their steps are steps, with too little in them."""
     whole_steps: dict[int, frozenset[int]] = field(default_factory=dict)
@@ -206,7 +208,7 @@ class Exclusions:
 
 
 def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) -> Exclusions:
-    """Return which traces are not comparable with the others; `contents` are tables of what steps hold."""
+    """Return the traces that are not comparable with the others; `contents` are tables of what steps hold."""
     read = {position: trace for position, trace in enumerate(traces) if trace.sha256}
     other_steps = _with_other_steps(read)
     rest = _without_positions(read, other_steps)
@@ -314,7 +316,7 @@ def _with_other_steps(traces: dict[int, TraceTables]) -> list[int]:
 
 
 def _place(trace: TraceTables) -> int | None:
-    """Return how good the way is in which the trace's steps were found; 0 is the best."""
+    """Return the rank of the trace's source of steps among `STEP_SOURCES`; 0 is the best."""
     if not trace.steps_from:
         return None
     return STEP_SOURCES.index(trace.steps_from) if trace.steps_from in STEP_SOURCES else 0

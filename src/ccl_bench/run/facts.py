@@ -43,7 +43,7 @@ CEILING = "nccl_tests"
 
 _GIVEN = ("step_times", "training_metrics", "memory_stats", "moe_assignments", "device_samples", CEILING)
 _INPUTS = {name: name for name in _GIVEN} | {"rank_step_times": "step_times"}
-"""Attribute of Stated → the input of metrics that it becomes; the others become facts."""
+"""Attribute of RunDocuments → the input of metrics that it becomes; the others become facts."""
 
 _CONTENTS = ("seconds", "measured", "devices", "records", "series")
 """Attributes of what a side file holds, of which it has one; where that is empty, it holds nothing."""
@@ -58,7 +58,7 @@ _STATING_SUFFIXES = (*_CARD_SUFFIXES, ".toml", ".json", ".txt", ".log", ".out", 
 
 
 @dataclass(slots=True)
-class Stated:
+class RunDocuments:
     """What people and launchers wrote about a run, as read; None if there is no such file."""
 
     card: Card | None = None
@@ -127,14 +127,14 @@ class Stated:
         return [behind["rank_step_times"]] if "rank_step_times" in behind else list(behind.values())
 
 
-def read_stated(
+def read_documents(
     others: Iterable[Path],
     card_path: Path | None = None,
     config_path: Path | None = None,
     *,
     ceiling_path: Path | None = None,
     above: Iterable[Path] = (),
-) -> Stated:
+) -> RunDocuments:
     """Read the card, metadata, configuration and side files among `others`, and in folders above theirs.
 
     Of several of a kind the one nearest to the top counts. A card, configuration or output of nccl-tests
@@ -143,71 +143,71 @@ def read_stated(
     ordered = [*sorted(above, key=_precedence), *sorted(others, key=_precedence)]
     others = [path for path in ordered if path.suffix.lower() in _STATING_SUFFIXES]
     if not others and card_path is None and config_path is None and ceiling_path is None:
-        return Stated()
+        return RunDocuments()
     from ccl_bench import card as cards
     from ccl_bench import side_files
 
-    stated = Stated()
+    documents = RunDocuments()
     if card_path:
-        stated.keep(CARD, "card", card_path, cards.read_card)
+        documents.keep(CARD, "card", card_path, cards.read_card)
         if not cards.is_card_file(card_path):
             fix = "name the YAML file that describes the workload; `ccl-bench validate` lists its mistakes"
             raise InputError("is not a workload card", where=str(card_path), fix=fix)
     if config_path:
-        stated.keep(CONFIG, "config", config_path, side_files.read_train_config)
+        documents.keep(CONFIG, "config", config_path, side_files.read_train_config)
     if ceiling_path:
-        _keep_ceiling(stated, ceiling_path)
+        _keep_ceiling(documents, ceiling_path)
     for path in others:
         suffix = path.suffix.lower()
         is_card = path.stem == "workload_card" or (suffix in _CARD_SUFFIXES and cards.is_card_file(path))
-        if suffix in _CARD_SUFFIXES and stated.card is None and is_card:
-            stated.read(CARD, "card", path, cards.read_card)
-        elif suffix == ".toml" and stated.config is None and side_files.is_train_config_file(path):
-            stated.read(CONFIG, "config", path, side_files.read_train_config)
+        if suffix in _CARD_SUFFIXES and documents.card is None and is_card:
+            documents.read(CARD, "card", path, cards.read_card)
+        elif suffix == ".toml" and documents.config is None and side_files.is_train_config_file(path):
+            documents.read(CONFIG, "config", path, side_files.read_train_config)
         else:
-            _read_side_file(stated, path, has_ceiling=ceiling_path is not None)
-    if {"step_times", "rank_step_times"} <= stated.origins.keys():
-        stated.leave_out(stated.origins["step_times"], stated.origins["rank_step_times"])
-    return stated
+            _read_side_file(documents, path, has_ceiling=ceiling_path is not None)
+    if {"step_times", "rank_step_times"} <= documents.origins.keys():
+        documents.leave_out(documents.origins["step_times"], documents.origins["rank_step_times"])
+    return documents
 
 
-def _read_side_file(stated: Stated, path: Path, *, has_ceiling: bool) -> None:
-    """Keep what a file holds, where its name or content is that of a side file."""
+def _read_side_file(documents: RunDocuments, path: Path, *, has_ceiling: bool) -> None:
+    """Keep the content of a file if its name or content is that of a side file."""
     from ccl_bench import side_files
 
-    if (known := _readers().get(path.name)) is not None:
-        attribute, reader = known
-        if getattr(stated, attribute) is None:
-            stated.read(path.name, attribute, path, reader)
+    if (entry := _readers().get(path.name)) is not None:
+        attribute, reader = entry
+        if getattr(documents, attribute) is None:
+            documents.read(path.name, attribute, path, reader)
         else:
-            stated.leave_out(path, stated.origins[attribute])
+            documents.leave_out(path, documents.origins[attribute])
     elif path.match(side_files.MOE_FILE_PATTERN):
-        assignments = functools.partial(side_files.read_moe_assignments, before=stated.moe_assignments)
-        stated.read("moe_assignments", "moe_assignments", path, assignments)
+        assignments = functools.partial(side_files.read_moe_assignments, before=documents.moe_assignments)
+        documents.read("moe_assignments", "moe_assignments", path, assignments)
     elif not has_ceiling and side_files.is_nccl_tests_file(path):
-        tests = functools.partial(side_files.read_nccl_tests, before=stated.nccl_tests)
-        stated.read(CEILING, CEILING, path, tests)
+        tests = functools.partial(side_files.read_nccl_tests, before=documents.nccl_tests)
+        documents.read(CEILING, CEILING, path, tests)
     elif side_files.is_device_samples_file(path):
-        samples = functools.partial(side_files.read_device_samples, before=stated.device_samples)
-        stated.read("device_samples", "device_samples", path, samples)
+        samples = functools.partial(side_files.read_device_samples, before=documents.device_samples)
+        documents.read("device_samples", "device_samples", path, samples)
 
 
-def _keep_ceiling(stated: Stated, place: Path) -> None:
+def _keep_ceiling(documents: RunDocuments, place: Path) -> None:
     """Keep what nccl-tests measured, of a file or those in a folder; InputError for nothing."""
     from ccl_bench import side_files
 
     within = sorted(place.rglob("*")) if place.is_dir() else []
     for path in filter(side_files.is_nccl_tests_file, within) if place.is_dir() else [place]:
-        read = functools.partial(side_files.read_nccl_tests, before=stated.nccl_tests)
-        stated.keep(CEILING, CEILING, path, read)
-    if stated.nccl_tests is None or not stated.nccl_tests.measured:
-        why = next((issue.message for issue in stated.issues if issue.file.startswith(str(place))), "")
+        read = functools.partial(side_files.read_nccl_tests, before=documents.nccl_tests)
+        documents.keep(CEILING, CEILING, path, read)
+    if documents.nccl_tests is None or not documents.nccl_tests.measured:
+        why = next((issue.message for issue in documents.issues if issue.file.startswith(str(place))), "")
         fix = "give the output of all_reduce_perf or a similar program, or a folder of such files"
         raise InputError(why or "contains no output of nccl-tests", where=str(place), fix=fix)
 
 
 def _readers() -> dict[str, tuple[str, Callable[[Path], Any]]]:
-    """Return the attribute of Stated that a side file of each name becomes, and what reads it."""
+    """Return the attribute of RunDocuments that a side file of each name becomes, and what reads it."""
     from ccl_bench import side_files
 
     return {
@@ -261,7 +261,7 @@ def _quoted(errors: list[Issue]) -> str:
 
 
 def _kind(kind: str, path: Path) -> str:
-    """Return what a file is as the beginning of a message, nothing if its name says so."""
+    """Return the kind of a file as the beginning of a message, empty if its name states the kind."""
     return "" if path.name == kind else f"{kind}: "
 
 
@@ -276,12 +276,12 @@ ROUNDED = {"num_params": 0.05, "num_params_embedding": 0.05, "num_params_active"
 """Facts that people round, with the share by which two sources may differ and still agree."""
 
 
-def fact_sources(stated: Stated, traces: Sequence[TraceFile]) -> list[Source]:
-    """Return what each source says: metadata before card before catalog before configuration and traces."""
+def fact_sources(documents: RunDocuments, traces: Sequence[TraceFile]) -> list[Source]:
+    """Return the facts by source: metadata before card before catalog before configuration and traces."""
     seen = _from_traces(traces)
-    others = [_from_metadata(stated.metadata), _from_card(stated.card), _from_catalog(stated.card)]
+    others = [_from_metadata(documents.metadata), _from_card(documents.card), _from_catalog(documents.card)]
     world_size = first(*(source.get("world_size") for source in (*others, seen)))
-    return [*others, _from_config(stated.config, world_size.value if world_size else None), seen]
+    return [*others, _from_config(documents.config, world_size.value if world_size else None), seen]
 
 
 def merge_facts(sources: Sequence[Source]) -> Facts:
@@ -290,13 +290,14 @@ def merge_facts(sources: Sequence[Source]) -> Facts:
     return Facts(**{name: first(*(source.get(name) for source in sources)) for name in names})
 
 
-def contradictions(sources: Sequence[Source], stated: Stated, traces: Sequence[TraceFile]) -> list[Finding]:
+def contradictions(
+    sources: Sequence[Source], documents: RunDocuments, traces: Sequence[TraceFile]
+) -> list[Finding]:
     """Return a finding for each fact on which two sources do not agree.
 
-    An unwritten default of the training configuration contradicts nothing, and neither does the
-    number of traces: a rank may lack its trace.
+    Unwritten defaults of the configuration contradict nothing, nor does the number of traces: some may lack.
     """
-    assumed = _assumed(stated.config)
+    assumed = _assumed(documents.config)
     names = dict.fromkeys(name for source in sources for name in source)
     findings = []
     for name in names:
@@ -307,16 +308,15 @@ def contradictions(sources: Sequence[Source], stated: Stated, traces: Sequence[T
     sizes = sorted({trace.world_size for trace in traces if trace.world_size is not None})
     if len(sizes) > 1:
         message = f"the traces state that the job had {' and '.join(map(str, sizes))} ranks"
-        findings.append(
-            Finding(CODE, "warning", message, count=len(sizes), touches=(fact_table("world_size"),))
-        )
+        touches = (fact_table("world_size"),)
+        findings.append(Finding(CODE, "warning", message, count=len(sizes), touches=touches))
     return findings
 
 
-def _contradiction(name: str, stated: Sequence[Fact[Any]]) -> Finding:
-    values = " and ".join(f"{each.value} in {_place(each.source)}" for each in stated)
+def _contradiction(name: str, facts: Sequence[Fact[Any]]) -> Finding:
+    values = " and ".join(f"{each.value} in {_place(each.source)}" for each in facts)
     message = f"{name} is {values}; the first is used"
-    return Finding(CODE, "warning", message, count=len(stated), touches=(fact_table(name),))
+    return Finding(CODE, "warning", message, count=len(facts), touches=(fact_table(name),))
 
 
 def device_contradictions(inputs: Mapping[str, Any]) -> list[Finding]:
@@ -324,10 +324,10 @@ def device_contradictions(inputs: Mapping[str, Any]) -> list[Finding]:
     devices, facts = inputs.get("devices"), inputs["facts"]
     if devices is None or not facts.device:
         return []
-    stated = set(models(facts.device.value))
+    stated_models = set(models(facts.device.value))
     seen = {name: models(name) for name in devices["name"].unique().drop_nulls().sort() if name}
-    is_known = stated and seen and all(seen.values())
-    if not is_known or any(stated & {*names} for names in seen.values()):
+    is_known = stated_models and seen and all(seen.values())
+    if not is_known or any(stated_models & {*names} for names in seen.values()):
         return []
     message = (
         f"device is {facts.device.value} in {_place(facts.device.source)}, "
@@ -337,7 +337,7 @@ def device_contradictions(inputs: Mapping[str, Any]) -> list[Finding]:
 
 
 def fact_table(name: str) -> str:
-    """Return what a finding about one fact touches: the numbers that asked for it."""
+    """Return the name under which a finding about one fact affects the numbers that use the fact."""
     return f"facts.{name}"
 
 
@@ -379,16 +379,16 @@ def _assumed(config: TrainConfig | None) -> set[str]:
     return {name for name, (part, fields) in written.items() if not {*fields} & {*part.model_fields_set}}
 
 
-def _known(source: str, **values: Any) -> Source:
+def _facts_of(source: str, **values: Any) -> Source:
     """Return the values that are given as facts of one source."""
     facts = {name: fact(value, source) for name, value in values.items()}
-    return {name: known for name, known in facts.items() if known is not None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _from_metadata(metadata: RunMetadata | None) -> Source:
     if metadata is None:
         return {}
-    return _known(
+    return _facts_of(
         METADATA,
         world_size=metadata.world_size,
         global_batch_size=metadata.global_batch_size,
@@ -410,7 +410,7 @@ def _from_card(card: Card | None) -> Source:
         return {}
     plan, model, sizes = card.parallelism, card.model, card.model.architecture
     device = card.hardware.device
-    return _known(
+    return _facts_of(
         CARD,
         world_size=card.world_size,
         global_batch_size=card.global_batch_size,
@@ -453,7 +453,7 @@ def _from_catalog(card: Card | None) -> Source:
         architecture = model("/".join(card.hf_url.rstrip("/").split("/")[-2:]))
     except NotMeasurable:
         return {}
-    return _known(
+    return _facts_of(
         f"catalog, {architecture.name}",
         is_moe=architecture.experts > 0,
         num_params=architecture.parameters,
@@ -467,14 +467,14 @@ def _from_catalog(card: Card | None) -> Source:
 
 
 def _from_config(config: TrainConfig | None, world_size: int | None) -> Source:
-    """Return what the configuration says; degrees and sizes of -1 are resolved where the ranks are known."""
+    """Return the facts of the configuration; degrees and sizes of -1 are resolved if the ranks are known."""
     if config is None:
         return {}
     plan, training = config.parallelism, config.training
     batch, shards = training.global_batch_size, plan.dp_shard
     if world_size:
         batch, shards = config.global_batch_size(world_size), config.dp_shard(world_size)
-    return _known(
+    return _facts_of(
         CONFIG,
         global_batch_size=batch if batch and batch > 0 else None,
         seq_len=training.seq_len,
@@ -493,8 +493,8 @@ def _from_config(config: TrainConfig | None, world_size: int | None) -> Source:
 def _from_traces(traces: Sequence[TraceFile]) -> Source:
     sizes = {trace.world_size for trace in traces if trace.world_size is not None}
     if len(sizes) == 1:
-        return _known(TRACES, world_size=sizes.pop())
+        return _facts_of(TRACES, world_size=sizes.pop())
     ranks = {trace.rank for trace in traces if trace.form.of_rank}
     if not sizes and len(ranks) > 1 and ranks == set(range(len(ranks))):
-        return _known(COUNTED, world_size=len(ranks))
+        return _facts_of(COUNTED, world_size=len(ranks))
     return {}

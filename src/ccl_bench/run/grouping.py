@@ -64,7 +64,7 @@ class Windows:
 
 
 def find_windows(traces: Sequence[TraceTables]) -> Windows:
-    """Return which windows are one, with findings about the others."""
+    """Return the recording windows to join, with findings about the others."""
     windows: dict[int | None, dict[int, TraceTables]] = defaultdict(dict)
     for position, trace in enumerate(traces):
         if trace.sha256 and "kernels" in trace.trace.form.tables:
@@ -97,29 +97,33 @@ def renumber_windows(
 
 
 def _joined(windows: Mapping[int | None, Mapping[int, TraceTables]]) -> dict[int | None, int | None]:
-    """Return which window each is part of, of those with other ranks at the same time as an earlier one."""
+    """Return the earlier window for each window to join: one with other ranks at the same time."""
     joined: dict[int | None, int | None] = {}
-    kept: list[tuple[int | None, set[Hashable], Span]] = []
+    earlier_windows: list[tuple[int | None, set[Hashable], Span]] = []
     spans = {number: span for number, traces in windows.items() if (span := _span(traces.values()))}
     for number, span in sorted(spans.items(), key=lambda item: item[1]):
         ranks = _ranks(windows[number])
-        for place, (first, others, during) in enumerate(kept):
+        for place, (first, others, during) in enumerate(earlier_windows):
             if ranks.isdisjoint(others) and _overlap_well(span, during):
                 joined[number] = first
-                kept[place] = first, ranks | others, (min(span[0], during[0]), max(span[1], during[1]))
+                earlier_windows[place] = (
+                    first,
+                    ranks | others,
+                    (min(span[0], during[0]), max(span[1], during[1])),
+                )
                 break
         else:
-            kept.append((number, ranks, span))
+            earlier_windows.append((number, ranks, span))
     return joined
 
 
 def _span(traces: Iterable[TraceTables]) -> Span | None:
     """Return the time that traces cover together; None if times of one of them compare with no other's."""
     spans = [trace.span_ns for trace in traces]
-    known = [span for span in spans if span and span[0] >= EARLIEST_EPOCH_NS]
-    if not known or len(known) < len(spans):
+    epoch_spans = [span for span in spans if span and span[0] >= EARLIEST_EPOCH_NS]
+    if not epoch_spans or len(epoch_spans) < len(spans):
         return None
-    return min(start for start, _ in known), max(end for _, end in known)
+    return min(start for start, _ in epoch_spans), max(end for _, end in epoch_spans)
 
 
 def _ranks(traces: Mapping[int, TraceTables]) -> set[Hashable]:
@@ -217,7 +221,7 @@ class Above:
 
 
 def above(root: Path, traces: Sequence[TraceFile]) -> Above:
-    """Return what belongs to the window in `root` and lies above it; nothing if it is no window of a run.
+    """Return the files of the window in `root` that lie above it; none if it is no window of a run.
 
     `traces` are those in it: snapshots are not looked for where some are there.
     """
@@ -282,12 +286,16 @@ def keep_one_run(
 
     `findings` are those of finding the traces, such as ranks that are there twice.
     """
-    kept, size_findings = _by_world_size(traces)
+    run_traces, size_findings = _by_world_size(traces)
     if any(f.code == SEVERAL for f in size_findings):
-        return kept, size_findings
+        return run_traces, size_findings
     claimed_twice = [f for f in findings if f.code == "rank-duplicate"]
-    looks = (_by_folder(kept, claimed_twice), _by_claims(kept, claimed_twice), _by_process(kept))
-    return kept, [*size_findings, *next((several for several in looks if several), [])]
+    looks = (
+        _by_folder(run_traces, claimed_twice),
+        _by_claims(run_traces, claimed_twice),
+        _by_process(run_traces),
+    )
+    return run_traces, [*size_findings, *next((several for several in looks if several), [])]
 
 
 def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
@@ -304,11 +312,11 @@ def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[F
         strays_by_folder.pop(_folder(trace), None)
     if len(agreeing) < MOST * (len(agreeing) + len(strays)) or max(strays_by_folder.values(), default=0) > 1:
         files_by_size = {
-            f"one of {size} ranks": [t.relative for t in alike] for size, alike in sorted(sizes.items())
+            f"one of {size} ranks": [t.relative for t in of_size] for size, of_size in sorted(sizes.items())
         }
         return [*traces], [several_runs_finding(files_by_size)]
-    kept = [trace for trace in traces if trace.world_size in {None, size}]
-    return kept, [_stray(trace, size, len(agreeing)) for trace in strays]
+    run_traces = [trace for trace in traces if trace.world_size in {None, size}]
+    return run_traces, [_stray(trace, size, len(agreeing)) for trace in strays]
 
 
 def _stray(trace: TraceFile, size: int, count: int) -> Finding:
@@ -380,7 +388,7 @@ def _by_process(traces: Iterable[TraceFile]) -> list[Finding]:
 
 
 def several_runs_finding(runs: FilesByRun) -> Finding:
-    """Return the finding for traces of several runs: what makes each, with the files that say so."""
+    """Return the finding for traces of several runs: the mark of each, with the files that show it."""
     return _error(listed(runs), len(runs))
 
 
@@ -389,12 +397,12 @@ def _error(what: str, count: int) -> Finding:
 
 
 def listed(files_by_run: FilesByRun) -> str:
-    """Return each with its folders, or its first files where they lie in one folder."""
+    """Return each run with its folders, or with its first files if all lie in one folder."""
     folders = [{*map(_folder_of, files)} for files in files_by_run.values()]
     are_in_different_folders = not set.intersection(*folders)
     parts = []
-    for (name, files), own in zip(files_by_run.items(), folders, strict=True):
-        places = sorted(own) if are_in_different_folders else list(files)
+    for (name, files), run_folders in zip(files_by_run.items(), folders, strict=True):
+        places = sorted(run_folders) if are_in_different_folders else list(files)
         more = ", ..." if len(places) > _SHOWN else ""
         parts.append(f"{name} ({', '.join(place or '.' for place in places[:_SHOWN])}{more})")
     return ", ".join(parts)

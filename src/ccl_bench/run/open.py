@@ -18,11 +18,11 @@ from ccl_bench.run.completeness import RANK_MAP, completeness_findings, step_tim
 from ccl_bench.run.facts import (
     CEILING,
     METADATA,
-    Stated,
+    RunDocuments,
     contradictions,
     fact_sources,
     merge_facts,
-    read_stated,
+    read_documents,
 )
 from ccl_bench.run.grouping import above, keep_one_run
 from ccl_bench.storage import remote_errors
@@ -56,7 +56,7 @@ class Run:
     others: list[Path] = field(default_factory=list)
     """Files that are neither traces nor understood."""
     facts: Facts = field(default_factory=Facts)
-    stated: Stated = field(default_factory=Stated)
+    documents: RunDocuments = field(default_factory=RunDocuments)
     """Card, metadata, configuration and side files as read."""
     findings: list[Finding] = field(default_factory=list)
     """All findings about the set of traces."""
@@ -96,8 +96,8 @@ def open_run(
         choice=choice,
         among=among,
     )
-    own = (path for path, kind in run.stated.files.items() if kind != CEILING)
-    if run.traces or any(path.is_relative_to(run.path) for path in own):
+    fact_files = (path for path, kind in run.documents.files.items() if kind != CEILING)
+    if run.traces or any(path.is_relative_to(run.path) for path in fact_files):
         return run
     raise _nothing_read(run, profile_mode)
 
@@ -120,23 +120,25 @@ def discover_run(
         discovered = discovery.discover_traces(root, _rank_map(root), among)
         higher = above(root, discovered.traces)
         discovered.traces += higher.snapshots
-        named = [storage.to_path(p) if p else None for p in (card, config, ceiling)]
-        stated = read_stated(discovered.others, *named[:2], ceiling_path=named[2], above=higher.files)
-    if stated.device_samples:
-        stated.device_samples = replace(stated.device_samples, ranks=_rank_map(root))
+        document_paths = [storage.to_path(p) if p else None for p in (card, config, ceiling)]
+        documents = read_documents(
+            discovered.others, *document_paths[:2], ceiling_path=document_paths[2], above=higher.files
+        )
+    if documents.device_samples:
+        documents.device_samples = replace(documents.device_samples, ranks=_rank_map(root))
     used, aside = _of_mode(discovered.traces, profile_mode)
     used, exports = _without_exports(used)
     traces, stray_findings = keep_one_run(used, discovered.findings)
-    sources = fact_sources(stated, traces)
-    others = _not_understood(discovered.others, stated, root)
-    run = Run(root, traces, others, merge_facts(sources), stated, choice=choice)
+    sources = fact_sources(documents, traces)
+    others = _not_understood(discovered.others, documents, root)
+    run = Run(root, traces, others, merge_facts(sources), documents, choice=choice)
     findings = [
         *discovered.findings,
         *exports,
-        *stated.findings,
-        *contradictions(sources, stated, traces),
+        *documents.findings,
+        *contradictions(sources, documents, traces),
         *stray_findings,
-        *step_time_findings(run.facts, traces, stated.rank_step_times),
+        *step_time_findings(run.facts, traces, documents.rank_step_times),
     ]
     if aside:
         other = replace(run, traces=aside)
@@ -166,7 +168,7 @@ def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[
 
 
 def _without_exports(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces without Chakra's where the Execution Traces that such are made from are there too."""
+    """Return the traces without those of Chakra, if the run also has the Execution Traces behind these."""
     chakra = [trace for trace in traces if trace.form.name == "chakra"]
     others = [trace for trace in traces if trace.form.name != "chakra"]
     if not chakra or not any("et_nodes" in trace.form.tables for trace in others):
@@ -176,7 +178,7 @@ def _without_exports(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Fin
 
 
 def recorder_of(traces: Iterable[TraceFile]) -> str:
-    """Return who recorded the device's work in these traces, as messages name it."""
+    """Return the recorder of the device's work in these traces, as messages name it."""
     forms = [trace.form for trace in traces if "kernels" in trace.form.tables]
     return next((form.recorder or form.name for form in forms), "")
 
@@ -198,9 +200,9 @@ def _is_in_mode(profile: str, mode: str) -> bool:
 
 def _nothing_read(run: Run, profile_mode: str) -> InputError:
     """Return the error for a place where nothing can be read, with what was looked for."""
-    measured = [path for path, kind in run.stated.files.items() if kind == CEILING]
-    if named := _named_other(measured):
-        return named
+    measured = [path for path, kind in run.documents.files.items() if kind == CEILING]
+    if error := _named_other(measured):
+        return error
     errors = [finding for finding in run.findings if finding.severity == "error"]
     unreadable = [f"{finding.file} {finding.message}" for finding in errors]
     if unreadable:
@@ -208,8 +210,8 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
         fix = "check the files and their permissions"
         return InputError(unreadable[0] + more, where=str(run.path), fix=fix)
     is_folder = run.path.is_dir()
-    if named := _named_other(run.others[:_MOST_FILES_READ]):
-        return named
+    if error := _named_other(run.others[:_MOST_FILES_READ]):
+        return error
     what = f"no {profile_mode} trace" if profile_mode != "auto" else "no trace of a known format"
     format_names = ", ".join(form.name for form in formats.load())
     others = f"; it only has files such as {run.others[0].name}" if run.others and is_folder else ""
@@ -223,7 +225,7 @@ def _nothing_read(run: Run, profile_mode: str) -> InputError:
 
 
 def _named_other(paths: Iterable[Path]) -> InputError | None:
-    """Return the error that says what files are, where one of them is known and is no trace."""
+    """Return the error that names the kind of a file, if one of them is known and is no trace."""
     for path in paths:
         with contextlib.suppress(OSError, InputError):
             if other := other_file(storage.read_head(path, discovery.HEAD_BYTES)):
@@ -231,8 +233,8 @@ def _named_other(paths: Iterable[Path]) -> InputError | None:
     return None
 
 
-def _not_understood(paths: Iterable[Path], stated: Stated, root: Path) -> list[Path]:
-    understood = {*stated.files, *stated.limits, root / RANK_MAP, root / ENVIRONMENT, root / REPORT}
+def _not_understood(paths: Iterable[Path], documents: RunDocuments, root: Path) -> list[Path]:
+    understood = {*documents.files, *documents.limits, root / RANK_MAP, root / ENVIRONMENT, root / REPORT}
     return [path for path in paths if path not in understood and path.suffix != ".log"]
 
 
@@ -265,7 +267,7 @@ class OtherFile:
 
 
 def other_file(head: bytes) -> OtherFile | None:
-    """Return what a file is that begins with `head` and is not a trace; None if unknown."""
+    """Return the kind of a file that begins with `head` and is not a trace; None if unknown."""
     for row in load_data("other_files")["file"]:
         if all(mark.encode() in head for mark in row["marks"]):
             return OtherFile(row["is"], row["fix"])

@@ -38,13 +38,15 @@ def answer_what_if(
     (ideal,) = replays.steps_s([replays.ideal])
     t_recorded, t_original, t_ideal = (float(each.mean()) for each in (replays.recorded_s, original, ideal))
     replay_error = t_original / t_recorded - 1
-    named = {kind: replays.names(kind) for kind in replays.answered}
-    asked = [(kind, name) for kind in replays.answered for name in _in_order(named[kind].known)]
+    names_of_kind = {kind: replays.names(kind) for kind in replays.answered}
+    parts = [
+        (kind, name) for kind in replays.answered for name in _in_order(names_of_kind[kind].unique_names)
+    ]
     alone = replays.steps_s(
-        (replays.ideal_but(named[kind].mask([name])) for kind, name in asked), progress, len(asked)
+        (replays.ideal_but(names_of_kind[kind].mask([name])) for kind, name in parts), progress, len(parts)
     )
     by: dict[str, dict[str, float]] = {kind: {} for kind in replays.answered}
-    for (kind, name), lengths in zip(asked, alone, strict=True):
+    for (kind, name), lengths in zip(parts, alone, strict=True):
         by[kind][name] = float(lengths.mean()) / t_ideal
     changed = [
         np.maximum(steps, each.at_least_s)
@@ -144,6 +146,6 @@ def _worst_workers(
 def _last_stage(replays: Replays, slow: tuple[float, float]) -> Explained | None:
     """Return the share that the last pipeline stage explains."""
     stages = replays.names("stage")
-    known = _in_order(stages.known)
-    explained = _explained(replays, stages.mask(known[-1:]), slow) if len(known) > 1 else None
+    stage_names = _in_order(stages.unique_names)
+    explained = _explained(replays, stages.mask(stage_names[-1:]), slow) if len(stage_names) > 1 else None
     return Explained(*explained) if explained else None

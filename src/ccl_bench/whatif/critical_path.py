@@ -90,11 +90,11 @@ class PathFinder:
         The path begins at an event that waits for nothing, or at the start of the step on its rank.
         """
         moments = self._moments
-        event, own = int(step.ends[np.argmax(self._events.moments[step.ends])]), _NONE
+        event, rank_start = int(step.ends[np.argmax(self._events.moments[step.ends])]), _NONE
         until = moments[event]
         segments: list[PathSegment] = []
         while until > step.begins[event]:
-            before, took = self._binding(event, own)
+            before, took = self._binding(event, rank_start)
             if before == _NONE:
                 break
             at = max(float(step.begins[before]), min(until, moments[before]))
@@ -103,15 +103,15 @@ class PathFinder:
                 segments.append(PathSegment(known_until, until, event, explained=False))
             if at < known_until:
                 segments.append(PathSegment(at, known_until, event, explained=True))
-            own = event - 1
+            rank_start = event - 1
             event, until = before, at
         return segments[::-1]
 
-    def _binding(self, event: int, own: int) -> tuple[int, float]:
+    def _binding(self, event: int, rank_start: int) -> tuple[int, float]:
         """Return the event that this one waited for longest, and the time between them; -1 for none.
 
-        A meeting waited for the rank of the path, whose start is event `own`, unless another member arrived
-        later by more than the uncertainty of the clocks.
+        A meeting waited for the rank of the path, whose start is event `rank_start`, unless another member
+        arrived later by more than the uncertainty of the clocks.
         """
         moments, best, took, latest = self._moments, _NONE, 0.0, NEVER
         if self._since[event] > NEVER:
@@ -122,10 +122,10 @@ class PathFinder:
             if moments[source] + self._took[edge] > latest:
                 best, took = source, self._took[edge]
                 latest = moments[source] + took
-        if own != event - 1 and own in sources:
-            uncertain = max(self._events.uncertain[best], self._events.uncertain[own])
-            if moments[best] - moments[own] <= uncertain:
-                return own, 0.0
+        if rank_start != event - 1 and rank_start in sources:
+            uncertain = max(self._events.uncertain[best], self._events.uncertain[rank_start])
+            if moments[best] - moments[rank_start] <= uncertain:
+                return rank_start, 0.0
         return best, took
 
 
@@ -141,12 +141,12 @@ def find_critical_path(replays: Replays, step: int | None = None) -> CriticalPat
     events = _of_places(replays.path_events(), places)
     paths = find_paths(replays.graph, events)
     length_s, on_path = _shares(replays, paths, labels)
-    asked = [part for part in on_path if part.kind != UNEXPLAINED][:_ASKED]
-    masks = [labels.mask(part.worker, part.kind) for part in asked]
+    longest_parts = [part for part in on_path if part.kind != UNEXPLAINED][:_ASKED]
+    masks = [labels.mask(part.worker, part.kind) for part in longest_parts]
     original, *less = replays.steps_s([replays.recorded, *(replays.scaled(mask, LESS) for mask in masks)])
     sensitivities = {
         f"{part.worker} {part.kind}": float((original - steps)[places].mean())
-        for part, steps in zip(asked, less, strict=True)
+        for part, steps in zip(longest_parts, less, strict=True)
     }
     second: list[OnPath] = []
     second_s = 0.0
@@ -161,8 +161,11 @@ def find_critical_path(replays: Replays, step: int | None = None) -> CriticalPat
 
 def _of_places(events: Iterable[PathEvents], places: Sequence[int]) -> list[PathEvents]:
     """Return the events of the steps at these places in the order of steps."""
-    numbers, kept = count(), {*places}
-    return [replace(some, steps=[step for step in some.steps if next(numbers) in kept]) for some in events]
+    numbers, wanted_places = count(), {*places}
+    return [
+        replace(some, steps=[step for step in some.steps if next(numbers) in wanted_places])
+        for some in events
+    ]
 
 
 def find_paths(graph: EventGraph, events: Iterable[PathEvents]) -> list[list[PathSegment]]:
@@ -189,7 +192,7 @@ def _shares(
 
 
 def _hops(path: Iterable[PathSegment], labels: PathLabels) -> int:
-    """Return how often a path changes from one worker to another."""
+    """Return the number of changes of a path from one worker to another."""
     workers = [labels.worker(segment.event) for segment in path]
     return sum(one != other for one, other in pairwise(workers))
 

@@ -36,7 +36,7 @@ class _Incoming:
     """Start of the edges of each of them."""
 
     def latest(self, moments: Times, values: Times) -> Times:
-        """Return when the last cause of each event with edges has passed."""
+        """Return the time when the last cause of each event with edges has passed."""
         latest: Times = np.maximum.reduceat(
             moments[self.sources] + values[self.values], self.targets_at, axis=0
         )
@@ -55,13 +55,13 @@ class _Level:
 
     def replay(self, moments: Times, values: Times, value: Numbers) -> None:
         """Set the times of the events, which hold the earliest possible ones."""
-        own = moments[self.events]
+        times = moments[self.events]
         if self.incoming.targets.size:
             targets = self.incoming.targets
-            own[targets] = np.maximum(own[targets], self.incoming.latest(moments, values))
+            times[targets] = np.maximum(times[targets], self.incoming.latest(moments, values))
         if len(self.opens) < len(self.events):
-            self._pass_on(own, values[value[self.events]])
-        moments[self.events] = own
+            self._pass_on(times, values[value[self.events]])
+        moments[self.events] = times
 
     def _pass_on(self, moments: Times, took: Times) -> None:
         """Delay each event to the one before it in its piece plus the time between them.
@@ -72,8 +72,8 @@ class _Level:
         took[self.opens] = 0
         passed = np.cumsum(took, axis=0, out=took)
         moments -= passed
-        known = moments[np.isfinite(moments)]
-        apart = known.max() - known.min() + 1
+        finite_moments = moments[np.isfinite(moments)]
+        apart = finite_moments.max() - finite_moments.min() + 1
         sizes = np.diff(np.append(self.opens, len(self.events)))
         shift = np.repeat(np.arange(len(sizes)) * apart, sizes)[:, None]
         moments += shift
@@ -157,24 +157,24 @@ class EventGraph:
         missing = np.bincount(later, minlength=len(chain)).tolist()
         level = [0] * len(chain)
         ready = [number for number, count in enumerate(missing) if not count]
-        taken = 0
+        visited_count = 0
         while ready:
             number = ready.pop()
-            taken += 1
-            own = level[number]
+            visited_count += 1
+            depth = level[number]
             for edge in range(begins[number], begins[number + 1]):
                 other = reached[edge]
-                level[other] = max(level[other], own + steps_on[edge])
+                level[other] = max(level[other], depth + steps_on[edge])
                 missing[other] -= 1
                 if not missing[other]:
                     ready.append(other)
-        if taken < len(chain):
-            raise CyclicGraphError(f"{len(chain) - taken} operations or meetings wait for each other")
+        if visited_count < len(chain):
+            raise CyclicGraphError(f"{len(chain) - visited_count} operations or meetings wait for each other")
         levels: Numbers = np.array(level, dtype=np.int64)[piece]
         return levels
 
     def replay(self, values: Times, earliest: Times | None = None) -> Times:
-        """Return when each event happens, `[event, column]`, for `values` of `[value, column]`.
+        """Return the time of each event, `[event, column]`, for `values` of `[value, column]`.
 
         `earliest` may differ between columns. All times have the unit of the values.
         """

@@ -49,10 +49,10 @@ def find_meetings(operations: pl.DataFrame, tables: Mapping[str, Any]) -> Meetin
     """
     members = _matched(tables)
     called = operations.drop_nulls("call")
-    known = called.join(members, on=["trace", "call"], maintain_order="left").select("row", "meeting")
-    rest = called.join(known, on="row", how="anti", maintain_order="left").drop_nulls("rank")
+    matched_rows = called.join(members, on=["trace", "call"], maintain_order="left").select("row", "meeting")
+    rest = called.join(matched_rows, on="row", how="anti", maintain_order="left").drop_nulls("rank")
     several = operations["rank"].n_unique() > 1
-    pairs = [known.unique("row", maintain_order=True)]
+    pairs = [matched_rows.unique("row", maintain_order=True)]
     findings: list[Finding] = []
     stages: dict[int, int] = {}
     if several and not rest.is_empty():
@@ -212,8 +212,8 @@ def _sides(calls: pl.DataFrame) -> list[dict[tuple[int, str], _Side]]:
         part = counted.filter(pl.col("window").is_in(windows.implode()))
         sides.append(
             {
-                (int(rank), str(name)): _side(mine)
-                for (rank, name), mine in part.group_by("rank", "collective", maintain_order=True)
+                (int(rank), str(name)): _side(side_calls)
+                for (rank, name), side_calls in part.group_by("rank", "collective", maintain_order=True)
             }
         )
     return sides
@@ -223,8 +223,8 @@ def _side(calls: pl.DataFrame) -> _Side:
     """Return calls of one rank, in order, as many in each step."""
     ordered = calls.sort("window", "start_ns", maintain_order=True)
     shape = (ordered["window"].n_unique(), int(ordered["size"][0]))
-    begun = ordered.select(pl.coalesce("launch_ns", "start_ns")).to_series()
-    times = [column.to_numpy().astype(np.float64).reshape(shape) for column in (begun, ordered["end_ns"])]
+    starts = ordered.select(pl.coalesce("launch_ns", "start_ns")).to_series()
+    times = [column.to_numpy().astype(np.float64).reshape(shape) for column in (starts, ordered["end_ns"])]
     return _Side(ordered["row"].to_numpy().reshape(shape), *times)
 
 

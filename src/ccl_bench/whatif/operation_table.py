@@ -186,9 +186,9 @@ def _shards(path: Path, rows: pl.DataFrame, findings: list[Finding]) -> int:
             except NotUnderstoodError as error:
                 raise InputError(f"{entry.key}: {error}", where=str(beside), fix=_META_FIX) from error
     for name, column in (("dp_size", "dp_rank"), ("pp_size", "stage")):
-        held = rows[column].n_unique()
-        if sizes.get(name, held) != held:
-            problem = f"states {name} {sizes[name]}, but the table holds {held} values of {column}"
+        value_count = rows[column].n_unique()
+        if sizes.get(name, value_count) != value_count:
+            problem = f"states {name} {sizes[name]}, but the table holds {value_count} values of {column}"
             raise InputError(problem, where=str(beside), fix=_META_FIX)
     return sizes.get("dsp_size", 1)
 
@@ -197,12 +197,12 @@ def _whole_steps(rows: pl.DataFrame, where: str, findings: list[Finding]) -> pl.
     """Return the steps that have exactly the operations that most steps have."""
     steps = rows["step"].n_unique()
     usual = rows.group_by("dp_rank", *_KEY).len().filter(2 * pl.col("len") > steps)
-    held = (
+    counts = (
         rows.join(usual, on=["dp_rank", *_KEY], how="left")
         .group_by("step")
         .agg(pl.len(), usual=pl.count("len"))
     )
-    whole = held.filter((pl.col("usual") == usual.height) & (pl.col("usual") == pl.col("len")))["step"]
+    whole = counts.filter((pl.col("usual") == usual.height) & (pl.col("usual") == pl.col("len")))["step"]
     left_out = steps - len(whole)
     if left_out == steps:
         raise InputError("has no two steps with the same operations", where=where, fix="record more steps")
@@ -224,26 +224,28 @@ def _waits(
     rank = np.arange(ranks)
     meetings = np.where(together[:, None], meeting[:, None] * ranks, meeting[:, None] * ranks + rank)
     edges = np.array(dependencies, dtype=np.int64).reshape(-1, 2)[:, :, None] * ranks + rank
-    _, met = np.unique(meetings.reshape(-1), return_inverse=True)
-    return met, edges[:, 0].reshape(-1), edges[:, 1].reshape(-1)
+    _, meeting_of = np.unique(meetings.reshape(-1), return_inverse=True)
+    return meeting_of, edges[:, 0].reshape(-1), edges[:, 1].reshape(-1)
 
 
-def _event_graph(met: Numbers, earlier: Numbers, later: Numbers, start: Times, end: Times) -> EventGraph:
+def _event_graph(
+    meeting_of: Numbers, earlier: Numbers, later: Numbers, start: Times, end: Times
+) -> EventGraph:
     """Return the events of operations and meetings; `start` and `end` are those of one step."""
-    size, meetings = len(met), met.max(initial=-1) + 1
-    rows, nothing = np.arange(size), np.full(len(met), 2 * len(met))
+    size, meetings = len(meeting_of), meeting_of.max(initial=-1) + 1
+    rows, nothing = np.arange(size), np.full(len(meeting_of), 2 * len(meeting_of))
     waits = np.zeros(size, dtype=np.bool_)
     waits[later] = True
     earliest = np.full(2 * size + meetings, NEVER)
     earliest[2 * rows[~waits]] = 0
     arrived = np.full(meetings, NEVER)
-    np.maximum.at(arrived, met, start)
+    np.maximum.at(arrived, meeting_of, start)
     return EventGraph(
         chain=np.append(np.repeat(rows, 2), size + np.arange(meetings)),
         value=np.full(2 * size + meetings, 2 * size),
         earliest=earliest,
-        source=np.concatenate([2 * earlier + 1, 2 * rows, 2 * size + met]),
-        target=np.concatenate([2 * later, 2 * size + met, 2 * rows + 1]),
+        source=np.concatenate([2 * earlier + 1, 2 * rows, 2 * size + meeting_of]),
+        target=np.concatenate([2 * later, 2 * size + meeting_of, 2 * rows + 1]),
         edge_value=np.concatenate([size + later, nothing, rows]),
         recorded=np.append(np.stack([start, end], axis=1).reshape(-1), arrived),
     )
@@ -262,23 +264,23 @@ def _table(
     rank_order = pl.DataFrame({"dp_rank": ranks}).with_row_index("place")
     placed = rows.join(order, on=_KEY).join(rank_order, on="dp_rank").sort("number", "place", "step")
     steps = placed["step"].unique().sort().to_list()
-    met, earlier, later = waits
-    shape = (len(met), len(steps))
+    meeting_of, earlier, later = waits
+    shape = (len(meeting_of), len(steps))
     start = placed["start_ts"].to_numpy().reshape(shape)
     took = placed["duration"].to_numpy().reshape(shape)
     end = start + took
     operation = np.repeat(template["optype"].to_numpy(), len(ranks)).astype(np.str_)
     computes = np.isin(operation, COMPUTE)[:, None]
-    arrived = np.full((met.max(initial=-1) + 1, len(steps)), NEVER)
-    np.maximum.at(arrived, met, start)
-    moved = end - arrived[met]
+    arrived = np.full((meeting_of.max(initial=-1) + 1, len(steps)), NEVER)
+    np.maximum.at(arrived, meeting_of, start)
+    moved = end - arrived[meeting_of]
     ready = np.full_like(start, NEVER)
     np.maximum.at(ready, later, end[earlier])
     waited = start - ready
     return OperationTable(
         name=name,
         steps=steps,
-        graph=_event_graph(met, earlier, later, start[:, 0], end[:, 0]),
+        graph=_event_graph(meeting_of, earlier, later, start[:, 0], end[:, 0]),
         rank=np.tile(np.array(ranks), template.height),
         stage=np.repeat(template["stage"].to_numpy(), len(ranks)),
         operation=operation,

@@ -29,15 +29,17 @@ if TYPE_CHECKING:
 class Names:
     """The name of each operation of one kind, "" for those that have none."""
 
-    known: list[str]
+    unique_names: list[str]
     """Every name once, in order."""
     codes: NDArray[np.int64]
-    """For each operation the index of its name in `known`."""
+    """For each operation the index of its name in `unique_names`."""
 
     def mask(self, names: Iterable[str]) -> Mask:
         """Return a mask of the operations that have one of some names."""
-        wanted = {*names}
-        mask: Mask = np.isin(self.codes, [place for place, name in enumerate(self.known) if name in wanted])
+        wanted_names = {*names}
+        mask: Mask = np.isin(
+            self.codes, [place for place, name in enumerate(self.unique_names) if name in wanted_names]
+        )
         return mask
 
 
@@ -140,13 +142,13 @@ class Replays(ABC):
 
     @abstractmethod
     def transfer_s(self, mask: Mask) -> Times:
-        """Return how long some operations move data in each step, on the worker where that is longest, s."""
+        """Return the time in which some operations move data in each step, on the worker with the most, s."""
 
     @abstractmethod
     def on_network(self, bandwidth: float, latency_s: float) -> Times:
         """Return the variant in which communication of known size goes over another network.
 
-        `bandwidth` is a bus bandwidth, byte/s. Raises UsageError where no size is recorded.
+        `bandwidth` is a bus bandwidth, byte/s. Raises UsageError if no size is recorded.
         """
 
     @property
@@ -156,7 +158,7 @@ class Replays(ABC):
 
     @abstractmethod
     def path_labels(self) -> PathLabels:
-        """Return what events belong to."""
+        """Return the labels of the events."""
 
     @abstractmethod
     def path_events(self, variant: Times | None = None) -> list[PathEvents]:
@@ -218,9 +220,9 @@ class TableReplays(Replays):
         """The time that each operation would take without stragglers."""
         durations = np.empty_like(self.table.duration)
         for name in np.unique(self.table.operation):
-            mine = self.table.operation == name
-            typical = np.mean if self.is_compute[mine][0] else np.median
-            durations[mine] = typical(self.table.duration[mine])
+            mask = self.table.operation == name
+            typical = np.mean if self.is_compute[mask][0] else np.median
+            durations[mask] = typical(self.table.duration[mask])
         return durations
 
     @property
@@ -238,8 +240,8 @@ class TableReplays(Replays):
             "worker": np.char.add(np.char.add(ranks, "/"), stages),
             "operation": table.shown_operation,
         }
-        known, codes = np.unique(columns[kind], return_inverse=True)
-        return Names(known.tolist(), codes)
+        unique_names, codes = np.unique(columns[kind], return_inverse=True)
+        return Names(unique_names.tolist(), codes)
 
     def matches(self, kind: str, name: str) -> Mask:
         """Return a mask of the operations with a name; sends and receives also have their own names."""
@@ -259,9 +261,11 @@ class TableReplays(Replays):
         return np.where(mask[:, None], self.recorded, self.ideal)
 
     def transfer_s(self, mask: Mask) -> Times:
-        """Return how long some operations move data in each step, on the worker where that is longest, s."""
+        """Return the time in which some operations move data in each step, on the worker with the most, s."""
         moved = np.where(mask[:, None], self.recorded, 0)
-        longest: Times = np.max([moved[mine].sum(axis=0) for mine in self.workers.values()], axis=0)
+        longest: Times = np.max(
+            [moved[worker_rows].sum(axis=0) for worker_rows in self.workers.values()], axis=0
+        )
         return longest
 
     def on_network(self, bandwidth: float, latency_s: float) -> Times:
@@ -273,14 +277,14 @@ class TableReplays(Replays):
     def workers(self) -> dict[str, Mask]:
         """The operations of each stage of each rank."""
         names = self.names("worker")
-        return {name: names.mask([name]) for name in names.known}
+        return {name: names.mask([name]) for name in names.unique_names}
 
     def path_labels(self) -> PathLabels:
-        """Return what events belong to; a worker is a stage of a rank."""
+        """Return the labels of the events; a worker is a stage of a rank."""
         kinds = np.where(self.is_compute, COMPUTE, TRANSFER)
         meetings = self.table.graph.size - 2 * len(kinds)
         workers = self.names("worker")
-        names = np.array(workers.known)[workers.codes]
+        names = np.array(workers.unique_names)[workers.codes]
         return PathLabels(names, kinds, kinds, np.zeros(meetings, dtype=np.int64))
 
     def path_events(self, variant: Times | None = None) -> list[PathEvents]:

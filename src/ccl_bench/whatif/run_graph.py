@@ -76,15 +76,17 @@ class RunGraph:
         """Return for each event the start of a step on its rank; for meetings the earliest of all."""
         begins = {trace: rows.begin(moments) for trace, rows in self._rows_of_steps[step].items()}
         every = min(begins.values(), default=NEVER)
-        own = (
+        operation_begins = (
             self.operations["trace"].replace_strict(begins, default=every, return_dtype=pl.Float64).to_numpy()
         )
-        return np.append(np.repeat(own, 2), np.full(self.events.size - 2 * len(own), every))
+        return np.append(
+            np.repeat(operation_begins, 2), np.full(self.events.size - 2 * len(operation_begins), every)
+        )
 
     def clock_error(self) -> Times:
         """Return for each event the remaining error of the clock of its rank, ns; 0 for meetings."""
-        own = self.operations["residual_ns"].fill_null(0).to_numpy().astype(np.float64)
-        return np.append(np.repeat(own, 2), np.zeros(self.events.size - 2 * len(own)))
+        residuals = self.operations["residual_ns"].fill_null(0).to_numpy().astype(np.float64)
+        return np.append(np.repeat(residuals, 2), np.zeros(self.events.size - 2 * len(residuals)))
 
     def step_ends(self, step: int) -> Numbers:
         """Return the events at which an operation of a step ends."""
@@ -199,11 +201,11 @@ def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame
     )
 
 
-def _stages(operations: pl.DataFrame, shown: Mapping[int, int], facts: Facts) -> pl.Series:
+def _stages(operations: pl.DataFrame, stage_of_rank: Mapping[int, int], facts: Facts) -> pl.Series:
     """Return the pipeline stage of each operation: from the mesh, else from messages."""
     if facts.pp and facts.pp.value > 1:
         return stages_of(operations["rank"], facts)
-    return operations["rank"].replace_strict(shown, default=None, return_dtype=pl.Int64)
+    return operations["rank"].replace_strict(stage_of_rank, default=None, return_dtype=pl.Int64)
 
 
 def build(
@@ -214,15 +216,15 @@ def build(
     findings: tuple[Finding, ...] = (),
 ) -> RunGraph:
     """Return the graph of operations; `pairs` of `row` and `meeting` state which ones meet."""
-    made = _Builder(placed, pairs)
+    builder = _Builder(placed, pairs)
     lengths = steps.select("step", "trace", pl.col("device_end_ns") - pl.col("device_start_ns"))
     numbers = tuple(sorted(set(steps["step"].drop_nulls().to_list())))
     return RunGraph(
         name=name,
         operations=placed,
-        events=made.events(),
-        values=made.values,
-        meets=made.meets,
+        events=builder.events(),
+        values=builder.values,
+        meets=builder.meets,
         steps=numbers,
         windows={(step, trace): length for step, trace, length in lengths.iter_rows()},
         findings=findings,
@@ -255,8 +257,8 @@ class _Builder:
 
     def _rows(self, placed: pl.DataFrame, name: str) -> Numbers:
         """Return the rows of operations that are given by their number in their trace."""
-        own = placed.select("trace", "operation", "row")
-        other = own.rename({"operation": name, "row": "other"})
+        operation_rows = placed.select("trace", "operation", "row")
+        other = operation_rows.rename({"operation": name, "row": "other"})
         joined = placed.select("trace", name).join(
             other, on=["trace", name], how="left", maintain_order="left"
         )
@@ -306,19 +308,21 @@ class _Builder:
         meetings = len(self.arrived)
         meets = self.meets != _NONE
         chain = np.append(np.repeat(self.chain, 2), self.chain.max(initial=-1) + 1 + np.arange(meetings))
-        own = np.where(meets & ~self.eager, zero, VALUES * rows + OWN)
-        value = np.append(np.stack([VALUES * rows + GAP, own], axis=1).reshape(-1), np.full(meetings, zero))
+        own_value = np.where(meets & ~self.eager, zero, VALUES * rows + OWN)
+        value = np.append(
+            np.stack([VALUES * rows + GAP, own_value], axis=1).reshape(-1), np.full(meetings, zero)
+        )
         earliest = np.full(2 * size + meetings, NEVER)
         earliest[2 * rows[self.is_root]] = self.start[self.is_root]
-        met = 2 * size + self.meets
+        meeting_event = 2 * size + self.meets
         answered = meets & ~self.eager
         by_start, by_end = self.at_start, (self.awaited != _NONE) & self.at_end
         edges = [
             (2 * self.launcher, 2 * rows, VALUES * rows + LATENCY, self.has_launch),
             (2 * self.awaited + 1, 2 * rows, VALUES * rows + TAIL, by_start),
             (2 * self.awaited + 1, 2 * rows + 1, VALUES * rows + TAIL, by_end),
-            (2 * rows, met, np.full(size, zero), meets),
-            (met, 2 * rows + 1, VALUES * rows + OWN, answered),
+            (2 * rows, meeting_event, np.full(size, zero), meets),
+            (meeting_event, 2 * rows + 1, VALUES * rows + OWN, answered),
         ]
         source, target, edge_value = (
             np.concatenate([edge[part][edge[3]] for edge in edges]) for part in range(3)

@@ -55,9 +55,9 @@ class RunReplays(Replays):
         """Return the share of the steps in calls without partners, mean over ranks; 0 for one trace."""
         operations = self.run.operations
         ranks = operations["trace"].n_unique()
-        alone = operations.filter(pl.Series(self.run.meets < 0), pl.col("kind") == "communication")
-        # A range of a send ends when somebody asks for it, not when the message has left.
-        inside = alone.filter(pl.col("step").is_not_null(), ~pl.col("collective").is_in(["send"]))
+        unmet_calls = operations.filter(pl.Series(self.run.meets < 0), pl.col("kind") == "communication")
+        # The range of a send ends when the program asks for it, not when the message has left.
+        inside = unmet_calls.filter(pl.col("step").is_not_null(), ~pl.col("collective").is_in(["send"]))
         took = inside.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() / ranks
         return (
             float(took * self.unit_s / self.recorded_s.sum()) if ranks > 1 and self.recorded_s.sum() else 0.0
@@ -97,19 +97,21 @@ class RunReplays(Replays):
             "operation": pl.coalesce(collective, what),
         }
         names = self.run.operations.select(columns[kind].fill_null("")).to_series()
-        known = names.unique().sort()
-        return Names(known.to_list(), names.cast(pl.Enum(known)).to_physical().cast(pl.Int64).to_numpy())
+        unique_names = names.unique().sort()
+        return Names(
+            unique_names.to_list(), names.cast(pl.Enum(unique_names)).to_physical().cast(pl.Int64).to_numpy()
+        )
 
     def matches(self, kind: str, name: str) -> Mask:
         """Return a mask of the matching operations: kernels by a part of the name, others by name."""
         names = self.names(kind)
         if kind != "kernel":
             return names.mask([name])
-        asked, is_pattern = name.lower(), any(sign in name for sign in "*?[")
+        query, is_pattern = name.lower(), any(sign in name for sign in "*?[")
         return names.mask(
             each
-            for each in filter(None, names.known)
-            if (fnmatchcase(each.lower(), asked) if is_pattern else asked in each.lower())
+            for each in filter(None, names.unique_names)
+            if (fnmatchcase(each.lower(), query) if is_pattern else query in each.lower())
         )
 
     def _changed(self, ideal: pl.DataFrame) -> Times:
@@ -141,7 +143,7 @@ class RunReplays(Replays):
         return np.where(np.append(np.repeat(mask, VALUES), True), self.run.values, self.ideal)
 
     def transfer_s(self, mask: Mask) -> Times:
-        """Return how long some operations move data in each step, on the rank where that is longest, s."""
+        """Return the time in which some operations move data in each step, on the rank with the most, s."""
         operations = self.run.operations.select("trace", "step", took=pl.Series(self.recorded[OWN:-1:VALUES]))
         moved = operations.filter(pl.Series(mask)).group_by("trace", "step").agg(pl.col("took").sum())
         most = dict(moved.group_by("step").agg(pl.col("took").max()).iter_rows())
@@ -152,18 +154,18 @@ class RunReplays(Replays):
 
         `t = alpha + size · factor / B`, with the factor of nccl-tests for the collective and its group.
         """
-        known = (
+        sized_calls = (
             self.run.operations.select("row", pl.col("collective").cast(pl.String), "size_bytes", "size")
             .filter(pl.Series(self.run.meets >= 0))
             .drop_nulls()
         )
-        if known.is_empty():
+        if sized_calls.is_empty():
             fix = "record the arguments of calls: NCCL with torch 2.5 or later, or also Execution Traces"
             raise UsageError("no communication call has a recorded size and group", fix=fix)
-        kinds = known.select("collective", "size").unique().rows()
+        kinds = sized_calls.select("collective", "size").unique().rows()
         factors = [(*kind, known_bus_factor(*kind)) for kind in kinds]
         schema = {"collective": pl.String, "size": pl.Int64, "factor": pl.Float64}
-        rated = known.join(
+        rated = sized_calls.join(
             pl.DataFrame(factors, schema, orient="row"), on=["collective", "size"]
         ).drop_nulls()
         moved = rated["size_bytes"] * rated["factor"] / bandwidth
@@ -177,9 +179,10 @@ class RunReplays(Replays):
         ranks, stages = self.names("rank"), self.names("stage")
         pairs = np.unique(np.stack([ranks.codes, stages.codes]), axis=1).T.tolist()
         return {
-            f"{ranks.known[rank]}/{stages.known[stage]}": (ranks.codes == rank) & (stages.codes == stage)
+            f"{ranks.unique_names[rank]}/{stages.unique_names[stage]}": (ranks.codes == rank)
+            & (stages.codes == stage)
             for rank, stage in pairs
-            if ranks.known[rank]
+            if ranks.unique_names[rank]
         }
 
     def path_labels(self) -> PathLabels:
@@ -242,7 +245,7 @@ def comparable_values(graph: RunGraph) -> pl.DataFrame:
     before = pl.col("plain").shift(1).over("trace", "chain")
     on_host = pl.col("place") == "host"
     meets = pl.Series(graph.meets >= 0)
-    own = named.with_columns(
+    own_values = named.with_columns(
         part=pl.lit(OWN),
         key=pl.struct(
             "place", "plain", "size_bytes", meets.alias("meets"), other=pl.lit(None, pl.Categorical)
@@ -257,7 +260,7 @@ def comparable_values(graph: RunGraph) -> pl.DataFrame:
         )
     )
     columns = ("row", "trace", "rank", "step", "stage", "part", "key")
-    every = pl.concat([own.select(columns), gap.select(columns)]).with_columns(
+    every = pl.concat([own_values.select(columns), gap.select(columns)]).with_columns(
         key=pl.struct("part", "key").rank("dense")
     )
     numbered = every.with_columns(value=pl.col("row") * VALUES + pl.col("part").cast(pl.Int64)).sort("row")
@@ -276,20 +279,20 @@ def ideal_values(values: pl.DataFrame, changed: Mask | None = None) -> pl.DataFr
 
     `changed` has one entry an operation. Those that change are not compared with each other.
     """
-    wanted, others, places = values, values, [*_PLACES]
+    targets, others, places = values, values, [*_PLACES]
     if changed is not None:
         is_changed = pl.Series(changed[values["row"].to_numpy()])
-        wanted, others = values.filter(is_changed), values.filter(~is_changed)
+        targets, others = values.filter(is_changed), values.filter(~is_changed)
         places = [_STAGE_PLACE, *_PLACES]
     ideals = []
     for place in places:
         typical = (
-            others.join(wanted.select(place).unique(), on=place, how="semi")
+            others.join(targets.select(place).unique(), on=place, how="semi")
             .group_by(place)
             .agg(pl.col("ns").median().alias("ideal"))
         )
-        ideals.append(wanted.join(typical, on=place).select("value", "ideal"))
-        wanted = wanted.join(typical, on=place, how="anti")
-        if wanted.is_empty():
+        ideals.append(targets.join(typical, on=place).select("value", "ideal"))
+        targets = targets.join(typical, on=place, how="anti")
+        if targets.is_empty():
             break
-    return pl.concat([*ideals, wanted.select("value", ideal="ns")])
+    return pl.concat([*ideals, targets.select("value", ideal="ns")])

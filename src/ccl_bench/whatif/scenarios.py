@@ -76,8 +76,8 @@ def _scaled(replays: Replays, text: str) -> Scenario:
 def _ideal(replays: Replays, text: str) -> Scenario:
     if text not in IDEALS:
         raise UsageError(f"{text!r} has no ideal time", fix=f"write {', '.join(IDEALS[:-1])} or {IDEALS[-1]}")
-    chosen = {"compute": replays.is_compute, "comm": ~replays.is_compute}
-    mask = chosen.get(text, np.ones_like(replays.is_compute))
+    masks = {"compute": replays.is_compute, "comm": ~replays.is_compute}
+    mask = masks.get(text, np.ones_like(replays.is_compute))
     return Scenario(f"ideal {text}", lambda: replays.ideal_but(~mask))
 
 
@@ -121,7 +121,7 @@ def _part(replays: Replays, text: str) -> Mask:
         raise UsageError(f"{text!r} names no operations", fix=fix)
     mask = replays.matches(kind, name)
     if not mask.any():
-        known = [each for each in replays.names(kind).known if each]
-        there_are = f"there are {', '.join(known[:20])}" if known else f"the recording shows no {kind}"
-        raise UsageError(f"there is no {kind} {name!r}", fix=did_you_mean(name, known) or there_are)
+        names = [each for each in replays.names(kind).unique_names if each]
+        there_are = f"there are {', '.join(names[:20])}" if names else f"the recording shows no {kind}"
+        raise UsageError(f"there is no {kind} {name!r}", fix=did_you_mean(name, names) or there_are)
     return mask

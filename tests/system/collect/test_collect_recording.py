@@ -131,7 +131,7 @@ def test_the_loss_is_the_mean_over_ranks_of_every_step(apart):
 def test_experts_are_counted_in_observed_steps_only(apart):
     # 12 tokens in one observed step: 0, 1, 2, 0, 1, 2, ...; expert 3 gets none.
     assert _json(apart.run / "moe_assignments_rank1.json") == {"rank": 1, "layers": {"0": [4, 4, 4, 0]}}
-    assert "moe_assignments" in {str(kind) for kind in open_run(apart.run).stated.files.values()}
+    assert "moe_assignments" in {str(kind) for kind in open_run(apart.run).documents.files.values()}
 
 
 def test_together_both_traces_show_the_same_steps(together):
@@ -156,7 +156,7 @@ def test_memory_that_cannot_be_recorded_is_said_so(together):
 
 
 def test_the_card_is_filled_with_what_was_observed(apart):
-    card = open_run(apart.run).stated.card
+    card = open_run(apart.run).documents.card
     assert card.hardware.device.device_count == 2
     assert str(card.model.phase) == "training"
     assert (card.data.batch_size, card.data.seq_len, card.model.steps) == (32, 128, LENGTH)
@@ -171,7 +171,7 @@ def test_the_environment_is_kept_without_secrets(failed):
     assert "HF_TOKEN" not in said["variables"]
     assert said["software"]["torch"]["version"].startswith("2.")
     assert said["command"][: len(PLAIN)] == [*PLAIN]
-    assert open_run(failed.run).stated.card.framework.name == "pytorch"
+    assert open_run(failed.run).documents.card.framework.name == "pytorch"
 
 
 def test_the_page_says_what_can_be_measured_and_what_to_do_next(apart):

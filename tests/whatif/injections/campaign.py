@@ -90,7 +90,7 @@ def _named(run: Path, case: Case) -> float:
 
     opened = open_run(run, choice=step_choice(marker=f"scenario {case.scenario}$"))
     replays = RunReplays(load_run_graph(opened))
-    ranks = sorted(int(name) for name in replays.names("rank").known if name)
+    ranks = sorted(int(name) for name in replays.names("rank").unique_names if name)
     alone = np.stack(replays.steps_s(replays.ideal_but(replays.matches("rank", str(rank))) for rank in ranks))
     slowest = [ranks[at] for at in alone.argmax(axis=0)]
     return sum(rank in case.ranks for rank in slowest) / len(slowest)

@@ -38,21 +38,21 @@ def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Ser
     events = _under_way(starts)
     spell = pl.col("open").eq(0).shift(1, fill_value=False).cum_sum().over(_FIT)
     events = events.with_columns(spell.alias("spell"))
-    mine = [*_FIT, "spell"]
+    spell_key = [*_FIT, "spell"]
     certain = (pl.col("said").drop_nulls().n_unique() == 1) & (pl.col("open").last() == 0)
     events = events.with_columns(
-        certain.over(mine).alias("certain"),
+        certain.over(spell_key).alias("certain"),
         pl.int_range(pl.len(), dtype=pl.Int64).over([*_FIT, "is_range"]).alias("turn"),
     ).filter("certain")
-    begun = events.filter("is_range").select(*_FIT, "turn", "number")
-    started = events.filter(~pl.col("is_range")).select(*_FIT, "turn", operator="number")
-    pairs = begun.join(started, on=[*_FIT, "turn"], how="left", nulls_equal=True)
+    range_turns = events.filter("is_range").select(*_FIT, "turn", "number")
+    operator_turns = events.filter(~pl.col("is_range")).select(*_FIT, "turn", operator="number")
+    pairs = range_turns.join(operator_turns, on=[*_FIT, "turn"], how="left", nulls_equal=True)
     numbers = pl.DataFrame({"number": pl.int_range(ranges.height, dtype=pl.Int64, eager=True)})
     return numbers.join(pairs, on="number", how="left", maintain_order="left")["operator"]
 
 
 def _fitting(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """Return the starts of operators and ranges in order of time, with what each must have in common.
+    """Return the starts of operators and ranges in order of time, with the columns that a pair must share.
 
     Where a trace has no sizes of the one or of the other, kinds alone must do.
     """
@@ -60,9 +60,11 @@ def _fitting(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     kind = pl.col("collective").replace(carried_out) if carried_out else pl.col("collective")
     number = pl.int_range(pl.len(), dtype=pl.Int64).alias("number")
     common = ("start_ns", kind.alias("kind"), "elements", number)
-    begun = ranges.select(*common, pl.lit(None, dtype=pl.UInt64).alias("said"), is_range=pl.lit(value=True))
-    started = operators.select(*common, "said", is_range=pl.lit(value=False)).drop_nulls("kind")
-    together = pl.concat([started, begun]).sort("start_ns", "is_range", maintain_order=True)
+    range_starts = ranges.select(
+        *common, pl.lit(None, dtype=pl.UInt64).alias("said"), is_range=pl.lit(value=True)
+    )
+    operator_starts = operators.select(*common, "said", is_range=pl.lit(value=False)).drop_nulls("kind")
+    together = pl.concat([operator_starts, range_starts]).sort("start_ns", "is_range", maintain_order=True)
     has_sizes = pl.col("elements").is_not_null().any().over("kind", "is_range").all().over("kind")
     return together.with_columns(pl.when(has_sizes).then("elements"))
 
@@ -75,9 +77,9 @@ def _under_way(starts: pl.DataFrame) -> pl.DataFrame:
     change = pl.when("is_range").then(-1).otherwise(1)
     balance = change.cum_sum().over(_FIT)
     lowest = pl.min_horizontal(balance.cum_min().over(_FIT), 0)
-    known = starts.with_columns(balance.alias("balance"), lowest.alias("lowest"))
+    balances = starts.with_columns(balance.alias("balance"), lowest.alias("lowest"))
     fell = pl.col("lowest") < pl.col("lowest").shift(1, fill_value=0).over(_FIT)
-    return known.filter(~fell).select(
+    return balances.filter(~fell).select(
         pl.exclude("balance", "lowest"), (pl.col("balance") - pl.col("lowest")).alias("open")
     )
 
@@ -124,8 +126,10 @@ def launched(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """Return launched kernel calls with their arguments and the collective as it was recorded."""
     described = _described(collectives)
-    own = _renamed(described, "kernel").unique(["correlation", "start_ns"], keep="first", maintain_order=True)
-    joined = calls.join(own, on=["correlation", "start_ns"], how="left", maintain_order="left")
+    kernel_arguments = _renamed(described, "kernel").unique(
+        ["correlation", "start_ns"], keep="first", maintain_order=True
+    )
+    joined = calls.join(kernel_arguments, on=["correlation", "start_ns"], how="left", maintain_order="left")
     recorded = set(collectives["source"].unique())
     enclosing = [source for source in SOURCES[1:6] if source in recorded]
     for source in enclosing:
@@ -146,13 +150,13 @@ def _with_parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     parts = _parts(rows, collectives) if rows["_together"].any() else rows.clear()
     if parts.is_empty():
         return calls
-    known = ["recorded", "dtype", "in_elements", "out_elements", *_GROUP]
+    arguments = ["recorded", "dtype", "in_elements", "out_elements", *_GROUP]
     one = [pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name) for name in _GROUP]
     is_message = pl.col("recorded").is_in(["send", "recv"]).all()
     kind = pl.when(pl.col("recorded").n_unique() == 1).then(pl.col("recorded").first())
     sent = pl.col("in_elements").filter(pl.col("recorded") != "recv")
     received = pl.col("out_elements").filter(pl.col("recorded") != "send")
-    said = parts.group_by("_row").agg(
+    part_arguments = parts.group_by("_row").agg(
         pl.coalesce(kind, pl.when(is_message).then(pl.lit("send_recv"))).alias("recorded"),
         pl.when(pl.col("dtype").n_unique() == 1).then(pl.col("dtype").first()).alias("dtype"),
         *(
@@ -161,11 +165,11 @@ def _with_parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
         ),
         *one,
     )
-    joined = rows.join(said, on="_row", how="left", maintain_order="left", suffix=" of parts")
+    joined = rows.join(part_arguments, on="_row", how="left", maintain_order="left", suffix=" of parts")
     is_known = pl.col("recorded of parts").is_not_null()
     filled = [
         pl.when(is_known).then(pl.coalesce(f"{name} of parts", name)).otherwise(name).alias(name)
-        for name in known
+        for name in arguments
     ]
     return joined.with_columns(filled).select(calls.columns)
 
@@ -199,12 +203,12 @@ def _parts(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
 
 def _described(collectives: pl.DataFrame) -> pl.DataFrame:
     """Return the arguments of calls with the collective that each names, and whether that has own sizes."""
-    named = call_collectives(collectives["name"])
+    by_name = call_collectives(collectives["name"])
     own_sizes = has_own_sizes(collectives["name"])
     names_alike = pl.col("source").is_in(["op", "gloo"])  # even and uneven exchanges
-    is_said = ~names_alike | (named != EXCHANGE) | pl.col("in_split").is_not_null()
+    is_said = ~names_alike | (by_name != EXCHANGE) | pl.col("in_split").is_not_null()
     return collectives.with_columns(
-        named.alias("recorded"), own_sizes=pl.when(named.is_not_null() & is_said).then(own_sizes)
+        by_name.alias("recorded"), own_sizes=pl.when(by_name.is_not_null() & is_said).then(own_sizes)
     )
 
 
@@ -227,26 +231,26 @@ def _with_enclosing(calls: pl.DataFrame, described: pl.DataFrame, source: str) -
     ranges = _renamed(described, source).sort("start_ns")
     spans = ranges[["start_ns", "end_ns", "thread"]].with_row_index("_range")
     spans.columns = ["_range", "launch_ns", "_until", "launch_thread"]
-    asked = calls[["launch_ns", "launch_thread"]].with_row_index("_row").sort("launch_ns")
-    placed = asked.join_asof(
+    launches = calls[["launch_ns", "launch_thread"]].with_row_index("_row").sort("launch_ns")
+    placed = launches.join_asof(
         spans, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False
     ).sort("_row")
     row, inside = placed["_range"], placed["launch_ns"] < placed["_until"]
     around = row.zip_with(inside, pl.Series([None], dtype=row.dtype).new_from_index(0, row.len()))
-    stated = [column for column in ranges.iter_columns() if column.null_count() < column.len()]
-    return calls.hstack([column[around] for column in stated if column.name not in _PLACE])
+    stated_columns = [column for column in ranges.iter_columns() if column.null_count() < column.len()]
+    return calls.hstack([column[around] for column in stated_columns if column.name not in _PLACE])
 
 
 def _first_known(calls: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:
     """Fold the arguments of several sources into one column each."""
-    known = {
+    candidates = {
         name: [pl.col(f"{source} {name}") for source in sources if f"{source} {name}" in calls.columns]
         for name in (*ARGUMENTS, "recorded", "own_sizes")
     }
     for name in SPLITS:  # a list of tensors has sizes where torch passes no splits on
-        split_lists = [pl.when(split.list.len() > 0).then(split) for split in known[name]]
-        known[name] = [*split_lists, *known[name]]
-    folded = [pl.coalesce(values).alias(name) for name, values in known.items()]
+        split_lists = [pl.when(split.list.len() > 0).then(split) for split in candidates[name]]
+        candidates[name] = [*split_lists, *candidates[name]]
+    folded = [pl.coalesce(values).alias(name) for name, values in candidates.items()]
     merged = calls.with_columns(folded)
     return merged[[name for name in merged.columns if not name.startswith(tuple(f"{s} " for s in sources))]]
 
@@ -277,30 +281,30 @@ def starters(
     calls = _with_own_arguments(ranges.with_columns(by_name), described)
     columns = ("operator_ns", "operator_end_ns", "operator_thread")
     parts = [_started(calls, described, source).select(columns) for source in sources]
-    begun = [calls.select("start_ns", "thread").hstack(part).drop_nulls("operator_ns") for part in parts]
-    return pl.concat(begun).unique(["start_ns", "thread"], keep="first", maintain_order=True)
+    starts = [calls.select("start_ns", "thread").hstack(part).drop_nulls("operator_ns") for part in parts]
+    return pl.concat(starts).unique(["start_ns", "thread"], keep="first", maintain_order=True)
 
 
 def _with_own_arguments(ranges: pl.DataFrame, described: pl.DataFrame) -> pl.DataFrame:
-    """Return `gloo:*` ranges, in order of start, with what they say themselves."""
-    own = _renamed(described, "gloo").drop("end_ns", "correlation")
-    own = own.unique(["start_ns", "thread"], keep="first", maintain_order=True)
+    """Return `gloo:*` ranges, in order of start, with their own arguments."""
+    arguments = _renamed(described, "gloo").drop("end_ns", "correlation")
+    arguments = arguments.unique(["start_ns", "thread"], keep="first", maintain_order=True)
     ordered = ranges.sort("start_ns", maintain_order=True)
-    return ordered.join(own, on=["start_ns", "thread"], how="left", maintain_order="left")
+    return ordered.join(arguments, on=["start_ns", "thread"], how="left", maintain_order="left")
 
 
-def _started(begun: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
+def _started(calls: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return for each range the operator of `source` that started it, nulls if that is not certain."""
     operators = _operators(described, source)
-    own = begun.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
-    number = pair_with_operators(own, operators)
-    known = operators.select(
+    ranges = calls.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
+    number = pair_with_operators(ranges, operators)
+    operator_rows = operators.select(
         pl.col(f"^{source} .*$"),
         operator_ns="start_ns",
         operator_end_ns="end_ns",
         operator_thread="thread",
     )
-    rows = known[number.fill_null(0)] if known.height else known.clear(n=begun.height)
+    rows = operator_rows[number.fill_null(0)] if operator_rows.height else operator_rows.clear(n=calls.height)
     is_paired = number.is_not_null()
     return rows.select(
         pl.when(is_paired).then(pl.col(name)).alias(name) for name in rows.columns
@@ -308,7 +312,7 @@ def _started(begun: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.Da
 
 
 def _operators(described: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Return the operators of one source that start a call, in order of start, with what each said of it."""
+    """Return the operators of one source that start a call, in order of start, with its arguments."""
     rows = _renamed(described, source).filter(pl.col(f"{source} recorded").is_not_null())
     ordered = rows.sort("start_ns", maintain_order=True)
     return ordered.with_columns(
@@ -319,7 +323,7 @@ def _operators(described: pl.DataFrame, source: str) -> pl.DataFrame:
 
 
 def _elements(source: str, collective: str) -> pl.Expr:
-    """Return what a range and its operator both record: what is sent, of a receive what comes in."""
+    """Return the elements that range and operator both record: those sent, of a receive those received."""
     received = pl.col(collective) == "recv"
     return pl.when(received).then(f"{source} out_elements").otherwise(f"{source} in_elements")
 
@@ -353,18 +357,22 @@ def _type_in(kernel: str) -> str | None:
 
 
 def with_types(calls: pl.DataFrame) -> pl.DataFrame:
-    """Fill in the element type from the kernel's name where no argument gives it."""
+    """Fill in the element type from the kernel's name if no argument gives it."""
     names = calls["name"].cast(pl.String)
-    known = {name: _type_in(name) for name in names.unique().drop_nulls()}
-    by_name = names.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.String)
+    type_of = {name: _type_in(name) for name in names.unique().drop_nulls()}
+    by_name = names.replace_strict(
+        list(type_of), list(type_of.values()), default=None, return_dtype=pl.String
+    )
     reduces = pl.col("collective").is_in(_REDUCING)
     return calls.with_columns(pl.coalesce("dtype", pl.when(reduces).then(by_name)).alias("dtype"))
 
 
 def widths(types: pl.Series) -> pl.Series:
     """Return the bytes of one element of each type; null if the type is not known."""
-    known = {name: _width(name) for name in types.unique().drop_nulls()}
-    return types.replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.Float64)
+    width_of = {name: _width(name) for name in types.unique().drop_nulls()}
+    return types.replace_strict(
+        list(width_of), list(width_of.values()), default=None, return_dtype=pl.Float64
+    )
 
 
 def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
@@ -377,8 +385,8 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
     width = widths(calls["dtype"])
     exchange = pl.col("collective") == "all_to_all"
     sides = (pl.col("in_elements") != pl.col("out_elements")).fill_null(value=False)
-    named = pl.col("own_sizes").fill_null(value=False)
-    own_sizes = exchange & (named | _splits_differ() | sides)
+    is_by_member = pl.col("own_sizes").fill_null(value=False)
+    own_sizes = exchange & (is_by_member | _splits_differ() | sides)
     cut = pl.col("in_split").is_null() | pl.col("out_split").is_null()
     has_unknown_splits = exchange & pl.col("own_sizes").is_null() & cut & ~sides
     sized = calls.with_columns(
@@ -386,7 +394,7 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
         (pl.col("out_elements") * width).round().cast(pl.Int64).alias("received_bytes"),
         own_sizes.alias("own_sizes"),
         pl.when(~has_unknown_splits)
-        .then(exchange & (_splits_differ() | sides | (named & cut)))
+        .then(exchange & (_splits_differ() | sides | (is_by_member & cut)))
         .alias("uneven"),
     )
     operand = _operand({*calls["collective"].unique()})
@@ -398,9 +406,9 @@ def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:
         "received_bytes": pl.col("received_bytes"),
         "size_bytes": message,
     }
-    alone = (pl.col("group_size") == 1).fill_null(value=False)
+    is_alone = (pl.col("group_size") == 1).fill_null(value=False)
     return sized.with_columns(
-        pl.when(alone & size.is_not_null()).then(0).otherwise(size).alias(name)
+        pl.when(is_alone & size.is_not_null()).then(0).otherwise(size).alias(name)
         for name, size in moved.items()
     )
 
@@ -442,7 +450,7 @@ def _exchanged(width: pl.Series) -> pl.Expr:
     """
     sides = []
     for split, elements in (("in_split", "in_elements"), ("out_split", "out_elements")):
-        own = pl.col(split).list.get(pl.col("own_position"), null_on_oob=True)
+        own_rows = pl.col(split).list.get(pl.col("own_position"), null_on_oob=True)
         total = pl.col(split).list.sum()
-        sides.append((pl.col(elements) * (1 - own / total) * width).fill_nan(0))
+        sides.append((pl.col(elements) * (1 - own_rows / total) * width).fill_nan(0))
     return pl.max_horizontal(*sides)

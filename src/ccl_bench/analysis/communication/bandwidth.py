@@ -112,7 +112,7 @@ def transfers(
 
 
 _TRANSFERS = DERIVED.get("transfers").table.columns
-_SYMMETRIC = [name for name, known in collectives().items() if known.is_symmetric]
+_SYMMETRIC = [name for name, collective in collectives().items() if collective.is_symmetric]
 
 
 _COLUMNS: dict[str, Any] = {name: (column.dtype, column.doc) for name, column in _TRANSFERS.items()}

@@ -67,8 +67,8 @@ def described_calls(
         described = described.with_columns(pl.lit(None, dtype=pl.Boolean).alias("is_paired"))
     else:
         ranges = gloo_ranges(annotations)
-        own = call_collectives(ranges["name"]).fill_null(OTHER)
-        described = with_host_arguments(ranges.with_columns(own.alias("by_name")), collectives)
+        range_collectives = call_collectives(ranges["name"]).fill_null(OTHER)
+        described = with_host_arguments(ranges.with_columns(range_collectives.alias("by_name")), collectives)
         described = described.rename({"thread": "stream"})
         described = described.with_columns(
             pl.col("start_ns").alias("launch_ns"), launched_before=pl.lit(value=False)
@@ -272,10 +272,10 @@ def call_parts(
     members were recorded, else unknown: it may be waiting for one of the others. The shorter side of a
     message moves data, as in `bubble_size_pipeline`. In a group of one nobody is waited for.
     """
-    known = pl.concat([_collectives(matched, facts), _messages(messages)])
-    whole = traffic.join(known, on=["trace", "call"], how="left", maintain_order="left")
-    alone = pl.col("size") == 1
-    rest = pl.when(alone | pl.col("is_whole")).then(pl.lit(TRANSFER)).otherwise(pl.lit(UNKNOWN))
+    call_waits = pl.concat([_collectives(matched, facts), _messages(messages)])
+    whole = traffic.join(call_waits, on=["trace", "call"], how="left", maintain_order="left")
+    is_alone = pl.col("size") == 1
+    rest = pl.when(is_alone | pl.col("is_whole")).then(pl.lit(TRANSFER)).otherwise(pl.lit(UNKNOWN))
     reasons = _reasons(matched)
     placed = (
         whole.join(reasons, on=["trace", "call"], how="left", maintain_order="left")
@@ -328,7 +328,7 @@ def _reasons(matched: pl.DataFrame) -> pl.DataFrame:
 
 
 def _reason() -> pl.Expr:
-    """Return why the rest of a call is unknown."""
+    """Return the reason why the rest of a call is unknown."""
     shows_some = pl.col("collective").is_in([*symmetric_collectives(), *MESSAGES])
     is_uneven = pl.coalesce("is_uneven", "uneven").fill_null(value=False)
     return (
@@ -409,14 +409,16 @@ def part_lengths(pieces: pl.DataFrame, *keys: str) -> pl.DataFrame:
         lengths = merge_intervals(some, *keys).group_by(keys).agg(length.alias(part))
         cumulative = cumulative.join(lengths, on=keys, how="left", nulls_equal=True, maintain_order="left")
     whole = [pl.col(part).fill_null(0) for part in _BEFORE_OTHERS]
-    own = [whole[0], *(more - less for less, more in pairwise(whole))]
-    wide = cumulative.with_columns(time.alias(part) for part, time in zip(_BEFORE_OTHERS, own, strict=True))
+    part_times = [whole[0], *(more - less for less, more in pairwise(whole))]
+    wide = cumulative.with_columns(
+        time.alias(part) for part, time in zip(_BEFORE_OTHERS, part_times, strict=True)
+    )
     tall = wide.unpivot(PARTS, index=keys, variable_name="part", value_name="time_ns")
     return tall.filter(pl.col("time_ns") > 0)
 
 
 def _pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:
-    """Return what each part of a call has in common with each stretch of it."""
+    """Return the intersection of each part of a call with each stretch of it."""
     parts = call_parts.select(
         "trace", "call", "collective", "dimension", "part", "reason", from_ns="start_ns", until_ns="end_ns"
     )
@@ -442,9 +444,9 @@ def _disjoint(pieces: pl.DataFrame) -> pl.DataFrame:
     ordered = pieces.sort("start_ns", "call", maintain_order=True)
     disjoint: list[pl.DataFrame] = []
     for part in _BEFORE_OTHERS:
-        own = ordered.filter(pl.col("part") == part)
+        part_pieces = ordered.filter(pl.col("part") == part)
         reach = pl.col("end_ns").cum_max().shift(1)
-        later = own.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
+        later = part_pieces.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
         cut = later.filter(pl.col("start_ns") < pl.col("end_ns"))
         disjoint.append(subtract(cut, pl.concat(disjoint)) if disjoint else cut)
     return pl.concat(disjoint)

@@ -159,7 +159,7 @@ def arrivals(matched: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl.DataFrame
             (start.is_not_null().all() & (pl.col("island").n_unique() == 1)).alias("comparable"),
         )
     )
-    known = {name: pl.when("comparable").then(name).alias(name) for name in ("skew_ns", "residual_ns")}
+    columns = {name: pl.when("comparable").then(name).alias(name) for name in ("skew_ns", "residual_ns")}
     is_ordered = pl.col("comparable") & (pl.col("skew_ns") >= pl.col("residual_ns"))
     has_last = pl.col("comparable") & (pl.col("margin_ns") > pl.col("residual_ns"))
     return (
@@ -169,7 +169,7 @@ def arrivals(matched: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl.DataFrame
             "number",
             "collective",
             "present",
-            *known.values(),
+            *columns.values(),
             pl.when(is_ordered).then("order").alias("order"),
             pl.when(has_last).then(pl.col("order").list.last()).alias("last_rank"),
         )

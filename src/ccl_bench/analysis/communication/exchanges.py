@@ -58,10 +58,10 @@ def exchanges(described_calls: pl.DataFrame, process_groups: pl.DataFrame) -> pl
     all-to-all without splits sends every member the same, unless it is known not to.
     """
     grouped, groups = with_groups(described_calls, process_groups)
-    known = _with_splits(grouped, groups)
+    split_calls = _with_splits(grouped, groups)
     count = pl.col("in_split").list.len()
-    width = widths(known["dtype"])
-    scaled = known.select(
+    width = widths(split_calls["dtype"])
+    scaled = split_calls.select(
         "group",
         "in_split",
         "out_split",

@@ -53,9 +53,9 @@ def dimension_of(description: str | None, members: Sequence[int] | None, facts: 
     axes is `dp`, a part of the sharded axes as long as the expert-parallel degree is `ep`. All ranks
     of the job are the one axis that is longer than 1, else `world`.
     """
-    named = described_dimension(description or "")
-    if named:
-        return named
+    stated_dimension = described_dimension(description or "")
+    if stated_dimension:
+        return stated_dimension
     if not members or len(members) < 2:
         return UNKNOWN
     axes = {axis: size for axis, size in mesh(facts).items() if size > 1}
@@ -68,9 +68,11 @@ def dimension_of(description: str | None, members: Sequence[int] | None, facts: 
 
 def contradicts_mesh(description: str | None, members: Sequence[int] | None, facts: Facts) -> bool:
     """Whether a group is described as of one axis, and its members lie along another in the stated mesh."""
-    named = described_dimension(description or "")
+    stated_dimension = described_dimension(description or "")
     dimension = dimension_of(None, members, facts)
-    return named in _KINDS and dimension in _KINDS and _KINDS[named] != _KINDS[dimension]
+    return (
+        stated_dimension in _KINDS and dimension in _KINDS and _KINDS[stated_dimension] != _KINDS[dimension]
+    )
 
 
 _KINDS = {"tp": "tp", "pp": "pp"} | dict.fromkeys(("dp", "dp_replicate", "dp_shard", "cp"), "dp")
@@ -150,7 +152,7 @@ def members_text(ranks: list[int]) -> str:
     return ",".join(map(str, ordered))
 
 
-def members_of(row: dict[str, object], known: dict[str, list[int]]) -> tuple[list[int] | None, str]:
+def members_of(row: dict[str, object], ranks_by_name: dict[str, list[int]]) -> tuple[list[int] | None, str]:
     """Return the members of a group by place, and how they are known: `recorded`, `pg_config`, `stride`.
 
     A list cut by the profiler (`...`) is rebuilt from the job's group table or from start, stride and
@@ -159,7 +161,7 @@ def members_of(row: dict[str, object], known: dict[str, list[int]]) -> tuple[lis
     ranks, size = row["group_ranks"], row["group_size"]
     if isinstance(ranks, list) and ranks:
         return list(ranks), "recorded"
-    listed = known.get(str(row["group_name"]))
+    listed = ranks_by_name.get(str(row["group_name"]))
     if listed and (size is None or len(listed) == size):
         return list(listed), "pg_config"
     start, stride = row["group_start"], row["group_stride"]
@@ -169,7 +171,7 @@ def members_of(row: dict[str, object], known: dict[str, list[int]]) -> tuple[lis
 
 
 def group_key(row: dict[str, object], members: list[int] | None) -> str:
-    """Return a name of the group that every member gives it, where its members are known."""
+    """Return a name of the group, the same on every member if its members are known."""
     description = str(row["group_description"] or "")
     if members:
         return f"{description} {members_text(members)}".strip()
@@ -179,7 +181,7 @@ def group_key(row: dict[str, object], members: list[int] | None) -> str:
 
 
 def _counter(row: dict[str, object]) -> str:
-    """Return the name of a group where it is the running number that all ranks count alike."""
+    """Return the name of a group if it is the running number that all ranks count alike."""
     name = str(row["group_name"] or "")
     return name if name.isdecimal() and len(name) <= _COUNTER_DIGITS else ""
 
@@ -237,14 +239,14 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
 
 
 def _group_keys(distinct: pl.DataFrame, process_groups: pl.DataFrame) -> pl.DataFrame:
-    """Return what calls say of their groups with the group that each is, its members and description."""
+    """Return the groups that calls record, each with its key, members and description."""
     listed = list(process_groups.iter_rows(named=True))
-    known = {row["name"]: row["ranks"] for row in listed if row["ranks"] is not None}
+    ranks_by_name = {row["name"]: row["ranks"] for row in listed if row["ranks"] is not None}
     rows = []
     for row in distinct.iter_rows(named=True):
         if only := _only_group(row, listed):
             row |= {"group_name": only["name"], "group_description": only["description"]}
-        members, source = members_of(row, known)
+        members, source = members_of(row, ranks_by_name)
         source = THREADS if members is None and row["lane"] is None else source
         rows.append((group_key(row, members), members, source, row["group_description"]))
     return distinct.hstack(

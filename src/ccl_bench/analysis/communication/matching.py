@@ -52,36 +52,40 @@ def with_peers(calls: pl.DataFrame, listed: pl.DataFrame, world_size: int | None
     """
     at_place = pl.col("peer_at_place")
     proves = (pl.col("peer").is_null() & at_place.is_not_null()).any()
-    known = calls.with_columns(
+    peer_calls = calls.with_columns(
         pl.when(proves & at_place.is_not_null()).then(at_place).otherwise("peer").alias("peer")
     )
-    known = known.with_row_index(_ROW)
+    peer_calls = peer_calls.with_row_index(_ROW)
     is_open = pl.col("peer").is_null() & pl.col("peer_position").is_not_null() & pl.col("rank").is_not_null()
-    unknown = known.filter(is_open & pl.col("collective").is_in(MESSAGES))
+    unknown = peer_calls.filter(is_open & pl.col("collective").is_in(MESSAGES))
     if unknown.is_empty():
-        return known.select(calls.columns)
+        return peer_calls.select(calls.columns)
     if listed.is_empty() and world_size:
         everyone = pl.lit([*range(world_size)], dtype=pl.List(pl.Int64))
-        listed = known.select("iteration", "rank", kind=pl.lit("all ranks"), ranks=everyone).unique("rank")
+        listed = peer_calls.select("iteration", "rank", kind=pl.lit("all ranks"), ranks=everyone).unique(
+            "rank"
+        )
     guesses = _guesses(unknown, listed)
     standing = guesses.filter(pl.col("kind").is_in(_fitting_kinds(guesses).implode()))
     agreed = standing.group_by(_ROW).agg(
         pl.col("target").n_unique().alias("targets"), pl.col("target").first()
     )
-    joined = known.join(agreed.filter(pl.col("targets") == 1), on=_ROW, how="left", maintain_order="left")
+    joined = peer_calls.join(
+        agreed.filter(pl.col("targets") == 1), on=_ROW, how="left", maintain_order="left"
+    )
     return joined.with_columns(pl.coalesce("peer", "target").alias("peer")).select(calls.columns)
 
 
 def _guesses(messages: pl.DataFrame, listed: pl.DataFrame) -> pl.DataFrame:
     """Return each message once for each kind of group, with the rank at its place in this rank's group."""
-    mine = ["iteration", "rank", "kind"]
+    group_key = ["iteration", "rank", "kind"]
     first = pl.col("ranks").list.first()
-    groups = listed.group_by(mine).agg(pl.col("ranks").first(), (first.n_unique() == 1).alias("is_one"))
+    groups = listed.group_by(group_key).agg(pl.col("ranks").first(), (first.n_unique() == 1).alias("is_one"))
     everyone = messages.select(_ROW, "iteration", "rank", "collective", "peer_position", "size_bytes")
     tried = everyone.join(groups.select("kind").unique(), how="cross")
     target = pl.col("ranks").list.get(pl.col("peer_position"), null_on_oob=True)
     return (
-        tried.join(groups, on=mine, how="left", nulls_equal=True)
+        tried.join(groups, on=group_key, how="left", nulls_equal=True)
         .with_columns(pl.when("is_one").then(target).alias("target"))
         .drop("ranks", "is_one")
     )
@@ -250,17 +254,17 @@ def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lacking(members: pl.DataFrame) -> pl.DataFrame:
-    """Return how many collectives of a step each trace lacks that others of their group have, as `lacks`.
+    """Return the number of collectives of a step that a trace lacks and others of the group have, as `lacks`.
 
     `gaps` is the sum over all traces of the step. A trace lacks what was cut off it, or lost.
     """
     place = ["iteration", "group", "step"]
     placed = members.drop_nulls("step")
-    own = placed.group_by(*place, "trace").agg(pl.len().cast(pl.Int64).alias("own"))
+    own_counts = placed.group_by(*place, "trace").agg(pl.len().cast(pl.Int64).alias("own"))
     expected = placed.group_by(place).agg(pl.col("number").n_unique().cast(pl.Int64).alias("expected"))
     users = placed.select("iteration", "group", "trace").unique()
     every = users.join(expected, on=place[:2], nulls_equal=True).join(
-        own, on=[*place, "trace"], how="left", nulls_equal=True
+        own_counts, on=[*place, "trace"], how="left", nulls_equal=True
     )
     lacks = pl.col("expected") - pl.col("own").fill_null(0)
     by_trace = every.group_by("iteration", "step", "trace").agg(lacks.sum().alias("lacks"))
@@ -299,7 +303,7 @@ def _members_agree() -> pl.Expr:
 
 
 def _agreement(key: list[str]) -> pl.Expr:
-    """Whether the members of a collective say the same; what one does not say, it does not contest.
+    """Whether the members of a collective agree; a value that one did not record contradicts nothing.
 
     Sizes of all-to-alls may differ by nature; types differ by who recorded them.
     """

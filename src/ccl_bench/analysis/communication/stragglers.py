@@ -137,8 +137,8 @@ def peers_of(members: pl.DataFrame, rank: int, late: Iterable[int]) -> list[int]
 
 def shortest_waiting(members: pl.DataFrame, late: list[int]) -> list[int]:
     """Return those of the `late` ranks that no member of a group waits less than, sorted."""
-    own = members.filter(pl.col("is_late") & pl.col("rank").is_in(late))
-    return own.filter(pl.col("wait_ns") == pl.col("least_ns"))["rank"].unique().sort().to_list()
+    late_members = members.filter(pl.col("is_late") & pl.col("rank").is_in(late))
+    return late_members.filter(pl.col("wait_ns") == pl.col("least_ns"))["rank"].unique().sort().to_list()
 
 
 def rank_with_most_work(
@@ -184,8 +184,8 @@ def late_steps(waits: pl.DataFrame, rank: int, floor_ns: float) -> pl.DataFrame:
     wait = pl.col("wait_ns")
     shortest, longest = wait.min().over(group), wait.max().over(group)
     is_late = (wait == shortest) & (wait < LATE_SHARE * longest) & (longest - shortest >= floor_ns)
-    own = waits.with_columns(is_late.alias("is_late")).filter(pl.col("rank") == rank)
-    return own.group_by("iteration", "step").agg(pl.col("is_late").any())
+    rank_waits = waits.with_columns(is_late.alias("is_late")).filter(pl.col("rank") == rank)
+    return rank_waits.group_by("iteration", "step").agg(pl.col("is_late").any())
 
 
 def persistence(waits: pl.DataFrame, rank: int, floor_ns: float) -> float:
@@ -236,25 +236,25 @@ def waits(matched: pl.DataFrame) -> pl.DataFrame:
 def attributable_waits(matched: pl.DataFrame) -> pl.DataFrame:
     """Return the members of collectives whose waits count, with who was `last` and the `longest_ns` wait."""
     key = ["iteration", "group", "number"]
-    known = _of_whole_traces(matched.drop_nulls(["wait_ns", "step"]), key)
+    members = _of_whole_traces(matched.drop_nulls(["wait_ns", "step"]), key)
     is_last = pl.col("wait_ns") == 0
-    return known.with_columns(
+    return members.with_columns(
         (is_last & (is_last.sum().over(key) == 1)).alias("last"),
         pl.col("wait_ns").max().over(key).alias("longest_ns"),
     )
 
 
-def _of_whole_traces(known: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+def _of_whole_traces(members: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """Return the members in whole steps, else those of traces that lack next to nothing in the step.
 
     Of the latter those collectives count that all of these traces have.
     """
-    whole = known.filter(pl.col("gaps") == 0)
-    if whole.height or known.is_empty():
+    whole = members.filter(pl.col("gaps") == 0)
+    if whole.height or members.is_empty():
         return whole
-    own = pl.len().over("iteration", "step", "trace")
+    calls_of_trace = pl.len().over("iteration", "step", "trace")
     present = pl.len().over(key).cast(pl.Int64).alias("present")
-    others = known.filter(pl.col("lacks") <= LACKING_SHARE * own).with_columns(present)
+    others = members.filter(pl.col("lacks") <= LACKING_SHARE * calls_of_trace).with_columns(present)
     most_present = pl.col("present").max().over("iteration", "group", "step")
     return others.filter((pl.col("present") > 1) & (pl.col("present") == most_present)).with_columns(
         pl.col("wait_ns") - pl.col("wait_ns").min().over(key)

@@ -37,8 +37,8 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     windows, spans = device_windows(steps), work[["start_ns", "end_ns"]]
 
     def time_with(*kinds: str) -> pl.Series:
-        wanted = [work["kind"] == kind for kind in kinds]
-        return union_lengths(keep_rows(spans, reduce(or_, wanted)), windows)
+        masks = [work["kind"] == kind for kind in kinds]
+        return union_lengths(keep_rows(spans, reduce(or_, masks)), windows)
 
     compute, communication = time_with(COMPUTE), time_with(COMMUNICATION)
     kernels = either = time_with(COMPUTE, COMMUNICATION)
@@ -191,7 +191,7 @@ def stream_idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
 
 
 def _device_gaps(origins: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the intervals without work between the edges of all windows, each with what ended it."""
+    """Return the intervals without work between the edges of all windows, each with the work after it."""
     busy = merge_intervals(origins)
     first = pl.Series([windows["start_ns"].min()], dtype=pl.Int64)
     last = pl.Series([windows["end_ns"].max()], dtype=pl.Int64)
@@ -204,7 +204,7 @@ def _device_gaps(origins: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _stream_gaps(origins: pl.DataFrame) -> pl.DataFrame:
-    """Return the intervals between the work of each stream, each with what ended it."""
+    """Return the intervals between the work of each stream, each with the work after it."""
     ordered = origins[["stream", "start_ns", "end_ns", "launch_ns"]].sort(
         "stream", "start_ns", maintain_order=True
     )
@@ -219,7 +219,7 @@ def _stream_gaps(origins: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_causes(gaps: pl.DataFrame) -> pl.DataFrame:
-    """Return each gap with its cause, and its stream where it has one."""
+    """Return each gap with its cause, and its stream if it has one."""
     late = (pl.col("launch_ns") > pl.col("start_ns")).fill_null(value=False)
     short = pl.col("end_ns") - pl.col("start_ns") < CONSECUTIVE_KERNEL_DELAY_NS
     is_ended = pl.col("ended").fill_null(value=False)

@@ -31,17 +31,17 @@ def devices_at_work(kernels: pl.DataFrame) -> tuple[list[int], list[int]]:
 def on_device(
     tables: Mapping[str, pl.DataFrame], device: int, others: Sequence[int], *, is_first: bool
 ) -> dict[str, pl.DataFrame]:
-    """Return what of `kernels`, `memcpy`, `launches` and `counters` is of one device and not of the `others`.
+    """Return the rows of `kernels`, `memcpy`, `launches` and `counters` of one device, not of the `others`.
 
     Work on a device that runs no kernel, or on an unknown one, goes with the first one. A call goes with
     the device of its work; one without work goes with every device, for it took the host's time.
     """
     is_other = pl.col("device").is_in(list(others)).fill_null(value=False)
-    own = pl.col("device") == device
-    mine = ~is_other if is_first else own.fill_null(value=False)
-    work = [tables[name].filter(~mine)["correlation"].drop_nulls() for name in ("kernels", "memcpy")]
+    is_on_device = pl.col("device") == device
+    mask = ~is_other if is_first else is_on_device.fill_null(value=False)
+    work = [tables[name].filter(~mask)["correlation"].drop_nulls() for name in ("kernels", "memcpy")]
     elsewhere = pl.col("correlation").is_in(pl.concat(work).unique().implode()).fill_null(value=False)
-    return {name: table.filter(~elsewhere if name == "launches" else mine) for name, table in tables.items()}
+    return {name: table.filter(~elsewhere if name == "launches" else mask) for name, table in tables.items()}
 
 
 @derived(
@@ -116,7 +116,7 @@ def completeness(
         "graph_launches": ("hidden_graphs", of_graphs),
         "copy_calls": ("lost_copies", _outside_captures(of_copies, *edges)),
     }
-    counts = {name: _fates(made) for name, (_, made) in lost.items()}
+    counts = {name: _fates(kind_calls) for name, (_, kind_calls) in lost.items()}
     backends = filter(None, map(accelerator_backend, process_groups["backend"].drop_nulls()))
     return pl.DataFrame(
         {
@@ -129,14 +129,14 @@ def completeness(
             "devices_seen": [devices.height],
             "backend": pl.Series([next(backends, None)], dtype=pl.String),
             "device_operators": [int(matching(cpu_ops["name"], operator_pattern()).sum())],
-            **{name: [made] for name, (made, _) in counts.items()},
+            **{name: [total] for name, (total, _) in counts.items()},
             **{lost[name][0]: [missing] for name, (_, missing) in counts.items()},
         }
     ).select(*DERIVED.get("completeness").table.columns)
 
 
 def _operators(device_work: pl.DataFrame) -> dict[str, pl.Series]:
-    """Return how many operators of communication launched kernels, and how many no communication."""
+    """Return the number of communication operators with kernels, and of those without communication."""
     communicates = pl.col("kind").is_in([COMMUNICATION, FUSED]).any()
     each = (
         device_work.filter("is_kernel", pl.col("operator").is_not_null())
@@ -169,21 +169,21 @@ def _outside_captures(calls: pl.DataFrame, begins: pl.Series, ends: pl.Series) -
     """Return the calls that do not only record a graph, which starts nothing."""
     if begins.is_empty() and ends.is_empty():
         return calls
-    begun, ended = (
+    begin_counts, end_counts = (
         edges.search_sorted(calls["start_ns"], side="right").cast(pl.Int64) for edges in (begins, ends)
     )
-    return keep_rows(calls, begun <= ended)
+    return keep_rows(calls, begin_counts <= end_counts)
 
 
-def _fates(made: pl.DataFrame) -> tuple[int, int]:
-    """Return how many calls were made, and how many of them started no work in the trace.
+def _fates(launches: pl.DataFrame) -> tuple[int, int]:
+    """Return the number of `launches`, and the number of those that started no work in the trace.
 
     A call within another is part of it: the runtime calls the driver.
     """
-    known = keep_rows(made, made["correlation"] > 0)
-    if known["fruitful"].all():
-        return known.height, 0
-    ordered = known.sort("process", "thread", "start_ns", "end_ns")
+    numbered_calls = keep_rows(launches, launches["correlation"] > 0)
+    if numbered_calls["fruitful"].all():
+        return numbered_calls.height, 0
+    ordered = numbered_calls.sort("process", "thread", "start_ns", "end_ns")
     reach = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
     outermost = (pl.col("start_ns") >= reach).fill_null(value=True)
     calls = ordered.group_by(call=outermost.cast(pl.Int64).cum_sum()).agg(pl.col("fruitful").any())
@@ -198,7 +198,7 @@ class Subject(NamedTuple):
 
 
 def lost_work(row: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
-    """Yield what was lost of a trace's device work, from its row of `completeness`."""
+    """Yield findings about lost device work of a trace, from its row of `completeness`."""
     if not row["kernels"]:
         return
     hidden, graphs = row["hidden_graphs"], row["graph_launches"]
@@ -238,16 +238,16 @@ def _finding(
 
 
 def sign_of_device(row: Mapping[str, int | str | None], backend: str) -> str:
-    """Return what shows that a trace without kernels is of a device; empty if nothing does.
+    """Return the evidence that a trace without kernels is of a device; empty if there is none.
 
     `row` is its row of `completeness`, `backend` what the file says of the job's collective backend.
     """
-    used = row["backend"] or accelerator_backend(backend)
+    used_backend = row["backend"] or accelerator_backend(backend)
     signs = (
         (row["copies"], f"{row['copies']} copies or memory sets of a device"),
         (row["kernel_launches"], f"{row['kernel_launches']} launches of kernels"),
         (row["runtime_calls"], f"{row['runtime_calls']} calls of a device's runtime"),
-        (used, f"the collective backend {used}"),
+        (used_backend, f"the collective backend {used_backend}"),
         (row["device_operators"], f"{row['device_operators']} operators that only run on an accelerator"),
         (row["devices_seen"], f"{row['devices_seen']} devices that the process saw"),
     )

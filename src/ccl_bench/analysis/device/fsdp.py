@@ -48,8 +48,8 @@ RESHARDING = r"^FSDP::(?:post_forward|post_backward_reshard)"
 def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace with FSDP's part in it. No rows without ranges of FSDP."""
     ranges = markers.on_cpu(annotations)
-    (own,) = markers.named(ranges, OWN)
-    if own.is_empty():
+    (fsdp_ranges,) = markers.named(ranges, OWN)
+    if fsdp_ranges.is_empty():
         return DERIVED.get("fsdp").table.empty()
     windows = device_windows(steps)
     sharding = origins.with_columns(_part(origins, ranges).alias("part"))
@@ -82,7 +82,7 @@ def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) 
             "other_ns": union_lengths(parts["other"], windows),
             "work_ns": union_lengths(everything, windows),
             "exposed_ns": union_lengths(_both(everything, model), windows) - computing,
-            "host_ns": union_lengths(own, steps.select("start_ns", "end_ns")),
+            "host_ns": union_lengths(fsdp_ranges, steps.select("start_ns", "end_ns")),
         }
     )
 
@@ -95,26 +95,26 @@ _REDUCTIONS = ("reduce_scatter", "all_reduce", "reduce", "all_to_all")
 
 
 def _part(origins: pl.DataFrame, ranges: pl.DataFrame) -> pl.Expr:
-    """Return which part of sharding each work is, by where it was launched; null for the model's own."""
+    """Return the part of sharding of each work, by the range that launched it; null for the model's own."""
 
     patterns = (GATHERING, REDUCING, OWN, COPYING_OUT, RESHARDING)
     opened = [markers.enclosing(origins, marked, "launch_ns") for marked in markers.named(ranges, *patterns)]
-    gathering, reducing, own, copying_out, resharding = (pl.lit(each).is_not_null() for each in opened)
+    gathering, reducing, in_fsdp, copying_out, resharding = (pl.lit(each).is_not_null() for each in opened)
     communicates = pl.col("kind") == COMMUNICATION
     gathers = (pl.col("collective") == "all_gather").fill_null(value=False)
     reduces = pl.col("collective").is_in(_REDUCTIONS).fill_null(value=False)
     return (
         pl.when(copying_out)
         .then(pl.lit("copy_out"))
-        .when((gathering & communicates) | (own & ~reducing & gathers))
+        .when((gathering & communicates) | (in_fsdp & ~reducing & gathers))
         .then(pl.lit("all_gather"))
-        .when((reducing & communicates) | (own & reduces))
+        .when((reducing & communicates) | (in_fsdp & reduces))
         .then(pl.lit("reduce_scatter"))
         .when(gathering | reducing)
         .then(pl.lit("copy_in"))
         .when(resharding & ~communicates)
         .then(pl.lit("reshard"))
-        .when(own)
+        .when(in_fsdp)
         .then(pl.lit("other"))
     )
 
@@ -124,5 +124,5 @@ def _both(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 
 
 def _count(calls: pl.DataFrame, windows: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return how many calls started in each window, as `name`."""
+    """Return the number of calls that started in each window, as `name`."""
     return assign_window(calls, windows).group_by("window").agg(pl.len().cast(pl.Int64).alias(name))

@@ -58,7 +58,7 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
     if not origins["on_device"].any():
         return DERIVED.get("launching").table.empty()
     calls = _fates(launches, origins)
-    made = (
+    call_sums = (
         assign_window(calls, steps, "launch_ns")
         .group_by("window")
         .agg(
@@ -76,7 +76,7 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
         )
     )
     windows = device_windows(steps)
-    done = (
+    work_counts = (
         assign_window(origins[["start_ns", "launch_ns"]], windows)
         .group_by("window")
         .agg(
@@ -84,7 +84,9 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
             pl.col("launch_ns").is_null().sum().cast(pl.Int64).alias("unlaunched"),
         )
     )
-    counts = sum_per_window(windows, made, done).with_columns(pl.exclude("idle_delay_ns").fill_null(0))
+    counts = sum_per_window(windows, call_sums, work_counts).with_columns(
+        pl.exclude("idle_delay_ns").fill_null(0)
+    )
     counts.insert_column(0, (steps["end_ns"] - steps["start_ns"]).alias("window_ns"))
     return counts.hstack([steps["step"]])[[*DERIVED.get("launching").table.columns]]
 
@@ -126,12 +128,12 @@ def _busy_until(origins: pl.DataFrame) -> pl.Series:
 
 
 def _queue() -> pl.Expr:
-    """Return how many calls wait on the stream of each fruitful one, in order of time, once it is made.
+    """Return the number of calls that wait on the stream of each fruitful one once it is made, by time.
 
     Work that starts as a call is made waits no longer.
     """
     is_fruitful = pl.col("work_start_ns").is_not_null()
     started = pl.max_horizontal("work_start_ns", "launch_ns").sort()
     over = started.search_sorted(pl.col("launch_ns"), side="right").cast(pl.Int64)
-    made = pl.int_range(1, pl.len() + 1)
-    return pl.when(is_fruitful).then((made - over).over("stream", is_fruitful))
+    launch_count = pl.int_range(1, pl.len() + 1)
+    return pl.when(is_fruitful).then((launch_count - over).over("stream", is_fruitful))

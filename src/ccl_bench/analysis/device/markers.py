@@ -67,9 +67,9 @@ def recomputing(cpu_ops: pl.DataFrame, evaluated: pl.DataFrame) -> pl.DataFrame:
         return evaluated
     forward = pl.col("sequence_number").is_not_null() & (pl.col("forward_thread").fill_null(0) == 0)
     recorded = cpu_ops.filter(forward)
-    own = keep_rows(recorded, ~matching(recorded["name"], f"{REDISTRIBUTION}|^{EVALUATE}"))
-    inside = enclosing(own, evaluated, "start_ns")
-    return keep_rows(own[spans], inside.is_not_null())
+    model_ops = keep_rows(recorded, ~matching(recorded["name"], f"{REDISTRIBUTION}|^{EVALUATE}"))
+    inside = enclosing(model_ops, evaluated, "start_ns")
+    return keep_rows(model_ops[spans], inside.is_not_null())
 
 
 def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
@@ -78,28 +78,28 @@ def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
     The threads are laid one after the other on one line, so that all are searched at once.
     """
     none = pl.Series("opened_ns", [None], dtype=pl.Int64)
-    known = keep_rows(ranges, ranges["start_ns"] < ranges["end_ns"])
-    if known["thread"].null_count():
-        known = known.drop_nulls("thread")
-    if known.is_empty() or points.is_empty():
+    spans = keep_rows(ranges, ranges["start_ns"] < ranges["end_ns"])
+    if spans["thread"].null_count():
+        spans = spans.drop_nulls("thread")
+    if spans.is_empty() or points.is_empty():
         return none.new_from_index(0, points.height)
     times, thread = points[at], points["thread"]
-    if known["thread"].min() == known["thread"].max():
-        return _around(times, known, thread == known["thread"][0])
-    threads = known["thread"].unique().sort()
-    first, last = cast("tuple[int, int]", (known["start_ns"].min(), known["end_ns"].max()))
-    places = [threads.search_sorted(wanted) for wanted in (known["thread"], thread)]
+    if spans["thread"].min() == spans["thread"].max():
+        return _around(times, spans, thread == spans["thread"][0])
+    threads = spans["thread"].unique().sort()
+    first, last = cast("tuple[int, int]", (spans["start_ns"].min(), spans["end_ns"].max()))
+    places = [threads.search_sorted(column) for column in (spans["thread"], thread)]
     shifts = [place.cast(pl.Int64) * (last - first + 1) for place in places]
-    line = pl.DataFrame([known[name] + shifts[0] for name in ("start_ns", "end_ns")])
+    line = pl.DataFrame([spans[name] + shifts[0] for name in ("start_ns", "end_ns")])
     has_ranges = pl.concat([threads, none])[places[1]] == thread
     is_on_line = (times >= first) & (times <= last) & has_ranges
     return _around(times + shifts[1], line, is_on_line) - shifts[1]
 
 
-def _around(times: pl.Series, ranges: pl.DataFrame, wanted: pl.Series) -> pl.Series:
-    """Return the start of the outermost of `ranges` around each time that is `wanted`, else null."""
+def _around(times: pl.Series, ranges: pl.DataFrame, mask: pl.Series) -> pl.Series:
+    """Return the start of the outermost of `ranges` around each time in `mask`, else null."""
     outermost = merge_intervals(ranges)
     none = pl.Series("opened_ns", [None], dtype=pl.Int64)
-    begun = outermost["start_ns"].search_sorted(times, side="right")
-    opened, closed = (pl.concat([none, outermost[name]])[begun] for name in ("start_ns", "end_ns"))
-    return opened.zip_with((times < closed) & wanted, none.new_from_index(0, times.len()))
+    indices = outermost["start_ns"].search_sorted(times, side="right")
+    opened, closed = (pl.concat([none, outermost[name]])[indices] for name in ("start_ns", "end_ns"))
+    return opened.zip_with((times < closed) & mask, none.new_from_index(0, times.len()))

@@ -81,7 +81,7 @@ def phased_work(
 
 
 def _named_ranges(annotations: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return the ranges of the CPU by what they mean, under the name of the time at which they opened."""
+    """Return the ranges of the CPU by meaning, under the name of the time at which they opened."""
     patterns = {
         "optimizer_ns": markers.OPTIMIZER,
         "backward_ns": markers.BACKWARD,
@@ -133,15 +133,15 @@ def _autograd_threads(evaluated: pl.DataFrame, program: pl.Series, links: pl.Dat
 def _before_backward_ends(
     origins: pl.DataFrame, steps: pl.DataFrame, backward: pl.DataFrame, optimizer: pl.DataFrame
 ) -> pl.Series:
-    """Mark what was launched in a step before the end of its last backward work; null outside of steps."""
+    """Mark work launched in a step before the end of its last backward work; null outside of steps."""
     edges = pl.concat(
         [
             backward.select("start_ns", backward_ns="end_ns", optimizer_ns=pl.lit(None, dtype=pl.Int64)),
             optimizer.select("start_ns", backward_ns=pl.lit(None, dtype=pl.Int64), optimizer_ns="start_ns"),
         ]
     )
-    begun = assign_window(edges, steps).group_by("window")
-    ends = begun.agg(pl.col("backward_ns").max(), pl.col("optimizer_ns").min())
+    by_step = assign_window(edges, steps).group_by("window")
+    ends = by_step.agg(pl.col("backward_ns").max(), pl.col("optimizer_ns").min())
     bounds = sum_per_window(steps, ends).with_columns(steps["end_ns"])
     until = bounds.select(pl.coalesce("backward_ns", "optimizer_ns", "end_ns")).to_series()
     row = window_at(origins["launch_ns"], steps).cast(pl.UInt32)
@@ -172,15 +172,17 @@ def phases(steps: pl.DataFrame, phased_work: pl.DataFrame) -> pl.DataFrame:
     place = phased_work["phase"].cast(pl.Enum(PHASES)).to_physical().cast(pl.Int64).alias("place")
     work = phased_work[["start_ns", "end_ns", "kind", "recomputed"]].hstack([place])
     inside = clip(work, windows)
-    done = keep_rows(inside, inside["kind"] != COMMUNICATION)
-    begun = assign_window(keep_rows(work[["start_ns", "place"]], work["kind"] != COMMUNICATION), windows)
+    local_work = keep_rows(inside, inside["kind"] != COMMUNICATION)
+    local_starts = assign_window(
+        keep_rows(work[["start_ns", "place"]], work["kind"] != COMMUNICATION), windows
+    )
     length = pl.col("end_ns") - pl.col("start_ns")
     sums = (
-        pl.DataFrame([_cell(done), done["start_ns"], done["end_ns"]])
+        pl.DataFrame([_cell(local_work), local_work["start_ns"], local_work["end_ns"]])
         .group_by("window")
         .agg(length.sum().alias("duration_ns"), pl.col("start_ns").min(), pl.col("end_ns").max())
     )
-    counts = _cell(begun).value_counts().with_columns(pl.col("count").cast(pl.Int64))
+    counts = _cell(local_starts).value_counts().with_columns(pl.col("count").cast(pl.Int64))
     cell = pl.int_range(windows.height * len(PHASES), eager=True)
     window, place = cell // len(PHASES), cell % len(PHASES)
     lengths = _union_lengths(inside, windows, window, place)

@@ -31,22 +31,22 @@ def short_name(name: str) -> str:
 
 
 def _without_brackets(name: str) -> tuple[str, str]:
-    """Return a name without what is in `<>`, up to its parameters; and what was in brackets."""
-    kept: list[str] = []
+    """Return a name without the text in `<>`, up to its parameters; and the text in brackets."""
+    outside: list[str] = []
     folded: list[str] = []
     depth = 0
     for place, char in enumerate(name):
         if char == "<" and not name.startswith(("operator<", "<lambda"), max(0, place - 8)):
             depth += 1
             if depth == 1:
-                kept.append(FOLDED)
+                outside.append(FOLDED)
                 continue
         if char == ">" and depth:
             depth -= 1
             continue
-        if char == "(" and not depth and kept:
+        if char == "(" and not depth and outside:
             break
-        (folded if depth else kept).append(char)
+        (folded if depth else outside).append(char)
     if depth:
         return name, ""
-    return "".join(kept).strip(), "".join(folded)
+    return "".join(outside).strip(), "".join(folded)

@@ -37,8 +37,10 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     columns = ["start_ns", "end_ns", *keys[1:], "launch_ns", "launched_before"]
     kernels = keep_rows(device_work[columns], device_work["is_kernel"])
     described = kernels[columns[:5]]
-    own = described[[*keys[1:]]].hstack([assign_step(kernels, steps).alias("window")]).drop_nulls("window")
-    counts = own.group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
+    step_kernels = (
+        described[[*keys[1:]]].hstack([assign_step(kernels, steps).alias("window")]).drop_nulls("window")
+    )
+    counts = step_kernels.group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
     length = pl.col("end_ns") - pl.col("start_ns")
     times = clip(described, windows).group_by(keys).agg(length.sum().alias("duration_ns"))
     rows = (
@@ -57,7 +59,7 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _types(rows: pl.DataFrame) -> pl.Series:
-    """Return the type of each kernel; what is communication or fused with it is that under any name."""
+    """Return the type of each kernel; communication, fused or not, has that type under any name."""
     by_name = map_distinct(rows["name"], kernel_type)
     kinds = rows["kind"]
     return kinds.zip_with((kinds == COMMUNICATION) | (kinds == FUSED), by_name)
@@ -104,9 +106,9 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
     windows = device_windows(steps)
     length = pl.col("end_ns") - pl.col("start_ns")
     launched = with_launch(memcpy[["start_ns", "correlation"]], launches)
-    own = memcpy.hstack([assign_step(launched, steps).alias("window")])
-    begun = (
-        own.drop_nulls("window")
+    step_copies = memcpy.hstack([assign_step(launched, steps).alias("window")])
+    sums = (
+        step_copies.drop_nulls("window")
         .group_by("window", "kind")
         .agg(
             pl.len().cast(pl.Int64).alias("count"),
@@ -122,7 +124,7 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
         .group_by("window", "kind")
         .agg(length.sum().alias("union_ns"))
     )
-    rows = begun
+    rows = sums
     for part in (times, unions):
         rows = rows.join(part, on=["window", "kind"], how="full", coalesce=True)
     rows = rows.with_columns(pl.exclude("kind").fill_null(0)).sort("window", "kind")
@@ -169,8 +171,10 @@ def exposed_calls(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) 
     """
     ordered = calls[["call", "collective", "start_ns", "end_ns"]].sort("start_ns", maintain_order=True)
     reach = pl.col("end_ns").cum_max().shift(1)
-    own = ordered.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
-    exposed = subtract(keep_rows(own, own["start_ns"] < own["end_ns"]), computing_times(work))
+    stretches = ordered.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
+    exposed = subtract(
+        keep_rows(stretches, stretches["start_ns"] < stretches["end_ns"]), computing_times(work)
+    )
     inside = clip(exposed, device_windows(steps))
     return inside.hstack([steps["step"][inside["window"]]])[[*DERIVED.get("exposed_calls").table.columns]]
 
@@ -198,5 +202,5 @@ def call_stretches(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame)
 
 
 def _communicating(work: pl.DataFrame) -> pl.DataFrame:
-    """Return when a rank communicated."""
+    """Return the times in which a rank communicated."""
     return keep_rows(work[["start_ns", "end_ns"]], work["kind"] == COMMUNICATION)

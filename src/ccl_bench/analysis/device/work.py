@@ -134,7 +134,7 @@ def _kind() -> pl.Expr:
 
 
 def _collective() -> pl.Expr:
-    """Return what communication carries out: by operator for a part of a call, by name for a kernel."""
+    """Return the collective of communication: by operator for a part of a call, by name for a kernel."""
     whole = pl.when(pl.col("call_ns").is_not_null()).then("operator")
     sure = pl.when(pl.col("by_name") != OTHER).then("by_name")
     collective = pl.coalesce("recorded", whole, sure, "operator", "by_name")
@@ -159,33 +159,33 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     CUPTI numbers launches from 1 in their order, so that 0 links nothing, and work with a number below the
     first that was recorded was launched before the recording.
     """
-    numbers, wanted = launches["correlation"], work["correlation"]
+    numbers, work_numbers = launches["correlation"], work["correlation"]
     has_number = numbers > 0
-    started_some = is_one_of(numbers, wanted)
+    started_some = is_one_of(numbers, work_numbers)
     calls = keep_rows(launches[["correlation", "start_ns", "end_ns", "thread"]], has_number & started_some)
     calls.columns = ["correlation", "launch_ns", "launch_end_ns", "thread"]
     first = calls.unique("correlation", keep="first", maintain_order=True)
     joined = work.join(first, on="correlation", how="left", maintain_order="left")
     earliest = pl.Series([numbers.filter(has_number).min()], dtype=pl.Int64)
-    before = (wanted > 0) & (wanted < earliest)
+    before = (work_numbers > 0) & (work_numbers < earliest)
     return joined.hstack([before.fill_null(value=False).alias("launched_before")])
 
 
 def communicating_operators(cpu_ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """Return the operators and ranges on the CPU that launch communication, each with what it carries out."""
+    """Return the operators and ranges on the CPU that launch communication, each with its collective."""
     columns = ("start_ns", "end_ns", "thread", "name")
     from_ranges = holds_for(collectives["source"], lambda source: source in _RANGES)
     ranges = keep_rows(collectives[[*columns]], from_ranges)
     means = map_distinct(ranges["name"], lambda name: of_launcher(name) or canonical(name))
     recorded = ranges.with_columns(operator=means, of_torch=pl.lit(value=True))
     launches_some = holds_for(cpu_ops["name"], lambda name: of_launcher(name) is not None)
-    own = keep_rows(cpu_ops[[*columns]], launches_some)
-    named = own.with_columns(
-        operator=map_distinct(own["name"], of_launcher),
-        of_torch=holds_for(own["name"], lambda name: name.startswith(TORCH)),
+    launchers = keep_rows(cpu_ops[[*columns]], launches_some)
+    named = launchers.with_columns(
+        operator=map_distinct(launchers["name"], of_launcher),
+        of_torch=holds_for(launchers["name"], lambda name: name.startswith(TORCH)),
     )
-    kept = [*columns[:3], "operator", "of_torch"]
-    return pl.concat([recorded[kept], named[kept]]).drop_nulls("operator")
+    result_columns = [*columns[:3], "operator", "of_torch"]
+    return pl.concat([recorded[result_columns], named[result_columns]]).drop_nulls("operator")
 
 
 def _outermost(operators: pl.DataFrame) -> pl.DataFrame:
@@ -229,7 +229,7 @@ COMPUTING = (COMPUTE, FUSED)
 
 
 def computing_times(work: pl.DataFrame) -> pl.DataFrame:
-    """Return when a rank computed."""
+    """Return the times in which a rank computed."""
     kinds = work["kind"]
     return keep_rows(work[["start_ns", "end_ns"]], (kinds == COMPUTE) | (kinds == FUSED))
 
@@ -368,9 +368,9 @@ def _on_host(work: pl.DataFrame, annotations: pl.DataFrame, collectives: pl.Data
     computed = work.filter(~is_call).with_columns(
         launch_ns=pl.col("start_ns"), launch_end_ns=pl.col("start_ns"), thread=pl.col("stream")
     )
-    begun = starters(gloo_ranges(annotations), collectives)
+    operator_starts = starters(gloo_ranges(annotations), collectives)
     communicated = work.filter(is_call).join(
-        begun.rename({"thread": "stream", "operator_thread": "thread"}).select(
+        operator_starts.rename({"thread": "stream", "operator_thread": "thread"}).select(
             "start_ns", "stream", "thread", launch_ns="operator_ns", launch_end_ns="operator_end_ns"
         ),
         on=["start_ns", "stream"],

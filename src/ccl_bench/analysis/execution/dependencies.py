@@ -88,22 +88,24 @@ class _Rank:
         occupied: Numbers = np.zeros((0, 2), dtype=np.int64)
         following = 1
         for lane in lanes[np.argsort(-counts, kind="stable")]:
-            mine = on_host[self.lane[on_host] == lane]
-            own = _union(self.start[mine], self.end[mine])
-            both = _union(np.append(occupied[:, 0], own[:, 0]), np.append(occupied[:, 1], own[:, 1]))
-            overlap = _length(occupied) + _length(own) - _length(both)
-            if overlap <= _LONGEST_OVERLAP * max(1, _length(own)):
+            lane_operations = on_host[self.lane[on_host] == lane]
+            intervals = _union(self.start[lane_operations], self.end[lane_operations])
+            both = _union(
+                np.append(occupied[:, 0], intervals[:, 0]), np.append(occupied[:, 1], intervals[:, 1])
+            )
+            overlap = _length(occupied) + _length(intervals) - _length(both)
+            if overlap <= _LONGEST_OVERLAP * max(1, _length(intervals)):
                 occupied, number = both, 0
             else:
                 following, number = following + 1, following
-            chain[mine] = number
+            chain[lane_operations] = number
         for lane in np.unique(self.lane[self.away]):
             chain[self.away[self.lane[self.away] == lane]] = following
             following += 1
         return chain
 
     def _previous_end(self) -> Numbers:
-        """Return when the operation before each one on its chain ended, the earliest time without one."""
+        """Return the end of the operation before each one on its chain, the earliest time without one."""
         ends = np.full(len(self.start), np.iinfo(np.int64).min // 2)
         order = np.argsort(self.chain, kind="stable")
         same = self.chain[order][1:] == self.chain[order][:-1]
@@ -111,17 +113,17 @@ class _Rank:
         return ends
 
     def find_launchers(self) -> int:
-        """Join work to the call that launched it; return what a launch takes at least, ns."""
+        """Join work to the call that launched it; return the least time of a launch, ns."""
         calls = np.flatnonzero(self.is_host & (self.correlation > 0))
         by_number = calls[np.argsort(self.correlation[calls], kind="stable")]
         numbers = self.correlation[by_number]
         if not numbers.size:
             return 0
         at = np.minimum(np.searchsorted(numbers, self.correlation[self.away]), len(numbers) - 1)
-        known = (numbers[at] == self.correlation[self.away]) & (self.correlation[self.away] > 0)
-        self.launcher[self.away[known]] = by_number[at[known]]
-        took = self.start[self.away[known]] - self.start[by_number[at[known]]]
-        waits = self._previous_end()[self.away[known]] > self.start[by_number[at[known]]]
+        has_launcher = (numbers[at] == self.correlation[self.away]) & (self.correlation[self.away] > 0)
+        self.launcher[self.away[has_launcher]] = by_number[at[has_launcher]]
+        took = self.start[self.away[has_launcher]] - self.start[by_number[at[has_launcher]]]
+        waits = self._previous_end()[self.away[has_launcher]] > self.start[by_number[at[has_launcher]]]
         idle = took[~waits & (took >= 0)]
         return int(np.quantile(idle, _LATENCY_QUANTILE)) if idle.size else 0
 
@@ -132,17 +134,17 @@ class _Rank:
             return
         launch = self.start[self.launcher]
         streams = {
-            lane: mine[np.argsort(launch[mine], kind="stable")]
+            lane: operations[np.argsort(launch[operations], kind="stable")]
             for lane in np.unique(self.lane[launched])
-            for mine in [launched[self.lane[launched] == lane]]
+            for operations in [launched[self.lane[launched] == lane]]
         }
-        for (thread,), made in stream_waits.group_by("thread"):
-            waits = np.sort(made["start_ns"].to_numpy())
-            mine = launched[self.lane[self.launcher[launched]] == thread]
-            mine = mine[np.argsort(launch[mine], kind="stable")]
-            before = np.searchsorted(waits, launch[mine])
+        for (thread,), thread_waits in stream_waits.group_by("thread"):
+            waits = np.sort(thread_waits["start_ns"].to_numpy())
+            operations = launched[self.lane[self.launcher[launched]] == thread]
+            operations = operations[np.argsort(launch[operations], kind="stable")]
+            before = np.searchsorted(waits, launch[operations])
             has_waited = np.diff(before, prepend=0) > 0
-            for operation in mine[has_waited]:
+            for operation in operations[has_waited]:
                 self._wait_for_stream(int(operation), launch, streams)
 
     def _wait_for_stream(self, operation: int, launch: Numbers, streams: dict[int, Numbers]) -> None:
@@ -151,9 +153,9 @@ class _Rank:
             if lane == self.lane[operation]:
                 continue
             until = np.searchsorted(launch[works], launch[operation])
-            done = np.flatnonzero(self.end[works[:until]] <= self.start[operation])
-            if done.size and (best == _NONE or self.end[works[done[-1]]] > self.end[best]):
-                best = int(works[done[-1]])
+            ended_works = np.flatnonzero(self.end[works[:until]] <= self.start[operation])
+            if ended_works.size and (best == _NONE or self.end[works[ended_works[-1]]] > self.end[best]):
+                best = int(works[ended_works[-1]])
         if best != _NONE:
             self.awaited[operation], self.tier[operation] = best, STREAM_WAIT
 
@@ -184,12 +186,12 @@ class _Rank:
                 self.awaited[call], self.at_end[call], self.tier[call] = work, True, INFERRED
 
     def find_just_before(self, latency: int) -> None:
-        """Let work that starts later than anything known explains wait for what ended just before it."""
+        """Let work that starts later than is explained wait for the work that ended just before it."""
         ready = self._previous_end()[self.away]
         launched = self.launcher[self.away] != _NONE
         ready = np.where(launched, np.maximum(ready, self.start[self.launcher[self.away]] + latency), ready)
-        has = self.awaited[self.away] != _NONE
-        ready = np.where(has, np.maximum(ready, self.end[self.awaited[self.away]]), ready)
+        has_awaited = self.awaited[self.away] != _NONE
+        ready = np.where(has_awaited, np.maximum(ready, self.end[self.awaited[self.away]]), ready)
         late = self.away[(self.start[self.away] - ready > JUST_BEFORE_NS) & launched]
         by_end = self.away[np.argsort(self.end[self.away], kind="stable")]
         at = np.searchsorted(self.end[by_end], self.start[late], side="right") - 1
@@ -201,13 +203,13 @@ class _Rank:
         issues = self.host[self.kind[self.host] == "issue"]
         if not issues.size:
             return
-        known = self.launch_ns[self.away]
-        moment = np.where(known != _NONE, known, self.start[self.away])
+        launch_ns = self.launch_ns[self.away]
+        moment = np.where(launch_ns != _NONE, launch_ns, self.start[self.away])
         at = np.searchsorted(self.start[issues], moment, side="right") - 1
         self.launcher[self.away[at >= 0]] = issues[at[at >= 0]]
 
     def find_blocked_host(self) -> None:
-        """Let the host wait for a range where it did nothing until just after the range had ended."""
+        """Let the host wait for a range if it did nothing until just after the end of the range."""
         host = self.host
         if not host.size:
             return

@@ -89,7 +89,7 @@ def operations(
 
 
 def _numbers_of(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return where each call of communication starts, with its number."""
+    """Return the start and lane of each call of communication, with its number."""
     placed = calls.select("start_ns", lane="stream", call="call")
     return placed.unique(["start_ns", "lane"], keep="first", maintain_order=True)
 
@@ -117,15 +117,15 @@ def _runtime_calls(launches: pl.DataFrame, device_work: pl.DataFrame) -> tuple[p
     launched = device_work["correlation"].drop_nulls().unique()
     is_launch = (pl.col("correlation") > 0) & pl.col("correlation").is_in(launched.implode())
     waits = name.str.contains(WAITING_CALL)
-    chosen = launches.filter(is_launch.fill_null(value=False) | waits).with_columns(
+    runtime_calls = launches.filter(is_launch.fill_null(value=False) | waits).with_columns(
         kind=pl.when(waits).then(pl.lit(WAIT)).otherwise(pl.lit(CALL)), lane="thread"
     )
     stream_waits = launches.filter(name.str.contains(STREAM_WAIT)).select("start_ns", "thread")
-    return chosen, stream_waits
+    return runtime_calls, stream_waits
 
 
 def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
-    """Return what computes on the CPU, and the operators that start or await communication."""
+    """Return the operators that compute on the CPU, and those that start or await communication."""
     named = cpu_ops.select("start_ns", "end_ns", "name", stream="thread").unique(
         ["start_ns", "end_ns", "stream"], keep="first", maintain_order=True
     )
@@ -186,11 +186,11 @@ def stalls(launches: pl.DataFrame, cpu_ops: pl.DataFrame, annotations: pl.DataFr
         (cpu_ops, stall_of_range),
         (launches, stall_of_call),
     )
-    known = [
+    by_source = [
         source.select(*columns, kind=map_distinct(source["name"], of)).drop_nulls("kind")
         for source, of in sources
     ]
-    intervals = pl.concat(each.with_columns(pl.col("name").cast(pl.String)) for each in known)
+    intervals = pl.concat(each.with_columns(pl.col("name").cast(pl.String)) for each in by_source)
     parts = [outermost(part) for part in intervals.partition_by("kind", "thread", maintain_order=True)]
     whole = pl.concat(parts) if parts else intervals
     return whole.sort("start_ns").select(*DERIVED.get("stalls").table.columns)

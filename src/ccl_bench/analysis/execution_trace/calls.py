@@ -48,13 +48,13 @@ def et_described_calls(
 ) -> pl.DataFrame:
     """One communication call of one Execution Trace; waiting and other bookkeeping left out."""
     grouped, groups = _grouped(et_communication, et_groups)
-    known = grouped.join(groups.select("group", "members"), on="group", how="left", maintain_order="left")
+    calls = grouped.join(groups.select("group", "members"), on="group", how="left", maintain_order="left")
     rank = pl.lit(identity["rank"][0] if identity.height else None, dtype=pl.Int64)
     place = pl.col("members").list.eval(pl.element() == rank).list.arg_max()
-    own = pl.when(pl.col("members").list.contains(rank)).then(place).otherwise("rank_argument")
+    position = pl.when(pl.col("members").list.contains(rank)).then(place).otherwise("rank_argument")
     peer = pl.col("members").list.get(pl.col("rank_argument"), null_on_oob=True)
-    described = known.with_columns(
-        own.cast(pl.Int64).alias("own_position"),
+    described = calls.with_columns(
+        position.cast(pl.Int64).alias("own_position"),
         pl.when(pl.col("collective").is_in(MESSAGES) & (pl.col("rank_argument") >= 0))
         .then(peer)
         .alias("peer"),
@@ -110,8 +110,8 @@ def call_operators(
         calls = _launching(kernels, launches, operators)
     else:
         sources = ("host",) if (names == OPERATOR).any() else ("op",)
-        begun = starters(gloo_ranges(annotations), collectives, sources)
-        calls = begun.join(
+        operator_starts = starters(gloo_ranges(annotations), collectives, sources)
+        calls = operator_starts.join(
             operators, left_on=["operator_ns", "operator_thread"], right_on=["start_ns", "thread"], how="left"
         ).select("start_ns", pl.col("thread").alias("stream"), "op")
     return calls.drop_nulls("op").filter(pl.len().over("op") == 1)
@@ -175,13 +175,13 @@ def completed(calls: pl.DataFrame, et_calls: pl.DataFrame) -> pl.DataFrame:
     """
     if et_calls.is_empty():
         return calls
-    known = et_calls.drop_nulls("call_start_ns").select(
+    linked_calls = et_calls.drop_nulls("call_start_ns").select(
         pl.col("call_trace").alias("trace"),
         pl.col("call_start_ns").alias("start_ns"),
         pl.col("call_stream").alias("stream"),
         *(pl.col(name).alias(f"et {name}") for name in (*_FILLED, "collective")),
     )
-    joined = calls.join(known, on=["trace", "start_ns", "stream"], how="left", maintain_order="left")
+    joined = calls.join(linked_calls, on=["trace", "start_ns", "stream"], how="left", maintain_order="left")
     lacks = pl.col("size_bytes").is_null() | (pl.col("et own_sizes") & ~pl.col("own_sizes"))
     better = lacks & (pl.col("collective") == pl.col("et collective")) & pl.col("et size_bytes").is_not_null()
     return joined.with_columns(

@@ -164,25 +164,25 @@ def _with_counts(table: pl.DataFrame, order: str) -> pl.DataFrame:
 
 
 def _threads(nodes: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Return which thread of the Execution Trace is which of Kineto: those that share most names."""
+    """Return pairs of a thread of the Execution Trace and one of Kineto: those that share most names."""
     left = nodes.group_by("thread", "name").len("here")
     right = ops.group_by(pl.col("thread").alias("op_thread"), "name").len("there")
     common = pl.min_horizontal("here", "there").sum().alias("common")
     shared = left.join(right, on="name").group_by("thread", "op_thread").agg(common)
     rows = []
-    taken: tuple[set[int], set[int]] = (set(), set())
-    for here, there, _ in shared.sort(
+    paired: tuple[set[int], set[int]] = (set(), set())
+    for thread, op_thread, _ in shared.sort(
         "common", "thread", "op_thread", descending=[True, False, False]
     ).iter_rows():
-        if here not in taken[0] and there not in taken[1]:
-            rows.append((here, there))
-            taken[0].add(here)
-            taken[1].add(there)
+        if thread not in paired[0] and op_thread not in paired[1]:
+            rows.append((thread, op_thread))
+            paired[0].add(thread)
+            paired[1].add(op_thread)
     return pl.DataFrame(rows, schema={"thread": pl.Int64, "op_thread": pl.Int64}, orient="row")
 
 
 def _offset(nodes: pl.DataFrame, ops: pl.DataFrame, in_order: pl.DataFrame) -> int | None:
-    """Return what `External id` is most often ahead of `rf_id` where operators are paired in order."""
+    """Return the most frequent lead of `External id` over `rf_id` among operators paired in order."""
     ids = in_order.join(nodes.select("node", "rf_id"), on="node").join(
         ops.select("op", "external_id"), on="op"
     )
@@ -234,18 +234,20 @@ def links_of_ranks(
 
     An Execution Trace outside numbered windows may belong to any window of its rank.
     """
-    whose = ["iteration", "rank", "trace"]
-    kineto = ops.select(whose).unique(maintain_order=True).rows()
-    for key in nodes.select(whose).unique(maintain_order=True).sort("trace").rows():
-        own = nodes.filter(pl.col("trace") == key[2])
+    trace_key = ["iteration", "rank", "trace"]
+    kineto = ops.select(trace_key).unique(maintain_order=True).rows()
+    for key in nodes.select(trace_key).unique(maintain_order=True).sort("trace").rows():
+        trace_nodes = nodes.filter(pl.col("trace") == key[2])
         others = [k[2] for k in kineto if k[1] == key[1] and (key[0] is None or k[0] == key[0])]
-        links = [(other, link_operators(own, ops.filter(pl.col("trace") == other))) for other in others]
+        links = [
+            (other, link_operators(trace_nodes, ops.filter(pl.col("trace") == other))) for other in others
+        ]
         best = max(links, key=lambda link: link[1].pairs.height, default=None)
         if best is None or best[1].rule == "none":
             yield (
                 key,
                 None,
-                best[1] if best else Link(no_pairs(), "none", None, int(own["is_operator"].sum()), 0),
+                best[1] if best else Link(no_pairs(), "none", None, int(trace_nodes["is_operator"].sum()), 0),
             )
         else:
             yield key, *best
@@ -272,14 +274,14 @@ COMPARED = ("sent_bytes", "received_bytes")
 )
 def et_agreement(et_calls: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """One communication call that both an Execution Trace and a Kineto trace recorded."""
-    known = et_calls.drop_nulls("call_start_ns").select(
+    linked_calls = et_calls.drop_nulls("call_start_ns").select(
         pl.col("call_trace").alias("trace"),
         pl.col("call_start_ns").alias("start_ns"),
         pl.col("call_stream").alias("stream"),
         "node",
         *(pl.col(name).alias(f"et_{name}") for name in ("collective", *COMPARED)),
     )
-    both = calls.join(known, on=["trace", "start_ns", "stream"], how="inner", maintain_order="left")
+    both = calls.join(linked_calls, on=["trace", "start_ns", "stream"], how="inner", maintain_order="left")
     same_call = pl.col("collective") == pl.col("et_collective")
     differ = [pl.col(name) != pl.col(f"et_{name}") for name in COMPARED]
     is_known = pl.any_horizontal(difference.is_not_null() for difference in differ)

@@ -28,15 +28,15 @@ class Rounding:
     max_split: int | None = None
     """Blocks of this size and above are not split; None for no limit."""
 
-    def rounded(self, asked: int) -> int:
+    def rounded(self, requested_bytes: int) -> int:
         """Return the least size of the block for so many bytes."""
-        if asked < SMALLEST:
+        if requested_bytes < SMALLEST:
             return SMALLEST
-        interval = min(max(asked.bit_length() - 21, 0), _LAST_INTERVAL)
+        interval = min(max(requested_bytes.bit_length() - 21, 0), _LAST_INTERVAL)
         divisions = self.divisions.get(1 << interval, 0)
-        if divisions > 1 and asked > SMALLEST * divisions:
-            return _next_division(asked, divisions)
-        return -(-asked // SMALLEST) * SMALLEST
+        if divisions > 1 and requested_bytes > SMALLEST * divisions:
+            return _next_division(requested_bytes, divisions)
+        return -(-requested_bytes // SMALLEST) * SMALLEST
 
     def block(self, rounded: int, free: int) -> int:
         """Return the size of the block that is made of a free one in a segment of fixed size."""
@@ -47,12 +47,12 @@ class Rounding:
         return rounded if is_split else free
 
 
-def _next_division(asked: int, divisions: int) -> int:
-    floor = 1 << (asked.bit_length() - 1)
-    if asked == floor:
-        return asked
+def _next_division(requested_bytes: int, divisions: int) -> int:
+    floor = 1 << (requested_bytes.bit_length() - 1)
+    if requested_bytes == floor:
+        return requested_bytes
     step = floor >> (divisions.bit_length() - 1)
-    return -(-asked // step) * step if step else floor << 1
+    return -(-requested_bytes // step) * step if step else floor << 1
 
 
 def rounding(settings: Mapping[str, int]) -> Rounding:
@@ -92,7 +92,7 @@ class Ranges:
         return span if address < span[1] else None
 
     def add(self, start: int, end: int, is_expandable: bool = False) -> None:
-        """Add a range in place of what it covers."""
+        """Add a range in place of the ranges that it covers."""
         if end <= start:
             return
         self.remove(start, end)
@@ -114,7 +114,7 @@ class Ranges:
                 self._insert(end, high, is_expandable)
 
     def _joined(self, start: int, end: int) -> tuple[int, int]:
-        """Take out the expandable ranges right before and after, and return what they make together."""
+        """Remove the expandable ranges right before and after, and return the range that they form."""
         before, after = self.at(start - 1), self._ranges.get(end)
         if before and before[2]:
             self._delete(before[0])
@@ -134,7 +134,7 @@ class Ranges:
 
 
 def revert_segment_event(ranges: Ranges, action: str, address: int, size: int) -> None:
-    """Take back what an event did to the segments."""
+    """Undo an event in the segments."""
     end = address + size
     if action in {"segment_alloc", "segment_map"}:
         ranges.remove(address, end)
@@ -143,7 +143,7 @@ def revert_segment_event(ranges: Ranges, action: str, address: int, size: int) -
 
 
 def apply_segment_event(ranges: Ranges, action: str, address: int, size: int) -> None:
-    """Do to the segments what an event did."""
+    """Apply an event to the segments."""
     end = address + size
     if action in {"segment_alloc", "segment_map"}:
         ranges.add(address, end, action == "segment_map")

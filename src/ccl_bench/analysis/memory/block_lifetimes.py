@@ -251,8 +251,8 @@ def devices_in(*tables: pl.DataFrame) -> list[int]:
 
 def events_of(memory_events: pl.DataFrame, device: int) -> list[Event]:
     """Return the history of a device in order."""
-    own = memory_events.filter(pl.col("device") == device).sort("order")
-    columns = own.select(
+    device_events = memory_events.filter(pl.col("device") == device).sort("order")
+    columns = device_events.select(
         pl.col("action").cast(pl.String),
         pl.col("address").fill_null(0),
         "bytes",
@@ -264,8 +264,8 @@ def events_of(memory_events: pl.DataFrame, device: int) -> list[Event]:
 
 def segments_of(memory_segments: pl.DataFrame, device: int) -> list[Range]:
     """Return the segments of a device at the snapshot."""
-    own = memory_segments.filter(pl.col("device") == device).drop_nulls(["address", "bytes"])
-    rows = own.select(
+    device_segments = memory_segments.filter(pl.col("device") == device).drop_nulls(["address", "bytes"])
+    rows = device_segments.select(
         "address",
         (pl.col("address") + pl.col("bytes")).alias("end"),
         pl.col("is_expandable").fill_null(False),
@@ -274,10 +274,12 @@ def segments_of(memory_segments: pl.DataFrame, device: int) -> list[Range]:
 
 
 def _in_use(memory_blocks: pl.DataFrame, device: int) -> list[Life]:
-    own = memory_blocks.filter(
+    device_blocks = memory_blocks.filter(
         (pl.col("device") == device) & pl.col("state").is_in(["allocated", "pending_free"])
     ).drop_nulls("address")
-    columns = own.select("address", "requested_bytes", "bytes", "stack", pl.col("state") == "pending_free")
+    columns = device_blocks.select(
+        "address", "requested_bytes", "bytes", "stack", pl.col("state") == "pending_free"
+    )
     return [
         Life(address, requested, size, stack=stack, is_pending=is_pending)
         for address, requested, size, stack, is_pending in columns.iter_rows()

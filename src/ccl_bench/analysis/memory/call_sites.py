@@ -33,8 +33,8 @@ def memory_holders(
     sums = allocated.group_by(
         "device", "stack", "category", (pl.col("born") < 0).alias("is_before_history")
     ).agg(pl.col("bytes").sum(), pl.len().cast(pl.Int64).alias("blocks"))
-    shown = sums.join(_texts(memory_stacks, memory_frames), on="stack", how="left")
-    ordered = shown.sort(["device", "bytes", "stack"], descending=[False, True, False], nulls_last=True)
+    holders = sums.join(_texts(memory_stacks, memory_frames), on="stack", how="left")
+    ordered = holders.sort(["device", "bytes", "stack"], descending=[False, True, False], nulls_last=True)
     return ordered.select(*DERIVED.get("memory_holders").table.columns)
 
 

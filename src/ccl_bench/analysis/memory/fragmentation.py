@@ -62,8 +62,10 @@ def memory_layouts(
         order = memory_peaks.filter(pl.col("device") == device)["peak_order"].to_list()
         if order and order[0] is not None:
             alive = lives.filter(_is_at(order[0], "died"))
-            held = _segments_at(order[0], segments, memory_events, device)
-            rows.append((device, PEAK, *_row(held, alive, alive.filter(_is_at(order[0], "freed")))))
+            segments_at_peak = _segments_at(order[0], segments, memory_events, device)
+            rows.append(
+                (device, PEAK, *_row(segments_at_peak, alive, alive.filter(_is_at(order[0], "freed"))))
+            )
     return _with_ratios(rows)
 
 
@@ -89,7 +91,7 @@ def _row(segments: Iterable[Range], active: pl.DataFrame, allocated: pl.DataFram
 
 
 def _free(segments: list[Range], blocks: list[tuple[int, int]]) -> _Free:
-    """Return what blocks in use, in order of address, leave of segments."""
+    """Return the free gaps of segments between blocks in use, which are in order of address."""
     gaps = list(_gaps(segments, blocks))
     sizes = [end - start for start, end, _ in gaps]
     split = [end - start for start, end, is_split in gaps if is_split]

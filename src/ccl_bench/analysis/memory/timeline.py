@@ -14,12 +14,12 @@ _SIGNS = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unm
 
 
 def _changes(lives: pl.DataFrame, *keys: str) -> pl.DataFrame:
-    """Return what each birth, freeing and death adds to the sums, at the order of its event."""
-    size, asked = pl.col("bytes"), pl.col("requested_bytes").fill_null(pl.col("bytes"))
+    """Return the change of the sums at each birth, freeing and death, at the order of its event."""
+    size, requested_size = pl.col("bytes"), pl.col("requested_bytes").fill_null(pl.col("bytes"))
     none = pl.lit(0, dtype=pl.Int64)
     steps = (
-        ("born", size, size, asked),
-        ("freed", -size, none, -asked),
+        ("born", size, size, requested_size),
+        ("freed", -size, none, -requested_size),
         ("died", none, -size, none),
     )
     return pl.concat(
@@ -38,7 +38,7 @@ def _changes(lives: pl.DataFrame, *keys: str) -> pl.DataFrame:
 
 
 def _reserved(memory_events: pl.DataFrame, memory_segments: pl.DataFrame) -> pl.DataFrame:
-    """Return what each event adds to what is reserved, and before the first one what makes the end right."""
+    """Return the change of reserved bytes at each event, and a first change that makes the end right."""
     sign = pl.col("action").cast(pl.String).replace_strict(_SIGNS, default=None, return_dtype=pl.Int64)
     events = memory_events.select("device", "order", (pl.col("bytes") * sign).alias("reserved_bytes"))
     changes = events.drop_nulls("reserved_bytes")
@@ -146,9 +146,9 @@ def category_outline(memory_categories: pl.DataFrame, memory_timeline: pl.DataFr
         "device", (pl.col("number") // pl.col("each")).cast(pl.Int64).alias("point")
     ).agg(pl.col("order", "time_ns").last())
     kinds = memory_categories.select("device", "category").unique()
-    asked = ends.join(kinds, on="device").sort("order")
+    points = ends.join(kinds, on="device").sort("order")
     states = memory_categories.select("device", "category", "order", "allocated_bytes").sort("order")
-    outline = asked.join_asof(states, on="order", by=["device", "category"], check_sortedness=False)
+    outline = points.join_asof(states, on="order", by=["device", "category"], check_sortedness=False)
     rows = outline.with_columns(pl.col("allocated_bytes").fill_null(0)).sort("device", "category", "point")
     return rows.select(*DERIVED.get("category_outline").table.columns)
 

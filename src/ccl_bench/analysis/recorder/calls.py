@@ -98,26 +98,26 @@ def find_groups(
     group, as with gloo, the default group has all ranks and another has the ranks that used it; others may be
     members too, except those with a group of their own of the same description.
     """
-    own = {
+    listed_members = {
         (rank, name): tuple(ranks)
         for rank, name, ranks in listed.select("rank", "group", "ranks").iter_rows()
     }
     by_name: dict[str, set[tuple[int, ...]]] = {}
-    for (_, name), members in own.items():
+    for (_, name), members in listed_members.items():
         by_name.setdefault(name, set()).add(members)
-    used = calls.select("rank", "group", "description").unique().sort("rank", "group")
-    everyone = _job_ranks(calls, dumped, own.values(), world_size)
+    used_groups = calls.select("rank", "group", "description").unique().sort("rank", "group")
+    everyone = _job_ranks(calls, dumped, listed_members.values(), world_size)
     users: dict[str, set[int]] = {}
     described: dict[str, set[int]] = {}
-    for rank, name, description in used.iter_rows():
+    for rank, name, description in used_groups.iter_rows():
         users.setdefault(name, set()).add(rank)
         described.setdefault(description, set()).add(rank)
 
     def members_of(rank: int, name: str, description: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        if (rank, name) in own:
-            return own[rank, name], ()
-        if stated := sorted(members for members in by_name.get(name, ()) if rank in members):
-            return stated[0], ()
+        if (rank, name) in listed_members:
+            return listed_members[rank, name], ()
+        if matches := sorted(members for members in by_name.get(name, ()) if rank in members):
+            return matches[0], ()
         if description == DEFAULT:
             return everyone, ()
         elsewhere = described[description] if description not in _SAYING_NOTHING else users[name]
@@ -126,11 +126,13 @@ def find_groups(
     numbers: dict[tuple[str, tuple[int, ...]], ProcessGroup] = {}
     rows = []
     descriptions = listed.select("rank", "group", "description")
-    for rank, name, description in pl.concat([used, descriptions]).unique(maintain_order=True).iter_rows():
+    for rank, name, description in (
+        pl.concat([used_groups, descriptions]).unique(maintain_order=True).iter_rows()
+    ):
         members, possible = members_of(rank, name, description)
         group = ProcessGroup(len(numbers), name, description, members, possible)
-        known = numbers.setdefault((name, members), group)
-        rows.append((rank, name, known.number))
+        same_group = numbers.setdefault((name, members), group)
+        rows.append((rank, name, same_group.number))
     schema = {"rank": pl.Int64, "group": pl.String, "number": pl.Int64}
     of_rank = pl.DataFrame(rows, schema=schema, orient="row").unique(["rank", "group"], maintain_order=True)
     return Groups([*numbers.values()], of_rank)
@@ -143,13 +145,13 @@ def _job_ranks(
     world_size: int | None,
 ) -> tuple[int, ...]:
     """Return all ranks of the job: as many as are stated, are in a list, or an all-gather has room for."""
-    known = {*dumped, *(rank for members in listed for rank in members)}
-    size = max(world_size or 0, max(known, default=-1) + 1, _gathered(calls))
+    ranks = {*dumped, *(rank for members in listed for rank in members)}
+    size = max(world_size or 0, max(ranks, default=-1) + 1, _gathered(calls))
     return tuple(range(size))
 
 
 def _gathered(calls: pl.DataFrame) -> int:
-    """Return how many ranks' tensors the all-gathers of the default group have room for; 0 without any."""
+    """Return the number of ranks whose tensors fit into all-gathers of the default group; 0 without any."""
     gathers = calls.filter(
         (pl.col("description") == DEFAULT) & pl.col("operation").str.contains("all_?gather")
     ).select("in_shapes", "out_shapes")
@@ -196,10 +198,10 @@ def message_divergences(
     columns = [*pair, "message", "row", "elements", "is_done", "is_retired"]
     sent = numbered.filter("is_send").select(columns)
     received = numbered.filter(~pl.col("is_send")).select(columns)
-    met = sent.join(received, on=[*pair, "message"], how="full", coalesce=True, suffix="_in").sort(
+    messages = sent.join(received, on=[*pair, "message"], how="full", coalesce=True, suffix="_in").sort(
         *pair, "message"
     )
-    unequal = met.filter(
+    unequal = messages.filter(
         pl.col("row").is_null() | pl.col("row_in").is_null() | (pl.col("elements") != pl.col("elements_in"))
     ).filter(~_is_over())
     for row in unequal.unique(pair, keep="first", maintain_order=True).iter_rows(named=True):
@@ -235,11 +237,11 @@ def _ends(calls: pl.DataFrame, groups: list[ProcessGroup]) -> pl.DataFrame:
             members[source],
             members[target],
             send,
-            elements(given if send else taken),
-            done,
-            retired,
+            elements(inputs if send else outputs),
+            is_done,
+            is_retired,
         )
-        for row, number, source, target, send, given, taken, done, retired in named.drop_nulls(
+        for row, number, source, target, send, inputs, outputs, is_done, is_retired in named.drop_nulls(
             ["source", "target"]
         )
         .select(
@@ -259,11 +261,11 @@ def _message_divergence(
 ) -> DivergentCalls:
     source, target, number = row["source"], row["target"], row["message"]
     sides = {source: row["row"], target: row["row_in"]}
-    there = {rank: place for rank, place in sides.items() if place is not None}
+    recorded_rows = {rank: place for rank, place in sides.items() if place is not None}
     operation = f"message {source}->{target}"
-    if len(there) == 2:
-        return DivergentCalls(MISMATCH, group, number, operation, {}, [], there, is_p2p=True)
-    missing = [rank for rank in sides if rank not in there]
+    if len(recorded_rows) == 2:
+        return DivergentCalls(MISMATCH, group, number, operation, {}, [], recorded_rows, is_p2p=True)
+    missing = [rank for rank in sides if rank not in recorded_rows]
     if missing[0] in first_records:
-        return DivergentCalls(MISSING, group, number, operation, there, missing, is_p2p=True)
-    return DivergentCalls(NO_DUMP, group, number, operation, there, [], {}, missing, is_p2p=True)
+        return DivergentCalls(MISSING, group, number, operation, recorded_rows, missing, is_p2p=True)
+    return DivergentCalls(NO_DUMP, group, number, operation, recorded_rows, [], {}, missing, is_p2p=True)

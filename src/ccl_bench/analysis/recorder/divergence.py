@@ -90,7 +90,7 @@ def _of_group(
         operation = rows["signature"][0].partition(" ")[0]
         yield DivergentCalls(MISSING, group, lacking, operation, waiting, missing, {}, absent, overwritten)
         return
-    # A call that is over shows that all members were there: none is missing whom no dump lists.
+    # A finished call shows that all members took part: then no rank without a list in a dump is missing.
     others = group.possible if begin == 1 and calls["is_pending"].all() else ()
     missing = [rank for rank in others if rank in first_records]
     absent += [rank for rank in others if rank not in first_records]
@@ -104,8 +104,8 @@ def _all_wait(divergent: DivergentCalls, calls: pl.DataFrame) -> Iterator[Diverg
         return
     number = min(waits["sequence"])
     rows = calls.filter(pl.col("sequence") == number).sort("rank")
-    known = MISSING if divergent.overwritten else UNFINISHED
-    kind = MISSING if divergent.missing else NO_DUMP if divergent.without_dump else known
+    other_kind = MISSING if divergent.overwritten else UNFINISHED
+    kind = MISSING if divergent.missing else NO_DUMP if divergent.without_dump else other_kind
     operation = rows["signature"][0].partition(" ")[0]
     waiting = dict(rows.select("rank", "row").iter_rows())
     yield replace(divergent, kind=kind, sequence=number, operation=operation, waiting=waiting)

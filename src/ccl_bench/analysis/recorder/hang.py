@@ -18,7 +18,7 @@ _OF_TORCH = ("/torch/", "torch/", "typing_extensions.py", "/contextlib.py", "/fu
 
 
 def find_hang(tables: Mapping[str, pl.DataFrame], world_size: int | None, run: str) -> Hang:
-    """Return which rank is missing and where, from the tables of Flight Recorder dumps of all ranks."""
+    """Return the missing ranks and where they are missing, from the Flight Recorder dumps of all ranks."""
     dumps, recorded = tables["recorder_dumps"], tables["recorded_calls"].drop_nulls("rank")
     firsts = dict(recorded.group_by("rank").agg(pl.col("record").min()).iter_rows())
     first_records = {rank: firsts.get(rank, 0) for rank in sorted(dumps["rank"].drop_nulls().unique())}
@@ -28,9 +28,9 @@ def find_hang(tables: Mapping[str, pl.DataFrame], world_size: int | None, run: s
         *collective_divergences(calls, groups.groups, first_records),
         *message_divergences(calls, groups.groups, first_records),
     ]
-    shown = _Calls(calls, tables["recorded_stacks"])
-    begun = {place: shown.begin(each) for place, each in enumerate(divergent)}
-    divergences = _explained(divergent, begun, shown)
+    lookup = _Calls(calls, tables["recorded_stacks"])
+    begin_of = {place: lookup.begin(each) for place, each in enumerate(divergent)}
+    divergences = _explained(divergent, begin_of, lookup)
     everyone = {rank for group in groups.groups for rank in group.members}
     without = sorted(everyone - {*first_records})
     return Hang(run, [*first_records], without, calls.height, _culprits(divergences), divergences)
@@ -48,15 +48,15 @@ def _culprits(divergences: Sequence[Divergence]) -> list[int]:
 
 
 def _explained(
-    divergent: Sequence[DivergentCalls], begun: Mapping[int, int], shown: _Calls
+    divergent: Sequence[DivergentCalls], begin_of: Mapping[int, int], lookup: _Calls
 ) -> list[Divergence]:
     """Return the divergences, causes first and in order of time, each with what it follows from."""
     blocked: dict[int, int] = {}
-    for place in sorted(begun, key=begun.__getitem__):
+    for place in sorted(begin_of, key=begin_of.__getitem__):
         for rank in (*divergent[place].waiting, *divergent[place].differing):
             blocked.setdefault(rank, place)
-    causes, mutual = _causes(divergent, begun, blocked)
-    order = sorted(begun, key=lambda place: (causes[place] is not None, begun[place]))
+    causes, mutual = _causes(divergent, begin_of, blocked)
+    order = sorted(begin_of, key=lambda place: (causes[place] is not None, begin_of[place]))
     position_of: dict[int | None, int | None] = {None: None}
     position_of.update((place, number) for number, place in enumerate(order))
     return [
@@ -67,9 +67,9 @@ def _explained(
             [*each.group.members],
             each.sequence,
             each.operation,
-            [shown.call(row) for row in each.waiting.values()],
-            [Missing(rank, shown.last(rank), position_of[blocked.get(rank)]) for rank in each.missing],
-            [shown.call(row) for row in each.differing.values()],
+            [lookup.call(row) for row in each.waiting.values()],
+            [Missing(rank, lookup.last(rank), position_of[blocked.get(rank)]) for rank in each.missing],
+            [lookup.call(row) for row in each.differing.values()],
             each.without_dump,
             each.overwritten,
             position_of[causes[place]],
@@ -83,9 +83,9 @@ def _explained(
 
 
 def _causes(
-    divergent: Sequence[DivergentCalls], begun: Mapping[int, int], blocked: Mapping[int, int]
+    divergent: Sequence[DivergentCalls], begin_of: Mapping[int, int], blocked: Mapping[int, int]
 ) -> tuple[dict[int, int | None], dict[int, bool]]:
-    """Return what each divergence follows from, None of a cause, and whether it is of a circle.
+    """Return the cause of each divergence, None if it is one itself, and whether it is in a circle.
 
     It follows from those in which all of its missing ranks wait themselves. Of a circle, in which ranks wait
     for each other, the cause is where most wait, then the earliest: the fewer ranks are out of step. What is
@@ -104,20 +104,22 @@ def _causes(
     }
     explaining = set().union(*behind.values())
     heads = {
-        place: max(circle, key=lambda at: (len(divergent[at].waiting), -begun[at]))
+        place: max(circle, key=lambda at: (len(divergent[at].waiting), -begin_of[at]))
         for place, circle in circle_of.items()
         if reached[place] <= circle and (divergent[place].kind != UNFINISHED or place in explaining)
     }
     causes: dict[int, int | None] = {}
-    for place in sorted(begun, key=begun.__getitem__):
+    for place in sorted(begin_of, key=begin_of.__getitem__):
         follows = [heads[after] for after in {place, *reached[place]} if after in heads]
         head = min(
-            follows, key=begun.__getitem__, default=min(heads.values(), key=begun.__getitem__, default=None)
+            follows,
+            key=begin_of.__getitem__,
+            default=min(heads.values(), key=begin_of.__getitem__, default=None),
         )
         causes[place] = None if head == place else head
-    for place in sorted(heads, key=begun.__getitem__):
+    for place in sorted(heads, key=begin_of.__getitem__):
         if causes[place] is None:
-            earlier = [at for at in heads if causes[at] is None and begun[at] < begun[place]]
+            earlier = [at for at in heads if causes[at] is None and begin_of[at] < begin_of[place]]
             causes[place] = _same_cause(place, divergent, earlier, blocked)
     return causes, {place: len(circle) > 1 for place, circle in circle_of.items()}
 
@@ -152,10 +154,10 @@ class _Calls:
         self._calls = calls
         self._last = dict(calls.group_by("rank").agg(pl.col("row").max()).iter_rows())
         self._stacks = stacks
-        self._shown: dict[int, Call] = {}
+        self._calls_by_row: dict[int, Call] = {}
 
     def begin(self, divergent: DivergentCalls) -> int:
-        """Return when the first rank waited or differed, ns."""
+        """Return the time when the first rank waited or differed, ns."""
         rows = [*divergent.waiting.values(), *divergent.differing.values()]
         return int(min(self._calls["created_ns"].gather(rows), default=0))
 
@@ -165,11 +167,11 @@ class _Calls:
 
     def call(self, row: int) -> Call:
         """Return the call in a row."""
-        if row not in self._shown:
-            self._shown[row] = self._made(self._calls.row(row, named=True))
-        return self._shown[row]
+        if row not in self._calls_by_row:
+            self._calls_by_row[row] = self._call_of(self._calls.row(row, named=True))
+        return self._calls_by_row[row]
 
-    def _made(self, row: Mapping[str, Any]) -> Call:
+    def _call_of(self, row: Mapping[str, Any]) -> Call:
         stack = self._stack(row["trace"], row["stack"])
         side = "in" if row["in_shapes"] else "out"
         return Call(
@@ -182,7 +184,7 @@ class _Calls:
             row[f"{side}_dtypes"] or [],
             row["state"],
             row["created_ns"],
-            _own(stack),
+            _program_frame(stack),
             stack,
         )
 
@@ -193,7 +195,7 @@ class _Calls:
         return [Frame(*frame) for frame in frames.select("function", "file", "line").iter_rows()]
 
 
-def _own(stack: Sequence[Frame]) -> Frame | None:
+def _program_frame(stack: Sequence[Frame]) -> Frame | None:
     """Return the innermost frame of the program itself, else of a package, else of all."""
     for others in (_OF_OTHERS, _OF_TORCH):
         for frame in stack:

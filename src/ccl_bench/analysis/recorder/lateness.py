@@ -48,14 +48,14 @@ def recorded_arrivals(
     groups = find_groups(calls, recorded_groups.drop_nulls("rank"), dumped, world_size)
     sizes = {group.number: len(group.members) for group in groups.groups if len(group.members) > 1}
     meeting = ["number", "sequence"]
-    made = (
+    collective_calls = (
         calls.filter(~pl.col("is_p2p") & pl.col("operation").str.contains(_ALL_WAIT))
         .drop_nulls("sequence")
         .join(groups.of_rank, on=["rank", "group"])
         .unique([*meeting, "rank"], keep="first", maintain_order=True)
     )
     members = pl.col("number").replace_strict(sizes, default=None, return_dtype=pl.Int64)
-    whole = made.filter(pl.len().over(meeting) == members)
+    whole = collective_calls.filter(pl.len().over(meeting) == members)
     if whole.is_empty():
         return table.empty()
     ranks, shifts, error = _clocks(whole)
@@ -75,7 +75,7 @@ def recorded_arrivals(
 
 
 def _clocks(calls: pl.DataFrame) -> tuple[list[int], list[int], int | None]:
-    """Return ranks, what is taken off the clock of each, and how far they may still be apart; ns.
+    """Return ranks, the shift to subtract from the clock of each, and the largest error that remains; ns.
 
     Clocks stay as recorded where the ends of calls allow that, since hosts keep theirs together better than
     a watchdog that looks every tenth of a second can show; else they are in the middle of what is allowed.
@@ -84,18 +84,18 @@ def _clocks(calls: pl.DataFrame) -> tuple[list[int], list[int], int | None]:
 
     ranks = sorted(calls["rank"].unique())
     limits = _limits(calls, ranks)
-    for middle in range(len(ranks)):  # what holds between two ranks by way of a third
+    for middle in range(len(ranks)):  # limits between two ranks by way of a third
         limits = np.minimum(limits, limits[:, middle, None] + limits[middle])
     error = (limits + limits.T).max()
     if not np.isfinite(error) or limits.diagonal().min() < 0:
         return ranks, [0] * len(ranks), None
-    middle_of = (limits[:, 0] - limits[0]) / 2  # both sides fulfil all limits, and so does what is between
+    middle_of = (limits[:, 0] - limits[0]) / 2  # both sides fulfil all limits, and so does their middle
     shifts = middle_of if limits.min() < 0 else np.zeros(len(ranks))
     return ranks, [round(shift) for shift in shifts], round(error)
 
 
 def _limits(calls: pl.DataFrame, ranks: list[int]) -> NDArray[np.float64]:
-    """Return how far the clock of one rank may at most be ahead of another's, by rows and columns, ns."""
+    """Return the largest possible lead of one rank's clock over another's, by rows and columns, ns."""
     import numpy as np
 
     place = {rank: number for number, rank in enumerate(ranks)}

@@ -63,41 +63,48 @@ def benchmark_of(requests: pl.DataFrame, statistics: pl.DataFrame) -> Benchmark 
     if tool is None:
         return None
     numbers = statistics.select("quantity", "statistic", "value")
-    stated = {(quantity, statistic): value for quantity, statistic, value in numbers.iter_rows()}
+    values = {(quantity, statistic): value for quantity, statistic, value in numbers.iter_rows()}
     ok = requests.filter(pl.col("status") == OK)
     ends = dict(requests.group_by("status").len().iter_rows())
     if ends and requests.select(_SOURCE).unique().height < _sources(requests, statistics):
-        _need_agreement(ok, stated)
-    unmeasured = _unmeasured(stated)
-    in_one_piece = _are_in_one_piece(ok) if ends else _is_summary_in_one_piece(stated)
+        _need_agreement(ok, values)
+    unmeasured = _unmeasured(values)
+    in_one_piece = _are_in_one_piece(ok) if ends else _is_summary_in_one_piece(values)
     unknown = {*unmeasured, *(_SINCE_FIRST_TOKEN if in_one_piece else ())}
-    stored = {key: value for key, value in stated.items() if key[0] not in unknown or key[1] == OBJECTIVE}
+    stored = {key: value for key, value in values.items() if key[0] not in unknown or key[1] == OBJECTIVE}
     if in_one_piece:
         ok = ok.with_columns(pl.lit(None, pl.Float64).alias("ttft_s"))
     return Benchmark(tool, ok, ends, stored, unmeasured, in_one_piece, *_duration(ok, stored))
 
 
 def _sources(*tables: pl.DataFrame) -> int:
-    """Return how many benchmarks of files there are in all."""
+    """Return the number of distinct benchmarks of files in `tables`."""
     return pl.concat([table.select(_SOURCE) for table in tables]).unique().height
 
 
-def _need_agreement(ok: pl.DataFrame, stated: Mapping[tuple[str, str], float]) -> None:
+def _need_agreement(ok: pl.DataFrame, values: Mapping[tuple[str, str], float]) -> None:
     """Raise NotMeasurable if requests in one file and statistics in another are not of one benchmark."""
-    completed, mean = stated.get(("completed", "total")), stated.get(("latency", "mean"))
-    own = ok["latency_s"].mean()
+    completed, mean = values.get(("completed", "total")), values.get(("latency", "mean"))
+    mean_latency = ok["latency_s"].mean()
     if completed is not None and completed != ok.height:
         what = f"one file lists {ok.height} successful requests, but the summary counts {completed:g}"
-    elif mean is not None and isinstance(own, float) and not math.isclose(own, mean, rel_tol=_TOLERANCE):
-        what = f"the mean latency is {own:.6g} s in the requests of one file, but {mean:.6g} s in the summary"
+    elif (
+        mean is not None
+        and isinstance(mean_latency, float)
+        and not math.isclose(mean_latency, mean, rel_tol=_TOLERANCE)
+    ):
+        what = (
+            f"the mean latency is {mean_latency:.6g} s in the requests of one file, "
+            f"but {mean:.6g} s in the summary"
+        )
     else:
         return
     raise NotMeasurable(f"{what}: the files belong to two benchmarks, or one is incomplete", fix=_ONE_OF_THEM)
 
 
-def _unmeasured(stated: Mapping[tuple[str, str], float]) -> frozenset[str]:
+def _unmeasured(values: Mapping[tuple[str, str], float]) -> frozenset[str]:
     """Return the times that some statistic says were 0 or less; single gaps alone may be."""
-    empty = {key for key, value in stated.items() if value <= 0 and key[1] not in {"std", OBJECTIVE}}
+    empty = {key for key, value in values.items() if value <= 0 and key[1] not in {"std", OBJECTIVE}}
     return frozenset(
         name for name, kind in empty if name in _REQUEST_TIMES or (name, kind) == ("itl", "mean")
     )
@@ -109,10 +116,10 @@ def _are_in_one_piece(ok: pl.DataFrame) -> bool:
     return several.height > 0 and bool((several["latency_s"] <= several["ttft_s"]).all())
 
 
-def _is_summary_in_one_piece(stated: Mapping[tuple[str, str], float]) -> bool:
+def _is_summary_in_one_piece(values: Mapping[tuple[str, str], float]) -> bool:
     """Whether there were more tokens than answers, and no time between them."""
-    answers, tokens = stated.get(("completed", "total"), 0.0), stated.get(("output_tokens", "total"), 0.0)
-    return tokens > answers > 0 and stated.get(("itl", "mean"), 1.0) <= 0
+    answers, tokens = values.get(("completed", "total"), 0.0), values.get(("output_tokens", "total"), 0.0)
+    return tokens > answers > 0 and values.get(("itl", "mean"), 1.0) <= 0
 
 
 def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
@@ -133,10 +140,10 @@ def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
 
 
 def _duration(ok: pl.DataFrame, stored: Mapping[tuple[str, str], float]) -> tuple[float | None, str]:
-    """Return how long a benchmark took, and who says so."""
-    stated = stored.get(("duration", "total"), 0.0)
-    if stated > 0:
-        return stated, "as the tool recorded it"
+    """Return the length of a benchmark in seconds, and its source."""
+    recorded_s = stored.get(("duration", "total"), 0.0)
+    if recorded_s > 0:
+        return recorded_s, "as the tool recorded it"
     first, last = ok["start_ns"].min(), ok["end_ns"].max()
     if not isinstance(first, int) or not isinstance(last, int) or last <= first:
         return None, ""
@@ -189,16 +196,16 @@ def all_tokens(benchmark: Benchmark) -> int | None:
 
 
 def ends_of(benchmark: Benchmark) -> dict[str, int]:
-    """Return how many requests ended how, as listed, else as the tool counted them; those that are known."""
+    """Return the known numbers of requests by their end, as listed, else as the tool counted them."""
     if benchmark.ends:
         return {OK: benchmark.ok.height} | {end: n for end, n in sorted(benchmark.ends.items()) if end != OK}
-    stated = {OK: benchmark.stored.get(("completed", "total"))}
-    stated |= {end: benchmark.stored.get((end, "total")) or None for end in OTHER_ENDS}
-    return {end: round(count) for end, count in stated.items() if count is not None}
+    counts = {OK: benchmark.stored.get(("completed", "total"))}
+    counts |= {end: benchmark.stored.get((end, "total")) or None for end in OTHER_ENDS}
+    return {end: round(count) for end, count in counts.items() if count is not None}
 
 
 def completed(benchmark: Benchmark) -> int | None:
-    """Return how many requests succeeded."""
+    """Return the number of requests that succeeded."""
     return ends_of(benchmark).get(OK)
 
 
@@ -230,8 +237,8 @@ def within_objectives(
     """
     one_token = (pl.col("output_tokens") == 1).fill_null(value=False)
     rest, further = pl.col("latency_s") - pl.col("ttft_s"), pl.col("output_tokens") - 1
-    kept = [pl.lit(True)]
-    kept += [pl.col("ttft_s") <= ttft_s] if ttft_s is not None else []
-    kept += [one_token | (rest / further <= tpot_s)] if tpot_s is not None else []
-    kept += [pl.col("latency_s") <= latency_s] if latency_s is not None else []
-    return ok.filter(pl.all_horizontal(kept).fill_null(value=False))
+    conditions = [pl.lit(True)]
+    conditions += [pl.col("ttft_s") <= ttft_s] if ttft_s is not None else []
+    conditions += [one_token | (rest / further <= tpot_s)] if tpot_s is not None else []
+    conditions += [pl.col("latency_s") <= latency_s] if latency_s is not None else []
+    return ok.filter(pl.all_horizontal(conditions).fill_null(value=False))

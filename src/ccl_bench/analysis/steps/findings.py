@@ -77,24 +77,24 @@ def _traces(rows: pl.DataFrame) -> str:
 def common_steps(
     steps: pl.DataFrame, left_out: Collection[int] = ()
 ) -> tuple[dict[int, frozenset[int]], list[Finding]]:
-    """Return for traces with steps that others lack those that all have, and what to say of it.
+    """Return the common steps of each trace that has others too, and the finding about them.
 
     Traces are compared within one recording window; those `left_out` are not.
     """
-    own = steps.filter(~pl.col("trace").is_in([*left_out]))
-    each = own.group_by("iteration", "trace", maintain_order=True).agg(pl.col("step").unique())
-    kept: dict[int, frozenset[int]] = {}
+    compared_steps = steps.filter(~pl.col("trace").is_in([*left_out]))
+    each = compared_steps.group_by("iteration", "trace", maintain_order=True).agg(pl.col("step").unique())
+    common_by_trace: dict[int, frozenset[int]] = {}
     for _, traces in each.group_by("iteration"):
         numbers = {
             trace: frozenset(recorded) for trace, recorded in traces.select("trace", "step").iter_rows()
         }
         common = frozenset.intersection(*numbers.values())
-        kept |= {trace: common for trace, recorded in numbers.items() if recorded != common}
-    if not kept:
+        common_by_trace |= {trace: common for trace, recorded in numbers.items() if recorded != common}
+    if not common_by_trace:
         return {}, []
-    counts = each.filter(pl.col("trace").is_in([*kept])).select(pl.col("step").list.len())
-    lost = sum(counts.to_series()) - sum(map(len, kept.values()))
-    return kept, [_steps_differ(lost, any(not common for common in kept.values()))]
+    counts = each.filter(pl.col("trace").is_in([*common_by_trace])).select(pl.col("step").list.len())
+    lost = sum(counts.to_series()) - sum(map(len, common_by_trace.values()))
+    return common_by_trace, [_steps_differ(lost, any(not common for common in common_by_trace.values()))]
 
 
 def _steps_differ(lost: int, nothing_left: bool) -> Finding:
@@ -137,7 +137,7 @@ class _Step:
 
 
 def warm_up(lengths: Sequence[float]) -> int:
-    """Return how many steps at the beginning are warm-up.
+    """Return the number of steps at the beginning that are warm-up.
 
     Each takes longer than 1.5 times the median of the steps after them, and is further above the longest of
     those than that is above the shortest. At least half of the steps are no warm-up.
@@ -171,7 +171,7 @@ def outliers(lengths: Sequence[float]) -> list[int]:
 
 
 def transient_findings(steps: pl.DataFrame | None, recorded: pl.DataFrame | None) -> list[Finding]:
-    """Return what is to be said of steps unlike the others, in the traces and in a file of step times."""
+    """Return the findings about steps unlike the others, in the traces and in a file of step times."""
     findings: list[Finding] = []
     if steps is not None:
         findings += _findings(step_times(steps), "steps")
@@ -218,9 +218,9 @@ def _by_window(times: pl.DataFrame) -> list[list[_Step]]:
 
 
 def _long_steps(steps: Sequence[_Step]) -> str:
-    named = [f"step {step.label} takes {_seconds(step.length_ns)}" for step in steps[:_SHOWN]]
+    clauses = [f"step {step.label} takes {_seconds(step.length_ns)}" for step in steps[:_SHOWN]]
     more = [f"{len(steps) - _SHOWN} more steps differ too"] if len(steps) > _SHOWN else []
-    return ", ".join([*named, *more])
+    return ", ".join([*clauses, *more])
 
 
 def _seconds(length_ns: float) -> str:

@@ -24,7 +24,7 @@ OPTIMIZER_RANGE = "Optimizer.step#"
 
 
 def update_ends(ranges: pl.DataFrame, backward: pl.Series, loads: pl.Series) -> pl.Series:
-    """Return when each update of all parameters ends, in order.
+    """Return the end of each update of all parameters, in order.
 
     `ranges` are those of optimizers, `backward` the starts of backward operators, `loads` those of reads
     from a data loader. Optimizers without a backward pass between them are of one step, as are Muon and
@@ -44,13 +44,13 @@ def update_ends(ranges: pl.DataFrame, backward: pl.Series, loads: pl.Series) -> 
 
 
 def _turn(updates: pl.DataFrame, loads: pl.Series) -> int:
-    """Return how many updates make one step: all of them where they take no turns.
+    """Return the number of updates in one step: all of them if they take no turns.
 
     Optimizers of different names take turns by name. Those of one name do where the backward passes before
     them take turns in size, unless data are read for each. What precedes the first one may lie before
     the recording, and proves nothing.
     """
-    names = [tuple(own) for own in updates["name"].to_list()]
+    names = [tuple(of_update) for of_update in updates["name"].to_list()]
     by_name = _cycle(names)
     sizes = list(zip(names, updates["since"], strict=True))[1:]
     read = loads.sort().search_sorted(updates["start_ns"])
@@ -146,11 +146,11 @@ def _numbered_ranges(evidence: Evidence) -> pl.DataFrame | None:
 
 def _numbered(ranges: pl.DataFrame, pattern: str) -> pl.DataFrame | None:
     """Return the outermost ranges that are numbered as steps, all of one name."""
-    chosen = keep_rows(ranges, matching(ranges["name"], pattern))
-    if chosen.is_empty():
+    marked_ranges = keep_rows(ranges, matching(ranges["name"], pattern))
+    if marked_ranges.is_empty():
         return None
     number = pl.col("name").str.extract(pattern, 1).cast(pl.Int64, strict=False)
-    outer = outermost(chosen.with_columns(number.alias("step")).drop_nulls("step"))
+    outer = outermost(marked_ranges.with_columns(number.alias("step")).drop_nulls("step"))
     if outer.is_empty():
         return None
     starts, before = outer["start_ns"].slice(1), outer["end_ns"].slice(0, outer.height - 1).cum_max()
@@ -288,7 +288,7 @@ def chosen_ranges(annotations: pl.DataFrame, marker: pl.DataFrame) -> pl.DataFra
 
 
 def overlapping_ranges(annotations: pl.DataFrame, pattern: str) -> int:
-    """Return how many ranges that match begin in a step and end after it: they are in no step as a whole."""
+    """Return the number of matching ranges that begin in one step and end after it, and so are in no step."""
     ordered = _matching(annotations, pattern)
     before = pl.col("end_ns").cum_max().shift(1)
     return ordered.filter((pl.col("start_ns") < before) & (pl.col("end_ns") > before)).height
@@ -313,8 +313,8 @@ def select_step_times(step_times: pl.DataFrame, choice: StepChoice) -> pl.DataFr
 
 
 def _is_named(choice: StepChoice) -> pl.Expr:
-    named = [pl.col("step").is_between(first, last) for first, last in choice.ranges]
-    return pl.any_horizontal(named) if named else pl.lit(value=True)
+    conditions = [pl.col("step").is_between(first, last) for first, last in choice.ranges]
+    return pl.any_horizontal(conditions) if conditions else pl.lit(value=True)
 
 
 def _matching(annotations: pl.DataFrame, pattern: str) -> pl.DataFrame:

@@ -89,8 +89,8 @@ def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFr
     row = window_at(work["launch_ns"], windows).alias("window")
     placed = work[["start_ns", "end_ns", "launch_ns", "launched_before", "is_kernel"]].hstack([row])
     first = pl.when("is_kernel").then("start_ns").min().alias("first_ns")
-    own = keep_rows(placed, row.is_not_null()).group_by("window")
-    reach = sum_per_window(windows, own.agg(first, pl.col("end_ns").max().alias("last_ns")))
+    by_window = keep_rows(placed, row.is_not_null()).group_by("window")
+    reach = sum_per_window(windows, by_window.agg(first, pl.col("end_ns").max().alias("last_ns")))
     ends = pl.max_horizontal("end_ns", "last_ns").cum_max()
     begins = pl.max_horizontal(
         "start_ns",
@@ -127,7 +127,7 @@ def _begins_call() -> pl.Expr:
 
 
 def _counts(steps: pl.DataFrame, work: pl.DataFrame, host_calls: pl.DataFrame) -> pl.DataFrame:
-    """Return how much work belongs to each step; without a device the calls are those of the CPU."""
+    """Return the amount of work in each step; without a device the calls are those of the CPU."""
     if work.is_empty():
         starts = window_at(host_calls["start_ns"], device_windows(steps))
         work = pl.DataFrame({"row": starts}).with_columns(is_call=True, unlaunched=False, counts=False)

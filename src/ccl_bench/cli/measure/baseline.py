@@ -35,7 +35,7 @@ Name = Annotated[str, Parameter(metavar="", help="Name of the baseline, such as 
 def app(program: str) -> App:
     """Return the command."""
     name = f"{program} baseline"
-    made = options.app("baseline", ABOUT, [f"{name} set main RUN", f"{program} compare baseline:main RUN"])
+    group = options.app("baseline", ABOUT, [f"{name} set main RUN", f"{program} compare baseline:main RUN"])
     commands = (
         ("set", ABOUT_SET, f"{name} set main examples/runs/llama-tiny-pp4-gloo", set_),
         ("list", ABOUT_LIST, f"{name} list", list_),
@@ -45,8 +45,8 @@ def app(program: str) -> App:
     for word, about, example, run in commands:
         command = options.app(word, about, [example])
         command.default(run)
-        made.command(command)
-    return made
+        group.command(command)
+    return group
 
 
 def set_(
@@ -88,8 +88,8 @@ def list_() -> int:
         step = results.get(_STEP_TIME)
         count = sum(result.value is not None for result in results.values())
         versions = {result.provenance.tool_version for result in results.values()}
-        shown = value(step.value, step.unit) if step else "-"
-        rows.append((name, shown, str(count), ", ".join(sorted(versions))))
+        step_time = value(step.value, step.unit) if step else "-"
+        rows.append((name, step_time, str(count), ", ".join(sorted(versions))))
     show_page(aligned(("BASELINE", "STEP", "METRICS", "CCL-BENCH"), rows, right=(1, 2)))
     return 0
 

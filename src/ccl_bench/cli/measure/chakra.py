@@ -27,9 +27,9 @@ Exit status: 0; 2 wrong usage, or a file already exists; 4 there is nothing to e
 
 def app(program: str) -> App:
     """Return the command."""
-    made = options.app("chakra", ABOUT, [f"{program} chakra RUN -o chakra_traces"])
-    made.default(chakra)
-    return made
+    command = options.app("chakra", ABOUT, [f"{program} chakra RUN -o chakra_traces"])
+    command.default(chakra)
+    return command
 
 
 def chakra(
@@ -66,12 +66,12 @@ def _operators(run: Run, folder: Path, *, force: bool) -> list[str]:
 
     refuse_existing_files((folder / name for name in (NETWORK, SYSTEM)), force=force)
     exported = export(run, folder, force=force)
-    for written in exported:
-        link = f"{written.rate:.0%} of operators found in Kineto by {written.rule}"
-        content = f"{counted(written.nodes, 'node')}, {counted(written.collectives, 'collective')}"
-        show(f"{written.path}  {content}, {link}")
+    for trace in exported:
+        link = f"{trace.rate:.0%} of operators found in Kineto by {trace.rule}"
+        content = f"{counted(trace.nodes, 'node')}, {counted(trace.collectives, 'collective')}"
+        show(f"{trace.path}  {content}, {link}")
     inputs = load_tables(run, ("transfers", "devices")).inputs
-    remarks = write_machine(run, folder, inputs, len({written.rank for written in exported}))
+    remarks = write_machine(run, folder, inputs, len({trace.rank for trace in exported}))
     show(f"{folder / NETWORK}\n{folder / SYSTEM}")
     return remarks
 

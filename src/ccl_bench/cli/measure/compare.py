@@ -40,10 +40,10 @@ def app(program: str) -> App:
         f"{program} compare before after --fail-on 'iteration_wall_clock_time>5%'",
         f"{program} compare examples/runs/llama-tiny-pp4-gloo examples/runs/llama-tiny-fsdp2-tp2-gloo",
     ]
-    made = options.app("compare", ABOUT, examples)
-    made.usage = f"{program} compare [OPTIONS] BASELINE RUN..."
-    made.default(compare)
-    return made
+    command = options.app("compare", ABOUT, examples)
+    command.usage = f"{program} compare [OPTIONS] BASELINE RUN..."
+    command.default(compare)
+    return command
 
 
 def _percent(_type: object, value: float) -> None:
@@ -98,7 +98,7 @@ def compare(
     for place in _given_again(run):
         say(PROGRAM, f"note: {place} is compared with itself, so nothing can differ: give another run")
     target = options.file_to_write(output, force=force) if output else None
-    chosen = form or (form_of(output) if output else "text")
+    output_form = form or (form_of(output) if output else "text")
     with reading.in_use() as progress:
         compared = comparison.compare(
             *run,
@@ -112,13 +112,13 @@ def compare(
     if target:
         from ccl_bench.report.comparison.text import verdicts
 
-        compared.report(target, form=chosen)
+        compared.report(target, form=output_form)
         show(verdicts(compared.data))
         options.show_written(target)
-    elif chosen == "text":
+    elif output_form == "text":
         show(compared.page())
     else:
-        sys.stdout.write(compared.written(chosen))
+        sys.stdout.write(compared.written(output_form))
     return compared.data.exit_status
 
 

@@ -34,9 +34,9 @@ _PLACES = (_PACKAGE / "examples", _PACKAGE.parent.parent / "examples" / "runs")
 
 def app(program: str) -> App:
     """Return the command."""
-    made = options.app("demo", ABOUT, [f"{program} demo"])
-    made.default(demo)
-    return made
+    command = options.app("demo", ABOUT, [f"{program} demo"])
+    command.default(demo)
+    return command
 
 
 def demo(
@@ -50,11 +50,11 @@ def demo(
     from ccl_bench.report.console import Text, heading, indented, show
     from ccl_bench.report.diagnosis import diagnose_page
 
-    known = example_runs()
-    if run not in known:
-        fix = did_you_mean(run, known) or f"one of: {', '.join(known)}"
+    runs = example_runs()
+    if run not in runs:
+        fix = did_you_mean(run, runs) or f"one of: {', '.join(runs)}"
         raise UsageError(f"there is no example run {run!r}", fix=fix)
-    place, folder = _shown(known[run]), Path(output)
+    place, folder = _displayed_path(runs[run]), Path(output)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a directory", fix="name another with -o")
     with options.DEFAULT_READING.open(place) as measured:
@@ -79,10 +79,10 @@ def demo(
     return 0
 
 
-def _shown(path: Path) -> str:
+def _displayed_path(path: Path) -> str:
     """Return a path below the working directory as one relative to it."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    working_folder = Path.cwd()
+    return str(path.relative_to(working_folder) if path.is_relative_to(working_folder) else path)
 
 
 def example_runs() -> dict[str, Path]:

@@ -44,10 +44,10 @@ def app(program: str) -> App:
     """Return the command."""
     run = "examples/runs/llama-tiny-pp4-gloo"
     examples = [f"{program} diagnose {run}", f"{program} diagnose --explain late_ranks"]
-    made = options.app("diagnose", ABOUT, examples)
-    made.usage = f"{program} diagnose [OPTIONS] RUN"
-    made.default(diagnose)
-    return made
+    command = options.app("diagnose", ABOUT, examples)
+    command.usage = f"{program} diagnose [OPTIONS] RUN"
+    command.default(diagnose)
+    return command
 
 
 def diagnose(

@@ -28,9 +28,9 @@ can be read.
 
 def app(program: str) -> App:
     """Return the command."""
-    made = options.app("hang", ABOUT, [f"{program} hang /tmp/dumps"])
-    made.default(hang)
-    return made
+    command = options.app("hang", ABOUT, [f"{program} hang /tmp/dumps"])
+    command.default(hang)
+    return command
 
 
 def hang(

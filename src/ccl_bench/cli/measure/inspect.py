@@ -24,9 +24,9 @@ Exit status: 0; 2 wrong usage; 4 nothing can be read.
 def app(program: str) -> App:
     """Return the command."""
     example = f"{program} inspect examples/runs/llama-tiny-pp4-gloo"
-    made = options.app("inspect", ABOUT, [example])
-    made.default(inspect)
-    return made
+    command = options.app("inspect", ABOUT, [example])
+    command.default(inspect)
+    return command
 
 
 def inspect(

@@ -76,10 +76,10 @@ Explain = Annotated[
 
 def app(program: str, question: Question | None = None) -> App:
     """Return the command, which calls itself `program` in messages; its output answers `question` later."""
-    made = options.app(program, ABOUT, [example.format(program=program) for example in EXAMPLES])
-    made.usage = f"{program} [OPTIONS] RUN"
+    command = options.app(program, ABOUT, [example.format(program=program) for example in EXAMPLES])
+    command.usage = f"{program} [OPTIONS] RUN"
 
-    @made.default
+    @command.default
     def ccl_metrics(
         *run: Place,
         trace: Trace = None,
@@ -113,7 +113,7 @@ def app(program: str, question: Question | None = None) -> App:
             watched.keep(output)
         return status
 
-    return made
+    return command
 
 
 def requested_metrics(names: list[str], places: Sequence[str], program: str, *, every: bool) -> list[str]:
@@ -178,7 +178,7 @@ def _is_lasting(measured: MeasuredRun, results: Sequence[Result]) -> bool:
 
     findings = {finding.code for result in results for finding in result.findings}
     findings |= {finding.code for finding in measured.run.findings}
-    has_plugins = any(known.has_plugins() for known in (metrics.METRICS, DERIVED, formats.load()))
+    has_plugins = any(registry.has_plugins() for registry in (metrics.METRICS, DERIVED, formats.load()))
     return not (measured.failures or has_plugins or findings & {*UNREAD, "file-unreadable"})
 
 
@@ -195,10 +195,10 @@ def output_of(results: Sequence[Result], form: str, *, every: bool, why: bool = 
             remarks.append(text.refusal(result))
         elif result.fix and form == "table" and not every:
             remarks.append(f"{result.metric}: fix: {result.fix}")
-    return Output(_shown(results, form, every=every, why=why), remarks, exit_status(results))
+    return Output(_as_text(results, form, every=every, why=why), remarks, exit_status(results))
 
 
-def _shown(results: Sequence[Result], form: str, *, every: bool, why: bool) -> str:
+def _as_text(results: Sequence[Result], form: str, *, every: bool, why: bool) -> str:
     from ccl_bench.report import results as text
 
     if form == "json":
@@ -213,8 +213,8 @@ def _shown(results: Sequence[Result], form: str, *, every: bool, why: bool) -> s
 
     if not every:
         return to_text(text.table(results))
-    shown = [result for result in results if why or not text.is_expected(result)]
-    return to_text(text.table(text.valued_first(shown)))
+    listed_results = [result for result in results if why or not text.is_expected(result)]
+    return to_text(text.table(text.valued_first(listed_results)))
 
 
 def print_tracebacks(failures: Mapping[str, Exception]) -> None:
@@ -255,8 +255,8 @@ def print_catalogue(form: str, program: str) -> int:
 
         show(catalogue.table(listed))
     else:
-        made = {"json": catalogue.as_json, "csv": catalogue.as_csv, "value": catalogue.names}[form]
-        sys.stdout.write(made(listed))
+        formatter = {"json": catalogue.as_json, "csv": catalogue.as_csv, "value": catalogue.names}[form]
+        sys.stdout.write(formatter(listed))
     _warn_of_broken_plugins(program)
     return 0
 
@@ -266,10 +266,10 @@ def _warn_of_broken_plugins(program: str) -> None:
     from ccl_bench.analysis.derived import DERIVED
     from ccl_bench.trace import formats
 
-    for known in (metrics.METRICS, DERIVED, formats.load()):
-        known.load_plugins()
-        for name, reason in known.broken.items():
-            say(program, f"warning: plug-in {name} ({known.group}) could not be loaded: {reason}")
+    for registry in (metrics.METRICS, DERIVED, formats.load()):
+        registry.load_plugins()
+        for name, reason in registry.broken.items():
+            say(program, f"warning: plug-in {name} ({registry.group}) could not be loaded: {reason}")
 
 
 def print_manual(name: str) -> int:

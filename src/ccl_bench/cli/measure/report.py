@@ -49,9 +49,11 @@ Config = Annotated[
 def app(program: str) -> App:
     """Return the command."""
     run = "examples/runs/llama-tiny-pp4-gloo"
-    made = options.app("report", ABOUT, [f"{program} report {run} -o report.html", f"{program} report {run}"])
-    made.default(report)
-    return made
+    command = options.app(
+        "report", ABOUT, [f"{program} report {run} -o report.html", f"{program} report {run}"]
+    )
+    command.default(report)
+    return command
 
 
 def report(
@@ -75,18 +77,18 @@ def report(
     force: options.Force = False,
 ) -> int:
     """Report a run."""
-    chosen = _form(form, output)
+    output_form = _form(form, output)
     target = options.file_to_write(output, force=force) if output else None
     with reading.open(run, card=workload_card, config=config, ceiling=ceiling) as measured:
         observed = measured.observed
     if charts:
         _draw(observed, Path(charts), chart_format, force=force)
     if target:
-        _write(target, observed, chosen or form_of(target.name), why=why)
+        _write(target, observed, output_form or form_of(target.name), why=why)
         _show_verdict(observed)
         options.show_written(target)
-    elif chosen or not charts:
-        _show(observed, chosen or "text", why=why)
+    elif output_form or not charts:
+        _show(observed, output_form or "text", why=why)
     return 0
 
 
@@ -150,9 +152,9 @@ def _draw(observed: ReportData, folder: Path, chart_format: ImageForm, *, force:
 def historical(program: str) -> App:
     """Return the command that names the file itself: `tools/main.py RUN --config train.toml`."""
     example = f"python {program} outputs/profile_trace/iteration_10 --config train.toml"
-    made = options.app(program, ABOUT_HISTORICAL, [example])
-    made.default(write_report)
-    return made
+    command = options.app(program, ABOUT_HISTORICAL, [example])
+    command.default(write_report)
+    return command
 
 
 def write_report(

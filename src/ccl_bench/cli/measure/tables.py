@@ -43,9 +43,9 @@ def app(program: str) -> App:
     """Return the command."""
     run = "examples/runs/llama-tiny-pp4-gloo"
     examples = [f"{program} tables {run}", f"{program} tables {run} -o tables --table steps --format csv"]
-    made = options.app("tables", ABOUT, examples)
-    made.default(tables)
-    return made
+    command = options.app("tables", ABOUT, examples)
+    command.default(tables)
+    return command
 
 
 def tables(
@@ -73,12 +73,12 @@ def tables(
         return _explain(explain, as_json=form == "json")
     if run is None:
         raise UsageError("no run is given", fix="name a directory, trace file or URL")
-    wanted = parse_ranks(ranks) if ranks else None
+    wanted_ranks = parse_ranks(ranks) if ranks else None
     with reading.open(run, card=workload_card) as measured:
         if output is None:
             _list(measured, as_json=form == "json")
         else:
-            _write(measured, Path(output), table or [], _of_files(form), wanted, force=force)
+            _write(measured, Path(output), table or [], _of_files(form), wanted_ranks, force=force)
     return 0
 
 
@@ -104,11 +104,11 @@ def _explain(name: str, *, as_json: bool) -> int:
     from ccl_bench.base.registry import did_you_mean
     from ccl_bench.report.console import aligned, show
 
-    known = documented_tables()
-    if name not in known:
-        fix = did_you_mean(name, known) or "ccl-bench tables RUN lists those of a run"
+    tables_by_name = documented_tables()
+    if name not in tables_by_name:
+        fix = did_you_mean(name, tables_by_name) or "ccl-bench tables RUN lists those of a run"
         raise UsageError(f"there is no table {name!r}", fix=fix)
-    table = known[name]
+    table = tables_by_name[name]
     if as_json:
         sys.stdout.write(_as_json(schema_of(table)))
         return 0

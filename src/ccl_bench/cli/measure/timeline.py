@@ -24,9 +24,9 @@ Exit status: 0; 2 wrong usage, or the file already exists; 4 there is nothing to
 def app(program: str) -> App:
     """Return the command."""
     example = f"{program} timeline examples/runs/llama-tiny-pp4-gloo -o run.json.gz"
-    made = options.app("timeline", ABOUT, [example])
-    made.default(timeline)
-    return made
+    command = options.app("timeline", ABOUT, [example])
+    command.default(timeline)
+    return command
 
 
 def timeline(

@@ -23,10 +23,10 @@ Exit status: 0 no error, with or without warnings; 2 wrong usage; 4 an error.
 
 def app(program: str) -> App:
     """Return the command."""
-    made = options.app("validate", ABOUT, [f"{program} validate examples/runs/llama-tiny-pp4-gloo"])
-    made.usage = f"{program} validate [OPTIONS] PATH..."
-    made.default(validate)
-    return made
+    command = options.app("validate", ABOUT, [f"{program} validate examples/runs/llama-tiny-pp4-gloo"])
+    command.usage = f"{program} validate [OPTIONS] PATH..."
+    command.default(validate)
+    return command
 
 
 def validate(

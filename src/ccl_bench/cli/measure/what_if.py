@@ -59,9 +59,9 @@ def app(program: str) -> App:
     examples = [
         f"{program} what-if operations.parquet --without rank:1 --scale operation:forward-compute=0.8"
     ]
-    made = options.app("what-if", ABOUT, examples)
-    made.default(what_if)
-    return made
+    command = options.app("what-if", ABOUT, examples)
+    command.default(what_if)
+    return command
 
 
 def what_if(

@@ -34,9 +34,9 @@ Exit status: 0 when the agent ends it; 2 wrong usage.
 
 def mcp_command(program: str) -> App:
     """Return the command."""
-    made = options.app("mcp", ABOUT_MCP, [f"{program} mcp --allow examples/runs"])
-    made.default(mcp)
-    return made
+    command = options.app("mcp", ABOUT_MCP, [f"{program} mcp --allow examples/runs"])
+    command.default(mcp)
+    return command
 
 
 def mcp(
@@ -76,9 +76,9 @@ def watch_command(program: str) -> App:
         f"{program} watch outputs -o measured --listen 127.0.0.1:9464",
         f"{program} watch outputs -o measured --once",
     ]
-    made = options.app("watch", ABOUT_WATCH, examples)
-    made.default(watch)
-    return made
+    command = options.app("watch", ABOUT_WATCH, examples)
+    command.default(watch)
+    return command
 
 
 def _not_negative(_type: object, value: float) -> None:
@@ -162,10 +162,10 @@ def watch(
     with contextlib.ExitStack() as closing, contextlib.suppress(KeyboardInterrupt):
         sinks = _sinks(listen, otlp, closing)
         sinks += _trackers(to or (), how.run, closing)
-        kept = StoredResults(kept_in) if kept_in else None
-        if kept:
-            closing.callback(kept.close)
-        watcher = Watcher(how, kept=kept, sinks=sinks, report=_print_line, remark=_remark)
+        store = StoredResults(kept_in) if kept_in else None
+        if store:
+            closing.callback(store.close)
+        watcher = Watcher(how, store=store, sinks=sinks, report=_print_line, remark=_remark)
         if once:
             watcher.once()
         else:
@@ -175,7 +175,7 @@ def watch(
 
 
 def _sinks(listen: str | None, otlp: str | None, closing: contextlib.ExitStack) -> list[Sink]:
-    """Return what shows the numbers, each closed at the end."""
+    """Return the sinks of the numbers, each closed at the end."""
     from ccl_bench.integrations.watching.gauges import OtlpPush, PrometheusPage
 
     sinks: list[Sink] = []
@@ -234,9 +234,9 @@ Exit status: 0; 1 the tracker refuses; 2 wrong usage; 4 nothing can be read.
 def log_command(program: str) -> App:
     """Return the command."""
     run = "examples/runs/llama-tiny-pp4-gloo"
-    made = options.app("log", ABOUT_LOG, [f"{program} log {run} --to tensorboard:events"])
-    made.default(log)
-    return made
+    command = options.app("log", ABOUT_LOG, [f"{program} log {run} --to tensorboard:events"])
+    command.default(log)
+    return command
 
 
 def log(

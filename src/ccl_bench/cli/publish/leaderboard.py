@@ -36,9 +36,9 @@ Database = Annotated[
 
 def serve_command(program: str) -> App:
     """Return the command."""
-    made = options.app("serve", ABOUT_SERVE, [f"{program} serve leaderboard-data --port 8000"])
-    made.default(serve)
-    return made
+    command = options.app("serve", ABOUT_SERVE, [f"{program} serve leaderboard-data --port 8000"])
+    command.default(serve)
+    return command
 
 
 def serve(
@@ -114,9 +114,9 @@ Exit status: 0; 2 wrong usage, or the directory already exists; 4 the directory 
 
 def site_command(program: str) -> App:
     """Return the command."""
-    made = options.app("site", ABOUT_SITE, [f"{program} site leaderboard-data -o public"])
-    made.default(site)
-    return made
+    command = options.app("site", ABOUT_SITE, [f"{program} site leaderboard-data -o public"])
+    command.default(site)
+    return command
 
 
 def site(
@@ -159,9 +159,9 @@ Exit status: 0; 2 wrong usage; 4 a run cannot be used, or the directory or datab
 
 def index_command(program: str) -> App:
     """Return the command."""
-    made = options.app("index", ABOUT_INDEX, [f"{program} index leaderboard-data"])
-    made.default(index)
-    return made
+    command = options.app("index", ABOUT_INDEX, [f"{program} index leaderboard-data"])
+    command.default(index)
+    return command
 
 
 def index(
@@ -209,9 +209,9 @@ Exit status: 0; 2 wrong usage; 4 the directory already exists, or a directory or
 
 def backup_command(program: str) -> App:
     """Return the command."""
-    made = options.app("backup", ABOUT_BACKUP, [f"{program} backup leaderboard-data -o copy"])
-    made.default(backup)
-    return made
+    command = options.app("backup", ABOUT_BACKUP, [f"{program} backup leaderboard-data -o copy"])
+    command.default(backup)
+    return command
 
 
 def backup(
@@ -257,16 +257,16 @@ Exit status: 0 stopped; 2 wrong usage; 4 the directory or database cannot be use
 def token_command(program: str) -> App:
     """Return the command that makes tokens."""
     examples = [f"{program} token leaderboard-data ada", f"{program} token leaderboard-data --list"]
-    made = options.app("token", ABOUT_TOKENS, examples)
-    made.default(token)
-    return made
+    command = options.app("token", ABOUT_TOKENS, examples)
+    command.default(token)
+    return command
 
 
 def worker_command(program: str) -> App:
     """Return the command that works."""
-    made = options.app("worker", ABOUT_WORKER, [f"{program} worker leaderboard-data"])
-    made.default(worker)
-    return made
+    command = options.app("worker", ABOUT_WORKER, [f"{program} worker leaderboard-data"])
+    command.default(worker)
+    return command
 
 
 def token(
@@ -298,9 +298,9 @@ def token(
     store = open_store(data, database, create=submitter is not None)
     if submitter is not None:
         valid = tokens.DEFAULT_DAYS if days is None else days
-        made = tokens.create_token(store.engine, submitter, tokens.Role(role), days=valid)
+        new_token = tokens.create_token(store.engine, submitter, tokens.Role(role), days=valid)
         tokens.log_event(store.data, "token-made", submitter=submitter, role=role, by=OPERATOR.submitter)
-        sys.stdout.write(f"{made}\n")
+        sys.stdout.write(f"{new_token}\n")
     elif revoke is not None:
         tokens.revoke_token(store.engine, revoke)
         tokens.log_event(store.data, "token-revoked", token=revoke, by=OPERATOR.submitter)
@@ -345,6 +345,6 @@ def worker(
     from ccl_bench.base.text import counted
     from ccl_bench.leaderboard.publishing.worker import Worker
 
-    done = Worker(open_current_store(data, database)).run(until_empty=until_empty)
-    say(PROGRAM, f"{counted(done, 'run')} recomputed")
+    run_count = Worker(open_current_store(data, database)).run(until_empty=until_empty)
+    say(PROGRAM, f"{counted(run_count, 'run')} recomputed")
     return 0

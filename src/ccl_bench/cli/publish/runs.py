@@ -56,9 +56,9 @@ def publish_command(program: str) -> App:
         f"{program} publish {run} --to leaderboard-data",
         f"{program} publish {run} --to https://leaderboard.example --traces include --dry-run",
     ]
-    made = options.app("publish", ABOUT_PUBLISH, examples)
-    made.default(publish)
-    return made
+    command = options.app("publish", ABOUT_PUBLISH, examples)
+    command.default(publish)
+    return command
 
 
 def publish(
@@ -96,7 +96,7 @@ def publish(
     from ccl_bench.leaderboard.bundle.upload import UploadRequest
 
     destination = _destination(to, token_file, database)
-    wanted = UploadRequest(
+    request = UploadRequest(
         run,
         workload_card,
         with_traces=traces == INCLUDE,
@@ -108,7 +108,7 @@ def publish(
         choice=steps.choice,
     )
     with tempfile.TemporaryDirectory(prefix="ccl-bench-") as scratch:
-        upload = _prepare(wanted, Path(scratch))
+        upload = _prepare(request, Path(scratch))
         _sign(upload, sign, destination)
         return _show_preview(upload) if dry_run else _send(upload, destination, Path(scratch))
 
@@ -141,12 +141,12 @@ def _storage(traces: str | None, trace_url: str | None) -> str | None:
     return traces
 
 
-def _prepare(wanted: UploadRequest, scratch: Path) -> Upload:
+def _prepare(request: UploadRequest, scratch: Path) -> Upload:
     from ccl_bench.cli.runner import progress_bar
     from ccl_bench.leaderboard.bundle.upload import prepare_upload
 
     with progress_bar(1) as progress:
-        upload = prepare_upload(wanted, scratch, progress=progress)
+        upload = prepare_upload(request, scratch, progress=progress)
     for name in upload.redacted:
         _say(f"{name}: published without environment, output, host and other processes")
     return upload
@@ -218,16 +218,18 @@ Note = Annotated[str, Parameter(metavar="TEXT", help="Reason, shown in the histo
 
 def withdraw_command(program: str) -> App:
     """Return the command that withdraws."""
-    made = options.app("withdraw", ABOUT_WITHDRAW, [f"{program} withdraw {_EXAMPLE} --at leaderboard-data"])
-    made.default(withdraw)
-    return made
+    command = options.app(
+        "withdraw", ABOUT_WITHDRAW, [f"{program} withdraw {_EXAMPLE} --at leaderboard-data"]
+    )
+    command.default(withdraw)
+    return command
 
 
 def approve_command(program: str) -> App:
     """Return the command that approves."""
-    made = options.app("approve", ABOUT_APPROVE, [f"{program} approve --at https://leaderboard.example"])
-    made.default(approve)
-    return made
+    command = options.app("approve", ABOUT_APPROVE, [f"{program} approve --at https://leaderboard.example"])
+    command.default(approve)
+    return command
 
 
 def withdraw(
@@ -259,8 +261,8 @@ def approve(
     """Approve a run, or list those that wait."""
     from ccl_bench.cli.runner import say
 
-    asked = _open_leaderboard(at, token_file, database)
-    receipts = asked.waiting() if run is None else [asked.approve(_run_id(run), note)]
+    board = _open_leaderboard(at, token_file, database)
+    receipts = board.waiting() if run is None else [board.approve(_run_id(run), note)]
     if receipts:
         _show_receipts(receipts)
     else:

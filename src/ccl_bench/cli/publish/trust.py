@@ -54,9 +54,9 @@ Exit status: 0; 2 wrong usage; 4 something is wrong, or the directory or databas
 
 def keygen_command(program: str) -> App:
     """Return the command that makes keys."""
-    made = options.app("keygen", ABOUT_KEYGEN, [f"{program} keygen ada"])
-    made.default(keygen)
-    return made
+    command = options.app("keygen", ABOUT_KEYGEN, [f"{program} keygen ada"])
+    command.default(keygen)
+    return command
 
 
 def keygen(
@@ -73,9 +73,9 @@ def keygen(
     for path in (secret, public):
         if path.exists():
             raise InputError("already exists", where=str(path), fix="choose another name")
-    made = new_key()
-    made.write(secret)
-    made.public.write(public)
+    key_pair = new_key()
+    key_pair.write(secret)
+    key_pair.public.write(public)
     say(PROGRAM, f"the secret key is {secret}: keep it, and give the operator of the leaderboard {public}")
     sys.stdout.write(f"{public}\n")
     return 0
@@ -84,9 +84,9 @@ def keygen(
 def key_command(program: str) -> App:
     """Return the command that registers keys."""
     examples = [f"{program} key leaderboard-data ada ada.pub", f"{program} key leaderboard-data --list"]
-    made = options.app("key", ABOUT_KEY, examples)
-    made.default(key)
-    return made
+    command = options.app("key", ABOUT_KEY, examples)
+    command.default(key)
+    return command
 
 
 def key(
@@ -146,9 +146,9 @@ def _show_keys(keys: list[KeyRow]) -> None:
 
 def verify_command(program: str) -> App:
     """Return the command that verifies bundles."""
-    made = options.app("verify", ABOUT_VERIFY, [f"{program} verify downloaded --key ada.pub"])
-    made.default(verify)
-    return made
+    command = options.app("verify", ABOUT_VERIFY, [f"{program} verify downloaded --key ada.pub"])
+    command.default(verify)
+    return command
 
 
 def verify(
@@ -172,9 +172,9 @@ def verify(
 
 def audit_command(program: str) -> App:
     """Return the command that audits."""
-    made = options.app("audit", ABOUT_AUDIT, [f"{program} audit leaderboard-data"])
-    made.default(audit)
-    return made
+    command = options.app("audit", ABOUT_AUDIT, [f"{program} audit leaderboard-data"])
+    command.default(audit)
+    return command
 
 
 def audit(

@@ -88,10 +88,10 @@ def app(program: str) -> App:
         f"{program} collect --output runs/first -- torchrun --nproc-per-node 4 train.py",
         f"{program} collect --output runs/killed --source outputs",
     )
-    made = options.app("collect", ABOUT, examples)
-    made.usage = f"{program} collect [OPTIONS] [-- COMMAND ...]"
+    collect_app = options.app("collect", ABOUT, examples)
+    collect_app.usage = f"{program} collect [OPTIONS] [-- COMMAND ...]"
 
-    @made.default
+    @collect_app.default
     def collect(
         *command: Command,
         output: Output = None,
@@ -126,7 +126,7 @@ def app(program: str) -> App:
         request = replace(request, steps=steps or "", ranks=ranks or "", is_injected=is_injected)
         return _report(collect_run(request), program, jobs)
 
-    return made
+    return collect_app
 
 
 def _check_chosen(steps: str | None, ranks: str | None) -> None:

@@ -33,9 +33,9 @@ DEFINITIONS = "workloads"
 def app(program: str) -> App:
     """Return the command."""
     base = "llama3.1-8b-torchtitan-tp-perlmutter-16"
-    made = options.app("new", ABOUT, [f"{program} new my-llama --from {base} --set training.steps=20"])
+    command = options.app("new", ABOUT, [f"{program} new my-llama --from {base} --set training.steps=20"])
 
-    @made.default
+    @command.default
     def new(
         name: Annotated[str, Parameter(metavar="", help="Name of the workload and of its folder.")],
         /,
@@ -74,7 +74,7 @@ def app(program: str) -> App:
         sys.stdout.write("".join(f"{path}\n" for path in written))
         return 0
 
-    return made
+    return command
 
 
 def _empty_card(folder: Path, *, force: bool) -> Path:
@@ -120,7 +120,7 @@ def _changed(definition: Definition, name: str, changes: list[str]) -> Definitio
 
 
 def _value(text: str) -> bool | int | float | str | list[str]:
-    """Return what a text means in TOML, else the text itself."""
+    """Return the value of a text in TOML, else the text itself."""
     try:
         value: bool | int | float | str | list[str] = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -57,12 +57,12 @@ def exposed_collectives(gains: Gains) -> Iterator[Opportunity]:
     Reference:
     Megatron-LM (arXiv 1909.08053); PyTorch FSDP (VLDB'23), section on overlapping
     """
-    known = gains.operations.filter(pl.Series(moves(gains)))["dimension"].drop_nulls().unique().sort()
-    if known.is_empty():
+    dimensions = gains.operations.filter(pl.Series(moves(gains)))["dimension"].drop_nulls().unique().sort()
+    if dimensions.is_empty():
         raise Silent("the traces show no collectives, or not their groups")
-    masks = [moves(gains) & gains.where(pl.col("dimension") == name) for name in known]
+    masks = [moves(gains) & gains.where(pl.col("dimension") == name) for name in dimensions]
     variants = [without_transfer(gains, mask) for mask in masks]
-    for name, mask, variant, gain in zip(known, masks, variants, gains.of(*variants), strict=True):
+    for name, mask, variant, gain in zip(dimensions, masks, variants, gains.of(*variants), strict=True):
         if not gain.is_sure or gain.share < _WORTH:
             continue
         calls = gains.operations.filter(pl.Series(mask))["collective"]

@@ -75,10 +75,10 @@ def launch_bound(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame
 
 def _even_factors(gains: Gains, base: Times) -> Times:
     """Return for each operation the factor that makes its rank's host as fast as the median."""
-    own = base[:-1].reshape(-1, VALUES)[:, [GAP, OWN]].clip(min=0).sum(axis=1)
+    durations = base[:-1].reshape(-1, VALUES)[:, [GAP, OWN]].clip(min=0).sum(axis=1)
     ranks = gains.operations["rank"].fill_null(-1).to_numpy()
     numbers, place = np.unique(ranks, return_inverse=True)
-    totals = np.bincount(place, weights=own * gains.on_host, minlength=len(numbers))
+    totals = np.bincount(place, weights=durations * gains.on_host, minlength=len(numbers))
     typical = float(np.median(totals))
     factors = np.where(totals > _UNEVEN * typical, typical / np.maximum(totals, 1), 1.0)
     by_operation: Times = factors[place]

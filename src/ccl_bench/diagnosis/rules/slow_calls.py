@@ -47,21 +47,23 @@ def slow_calls(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     nccl-tests, PERFORMANCE.md: bus bandwidth
     """
     kind = ["trace", "group", "dimension", "collective", "size_bytes"]
-    known = (
+    repeated_calls = (
         transfers(gains, calls)
         .with_columns(usual=pl.col("took").median().over(kind))
         .filter(pl.len().over(kind) >= _FEWEST)
     )
-    if known.is_empty():
+    if repeated_calls.is_empty():
         raise Silent("no collective of a known size is repeated often enough")
-    slow = known.filter((pl.col("took") > _SLOWER * pl.col("usual")) & (pl.col("usual") > 0)).sort("row")
+    slow = repeated_calls.filter((pl.col("took") > _SLOWER * pl.col("usual")) & (pl.col("usual") > 0)).sort(
+        "row"
+    )
     if slow.is_empty():
         return
     mask = of_rows(gains, slow["row"])
     variant = with_transfer(gains, mask, slow["usual"].to_numpy())
     (gain,) = gains.of(variant)
     if gain.is_sure:
-        share = 100 * len(slow) / len(known)
+        share = 100 * len(slow) / len(repeated_calls)
         which = slow["collective"].mode().sort()[0]
         yield gains.opportunity(
             gain,

@@ -43,9 +43,9 @@ def slow_group(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     Reference:
     nccl-tests, PERFORMANCE.md: bus bandwidth
     """
-    known = transfers(gains, calls).drop_nulls("group")
+    timed_calls = transfers(gains, calls).drop_nulls("group")
     kind = ["dimension", "collective", "size_bytes", "size"]
-    typical = known.group_by(*kind, "group").agg(pl.col("took").median(), pl.len())
+    typical = timed_calls.group_by(*kind, "group").agg(pl.col("took").median(), pl.len())
     several = typical.filter(pl.len().over(kind) > 1)
     if several.is_empty():
         raise Silent("no two groups run the same collective with a known size")
@@ -56,11 +56,11 @@ def slow_group(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     )
     slow = sums.with_columns(times=pl.col("took") / pl.col("others")).filter(pl.col("times") > _SLOWER)
     for dimension, group, _, _, times in slow.sort("group").iter_rows():
-        mask = of_rows(gains, known.filter(pl.col("group") == group)["row"])
+        mask = of_rows(gains, timed_calls.filter(pl.col("group") == group)["row"])
         variant = gains.replays.without(mask)
         (gain,) = gains.of(variant)
         if gain.is_sure:
-            ranks = sorted(known.filter(pl.col("group") == group)["rank"].unique().to_list())
+            ranks = sorted(timed_calls.filter(pl.col("group") == group)["rank"].unique().to_list())
             yield gains.opportunity(
                 gain,
                 variant,

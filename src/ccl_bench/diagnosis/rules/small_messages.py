@@ -51,11 +51,11 @@ def small_messages(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     Reference:
     Hockney, "The communication challenge for MPP" (1994); nccl-tests, PERFORMANCE.md
     """
-    known = transfers(gains, calls)
-    if known.is_empty():
+    timed_calls = transfers(gains, calls)
+    if timed_calls.is_empty():
         raise Silent("no collective has a recorded size")
     per_step = pl.len().over("trace", "step", "collective", "dimension")
-    small = known.filter(pl.col("size_bytes") <= _SMALL).filter(per_step >= _MANY)
+    small = timed_calls.filter(pl.col("size_bytes") <= _SMALL).filter(per_step >= _MANY)
     for (dimension, collective), some in small.group_by("dimension", "collective", maintain_order=True):
         mask = of_rows(gains, some["row"])
         variant = with_transfer(gains, mask, some.sort("row")["took"].to_numpy() / _TOGETHER)

@@ -67,9 +67,9 @@ class AllowedFolders:
 
     def name(self, path: Path) -> str:
         """Return the name of a run for agents: its path below the folder, or a handle if that is unsafe."""
-        shown = path.relative_to(self.roots[0]).as_posix() if len(self.roots) == 1 else str(path)
-        if _PLAIN.fullmatch(shown):
-            return shown
+        run_name = path.relative_to(self.roots[0]).as_posix() if len(self.roots) == 1 else str(path)
+        if _PLAIN.fullmatch(run_name):
+            return run_name
         handle = f"#{hashlib.sha256(os.fsencode(path)).hexdigest()[:_HANDLE_DIGITS]}"
         self._handles[handle] = path
         return handle
@@ -99,15 +99,15 @@ class AllowedFolders:
         try:
             real = [Path(os.path.realpath(root / name)) for root in self.roots]
             inside = [path for path in real if self._holds(path)]
-            there = [path for path in inside if path.exists()]
+            existing = [path for path in inside if path.exists()]
         except (OSError, ValueError) as error:
             raise self._refused(f"{name} is not a path") from error
         if not inside:
             raise self._refused(f"{name} is outside the allowed folders")
-        if not there:
+        if not existing:
             fix = "list_runs shows the runs"
             raise InputError("the file or directory does not exist", where=name, fix=fix)
-        return there[0]
+        return existing[0]
 
     def runs_named(self) -> list[str]:
         """Return the names of all runs; afterwards every handle is known."""
@@ -141,11 +141,11 @@ class AllowedFolders:
 def _folders(place: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield each folder with the names of its files; links to folders are not followed."""
     for folder, subfolders, names in os.walk(place):
-        here = Path(folder)
-        shown = sorted(name for name in subfolders if name[0] != "." and name not in _SKIPPED)
-        is_deep = len(here.relative_to(place).parts) >= _DEPTH
-        yield here, sorted(names)
-        subfolders[:] = [] if is_deep or _SAYS_RUN & {*names} else shown
+        path = Path(folder)
+        visible_names = sorted(name for name in subfolders if name[0] != "." and name not in _SKIPPED)
+        is_deep = len(path.relative_to(place).parts) >= _DEPTH
+        yield path, sorted(names)
+        subfolders[:] = [] if is_deep or _SAYS_RUN & {*names} else visible_names
 
 
 def _is_run(folder: Path, names: list[str]) -> bool:

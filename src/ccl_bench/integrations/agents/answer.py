@@ -39,8 +39,8 @@ _SEVERITIES = ("error", "warning", "note")
 
 def quoted(text: object, most: int = _TEXT_CHARACTERS) -> str:
     """Return text of a file between « and », on one line, with the middle of long text left out."""
-    shown = "".join(char if char.isprintable() else "?" for char in _middle_out(str(text), most))
-    return f"«{shown.replace('«', '<').replace('»', '>')}»" if shown else ""
+    line = "".join(char if char.isprintable() else "?" for char in _middle_out(str(text), most))
+    return f"«{line.replace('«', '<').replace('»', '>')}»" if line else ""
 
 
 def _middle_out(text: str, most: int) -> str:
@@ -63,13 +63,13 @@ def _json(value: object) -> str:
 
 def fitting(rows: Iterable[Any], most_bytes: int) -> list[Any]:
     """Return the first rows that together take at most so many bytes."""
-    kept: list[Any] = []
+    first_rows: list[Any] = []
     for row in rows:
         most_bytes -= size_bytes(row) + 1
         if most_bytes < 0:
             break
-        kept.append(row)
-    return kept
+        first_rows.append(row)
+    return first_rows
 
 
 def shortened(body: Mapping[str, object], most_bytes: int) -> tuple[dict[str, object], bool]:
@@ -105,14 +105,14 @@ def _entries(value: Any, entries: int, characters: int, depth: int) -> Any:
             for k, v in [*value.items()][:entries]
         }
         return mapping | ({"left_out": rest} if rest > 0 else {})
-    kept = [_entries(each, entries, characters, depth - 1) for each in value[:entries]]
-    return kept + ([f"{rest} left out"] if rest > 0 else [])
+    items = [_entries(each, entries, characters, depth - 1) for each in value[:entries]]
+    return items + ([f"{rest} left out"] if rest > 0 else [])
 
 
 def call(tool: str, **arguments: object) -> str:
     """Return a call in the notation of agents, such as `metric(run="a", name="mfu")`."""
-    given = ", ".join(f"{name}={_json(value)}" for name, value in arguments.items())
-    return f"{tool}({given})"
+    argument_text = ", ".join(f"{name}={_json(value)}" for name, value in arguments.items())
+    return f"{tool}({argument_text})"
 
 
 @dataclass(slots=True)
@@ -134,8 +134,8 @@ class Answer:
         rest: dict[str, object] = {"findings": _findings(self.findings), "next": calls}
         left_out = {"left_out": self.narrower or "use the command line for the rest"}
         room = MOST_BYTES - _RESERVE_BYTES - size_bytes(rest) - size_bytes(left_out)
-        shown, is_cut = shortened(self.body, room)
-        return _json(shown | (left_out if is_cut else {}) | rest)
+        body, is_cut = shortened(self.body, room)
+        return _json(body | (left_out if is_cut else {}) | rest)
 
 
 def room_for_rows() -> int:
@@ -148,15 +148,18 @@ def _findings(findings: Sequence[Issue | ResultFinding]) -> list[object]:
     by_code: dict[str, list[Issue | ResultFinding]] = {}
     for each in sorted(findings, key=lambda each: _SEVERITIES.index(each.severity)):
         by_code.setdefault(each.code or each.message, []).append(each)
-    rows = [_finding(alike) for alike in by_code.values()]
-    kept = fitting(rows, _FINDINGS_BYTES - 100)
-    rest = len(rows) - len(kept)
-    return [*kept, *([f"{rest} more kinds of findings: ccl-bench inspect lists them"] if rest else [])]
+    rows = [_finding(group) for group in by_code.values()]
+    fitting_rows = fitting(rows, _FINDINGS_BYTES - 100)
+    rest = len(rows) - len(fitting_rows)
+    return [
+        *fitting_rows,
+        *([f"{rest} more kinds of findings: ccl-bench inspect lists them"] if rest else []),
+    ]
 
 
-def _finding(alike: Sequence[Issue | ResultFinding]) -> dict[str, object]:
-    first = alike[0]
+def _finding(group: Sequence[Issue | ResultFinding]) -> dict[str, object]:
+    first = group[0]
     row: dict[str, object] = {"severity": first.severity, "code": first.code}
     row |= {"message": quoted(first.message, 240)}
     fix = fix_of(first.code)
-    return row | ({"fix": fix} if fix else {}) | ({"count": len(alike)} if len(alike) > 1 else {})
+    return row | ({"fix": fix} if fix else {}) | ({"count": len(group)} if len(group) > 1 else {})

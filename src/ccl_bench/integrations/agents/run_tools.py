@@ -50,16 +50,16 @@ class RunTools:
         """
         runs, is_whole = self._folders.runs(under)
         rows = [self._listed(path) for path in runs[max(start, 0) :]]
-        shown = fitting(rows, room_for_rows())
-        rest = len(rows) - len(shown)
-        body: dict[str, object] = {"runs": shown, "count": len(runs)}
-        calls = [call("list_runs", under=under, start=start + len(shown))] if rest else []
+        first_rows = fitting(rows, room_for_rows())
+        rest = len(rows) - len(first_rows)
+        body: dict[str, object] = {"runs": first_rows, "count": len(runs)}
+        calls = [call("list_runs", under=under, start=start + len(first_rows))] if rest else []
         if rest:
             body["not_shown"] = rest
         if not is_whole:
             body["remark"] = "there are too many folders to search them all: give `under`"
-        if shown:
-            name = shown[0]["run"]
+        if first_rows:
+            name = first_rows[0]["run"]
             calls += [call("diagnose", run=name), call("inspect", run=name)]
         return Answer(body, calls=calls)
 
@@ -102,13 +102,13 @@ class RunTools:
         valued = [result for result in results if result.value is not None]
         rows = [_valued(result) for result in valued[max(start, 0) :]]
         reasons = Counter(quoted(result.reason, 120) for result in results if result.value is None)
-        shown = fitting(rows, room_for_rows() - 1_000)
-        body: dict[str, object] = {"metrics": shown, "with_value": len(valued)}
+        first_rows = fitting(rows, room_for_rows() - 1_000)
+        body: dict[str, object] = {"metrics": first_rows, "with_value": len(valued)}
         at = _at(run, steps)
-        calls = [call("metric", **at, name=row["metric"]) for row in shown[:1]]
-        if len(rows) > len(shown):
-            body["not_shown"] = len(rows) - len(shown)
-            calls.insert(0, call("list_metrics", **at, start=start + len(shown)))
+        calls = [call("metric", **at, name=row["metric"]) for row in first_rows[:1]]
+        if len(rows) > len(first_rows):
+            body["not_shown"] = len(rows) - len(first_rows)
+            calls.insert(0, call("list_metrics", **at, start=start + len(first_rows)))
         body["without_value_by_reason"] = dict(fitting_pairs(reasons.most_common(), 900))
         findings = [*dict.fromkeys(each for result in valued for each in result.findings)]
         return Answer(body, findings, [*calls, call("diagnose", **at)])
@@ -139,8 +139,8 @@ class RunTools:
         elif fix := fix_of(name):
             return Answer({"finding": name, "remedy": fix}, calls=[call("list_runs")])
         else:
-            known = [*registry.names(), *rules.names()]
-            fix = did_you_mean(name, known) or "give a metric, a diagnosis, or the code of a finding"
+            names = [*registry.names(), *rules.names()]
+            fix = did_you_mean(name, names) or "give a metric, a diagnosis, or the code of a finding"
             raise UsageError(f"unknown name {quoted(name)}", fix=fix)
         how = f"ccl-metrics --explain {name}, or ccl-bench diagnose --explain {name}, prints the whole page"
         return Answer(head | {"manual": manual.splitlines()}, calls=[call("list_runs")], narrower=how)
@@ -224,10 +224,10 @@ class RunTools:
         """List the tables that the traces of a run can fill, with the meaning of their rows."""
         tables = self._opened(run, "").tables
         rows = [{"table": name, "row": _first_line(table)} for name, table in tables.items()]
-        shown = fitting(rows, room_for_rows() + 1_000)
-        body: dict[str, object] = {"tables": shown, "count": len(rows)}
-        if len(rows) > len(shown):
-            body["not_shown"] = [row["table"] for row in rows[len(shown) :]]
+        first_rows = fitting(rows, room_for_rows() + 1_000)
+        body: dict[str, object] = {"tables": first_rows, "count": len(rows)}
+        if len(rows) > len(first_rows):
+            body["not_shown"] = [row["table"] for row in rows[len(first_rows) :]]
         return Answer(body, calls=[call("table", run=run, name="steps"), call("diagnose", run=run)])
 
     def table(
@@ -241,12 +241,12 @@ class RunTools:
             raise UsageError(f"{name} has no column {quoted(sort_by)}", fix=fix)
         ordered = frame.sort(sort_by, descending=True, nulls_last=True) if sort_by else frame
         start = max(start, 0)
-        shown = _rows(ordered.slice(start, min(max(rows, 1), _MOST_ROWS)))
-        body = _sample(opened.tables[name], frame, shown)
+        sample_rows = _rows(ordered.slice(start, min(max(rows, 1), _MOST_ROWS)))
+        body = _sample(opened.tables[name], frame, sample_rows)
         calls = []
-        if start + len(shown) < frame.height:
-            asked = {"sort_by": sort_by, "rows": rows, "start": start + len(shown)}
-            calls = [call("table", **_at(run, steps), name=name, **asked)]
+        if start + len(sample_rows) < frame.height:
+            next_page = {"sort_by": sort_by, "rows": rows, "start": start + len(sample_rows)}
+            calls = [call("table", **_at(run, steps), name=name, **next_page)]
         findings = [issue_of(each) for each in opened.run.findings]
         return Answer(body, findings, [*calls, call("diagnose", run=run)])
 
@@ -378,13 +378,13 @@ def _cell(value: object) -> object:
     return quoted(value, 100)
 
 
-def _sample(table: Table, frame: pl.DataFrame, shown: list[list[object]]) -> dict[str, object]:
+def _sample(table: Table, frame: pl.DataFrame, sample_rows: list[list[object]]) -> dict[str, object]:
     columns = frame.columns[:_MOST_COLUMNS]
     meanings = [f"{n}: {table.columns[n].doc}"[:140] for n in columns if n in table.columns]
     return {
         "row": _first_line(table),
         "rows_in_all": frame.height,
         "columns": columns,
-        "rows": shown,
+        "rows": sample_rows,
         "meaning_of_columns": fitting(meanings, 1_800),
     }

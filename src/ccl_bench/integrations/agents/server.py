@@ -59,16 +59,16 @@ def _tool(method: Callable[..., Answer], one_at_a_time: threading.Lock) -> Calla
             try:
                 return method(**arguments).text()
             except CclBenchError as error:
-                raise ToolError(_said(error)) from None
+                raise ToolError(_error_answer(error)) from None
             except Exception as error:  # a run, or a plug-in, may lead to any
                 reason = f"{type(error).__name__}: {error}"
-                raise ToolError(_said(CclBenchError(reason, fix=_IS_A_MISTAKE))) from None
+                raise ToolError(_error_answer(CclBenchError(reason, fix=_IS_A_MISTAKE))) from None
 
     tool.__annotations__ = {**method.__annotations__, "return": "str"}
     return tool
 
 
-def _said(error: CclBenchError) -> str:
+def _error_answer(error: CclBenchError) -> str:
     """Return an error as an answer, with the fix."""
     message = f"{error.where}: {error.message}" if error.where else error.message
     body = {"error": quoted(message, 500), "fix": quoted(error.fix, 500)}

@@ -116,8 +116,8 @@ class PrometheusPage:
             raise UsageError(
                 f"cannot listen on {host}:{port}: {error.strerror or error}", fix="choose another port"
             ) from error
-        shown = f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self._server.server_address[1]}/metrics"
+        url_host = f"[{host}]" if ":" in host else host
+        self.address = f"http://{url_host}:{self._server.server_address[1]}/metrics"
 
     def describe(self) -> list[Any]:
         """Return nothing: the families depend on the windows."""
@@ -182,7 +182,7 @@ class OtlpPush:
                 f"{url!r} is not the address of a collector", fix="write it as http://localhost:4318"
             )
         endpoint = url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1/metrics"
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what failed is remarked on below
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # failures are reported below
         self._endpoint, self._remark, self._is_up = endpoint, remark, True
         self._exporter = OTLPMetricExporter(endpoint=endpoint, timeout=_TIMEOUT_S)
         self._resource = Resource.create({"service.name": "ccl-bench", "service.version": __version__})
@@ -209,8 +209,8 @@ class OtlpPush:
         meter = provider.get_meter("ccl_bench", __version__)
         run = {"run": _label(measured.run)}
         for gauge in gauges(measured):
-            made = meter.create_gauge(f"ccl_bench.{gauge.metric}", gauge.unit.code, gauge.about)
-            made.set(gauge.value, run)
+            instrument = meter.create_gauge(f"ccl_bench.{gauge.metric}", gauge.unit.code, gauge.about)
+            instrument.set(gauge.value, run)
         findings = meter.create_gauge("ccl_bench.findings", "{finding}", "Findings about the window.")
         for (code, severity), count in _findings(measured).items():
             findings.set(count, {**run, "code": code, "severity": severity})

@@ -70,8 +70,8 @@ class MeasuredWindow:
         record["findings"] = [
             {"code": code, "severity": severity, "count": count} for (code, severity), count in counts.items()
         ]
-        kept = {"results": file, "signature": self.signature} if file else {}
-        return msgspec.json.encode(record | kept)
+        results_file = {"results": file, "signature": self.signature} if file else {}
+        return msgspec.json.encode(record | results_file)
 
 
 class Sink(Protocol):
@@ -163,17 +163,17 @@ class Watcher:
         self,
         how: WatchOptions,
         *,
-        kept: StoredResults | None,
+        store: StoredResults | None,
         sinks: Sequence[Sink],
         report: Callable[[MeasuredWindow, str], None],
         remark: Callable[[str], None],
     ) -> None:
         self._how = how
-        self._kept = kept
+        self._store = store
         self._sinks = sinks
         self._report = report
         self._remark = remark
-        self._folder = WatchedFolder(how.root, kept.folder if kept else None)
+        self._folder = WatchedFolder(how.root, store.folder if store else None)
         self._settling = WindowTracker(how.settle_s, how.patience_s)
         self._measured: dict[str, str] = {}
         self._ranks: set[int] = set()
@@ -190,7 +190,7 @@ class Watcher:
     def _is_measured(self, window: Window) -> bool:
         if self._measured.get(window.name) == window.signature:
             return True
-        return self._kept is not None and self._kept.has(window)
+        return self._store is not None and self._store.has(window)
 
     def _is_done(self, window: Window, shared: list[str], now_s: float) -> bool:
         """Measure a complete window, and return whether it is finished."""
@@ -212,7 +212,7 @@ class Watcher:
             return False
         self._measured[window.name] = window.signature
         self._ranks = {*measured.ranks}
-        file = self._kept.keep(measured) if self._kept else ""
+        file = self._store.keep(measured) if self._store else ""
         self._report(measured, file)
         for sink in self._sinks:
             try:

@@ -109,9 +109,9 @@ class WatchedFolder:
 
     def _recognised(self, file: FileState) -> bool:
         """Whether a file is a trace by its first bytes, which are read once per state of the file."""
-        known = self._is_trace.get(file)
-        if known is not None:
-            return known
+        cached_answer = self._is_trace.get(file)
+        if cached_answer is not None:
+            return cached_answer
         if not file.relative.lower().endswith(formats.suffixes()) or side_file_named(file.relative):
             return False
         try:
@@ -199,30 +199,30 @@ class WindowTracker:
     def __init__(self, settle_s: float, patience_s: float) -> None:
         self._settle_s = settle_s
         self._patience_s = patience_s
-        self._known: dict[str, _WindowState] = {}
+        self._states: dict[str, _WindowState] = {}
 
     def update(self, windows: Iterable[Window], now_s: float, clock_s: float) -> None:
         """Process a scan; `clock_s` is the current time on the clock of modification times."""
-        known = {}
+        states = {}
         for window in windows:
-            before = self._known.get(window.name)
+            before = self._states.get(window.name)
             if before and before.files == window.files:
-                known[window.name] = before
+                states[window.name] = before
                 continue
             age_s = max(0.0, clock_s - max(file.changed_ns for file in window.files) / SECOND_NS)
-            known[window.name] = _WindowState(window.files, now_s if before else now_s - age_s)
-        self._known = known
+            states[window.name] = _WindowState(window.files, now_s if before else now_s - age_s)
+        self._states = states
 
     def is_written(self, window: Window, now_s: float) -> bool:
         """Whether a window may be measured: it is stable, and its current files were not refused."""
-        known = self._known[window.name]
-        unchanged_s = now_s - known.since
-        return unchanged_s >= self._settle_s and (not known.refused or unchanged_s >= self._patience_s)
+        state = self._states[window.name]
+        unchanged_s = now_s - state.since
+        return unchanged_s >= self._settle_s and (not state.refused or unchanged_s >= self._patience_s)
 
     def is_given_up(self, window: Window, now_s: float) -> bool:
         """Whether an incomplete window is old enough to be measured as it is."""
-        return now_s - self._known[window.name].since >= self._patience_s
+        return now_s - self._states[window.name].since >= self._patience_s
 
     def refuse(self, window: Window) -> None:
         """Skip a window until its files change."""
-        self._known[window.name].refused = True
+        self._states[window.name].refused = True

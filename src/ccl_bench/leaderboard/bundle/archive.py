@@ -38,17 +38,17 @@ def write_archive(
 
     `progress` is called with the number of packed files and their total.
     """
-    named = [(name, folder / name) for name in _ordered_names(folder)]
-    named += [(f"{RUN_FOLDER}/{name}", run_files[name]) for name in sorted(run_files)]
+    files = [(name, folder / name) for name in _ordered_names(folder)]
+    files += [(f"{RUN_FOLDER}/{name}", run_files[name]) for name in sorted(run_files)]
     with (
         target.open("wb") as raw,
         _gzip_writer(raw) as stream,
         tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive,
     ):
-        for done, (name, path) in enumerate(named, start=1):
+        for done, (name, path) in enumerate(files, start=1):
             _add_file(archive, name, path)
             if progress:
-                progress(done, len(named))
+                progress(done, len(files))
 
 
 def _ordered_names(folder: Path) -> list[str]:

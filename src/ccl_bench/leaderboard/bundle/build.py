@@ -43,16 +43,20 @@ _MAX_CHARACTERS = 200
 def environment_summary(folder: Path) -> dict[str, str]:
     """Return processor, system, driver and versions of libraries; no host, user, path or address."""
     try:
-        said = msgspec.json.decode((folder / FILE_NAME).read_bytes(), type=dict[str, Any])
+        environment = msgspec.json.decode((folder / FILE_NAME).read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError):
         return {}
-    return {name: str(value)[:_MAX_CHARACTERS] for name, value in _public_entries(said) if value is not None}
+    return {
+        name: str(value)[:_MAX_CHARACTERS]
+        for name, value in _public_entries(environment)
+        if value is not None
+    }
 
 
-def _public_entries(said: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    host, software = _as_mapping(said.get("host")), _as_mapping(said.get("software"))
+def _public_entries(environment: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    host, software = _as_mapping(environment.get("host")), _as_mapping(environment.get("software"))
     yield from ((name, host.get(name)) for name in ("system", "processor", "cores", "memory_bytes"))
-    devices = said.get("devices")
+    devices = environment.get("devices")
     if isinstance(devices, list) and devices:
         first = _as_mapping(devices[0])
         yield from (("device", first.get("name")), ("driver", first.get("driver_version")))
@@ -107,7 +111,7 @@ def build_bundle(
 
 def checked_card(run: Run) -> Path:
     """Return the card; InputError if there is none, or if other machines cannot display a file's name."""
-    card = run.stated.origins.get("card")
+    card = run.documents.origins.get("card")
     if card is None:
         fix = "write workload_card.yaml beside the traces; ccl-bench new writes one to fill in"
         raise InputError("has no workload card, so its workload is unknown", where=str(run.path), fix=fix)
@@ -118,12 +122,16 @@ def checked_card(run: Run) -> Path:
     return card
 
 
-def recording_hash(made: BundleProvenance, otherwise: str) -> str:
+def recording_hash(provenance: BundleProvenance, otherwise: str) -> str:
     """Return the hash of the recording: equal for bundles that describe the same recording differently.
 
     It covers the traces; without traces the other files, and without both it is that of `otherwise`.
     """
-    digests = sorted(trace.sha256 for trace in made.traces) or sorted(made.files.values()) or [otherwise]
+    digests = (
+        sorted(trace.sha256 for trace in provenance.traces)
+        or sorted(provenance.files.values())
+        or [otherwise]
+    )
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
@@ -135,20 +143,20 @@ def run_name(run: Run) -> str:
 def input_files(run: Run) -> dict[str, Path]:
     """Return every file that the numbers of a run use, by its name below the run, without the card."""
     folder = run.path if run.path.is_dir() else run.path.parent
-    stated = [path for path, kind in run.stated.files.items() if kind != CARD_KIND]
+    stated_files = [path for path, kind in run.documents.files.items() if kind != CARD_KIND]
     ranks = folder / RANK_MAP
-    within = [path for path in (*stated, ranks) if path.is_relative_to(folder) and path.is_file()]
-    named = {trace.relative.removesuffix(f"#{trace.part}"): trace.path for trace in run.traces}
-    return named | {path.relative_to(folder).as_posix(): path for path in within}
+    within = [path for path in (*stated_files, ranks) if path.is_relative_to(folder) and path.is_file()]
+    trace_files = {trace.relative.removesuffix(f"#{trace.part}"): trace.path for trace in run.traces}
+    return trace_files | {path.relative_to(folder).as_posix(): path for path in within}
 
 
 def _provenance(run: Run, results: list[Result]) -> BundleProvenance:
     files = input_files(run)
-    known = {trace.file: trace.sha256 for result in results for trace in result.provenance.traces}
+    known_digests = {trace.file: trace.sha256 for result in results for trace in result.provenance.traces}
     traces: dict[str, TraceFile] = {}
     for trace in run.traces:
         name = trace.relative.removesuffix(f"#{trace.part}")
-        digest = known.get(trace.relative) or storage.sha256(trace.path)
+        digest = known_digests.get(trace.relative) or storage.sha256(trace.path)
         is_shared = name in traces
         rank = None if is_shared else trace.rank
         traces[name] = TraceFile(name, digest, trace.size, trace.form.name, rank)
@@ -160,7 +168,7 @@ def _provenance(run: Run, results: list[Result]) -> BundleProvenance:
         traces=[traces[name] for name in sorted(traces)],
         files={name: storage.sha256(files[name]) for name in sorted(files.keys() - traces.keys())},
         metric_revisions={result.metric: result.provenance.metric_revision for result in results},
-        fields=fields_of(run.stated.card, run.facts),
+        fields=fields_of(run.documents.card, run.facts),
         environment=environment_summary(run.path),
     )
 

@@ -233,12 +233,12 @@ class Bundle:
     @cached_property
     def fields(self) -> Fields:
         """The workload: the card, with the facts of the run if known."""
-        stated = {
+        stated_fields = {
             name: value
             for name, value in self.provenance.fields.items()
             if is_known_field(name) and value != ""
         }
-        return fields_of(self.card.card) | stated
+        return fields_of(self.card.card) | stated_fields
 
     @property
     def files(self) -> list[str]:
@@ -347,7 +347,7 @@ class Limits:
 
 
 def name_problem(name: str) -> str:
-    """Return why the name of a file below a run is not allowed; empty if it is."""
+    """Return the reason why the name of a file below a run is not allowed; empty if it is."""
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts):
         return "leads out of the run or is not a plain path"

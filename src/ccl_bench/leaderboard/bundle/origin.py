@@ -97,10 +97,10 @@ def read_origin(folder: Path) -> Origin | None:
         raise storage.unreadable(path, error) from error
     except ValueError as error:
         raise InputError(f"is not a minisign signature: {error}", where=ORIGIN, fix=_FIX) from error
-    stated = _COMMENT.fullmatch(signature.comment)
-    if stated is None or not stated["publisher"].isprintable():
+    statement = _COMMENT.fullmatch(signature.comment)
+    if statement is None or not statement["publisher"].isprintable():
         raise InputError("does not state its run, publisher and time", where=ORIGIN, fix=_FIX)
-    return Origin(stated["publisher"], stated["at"], stated["run"], signature)
+    return Origin(statement["publisher"], statement["at"], statement["run"], signature)
 
 
 _ALGORITHM, _PREHASHED = b"Ed", b"ED"
@@ -203,8 +203,8 @@ class SecretKey:
     def write(self, path: Path) -> None:
         """Write the key into a file that is not there yet and that only its owner can read."""
         head = _ALGORITHM + _NO_PASSWORD + _CHECKSUM + _SALT_AND_COSTS
-        held = head + self.number + self.seed + self.public.raw + bytes(32)
-        _write_new(path, f"{_UNTRUSTED}minisign secret key of ccl-bench\n{_encoded(held)}\n", mode=0o600)
+        key_data = head + self.number + self.seed + self.public.raw + bytes(32)
+        _write_new(path, f"{_UNTRUSTED}minisign secret key of ccl-bench\n{_encoded(key_data)}\n", mode=0o600)
 
 
 def new_key() -> SecretKey:
@@ -238,12 +238,12 @@ def read_secret_key(path: Path) -> SecretKey:
         raw = _decoded(lines[-1] if lines else "", 6 + len(_SALT_AND_COSTS) + 8 + 64 + 32)
     except ValueError as error:
         raise InputError("is not a minisign secret key", where=str(path), fix=fix) from error
-    held = raw[6 + len(_SALT_AND_COSTS) :]
+    key_data = raw[6 + len(_SALT_AND_COSTS) :]
     if raw[:2] == _ALGORITHM and raw[2:4] != _NO_PASSWORD:
         take_off = f"take a copy without one: cp {path.name} copy.key; minisign -C -W -s copy.key"
         raise InputError("is protected by a password", where=str(path), fix=take_off)
-    key = SecretKey(held[:8], held[8:40])
-    if raw[:2] != _ALGORITHM or key.public.raw != held[40:72]:
+    key = SecretKey(key_data[:8], key_data[8:40])
+    if raw[:2] != _ALGORITHM or key.public.raw != key_data[40:72]:
         raise InputError("is a damaged secret key", where=str(path), fix="restore it from a copy")
     return key
 

@@ -69,7 +69,7 @@ def find_disclosures(files: Mapping[str, Path]) -> list[Disclosure]:
 
 
 def refuse_secrets(disclosures: Iterable[Disclosure]) -> None:
-    """Raise InputError where a file holds a secret."""
+    """Raise InputError if a file holds a secret."""
     secrets = [each for each in disclosures if each.is_secret]
     if not secrets:
         return
@@ -193,11 +193,11 @@ def _tables(connection: sqlite3.Connection) -> Iterator[_Table]:
 
 def _copy_tables(connection: sqlite3.Connection, tables: dict[str, _Table]) -> None:
     """Create the tables, then fill them, so that their names are near the beginning of the file."""
-    chosen = {name: how for name, table in tables.items() if (how := _selection(table, tables))}
-    for name in chosen:
+    selections = {name: how for name, table in tables.items() if (how := _selection(table, tables))}
+    for name in selections:
         columns = ", ".join(f"{_quote(column)} {kind}" for column, kind in tables[name].columns.items())
         connection.execute(f"CREATE TABLE main.{_quote(name)} ({columns})")
-    for name, (values, condition) in chosen.items():
+    for name, (values, condition) in selections.items():
         selected = f"SELECT {values} FROM source.{_quote(name)} WHERE {condition}"  # noqa: S608 (quoted)
         connection.execute(f"INSERT INTO main.{_quote(name)} ({tables[name].listed}) {selected}")
 
@@ -330,7 +330,7 @@ def _side_files(run: Run) -> dict[str, Path]:
 
     A card outside the run must be given again when the copy is opened.
     """
-    paths = [run.stated.origins.get("card"), run.path / FILE_NAME]
+    paths = [run.documents.origins.get("card"), run.path / FILE_NAME]
     files = [path for path in paths if path is not None and path.is_relative_to(run.path) and path.is_file()]
     return {path.relative_to(run.path).as_posix(): path for path in files}
 

@@ -84,7 +84,7 @@ def prepare_upload(request: UploadRequest, folder: Path, *, progress: Progress |
     refuse_secrets(disclosures)
     seen = collect_report_data(run, jobs=request.jobs, use_cache=request.use_cache, progress=progress)
     (folder / "bundle").mkdir()
-    done = build_bundle(
+    built_bundle = build_bundle(
         run,
         seen,
         folder / "bundle",
@@ -92,10 +92,12 @@ def prepare_upload(request: UploadRequest, folder: Path, *, progress: Progress |
         storage=request.storage,
         trace_url=request.trace_url,
     )
-    bundle = validate_bundle(done.folder, Limits())
-    disclosures = find_disclosures({name: done.folder / name for name in bundle.files}) + disclosures
+    bundle = validate_bundle(built_bundle.folder, Limits())
+    disclosures = find_disclosures({name: built_bundle.folder / name for name in bundle.files}) + disclosures
     refuse_secrets(disclosures)
-    return Upload(done.id, bundle, run_files, redacted, disclosures, run_files if request.with_traces else {})
+    return Upload(
+        built_bundle.id, bundle, run_files, redacted, disclosures, run_files if request.with_traces else {}
+    )
 
 
 def _absolute(place: str) -> str:

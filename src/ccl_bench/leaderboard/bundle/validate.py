@@ -87,28 +87,34 @@ def _card_problems(bundle: Bundle) -> Iterator[str]:
 
 
 def _provenance_problems(bundle: Bundle) -> Iterator[str]:
-    made = bundle.provenance
-    if made.schema_version != 1:
-        yield f"provenance.json has schema {made.schema_version}; this program supports 1"
-    if not 1 <= len(made.run) <= _MAX_CHARACTERS or "/" in made.run or not made.run.isprintable():
+    provenance = bundle.provenance
+    if provenance.schema_version != 1:
+        yield f"provenance.json has schema {provenance.schema_version}; this program supports 1"
+    if (
+        not 1 <= len(provenance.run) <= _MAX_CHARACTERS
+        or "/" in provenance.run
+        or not provenance.run.isprintable()
+    ):
         yield "the name of the run is empty, a path, or not printable"
-    if not _VERSION.fullmatch(made.tool_version):
-        yield f"{made.tool_version[:50]!r} is not a version of ccl-bench"
-    if made.trace_url is not None and not (
-        is_address(made.trace_url) and len(made.trace_url) <= _MAX_CHARACTERS
+    if not _VERSION.fullmatch(provenance.tool_version):
+        yield f"{provenance.tool_version[:50]!r} is not a version of ccl-bench"
+    if provenance.trace_url is not None and not (
+        is_address(provenance.trace_url) and len(provenance.trace_url) <= _MAX_CHARACTERS
     ):
         yield "trace_url is not a full address such as https://... or s3://..."
-    named = [(trace.file, trace.sha256) for trace in made.traces] + list(made.files.items())
-    for name, digest in named:
+    hashed_files = [(trace.file, trace.sha256) for trace in provenance.traces] + list(
+        provenance.files.items()
+    )
+    for name, digest in hashed_files:
         if problem := name_problem(name):
             yield f"the name of the file {name[:100]!r} {problem}"
         if not _SHA256.fullmatch(digest):
             yield f"{name[:100]!r} has no valid SHA-256"
-    if len({name for name, _ in named}) < len(named):
+    if len({name for name, _ in hashed_files}) < len(hashed_files):
         yield "a file is named twice"
-    if any(trace.size < 0 for trace in made.traces):
+    if any(trace.size < 0 for trace in provenance.traces):
         yield "a trace has fewer than 0 bytes"
-    for name in made.fields:
+    for name in provenance.fields:
         if not is_known_field(name):
             yield f"{name[:100]!r} is not a field of a card"
 
@@ -119,16 +125,16 @@ def _results_problems(bundle: Bundle) -> Iterator[str]:
     for name, count in Counter(result.metric for result in bundle.results).items():
         if count > 1:
             yield f"{name[:100]} occurs {count} times"
-    known = metrics.load()
+    registry = metrics.load()
     for result in bundle.results:
-        yield from (f"{result.metric[:100]}: {problem}" for problem in _result_problems(result, known))
+        yield from (f"{result.metric[:100]}: {problem}" for problem in _result_problems(result, registry))
 
 
-def _result_problems(result: Result, known: Registry[Metric]) -> Iterator[str]:
-    if result.metric not in known or known.get(result.metric).name != result.metric:
+def _result_problems(result: Result, registry: Registry[Metric]) -> Iterator[str]:
+    if result.metric not in registry or registry.get(result.metric).name != result.metric:
         yield "is not a metric of this version"
         return
-    declared = known.get(result.metric)
+    declared = registry.get(result.metric)
     if (result.unit, result.better) != (declared.unit, declared.better):
         yield f"is in {declared.unit}, {declared.better} is better"
     if result.provenance.metric_revision != declared.revision:
@@ -168,24 +174,24 @@ def _report_problems(bundle: Bundle) -> Iterator[str]:
         yield f"{REPORT} describes another run"
 
 
-def _consistency_problems(made: BundleProvenance, results: Iterable[Result]) -> Iterator[str]:
+def _consistency_problems(provenance: BundleProvenance, results: Iterable[Result]) -> Iterator[str]:
     """Yield contradictions between the results and the provenance of the bundle."""
-    known = {trace.file: trace.sha256 for trace in made.traces}
+    hashes = {trace.file: trace.sha256 for trace in provenance.traces}
     for result in results:
-        name, said = result.metric, result.provenance
-        if said.tool_version != made.tool_version:
-            yield f"{name} was measured with another version than the bundle: {said.tool_version[:50]!r}"
-        if made.metric_revisions.get(name) != said.metric_revision:
+        name, claim = result.metric, result.provenance
+        if claim.tool_version != provenance.tool_version:
+            yield f"{name} was measured with another version than the bundle: {claim.tool_version[:50]!r}"
+        if provenance.metric_revisions.get(name) != claim.metric_revision:
             yield f"{name} has a different revision in provenance.json"
-        if any(known.get(trace.file.partition("#")[0]) != trace.sha256 for trace in said.traces):
+        if any(hashes.get(trace.file.partition("#")[0]) != trace.sha256 for trace in claim.traces):
             yield f"{name} uses a trace that provenance.json lacks or lists with another hash"
     if len({result.provenance.steps for result in results if result.provenance.steps}) > 1:
         yield "the results use different choices of steps"
 
 
-def _run_file_problems(made: BundleProvenance, hashes: Mapping[str, str]) -> Iterator[str]:
+def _run_file_problems(provenance: BundleProvenance, hashes: Mapping[str, str]) -> Iterator[str]:
     """Yield differences between the received files and those that provenance.json names."""
-    claimed = {trace.file: trace.sha256 for trace in made.traces} | made.files
+    claimed = {trace.file: trace.sha256 for trace in provenance.traces} | provenance.files
     for name in sorted(claimed.keys() - hashes.keys()):
         yield f"{name} is missing: send every file of the run, or none"
     for name in sorted(hashes.keys() - claimed.keys()):

@@ -34,8 +34,8 @@ def compare_page(chosen: Sequence[tuple[Bundle, ListedRun]], to: Links, *, note:
             "compare.html", "Compare runs", to, at="compare", runs=runs, note=note, body=[], charts=None
         )
     comparison = compare_runs([_side(bundle, listed) for bundle, listed in chosen], _names(chosen))
-    shown = list(sections(comparison))
-    charts = {chart.key: chart.spec for each in shown for chart in each.charts}
+    page_sections = list(sections(comparison))
+    charts = {chart.key: chart.spec for each in page_sections for chart in each.charts}
     return render_page(
         "compare.html",
         "Runs compared",
@@ -43,7 +43,7 @@ def compare_page(chosen: Sequence[tuple[Bundle, ListedRun]], to: Links, *, note:
         at="compare",
         runs=runs,
         note=note or phrases.noise_note(comparison),
-        body=[section(each) for each in shown],
+        body=[section(each) for each in page_sections],
         definitions=_definitions(comparison),
         charts={"config": CHART_CONFIG, "specs": charts} if charts else None,
     )
@@ -62,6 +62,6 @@ def _names(chosen: Sequence[tuple[Bundle, ListedRun]]) -> list[str]:
 
 
 def _definitions(comparison: Comparison) -> str:
-    known = known_metrics()
-    named = {change.metric for pair in comparison.pairs for change in pair.changes}
-    return definitions(metric_definition(known[name]) for name in sorted(named) if name in known)
+    metrics = known_metrics()
+    metric_names = {change.metric for pair in comparison.pairs for change in pair.changes}
+    return definitions(metric_definition(metrics[name]) for name in sorted(metric_names) if name in metrics)

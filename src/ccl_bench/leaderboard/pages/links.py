@@ -17,10 +17,10 @@ SHORT_ID = 12
 
 def query_string(query: RunQuery, **changes: Any) -> str:
     """Return a query with `changes` as the query string of an address, without empty fields."""
-    asked = query.model_dump() | changes
+    fields = query.model_dump() | changes
     blank = type(query)().model_dump()
-    said = {name: value for name, value in asked.items() if value != blank[name] and value is not None}
-    return urlencode(said, doseq=True)
+    parameters = {name: value for name, value in fields.items() if value != blank[name] and value is not None}
+    return urlencode(parameters, doseq=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Links:
 
     def table(self, query: RunQuery | None = None, **changes: Any) -> str:
         """Return the address of the table for a query."""
-        asked = query_string(query, **changes) if query else urlencode(changes, doseq=True)
-        return f"{self.root}/{f'?{asked}' if asked else ''}"
+        query_text = query_string(query, **changes) if query else urlencode(changes, doseq=True)
+        return f"{self.root}/{f'?{query_text}' if query_text else ''}"
 
     def run(self, run: str) -> str:
         """Return the page of a run."""
@@ -51,9 +51,9 @@ class Links:
         """Return the list of workloads."""
         return f"{self.root}/workloads"
 
-    def workload(self, key: str, **asked: str) -> str:
+    def workload(self, key: str, **parameters: str) -> str:
         """Return the page of a workload."""
-        tail = f"?{urlencode(asked)}" if asked else ""
+        tail = f"?{urlencode(parameters)}" if parameters else ""
         return f"{self.root}/workloads/{key[:SHORT_ID]}{tail}"
 
     def metrics(self, name: str = "") -> str:
@@ -62,13 +62,13 @@ class Links:
 
     def compare(self, runs: Iterable[str] = ()) -> str:
         """Return the comparison of runs."""
-        asked = urlencode({"run": [run[:SHORT_ID] for run in runs]}, doseq=True)
-        return f"{self.root}/compare{f'?{asked}' if asked else ''}"
+        query_text = urlencode({"run": [run[:SHORT_ID] for run in runs]}, doseq=True)
+        return f"{self.root}/compare{f'?{query_text}' if query_text else ''}"
 
     def download(self, query: RunQuery, form: str) -> str:
         """Return the whole answer to a query as a file, `csv` or `json`."""
-        asked = query_string(query, page=1, size=50)
-        return f"{self.root}/api/v1/runs.{form}{f'?{asked}' if asked else ''}"
+        query_text = query_string(query, page=1, size=50)
+        return f"{self.root}/api/v1/runs.{form}{f'?{query_text}' if query_text else ''}"
 
     def interface(self) -> str:
         """Return the page about the interface for programs."""
@@ -94,18 +94,18 @@ class SiteLinks(Links):
 
     def table(self, query: RunQuery | None = None, **changes: Any) -> str:
         """Return the table: the page of a phase, or the one that a script filters."""
-        asked = RunQuery.model_validate((query.model_dump() if query else {}) | changes)
-        own = self.file_of(asked)
-        return f"{self.up}{own}" if own else f"{self.up}{INDEX}?{query_string(asked)}"
+        changed_query = RunQuery.model_validate((query.model_dump() if query else {}) | changes)
+        file = self.file_of(changed_query)
+        return f"{self.up}{file}" if file else f"{self.up}{INDEX}?{query_string(changed_query)}"
 
-    def file_of(self, asked: RunQuery) -> str | None:
+    def file_of(self, query: RunQuery) -> str | None:
         """Return the file with the answer to a query, if it was written."""
-        usual = complete_query(RunQuery(phase=asked.phase), self.phases)
-        if complete_query(asked, self.phases).model_copy(update={"page": 1}) != usual:
+        usual = complete_query(RunQuery(phase=query.phase), self.phases)
+        if complete_query(query, self.phases).model_copy(update={"page": 1}) != usual:
             return None
-        if usual.phase == complete_query(RunQuery(), self.phases).phase and asked.page == 1:
+        if usual.phase == complete_query(RunQuery(), self.phases).phase and query.page == 1:
             return INDEX
-        return f"{usual.phase}-{asked.page}.html"
+        return f"{usual.phase}-{query.page}.html"
 
     def run(self, run: str) -> str:
         """Return the page of a run."""
@@ -123,7 +123,7 @@ class SiteLinks(Links):
         """Return the list of workloads."""
         return f"{self.up}workloads.html"
 
-    def workload(self, key: str, **_asked: str) -> str:
+    def workload(self, key: str, **_parameters: str) -> str:
         """Return the page of a workload."""
         return f"{self.up}workloads/{key[:SHORT_ID]}.html"
 
@@ -133,8 +133,8 @@ class SiteLinks(Links):
 
     def compare(self, runs: Iterable[str] = ()) -> str:
         """Return the comparison of runs."""
-        asked = urlencode({"run": [run[:SHORT_ID] for run in runs]}, doseq=True)
-        return f"{self.up}compare.html{f'?{asked}' if asked else ''}"
+        query_text = urlencode({"run": [run[:SHORT_ID] for run in runs]}, doseq=True)
+        return f"{self.up}compare.html{f'?{query_text}' if query_text else ''}"
 
     def download(self, _question: RunQuery, form: str) -> str:
         """Return all runs as a file, `csv` or `json`."""

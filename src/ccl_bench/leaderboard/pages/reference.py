@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def metrics_page(to: Links) -> str:
     """Return the definitions of all metrics of this installation."""
-    known = [metric_definition(metric) for metric in known_metrics().values()]
+    entries = [metric_definition(metric) for metric in known_metrics().values()]
     return render_page(
-        "metrics.html", "Metrics", to, at="metrics", definitions=definitions(known), count=len(known)
+        "metrics.html", "Metrics", to, at="metrics", definitions=definitions(entries), count=len(entries)
     )
 
 
@@ -52,10 +52,11 @@ def api_page(description: dict[str, Any], to: Links) -> str:
 
 def _calls(description: dict[str, Any]) -> Iterator[ApiCall]:
     for path, methods in description["paths"].items():
-        for method, said in methods.items():
+        for method, operation in methods.items():
             parameters = [
-                (each["name"], each["in"], each.get("description", "")) for each in said.get("parameters", ())
+                (each["name"], each["in"], each.get("description", ""))
+                for each in operation.get("parameters", ())
             ]
             yield ApiCall(
-                method.upper(), path, said.get("description") or said.get("summary", ""), parameters
+                method.upper(), path, operation.get("description") or operation.get("summary", ""), parameters
             )

@@ -43,9 +43,9 @@ def number_cell(metric: str, number: Number | None) -> Cell:
     """Return the cell of a metric's number."""
     if number is None:
         return Cell(metric)
-    known = known_metrics().get(metric)
-    note = number.unit if known and known.unit != number.unit else ""
-    if known and known.revision != number.revision:
+    definition = known_metrics().get(metric)
+    note = number.unit if definition and definition.unit != number.unit else ""
+    if definition and definition.revision != number.revision:
         note = f"{note} revision {number.revision}".strip()
     return Cell(metric, number, amount(number.value), _describe_number(metric, number), note)
 
@@ -162,7 +162,7 @@ def _with_code(text: str) -> Markup:
 @cache
 def template_environment() -> Environment:
     """Return the template environment of the leaderboard."""
-    made = report_frame.template_environment("ccl_bench.leaderboard.pages")
+    environment = report_frame.template_environment("ccl_bench.leaderboard.pages")
     filters: dict[str, Callable[..., Any]] = {
         "amount": amount,
         "exact": exact,
@@ -173,6 +173,6 @@ def template_environment() -> Environment:
         "thousands": lambda count: f"{count:,}",
         "rank_text": rank_text,
     }
-    made.filters |= filters
-    made.globals |= {"BADGES": BADGES, "DIRECTIONS": DIRECTIONS}
-    return made
+    environment.filters |= filters
+    environment.globals |= {"BADGES": BADGES, "DIRECTIONS": DIRECTIONS}
+    return environment

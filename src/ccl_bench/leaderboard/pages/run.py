@@ -54,8 +54,8 @@ class ShownResult:
 def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
     """Return the page of a run; `listed` holds its row in the index and all its numbers."""
     run = listed.run
-    shown = _shown_results(bundle.results, listed)
-    measured = [each for each in shown if each.result.value is not None]
+    shown_results = _shown_results(bundle.results, listed)
+    measured = [each for each in shown_results if each.result.value is not None]
     return render_page(
         "run.html",
         f"{run['model'] or run['name']} on {hardware_text(run) or 'unknown hardware'}",
@@ -66,7 +66,7 @@ def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
         identity=[(name, text) for name, text in _identity(run) if text],
         headline=_headline(measured, run["phase"]),
         measured=measured,
-        missing=[each for each in shown if each.result.value is None],
+        missing=[each for each in shown_results if each.result.value is None],
         status_words=STATUS_WORDS,
         findings=findings(run_findings) if (run_findings := list(_findings(bundle.results))) else "",
         fields=bundle.fields,
@@ -105,9 +105,9 @@ def _shown_results(results: Iterable[Result], listed: ListedRun) -> list[ShownRe
 
 
 def _headline(measured: list[ShownResult], phase: str | None) -> list[ShownResult]:
-    wanted = default_columns(phase if phase in {"training", "inference"} else "any")
+    names = default_columns(phase if phase in {"training", "inference"} else "any")
     by_name = {each.result.metric: each for each in measured}
-    return [by_name[name] for name in wanted if name in by_name]
+    return [by_name[name] for name in names if name in by_name]
 
 
 def _findings(results: Iterable[Result]) -> Iterator[Finding]:
@@ -141,8 +141,8 @@ def _render_report(path: Path, assets: str, run: str) -> str:
     if not path.exists():
         raise InputError("this run was published without a report")
     try:
-        shown = report_page(report_data.from_json(path.read_bytes()))
-        return run_page(shown, assets=assets, before=[(run, "Back to the run")])
+        page = report_page(report_data.from_json(path.read_bytes()))
+        return run_page(page, assets=assets, before=[(run, "Back to the run")])
     except CclBenchError:
         raise
     except Exception as error:  # a stranger wrote the file: whatever it holds must not take the server down

@@ -71,69 +71,69 @@ class Row:
 def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
     """Return the table that answers a query."""
     phases = query_result.count_phases(connection)
-    asked = complete_query(query, phases)
-    shown = asked.columns
-    result = query_result.find_runs(connection, asked, shown)
-    last = max(1, -(-result.total // asked.size))
-    if asked.page > last:
-        asked = asked.model_copy(update={"page": last})
-        result = query_result.find_runs(connection, asked, shown)
+    full_query = complete_query(query, phases)
+    columns = full_query.columns
+    result = query_result.find_runs(connection, full_query, columns)
+    last = max(1, -(-result.total // full_query.size))
+    if full_query.page > last:
+        full_query = full_query.model_copy(update={"page": last})
+        result = query_result.find_runs(connection, full_query, columns)
     return render_page(
         "table.html",
         "Leaderboard",
         to,
         at="runs",
-        asked=asked,
-        headings=[[_column(asked, to, *each) for each in heading.items()] for heading in HEADINGS],
+        query=full_query,
+        headings=[[_column(full_query, to, *each) for each in heading.items()] for heading in HEADINGS],
         columns=[
-            _column(asked, to, name, name, *query_result.unit_and_direction(connection, name))
-            for name in shown
+            _column(full_query, to, name, name, *query_result.unit_and_direction(connection, name))
+            for name in columns
         ],
-        groups=list(group_rows(result, asked, shown)),
+        groups=list(group_rows(result, full_query, columns)),
         total=result.total,
-        first=(asked.page - 1) * asked.size + 1,
+        first=(full_query.page - 1) * full_query.size + 1,
         last_page=last,
-        pages=_pages(asked, last, to),
+        pages=_pages(full_query, last, to),
         phases=[(key, PHASES[key], count) for key, count in _tabs(phases)],
         labels=FILTER_LABELS,
-        choices=query_result.filter_options(connection, asked),
+        choices=query_result.filter_options(connection, full_query),
         texts=TEXT_FILTERS,
         numbers=NUMBER_FILTERS,
-        chips=list(_chips(asked, to)),
-        narrowed=any(getattr(asked, name) is not None for name in NUMBER_FILTERS),
-        offered=_offered(connection, shown),
-        shown=shown,
-        sortable=_sortable(shown),
+        chips=list(_chips(full_query, to)),
+        narrowed=any(getattr(full_query, name) is not None for name in NUMBER_FILTERS),
+        offered=_offered(connection, columns),
+        shown=columns,
+        sortable=_sortable(columns),
     )
 
 
-def group_rows(result: QueryResult, asked: RunQuery, shown: Sequence[str]) -> Iterator[Group]:
+def group_rows(result: QueryResult, query: RunQuery, metric_names: Sequence[str]) -> Iterator[Group]:
     """Yield the rows of a page, grouped by workload on request."""
-    if asked.together == "no":
-        yield Group("", "", result.total, [_row(listed, asked, shown) for listed in result.runs])
+    if query.together == "no":
+        yield Group("", "", result.total, [_row(listed, query, metric_names) for listed in result.runs])
         return
     for workload, together in groupby(result.runs, key=lambda listed: listed.run["workload"]):
         listed = list(together)
-        rows = [_row(each, asked, shown) for each in listed]
+        rows = [_row(each, query, metric_names) for each in listed]
         yield Group(workload, listed[0].workload, listed[0].workload_size, rows)
 
 
-def _row(listed: ListedRun, asked: RunQuery, shown: Sequence[str]) -> Row:
-    cells = [number_cell(name, listed.numbers.get(name)) for name in shown]
-    ranking = [number_cell(asked.sort, listed.numbers.get(asked.sort))]
-    if asked.sort in SORTED_BY:
+def _row(listed: ListedRun, query: RunQuery, metric_names: Sequence[str]) -> Row:
+    cells = [number_cell(name, listed.numbers.get(name)) for name in metric_names]
+    ranking = [number_cell(query.sort, listed.numbers.get(query.sort))]
+    if query.sort in SORTED_BY:
         ranking = [each for each in cells if each.number and each.number.place] or ranking
     return Row(listed.run, parallelism_text(listed.run), ranking[0], cells)
 
 
 def _column(
-    asked: RunQuery, to: Links, name: str, title: str, unit: str = "", better: str = "neither"
+    query: RunQuery, to: Links, name: str, title: str, unit: str = "", better: str = "neither"
 ) -> Column:
-    is_falling = _is_falling(asked.order, name, better)
-    is_sorted = asked.sort == name
+    is_falling = _is_falling(query.order, name, better)
+    is_sorted = query.sort == name
     # The column that the table is sorted by leads to the other order, any other to its own first one.
     turned = ("asc" if is_falling else "desc") if is_sorted else ""
-    href = to.table(asked, sort=name, order=turned, page=1, together="")
+    href = to.table(query, sort=name, order=turned, page=1, together="")
     return Column(
         name, title, unit, better, ("descending" if is_falling else "ascending") if is_sorted else "", href
     )
@@ -145,28 +145,30 @@ def _is_falling(order: str, name: str, better: str) -> bool:
     return name == "submitted_at" if name in SORTED_BY else better != "lower"
 
 
-def _sortable(shown: Sequence[str]) -> list[tuple[str, str]]:
+def _sortable(metric_names: Sequence[str]) -> list[tuple[str, str]]:
     fields = [item for heading in HEADINGS for item in heading.items()]
-    return [*((name, name) for name in shown), *((name, title.capitalize()) for name, title in fields)]
+    return [*((name, name) for name in metric_names), *((name, title.capitalize()) for name, title in fields)]
 
 
-def _offered(connection: Connection, shown: Sequence[str]) -> list[tuple[str, str]]:
+def _offered(connection: Connection, metric_names: Sequence[str]) -> list[tuple[str, str]]:
     """Return the possible metric columns with their summaries, displayed ones first."""
-    known = known_metrics()
+    metrics = known_metrics()
     measured = query_result.measured_metrics(connection)
-    names = [name for name in shown if name in measured] + [name for name in measured if name not in shown]
-    return [(name, known[name].summary if name in known else "") for name in names]
+    names = [name for name in metric_names if name in measured] + [
+        name for name in measured if name not in metric_names
+    ]
+    return [(name, metrics[name].summary if name in metrics else "") for name in names]
 
 
-def _pages(asked: RunQuery, last: int, to: Links) -> dict[str, str]:
+def _pages(query: RunQuery, last: int, to: Links) -> dict[str, str]:
     """Return the addresses of the neighbouring pages."""
-    places = {"first": 1, "previous": asked.page - 1, "next": asked.page + 1, "last": last}
+    places = {"first": 1, "previous": query.page - 1, "next": query.page + 1, "last": last}
     near = {
         name: place
         for name, place in places.items()
-        if 1 <= place <= last and place != asked.page and last > 1
+        if 1 <= place <= last and place != query.page and last > 1
     }
-    return {name: to.table(asked, page=place) for name, place in near.items()}
+    return {name: to.table(query, page=place) for name, place in near.items()}
 
 
 def _tabs(phases: dict[str, int]) -> Iterator[tuple[str, int]]:
@@ -175,18 +177,18 @@ def _tabs(phases: dict[str, int]) -> Iterator[tuple[str, int]]:
     yield "any", sum(phases.values())
 
 
-def _chips(asked: RunQuery, to: Links) -> Iterator[tuple[str, str]]:
+def _chips(query: RunQuery, to: Links) -> Iterator[tuple[str, str]]:
     """Yield each active filter, and the table without it."""
-    if asked.q:
-        yield f"search: {asked.q}", to.table(asked, q="", page=1)
+    if query.q:
+        yield f"search: {query.q}", to.table(query, q="", page=1)
     for name in TEXT_FILTERS:
-        for value in getattr(asked, name):
-            rest = [each for each in getattr(asked, name) if each != value]
-            yield f"{FILTER_LABELS[name]}: {value}", to.table(asked, page=1, **{name: rest})
+        for value in getattr(query, name):
+            rest = [each for each in getattr(query, name) if each != value]
+            yield f"{FILTER_LABELS[name]}: {value}", to.table(query, page=1, **{name: rest})
     for name in NUMBER_FILTERS:
-        if (number := getattr(asked, name)) is not None:
-            yield f"{FILTER_LABELS[name]}: {number}", to.table(asked, page=1, **{name: None})
-    if asked.state:
-        yield f"state: {asked.state.replace('_', ' ')}", to.table(asked, state="", page=1)
-    if asked.workload:
-        yield f"workload: {asked.workload[:12]}", to.table(asked, workload="", page=1)
+        if (number := getattr(query, name)) is not None:
+            yield f"{FILTER_LABELS[name]}: {number}", to.table(query, page=1, **{name: None})
+    if query.state:
+        yield f"state: {query.state.replace('_', ' ')}", to.table(query, state="", page=1)
+    if query.workload:
+        yield f"workload: {query.workload[:12]}", to.table(query, workload="", page=1)

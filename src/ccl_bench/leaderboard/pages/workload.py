@@ -63,8 +63,8 @@ def version_labels(places: Sequence[Place], area: Area) -> Iterator[tuple[float,
 
 def name_labels(places: Sequence[Place], area: Area) -> Iterator[tuple[float, str]]:
     """Yield each name once, at the middle of its versions along the axis."""
-    for name, its in groupby(enumerate(places), key=lambda each: each[1][0]):
-        nths = [nth for nth, _ in its]
+    for name, versions in groupby(enumerate(places), key=lambda each: each[1][0]):
+        nths = [nth for nth, _ in versions]
         if name:
             ends = (area.across(nth, len(places)) for nth in (nths[0], nths[-1]))
             yield sum(ends) / 2, _shorten(name)
@@ -223,18 +223,18 @@ def _lines(samples: Sequence[Sample], across: Mapping[Place, float], ticks: Sequ
     for sample in samples:
         by_name[sample.configuration].append(sample)
     names = sorted(by_name, key=lambda name: (-len(by_name[name]), name))
-    own = names if len(names) <= _MAX_LINES else names[: _MAX_LINES - 1]
-    rest = [sample for name in names[len(own) :] for sample in by_name[name]]
-    lines = [(name, by_name[name]) for name in own]
+    line_names = names if len(names) <= _MAX_LINES else names[: _MAX_LINES - 1]
+    rest = [sample for name in names[len(line_names) :] for sample in by_name[name]]
+    lines = [(name, by_name[name]) for name in line_names]
     if rest:
-        lines.append((f"{len(names) - len(own)} other configurations", rest))
-    made = []
-    for colour, (name, its) in enumerate(lines, start=1):
-        best = _best(its) if its is not rest else {}
+        lines.append((f"{len(names) - len(line_names)} other configurations", rest))
+    drawn_lines = []
+    for colour, (name, line_samples) in enumerate(lines, start=1):
+        best = _best(line_samples) if line_samples is not rest else {}
         corners = [f"{across[v]},{AREA.up(best[v], ticks)}" for v in sorted(best, key=_place_key)]
-        points = tuple((across[s.at], AREA.up(s.value, ticks), s) for s in its)
-        made.append(Line(name, colour, points, f"M{' L'.join(corners)}" if len(corners) > 1 else ""))
-    return made
+        points = tuple((across[s.at], AREA.up(s.value, ticks), s) for s in line_samples)
+        drawn_lines.append(Line(name, colour, points, f"M{' L'.join(corners)}" if len(corners) > 1 else ""))
+    return drawn_lines
 
 
 def _place_key(place: Place) -> tuple[str, tuple[tuple[int, int, str], ...]]:
@@ -271,8 +271,8 @@ def _summary(metric: str, by: str, places: Sequence[Place], samples: Sequence[Sa
 
 def workloads_page(workloads: Sequence[dict[str, Any]], to: Links) -> str:
     """Return the list of workloads that have listed runs."""
-    shown = [each | {"phase": json.loads(each["fields"]).get("model.phase", "any")} for each in workloads]
-    return render_page("workloads.html", "Workloads", to, at="workloads", workloads=shown)
+    rows = [each | {"phase": json.loads(each["fields"]).get("model.phase", "any")} for each in workloads]
+    return render_page("workloads.html", "Workloads", to, at="workloads", workloads=rows)
 
 
 def workload_page(
@@ -292,9 +292,9 @@ def workload_page(
     offered = sorted({name for listed in runs for name in listed.numbers})
     columns = default_columns(phase if phase in {"training", "inference"} else "any")
     usual = [name for name in columns if name in offered] or offered[:1]
-    chosen = metric if metric in offered else next(iter(usual), "")
+    chosen_metric = metric if metric in offered else next(iter(usual), "")
     by = by if by in BY else _varying_version(runs)
-    drawn = (build_trend(runs, name, by) for name in (usual if to.is_static else [chosen]))
+    drawn = (build_trend(runs, name, by) for name in (usual if to.is_static else [chosen_metric]))
     return render_page(
         "workload.html",
         workload["label"],
@@ -302,7 +302,7 @@ def workload_page(
         at="workloads",
         workload=workload | {"phase": phase or "any"},
         fields=fields,
-        metric=chosen,
+        metric=chosen_metric,
         by=by,
         versions=BY,
         offered=offered,

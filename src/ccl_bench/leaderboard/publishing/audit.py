@@ -66,10 +66,10 @@ def audit_store(store: Store, *, head: str | None = None, progress: Progress | N
 
     `progress` is called with the number of checked runs and their total.
     """
-    wanted = _parsed_head(head)
+    expected_head = _parsed_head(head)
     with _snapshot(store) as connection:
         audit = Audit()
-        changes = _read_log(connection, audit, wanted)
+        changes = _read_log(connection, audit, expected_head)
         rows = {row.id: _Row(*row) for row in connection.execute(_ROWS)}
         keys = {row.id: row.public_key for row in connection.execute(select(KEYS.c.id, KEYS.c.public_key))}
     audit.runs = len(rows)
@@ -108,26 +108,28 @@ def _parsed_head(head: str | None) -> tuple[int, str] | None:
     return int(parts[1]), parts[2]
 
 
-def _read_log(connection: Connection, audit: Audit, wanted: tuple[int, str] | None) -> dict[str, list[Entry]]:
+def _read_log(
+    connection: Connection, audit: Audit, expected_head: tuple[int, str] | None
+) -> dict[str, list[Entry]]:
     """Add a problem for each break of the chain, and return the entries of each run that was not removed."""
     changes: dict[str, list[Entry]] = {}
     previous = log.START
     for entry in log.entries(connection):
-        problems = _entry_problems(entry, audit.entries, previous, wanted)
+        problems = _entry_problems(entry, audit.entries, previous, expected_head)
         audit.problems += [Problem(f"entry {entry.number}", problem) for problem in problems]
         audit.entries, audit.head, previous = entry.number, entry.head, entry.hash
         if entry.state == log.REMOVED:
             changes.pop(entry.run, None)
         else:
             changes.setdefault(entry.run, []).append(entry)
-    if wanted and audit.entries < wanted[0]:
+    if expected_head and audit.entries < expected_head[0]:
         missing = "the log ends before the entry that --head names: entries were removed"
-        audit.problems.append(Problem(f"entry {wanted[0]}", missing))
+        audit.problems.append(Problem(f"entry {expected_head[0]}", missing))
     return changes
 
 
 def _entry_problems(
-    entry: Entry, before: int, previous: str, wanted: tuple[int, str] | None
+    entry: Entry, before: int, previous: str, expected_head: tuple[int, str] | None
 ) -> Iterator[str]:
     """Yield the problems of an entry, which follows entry number `before` with the hash `previous`."""
     if entry.number != before + 1:
@@ -136,7 +138,7 @@ def _entry_problems(
         yield "it does not follow from the entry before it"
     if entry.hash != entry.expected_hash:
         yield "it was changed: its hash differs"
-    if wanted and wanted[0] == entry.number and wanted[1] != entry.hash:
+    if expected_head and expected_head[0] == entry.number and expected_head[1] != entry.hash:
         yield "it is not the entry that --head names: the log was rewritten"
 
 
@@ -171,7 +173,7 @@ _CHANGE = ("state", "at", "by", "note", "superseded_by", "key")
 
 
 def _origin_problem(bundle: Bundle, key: str, keys: Mapping[str, str]) -> str:
-    """Return why the signature of a bundle is invalid; empty if it is valid."""
+    """Return the reason why the signature of a bundle is invalid; empty if it is valid."""
     if key not in keys:
         return f"it is signed with the key {key}, which is not registered"
     try:

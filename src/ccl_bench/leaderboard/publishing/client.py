@@ -70,8 +70,8 @@ class LeaderboardClient:
             )
 
     def terms(self) -> Terms:
-        """Return what the leaderboard accepts, and the holder of the token."""
-        return _decode(_TERMS, self._asked("GET", "publishing"))
+        """Return the terms of the leaderboard, and the holder of the token."""
+        return _decode(_TERMS, self._request("GET", "publishing"))
 
     def publish(self, archive: Path, *, progress: Callable[[int, int], None] | None = None) -> Acceptance:
         """Send a bundle; `progress` is called with the number of sent bytes and their total."""
@@ -87,26 +87,26 @@ class LeaderboardClient:
                     if progress:
                         progress(sent, size)
 
-        answer = self._asked("POST", "bundles", body=body, headers=headers, pauses_s=_PAUSES_S)
+        answer = self._request("POST", "bundles", body=body, headers=headers, pauses_s=_PAUSES_S)
         return _decode(_ACCEPTANCE, answer)
 
     def withdraw(self, run: str, note: str) -> Receipt:
         """Take a run back."""
-        return _decode(_RECEIPT, self._asked("POST", f"bundles/{run}/withdraw", json={"note": note}))
+        return _decode(_RECEIPT, self._request("POST", f"bundles/{run}/withdraw", json={"note": note}))
 
     def approve(self, run: str, note: str) -> Receipt:
         """List a run that waits."""
-        return _decode(_RECEIPT, self._asked("POST", f"bundles/{run}/approve", json={"note": note}))
+        return _decode(_RECEIPT, self._request("POST", f"bundles/{run}/approve", json={"note": note}))
 
     def waiting(self) -> list[Receipt]:
         """Return the bundles in quarantine."""
-        return _decode(_RECEIPTS, self._asked("GET", "bundles"))
+        return _decode(_RECEIPTS, self._request("GET", "bundles"))
 
     def page(self, run: str) -> str:
         """Return the address of a run's page."""
         return f"{self.address.rstrip('/')}/runs/{run}"
 
-    def _asked(
+    def _request(
         self,
         method: str,
         path: str,
@@ -142,8 +142,8 @@ def _success(answer: httpx.Response, address: str) -> httpx.Response:
     if answer.is_success:
         return answer
     try:
-        said = answer.json()
-        message, fix = str(said["detail"]), str(said.get("fix", ""))
+        body = answer.json()
+        message, fix = str(body["detail"]), str(body.get("fix", ""))
     except (ValueError, LookupError, TypeError):
         message, fix = (
             f"answers with status {answer.status_code}",

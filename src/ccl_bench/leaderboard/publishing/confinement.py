@@ -124,10 +124,10 @@ def _landlock_version() -> int:
 def _restrict_files(readable: Iterable[Path], writable: Iterable[Path]) -> None:
     version = _landlock_version()
     handled = (1 << _FILE_RIGHTS[min(version, max(_FILE_RIGHTS))]) - 1
-    wanted = _Ruleset(handled, _BIND_TCP | _CONNECT_TCP, _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL)
+    ruleset = _Ruleset(handled, _BIND_TCP | _CONNECT_TCP, _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL)
     size = 8 if version < 4 else 16 if version < 6 else 24
-    made = _libc().syscall(_CREATE_RULESET, ctypes.byref(wanted), ctypes.c_size_t(size), 0)
-    rules = _checked(made, "landlock_create_ruleset")
+    descriptor = _libc().syscall(_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), 0)
+    rules = _checked(descriptor, "landlock_create_ruleset")
     try:
         for rights, places in ((_READ, readable), (_READ | _WRITE, writable)):
             for place in places:
@@ -144,8 +144,8 @@ def _allow(rules: int, place: Path, rights: int) -> None:
     except FileNotFoundError:
         return
     try:
-        given = _PathBeneath(rights if place.is_dir() else rights & _OF_A_FILE, opened)
-        added = _libc().syscall(_ADD_RULE, rules, _RULE_PATH_BENEATH, ctypes.byref(given), 0)
+        rule = _PathBeneath(rights if place.is_dir() else rights & _OF_A_FILE, opened)
+        added = _libc().syscall(_ADD_RULE, rules, _RULE_PATH_BENEATH, ctypes.byref(rule), 0)
         _checked(added, "landlock_add_rule")
     finally:
         os.close(opened)
@@ -207,8 +207,10 @@ def _restrict_calls() -> None:
             number = library.seccomp_syscall_resolve_name(name.encode())
             if number == _UNKNOWN:
                 continue
-            given = (_Comparison * len(comparisons))(*comparisons)
-            _confirmed(library.seccomp_rule_add_array(rules, _ALLOW, number, len(comparisons), given), name)
+            conditions = (_Comparison * len(comparisons))(*comparisons)
+            _confirmed(
+                library.seccomp_rule_add_array(rules, _ALLOW, number, len(comparisons), conditions), name
+            )
         _confirmed(library.seccomp_load(rules), "seccomp_load")
     finally:
         library.seccomp_release(rules)

@@ -174,8 +174,8 @@ def _attach_origin(store: Store, caller: Caller, run: str, origin: Origin) -> No
     """Add a signature to a run that its submitter published before, unsigned or with another key."""
     bundle, key = store.bundle(run), origin.signature.key_id
     with store.engine.connect() as connection:
-        known = find_publication(connection, run)
-    if bundle.signed_by == key or known is None or known.submitter != caller.submitter:
+        publication = find_publication(connection, run)
+    if bundle.signed_by == key or publication is None or publication.submitter != caller.submitter:
         return
     event = new_event(bundle.history[-1].state, caller.submitter, "its origin was signed", key=key)
     event = msgspec.structs.replace(event, superseded_by=bundle.history[-1].superseded_by)
@@ -190,16 +190,16 @@ def _first_event(store: Store, settings: Settings, caller: Caller) -> Event:
 
 
 def _quarantine_reason(store: Store, settings: Settings, caller: Caller) -> str:
-    """Return why a bundle must wait for a maintainer; empty if it need not."""
+    """Return the reason why a bundle must wait for a maintainer; empty if it need not."""
     if caller.may(Role.MAINTAINER) or settings.quarantine == "none":
         return ""
     if settings.quarantine == "all":
         return "every bundle needs approval"
-    shown = [state.value for state in (State.SELF_REPORTED, State.VERIFIED, State.SUPERSEDED)]
+    shown_states = [state.value for state in (State.SELF_REPORTED, State.VERIFIED, State.SUPERSEDED)]
     approved = (
         select(PUBLICATIONS.c.run)
         .join(RUNS, RUNS.c.id == PUBLICATIONS.c.run)
-        .where(PUBLICATIONS.c.submitter == caller.submitter, RUNS.c.state.in_(shown))
+        .where(PUBLICATIONS.c.submitter == caller.submitter, RUNS.c.state.in_(shown_states))
     )
     with store.engine.connect() as connection:
         is_known = connection.execute(approved.limit(1)).first() is not None

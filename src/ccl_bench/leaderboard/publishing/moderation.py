@@ -49,22 +49,24 @@ def approve(store: Store, settings: Settings, caller: Caller, run: str, note: st
     """List a run that waits in quarantine or was withdrawn; a listed run stays listed."""
     require_role(caller, Role.MAINTAINER)
     with publication_lock(store):
-        mine = _existing_publication(store, run)
+        publication = _existing_publication(store, run)
         state = current_state(store, run)
         if state is State.SUPERSEDED:
             raise _conflict("it was replaced by another")
         if state not in _WAITING:
             return
         others = [
-            each for each in listed_publications(store, mine.recording) if each.submitter != mine.submitter
+            each
+            for each in listed_publications(store, publication.recording)
+            if each.submitter != publication.submitter
         ]
         if others:
             raise _conflict(f"the same traces are listed as {others[0].run[:12]} of {others[0].submitter}")
         with store.engine.connect() as connection:
-            job, said = queue.job_states(connection, [run]).get(run, (None, ""))
+            job, job_message = queue.job_states(connection, [run]).get(run, (None, ""))
         is_verified = job is queue.JobState.VERIFIED
         listed = State.VERIFIED if is_verified else State.SELF_REPORTED
-        store.record(run, new_event(listed, caller.submitter, note or (said if is_verified else "")))
+        store.record(run, new_event(listed, caller.submitter, note or (job_message if is_verified else "")))
         register_publication(store, settings, run)
 
 
@@ -136,7 +138,7 @@ def visible_receipt(store: Store, run: str, caller: Caller | None) -> Receipt:
 
 def receipts_in_state(store: Store, state: str) -> list[Receipt]:
     """Return the bundles in a state, the oldest first."""
-    asked = (
+    statement = (
         select(PUBLICATIONS.c.run)
         .join(RUNS, RUNS.c.id == PUBLICATIONS.c.run)
         .where(RUNS.c.state == state)
@@ -144,7 +146,9 @@ def receipts_in_state(store: Store, state: str) -> list[Receipt]:
         .limit(_MAX_RECEIPTS)
     )
     with store.engine.connect() as connection:
-        return [_build_receipt(store, connection, run) for run in connection.execute(asked).scalars().all()]
+        return [
+            _build_receipt(store, connection, run) for run in connection.execute(statement).scalars().all()
+        ]
 
 
 def _build_receipt(store: Store, connection: Connection, run: str) -> Receipt:

@@ -90,25 +90,25 @@ def register_publication(
     """
     bundle = store.bundle(run)
     with store.engine.connect() as connection:
-        known = find_publication(connection, run)
-    mine = known or _new_publication(bundle)
-    replaced = _supersede(store, mine, replaces_anyones=replaces_anyones) if _is_listed(bundle) else []
+        stored_publication = find_publication(connection, run)
+    publication = stored_publication or _new_publication(bundle)
+    replaced = _supersede(store, publication, replaces_anyones=replaces_anyones) if _is_listed(bundle) else []
     with writing(store.engine) as connection:
-        if known is None:
-            connection.execute(insert(PUBLICATIONS), [asdict(mine)])
+        if stored_publication is None:
+            connection.execute(insert(PUBLICATIONS), [asdict(publication)])
         if _can_be_recomputed(store, settings, bundle):
             queue.enqueue(connection, run)
     return replaced
 
 
-def _supersede(store: Store, mine: Publication, *, replaces_anyones: bool) -> list[str]:
+def _supersede(store: Store, publication: Publication, *, replaces_anyones: bool) -> list[str]:
     """Let the last listed run of a recording replace the others, and return those."""
-    everybodys = {*listed_publications(store, mine.recording), mine}
+    publications = {*listed_publications(store, publication.recording), publication}
     *others, last = sorted(
-        each for each in everybodys if replaces_anyones or each.submitter == mine.submitter
+        each for each in publications if replaces_anyones or each.submitter == publication.submitter
     )
     for each in others:
-        store.record(each.run, new_event(State.SUPERSEDED, mine.submitter, superseded_by=last.run))
+        store.record(each.run, new_event(State.SUPERSEDED, publication.submitter, superseded_by=last.run))
     return [each.run for each in others]
 
 
@@ -126,8 +126,10 @@ def _new_publication(bundle: Bundle) -> Publication:
 
 def _can_be_recomputed(store: Store, settings: Settings, bundle: Bundle) -> bool:
     """Whether the server has the files of the run, or may download them."""
-    made = bundle.provenance
-    return (store.data / TRACES_FOLDER / bundle.id).is_dir() or is_readable_storage(made.trace_url, settings)
+    provenance = bundle.provenance
+    return (store.data / TRACES_FOLDER / bundle.id).is_dir() or is_readable_storage(
+        provenance.trace_url, settings
+    )
 
 
 def is_readable_storage(address: str | None, settings: Settings) -> bool:
@@ -143,14 +145,14 @@ def reconcile(store: Store, settings: Settings) -> None:
     with publication_lock(store):
         store.catch_up_if_changed()
         with store.engine.connect() as connection:
-            known = set(connection.execute(select(PUBLICATIONS.c.run)).scalars())
+            published_runs = set(connection.execute(select(PUBLICATIONS.c.run)).scalars())
             indexed = set(connection.execute(select(RUNS.c.id)).scalars())
-        gone = sorted(run for run in known - indexed if not (store.folder / run).is_dir())
-        if gone:
+        missing_runs = sorted(run for run in published_runs - indexed if not (store.folder / run).is_dir())
+        if missing_runs:
             with writing(store.engine) as connection:
                 for table in (JOBS, PUBLICATIONS):
-                    connection.execute(delete(table).where(table.c.run.in_(gone)))
-        for run in sorted(indexed - known):
+                    connection.execute(delete(table).where(table.c.run.in_(missing_runs)))
+        for run in sorted(indexed - published_runs):
             register_publication(store, settings, run)
         _remove_orphaned_traces(store.data / TRACES_FOLDER, store.folder)
 

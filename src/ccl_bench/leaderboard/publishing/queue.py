@@ -91,21 +91,21 @@ def claim(engine: Engine, holder: str) -> Job | None:
             given_up = f"the worker died {attempts} times while it recomputed the run"
             _update_job(connection, run, _ended_values(JobState.FAILED, given_up))
             return None
-        taken = {
+        values = {
             "state": JobState.RUNNING.value,
             "attempts": attempts + 1,
             "holder": holder,
             "due_at": timestamp(LEASE_S),
         }
-        _update_job(connection, run, taken)
+        _update_job(connection, run, values)
         return Job(run, attempts + 1, holder)
 
 
 def renew(engine: Engine, job: Job) -> bool:
     """Extend the lease of a job, and return whether the worker still holds it."""
     with writing(engine) as connection:
-        done = connection.execute(update(JOBS).where(_is_held(job)).values(due_at=timestamp(LEASE_S)))
-        return done.rowcount == 1
+        result = connection.execute(update(JOBS).where(_is_held(job)).values(due_at=timestamp(LEASE_S)))
+        return result.rowcount == 1
 
 
 def is_held(connection: Connection, job: Job) -> bool:
@@ -137,8 +137,8 @@ def release(engine: Engine, job: Job, message: str, *, is_fault: bool = True) ->
 
 def job_states(connection: Connection, runs: Sequence[str]) -> dict[str, tuple[JobState, str]]:
     """Return state and message of the jobs of runs; runs without a job are left out."""
-    asked = select(JOBS.c.run, JOBS.c.state, JOBS.c.message).where(JOBS.c.run.in_(runs))
-    return {run: (JobState(state), message) for run, state, message in connection.execute(asked)}
+    statement = select(JOBS.c.run, JOBS.c.state, JOBS.c.message).where(JOBS.c.run.in_(runs))
+    return {run: (JobState(state), message) for run, state, message in connection.execute(statement)}
 
 
 def _is_due() -> ColumnElement[bool]:

@@ -50,7 +50,7 @@ def recompute_run(
     InputError if there is no answer and another attempt may give one.
     """
     request, answer = scratch / "request.json", scratch / "answer.json"
-    asked = SandboxRequest(
+    sandbox_request = SandboxRequest(
         str(run),
         str(bundle.folder / CARD),
         settings.recompute_bytes,
@@ -58,7 +58,7 @@ def recompute_run(
         settings.unpacked_bytes,
         next((r.provenance.steps for r in bundle.results if r.provenance.steps), EVERY_STEP),
     )
-    request.write_bytes(msgspec.json.encode(asked))
+    request.write_bytes(msgspec.json.encode(sandbox_request))
     with _start_sandbox([str(request), str(answer)], scratch) as process:
         if too_much := _wait_or_exceeded(process, scratch, settings, may_go_on):
             return SandboxAnswer(error=f"recomputing takes more than {too_much}")
@@ -128,11 +128,15 @@ _SIDE_FILE_BYTES = 64 << 20
 
 
 def fetch_run(
-    made: BundleProvenance, address: str, folder: Path, settings: Settings, may_go_on: Callable[[], bool]
+    provenance: BundleProvenance,
+    address: str,
+    folder: Path,
+    settings: Settings,
+    may_go_on: Callable[[], bool],
 ) -> None:
     """Download the files of a run from an address; raise InputError if one is missing or differs."""
-    traces = {trace.file: (trace.sha256, trace.size) for trace in made.traces}
-    others = {name: (digest, _SIDE_FILE_BYTES) for name, digest in made.files.items()}
+    traces = {trace.file: (trace.sha256, trace.size) for trace in provenance.traces}
+    others = {name: (digest, _SIDE_FILE_BYTES) for name, digest in provenance.files.items()}
     if sum(size for _, size in traces.values()) > settings.unpacked_bytes:
         raise InputError(f"the traces have more than {settings.unpacked_bytes:,} bytes", where=address)
     place = remote_path(address)
@@ -190,7 +194,7 @@ def _result_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
 
 
 def _result_difference(claimed: Result, recomputed: Result | None, *, is_same_version: bool) -> str:
-    """Return how a claimed number differs; a missing claim is no difference."""
+    """Return the difference of a claimed number in words; a missing claim is no difference."""
     if claimed.value is None:
         return ""
     if recomputed is None or recomputed.value is None:
@@ -215,11 +219,11 @@ def _finding_counts(result: Result) -> Counter[tuple[str, str]]:
 
 
 def _field_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
-    stated = bundle.provenance.fields
-    for name in sorted(stated.keys() | answer.fields.keys()):
-        said, recomputed = stated.get(name), answer.fields.get(name)
-        if said != recomputed:
-            yield f"{name}: the bundle states {_short(said)}, card and traces {_short(recomputed)}"
+    stated_fields = bundle.provenance.fields
+    for name in sorted(stated_fields.keys() | answer.fields.keys()):
+        stated_value, recomputed = stated_fields.get(name), answer.fields.get(name)
+        if stated_value != recomputed:
+            yield f"{name}: the bundle states {_short(stated_value)}, card and traces {_short(recomputed)}"
 
 
 def _report_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:

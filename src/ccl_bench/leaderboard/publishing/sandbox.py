@@ -50,40 +50,44 @@ REQUEST, ANSWER = msgspec.json.Decoder(SandboxRequest), msgspec.json.Decoder(San
 
 def main(request: Path, answer: Path) -> None:
     """Measure the requested run and write the answer; only its folder is writable."""
-    asked = REQUEST.decode(request.read_bytes())
-    _confine(asked, answer.parent)
+    sandbox_request = REQUEST.decode(request.read_bytes())
+    _confine(sandbox_request, answer.parent)
     try:
-        outcome = _measure(asked)
+        outcome = _measure(sandbox_request)
     except CclBenchError as error:
         outcome = SandboxAnswer(error=f"{error.where}: {error.message}" if error.where else error.message)
     except MemoryError:
-        outcome = SandboxAnswer(error=f"recomputing takes more than {asked.memory_bytes:,} bytes of memory")
+        outcome = SandboxAnswer(
+            error=f"recomputing takes more than {sandbox_request.memory_bytes:,} bytes of memory"
+        )
     answer.write_bytes(msgspec.json.encode(outcome))
 
 
-def _confine(asked: SandboxRequest, scratch: Path) -> None:
+def _confine(request: SandboxRequest, scratch: Path) -> None:
     limits = {
-        resource.RLIMIT_AS: asked.memory_bytes,
-        resource.RLIMIT_CPU: asked.cpu_seconds,
-        resource.RLIMIT_FSIZE: asked.file_bytes,
+        resource.RLIMIT_AS: request.memory_bytes,
+        resource.RLIMIT_CPU: request.cpu_seconds,
+        resource.RLIMIT_FSIZE: request.file_bytes,
         resource.RLIMIT_NOFILE: _MOST_OPEN,
         resource.RLIMIT_CORE: 0,
     }
-    confine(limits, [*installation(), Path(asked.run), Path(asked.card)], [scratch])
+    confine(limits, [*installation(), Path(request.run), Path(request.card)], [scratch])
 
 
-def _measure(asked: SandboxRequest) -> SandboxAnswer:
+def _measure(request: SandboxRequest) -> SandboxAnswer:
     from ccl_bench.comparison import fields_of
     from ccl_bench.evaluate.report_data import collect_report_data
     from ccl_bench.result.step_choice import step_choice
     from ccl_bench.run import open_run
 
-    chosen = asked.choice
-    choice = step_choice(chosen.numbers or None, chosen.skip, chosen.marker or None)
-    run = open_run(asked.run, card=asked.card, choice=choice)
+    requested_choice = request.choice
+    choice = step_choice(
+        requested_choice.numbers or None, requested_choice.skip, requested_choice.marker or None
+    )
+    run = open_run(request.run, card=request.card, choice=choice)
     seen = collect_report_data(run, jobs=1, use_cache=False)
     return SandboxAnswer(
-        seen.results, seen.series, seen.inspection.issues, fields_of(run.stated.card, run.facts)
+        seen.results, seen.series, seen.inspection.issues, fields_of(run.documents.card, run.facts)
     )
 
 

@@ -34,11 +34,11 @@ _LONGEST = 1000
 """Longest logged text from a request."""
 
 
-def log_event(data: Path, event: str, **said: str | int | None) -> None:
+def log_event(data: Path, event: str, **fields: str | int | None) -> None:
     """Append one line; several processes may do so at once. A token is never logged, only its id."""
     line = {"at": timestamp(), "event": event} | {
         name: value[:_LONGEST] if isinstance(value, str) else value
-        for name, value in said.items()
+        for name, value in fields.items()
         if value is not None
     }
     handle = os.open(data / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
@@ -164,11 +164,11 @@ def revoke(engine: Engine, table: Table, row_id: str, kind: str) -> None:
     Raises RequestRefused if there is none.
     """
     with writing(engine) as connection:
-        known = connection.execute(select(table.c.revoked_at).where(table.c.id == row_id)).first()
-        if known is None:
+        row = connection.execute(select(table.c.revoked_at).where(table.c.id == row_id)).first()
+        if row is None:
             fix = "list them to see their ids"
             raise RequestRefused(f"there is no {kind} {row_id[:20]!r}", fix=fix, status=HTTPStatus.NOT_FOUND)
-        if known[0] is None:
+        if row[0] is None:
             connection.execute(update(table).where(table.c.id == row_id).values(revoked_at=timestamp()))
 
 
@@ -198,11 +198,17 @@ def register_key(engine: Engine, submitter: str, key: PublicKey) -> None:
         "created_at": timestamp(),
     }
     with writing(engine) as connection:
-        known = connection.execute(select(KEYS).where(KEYS.c.id == key.id)).mappings().first()
-        if known is None:
+        stored_key = connection.execute(select(KEYS).where(KEYS.c.id == key.id)).mappings().first()
+        if stored_key is None:
             connection.execute(insert(KEYS), [row])
-        elif (known["submitter"], known["public_key"], known["revoked_at"]) != (submitter, key.text, None):
-            what = "was revoked" if known["revoked_at"] else f"is registered for {known['submitter']}"
+        elif (stored_key["submitter"], stored_key["public_key"], stored_key["revoked_at"]) != (
+            submitter,
+            key.text,
+            None,
+        ):
+            what = (
+                "was revoked" if stored_key["revoked_at"] else f"is registered for {stored_key['submitter']}"
+            )
             raise UsageError(f"the key {key.id} {what}", fix="make a new one with ccl-bench keygen")
 
 
@@ -228,14 +234,18 @@ def check_origin(engine: Engine, folder: Path, submitter: str) -> Origin | None:
         return None
     key_id = origin.signature.key_id
     with engine.connect() as connection:
-        asked = select(KEYS).where(KEYS.c.id == key_id, KEYS.c.submitter == submitter)
-        known = connection.execute(asked).mappings().first()
-    if known is None or known["revoked_at"]:
-        what = "was revoked" if known else f"is not registered for {submitter or 'an unnamed submitter'}"
+        statement = select(KEYS).where(KEYS.c.id == key_id, KEYS.c.submitter == submitter)
+        registered_key = connection.execute(statement).mappings().first()
+    if registered_key is None or registered_key["revoked_at"]:
+        what = (
+            "was revoked"
+            if registered_key
+            else f"is not registered for {submitter or 'an unnamed submitter'}"
+        )
         fix = "ask the operator to register your public key: ccl-bench key DATA NAME FILE"
         raise RequestRefused(f"it is signed with the key {key_id}, which {what}", fix=fix)
     try:
-        origin.verify(folder, parse_public_key(known["public_key"]))
+        origin.verify(folder, parse_public_key(registered_key["public_key"]))
     except WrongSignatureError as error:
         raise RequestRefused(error.message, where=error.where, fix=error.fix) from error
     if origin.publisher != submitter:

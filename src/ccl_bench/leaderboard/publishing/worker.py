@@ -72,19 +72,19 @@ class Worker:
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, self._stop)
         log_protection(self.store)
-        done = 0
+        finished_jobs = 0
         while not self.is_stopping and parent in {None, os.getppid()}:
             try:
                 worked = self._work_once()
             except SQLAlchemyError as error:
                 tokens.log_event(self.store.data, "database-failed", reason=str(error))
                 worked = False
-            done += worked
+            finished_jobs += worked
             if not worked and until_empty:
                 break
             if not worked:
                 time.sleep(_POLL_S)
-        return done
+        return finished_jobs
 
     def _work_once(self) -> bool:
         """Clean up if it is time, work on the next job, and return whether there was one."""

@@ -48,13 +48,13 @@ def open_engine(data: Path, url: str | None) -> Engine:
     if kind not in {"sqlite", "postgresql"}:
         raise UsageError(f"{kind} is not a supported database", fix="use SQLite or PostgreSQL")
     if kind == "sqlite":
-        made = create_engine(address, connect_args={"timeout": _BUSY_SECONDS})
-        event.listen(made, "connect", _prepare_sqlite)
-        event.listen(made, "begin", _begin_sqlite)
-        return made
-    made = create_engine(address, pool_pre_ping=True, pool_size=10, max_overflow=20)
-    event.listen(made, "connect", _prepare_postgresql)
-    return made
+        engine = create_engine(address, connect_args={"timeout": _BUSY_SECONDS})
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    engine = create_engine(address, pool_pre_ping=True, pool_size=10, max_overflow=20)
+    event.listen(engine, "connect", _prepare_postgresql)
+    return engine
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -97,10 +97,10 @@ def log_changes(connection: Connection, histories: Mapping[str, Sequence[Event] 
 
 
 def _logged_counts(connection: Connection, runs: Mapping[str, object]) -> dict[str, int]:
-    """Return how many changes of each run are in the log since it was put onto the board."""
+    """Return the number of changes of each run in the log since it was put onto the board."""
     counts: dict[str, int] = {}
-    asked = select(LOG.c.run, LOG.c.state).where(LOG.c.run.in_(runs)).order_by(LOG.c.number)
-    for run, state in connection.execute(asked):
+    statement = select(LOG.c.run, LOG.c.state).where(LOG.c.run.in_(runs)).order_by(LOG.c.number)
+    for run, state in connection.execute(statement):
         counts[run] = 0 if state == REMOVED else counts.get(run, 0) + 1
     return counts
 
@@ -133,7 +133,7 @@ def last_entry(connection: Connection) -> Entry | None:
 
 def entries(connection: Connection) -> Iterator[Entry]:
     """Yield the entries, the oldest first."""
-    asked = select(LOG).order_by(LOG.c.number)
-    rows = connection.execute(asked, execution_options={"yield_per": _AT_ONCE})
+    statement = select(LOG).order_by(LOG.c.number)
+    rows = connection.execute(statement, execution_options={"yield_per": _AT_ONCE})
     for row in rows.mappings():
         yield Entry(**row)

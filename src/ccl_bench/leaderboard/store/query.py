@@ -96,8 +96,8 @@ def complete_query(query: RunQuery, phases: dict[str, int]) -> RunQuery:
     usual = default_columns(phase)
     sort = query.sort or ("submitted_at" if phase == "any" and not query.workload else usual[0])
     together = query.together or ("no" if sort in SORTED_BY else "yes")
-    chosen = query.columns or usual
-    columns = chosen if sort in SORTED_BY or sort in chosen else [sort, *chosen]
+    metric_columns = query.columns or usual
+    columns = metric_columns if sort in SORTED_BY or sort in metric_columns else [sort, *metric_columns]
     return query.model_copy(
         update={"phase": phase, "sort": sort, "together": together, "columns": list(dict.fromkeys(columns))}
     )

@@ -75,19 +75,19 @@ class QueryResult:
 
 def find_runs(connection: Connection, query: RunQuery, columns: Sequence[str] | None = None) -> QueryResult:
     """Return the page of runs that a query asks for, with the numbers of some metrics, or of all."""
-    # Runs are sorted by what orders them alone, and their other columns read for one page.
+    # Runs are sorted with the columns of the order alone; their other columns are read for one page.
     skipped = (query.page - 1) * query.size
     if _is_narrowed(query):
         where = where_clauses(query)
         total = connection.execute(select(func.count()).select_from(RUNS).where(*where)).scalar_one()
-        asked = _order(select(RUNS.c.id).where(*where), query).limit(query.size).offset(skipped)
-        ids = list(connection.execute(asked).scalars())
+        statement = _order(select(RUNS.c.id).where(*where), query).limit(query.size).offset(skipped)
+        ids = list(connection.execute(statement).scalars())
     else:
         total = sum(count for _, count in _counts(connection, query, "")[""])
         ids = _page_of_all(connection, query, skipped) if skipped < total else []
     rows = _rows(connection, ids)
-    wanted = None if columns is None else {*columns, query.sort}
-    numbers = find_numbers(connection, [row["id"] for row in rows], wanted)
+    metric_names = None if columns is None else {*columns, query.sort}
+    numbers = find_numbers(connection, [row["id"] for row in rows], metric_names)
     return QueryResult(
         [ListedRun(row, row.pop("label"), row.pop("size"), numbers.get(row["id"], {})) for row in rows], total
     )
@@ -95,9 +95,9 @@ def find_runs(connection: Connection, query: RunQuery, columns: Sequence[str] | 
 
 def _rows(connection: Connection, ids: Sequence[str]) -> list[dict[str, Any]]:
     """Return the rows of some runs, in this order, with the labels and sizes of their workloads."""
-    asked = select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size).where(RUNS.c.id.in_(ids))
-    asked = asked.join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
-    rows = {row["id"]: dict(row) for row in connection.execute(asked).mappings()}
+    statement = select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size).where(RUNS.c.id.in_(ids))
+    statement = statement.join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
+    rows = {row["id"]: dict(row) for row in connection.execute(statement).mappings()}
     return [rows[run] for run in ids if run in rows]
 
 
@@ -106,10 +106,10 @@ def find_numbers(
 ) -> dict[str, dict[str, Number]]:
     """Return the numbers of some runs by run and metric, optionally of some metrics only."""
     numbers: dict[str, dict[str, Number]] = {run: {} for run in runs}
-    asked = number_rows().where(VALUES.c.run.in_(runs))
+    statement = number_rows().where(VALUES.c.run.in_(runs))
     if names is not None:
-        asked = asked.where(VALUES.c.metric.in_(sorted(names)))
-    for row in connection.execute(asked).mappings():
+        statement = statement.where(VALUES.c.metric.in_(sorted(names)))
+    for row in connection.execute(statement).mappings():
         plain = {name: value for name, value in row.items() if name not in {"run", "metric"}}
         numbers[row["run"]][row["metric"]] = Number(**plain)
     return numbers
@@ -122,8 +122,8 @@ def where_clauses(query: RunQuery, *, but: str = "") -> list[ColumnElement[bool]
     if query.phase not in {"", "any"}:
         clauses.append(RUNS.c.phase == query.phase)
     for name in TEXT_FILTERS:
-        if name != but and (wanted := getattr(query, name)):
-            clauses.append(RUNS.c[name].in_(wanted))
+        if name != but and (values := getattr(query, name)):
+            clauses.append(RUNS.c[name].in_(values))
     for name in NUMBER_FILTERS:
         if name != but and (number := getattr(query, name)) is not None:
             clauses.append(RUNS.c[name] == number)
@@ -133,16 +133,18 @@ def where_clauses(query: RunQuery, *, but: str = "") -> list[ColumnElement[bool]
     return clauses + [RUNS.c.searched.contains(word, autoescape=True) for word in words]
 
 
-def _order(asked: Select[Any], query: RunQuery) -> Select[Any]:
+def _order(statement: Select[Any], query: RunQuery) -> Select[Any]:
     """Return the query to the database with the order of its answer."""
-    asked = asked.join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
+    statement = statement.join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
     groups = [WORKLOADS.c.size.desc(), WORKLOADS.c.label, WORKLOADS.c.key] if query.together == "yes" else []
     column: ColumnElement[Any]
     if query.sort in SORTED_BY or not query.sort:
         column = RUNS.c[query.sort or "submitted_at"]
         is_falling = query.order == "desc" or (not query.order and column is RUNS.c.submitted_at)
     else:
-        asked = asked.outerjoin(VALUES, and_(VALUES.c.run == RUNS.c.id, VALUES.c.metric == query.sort))
+        statement = statement.outerjoin(
+            VALUES, and_(VALUES.c.run == RUNS.c.id, VALUES.c.metric == query.sort)
+        )
         column = VALUES.c.value
         is_falling = query.order == "desc"
         if not query.order:
@@ -151,7 +153,7 @@ def _order(asked: Select[Any], query: RunQuery) -> Select[Any]:
                 True,
             )
     missing_last = case((column.is_(None), 1), else_=0)
-    return asked.order_by(*groups, missing_last, column.desc() if is_falling else column.asc(), RUNS.c.id)
+    return statement.order_by(*groups, missing_last, column.desc() if is_falling else column.asc(), RUNS.c.id)
 
 
 def _is_narrowed(query: RunQuery) -> bool:
@@ -165,9 +167,9 @@ def _page_of_all(connection: Connection, query: RunQuery, skipped: int) -> list[
     if query.together != "yes":
         return _read_in_order(connection, query, "", skipped, query.size)
     size = WORKLOADS.c.size.desc()
-    asked = select(WORKLOADS.c.key).order_by(size, WORKLOADS.c.label, WORKLOADS.c.key)
+    statement = select(WORKLOADS.c.key).order_by(size, WORKLOADS.c.label, WORKLOADS.c.key)
     counts = dict(_counts(connection, query, "workload")["workload"])
-    groups = [(key, counts[key]) for key in connection.execute(asked).scalars() if key in counts]
+    groups = [(key, counts[key]) for key in connection.execute(statement).scalars() if key in counts]
     runs: list[str] = []
     for keys, before, most in _spans(groups, skipped, query.size):
         if most:
@@ -181,22 +183,22 @@ def _page_of_all(connection: Connection, query: RunQuery, skipped: int) -> list[
 def _spans(
     groups: Iterable[tuple[str, int]], skipped: int, most: int
 ) -> Iterator[tuple[list[str], int, int]]:
-    """Yield which groups a page shows, how many rows of them come before it, and how many it shows.
+    """Yield the groups that a page shows, the number of their rows before it, and the number that it shows.
 
     Groups that the page shows in full are yielded together, without these numbers: there may be many.
     """
     whole: list[str] = []
     for key, count in groups:
         before, skipped = min(skipped, count), max(0, skipped - count)
-        shown = min(count - before, most)
-        most -= shown
-        if 0 < shown == count:
+        row_count = min(count - before, most)
+        most -= row_count
+        if 0 < row_count == count:
             whole.append(key)
-        elif shown:
+        elif row_count:
             if whole:
                 yield whole, 0, 0
                 whole = []
-            yield [key], before, shown
+            yield [key], before, row_count
         if not most:
             break
     if whole:
@@ -209,8 +211,8 @@ def _read_in_order(
     """Return runs of a workload, or all, in the order of a query; the sort column may be missing."""
     runs: list[str] = []
     for part in _parts(connection, query, workload):
-        asked = part.limit(most - len(runs)).offset(skipped)
-        runs += connection.execute(asked).scalars()
+        statement = part.limit(most - len(runs)).offset(skipped)
+        runs += connection.execute(statement).scalars()
         if len(runs) == most:
             break
         if skipped and not runs:
@@ -228,8 +230,8 @@ def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[S
     if query.sort in SORTED_BY or not query.sort:
         column = RUNS.c[query.sort or "submitted_at"]
         is_falling = query.order == "desc" or (not query.order and column is RUNS.c.submitted_at)
-        known = select(RUNS.c.id).where(*where, column.is_not(None))
-        yield known.order_by(column.desc() if is_falling else column.asc(), RUNS.c.id)
+        with_value = select(RUNS.c.id).where(*where, column.is_not(None))
+        yield with_value.order_by(column.desc() if is_falling else column.asc(), RUNS.c.id)
         if column.nullable:
             yield without.where(column.is_(None))
         return
@@ -237,7 +239,7 @@ def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[S
     # Each is the end of an index; both in one query would read all of it.
     ends = (select(end(VALUES.c.better)).where(of_metric).scalar_subquery() for end in (func.min, func.max))
     first, last = connection.execute(select(*ends)).one()
-    if first != last:  # what another program calls so, now better if higher, now if lower
+    if first != last:  # runs disagree on the direction of this metric
         yield _order(select(RUNS.c.id).where(*where), query)
         return
     if first is not None:
@@ -268,11 +270,11 @@ def filter_options(connection: Connection, query: RunQuery) -> dict[str, list[tu
 def _counts(connection: Connection, query: RunQuery, *names: str) -> dict[str, list[tuple[str, int]]]:
     """Return the stored counts of listed runs by value of some fields, for a phase or all."""
     counts = RUN_COUNTS.c
-    asked = select(counts.field, counts.value, func.sum(counts["count"])).where(counts.field.in_(names))
+    statement = select(counts.field, counts.value, func.sum(counts["count"])).where(counts.field.in_(names))
     if query.phase not in {"", "any"}:
-        asked = asked.where(counts.phase == query.phase)
+        statement = statement.where(counts.phase == query.phase)
     totals: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
-    grouped = asked.group_by(counts.field, counts.value).order_by(counts.field, counts.value)
+    grouped = statement.group_by(counts.field, counts.value).order_by(counts.field, counts.value)
     for name, value, runs in connection.execute(grouped):
         totals[name].append((value, runs))
     return totals
@@ -308,8 +310,8 @@ def _matching(query: RunQuery, but: str, names: Sequence[str]) -> CTE:
 
 def count_phases(connection: Connection) -> dict[str, int]:
     """Return the listed runs of each phase."""
-    asked = select(RUN_COUNTS.c.phase, RUN_COUNTS.c["count"]).where(RUN_COUNTS.c.field == "")
-    ordered = asked.order_by(RUN_COUNTS.c.phase)
+    statement = select(RUN_COUNTS.c.phase, RUN_COUNTS.c["count"]).where(RUN_COUNTS.c.field == "")
+    ordered = statement.order_by(RUN_COUNTS.c.phase)
     return {phase or "unknown": runs for phase, runs in connection.execute(ordered)}
 
 
@@ -322,16 +324,16 @@ def measured_metrics(connection: Connection) -> list[str]:
     first = select(func.min(VALUES.c.metric).label("metric")).cte("names", recursive=True)
     following = select(func.min(VALUES.c.metric)).where(VALUES.c.metric > first.c.metric).scalar_subquery()
     names = first.union_all(select(following).where(first.c.metric.is_not(None)))
-    asked = select(names.c.metric).where(names.c.metric.is_not(None))
-    return sorted(connection.execute(asked).scalars())
+    statement = select(names.c.metric).where(names.c.metric.is_not(None))
+    return sorted(connection.execute(statement).scalars())
 
 
 def unit_and_direction(connection: Connection, metric: str) -> tuple[str, str]:
     """Return unit and better direction of a metric, also of one that this installation lacks."""
-    if known := known_metrics().get(metric):
-        return known.unit, known.better
-    asked = select(VALUES.c.unit, VALUES.c.better).where(VALUES.c.metric == metric).limit(1)
-    row = connection.execute(asked).first()
+    if definition := known_metrics().get(metric):
+        return definition.unit, definition.better
+    statement = select(VALUES.c.unit, VALUES.c.better).where(VALUES.c.metric == metric).limit(1)
+    row = connection.execute(statement).first()
     return (row[0], row[1]) if row else ("", "neither")
 
 
@@ -350,22 +352,24 @@ def find_workload(connection: Connection, beginning: str) -> dict[str, Any] | No
     """Return the row of the workload with this prefix of its key; None unless exactly one."""
     if not _is_hash(beginning):
         return None
-    asked = select(WORKLOADS).where(_starts_with(WORKLOADS.c.key, beginning)).limit(2)
-    workloads = connection.execute(asked).mappings().all()
+    statement = select(WORKLOADS).where(_starts_with(WORKLOADS.c.key, beginning)).limit(2)
+    workloads = connection.execute(statement).mappings().all()
     return dict(workloads[0]) if len(workloads) == 1 else None
 
 
 def list_workloads(connection: Connection) -> list[dict[str, Any]]:
     """Return the workloads that have listed runs, those with most runs first."""
-    asked = select(WORKLOADS).where(WORKLOADS.c.size > 0)
-    ordered = asked.order_by(WORKLOADS.c.size.desc(), WORKLOADS.c.label, WORKLOADS.c.key)
+    statement = select(WORKLOADS).where(WORKLOADS.c.size > 0)
+    ordered = statement.order_by(WORKLOADS.c.size.desc(), WORKLOADS.c.label, WORKLOADS.c.key)
     return [dict(row) for row in connection.execute(ordered).mappings()]
 
 
 def public_run_ids(connection: Connection) -> list[str]:
     """Return the identifiers of all runs that have a page."""
-    asked = select(RUNS.c.id).where(RUNS.c.state.in_([state.value for state in SHOWN])).order_by(RUNS.c.id)
-    return list(connection.execute(asked).scalars())
+    statement = (
+        select(RUNS.c.id).where(RUNS.c.state.in_([state.value for state in SHOWN])).order_by(RUNS.c.id)
+    )
+    return list(connection.execute(statement).scalars())
 
 
 def runs_of_workload(connection: Connection, workload: str, limit: int = 1000) -> list[ListedRun]:
@@ -374,14 +378,14 @@ def runs_of_workload(connection: Connection, workload: str, limit: int = 1000) -
 
 
 def _select_runs(connection: Connection, condition: Any, *, limit: int) -> list[ListedRun]:
-    asked = (
+    statement = (
         select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size)
         .join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
         .where(condition, RUNS.c.state.in_([state.value for state in SHOWN]))
         .order_by(RUNS.c.submitted_at.desc(), RUNS.c.id)
         .limit(limit)
     )
-    rows = [dict(row) for row in connection.execute(asked).mappings()]
+    rows = [dict(row) for row in connection.execute(statement).mappings()]
     numbers = find_numbers(connection, [row["id"] for row in rows])
     return [ListedRun(row, row.pop("label"), row.pop("size"), numbers[row["id"]]) for row in rows]
 
@@ -412,9 +416,9 @@ def iterate_runs(engine: Engine, query: RunQuery) -> Iterator[ListedRun]:
     """Yield every run that matches a query, of all pages."""
     page, seen, total = 1, 0, 1
     while seen < total:
-        asked = query.model_copy(update={"page": page, "size": _EXPORT_PAGE})
+        page_query = query.model_copy(update={"page": page, "size": _EXPORT_PAGE})
         with engine.connect() as connection:
-            result = find_runs(connection, asked, query.columns or None)
+            result = find_runs(connection, page_query, query.columns or None)
         if not result.runs:
             return
         yield from result.runs

@@ -56,20 +56,20 @@ _LARGEST = 2**31 - 1
 
 def run_row(bundle: Bundle) -> Row:
     """Return the row of a published run."""
-    history, fields, made = bundle.history, bundle.fields, bundle.provenance
+    history, fields, provenance = bundle.history, bundle.fields, bundle.provenance
     last, first = history[-1], history[0]
     row: Row = {
         "id": bundle.id,
         "state": last.state.value,
         "is_listed": int(last.state in LISTED),
-        "submitted_at": first.at or single_line(made.made_at),
+        "submitted_at": first.at or single_line(provenance.made_at),
         "submitter": single_line(first.by or bundle.card.card.contributor or ""),
         "superseded_by": last.superseded_by,
         "workload": workload_key(fields),
         "is_rankable": int(not unknown_fields(fields)),
-        "name": single_line(made.run),
-        "tool_version": single_line(made.tool_version),
-        "trace_url": _text(made.trace_url or bundle.card.card.trace_url),
+        "name": single_line(provenance.run),
+        "tool_version": single_line(provenance.tool_version),
+        "trace_url": _text(provenance.trace_url or bundle.card.card.trace_url),
         "has_report": int((bundle.folder / REPORT).exists()),
         "signed_by": bundle.signed_by,
         "history_stamp": history_stamp(bundle.folder),
@@ -85,13 +85,13 @@ def run_row(bundle: Bundle) -> Row:
 
 def workload_row(fields: Fields) -> Row:
     """Return the row of the workload that a run belongs to."""
-    said = {name: value for name, value in comparison_key(fields) if value is not None}
-    if model := _model(said):
-        said["model.model_family"] = model
+    stated_values = {name: value for name, value in comparison_key(fields) if value is not None}
+    if model := _model(stated_values):
+        stated_values["model.model_family"] = model
     return {
         "key": workload_key(fields),
-        "label": single_line(", ".join(_label_parts(said)) or "unknown workload"),
-        "fields": json.dumps(said),
+        "label": single_line(", ".join(_label_parts(stated_values)) or "unknown workload"),
+        "fields": json.dumps(stated_values),
     }
 
 
@@ -106,14 +106,14 @@ def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
     for name, claimed in by_name.items():
         if name in unit_variants() or claimed.value is None or not math.isfinite(claimed.value):
             continue
-        known = known_metrics().get(name)
+        definition = known_metrics().get(name)
         severities = [finding.severity for finding in claimed.findings]
         number = {
             "run": bundle.id,
             "metric": name,
             "value": claimed.value,
             "unit": single_line(claimed.unit),
-            "better": known.better if known else claimed.better,
+            "better": definition.better if definition else claimed.better,
             "revision": _number(claimed.provenance.metric_revision) or 0,
             "measured": measurement_basis(claimed),
             "errors": severities.count("error"),
@@ -123,12 +123,12 @@ def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
 
 
 def measurement_basis(result: Result) -> str:
-    """Return how a number was measured, if that decides which numbers are comparable."""
-    said = {"window": result.window}
+    """Return the basis of a measured number, if it decides which numbers are comparable."""
+    basis = {"window": result.window}
     for rule in result_rules():
         if rule.what == "detail" and rule.effect == "blocks" and rule.detail in result.details:
-            said[rule.detail.replace("_", " ")] = str(result.details[rule.detail])
-    return single_line(", ".join(f"{name}: {value}" for name, value in said.items() if value))
+            basis[rule.detail.replace("_", " ")] = str(result.details[rule.detail])
+    return single_line(", ".join(f"{name}: {value}" for name, value in basis.items() if value))
 
 
 def single_line(text: str, longest: int = MAX_TEXT) -> str:
@@ -162,18 +162,18 @@ def _model(fields: Mapping[str, object]) -> str | None:
     from ccl_bench.base.errors import NotMeasurable
     from ccl_bench.catalog.models import model
 
-    written = _text(fields.get("model.model_family"))
+    stated_model = _text(fields.get("model.model_family"))
     try:
-        return model(written).name if written else None
+        return model(stated_model).name if stated_model else None
     except NotMeasurable:
-        return written
+        return stated_model
 
 
 def _device(fields: Mapping[str, object]) -> str | None:
     """Return the catalog's name of a device, if the written name is unambiguous."""
-    written = _text(fields.get("hardware.device.model"))
-    known = devices.models(written) if written else []
-    return known[0] if len(known) == 1 else written
+    stated_device = _text(fields.get("hardware.device.model"))
+    names = devices.models(stated_device) if stated_device else []
+    return names[0] if len(names) == 1 else stated_device
 
 
 def _label_parts(fields: Mapping[str, object]) -> Iterator[str]:
@@ -221,12 +221,12 @@ def placed_value(run: Row, number: Row) -> Row:
     in the data makes them doubtful.
     """
     is_ranked = run["is_listed"] and run["is_rankable"] and not number["errors"]
-    alike = json.dumps([run["workload"], *(number[name] for name in _COMPARABLE_BY)])
+    comparable_key = json.dumps([run["workload"], *(number[name] for name in _COMPARABLE_BY)])
     return {
         **number,
         "workload": run["workload"],
         "is_listed": run["is_listed"],
-        "comparable": hashlib.sha256(alike.encode()).hexdigest()[:32]
+        "comparable": hashlib.sha256(comparable_key.encode()).hexdigest()[:32]
         if is_ranked and number["better"] != "neither"
         else None,
         "rank_key": _rank_key(number["value"], number["better"]),
@@ -278,9 +278,9 @@ def _add_to(connection: Connection, table: Table, changes: Counter[tuple[Any, ..
     ]
     if not rows:
         return
-    made = {"sqlite": sqlite, "postgresql": postgresql}[connection.dialect.name].insert(table)
-    raised = made.on_conflict_do_update(
-        index_elements=keys, set_={"count": table.c.count + made.excluded["count"]}
+    insertion = {"sqlite": sqlite, "postgresql": postgresql}[connection.dialect.name].insert(table)
+    raised = insertion.on_conflict_do_update(
+        index_elements=keys, set_={"count": table.c.count + insertion.excluded["count"]}
     )
     connection.execute(raised, rows)
     if fallen := [{f"_{name}": value for name, value in row.items()} for row in rows if row["count"] < 0]:
@@ -315,8 +315,8 @@ def number_rows() -> Select[Any]:
     is_ranked = VALUES.c.comparable.is_not(None)
     place = case((is_ranked, 1 + better[0] + better[1] + better[2]))
     ranked = case((is_ranked, _counted(counts.level == _ALL)))
-    said = [column for column in VALUES.c if column.name not in _ORDERING]
-    return select(*said, place.label("place"), ranked.label("ranked"))
+    columns = [column for column in VALUES.c if column.name not in _ORDERING]
+    return select(*columns, place.label("place"), ranked.label("ranked"))
 
 
 def _shifted(number: ColumnElement[int], direction: str, bits: int) -> ColumnElement[int]:
@@ -330,5 +330,5 @@ _ORDERING = {"workload", "is_listed", "comparable", "rank_key"}
 def _counted(*conditions: ColumnElement[bool]) -> ScalarSelect[Any]:
     """Return the count of comparable numbers in the spans that match conditions."""
     total = func.coalesce(func.sum(RANK_COUNTS.c["count"]), 0)
-    alike = RANK_COUNTS.c.comparable == VALUES.c.comparable
-    return select(total).where(alike, *conditions).correlate(VALUES).scalar_subquery()
+    is_comparable = RANK_COUNTS.c.comparable == VALUES.c.comparable
+    return select(total).where(is_comparable, *conditions).correlate(VALUES).scalar_subquery()

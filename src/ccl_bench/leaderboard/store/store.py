@@ -210,22 +210,24 @@ class Store:
 
 def _forget(connection: Connection, runs: Sequence[str]) -> _Rows:
     """Remove runs from the index and return their rows."""
-    gone = [
+    removed_rows = [
         [dict(row) for row in connection.execute(select(table).where(of.in_(runs))).mappings()]
         for table, of in ((RUNS, RUNS.c.id), (VALUES, VALUES.c.run))
     ]
     connection.execute(delete(VALUES).where(VALUES.c.run.in_(runs)))
     connection.execute(delete(RUNS).where(RUNS.c.id.in_(runs)))
-    return gone[0], gone[1]
+    return removed_rows[0], removed_rows[1]
 
 
 def _write(connection: Connection, read_runs: Sequence[_ReadRun]) -> _Rows:
     """Write rows and return those of the runs and of their numbers."""
     workloads = {each.workload["key"]: each.workload for each in read_runs}
-    known = set(connection.execute(select(WORKLOADS.c.key).where(WORKLOADS.c.key.in_(workloads))).scalars())
-    for key in known:
+    existing_keys = set(
+        connection.execute(select(WORKLOADS.c.key).where(WORKLOADS.c.key.in_(workloads))).scalars()
+    )
+    for key in existing_keys:
         connection.execute(update(WORKLOADS).where(WORKLOADS.c.key == key).values(workloads[key]))
-    missing = [{**workloads[key], "size": 0} for key in sorted(workloads.keys() - known)]
+    missing = [{**workloads[key], "size": 0} for key in sorted(workloads.keys() - existing_keys)]
     runs, values = [each.run for each in read_runs], [row for each in read_runs for row in each.values]
     for table, rows in ((WORKLOADS, missing), (RUNS, runs), (VALUES, values)):
         if rows:

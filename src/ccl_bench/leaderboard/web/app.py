@@ -117,22 +117,22 @@ def _error_response(request: Request, status: HTTPStatus, detail: str, fix: str 
     if _is_api_call(request):
         return JSONResponse({"detail": detail, "fix": fix}, status)
     to = page_links(request)
-    shown = render_page(
+    page = render_page(
         "message.html", status.phrase, to, message=f"{detail[:1].upper()}{detail[1:]}.", fix=fix
     )
-    return HTMLResponse(shown, status)
+    return HTMLResponse(page, status)
 
 
 def _log_refusal(request: Request, status: HTTPStatus, reason: str) -> None:
     """Log a refusal; the caller is named by the id of the token, never by the token."""
     caller = getattr(request.state, "caller", None)
-    said = {"method": request.method, "path": request.url.path, "query": request.url.query or None}
-    said["client"] = request.client.host if request.client else None
-    said |= {"reason": reason}
-    said = {name: text and plain(_SECRET.sub(r"\1...", text)) for name, text in said.items()}
-    said |= {"submitter": caller.submitter, "token": caller.token} if caller else {}
+    fields = {"method": request.method, "path": request.url.path, "query": request.url.query or None}
+    fields["client"] = request.client.host if request.client else None
+    fields |= {"reason": reason}
+    fields = {name: text and plain(_SECRET.sub(r"\1...", text)) for name, text in fields.items()}
+    fields |= {"submitter": caller.submitter, "token": caller.token} if caller else {}
     with contextlib.suppress(OSError):
-        tokens.log_event(request.app.state.store.data, "refused", status=int(status), **said)
+        tokens.log_event(request.app.state.store.data, "refused", status=int(status), **fields)
 
 
 def _is_api_call(request: Request) -> bool:

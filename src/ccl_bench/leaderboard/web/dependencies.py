@@ -37,11 +37,11 @@ _BEARER = HTTPBearer(auto_error=False, scheme_name="token", description="A token
 BearerToken = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 
 
-def optional_caller(request: Request, given: BearerToken) -> Caller | None:
+def optional_caller(request: Request, bearer: BearerToken) -> Caller | None:
     """Return the caller; None without a token; raise a refusal for an invalid one."""
     if "authorization" not in request.headers:
         return None
-    caller = authenticate(request.app.state.store.engine, given.credentials) if given else None
+    caller = authenticate(request.app.state.store.engine, bearer.credentials) if bearer else None
     if caller is None:
         raise _unauthorized("the token is forged, revoked or expired")
     request.state.caller = caller

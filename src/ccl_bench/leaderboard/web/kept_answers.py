@@ -43,15 +43,15 @@ class AnswerCache:
             return
         is_packed = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
         key = (scope["path"], scope["query_string"], is_packed)
-        answer = self._kept(key)
+        answer = self._stored_answer(key)
         if answer is None:
             lock = self._making.setdefault(key, asyncio.Lock())
             async with lock:
-                answer = self._kept(key) or await self._made(key, scope, receive)
+                answer = self._stored_answer(key) or await self._new_answer(key, scope, receive)
         for message in answer:
             await send(message)
 
-    def _kept(self, key: _Key) -> list[Message] | None:
+    def _stored_answer(self, key: _Key) -> list[Message] | None:
         version = self._store.version
         if version != self._version:
             self._version, self._bytes = version, 0
@@ -60,7 +60,7 @@ class AnswerCache:
             self._answers.move_to_end(key)
         return self._answers.get(key)
 
-    async def _made(self, key: _Key, scope: Scope, receive: Receive) -> list[Message]:
+    async def _new_answer(self, key: _Key, scope: Scope, receive: Receive) -> list[Message]:
         answer: list[Message] = []
         before = self._version
 

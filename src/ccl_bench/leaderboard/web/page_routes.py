@@ -57,8 +57,8 @@ def one_run(request: Request, run: str) -> str:
 def run_report(request: Request, run: str) -> HTMLResponse:
     """Show the report of a run."""
     store, listed = _find_run(request, run)
-    shown = full_report(store.bundle(listed.run["id"]), page_links(request))
-    return HTMLResponse(shown, headers=_DRAWING)
+    page = full_report(store.bundle(listed.run["id"]), page_links(request))
+    return HTMLResponse(page, headers=_DRAWING)
 
 
 @_page("/runs/{run}/files/{name}")

@@ -55,8 +55,8 @@ class BoundedProtocol(H11Protocol):
     receives add time at `MIN_BYTES_PER_S`, up to `PATIENCE_S`. Time that the server takes does not count.
     """
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self.conn = StrictConnection(h11.SERVER)
         self._deadline = 0.0
         self._unsent = 0

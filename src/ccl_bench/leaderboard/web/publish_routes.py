@@ -114,7 +114,7 @@ async def _receive_and_ingest(
 
 def _ingest(store: Store, settings: Settings, caller: Caller, archive: Path, folder: Path) -> Acceptance:
     ingested: IngestResult = ingest_archive(store, settings, caller, archive, folder)
-    said = receipt(store, ingested.run)
+    run_receipt = receipt(store, ingested.run)
     note = {
         "run": ingested.run,
         "state": ingested.state.value,
@@ -123,7 +123,7 @@ def _ingest(store: Store, settings: Settings, caller: Caller, archive: Path, fol
     }
     tokens.log_event(store.data, "published" if ingested.is_new else "published-again", **note)
     replaced, remarks = ingested.replaced, ingested.remarks
-    return Acceptance(**said.model_dump(), is_new=ingested.is_new, replaced=replaced, remarks=remarks)
+    return Acceptance(**run_receipt.model_dump(), is_new=ingested.is_new, replaced=replaced, remarks=remarks)
 
 
 @router.get("/bundles")
@@ -182,14 +182,12 @@ def all_tokens(request: Request, caller: Admin) -> list[TokenAnswer]:  # noqa: A
 
 
 @router.post("/tokens", status_code=HTTPStatus.CREATED)
-def make_token(request: Request, wanted: TokenWanted, caller: Admin) -> TokenMade:
+def make_token(request: Request, body: TokenWanted, caller: Admin) -> TokenMade:
     """Make a token."""
     store, _ = _store_and_settings(request)
-    made = tokens.create_token(store.engine, wanted.submitter, Role(wanted.role), days=wanted.days)
-    tokens.log_event(
-        store.data, "token-made", submitter=wanted.submitter, role=wanted.role, by=caller.submitter
-    )
-    return TokenMade(token=made)
+    token = tokens.create_token(store.engine, body.submitter, Role(body.role), days=body.days)
+    tokens.log_event(store.data, "token-made", submitter=body.submitter, role=body.role, by=caller.submitter)
+    return TokenMade(token=token)
 
 
 @router.delete("/tokens/{token}", status_code=HTTPStatus.NO_CONTENT)

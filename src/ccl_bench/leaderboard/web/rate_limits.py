@@ -77,8 +77,8 @@ class AddressLimit:
             await self.app(scope, receive, send)
             return
         refused = too_many("this address", self._settings.requests_per_minute, wait)
-        said = {"detail": refused.message, "fix": refused.fix}
-        await JSONResponse(said, refused.status, refused.headers)(scope, receive, send)
+        content = {"detail": refused.message, "fix": refused.fix}
+        await JSONResponse(content, refused.status, refused.headers)(scope, receive, send)
 
 
 def network_of(address: str) -> str:
@@ -90,10 +90,10 @@ def network_of(address: str) -> str:
     return str(ip) if ip.version == 4 else str(ipaddress.ip_network((ip, 64), strict=False))
 
 
-def too_many(who: str, allowed: int, wait_s: int) -> RequestRefused:
+def too_many(caller: str, allowed: int, wait_s: int) -> RequestRefused:
     """Return the refusal of a caller that calls too often."""
     return RequestRefused(
-        f"{who} makes more than {allowed:,} requests a minute",
+        f"{caller} makes more than {allowed:,} requests a minute",
         fix=f"try again in {wait_s} s",
         status=HTTPStatus.TOO_MANY_REQUESTS,
         headers={"retry-after": str(wait_s)},

@@ -53,8 +53,8 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
         raise UsageError(f"cannot listen on {host}:{port}: {reason}", fix="choose another --port") from error
     with listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
-        # asyncio sets this where a socket names its protocol, which the standard library's do not: the second
-        # write of an answer would wait for the reader to acknowledge the first, 40 ms.
+        # asyncio sets this only for sockets that name their protocol; those of the standard library do not.
+        # Without it, the second write of an answer waits 40 ms for the reader to acknowledge the first.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bound_port = listener.getsockname()[1]
         yield listener, f"http://{f'[{host}]' if ':' in host else host}:{bound_port}"

@@ -54,7 +54,7 @@ def snapshot_devices(
 
 
 def merge_devices(counted: Sequence[DeviceMemory], seen: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
-    """Return devices as counters show them, with what snapshots add, then those of snapshots alone.
+    """Return devices as counters show them, completed by snapshots, then those of snapshots alone.
 
     Counters come first because they cover the whole run: a history may miss the peak.
     """
@@ -63,8 +63,8 @@ def merge_devices(counted: Sequence[DeviceMemory], seen: Sequence[DeviceMemory])
     for device in counted:
         also = by_key.pop((device.rank, device.device), None)
         merged.append(_filled(device, also) if also else device)
-    known = {device.rank for device in counted}
-    return (*merged, *(device for device in by_key.values() if device.rank not in known))
+    counted_ranks = {device.rank for device in counted}
+    return (*merged, *(device for device in by_key.values() if device.rank not in counted_ranks))
 
 
 def _filled(device: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
@@ -77,10 +77,10 @@ def holders_of(
     memory_holders: pl.DataFrame, memory_peaks: pl.DataFrame, rank: int | None, most: int
 ) -> list[dict[str, Any]]:
     """Return the call stacks that hold most of a rank's highest peak, of the device that had it."""
-    own = pl.col("rank").eq_missing(pl.lit(rank, dtype=pl.Int64))
-    highest = memory_peaks.filter(own).drop_nulls("peak_order").sort("peak_allocated_bytes").tail(1)
-    held = memory_holders.join(highest.select("trace", "device"), on=["trace", "device"], how="semi")
-    rows = held.sort("bytes", descending=True, maintain_order=True).head(most)
+    is_of_rank = pl.col("rank").eq_missing(pl.lit(rank, dtype=pl.Int64))
+    highest = memory_peaks.filter(is_of_rank).drop_nulls("peak_order").sort("peak_allocated_bytes").tail(1)
+    holders = memory_holders.join(highest.select("trace", "device"), on=["trace", "device"], how="semi")
+    rows = holders.sort("bytes", descending=True, maintain_order=True).head(most)
     columns = rows.select("bytes", "blocks", "category", "is_before_history", "frames")
     return [_plain(row) for row in columns.iter_rows(named=True)]
 
@@ -90,11 +90,11 @@ _FRAMES = 5
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     frames: Iterable[str] = row["frames"] or ()
-    known = {"category": row["category"]} if row["category"] else {}
+    category = {"category": row["category"]} if row["category"] else {}
     return {
         "bytes": row["bytes"],
         "blocks_count": row["blocks"],
-        **known,
+        **category,
         "is_before_history": row["is_before_history"],
         "frames": list(frames)[:_FRAMES],
     }
@@ -109,7 +109,7 @@ PEAKS, STATE = "peaks", "state when written"
 
 
 def need_devices(memory_stats: MemoryStats | None, seen: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
-    """Return the devices of a side file and those `seen` in snapshots; NotMeasurable where there is none."""
+    """Return the devices of a side file and those `seen` in snapshots; NotMeasurable if there is none."""
     devices = merge_devices(memory_stats.devices if memory_stats else (), seen)
     if not devices:
         message = "the run has no memory_stats.json with an allocator's counters and no memory snapshot"
@@ -127,7 +127,7 @@ def label(device: DeviceMemory) -> str:
 def counter_values(devices: Iterable[DeviceMemory], name: str) -> dict[str, int]:
     """Return {device: value} of one counter, for the devices that have it."""
     values = {label(device): getattr(device, name) for device in devices}
-    return {who: value for who, value in values.items() if value is not None}
+    return {device_label: value for device_label, value in values.items() if value is not None}
 
 
 def ranks_of(devices: Iterable[DeviceMemory]) -> list[int]:

@@ -53,24 +53,24 @@ def _ceiling(
 ) -> tuple[float | None, str | None]:
     """Return the time that nccl-tests took, ns, or why it is unknown."""
     name = _MESSAGES.get(collective, collective)
-    alike = [one for one in measured if one.collective == name]
-    if not alike:
+    of_collective = [one for one in measured if one.collective == name]
+    if not of_collective:
         return None, f"no {name} was measured"
     if ranks is None:
         return None, "the size of their group is unknown"
     if factor is None or abs(factor - (known_bus_factor(name, ranks) or 0.0)) > _ROUNDING:
         return None, f"their parts have different sizes, unlike the {name} that was measured"
-    same = [one for one in alike if one.ranks == ranks]
-    if not same:
-        counts = sorted({one.ranks for one in alike})
+    of_ranks = [one for one in of_collective if one.ranks == ranks]
+    if not of_ranks:
+        counts = sorted({one.ranks for one in of_collective})
         return None, f"{name} was measured over {_listed(counts)} ranks, not over {ranks}"
-    reaches = {_reach(one.hosts) for one in same}
+    reaches = {_reach(one.hosts) for one in of_ranks}
     if spans_nodes is None and len(reaches - {None}) > 1:
         return None, "whether they cross nodes is unknown"
     if spans_nodes is not None and not reaches & {spans_nodes, None}:
         where = "between nodes" if spans_nodes else "inside a node"
         return None, f"no {name} over {ranks} ranks was measured {where}"
-    usable = [one for one in same if spans_nodes is None or _reach(one.hosts) in {spans_nodes, None}]
+    usable = [one for one in of_ranks if spans_nodes is None or _reach(one.hosts) in {spans_nodes, None}]
     sizes, times = _curve(usable)
     if not sizes[0] <= size_bytes <= sizes[-1]:
         return None, f"{name} over {ranks} ranks was measured from {sizes[0]} to {sizes[-1]} bytes"

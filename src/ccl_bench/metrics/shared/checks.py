@@ -65,7 +65,7 @@ def need_communication(breakdown: pl.DataFrame) -> None:
 
 
 def need_kernels(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> None:
-    """Raise NotMeasurable where no kernel ran in any step."""
+    """Raise NotMeasurable if no kernel ran in any step."""
     need_rows(steps, "steps", RECORD)
     if not kernel_time["duration_ns"].sum():
         raise NotMeasurable(
@@ -75,7 +75,7 @@ def need_kernels(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> None:
 
 
 def need_launches(launching: pl.DataFrame, steps: pl.DataFrame) -> None:
-    """Raise NotApplicable on a run without a device, NotMeasurable where launches were not recorded."""
+    """Raise NotApplicable on a run without a device, NotMeasurable if launches were not recorded."""
     need_rows(steps, "steps", RECORD)
     if launching.is_empty():
         raise NotApplicable(
@@ -89,7 +89,7 @@ def need_launches(launching: pl.DataFrame, steps: pl.DataFrame) -> None:
 
 
 def need_sharding(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> None:
-    """Raise where no trace holds ranges of FSDP: NotApplicable unless the run is known to shard weights."""
+    """Raise if no trace holds ranges of FSDP: NotApplicable unless the run is known to shard weights."""
     need_rows(steps, "steps", RECORD)
     if not fsdp.is_empty():
         return
@@ -103,7 +103,7 @@ def need_sharding(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> None
 
 
 def need_attribution(fsdp: pl.DataFrame) -> None:
-    """Raise NotMeasurable where a rank was inside ranges of FSDP and nothing that ran was launched there."""
+    """Raise NotMeasurable if a rank was inside ranges of FSDP and nothing that ran was launched there."""
     totals = fsdp.group_by("rank").agg(pl.col("host_ns", "work_ns").sum()).sort("rank")
     without = totals.filter((pl.col("host_ns") > 0) & (pl.col("work_ns") == 0))["rank"]
     if without.is_empty():

@@ -61,15 +61,15 @@ def monitored(
 ) -> Monitored:
     """Return a quantity on the time of the steps, of every rank whose device was sampled.
 
-    Raises NotMeasurable where it was not sampled, or belongs to no known rank or time.
+    Raises NotMeasurable if it was not sampled, or belongs to no known rank or time.
     """
     if samples is None or not samples.series:
         fix = "log nvidia-smi, DCGM or amd-smi into the run's directory, see the manual on file formats"
         raise NotMeasurable("the run holds no samples of a monitoring tool", fix=fix)
     of_quantity = [each for each in samples.series if each.quantity == quantity]
     if not of_quantity:
-        known = ", ".join(sorted({each.quantity for each in samples.series}))
-        raise NotMeasurable(f"{quantity} was not sampled, only {known}", fix="add it to what is logged")
+        quantities = ", ".join(sorted({each.quantity for each in samples.series}))
+        raise NotMeasurable(f"{quantity} was not sampled, only {quantities}", fix="add it to what is logged")
     windows = _windows(steps)
     owners, how, doubts = _ranks(samples, [*windows], device_used)
     by_rank = {owners[each.device]: each for each in of_quantity if each.device in owners}
@@ -86,14 +86,14 @@ def monitored(
 def _windows(steps: pl.DataFrame) -> Windows:
     windows: Windows = {}
     columns = ("rank", "device_start_ns", "device_end_ns")
-    known = steps if steps["trace"].n_unique() == 1 else steps.drop_nulls("rank")
-    ordered = known.sort("rank", "device_start_ns").select(columns).unique(maintain_order=True)
+    rank_steps = steps if steps["trace"].n_unique() == 1 else steps.drop_nulls("rank")
+    ordered = rank_steps.sort("rank", "device_start_ns").select(columns).unique(maintain_order=True)
     for rank, start, end in ordered.iter_rows():
-        own = windows.setdefault(rank, [])
-        begin = max(start, own[-1][1]) if own else start
+        rank_windows = windows.setdefault(rank, [])
+        begin = max(start, rank_windows[-1][1]) if rank_windows else start
         if begin < end:
-            own.append((begin, end))
-    return {rank: own for rank, own in windows.items() if own}
+            rank_windows.append((begin, end))
+    return {rank: rank_windows for rank, rank_windows in windows.items() if rank_windows}
 
 
 def _ranks(
@@ -102,12 +102,12 @@ def _ranks(
     """Return the rank of each device, how it was assigned, and the findings about it."""
     devices = list(dict.fromkeys(each.device for each in samples.series))
     names = {device: (f"{device.file}#{device.index}", f"{device.file}#{device.uuid}") for device in devices}
-    stated: dict[Device, Rank] = {}
+    stated_ranks: dict[Device, Rank] = {}
     for device, each in names.items():
-        known = [samples.ranks[name] for name in each if name in samples.ranks]
-        stated |= {device: known[0]} if known else {}
-    if stated:
-        return stated, "ranks.json", []
+        matches = [samples.ranks[name] for name in each if name in samples.ranks]
+        stated_ranks |= {device: matches[0]} if matches else {}
+    if stated_ranks:
+        return stated_ranks, "ranks.json", []
     if not ranks:
         raise NotMeasurable(
             "the ranks of the traces are unknown, so samples cannot be assigned to them", fix=_STATE
@@ -135,8 +135,12 @@ def _ranks(
 
 def _devices_of_ranks(device_used: pl.DataFrame, ranks: Sequence[Rank]) -> dict[Rank, int]:
     """Return the one device that each rank used; empty if some rank used none or several."""
-    known = device_used.drop_nulls(["rank", "device"]).group_by("rank").agg(pl.col("device").unique())
-    used: dict[Rank, int] = {rank: devices[0] for rank, devices in known.iter_rows() if len(devices) == 1}
+    devices_by_rank = (
+        device_used.drop_nulls(["rank", "device"]).group_by("rank").agg(pl.col("device").unique())
+    )
+    used: dict[Rank, int] = {
+        rank: devices[0] for rank, devices in devices_by_rank.iter_rows() if len(devices) == 1
+    }
     return used if {*ranks} <= used.keys() else {}
 
 
@@ -146,7 +150,10 @@ def _on_clock(by_rank: dict[Rank, Series], windows: Windows) -> tuple[dict[Rank,
     Local times are taken in the zone in which they overlap the steps. Raises NotMeasurable if no zone fits,
     or several do.
     """
-    first, last = min(own[0][0] for own in windows.values()), max(own[-1][1] for own in windows.values())
+    first, last = (
+        min(spans[0][0] for spans in windows.values()),
+        max(spans[-1][1] for spans in windows.values()),
+    )
     begin = min(each.times_ns[0] for each in by_rank.values())
     end = max(each.times_ns[-1] for each in by_rank.values())
     is_local = any(each.is_local for each in by_rank.values())

@@ -41,16 +41,16 @@ class StepTimeLag:
 
 
 def step_time_lag(step_times: pl.DataFrame) -> StepTimeLag:
-    """Return how far apart ranks are, or raise NotMeasurable where no file has the steps of several."""
-    stated = step_times.filter(pl.col("source") == RANK_STEP_TIMES)
-    ranks = stated["rank"].n_unique()
+    """Return the lag between ranks, or raise NotMeasurable if no file has the steps of several."""
+    rank_times = step_times.filter(pl.col("source") == RANK_STEP_TIMES)
+    ranks = rank_times["rank"].n_unique()
     if ranks == 0:
         raise NotMeasurable(f"the run has no {RANK_STEP_TIMES}", fix=WRITE)
     if ranks == 1:
         raise NotMeasurable(
-            f"{RANK_STEP_TIMES} holds step times of rank {stated['rank'][0]} alone", fix=WRITE
+            f"{RANK_STEP_TIMES} holds step times of rank {rank_times['rank'][0]} alone", fix=WRITE
         )
-    shared = stated.filter(pl.col("rank").n_unique().over("step") == ranks)
+    shared = rank_times.filter(pl.col("rank").n_unique().over("step") == ranks)
     if shared.is_empty():
         raise NotMeasurable(f"the {ranks} ranks of {RANK_STEP_TIMES} have no step in common", fix=WRITE)
     means = shared.group_by("rank").agg(pl.col("duration_ns").mean() / SECOND_NS)
@@ -89,12 +89,12 @@ def calls_in_steps(et_traffic: pl.DataFrame) -> pl.DataFrame:
 
 def source_finding(et_steps: pl.DataFrame, calls: pl.DataFrame | None = None) -> Finding:
     """Return the remarks on a value from these calls of Execution Traces."""
-    said = ["from Execution Traces, whose operators show what ran but not when"]
+    remarks = ["from Execution Traces, whose operators show what ran but not when"]
     if WHOLE_TRACE in window_of(et_steps):
-        said.append("they mark no steps: the whole trace counts as one")
+        remarks.append("they mark no steps: the whole trace counts as one")
     if calls is not None and (alone := calls.height - moving(calls).height):
-        said.append(f"{alone} of {calls.height} calls are in groups of one rank: calls that move 0 bytes")
-    return Finding(OTHER_SOURCE, "note", "; ".join(said))
+        remarks.append(f"{alone} of {calls.height} calls are in groups of one rank: calls that move 0 bytes")
+    return Finding(OTHER_SOURCE, "note", "; ".join(remarks))
 
 
 def moving(calls: pl.DataFrame) -> pl.DataFrame:

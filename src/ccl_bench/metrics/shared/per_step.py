@@ -230,7 +230,7 @@ def ranks_in(table: pl.DataFrame) -> list[int]:
 
 
 def window_of(steps: pl.DataFrame) -> str:
-    """Return how the steps in a table with a `source` column were found."""
+    """Return the sources of the steps in a table with a `source` column."""
     return ", ".join(sorted({*steps["source"].unique()} - {None}))
 
 
@@ -265,7 +265,7 @@ def by_rank(table: pl.DataFrame, column: str) -> dict[str, float]:
 
 
 def need_rows(table: pl.DataFrame, what: str, fix: str) -> None:
-    """Raise NotMeasurable where `table` is empty; `what` is missing then."""
+    """Raise NotMeasurable if `table` is empty; `what` is missing then."""
     if table.is_empty():
         raise NotMeasurable(f"the run holds no {what}", fix=fix)
 

@@ -38,11 +38,11 @@ def mfu_of_programs(
     The peak is the one that the profile states, else that of `run_metadata.json`.
     """
     need_rows(steps, "steps", RECORD)
-    known = program_work.filter(pl.col("counted") > 0)
-    if known.is_empty():
+    counted_work = program_work.filter(pl.col("counted") > 0)
+    if counted_work.is_empty():
         raise NotMeasurable("no operation of a compiled program is known in any step", fix=_RECORD_PROGRAMS)
     peak, source = _peak(devices, "peak_flops_per_s", "operations", facts)
-    is_of_model = bool((known["modelled"] == known["instructions"]).all())
+    is_of_model = bool((counted_work["modelled"] == counted_work["instructions"]).all())
     flops = "model_flops" if is_of_model else "flops"
     rates = _rates(program_work, flops)
     value = mean_of(rates, "rate")
@@ -51,7 +51,7 @@ def mfu_of_programs(
         100 * value / peak,
         details={
             "convention": convention,
-            "flops_per_step": float(known[flops].sum()) / steps.height,
+            "flops_per_step": float(counted_work[flops].sum()) / steps.height,
             "per_rank_pct": by_rank(rates.with_columns(pct=100 * pl.col("rate") / peak), "pct"),
             "per_step_pct": by_step(_per_step(program_work, flops, 100 / peak), "value"),
             "gpu_peak_tflops": peak / _TERA,
@@ -69,8 +69,8 @@ def dram_utilization_of_programs(
 ) -> Measurement:
     """Return the bytes that the compiler counts in the device's main memory, as share of its bandwidth."""
     need_rows(steps, "steps", RECORD)
-    known = program_work.filter(pl.col("sized") > 0)
-    if known.is_empty():
+    sized_work = program_work.filter(pl.col("sized") > 0)
+    if sized_work.is_empty():
         raise NotMeasurable(
             "no instruction in any step states its bytes in the device's memory", fix=_RECORD_PROGRAMS
         )
@@ -108,14 +108,14 @@ def _per_step(work: pl.DataFrame, column: str, scale: float) -> pl.DataFrame:
 
 def _peak(devices: pl.DataFrame, column: str, what: str, facts: Facts) -> tuple[float, str]:
     """Return the peak of one device and its source; raise NotMeasurable if there is none or several."""
-    stated = devices[column].drop_nulls().unique().to_list()
-    if len(stated) == 1:
-        return float(stated[0]), "the profile"
-    if not stated and what == "operations" and facts.gpu_peak_tflops:
+    peaks = devices[column].drop_nulls().unique().to_list()
+    if len(peaks) == 1:
+        return float(peaks[0]), "the profile"
+    if not peaks and what == "operations" and facts.gpu_peak_tflops:
         return facts.gpu_peak_tflops.value * _TERA, facts.gpu_peak_tflops.source
-    message = f"the profile states {'several peaks' if stated else 'no peak'} of {what} of its devices"
+    message = f"the profile states {'several peaks' if peaks else 'no peak'} of {what} of its devices"
     fix = "write gpu_peak_tflops into run_metadata.json" if what == "operations" else "record on a TPU"
-    raise NotMeasurable(message, fix=fix, is_repairable=not stated)
+    raise NotMeasurable(message, fix=fix, is_repairable=not peaks)
 
 
 def _finding(what: str) -> Finding:

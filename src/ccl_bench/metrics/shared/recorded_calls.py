@@ -95,9 +95,9 @@ def _findings(arrivals: pl.DataFrame, meetings: int) -> list[Finding]:
             "dumps hold no ends of calls"
         )
     elif largest_ns:
-        taken, left = format_duration(largest_ns), format_duration(error_ns)
+        shift, left = format_duration(largest_ns), format_duration(error_ns)
         clocks = (
-            f"ends of calls contradict the clocks: up to {taken} was corrected, and up to {left} may remain"
+            f"ends of calls contradict the clocks: up to {shift} was corrected, and up to {left} may remain"
         )
     else:
         apart = format_duration(error_ns)

@@ -36,7 +36,7 @@ _PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
 
 
 def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: str = "") -> Benchmark:
-    """Return the run's serving benchmark, or raise NotMeasurable where it has none.
+    """Return the run's serving benchmark, or raise NotMeasurable if it has none.
 
     `instead` is the similar metric that traces alone give.
     """
@@ -62,7 +62,7 @@ def meaning(name: str) -> dict[str, str]:
 
 
 def lacks(name: str) -> str:
-    """Return why a tool measures no time of a request; empty if it measures some."""
+    """Return the reason why a tool measures no time of a request; empty if it measures some."""
     return str(_row_of(name).get("lacks", ""))
 
 
@@ -77,7 +77,7 @@ def window_of(benchmark: Benchmark) -> str:
 
 
 def need_success(benchmark: Benchmark) -> None:
-    """Raise NotMeasurable where no request succeeded."""
+    """Raise NotMeasurable if no request succeeded."""
     ends = ends_of(benchmark)
     if ends.pop(OK, None) == 0:
         ended = ", ".join(f"{count} {end}" for end, count in ends.items())
@@ -93,7 +93,7 @@ def times(
     Where the tool recorded no single requests, its own mean is used, if it is of the same quantity.
     """
     need_success(benchmark)
-    own = {
+    stored_values = {
         name: benchmark.stored[quantity, name]
         for name in _PERCENTILES
         if (quantity, name) in benchmark.stored
@@ -102,20 +102,20 @@ def times(
         "tool": title(benchmark.tool),
         "fields": meaning(benchmark.tool),
         "requests": ends_of(benchmark),
-        **({"as_stored_s": own} if own else {}),
+        **({"as_stored_s": stored_values} if stored_values else {}),
     }
     if values:
         spread = distribution(values)
         about |= {"source": "each request", "distribution_s": spread, **sampled_times(values), **more}
         return Measurement(spread["mean"], about, window_of(benchmark))
-    if benchmark.ok.is_empty() and "mean" in own:
+    if benchmark.ok.is_empty() and "mean" in stored_values:
         about["source"] = "statistics that the tool stored; it recorded no single requests"
-        return Measurement(own["mean"], about, window_of(benchmark))
+        return Measurement(stored_values["mean"], about, window_of(benchmark))
     raise NotMeasurable(_why_none(benchmark, quantity, missing), fix=BENCHMARK_IT)
 
 
 def _why_none(benchmark: Benchmark, quantity: str, missing: str) -> str:
-    """Return why a time is unknown; `missing` is the reason if requests are listed."""
+    """Return the reason why a time is unknown; `missing` is the reason if requests are listed."""
     tool = title(benchmark.tool)
     if benchmark.in_one_piece:
         return "the answers were not streamed: each came in one piece, with all its tokens"
@@ -128,8 +128,8 @@ def _why_none(benchmark: Benchmark, quantity: str, missing: str) -> str:
 
 def sampled_times(values: Sequence[float]) -> dict[str, Any]:
     """Return times in s for details: every percentile of all of them, and single ones in order."""
-    shown = {"percentiles_s": percentile_curve(values), "values_s": evenly(values, MOST_LISTED)}
-    return shown | ({"values_left_out": len(values) - MOST_LISTED} if len(values) > MOST_LISTED else {})
+    details = {"percentiles_s": percentile_curve(values), "values_s": evenly(values, MOST_LISTED)}
+    return details | ({"values_left_out": len(values) - MOST_LISTED} if len(values) > MOST_LISTED else {})
 
 
 def rate(benchmark: Benchmark, amount: int | None, what: str, **more: Any) -> Measurement:
@@ -171,14 +171,14 @@ LAUNCHED_ONLY = (
 
 def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
     """Return the mean time of the passes of `phase` over ranks and passes, s."""
-    named = forward_passes.filter(pl.col("phase") == phase)
-    if named.is_empty():
+    phase_passes = forward_passes.filter(pl.col("phase") == phase)
+    if phase_passes.is_empty():
         fix = (OF_TRAINING if forward_passes.is_empty() else "") + PROFILE_IT
         raise NotMeasurable(_forward_pass_times_why_none(forward_passes, phase), fix=fix)
-    mine = named.drop_nulls("on_device")
-    if mine.is_empty():
+    device_passes = phase_passes.drop_nulls("on_device")
+    if device_passes.is_empty():
         raise NotMeasurable(LAUNCHED_ONLY, fix=PROFILE_DEVICE)
-    timed = mine.with_columns(((pl.col("end_ns") - pl.col("start_ns")) / SECOND_NS).alias("s"))
+    timed = device_passes.with_columns(((pl.col("end_ns") - pl.col("start_ns")) / SECOND_NS).alias("s"))
     per_rank = timed.group_by("rank").agg(pl.col("s").mean())
     each = _each(timed)
     details = {
@@ -188,7 +188,7 @@ def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
         "requests_in_a_pass": spread([float(count) for count in timed["requests"]]),
         "passes": dict(forward_passes.group_by("phase").len().sort("phase").iter_rows()),
         "timed": "on the device" if timed["on_device"].all() else "on the CPU, which is the device",
-        "passes_without_a_time": named.height - mine.height,
+        "passes_without_a_time": phase_passes.height - device_passes.height,
     }
     value = float(per_rank.select(pl.col("s").mean()).item())
     return Measurement(value, details, window=f"{phase} passes of the traces", ranks=ranks_in(timed))
@@ -207,6 +207,6 @@ def _forward_pass_times_why_none(forward_passes: pl.DataFrame, phase: str) -> st
     if forward_passes.is_empty():
         return "no range in the traces is marked as a prefill or decode pass"
     others = forward_passes.group_by("phase").len().sort("phase").iter_rows()
-    said = " and ".join(f"{count} {name}" for name, count in others)
+    pass_counts = " and ".join(f"{count} {name}" for name, count in others)
     more = ", which do both at once" if (forward_passes["phase"] == MIXED).any() else ""
-    return f"the traces hold no pass of {phase} alone: there are {said} passes{more}"
+    return f"the traces hold no pass of {phase} alone: there are {pass_counts} passes{more}"

@@ -29,10 +29,10 @@ def divided(breakdown: pl.DataFrame, parts: pl.DataFrame, whole: str) -> pl.Data
     sums = parts.group_by(_STEP).agg(
         pl.col(column).filter(pl.col("part") == part).sum().alias(f"{part}_ns") for part in PARTS
     )
-    known = [pl.col(f"{part}_ns").fill_null(0) for part in (WAITING, TRANSFER)]
+    known_parts = [pl.col(f"{part}_ns").fill_null(0) for part in (WAITING, TRANSFER)]
     rows = breakdown.select("iteration", "rank", *_STEP, whole, "window_ns")
     return rows.join(sums, on=_STEP, how="left", maintain_order="left").with_columns(
-        *known, (pl.col(whole) - known[0] - known[1]).alias(f"{UNKNOWN}_ns")
+        *known_parts, (pl.col(whole) - known_parts[0] - known_parts[1]).alias(f"{UNKNOWN}_ns")
     )
 
 

@@ -190,8 +190,10 @@ def log_scale(least: float, most: float, *, room: float = 1.0) -> tuple[Encoding
     decades = range(_exponent(low), _exponent(high) + 1)
     digits = (1, 2, 5) if len(decades) <= _DECADES else (1,)
     marks = [digit * 10.0**decade for decade in decades for digit in digits]
-    shown = [mark for mark in marks if low <= mark <= high]
-    return {"type": "log", "domain": [low, high], "nice": False}, shown[:: ceil(len(shown) / _MARKS) or 1]
+    marks_inside = [mark for mark in marks if low <= mark <= high]
+    return {"type": "log", "domain": [low, high], "nice": False}, marks_inside[
+        :: ceil(len(marks_inside) / _MARKS) or 1
+    ]
 
 
 def _exponent(value: float) -> int:

@@ -30,7 +30,7 @@ def lines_over_names(
         for column, value in zip(columns, numbers, strict=True)
         if value is not None
     ]
-    known = (value for numbers in rows.values() for value in numbers if value is not None)
+    all_values = (value for numbers in rows.values() for value in numbers if value is not None)
     return {
         "width": "container",
         "height": HEIGHT,
@@ -38,7 +38,7 @@ def lines_over_names(
         "mark": {"type": "line", "point": len(columns) <= _MARKED, "strokeWidth": 1.6},
         "encoding": {
             "x": {"field": "x", **names(x, columns, labelAngle=0)},
-            "y": _quantity("y", y, linear_scale(known)),
+            "y": _quantity("y", y, linear_scale(all_values)),
             "color": {"field": of, **colours(in_order(list(rows)), title=of, columns=8, symbolType="stroke")},
             "tooltip": [
                 {"field": "x", "title": x},

@@ -47,20 +47,20 @@ _LEAST_PERCENT = 5.0
 
 def changes_chart(key: str, changes: Sequence[Change]) -> Chart | None:
     """Return the relative changes that have an interval, with it; None if there is none."""
-    shown = [_row(change) for change in phrases.ordered(changes) if _is_drawn(change)]
-    if not shown:
+    rows = [_row(change) for change in phrases.ordered(changes) if _is_drawn(change)]
+    if not rows:
         return None
-    clear = [abs(row["change"]) for row in shown if row["verdict"] in {"worse", "better", "changed"}]
+    clear = [abs(row["change"]) for row in rows if row["verdict"] in {"worse", "better", "changed"}]
     reach = max([_LEAST_PERCENT, *clear]) * _ROOM
-    cut = sum(max(abs(row["low"]), abs(row["high"])) > reach for row in shown)
+    cut = sum(max(abs(row["low"]), abs(row["high"])) > reach for row in rows)
     counts = phrases.headline(changes)
     return Chart(
         key,
         "Changes with their noise",
-        _spec(shown, reach),
+        _spec(rows, reach),
         f"{counts}. A bar is the interval of the change, estimated from the spread over steps. "
         "Unchanged numbers are left out.",
-        _data(shown),
+        _data(rows),
         f"{cut} extend beyond the chart." if cut else "",
     )
 
@@ -127,8 +127,8 @@ def parts_chart(key: str, attribution: Attribution) -> Chart:
     parts = attribution.finest_parts
     per, unit = time_unit([part.difference_s for part in parts])
     rows = [{"part": phrases.label(p.name), "change": per * p.difference_s} for p in parts]
-    shown = {row["part"] for row in rows}
-    coloured = [(name, colour) for name, colour in _PART_COLOURS if name in shown]
+    part_names = {row["part"] for row in rows}
+    coloured = [(name, colour) for name, colour in _PART_COLOURS if name in part_names]
     spec: Spec = {
         "width": "container",
         "height": rows_height(len(rows)),
@@ -167,13 +167,13 @@ def html(comparison: Comparison) -> str:
     """Return the page of a comparison."""
     from markupsafe import Markup
 
-    shown = list(sections(comparison))
+    page_sections = list(sections(comparison))
     head = Markup("<header><h1>{}</h1><p>{}</p></header>").format(TITLE, phrases.noise_note(comparison))
-    known = definitions(_definitions(comparison))
-    last = Markup('<section id="definitions"><h2>Definitions</h2>{}</section>').format(known)
-    charts = {chart.key: chart.spec for each in shown for chart in each.charts}
-    body = Markup("\n").join([head, *map(section, shown), last])
-    navigation = [(f"#{each.key}", each.title) for each in shown]
+    definition_list = definitions(_definitions(comparison))
+    last = Markup('<section id="definitions"><h2>Definitions</h2>{}</section>').format(definition_list)
+    charts = {chart.key: chart.spec for each in page_sections for chart in each.charts}
+    body = Markup("\n").join([head, *map(section, page_sections), last])
+    navigation = [(f"#{each.key}", each.title) for each in page_sections]
     return html_page(TITLE, str(body), charts=charts or None, navigation=navigation)
 
 
@@ -213,16 +213,16 @@ def _changes(key: str, title: str, pair: Pair) -> Section:
     """Return the changes, in a chart and in a table."""
     chart = changes_chart(f"{key}-chart", pair.changes) if not pair.comparability.workload else None
     head = ("metric", "baseline", "run", "change", "interval", "verdict")
-    known = metrics.load()
-    rows = tuple(_change(change, known) for change in phrases.ordered(pair.changes))
-    shown = Table(head, rows, numeric=frozenset({1, 2, 3, 4}), wide=frozenset({5}))
+    registry = metrics.load()
+    rows = tuple(_change(change, registry) for change in phrases.ordered(pair.changes))
+    change_table = Table(head, rows, numeric=frozenset({1, 2, 3, 4}), wide=frozenset({5}))
     counts = phrases.headline(pair.changes)
-    return Section(key, title, f"{counts}.", charts=(chart,) if chart else (), tables=(shown,))
+    return Section(key, title, f"{counts}.", charts=(chart,) if chart else (), tables=(change_table,))
 
 
-def _change(change: Change, known: Registry[Metric]) -> tuple[Cell, ...]:
+def _change(change: Change, registry: Registry[Metric]) -> tuple[Cell, ...]:
     return (
-        Term(change.metric) if change.metric in known else change.metric,
+        Term(change.metric) if change.metric in registry else change.metric,
         _quantity(change.baseline, phrases.value(change.baseline, change.unit)),
         _quantity(change.other, phrases.value(change.other, change.unit)),
         phrases.relative(change),
@@ -236,7 +236,7 @@ def _quantity(value: float | None, text: str) -> Cell:
 
 
 def _where(key: str, title: str, attribution: Attribution) -> Section:
-    """Return where the step changed."""
+    """Return the section about where the step changed."""
     tables = tuple(_division(each) for each in attribution.further_divisions)
     chart = parts_chart(f"{key}-chart", attribution)
     return Section(key, title, phrases.step_sentence(attribution), charts=(chart,), tables=tables)
@@ -266,6 +266,6 @@ def _division(division: Division) -> Table:
 def _definitions(comparison: Comparison) -> Sequence[Definition]:
     """Return the manual pages of the metrics on the page."""
     registry = metrics.load()
-    named = {change.metric for pair in comparison.pairs for change in pair.changes}
-    known = (registry.get(name) for name in sorted(named, key=str.lower) if name in registry)
-    return [Definition(m.name, m.unit, m.better, m.revision, m.manual) for m in known]
+    metric_names = {change.metric for pair in comparison.pairs for change in pair.changes}
+    page_metrics = (registry.get(name) for name in sorted(metric_names, key=str.lower) if name in registry)
+    return [Definition(m.name, m.unit, m.better, m.revision, m.manual) for m in page_metrics]

@@ -130,17 +130,18 @@ def verdict(comparison: Comparison, pair: Pair) -> str:
     if attribution is None or not attribution.step.baseline_s:
         return ""
     step = attribution.step
-    here, there = duration(step.other_s), duration(step.baseline_s)
+    other_step, baseline_step = duration(step.other_s), duration(step.baseline_s)
     if attribution.is_within_noise:
         return (
             f"{pair.name} is as fast as {comparison.baseline} within the noise of the steps: "
-            f"{here} a step, {there} there."
+            f"{other_step} a step, {baseline_step} there."
         )
     word = "slower" if step.difference_s > 0 else "faster"
     share = f"{100 * abs(step.difference_s) / step.baseline_s:.1f} %"
     largest = max(attribution.finest_parts, key=lambda part: part.difference_s * step.difference_s)
     why = f"mostly {label(largest.name)} ({seconds(largest)})"
-    return f"{pair.name} is {share} {word} than {comparison.baseline}: {here} a step, {there} there, {why}."
+    times = f"{other_step} a step, {baseline_step} there"
+    return f"{pair.name} is {share} {word} than {comparison.baseline}: {times}, {why}."
 
 
 def step_sentence(attribution: Attribution) -> str:

@@ -55,8 +55,8 @@ def _pair(comparison: Comparison, pair: Pair) -> Iterator[RenderableType]:
     if compared := phrases.on_both_sides(comparability):
         yield indented(Text("what is compared:"))
         yield indented(_fields(compared), 4)
-    if alone := phrases.on_one_side(comparability):
-        yield indented(Text(plain(alone), "dim"))
+    if one_sided := phrases.on_one_side(comparability):
+        yield indented(Text(plain(one_sided), "dim"))
     if pair.attribution is not None:
         yield Text()
         yield heading("Where the step changed")
@@ -104,15 +104,15 @@ def _changes(changes: tuple[Change, ...]) -> RenderableType:
 
 
 def _verdict(change: Change) -> Text:
-    shown = Text(change.verdict, _STYLES.get(change.verdict, "dim"))
-    return shown.append(f": {plain(phrases.why(change))}", "dim") if change.remarks else shown
+    text = Text(change.verdict, _STYLES.get(change.verdict, "dim"))
+    return text.append(f": {plain(phrases.why(change))}", "dim") if change.remarks else text
 
 
 def _attribution(attribution: Attribution) -> RenderableType:
     lines: list[RenderableType] = [Text(phrases.step_sentence(attribution))]
-    shown = () if attribution.is_within_noise else attribution.further_divisions
+    divisions = () if attribution.is_within_noise else attribution.further_divisions
     least_s = _WORTH * abs(attribution.step.difference_s)
-    rows = [(phrases.division_title(each), _largest(each, least_s)) for each in shown]
+    rows = [(phrases.division_title(each), _largest(each, least_s)) for each in divisions]
     rows = [row for row in rows if row[1]]
     if rows:
         lines.append(aligned(("", ""), rows))
@@ -122,6 +122,6 @@ def _attribution(attribution: Attribution) -> RenderableType:
 def _largest(division: Division, least_s: float) -> str:
     """Return the differences of a breakdown of at least `least_s` on one line, the largest first."""
     large = [part for part in division.parts if abs(part.difference_s) >= least_s][:_LISTED]
-    shown = [f"{plain(phrases.short_name(part.name))} {phrases.seconds(part)}" for part in large]
-    rest = len(division.parts) - len(shown) + division.left_out
-    return ", ".join([*shown, *([f"{rest} smaller"] if shown and rest else [])])
+    texts = [f"{plain(phrases.short_name(part.name))} {phrases.seconds(part)}" for part in large]
+    rest = len(division.parts) - len(texts) + division.left_out
+    return ", ".join([*texts, *([f"{rest} smaller"] if texts and rest else [])])

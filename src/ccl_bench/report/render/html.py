@@ -151,9 +151,9 @@ def template_environment(package: str) -> Environment:
 @cache
 def environment() -> Environment:
     """Return the template environment of reports."""
-    made = template_environment(_ASSETS)
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return made
+    templates = template_environment(_ASSETS)
+    templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return templates
 
 
 def _asset(name: str) -> str:
@@ -173,48 +173,48 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def section(shown: Section) -> Markup:
+def section(content: Section) -> Markup:
     """Return a section with its heading, numbers, charts and tables."""
-    return _piece("section", shown)
+    return _piece("section", content)
 
 
-def folded(shown: Section) -> Markup:
+def folded(content: Section) -> Markup:
     """Return a section that opens when its title is clicked."""
-    return _piece("folded", shown)
+    return _piece("folded", content)
 
 
-def numbers(shown: Iterable[Number]) -> Markup:
+def numbers(tiles: Iterable[Number]) -> Markup:
     """Return numbers as tiles."""
-    return _piece("numbers", list(shown))
+    return _piece("numbers", list(tiles))
 
 
-def findings(shown: Iterable[Finding]) -> Markup:
+def findings(problems: Iterable[Finding]) -> Markup:
     """Return the problems, one after the other, each with its fix."""
-    return _piece("findings", list(shown))
+    return _piece("findings", list(problems))
 
 
-def figure(shown: Chart) -> Markup:
+def figure(chart: Chart) -> Markup:
     """Return the container of a chart, with its summary and its data as a table.
 
-    Pass `shown.spec` under `shown.key` to the page that holds it.
+    Pass `chart.spec` under `chart.key` to the page that holds it.
     """
-    return _piece("figure", shown)
+    return _piece("figure", chart)
 
 
-def table(shown: Table) -> Markup:
+def table(content: Table) -> Markup:
     """Return a table that scrolls sideways if it is too wide."""
-    return _piece("table", shown)
+    return _piece("table", content)
 
 
-def definitions(shown: Iterable[Definition]) -> Markup:
+def definitions(entries: Iterable[Definition]) -> Markup:
     """Return the definitions that `Term`s and numbers link to."""
-    return _piece("definitions", list(shown))
+    return _piece("definitions", list(entries))
 
 
 def _piece(name: str, *arguments: Any) -> Markup:
     macro: Any = getattr(environment().get_template("pieces.html").module, name)
-    made: Markup = macro(*arguments)
-    return made
+    markup: Markup = macro(*arguments)
+    return markup
 
 
 def run_page(page: Page, *, assets: str | None = None, before: Sequence[tuple[str, str]] = ()) -> str:
@@ -222,7 +222,7 @@ def run_page(page: Page, *, assets: str | None = None, before: Sequence[tuple[st
 
     `before` are links, as (address, title), that precede those to the sections.
     """
-    shown, drawn = [each for each in page.sections if not each.absent], page.strip()
+    present_sections, drawn = [each for each in page.sections if not each.absent], page.strip()
     body = (
         environment()
         .get_template("run.html")
@@ -231,7 +231,7 @@ def run_page(page: Page, *, assets: str | None = None, before: Sequence[tuple[st
             titles=TITLES,
             findings=findings(page.findings),
             headline=numbers(page.headline),
-            sections=[section(each) for each in shown],
+            sections=[section(each) for each in present_sections],
             absent=[each for each in page.sections if each.absent],
             appendix=[folded(each) for each in page.appendix],
             definitions=definitions(page.definitions),

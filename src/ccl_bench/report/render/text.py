@@ -35,7 +35,7 @@ def text_page(page: Page) -> Group:
     if page.verdict:
         parts += [indented(verdict_block(page.verdict)), Text()]
     parts.append(
-        indented(aligned(("", ""), [(Text(plain(name), "dim"), shown) for name, shown in page.identity]))
+        indented(aligned(("", ""), [(Text(plain(name), "dim"), value) for name, value in page.identity]))
     )
     for title, content in _blocks(page):
         parts += [Text(), heading(plain(title)), indented(content)]
@@ -104,17 +104,17 @@ def _remarks(number: Number) -> str:
 
 
 def _chart(chart: Chart | Strip) -> RenderableType:
-    said = " ".join(filter(None, (chart.summary, chart.note)))
-    return Text.assemble((f"{plain(chart.title)}: ", "bold"), plain(said))
+    sentences = " ".join(filter(None, (chart.summary, chart.note)))
+    return Text.assemble((f"{plain(chart.title)}: ", "bold"), plain(sentences))
 
 
 def _table(table: Table) -> Iterator[RenderableType]:
     if table.caption:
         yield Text(plain(table.caption), "bold")
-    shown = table.rows[: table.first or None]
-    rows = [[_cell(cell) for cell in row] for row in shown]
+    first_rows = table.rows[: table.first or None]
+    rows = [[_cell(cell) for cell in row] for row in first_rows]
     yield Fitted([title.upper() for title in table.columns], rows, right=table.numeric, wide=table.wide)
-    if more := len(table.rows) - len(shown):
+    if more := len(table.rows) - len(first_rows):
         yield Text(f"{more:,} more rows in the other forms of the report", "dim")
     if table.note:
         yield Text(plain(table.note), "dim")
@@ -135,11 +135,11 @@ def text_report_name(inspection: Inspection, made_at: datetime) -> str:
     name = inspection.model or inspection.run.rstrip("/").rpartition("/")[2] or "run"
     parts = [f"{made_at:%Y%m%d_%H%M%S}", _UNSAFE.sub("_", name).strip("_.") or "run"]
     gpus = inspection.world_size or len(inspection.ranks)
-    stated = {axis: _degree(inspection, axis) for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")}
-    if any(stated.values()):
-        shards = stated["dp_shard"] or _rest(stated, gpus)
-        parts += [f"dp{stated['dp_replicate'] or 1}x{shards}", f"tp{stated['tp'] or 1}"]
-        parts += [f"pp{stated['pp']}"] if (stated["pp"] or 1) > 1 else []
+    degrees = {axis: _degree(inspection, axis) for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")}
+    if any(degrees.values()):
+        shards = degrees["dp_shard"] or _rest(degrees, gpus)
+        parts += [f"dp{degrees['dp_replicate'] or 1}x{shards}", f"tp{degrees['tp'] or 1}"]
+        parts += [f"pp{degrees['pp']}"] if (degrees["pp"] or 1) > 1 else []
     return "_".join([*parts, f"gpu{gpus}"]) + ".txt"
 
 
@@ -148,9 +148,9 @@ def _degree(inspection: Inspection, axis: str) -> int | None:
     return fact.value if fact and isinstance(fact.value, int) else None
 
 
-def _rest(stated: dict[str, int | None], gpus: int) -> int:
+def _rest(degrees: dict[str, int | None], gpus: int) -> int:
     """Return the number of ranks that the other degrees leave for sharding."""
-    taken = 1
-    for degree in stated.values():
-        taken *= degree or 1
-    return max(gpus // taken, 1)
+    product = 1
+    for degree in degrees.values():
+        product *= degree or 1
+    return max(gpus // product, 1)

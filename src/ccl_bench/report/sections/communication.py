@@ -45,9 +45,9 @@ def communication(context: Context) -> Section:
     calls = moved["per_collective_calls"] if moved else _calls(context)
     timed = cast("CommunicationTimeDetails", times.details) if times else None
     unions = timed["per_collective_s"] if timed else {}
-    parts = _known(timed.get("per_collective_parts_s", {}) if timed else {})
+    parts = _row_parts(timed.get("per_collective_parts_s", {}) if timed else {})
     dimensions = _dimensions(context)
-    of_dimensions = _known({n: row.get("parts_s_per_gpu_and_step", {}) for n, row in dimensions.items()})
+    of_dimensions = _row_parts({n: row.get("parts_s_per_gpu_and_step", {}) for n, row in dimensions.items()})
     charts = [
         *_times("collective", {name: unions[name] for name in sorted(unions)}, parts),
         *_bars("collective", "bytes", bytes_of),
@@ -74,7 +74,10 @@ def communication(context: Context) -> Section:
             *tile(context, "total_communication_time", "Time in communication", note=_divided(timed)),
             *tile(context, "traffic_distribution_16", "Bytes of one GPU"),
             *tile(
-                context, "coll_call_num", "Calls of rank 0" if _is_first(context) else "Calls", shown=amount
+                context,
+                "coll_call_num",
+                "Calls of rank 0" if _is_first(context) else "Calls",
+                formatter=amount,
             ),
         ),
         tuple(charts),
@@ -114,13 +117,13 @@ Parts = dict[str, dict[str, float]]
 """Name → part → time, s."""
 
 
-def _known(parts: Parts) -> Parts:
+def _row_parts(parts: Parts) -> Parts:
     """Return the parts of each row, if any waiting or transfer is known."""
     is_known = any(each.get("waiting") or each.get("transfer") for each in parts.values())
     return {name: each for name, each in parts.items() if each} if is_known else {}
 
 
-def _shown(parts: Parts) -> list[str]:
+def _part_names(parts: Parts) -> list[str]:
     """Return the parts to show; "unknown" only if it is not empty."""
     has_unknown = any(each["unknown"] for each in parts.values())
     return [part for part in COMMUNICATION_PARTS if part != "unknown" or has_unknown]
@@ -129,8 +132,12 @@ def _shown(parts: Parts) -> list[str]:
 def _divided(details: CommunicationTimeDetails | None) -> str:
     """Return the parts of communication time in words, as far as known."""
     parts = details.get("parts_s", {}) if details else {}
-    known = _known({"": parts})
-    return ", ".join(f"{duration(parts[part])} {part}" for part in _shown(known)) if known else ""
+    known_parts = _row_parts({"": parts})
+    return (
+        ", ".join(f"{duration(parts[part])} {part}" for part in _part_names(known_parts))
+        if known_parts
+        else ""
+    )
 
 
 def _times(by: str, values: dict[str, float], parts: Parts) -> list[Chart]:
@@ -139,7 +146,7 @@ def _times(by: str, values: dict[str, float], parts: Parts) -> list[Chart]:
         return _bars(by, "time", values)
     per, unit = time_unit(values.values())
     ordered = sorted(values, key=lambda name: -values[name])
-    colours = [(part, COMMUNICATION_PARTS[part]) for part in _shown(parts)]
+    colours = [(part, COMMUNICATION_PARTS[part]) for part in _part_names(parts)]
     rows = [(name, {part: parts[name][part] * per for part, _ in colours}) for name in ordered]
     spec = stacked(rows, colours, title=f"time in a mean step, {unit}", of=by)
     cells = [(name, _time(values[name]), *_part_cells(parts, name)) for name in ordered]
@@ -147,7 +154,7 @@ def _times(by: str, values: dict[str, float], parts: Parts) -> list[Chart]:
         f"{name} {duration(values[name])}, of which {duration(parts[name]['waiting'])} waiting"
         for name in ordered[:_MENTIONED]
     )
-    head = (by, "time", *_shown(parts))
+    head = (by, "time", *_part_names(parts))
     return [Chart(f"time-by-{by}", f"Time by {_WORDS[by]}", spec, f"{summary}.", table(head, cells))]
 
 
@@ -163,7 +170,9 @@ def _time(value: float) -> Quantity:
 
 def _part_cells(parts: Parts, name: str) -> list[Cell]:
     """Return the cells of a row that divide its time."""
-    return [_time(parts[name][part]) if name in parts else "-" for part in (_shown(parts) if parts else ())]
+    return [
+        _time(parts[name][part]) if name in parts else "-" for part in (_part_names(parts) if parts else ())
+    ]
 
 
 def _bars(by: str, what: str, values: dict[str, float]) -> list[Chart]:
@@ -208,7 +217,7 @@ def _by_collective(
         )
         for name in dict.fromkeys((*bytes_of, *sorted({**unions, **calls})))
     ]
-    head = ("collective", "calls", "bytes", "share of bytes", "time", *(_shown(parts) if parts else ()))
+    head = ("collective", "calls", "bytes", "share of bytes", "time", *(_part_names(parts) if parts else ()))
     return table(head, rows, caption="By collective", note=note)
 
 
@@ -224,7 +233,7 @@ def _by_dimension(dimensions: dict[str, DimensionTraffic], parts: Parts) -> Tabl
         )
         for name, row in dimensions.items()
     ]
-    head = ("dimension", "calls", "bytes", "share of bytes", "time", *(_shown(parts) if parts else ()))
+    head = ("dimension", "calls", "bytes", "share of bytes", "time", *(_part_names(parts) if parts else ()))
     return table(head, rows, caption="By parallelism dimension")
 
 
@@ -357,7 +366,7 @@ def _of_tests(entry: MessageSize) -> tuple[Cell, ...]:
 def _all_calls(context: Context) -> Table:
     rows = []
     results = {name: context.valued(metric) for name, metric in BANDWIDTHS.items()}
-    parts = _known({n: r.details.get("time_parts_s", {}) for n, r in results.items() if r})
+    parts = _row_parts({n: r.details.get("time_parts_s", {}) for n, r in results.items() if r})
     has_tests = any(r.details.get("nccl_tests_efficiency_ratio") for r in results.values() if r)
     for collective, metric in BANDWIDTHS.items():
         result = context.valued(metric)
@@ -381,7 +390,7 @@ def _all_calls(context: Context) -> Table:
             )
         )
     head = ("collective", "bus", "algorithm", "of the link", "calls", "bytes", "time is", "reach")
-    divided = [*(["of nccl-tests"] if has_tests else []), *(_shown(parts) if parts else [])]
+    divided = [*(["of nccl-tests"] if has_tests else []), *(_part_names(parts) if parts else [])]
     note = "Waiting, transfer and unknown are times of one GPU in a mean step." if parts else ""
     return table((*head, *divided), rows, caption="All calls together", note=note, left=(0, 6, 7))
 

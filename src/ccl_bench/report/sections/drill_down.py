@@ -101,15 +101,17 @@ def _ranges(drill_down: DrillDown) -> Table:
 def _range_flame(ranges: Sequence[RangeTime]) -> Iterator[Chart]:
     """Yield the flame graph of device time; on a run without a device of time on the CPU."""
     on_device = any(each.device_s for each in ranges)
-    own = [(each.path, each.device_s) for each in ranges] if on_device else list(_own_times(ranges))
-    if sum(value > 0 for _, value in own) < 2:
+    times = [(each.path, each.device_s) for each in ranges] if on_device else list(_own_times(ranges))
+    if sum(value > 0 for _, value in times) < 2:
         return
-    per, unit = time_unit(value for _, value in own)
-    spec = flame([(path, value * per) for path, value in own if value > 0], of="range", unit=unit, shorter={})
+    per, unit = time_unit(value for _, value in times)
+    spec = flame(
+        [(path, value * per) for path, value in times if value > 0], of="range", unit=unit, shorter={}
+    )
     what = "Device time" if on_device else "Time on the CPU"
-    largest = max(own, key=lambda item: item[1])
+    largest = max(times, key=lambda item: item[1])
     summary = f"The largest part is {' › '.join(largest[0])} itself: {duration(largest[1])} of a mean step."
-    rows = [(_short(" › ".join(path)), _time(value)) for path, value in own if value > 0]
+    rows = [(_short(" › ".join(path)), _time(value)) for path, value in times if value > 0]
     data = table(("range", "own time"), rows)
     yield Chart("ranges", f"{what} by named range", spec, summary, data, is_wide=True)
 
@@ -163,8 +165,10 @@ def products(context: Context) -> Section:
         *("mean", "TFLOP/s", "of the peak"),
     )
     note = _left_out(drill_down, "products", "shape")
-    shown = table(head, rows, caption="Matrix products by shape", note=note, first=_IN_TERMINAL, left=(0, 5))
-    return Section(key, title, about, tables=(shown,))
+    shape_table = table(
+        head, rows, caption="Matrix products by shape", note=note, first=_IN_TERMINAL, left=(0, 5)
+    )
+    return Section(key, title, about, tables=(shape_table,))
 
 
 def _product(each: ProductShape, peak: float | None) -> tuple[Cell, ...]:
@@ -224,13 +228,13 @@ def calls(context: Context) -> Section:
         *("waiting", "transfer", "either", "skew", "bus, GB/s", "over"),
     )
     note = _left_out(drill_down, "calls", "kind")
-    shown = table(head, rows, caption="Calls by kind", note=note, first=_IN_TERMINAL, left=(0, 1, 3, 12))
+    call_table = table(head, rows, caption="Calls by kind", note=note, first=_IN_TERMINAL, left=(0, 1, 3, 12))
     return Section(
         key,
         title,
         about,
         charts=tuple(_pair_map(drill_down.pairs)),
-        tables=(shown, *([_pairs(drill_down)] if drill_down.pairs else ())),
+        tables=(call_table, *([_pairs(drill_down)] if drill_down.pairs else ())),
         notes=() if drill_down.pairs else (_NO_PAIRS,),
     )
 

@@ -57,7 +57,7 @@ def headline(context: Context) -> tuple[Number, ...]:
             context,
             "straggler",
             "Lost to stragglers",
-            shown=lambda value: percent(100 * value),
+            formatter=lambda value: percent(100 * value),
             note=_late(context),
         ),
         *tile(
@@ -67,7 +67,7 @@ def headline(context: Context) -> tuple[Number, ...]:
             context,
             "memory_fragmentation",
             "Memory in no tensor",
-            shown=lambda value: percent(100 * value),
+            formatter=lambda value: percent(100 * value),
             note=_device(context, "memory_fragmentation"),
         ),
         *tile(context, "token_to_expert_assignment", "Imbalance of experts"),
@@ -140,11 +140,11 @@ def exposed_share(context: Context) -> str:
     if result is None:
         return ""
     details = cast("ExposedDetails", result.details)
-    shown = f"{percent(details['pct_of_step'])} {OF_STEP}"
+    share = f"{percent(details['pct_of_step'])} {OF_STEP}"
     if context.valued("exposed_wait_time") is None:
-        return shown
+        return share
     parts = [f"{duration(seconds)} {part}" for part, seconds in details.get("parts_s", {}).items() if seconds]
-    return "; ".join(filter(None, (shown, ", ".join(parts))))
+    return "; ".join(filter(None, (share, ", ".join(parts))))
 
 
 def share_of_step(context: Context, metric: str) -> str:
@@ -173,8 +173,8 @@ def _late(context: Context) -> str:
     if result is None:
         return ""
     details = cast("StragglerDetails", result.details)
-    who = f"slowest: rank {details['slowest_rank']}" if details["late_ranks"] else "no rank is late"
-    return f"{'of the recorded time' if 'recorded_s' in details else OF_STEP}; {who}"
+    slowest = f"slowest: rank {details['slowest_rank']}" if details["late_ranks"] else "no rank is late"
+    return f"{'of the recorded time' if 'recorded_s' in details else OF_STEP}; {slowest}"
 
 
 def findings(issues: Iterable[Issue]) -> tuple[Finding, ...]:
@@ -182,12 +182,12 @@ def findings(issues: Iterable[Issue]) -> tuple[Finding, ...]:
     kinds: dict[tuple[str, str], list[Issue]] = {}
     for issue in issues:
         kinds.setdefault((issue.code or issue.message, issue.severity), []).append(issue)
-    shown = []
-    for alike in kinds.values():
-        listed = alike if len(alike) <= _ALIKE + 1 else alike[:_ALIKE]
-        shown += [_finding(issue) for issue in listed[:-1]]
-        shown.append(_finding(listed[-1], len(alike) - len(listed)))
-    return tuple(shown)
+    entries = []
+    for group in kinds.values():
+        listed = group if len(group) <= _ALIKE + 1 else group[:_ALIKE]
+        entries += [_finding(issue) for issue in listed[:-1]]
+        entries.append(_finding(listed[-1], len(group) - len(listed)))
+    return tuple(entries)
 
 
 def _finding(issue: Issue, others: int = 0) -> Finding:

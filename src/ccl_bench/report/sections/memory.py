@@ -31,7 +31,7 @@ def memory(context: Context) -> Section:
     peak, unused = context.valued("peak_memory_allocated"), context.valued("memory_fragmentation")
     if peak is None and unused is None:
         return absent(KEY, TITLE, context.why("peak_memory_allocated", "memory_fragmentation"))
-    held: PeakMemoryDetails = cast("PeakMemoryDetails", peak.details) if peak else {}
+    peak_details: PeakMemoryDetails = cast("PeakMemoryDetails", peak.details) if peak else {}
     left = cast("FragmentationDetails", unused.details) if unused else None
     return Section(
         KEY,
@@ -39,19 +39,19 @@ def memory(context: Context) -> Section:
         "Tensors hold allocated memory; the allocator took reserved memory from the device. "
         "Fragmentation has no single measure; the table lists the common ones.",
         (
-            *tile(context, "peak_memory_allocated", "Peak allocated", note=_where(held)),
+            *tile(context, "peak_memory_allocated", "Peak allocated", note=_where(peak_details)),
             *tile(
                 context,
                 "memory_fragmentation",
                 "Reserved and in no tensor",
-                shown=lambda value: percent(100 * value),
+                formatter=lambda value: percent(100 * value),
                 note=f"at the {left['basis']}" if left else "",
             ),
         ),
-        (*_curves(context), *_categories(context), *_peaks(held), *_call_sites(context)),
+        (*_curves(context), *_categories(context), *_peaks(peak_details), *_call_sites(context)),
         (
             *_layouts(left),
-            *_holders(held),
+            *_holders(peak_details),
         ),
     )
 

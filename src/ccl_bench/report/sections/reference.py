@@ -49,8 +49,8 @@ def _results(results: Iterable[Result]) -> Section:
     ]
     head = ("metric", "value", "in its unit", "unit", "direction", "findings", "over")
     about = "Every metric that has a value. The names link to the definitions."
-    shown = table(head, rows, left=(0, 3, 4, 5, 6), wide=(6,))
-    return Section("all-results", "All results", about, tables=(shown,))
+    result_table = table(head, rows, left=(0, 3, 4, 5, 6), wide=(6,))
+    return Section("all-results", "All results", about, tables=(result_table,))
 
 
 def _doubts(result: Result) -> str:
@@ -66,10 +66,10 @@ def _missing(missing: Iterable[Result], every: Sequence[Result], *, why: bool) -
         if why or not is_expected(result)
     ]
     head = ("metric", "status", "why", "fix")
-    shown = (table(head, rows, left=range(4), wide=(2, 3)),) if rows else ()
+    tables = (table(head, rows, left=range(4), wide=(2, 3)),) if rows else ()
     note = "" if why else counts(every)
     about = "Why other metrics have no value." if rows else ""
-    return Section("no-value", "No value for", about, tables=shown, notes=(f"{note}.",) if note else ())
+    return Section("no-value", "No value for", about, tables=tables, notes=(f"{note}.",) if note else ())
 
 
 def _facts(context: Context) -> Section:
@@ -77,8 +77,8 @@ def _facts(context: Context) -> Section:
         (name, short(fact.value) if isinstance(fact.value, float) else str(fact.value), fact.source)
         for name, fact in context.inspection.facts.items()
     ]
-    shown = table(("fact", "value", "from"), rows, left=range(3), wide=(1, 2))
-    return Section("facts", "Facts", "Facts about the run, with their sources.", tables=(shown,))
+    fact_table = table(("fact", "value", "from"), rows, left=range(3), wide=(1, 2))
+    return Section("facts", "Facts", "Facts about the run, with their sources.", tables=(fact_table,))
 
 
 def _files(context: Context) -> Section:
@@ -99,8 +99,8 @@ def _files(context: Context) -> Section:
         (name, "-", kind, "-", hashes.get(name, "-")) for name, kind in context.inspection.files.items()
     ]
     head = ("file", "rank", "read as", "size", "SHA-256")
-    shown = table(head, [*traces, *others], left=(0, 2, 4))
-    return Section("files", "Files", "The files behind the numbers.", tables=(shown,))
+    file_table = table(head, [*traces, *others], left=(0, 2, 4))
+    return Section("files", "Files", "The files behind the numbers.", tables=(file_table,))
 
 
 def definitions(results: Iterable[Result], registry: Registry[Metric]) -> tuple[Definition, ...]:

@@ -76,14 +76,14 @@ def distribution(result: Result) -> dict[str, float]:
 
 
 def _percentiles(times: dict[str, Result]) -> Table:
-    known = {label: distribution(result) | {"mean": result.value or 0.0} for label, result in times.items()}
-    used = [name for name in STATISTICS if any(name in spread for spread in known.values())]
+    spreads = {label: distribution(result) | {"mean": result.value or 0.0} for label, result in times.items()}
+    used = [name for name in STATISTICS if any(name in spread for spread in spreads.values())]
     rows: list[tuple[Cell, ...]] = [
         (
             Term(times[label].metric, label),
             *(Quantity(spread[name], duration(spread[name])) if name in spread else "-" for name in used),
         )
-        for label, spread in known.items()
+        for label, spread in spreads.items()
     ]
     return table(("latency", *used), rows, caption="Percentiles")
 

@@ -176,7 +176,7 @@ def time_breakdown(context: Context) -> Section:
     parts, busy = context.series.time_parts, context.valued("gpu_busy")
     if not parts or busy is None:
         return absent(TIME_KEY, TIME_TITLE, context.why("gpu_busy"))
-    shown = _shown(parts)
+    shown_parts = _shown_parts(parts)
     numbers = (
         *tile(context, "gpu_busy", "Device busy"),
         *tile(context, "gpu_idle", "Device idle"),
@@ -186,13 +186,13 @@ def time_breakdown(context: Context) -> Section:
         *_exposed("exposed_wait_time", "Exposed waiting", context),
         *_exposed("exposed_transfer_time", "Exposed transfer", context),
     )
-    shares = _shares(context, cast("BusyDetails", busy.details), shown)
+    shares = _shares(context, cast("BusyDetails", busy.details), shown_parts)
     return Section(
         TIME_KEY,
         TIME_TITLE,
-        f"{_about_communication(parts, shown)}"
+        f"{_about_communication(parts, shown_parts)}"
         "Exposed memory is copies and sets while nothing else runs. Idle is the rest. "
-        f"{_FUSED if 'fused' in shown else ''}"
+        f"{_FUSED if 'fused' in shown_parts else ''}"
         "Together they are the device window of the traced step. Shares refer to each rank's own "
         "step; the table shows their mean over ranks.",
         numbers,
@@ -204,9 +204,9 @@ def time_breakdown(context: Context) -> Section:
     )
 
 
-def _about_communication(parts: Sequence[TimeParts], shown: Container[str]) -> str:
-    if "waiting" in shown:
-        return _DIVIDED + (_UNKNOWN if "unknown communication" in shown else "")
+def _about_communication(parts: Sequence[TimeParts], shown_parts: Container[str]) -> str:
+    if "waiting" in shown_parts:
+        return _DIVIDED + (_UNKNOWN if "unknown communication" in shown_parts else "")
     return _WHOLE if any(part.exposed_communication_s for part in parts) else ""
 
 
@@ -214,7 +214,7 @@ def _exposed(metric: str, label: str, context: Context) -> list[Number]:
     return tile(context, metric, label, note=share_of_step(context, metric))
 
 
-def _shown(parts: Sequence[TimeParts]) -> dict[str, tuple[str, str]]:
+def _shown_parts(parts: Sequence[TimeParts]) -> dict[str, tuple[str, str]]:
     """Return the parts to show: fused and unknown only if some rank has them."""
     is_divided = any(part.exposed_wait_s or part.exposed_transfer_s for part in parts)
     left_out = {"exposed communication"} if is_divided else {"waiting", "transfer", "unknown communication"}
@@ -225,7 +225,7 @@ def _shown(parts: Sequence[TimeParts]) -> dict[str, tuple[str, str]]:
     return {name: seen for name, seen in PARTS.items() if name not in left_out}
 
 
-def _shares(context: Context, busy: BusyDetails, shown: Iterable[str]) -> dict[str, float]:
+def _shares(context: Context, busy: BusyDetails, shown_parts: Iterable[str]) -> dict[str, float]:
     """Return each part as percent of a rank's step, mean over ranks."""
     exposed = context.valued("exposed_communication_time")
     divided = cast("ExposedDetails", exposed.details).get("per_rank_parts_s", {}) if exposed else {}
@@ -234,7 +234,7 @@ def _shares(context: Context, busy: BusyDetails, shown: Iterable[str]) -> dict[s
         for rank, each in busy["per_rank_parts_s_per_step"].items()
         if each["window"] > 0
     ]
-    keys = {name: _KEYS.get(name, name.replace(" ", "_")) for name in shown}
+    keys = {name: _KEYS.get(name, name.replace(" ", "_")) for name in shown_parts}
     return {
         name: sum(100 * each[key] / each["window"] for each in steps) / len(steps)
         for name, key in keys.items()
@@ -243,11 +243,12 @@ def _shares(context: Context, busy: BusyDetails, shown: Iterable[str]) -> dict[s
 
 def _by_rank(parts: Sequence[TimeParts], shares: dict[str, float], ranks_each: int) -> Chart:
     per, unit = time_unit(part.window_s for part in parts)
-    shown = _shown(parts)
+    shown_parts = _shown_parts(parts)
     rows = [
-        (row.rank, {name: getattr(row, field) * per for name, (field, _) in shown.items()}) for row in parts
+        (row.rank, {name: getattr(row, field) * per for name, (field, _) in shown_parts.items()})
+        for row in parts
     ]
-    colours = [(name, colour) for name, (_, colour) in shown.items()]
+    colours = [(name, colour) for name, (_, colour) in shown_parts.items()]
     spec = stacked(rows, colours, title=f"time in a mean step, {unit}", of="rank")
     summary = "Mean over ranks: " + ", ".join(f"{name} {percent(s)}" for name, s in shares.items()) + "."
     note = neighbours_note(ranks_each, "rank")
@@ -258,13 +259,13 @@ def _by_rank(parts: Sequence[TimeParts], shares: dict[str, float], ranks_each: i
 
 def _table(parts: Sequence[TimeParts], shares: dict[str, float]) -> Table:
     rows: list[list[Cell]] = []
-    shown = _shown(parts)
+    shown_parts = _shown_parts(parts)
     for row in parts:
-        values = [getattr(row, field) for field, _ in shown.values()]
+        values = [getattr(row, field) for field, _ in shown_parts.values()]
         rows.append([row.rank, *map(_time, (*values, row.window_s))])
     whole = Quantity(100.0, "100 %")
     rows.append(["mean share", *(Quantity(share, percent(share)) for share in shares.values()), whole])
-    return table(("rank", *shown, "step"), rows)
+    return table(("rank", *shown_parts, "step"), rows)
 
 
 def _time(value: float) -> Quantity:
@@ -274,20 +275,20 @@ def _time(value: float) -> Quantity:
 def _phases(context: Context) -> list[Chart]:
     result = next(filter(None, map(context.valued, _PHASES)), None)
     phases = cast("PhaseDetails", result.details)["per_phase_s"] if result else {}
-    shown = {name.replace("_", " "): value for name, value in phases.items() if value}
-    if len(shown) < 2:
+    times = {name.replace("_", " "): value for name, value in phases.items() if value}
+    if len(times) < 2:
         return []
-    per, unit = time_unit(shown.values())
+    per, unit = time_unit(times.values())
     spec = bars(
-        [(name, value * per) for name, value in shown.items()],
+        [(name, value * per) for name, value in times.items()],
         title=f"busy time in a mean step, {unit}",
         unit=unit,
     )
-    largest = max(shown, key=lambda name: shown[name])
+    largest = max(times, key=lambda name: times[name])
     summary = (
-        f"The largest phase without communication is {largest}, {duration(shown[largest])} of a mean step."
+        f"The largest phase without communication is {largest}, {duration(times[largest])} of a mean step."
     )
-    rows = [(name, _time(value)) for name, value in shown.items()]
+    rows = [(name, _time(value)) for name, value in times.items()]
     title = "Busy time of each phase, communication left out"
     return [Chart("phases", title, spec, summary, table(("phase", "time in a mean step"), rows))]
 

@@ -95,19 +95,19 @@ def _name(name: StripName) -> str:
 
 def _table(timeline: Strip) -> Table:
     has_fused = any(rank.parts_s["fused"] for rank in timeline.ranks)
-    shown = {part: title for part, title in _PARTS.items() if part != "fused" or has_fused}
+    titles = {part: title for part, title in _PARTS.items() if part != "fused" or has_fused}
     rows = [
         (
             rank.rank,
             "-" if rank.node is None else str(rank.node),
-            *(_time(rank.parts_s[part]) for part in shown),
+            *(_time(rank.parts_s[part]) for part in titles),
             _time(sum(rank.parts_s.values())),
             _time(rank.waited_s),
             _time(rank.late_s),
         )
         for rank in timeline.ranks
     ]
-    head = ("rank", "node", *shown.values(), "step", "waited", "waited less than the most")
+    head = ("rank", "node", *titles.values(), "step", "waited", "waited less than the most")
     return table(head, rows, left=(0, 1))
 
 

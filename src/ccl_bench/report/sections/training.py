@@ -106,12 +106,14 @@ def _expert_charts(details: ExpertsDetails) -> Iterator[Chart]:
 
 def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> Chart:
     most, least = (pick(tokens, key=lambda name: tokens[name]) for pick in (max, min))
-    shown = dict(sorted(tokens.items(), key=lambda item: -item[1])[:_BARS]) if len(tokens) > _BARS else tokens
-    note = f"The {_BARS} of {len(tokens):,} with most tokens." if len(shown) < len(tokens) else ""
-    spec = bars([(name, float(count)) for name, count in shown.items()], title="tokens", unit="tokens")
+    counts = (
+        dict(sorted(tokens.items(), key=lambda item: -item[1])[:_BARS]) if len(tokens) > _BARS else tokens
+    )
+    note = f"The {_BARS} of {len(tokens):,} with most tokens." if len(counts) < len(tokens) else ""
+    spec = bars([(name, float(count)) for name, count in counts.items()], title="tokens", unit="tokens")
     spec["encoding"]["y"]["title"] = what
     summary = f"Most tokens, {tokens[most]:,}, went to {what} {most}, fewest, {tokens[least]:,}, to {least}."
-    rows = [(name, Quantity(count, f"{count:,}")) for name, count in shown.items()]
+    rows = [(name, Quantity(count, f"{count:,}")) for name, count in counts.items()]
     return Chart(key, title, spec, summary, table((what, "tokens"), rows), note)
 
 

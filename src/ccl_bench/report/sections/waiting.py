@@ -30,13 +30,13 @@ def waiting(context: Context) -> Section:
     share = "Lag, share of the recorded time" if is_of_recorder(context) else "Lag, share of a step"
     lag = (
         *tile(context, "straggler_lag_16", "Lag of the slowest rank"),
-        *tile(context, "straggler", share, shown=lambda value: percent(100 * value)),
+        *tile(context, "straggler", share, formatter=lambda value: percent(100 * value)),
     )
     if grid is None:
-        known = "The step times of each rank are known."
+        other_source = "The step times of each rank are known."
         if is_of_recorder(context):
-            known = "Flight Recorder dumps show when each rank made its calls."
-        about = f"The traces show no waiting. {known}"
+            other_source = "Flight Recorder dumps show when each rank made its calls."
+        about = f"The traces show no waiting. {other_source}"
         return Section(KEY, TITLE, about, lag, notes=tuple(_late(context)))
     return Section(
         KEY,
@@ -74,8 +74,8 @@ def _late(context: Context) -> Iterator[str]:
         return
     worst = details["slowest_rank"]
     slowest = f"; the slowest is rank {worst}" if len(late) > 1 else ""
-    who = f"Ranks {', '.join(late)} are" if len(late) > 1 else f"Rank {late[0]} is"
-    yield f"{who} late{slowest}."
+    subject = f"Ranks {', '.join(late)} are" if len(late) > 1 else f"Rank {late[0]} is"
+    yield f"{subject} late{slowest}."
     cause = details.get("cause", {})
     if cause.get("kind") in _CAUSES:
         yield f"Rank {worst} " + _CAUSES[cause["kind"]].format(duration(cause["excess_s"][cause["kind"]]))
@@ -92,11 +92,11 @@ _CAUSES = {
 
 def _means(grid: Grid) -> dict[str, float]:
     """Return the mean wait of each non-empty row."""
-    known = {
+    waits = {
         rank: [value for value in row if value is not None]
         for rank, row in zip(grid.ranks, grid.values_s, strict=True)
     }
-    return {rank: sum(values) / len(values) for rank, values in known.items() if values}
+    return {rank: sum(values) / len(values) for rank, values in waits.items() if values}
 
 
 def _summary(grid: Grid) -> str:

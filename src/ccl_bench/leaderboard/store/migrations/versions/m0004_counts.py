@@ -78,8 +78,8 @@ def downgrade() -> None:
     _have_runs_read_anew()
 
 
-def _create_indices(wanted: dict[str, tuple[list[str], ...]]) -> None:
-    for table, indices in wanted.items():
+def _create_indices(indices_by_table: dict[str, tuple[list[str], ...]]) -> None:
+    for table, indices in indices_by_table.items():
         for columns in indices:
             op.create_index(_name(table, columns), table, columns)
 
