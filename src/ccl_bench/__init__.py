@@ -81,8 +81,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    globals()[name] = found = getattr(import_module(PUBLIC[name]), name)
-    return found
+    globals()[name] = value = getattr(import_module(PUBLIC[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

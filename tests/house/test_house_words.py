@@ -89,3 +89,22 @@ def test_no_word_that_the_style_guide_replaces_is_read_anywhere() -> None:
     pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE)
     prose = {name: text.replace(VERDICT, "") for name, text in _prose().items()}
     assert [f"{name}: {found[0]}" for name, text in prose.items() if (found := pattern.search(text))] == []
+
+
+NAMELESS = {"asked", "found", "given", "known", "made", "own", "said", "stated", "told"}
+"""Words that say nothing of what a variable holds."""
+
+
+def _names(node: ast.AST) -> list[str]:
+    """Return the names that a node of the syntax gives to a variable, a parameter or a function."""
+    if isinstance(node, ast.Name):
+        return [node.id] if isinstance(node.ctx, ast.Store) else []
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    return [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+
+
+def test_a_name_is_a_noun_of_what_it_holds() -> None:
+    for path in modules():
+        names = {(name, node.lineno) for node in ast.walk(tree(path)) for name in _names(node)}
+        assert [f"{path}:{line}: {name}" for name, line in sorted(names) if name.strip("_") in NAMELESS] == []

@@ -145,18 +145,18 @@ def bundle(request: Request, run: str, caller: OptionalCaller) -> Receipt:
 
 
 @router.post("/bundles/{run}/withdraw")
-def withdraw(request: Request, run: str, caller: AnyCaller, said: Note | None = None) -> Receipt:
+def withdraw(request: Request, run: str, caller: AnyCaller, note: Note | None = None) -> Receipt:
     """Withdraw a run; it keeps its page and history, but is no longer ranked."""
     store, _ = _store_and_settings(request)
-    moderation.withdraw(store, caller, run, said.note if said else "")
+    moderation.withdraw(store, caller, run, note.note if note else "")
     return _log_and_receipt(request, "withdrawn", run, caller)
 
 
 @router.post("/bundles/{run}/approve")
-def approve(request: Request, run: str, caller: Maintainer, said: Note | None = None) -> Receipt:
+def approve(request: Request, run: str, caller: Maintainer, note: Note | None = None) -> Receipt:
     """List a run that waits in quarantine, or was withdrawn."""
     store, settings = _store_and_settings(request)
-    moderation.approve(store, settings, caller, run, said.note if said else "")
+    moderation.approve(store, settings, caller, run, note.note if note else "")
     return _log_and_receipt(request, "approved", run, caller)
 
 
