@@ -80,8 +80,8 @@ class Site:
 
     line: int
     change: str
-    scope: ast.AST | str
-    """The function around it; outside functions, the name of the constant."""
+    scope: ast.stmt | str
+    """The innermost statement around it; outside functions, the name of the constant."""
     apply: Callable[[], None]
 
 
@@ -134,7 +134,7 @@ def sites(tree: ast.Module) -> Iterator[Site]:
 def _sites_of_statement(statement: ast.stmt) -> Iterator[Site]:
     if isinstance(statement, ast.FunctionDef):
         for part in statement.body:
-            yield from _sites(part, statement)
+            yield from _sites(part, part)
     elif isinstance(statement, ast.ClassDef):
         for part in statement.body:
             if isinstance(part, ast.FunctionDef):
@@ -143,7 +143,8 @@ def _sites_of_statement(statement: ast.stmt) -> Iterator[Site]:
         yield from _sites(statement.value, name.id)
 
 
-def _sites(node: ast.AST, scope: ast.AST | str) -> Iterator[Site]:
+def _sites(node: ast.AST, scope: ast.stmt | str) -> Iterator[Site]:
+    scope = node if isinstance(node, ast.stmt) else scope
     if isinstance(node, UNTOUCHED) or (isinstance(node, ast.keyword) and node.arg in HARMLESS_KEYWORDS):
         return
     for change, apply in _changes(node):
@@ -217,14 +218,14 @@ def sample(project: Project, packages: Sequence[str], count: int, seed: int) -> 
 
 
 def watched(project: Project, mutants: Sequence[Mutant]) -> dict[str, ast.Module]:
-    """Return modules, by path, whose functions note the mutants that may show in them.
+    """Return modules, by path, whose statements note the mutants that may show in them.
 
     A changed constant may show in every function that names it.
     """
     trees = {str(path): parse(path) for path in sorted(project.source.rglob("*.py"))}
     every = {path: list(sites(tree)) for path, tree in trees.items()}
     constants: dict[str, list[int]] = {}
-    notes: list[tuple[str, Any, list[int]]] = []
+    notes: list[tuple[str, ast.stmt, list[int]]] = []
     for index, mutant in enumerate(mutants):
         path = str(project.source / mutant.module)
         scope = every[path][mutant.number].scope
@@ -235,13 +236,25 @@ def watched(project: Project, mutants: Sequence[Mutant]) -> dict[str, ast.Module
     for path, tree in trees.items() if constants else ():
         for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
             used = {getattr(node, "id", getattr(node, "attr", None)) for node in ast.walk(function)}
-            notes.append((path, function, [index for name in used for index in constants.get(str(name), ())]))
-    for _, function, indices in notes:
-        if indices:
-            note = ast.parse(f"_mutants_reached.update({indices!r})").body
-            function.body[bool(ast.get_docstring(function)) : 0] = note
+            shown = [index for name in used for index in constants.get(str(name), ())]
+            has_more = ast.get_docstring(function) and len(function.body) > 1
+            notes.append((path, function.body[1 if has_more else 0], shown))
     changed = {path for path, _, indices in notes if indices}
+    blocks = {id(each): block for path in changed for block in _blocks(trees[path]) for each in block}
+    for _, statement, indices in notes:
+        if indices:
+            block = blocks[id(statement)]
+            place = next(place for place, each in enumerate(block) if each is statement)
+            block[place:place] = ast.parse(f"_mutants_reached.update({indices!r})").body
     return {path: ast.fix_missing_locations(tree) for path, tree in trees.items() if path in changed}
+
+
+def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
+    """Yield the lists of statements that follow one another."""
+    for node in ast.walk(tree):
+        for _, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                yield value
 
 
 @dataclass

@@ -31,6 +31,11 @@ def unreached(a):
 
 def below(a):
     return a < LIMIT
+
+def branch(a):
+    if a:
+        return a % 4
+    return a
 """
 
 TESTS = """
@@ -47,6 +52,9 @@ def test_a_constant_that_no_function_names():
 
 def test_a_limit():
     assert below(2) and not below(3)
+
+def test_a_branch_that_is_not_taken():
+    assert branch(0) == 0
 """
 
 RUN = """
@@ -84,8 +92,10 @@ def test_guarded_arithmetic_is_noticed_and_the_rest_is_named(tmp_path: Path) -> 
         ("Mult -> Div", "survived"),
         ("Not left out", "unreached"),
         ("Lt -> LtE", "noticed"),
+        ("Mod -> FloorDiv", "unreached"),
+        ("4 -> 5", "unreached"),
     }
-    assert ran.stdout.splitlines()[-1].startswith("2 of 6 mutants survive: 33 %")
+    assert ran.stdout.splitlines()[-1].startswith("4 of 8 mutants survive: 50 %")
     assert (package / "__init__.py").read_text() == SOURCE
 
 

@@ -73,6 +73,7 @@ def test_files_of_the_ranks_are_added_and_experts_lie_on_devices_in_order(tmp_pa
     found = measured(run, NAME)
     assert found.details["tokens_per_expert"] == {"0": 10, "1": 20, "2": 35, "3": 55}
     assert found.details["tokens_per_device"] == {"0": 30, "1": 90}
+    assert [*found.details["per_rank_tokens"].items()] == [("0", 100), ("1", 20)]
     assert found.value == pytest.approx(90 / 60)
     assert found.details["coefficient_of_variation_ratio"] == pytest.approx(30 / 60)
     assert sorted(found.provenance.files) == [
