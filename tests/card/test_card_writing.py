@@ -197,15 +197,12 @@ def test_a_list_with_one_empty_and_one_full_item_is_kept(written):
 
 
 def test_missing_keys_are_written_behind_the_last_line_of_their_section(written):
-    path = written(
-        "card.yaml",
-        "workload:\n    model:\n        phase: training  # of two\n        # kinds\n\n\n    # data\n    data:\n"
-        "        dataset: c4\n# end\n",
-    )
+    model = "workload:\n    model:\n        phase: training  # of two\n"
+    data = "        # kinds\n\n\n    # data\n    data:\n        dataset: c4\n"
+    path = written("card.yaml", model + data + "# end\n")
     fill(path, {"workload.model.precision": "bf16", "metric_source.traces": ["json"]})
     assert path.read_text(encoding="utf-8") == (
-        "workload:\n    model:\n        phase: training  # of two\n        precision: bf16\n        # kinds\n\n\n"
-        "    # data\n    data:\n        dataset: c4\nmetric_source:\n  traces:\n    - json\n# end\n"
+        f"{model}        precision: bf16\n{data}metric_source:\n  traces:\n    - json\n# end\n"
     )
 
 
@@ -214,7 +211,8 @@ def test_missing_keys_are_written_behind_the_last_line_of_their_section(written)
     [
         (True, "true"), (7, "7"), (7.0, "7"), (7.5, "7.5"), (1e15, "1000000000000000.0"),
         (9e14, "900000000000000"), ("bf16", "bf16"), ("7", '"7"'), ("a b", "a b"), ("a ", '"a "'),
-        ("true", '"true"'), ("http://x", "http://x"), ("a: b", '"a: b"'), ("\x7f\ufeff", '"\\U0000007f\\U0000feff"'),
+        ("true", '"true"'), ("http://x", "http://x"), ("a: b", '"a: b"'),
+        ("\x7f\ufeff", '"\\U0000007f\\U0000feff"'),
     ],
 )  # fmt: skip
 def test_values_are_quoted_if_yaml_would_read_them_as_another_kind(value, text):

@@ -345,7 +345,7 @@ def test_a_lag_says_whether_all_members_were_recorded(complete, said):
 
 
 def wait_of(exposed: int, unknown: dict[str, int], messages: int = 0):
-    """Return the wait of a step of 4,000 ns in which so much communication is exposed, and is not known to wait.
+    """Return the wait of a step of 4,000 ns in which so much communication is exposed or unknown.
 
     What is neither unknown nor in messages is transfer of an all-reduce, 100 ns of waiting apart.
     """
