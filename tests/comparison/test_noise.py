@@ -180,3 +180,33 @@ def test_a_first_step_is_named_where_the_others_spread_by_less_than_half() -> No
     rest = [1.0, 2.0] * 4
     assert unstable(rest, [6.0, *rest]) == "single samples spread by 79 %, without the first by 36 %"
     assert unstable(rest, [5.0, *rest]) == "single samples spread by 67 %"
+
+
+def test_an_interval_reaches_from_the_tails_of_resampled_means_each_side_widened() -> None:
+    # Of 4 resampled values of 0, 0, 0, 4 all are 4 in 1 of 256 resamples, which is less than half a
+    # percent, and three or more in 13 of 256: the upper tail of the means is 3, and the lower one is 0.
+    one, other = [0.0, 0.0, 0.0, 4.0], [10.0] * 4
+    widening = small_sample_factor(one, other) * autocorrelation_factor(one, other)
+    found = difference_interval(one, other)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((9 - 2 * widening, 9 + 1 * widening))
+    back = difference_interval(other, one)
+    assert back is not None
+    assert (back.low, back.high) == pytest.approx((-9 - 1 * widening, -9 + 2 * widening))
+
+
+@pytest.mark.parametrize(("count", "kept"), [(0, 0), (1, 1), (1000, 1000), (1001, 501), (2001, 667)])
+def test_of_more_than_a_thousand_samples_every_second_or_third_is_used(count: int, kept: int) -> None:
+    assert len(thinned([1.0] * count)) == kept
+
+
+def test_samples_of_mean_0_do_not_spread() -> None:
+    assert unstable([0.0] * 8, [0.0] * 8) == ""
+    assert unstable([0.0] * 7, [0.0] * 8) == "there are only 7 samples"
+
+
+def test_a_standard_error_of_exactly_a_twentieth_is_stable() -> None:
+    # 16 samples of 4 and 6: variance 16 / 15, and so chosen that the deviation is 0.2 of the mean.
+    apart = math.sqrt(15 / 16)
+    assert unstable([5 - apart, 5 + apart] * 8, [5.0] * 16) == ""
+    assert unstable([5 - 1.01 * apart, 5 + 1.01 * apart] * 8, [5.0] * 16) == "single samples spread by 20 %"
