@@ -559,9 +559,7 @@ def test_memory_states_how_many_events_and_devices_are_drawn() -> None:
     [tile] = section.numbers
     assert (tile.quantity.text, tile.note) == ("25.00 %", "at the peak")
     whole = memory(looked(unused, memory=curves[:1], memory_devices=1))
-    assert (
-        whole.charts[0].note == "Each point shows the extremes of up to 2,000 states of the allocator."
-    )
+    assert whole.charts[0].note == "Each point shows the extremes of up to 2,000 states of the allocator."
 
 
 def test_phases_are_drawn_if_several_have_time() -> None:
