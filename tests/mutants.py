@@ -36,11 +36,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 TESTS = {
-    "analysis": ("analysis", "metrics", "evaluate", "chakra", "report", "timeline", "whatif", "diagnosis"),
-    "metrics": ("metrics", "analysis", "evaluate", "trace/nsys"),
+    "analysis": (
+        *("analysis", "metrics", "evaluate", "chakra", "report", "timeline", "whatif", "diagnosis"),
+        *("trace/nsys", "trace/xplane"),
+    ),
+    "metrics": ("metrics", "analysis", "evaluate", "trace/nsys", "trace/xplane"),
     "comparison": ("comparison",),
-    "card": ("card",),
-    "report": ("report", "comparison", "diagnosis", "whatif", "analysis/recorder"),
+    "card": ("card", "run"),
+    "report": ("report", "comparison", "diagnosis", "whatif", "analysis/recorder", "cli"),
 }
 """Packages whose arithmetic is changed, and the folders of tests that guard each."""
 
