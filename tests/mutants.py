@@ -291,6 +291,7 @@ class Watch:
     def __init__(self) -> None:
         self.reached: set[int] = set()
         self.tests: dict[str, tuple[float, list[int]]] = {}
+        self.at_import: list[int] = []
         self.useless: set[str] = set()
         vars(builtins)["_mutants_reached"] = self.reached
         signal.signal(signal.SIGALRM, self._cut_off)
@@ -298,6 +299,10 @@ class Watch:
     @staticmethod
     def _cut_off(*_: object) -> None:
         raise TimeoutError("the test takes too long for judging mutants")
+
+    def pytest_collection_finish(self) -> None:
+        """Note what the imports of the tests reach."""
+        self.at_import = sorted(self.reached)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -355,10 +360,13 @@ def run_pytest(
 
 
 def observe(project: Project, folders: Sequence[str], trees: dict[str, ast.Module]) -> dict[str, Any]:
-    """Return, for each test of the folders, how long it takes, what it reaches, and whether it is of use."""
+    """Return, for each test of the folders, how long it takes, what it reaches, and whether it is of use.
+
+    What their imports reach has no name.
+    """
     watch = Watch()
     run_pytest(project, [f"tests/{folder}" for folder in folders], watch, trees, RUN)
-    return {
+    return {"": (0.0, watch.at_import, False)} | {
         name: (seconds, reached, seconds <= SLOW_S and name not in watch.useless)
         for name, (seconds, reached) in watch.tests.items()
     }
@@ -451,8 +459,8 @@ def warm_up(project: Project) -> None:
 def assign_tests(project: Project, mutants: Sequence[Mutant], processes: int) -> None:
     """Find the tests that reach each mutant: the quickest first, then the others of their files.
 
-    Those may look at what another test of their file computed. A constant that no function names was used
-    when its module was imported, so all tests of its package may notice it.
+    Those may look at what another test of their file computed. What runs when a module is imported, as a
+    constant that no function names does, may be noticed by all tests of its package.
     """
     wanted = {folder for mutant in mutants for folder in project.tests[mutant.module.partition("/")[0]]}
     trees = watched(project, mutants)
@@ -461,12 +469,13 @@ def assign_tests(project: Project, mutants: Sequence[Mutant], processes: int) ->
     for folder, fork in zip(sorted(wanted), forks, strict=True):
         if fork.answer is None:
             sys.exit(f"the tests of {folder} were cut short on the unchanged code")
+    at_import = {index for fork in forks for index in (fork.answer or {}).pop("")[1]}
     seen = {name: test for fork in forks for name, test in (fork.answer or {}).items()}
     for index, mutant in enumerate(mutants):
         folders = project.tests[mutant.module.partition("/")[0]]
         guarding = tuple(f"tests/{folder}/" for folder in folders)
         reaching = {n for n, (_, reached, _) in seen.items() if index in reached and n.startswith(guarding)}
-        if not reaching and mutant.is_constant:
+        if not reaching and (mutant.is_constant or index in at_import):
             reaching = {name for name in seen if name.startswith(guarding[0])}
         files = {name.partition("::")[0] for name in reaching}
         useful = [n for n, (*_, is_useful) in seen.items() if is_useful and n.partition("::")[0] in files]

@@ -36,10 +36,15 @@ def branch(a):
     if a:
         return a % 4
     return a
+
+def made():
+    return 5
+
+MADE = made()
 """
 
 TESTS = """
-from made.sums import EDGES, below, guarded, unguarded
+from made.sums import EDGES, MADE, below, branch, guarded, unguarded
 
 def test_a_difference():
     assert guarded(5, 3) == 2
@@ -55,6 +60,9 @@ def test_a_limit():
 
 def test_a_branch_that_is_not_taken():
     assert branch(0) == 0
+
+def test_what_was_computed_at_import():
+    assert MADE == 5
 """
 
 RUN = """
@@ -94,8 +102,9 @@ def test_guarded_arithmetic_is_noticed_and_the_rest_is_named(tmp_path: Path) -> 
         ("Lt -> LtE", "noticed"),
         ("Mod -> FloorDiv", "unreached"),
         ("4 -> 5", "unreached"),
+        ("5 -> 6", "noticed"),
     }
-    assert ran.stdout.splitlines()[-1].startswith("4 of 8 mutants survive: 50 %")
+    assert ran.stdout.splitlines()[-1].startswith("4 of 9 mutants survive: 44 %")
     assert (package / "__init__.py").read_text() == SOURCE
 
 
