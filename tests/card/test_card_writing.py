@@ -233,6 +233,13 @@ def test_a_style_that_cannot_be_filled_is_refused_and_the_file_stays(written, te
     assert path.read_text(encoding="utf-8") == text
 
 
+@pytest.mark.parametrize("text", ["workload: text\n", "workload:\n  data: text\n"])
+def test_a_value_in_place_of_a_section_is_kept(written, text):
+    path = written("card.yaml", text)
+    assert fill(path, {"workload.data.seq_len": 8}).kept == ("workload.data.seq_len",)
+    assert path.read_text(encoding="utf-8") == text
+
+
 def test_an_unknown_path_is_wrong_usage_with_a_hint(written):
     with pytest.raises(UsageError) as refused:
         fill(written("card.yaml", FULL_CARD), {"workload.data.seqlen": 8})
