@@ -11,6 +11,7 @@ from ccl_bench.base.findings import Issue
 from ccl_bench.report.charts.flames import flame
 from ccl_bench.report.sections.communication import bandwidth, communication
 from ccl_bench.report.sections.headline import findings, headline
+from ccl_bench.report.sections.kernels import kernels
 from ccl_bench.report.sections.memory import memory
 from ccl_bench.report.sections.pipeline import pipeline
 from ccl_bench.report.sections.serving import serving
@@ -385,6 +386,18 @@ def test_memory_names_the_peak_of_each_device_and_what_holds_it() -> None:
         ["3 GB", "4", "model.py:1 › layer.py:2"],
         ["1 GB", "1", "allocated before the history"],
     ]
+    boxes = [
+        (box["name"], box["short"], box["value"]) for box in charts["memory-sites"].spec["data"]["values"]
+    ]
+    assert boxes == [
+        ("model.py:1", "model.py:1", 3.0), ("layer.py:2", "layer.py:2", 3.0),
+        ("allocated before the history", "allocated before the history", 1.0),
+    ]  # fmt: skip
+    areas = charts["memory-categories"].spec["data"]["values"]
+    assert [(each["x"], each["category"], each["y"]) for each in areas] == [
+        (0.0, "weights", 1.0), (1.0, "weights", 1.0), (0.0, "other", 0.0), (1.0, "other", 2.0),
+    ]  # fmt: skip
+    assert rows(charts["memory-categories"].table) == [["weights", "1 GB"], ["other", "2 GB"]]
     assert charts["memory-sites"].summary.endswith("The largest call site, layer.py:2, allocated 3 GB.")
     assert (charts["memory-sites"].table.numeric, charts["memory-sites"].table.wide) == ({0, 1}, {2})
     [held] = section.tables
@@ -612,3 +625,63 @@ def test_the_place_of_a_finding_is_its_file_line_and_path() -> None:
     assert [each.place for each in findings(places)] == [
         "card.yaml:7: data.seq_len", "card.yaml", "", "data.seq_len",
     ]  # fmt: skip
+
+
+def test_boxes_of_call_sites_have_the_function_without_its_place() -> None:
+    sites = [CallSite(["forward (model.py:7)"], 5, 1, "", is_before_history=False)]
+    lists = DrillDown(memory=MemoryAtPeak("rank 0", 5, sites))
+    section = memory(looked(ok("peak_memory_allocated", 5.0, "GB"), drill_down=lists))
+    [chart] = section.charts
+    [box] = chart.spec["data"]["values"]
+    assert (box["name"], box["short"]) == ("forward (model.py:7)", "forward")
+    bare = [CallSite([], 5, 1, "", is_before_history=False)]
+    lists = DrillDown(memory=MemoryAtPeak("rank 0", 5, bare))
+    assert memory(looked(ok("peak_memory_allocated", 5.0, "GB"), drill_down=lists)).charts == ()
+
+
+def test_waits_and_kernels_are_drawn_in_the_unit_of_the_largest() -> None:
+    [chart] = waiting(looked(waits=Grid(["0", "1"], ["1", "2"], [[0.002, None], [0.0, 0.003]]))).charts
+    assert [(each["row"], each["column"], each["value"]) for each in chart.spec["data"]["values"]] == [
+        ("0", "1", 2.0), ("1", "1", 0.0), ("1", "2", 3.0),
+    ]  # fmt: skip
+    assert chart.summary == "Rank 0 waits most, 2 ms in a mean step, rank 1 least, 1.5 ms."
+    [chart] = waiting(looked(waits=Grid(["0", "1"], ["1"], [[0.002], [0.001]]))).charts
+    assert [(each["name"], each["value"]) for each in chart.spec["data"]["values"]] == [
+        ("0", 2.0),
+        ("1", 1.0),
+    ]
+    shares = {"per_type_s": {"gemm": 0.003, "copy": 0.001}, "per_type_pct": {"gemm": 75.0, "copy": 25.0}}
+    [chart] = kernels(looked(ok("total_kernel_time", 0.004, kernels_per_step=0, **shares))).charts
+    assert [(each["name"], each["value"]) for each in chart.spec["data"]["values"]] == [
+        ("gemm", 3.0), ("copy", 1.0),
+    ]  # fmt: skip
+    assert chart.spec["encoding"]["x"]["title"] == "time in a mean step, ms"
+
+
+@pytest.mark.parametrize(
+    ("late", "slowest", "cause", "said"),
+    [
+        (["2"], "2", {}, ["Rank 2 is late."]),
+        (["1", "2"], "2", {}, ["Ranks 1, 2 are late; the slowest is rank 2."]),
+        (["2"], "2", {"kind": "unknown"}, ["Rank 2 is late.", "The cause is unknown"]),
+        (
+            ["2"],
+            "2",
+            {"kind": "host", "excess_s": {"host": 0.004}},
+            ["Rank 2 is late.", "Rank 2 leaves its device idle 4 ms longer"],
+        ),
+    ],
+)
+def test_late_ranks_are_named_with_the_cause(
+    late: list[str], slowest: str, cause: dict[str, Any], said: list[str]
+) -> None:
+    found = ok("straggler", 0.1, "ratio", late_ranks=late, slowest_rank=slowest, cause=cause)
+    notes = waiting(looked(found)).notes
+    assert len(notes) == len(said)
+    assert all(note.startswith(begin) for note, begin in zip(notes, said, strict=True))
+
+
+def test_exposed_waiting_is_said_with_its_share() -> None:
+    exposed = ok("exposed_wait_time", 0.002, pct_of_step=12.5)
+    notes = waiting(looked(exposed, waits=Grid(["0"], ["1"], [[0.1]]))).notes
+    assert notes == ("On average over ranks, 2 ms of waiting is exposed: 12.50 % of the traced step.",)
