@@ -449,6 +449,21 @@ def test_the_unit_of_a_link_is_read_to_the_letter(written, gbit):
     assert card_in_mapping(links).card.hardware.network.bandwidth.scale_up == gbit
 
 
+@pytest.mark.parametrize(
+    ("written", "fix"),
+    [
+        ("25 GB/s", "write 200: the field is in Gbit/s"),
+        ("1,000 GBps", "write 8000: the field is in Gbit/s"),
+        ("25 miles", "write the number alone in Gbps"),
+    ],
+)  # fmt: skip
+def test_a_unit_of_bytes_alone_is_converted(written, fix):
+    links = {"workload": {"hardware": {"network_topo": {"bandwidth_gbps": {"scale_up": written}}}}}
+    assert card_in_mapping(links).errors[0].fix == fix
+    data = {"workload": {"data": {"seq_len": "25 GB/s"}}}
+    assert card_in_mapping(data).errors[0].fix == "write the number alone in tokens"
+
+
 @pytest.mark.parametrize("written", ["8 TOKENS", "8 Tokens", "8tokens"])
 def test_the_case_of_other_units_does_not_matter(written):
     assert card_in_mapping({"workload": {"data": {"seq_len": written}}}).card.data.seq_len == 8
