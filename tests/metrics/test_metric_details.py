@@ -387,3 +387,125 @@ def test_bubbles_are_means_over_ranks_then_steps_then_stages() -> None:
     assert "steady_s" not in found["per_stage"]["1"]
     assert "parts_missing" not in found
     assert "theory" not in found
+
+
+def counted(
+    rank: int, step: int, counter: str, pct: float, window: int = 100, samples: int = 4
+) -> dict[str, Any]:
+    known = {"rank": rank, "step": step, "counter": counter, "mean_pct": pct, "window_ns": window}
+    return known | {"samples": samples}
+
+
+def test_counters_of_both_directions_are_sums_of_theirs() -> None:
+    sampled = table(
+        counted(0, 1, "PCIe RX", 10.0), counted(0, 1, "PCIe TX", 30.0),
+        counted(0, 2, "PCIe RX", 20.0, 300, 6), counted(0, 2, "PCIe TX", 40.0, 300, 6),
+        counted(1, 1, "PCIe RX", 50.0), counted(1, 1, "PCIe TX", 70.0),
+    )  # fmt: skip
+    found = details("pcie_utilization", sampled, STEPS)
+    # rank 0: (20 x 100 + 30 x 300) / 400; rank 1: 60
+    check(
+        found, value=(27.5 + 60) / 2, per_rank_pct={"0": 27.5, "1": 60}, per_step_pct={"1": 40, "2": 30},
+        per_counter_pct={"PCIe RX": (17.5 + 50) / 2, "PCIe TX": (37.5 + 70) / 2},
+        per_direction_pct={"RX": (17.5 + 50) / 2, "TX": (37.5 + 70) / 2}, samples_count=14,
+    )  # fmt: skip
+    memory = table(counted(0, 1, "DRAM Read", 10.0), counted(0, 1, "DRAM Write", 5.0))
+    found = details("dram_utilization", memory, STEPS)
+    check(found, value=15, per_counter_pct={"DRAM Read": 10, "DRAM Write": 5}, samples_count=4)
+    assert "per_direction_pct" not in found
+    assert details("dram_utilization", table(counted(0, 1, "DRAM", 7.0)), STEPS)["value"] == 7
+    with pytest.raises(NotMeasurable, match="only DRAM Read was sampled"):
+        details("dram_utilization", memory.head(1), STEPS)
+
+
+def test_network_cards_have_their_rates_in_both_directions() -> None:
+    def card(rank: int, name: str, size: float, *, is_sent: bool) -> dict[str, Any]:
+        known = {"rank": rank, "step": 1, "card": name, "is_sent": is_sent, "covered_ns": 100}
+        return known | {"window_ns": 200, "bytes": size}
+
+    rates = table(
+        card(0, "a", 500.0, is_sent=True), card(0, "a", 100.0, is_sent=False),
+        card(0, "b", 400.0, is_sent=True),
+        card(0, "a", 300.0, is_sent=True), card(1, "a", 600.0, is_sent=True),
+    )  # fmt: skip
+    found = details("network_throughput", rates, STEPS)
+    check(
+        found, value=(4 + 1 + 4 + 6) / 2, per_rank_gb_per_s={"0": 9, "1": 6},
+        per_card_sent_gb_per_s={"a": 5, "b": 4}, per_card_received_gb_per_s={"a": 1},
+    )  # fmt: skip
+
+
+TIMES = each(*[{"source": "ProfilerStep", "duration_ns": ns} for ns in (100, 400, 300, 200)])
+
+
+def test_step_times_are_those_of_the_slowest_rank() -> None:
+    found = details("iteration_wall_clock_time", TIMES)
+    check(
+        found, value=350e-9, per_step_s={"1": 300e-9, "2": 400e-9}, per_rank_s={"0": 250e-9, "1": 250e-9},
+        slowest_rank=[1, 0],
+    )  # fmt: skip
+    check(found["spread_s"], count=2, min=300e-9, max=400e-9)
+    stated = Facts(tokens_per_step=Fact(700, "card"), world_size=Fact(4, "card"))
+    found = details("throughput_tokens_sec", TIMES, stated)
+    check(
+        found, value=2e9, tokens_per_step=700, iteration_wall_clock_time_s=350e-9, tokens_per_s_per_gpu=0.5e9,
+        gpus=4, per_step_tokens_per_s={"1": 700 / 300e-9, "2": 700 / 400e-9},
+    )  # fmt: skip
+
+
+def test_busy_time_is_divided_into_parts_of_ranks_and_steps() -> None:
+    spans = each(
+        *[
+            {"window_ns": 1000, "busy_ns": busy, "compute_ns": busy - 100, "communication_ns": 100}
+            | {"exposed_communication_ns": 100, "exposed_memory_ns": 0, "idle_ns": 1000 - busy}
+            for busy in (500, 700, 300, 900)
+        ]
+    )
+    parts = each(*[{"part": "waiting", "time_ns": ns, "exposed_ns": ns} for ns in (50, 100, 0, 100)])
+    found = details("gpu_busy", spans, STEPS, ONE_DEVICE, parts)
+    check(
+        found, value=60, per_rank_pct={"0": 60, "1": 60}, per_step_pct={"1": 40, "2": 80},
+        per_rank_s_per_step={"0": 600e-9, "1": 600e-9}, waiting_pct=(7.5 + 5) / 2,
+        busy_without_waiting_pct=60 - 6.25, per_rank_waiting_pct={"0": 7.5, "1": 5},
+    )  # fmt: skip
+    check(found["per_rank_parts_s_per_step"]["0"], compute=500e-9, exposed_communication=100e-9, window=1e-6)
+    check(found["per_step_parts_s"]["1"], compute=300e-9, idle=600e-9, window=1e-6)
+
+
+def test_gaps_between_dimensions_have_their_spread_and_duty() -> None:
+    def call(start: int, end: int, dimension: str, size: int | None = 8) -> dict[str, Any]:
+        known = {"rank": 0, "step": 1, "start_ns": start, "end_ns": end}
+        return known | {"dimension": dimension, "size_bytes": size}
+
+    # windows: tp 0 to 40 of which 30 are communication, dp 50 to 60, tp 55 to 65, dp 85 to 95
+    traffic = table(
+        call(0, 10, "tp"),
+        call(20, 40, "tp", None),
+        call(50, 60, "dp"),
+        call(55, 65, "tp"),
+        call(85, 95, "dp"),
+    )
+    found = details("traffic_window", traffic)
+    check(found, value=(10 + 0 + 20) / 3 * 1e-9, overlapping_windows_count=1)
+    check(found["gap_s"], count=3, max=20e-9, min=0)
+    check(
+        found["per_dimension"]["tp"], windows_count=2, mean_length_s=25e-9, duty_ratio=40 / 50,
+        total_bytes=16,
+        calls_count=3,
+    )  # fmt: skip
+    check(found["per_dimension"]["dp"], windows_count=2, mean_length_s=10e-9, duty_ratio=1, total_bytes=16)
+
+
+@pytest.mark.parametrize(("vague", "is_measured"), [(1, True), (2, True), (3, False)])
+def test_more_than_half_of_the_calls_need_a_dimension(vague: int, is_measured: bool) -> None:
+    def call(place: int, dimension: str) -> dict[str, Any]:
+        known = {"rank": 0, "step": 1, "start_ns": 20 * place, "end_ns": 20 * place + 10}
+        return known | {"dimension": dimension, "size_bytes": 8}
+
+    known = [call(0, "tp"), call(1, "dp")]
+    traffic = table(*known, *[call(2 + place, "unknown") for place in range(vague)])
+    if is_measured:
+        assert details("traffic_window", traffic)["value"] == pytest.approx(10e-9)
+        return
+    with pytest.raises(NotMeasurable, match="3 of 5 calls"):
+        details("traffic_window", traffic)
