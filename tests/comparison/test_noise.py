@@ -210,3 +210,26 @@ def test_a_standard_error_of_exactly_a_twentieth_is_stable() -> None:
     apart = math.sqrt(15 / 16)
     assert unstable([5 - apart, 5 + apart] * 8, [5.0] * 16) == ""
     assert unstable([5 - 1.01 * apart, 5 + 1.01 * apart] * 8, [5.0] * 16) == "single samples spread by 20 %"
+
+
+def test_the_interval_is_that_of_a_bootstrap_in_plain_python() -> None:
+    def means(samples: list[float], seed: int) -> list[float]:
+        drawn = random.Random(seed).randbytes(4 * 4_000 * len(samples))
+        places = [
+            int.from_bytes(drawn[at : at + 4], "little") % len(samples) for at in range(0, len(drawn), 4)
+        ]
+        rows = (places[at : at + len(samples)] for at in range(0, len(places), len(samples)))
+        return [statistics.fmean(samples[place] for place in row) for row in rows]
+
+    one, other = [1.0, 1.2, 0.9, 1.1], [1.3, 1.0, 1.2, 1.5]
+    pairs = zip(means(one, 20_240_229), means(other, 20_240_230), strict=True)
+    differences = sorted(after - before for before, after in pairs)
+    tails = []
+    for share in (0.005, 0.995):
+        below = math.floor(share * 3_999)
+        step = differences[below + 1] - differences[below]
+        tails.append(differences[below] + step * (share * 3_999 - below))
+    found, middle = difference_interval(one, other), statistics.fmean(other) - statistics.fmean(one)
+    widening = small_sample_factor(one, other) * autocorrelation_factor(one, other)
+    assert found is not None
+    assert [found.low, found.high] == pytest.approx([middle + (tail - middle) * widening for tail in tails])

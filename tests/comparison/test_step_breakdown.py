@@ -149,3 +149,12 @@ def test_waiting_and_transfer_replace_exposed_communication_in_the_finest_parts(
     assert [part.name for part in found.finest_parts] == ["compute", "transfer", "waiting"]
     assert [each.name for each in found.further_divisions] == ["kernel types"]
     assert attribute_step({}, side) is None
+
+
+def test_a_part_that_only_one_side_has_is_0_on_the_other() -> None:
+    plain = results("gpu_busy", per_step_parts_s={"1": {"compute": 3.0, "window": 3.0}})
+    fused = results("gpu_busy", per_step_parts_s={"1": {"compute": 1.0, "fused": 1.5, "window": 2.5}})
+    found = attribute_step(plain, fused)
+    assert found is not None
+    assert [(part.name, part.difference_s) for part in found.parts] == [("compute", -2.0), ("fused", 1.5)]
+    assert found.step.difference_s == -0.5
