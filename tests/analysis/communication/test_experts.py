@@ -295,3 +295,38 @@ def test_the_rank_of_a_file_is_in_its_name(tmp_path: Path):
         (tmp_path / name).write_text('{"0": 1, "1": 2}')
         (record,) = side_files.read_moe_assignments(tmp_path / name).value.records
         assert (record.rank, record.tokens) == (3, (1, 2))
+
+
+def test_tokens_of_experts_are_summed_on_their_devices():
+    assert by_device([1, 2, 3, 4, 5, 6], 3) == [3, 7, 11]
+    assert by_device([1, 2], 1) == [3]
+    with pytest.raises(CclBenchError, match="5 experts do not spread evenly over 2 devices"):
+        by_device([1, 2, 3, 4, 5], 2)
+
+
+def test_what_ranks_send_to_each_other_is_added_up_without_what_they_keep():
+    traffic = [
+        call(0, 1, 0, 9, collective="send", peer=1, size_bytes=10),
+        call(0, 2, 10, 19, collective="send", peer=1, size_bytes=5),
+        call(0, 3, 20, 29, collective="recv", peer=1, size_bytes=99),
+        call(1, 1, 0, 9, collective="send", peer=None, size_bytes=7),
+        call(1, 2, 10, 19, collective="send", peer=1, size_bytes=7),
+    ]  # fmt: skip
+    parts = [
+        {
+            "trace": rank,
+            "rank": rank,
+            "group": "g",
+            "position": place,
+            "calls": 2,
+            "sent_bytes": 4.0 * (place + 1),
+        }
+        for rank in (0, 1)
+        for place in (0, 1, 2)
+    ]
+    found = DERIVED.get("traffic_matrix").compute(
+        frame("traffic", traffic), frame("exchanges", parts), frame("groups", [group("g", 0, 1)])
+    )
+    assert found.select("source", "target", "kind", "calls", "bytes").rows() == [
+        (0, 1, "all_to_all", 2, 8.0), (0, 1, "message", 2, 15.0), (1, 0, "all_to_all", 2, 4.0),
+    ]  # fmt: skip
