@@ -9,7 +9,8 @@ import pytest
 
 from ccl_bench import metrics
 from ccl_bench.analysis.facts import Fact, Facts
-from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.errors import NotApplicable, NotMeasurable
+from ccl_bench.metrics.shared.other_sources import source_finding
 
 KEYS = {"trace": pl.Int64, "rank": pl.Int64, "iteration": pl.Int64, "step": pl.Int64}
 MOE = Facts(is_moe=Fact(value=True, source="card"), pp=Fact(2, "card"))
@@ -227,6 +228,35 @@ def test_copies_within_the_memory_count_twice_against_its_peak() -> None:
         per_rank_pct={"0": 100 * 80 / 2039, "1": 100 * 80 / 2039},
         device_source="deviceProperties of the traces",
     )
+
+
+A100, H100 = ("NVIDIA A100-SXM4-80GB", 85_174_583_296), ("NVIDIA H100 80GB HBM3", 85_017_755_648)
+
+
+@pytest.mark.parametrize(
+    ("seen", "card", "peak"),
+    [
+        ([A100, A100], "H100 SXM", 2039),
+        ([A100, H100], "A100 SXM 80GB", 2039),
+        ([A100, H100], None, None),
+        ([], "A100 SXM 80GB", 2039),
+        ([], None, None),
+    ],
+)
+def test_the_peak_is_of_the_one_device_seen_else_of_the_card(
+    seen: list[tuple[str, int]], card: str | None, peak: float | None
+) -> None:
+    schema = {"name": pl.String, "memory_bytes": pl.Int64}
+    devices = pl.DataFrame([("", None), *seen], schema=schema, orient="row")
+    facts = Facts(device=Fact(card, "workload card") if card else None)
+    if peak is None:
+        with pytest.raises(NotMeasurable if seen else NotApplicable):
+            details("memory_bandwidth_utilization", COPIES, devices, STEPS, facts)
+        return
+    found = details("memory_bandwidth_utilization", COPIES, devices, STEPS, facts)
+    check(found, peak_gb_per_s=peak)
+    is_seen = len({*seen}) == 1
+    assert found["device_source"] == ("deviceProperties of the traces" if is_seen else "workload card")
 
 
 def test_copies_that_no_kernel_hides_are_a_share_of_steps() -> None:
@@ -509,3 +539,13 @@ def test_more_than_half_of_the_calls_need_a_dimension(vague: int, is_measured: b
         return
     with pytest.raises(NotMeasurable, match="3 of 5 calls"):
         details("traffic_window", traffic)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "alone"), [([4, 4], None), ([1, 4, None], "1 of 3"), ([1, 1], "2 of 2"), (None, None)]
+)
+def test_calls_of_groups_of_one_rank_are_counted(sizes: list[int | None] | None, alone: str | None) -> None:
+    given = None if sizes is None else pl.DataFrame({"size": sizes}, schema={"size": pl.Int64})
+    message = source_finding(STEPS, given).message
+    assert ("groups of one rank" in message) == (alone is not None)
+    assert (alone or "") in message
