@@ -11,6 +11,7 @@ from ccl_bench import metrics, side_files
 from ccl_bench.analysis.communication.exchanges import by_device, coefficient_of_variation, imbalance
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import CclBenchError
+from ccl_bench.metrics.token_to_expert_assignment import _shares_experts
 from ccl_bench.run import open_run
 from ccl_bench.testing import Experts, Plan, plans, values, write_run
 
@@ -155,6 +156,25 @@ def test_a_group_that_was_not_recorded_whole_is_left_out(tmp_path: Path):
     )
     write_run(plan, tmp_path)
     assert list(measured(tmp_path, NAME).details["per_group"]) == ["mesh_ep 0,1"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "dimension", "is_shared"),
+    [
+        ({}, "ep", True),
+        ({"ep": 4}, "ep", True),
+        ({"ep": 2}, "dp", True),
+        ({"ep": 4, "is_moe": True}, "dp", False),
+        ({"is_moe": True}, "dp", True),
+        ({"is_moe": False}, "dp", False),
+        ({}, "dp", False),
+    ],
+)
+def test_a_group_shares_experts_by_its_name_its_size_or_the_model(
+    stated: dict[str, Any], dimension: str, is_shared: bool
+):
+    known = facts(**stated)
+    assert _shares_experts(group("g", 0, 1, dimension=dimension), known) is is_shared
 
 
 def test_exchanges_without_splits_show_nothing(tmp_path: Path):
