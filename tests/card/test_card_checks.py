@@ -257,6 +257,7 @@ def test_a_link_is_warned_of_if_it_is_too_fast_or_the_figure_in_bytes(written, w
     ("model", "arch", "plan", "found"),
     [
         ({"moe": False}, {"num_experts": 1}, {"ep": 1}, {}),
+        ({"moe": False}, {}, {}, {}),
         ({"moe": False}, {"num_experts": 2}, {}, {"moe": "warning"}),
         ({"moe": False}, {}, {"ep": 2}, {"moe": "warning"}),
         ({}, {"num_experts": 2}, {"ep": 2}, {}),

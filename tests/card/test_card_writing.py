@@ -65,6 +65,19 @@ def test_any_text_in_a_card_survives_writing_and_reading(text, name):
     assert card_in_text(card_text(card)).card == card
 
 
+def test_a_mapping_is_written_as_it_was_laid_out(tmp_path):
+    text = (
+        "# a run\nworkload:\n  data:\n    seq_len: 1  # short\n"
+        "metric_source:\n  traces:\n    - json\n    - 'nsys'\n"
+        f"description: {'long ' * 60}line\n"
+    )
+    path = tmp_path / "card.yaml"
+    yaml = YAML(typ="rt", pure=True)
+    yaml.preserve_quotes = True
+    write_card(yaml.load(text), path)
+    assert path.read_text() == text
+
+
 def test_an_existing_file_is_not_overwritten_unless_allowed(tmp_path):
     path = tmp_path / "card.yaml"
     write_card(Card(version=1), path)

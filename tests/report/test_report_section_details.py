@@ -466,6 +466,9 @@ def test_the_table_of_a_strip_has_fused_time_where_a_rank_has() -> None:
     assert fused is not None
     assert fused.table.columns[3] == "fused"
     assert fused.title == "Step 3 of rank 7"
+    some = strip(looked(strip=_strip(_rank("0"), _rank("1", fused=0.001)))).strip
+    assert some is not None
+    assert [row[3] for row in rows(some.table)] == ["0 s", "1 ms"]
 
 
 def test_a_strip_says_what_was_merged_and_whether_late_ranks_come_first() -> None:

@@ -62,6 +62,16 @@ def test_the_page_has_the_step_the_path_and_slowdowns_of_eight_rows_each() -> No
     ]
 
 
+def test_a_narrow_page_wraps_what_was_waited_for() -> None:
+    kind = "a kind of work with a long name"
+    path = replace(PATH, parts=[OnPath("0", kind, 1.0, 0.1)], sensitivities={f"0 {kind}": 0.05})
+    assert [line.strip() for line in to_text(critical_path_page(path), width=72).splitlines()] == [
+        "rank                           on the path   of it  gain if 10 % shorter",
+        "0     a kind of work with a     1,000.0 ms  10.0 %               50.0 ms",
+        "long name",
+    ]
+
+
 def test_scenarios_have_their_gain_as_a_share_of_the_step() -> None:
     scenarios = [ScenarioAnswer("without rank:1", 0.9, [0.9], 0.1), ScenarioAnswer("all", 1.0, [1.0], 0.0)]
     shown = lines(replace(ANSWER, scenarios=scenarios, t_original_s=0.8))
