@@ -31,6 +31,22 @@ def test_fewer_than_one_degree_counts_as_one() -> None:
     assert student_quantile(0.995, 0.3) == student_quantile(0.995, 1)
 
 
+@pytest.mark.parametrize(
+    ("share", "degrees", "expected"),
+    [
+        (0.6, 3, 0.2766707),
+        (0.75, 3, 0.7648923),
+        (0.6, 4, 0.2707223),
+        (0.75, 4, 0.7406971),
+        (0.9, 4, 1.533206),
+    ],
+)
+def test_quantiles_near_the_middle_are_those_of_the_table(
+    share: float, degrees: int, expected: float
+) -> None:
+    assert student_quantile(share, degrees) == pytest.approx(expected, rel=1e-6)
+
+
 def test_many_degrees_come_to_the_normal_distribution() -> None:
     assert student_quantile(0.995, 1e6) == pytest.approx(2.575829, abs=1e-4)
 

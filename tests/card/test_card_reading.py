@@ -325,6 +325,7 @@ def test_the_json_schema_accepts_a_card_and_refuses_a_wrong_one():
 
     schema = json_schema()
     Draft202012Validator.check_schema(schema)
+    assert {"version", "workload", "Model-executor"} <= schema["properties"].keys()
     data = card_in_text(FULL_CARD).card.model_dump(by_alias=True, mode="json")
     validator = Draft202012Validator(schema)
     assert list(validator.iter_errors(data)) == []

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ccl_bench.analysis.statistics import student_quantile
 from ccl_bench.comparison.noise import (
     MOST_SAMPLES,
     autocorrelation_factor,
@@ -233,3 +234,18 @@ def test_the_interval_is_that_of_a_bootstrap_in_plain_python() -> None:
     widening = small_sample_factor(one, other) * autocorrelation_factor(one, other)
     assert found is not None
     assert [found.low, found.high] == pytest.approx([middle + (tail - middle) * widening for tail in tails])
+
+
+def test_samples_of_unequal_number_have_degrees_by_welch() -> None:
+    # variances of means 2 / 2 and 3 / 3: (1 + 1)^2 / (1 / 1 + 1 / 2) degrees; as drawn 1 / 2 and 2 / 3
+    beyond = student_quantile(0.995, 8 / 3) / 2.575829
+    assert small_sample_factor([0, 2], [0, 0, 3]) == pytest.approx(beyond * math.sqrt(2 / (7 / 6)), rel=1e-5)
+
+
+def test_a_spread_of_exactly_the_limit_is_steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [1.0, 3.0] * 8  # the root of 16 samples is 4
+    limit = math.sqrt(statistics.variance(samples)) / 2 / 4
+    monkeypatch.setattr("ccl_bench.comparison.noise.WIDE", limit)
+    assert unstable(samples, samples) == ""
+    monkeypatch.setattr("ccl_bench.comparison.noise.WIDE", math.nextafter(limit, 0))
+    assert unstable(samples, samples) != ""

@@ -216,8 +216,8 @@ def test_a_counter_of_energy_is_taken_in_line_between_its_samples(run: Path) -> 
 
 
 def test_a_counter_of_energy_that_begins_anew_is_refused(run: Path) -> None:
-    falls = {second: 1e6 - 1000 * second for second in CURVE}
-    prometheus(run, *(dcgm("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", d, falls) for d in (0, 1)))
+    once = {second: 1e6 * (second if second < 3 else second - 1.5) for second in CURVE}
+    prometheus(run, *(dcgm("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", d, once) for d in (0, 1)))
     (joules,) = results(run, "energy_per_step")
     assert "was reset" in joules.reason
 

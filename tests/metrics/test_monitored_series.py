@@ -46,6 +46,7 @@ PARTS_OF_HOURS = {
 def test_local_times_of_every_zone_of_the_world_are_understood(minutes: int) -> None:
     own = series({0: 1.0, 1: 2.0, 2: 3.0}, shift_s=START_S + 60 * minutes, is_local=True)
     found = joined(own, step(0, 3))
+    assert not found.series[0].is_local
     assert found.series[0].times_ns == [(START_S + second) * SECOND for second in (0, 1, 2)]
     sign, hours, rest = "-" if minutes < 0 else "+", abs(minutes) // 60, abs(minutes) % 60
     assert f"UTC{sign}{hours:02}:{rest:02} is the only one" in found.findings[0].message
