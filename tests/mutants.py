@@ -36,11 +36,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 TESTS = {
-    "analysis": ("analysis", "metrics", "evaluate", "chakra", "report", "timeline", "whatif", "diagnosis"),
-    "metrics": ("metrics", "analysis", "evaluate", "trace/nsys"),
+    "analysis": (
+        *("analysis", "metrics", "evaluate", "chakra", "report", "timeline", "whatif", "diagnosis"),
+        *("trace/nsys", "trace/xplane"),
+    ),
+    "metrics": ("metrics", "analysis", "evaluate", "trace/nsys", "trace/xplane"),
     "comparison": ("comparison",),
-    "card": ("card",),
-    "report": ("report", "comparison", "diagnosis", "whatif", "analysis/recorder"),
+    "card": ("card", "run"),
+    "report": ("report", "comparison", "diagnosis", "whatif", "analysis/recorder", "cli"),
 }
 """Packages whose arithmetic is changed, and the folders of tests that guard each."""
 
@@ -80,8 +83,8 @@ class Site:
 
     line: int
     change: str
-    scope: ast.AST | str
-    """The function around it; outside functions, the name of the constant."""
+    scope: ast.stmt | str
+    """The innermost statement around it; outside functions, the name of the constant."""
     apply: Callable[[], None]
 
 
@@ -134,7 +137,7 @@ def sites(tree: ast.Module) -> Iterator[Site]:
 def _sites_of_statement(statement: ast.stmt) -> Iterator[Site]:
     if isinstance(statement, ast.FunctionDef):
         for part in statement.body:
-            yield from _sites(part, statement)
+            yield from _sites(part, part)
     elif isinstance(statement, ast.ClassDef):
         for part in statement.body:
             if isinstance(part, ast.FunctionDef):
@@ -143,7 +146,8 @@ def _sites_of_statement(statement: ast.stmt) -> Iterator[Site]:
         yield from _sites(statement.value, name.id)
 
 
-def _sites(node: ast.AST, scope: ast.AST | str) -> Iterator[Site]:
+def _sites(node: ast.AST, scope: ast.stmt | str) -> Iterator[Site]:
+    scope = node if isinstance(node, ast.stmt) else scope
     if isinstance(node, UNTOUCHED) or (isinstance(node, ast.keyword) and node.arg in HARMLESS_KEYWORDS):
         return
     for change, apply in _changes(node):
@@ -217,14 +221,14 @@ def sample(project: Project, packages: Sequence[str], count: int, seed: int) -> 
 
 
 def watched(project: Project, mutants: Sequence[Mutant]) -> dict[str, ast.Module]:
-    """Return modules, by path, whose functions note the mutants that may show in them.
+    """Return modules, by path, whose statements note the mutants that may show in them.
 
     A changed constant may show in every function that names it.
     """
     trees = {str(path): parse(path) for path in sorted(project.source.rglob("*.py"))}
     every = {path: list(sites(tree)) for path, tree in trees.items()}
     constants: dict[str, list[int]] = {}
-    notes: list[tuple[str, Any, list[int]]] = []
+    notes: list[tuple[str, ast.stmt, list[int]]] = []
     for index, mutant in enumerate(mutants):
         path = str(project.source / mutant.module)
         scope = every[path][mutant.number].scope
@@ -235,13 +239,25 @@ def watched(project: Project, mutants: Sequence[Mutant]) -> dict[str, ast.Module
     for path, tree in trees.items() if constants else ():
         for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
             used = {getattr(node, "id", getattr(node, "attr", None)) for node in ast.walk(function)}
-            notes.append((path, function, [index for name in used for index in constants.get(str(name), ())]))
-    for _, function, indices in notes:
-        if indices:
-            note = ast.parse(f"_mutants_reached.update({indices!r})").body
-            function.body[bool(ast.get_docstring(function)) : 0] = note
+            shown = [index for name in used for index in constants.get(str(name), ())]
+            has_more = ast.get_docstring(function) and len(function.body) > 1
+            notes.append((path, function.body[1 if has_more else 0], shown))
     changed = {path for path, _, indices in notes if indices}
+    blocks = {id(each): block for path in changed for block in _blocks(trees[path]) for each in block}
+    for _, statement, indices in notes:
+        if indices:
+            block = blocks[id(statement)]
+            place = next(place for place, each in enumerate(block) if each is statement)
+            block[place:place] = ast.parse(f"_mutants_reached.update({indices!r})").body
     return {path: ast.fix_missing_locations(tree) for path, tree in trees.items() if path in changed}
+
+
+def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
+    """Yield the lists of statements that follow one another."""
+    for node in ast.walk(tree):
+        for _, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                yield value
 
 
 @dataclass
@@ -275,6 +291,7 @@ class Watch:
     def __init__(self) -> None:
         self.reached: set[int] = set()
         self.tests: dict[str, tuple[float, list[int]]] = {}
+        self.at_import: list[int] = []
         self.useless: set[str] = set()
         vars(builtins)["_mutants_reached"] = self.reached
         signal.signal(signal.SIGALRM, self._cut_off)
@@ -282,6 +299,10 @@ class Watch:
     @staticmethod
     def _cut_off(*_: object) -> None:
         raise TimeoutError("the test takes too long for judging mutants")
+
+    def pytest_collection_finish(self) -> None:
+        """Note what the imports of the tests reach."""
+        self.at_import = sorted(self.reached)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -339,10 +360,13 @@ def run_pytest(
 
 
 def observe(project: Project, folders: Sequence[str], trees: dict[str, ast.Module]) -> dict[str, Any]:
-    """Return, for each test of the folders, how long it takes, what it reaches, and whether it is of use."""
+    """Return, for each test of the folders, how long it takes, what it reaches, and whether it is of use.
+
+    What their imports reach has no name.
+    """
     watch = Watch()
     run_pytest(project, [f"tests/{folder}" for folder in folders], watch, trees, RUN)
-    return {
+    return {"": (0.0, watch.at_import, False)} | {
         name: (seconds, reached, seconds <= SLOW_S and name not in watch.useless)
         for name, (seconds, reached) in watch.tests.items()
     }
@@ -435,8 +459,8 @@ def warm_up(project: Project) -> None:
 def assign_tests(project: Project, mutants: Sequence[Mutant], processes: int) -> None:
     """Find the tests that reach each mutant: the quickest first, then the others of their files.
 
-    Those may look at what another test of their file computed. A constant that no function names was used
-    when its module was imported, so all tests of its package may notice it.
+    Those may look at what another test of their file computed. What runs when a module is imported, as a
+    constant that no function names does, may be noticed by all tests of its package.
     """
     wanted = {folder for mutant in mutants for folder in project.tests[mutant.module.partition("/")[0]]}
     trees = watched(project, mutants)
@@ -445,12 +469,13 @@ def assign_tests(project: Project, mutants: Sequence[Mutant], processes: int) ->
     for folder, fork in zip(sorted(wanted), forks, strict=True):
         if fork.answer is None:
             sys.exit(f"the tests of {folder} were cut short on the unchanged code")
+    at_import = {index for fork in forks for index in (fork.answer or {}).pop("")[1]}
     seen = {name: test for fork in forks for name, test in (fork.answer or {}).items()}
     for index, mutant in enumerate(mutants):
         folders = project.tests[mutant.module.partition("/")[0]]
         guarding = tuple(f"tests/{folder}/" for folder in folders)
         reaching = {n for n, (_, reached, _) in seen.items() if index in reached and n.startswith(guarding)}
-        if not reaching and mutant.is_constant:
+        if not reaching and (mutant.is_constant or index in at_import):
             reaching = {name for name in seen if name.startswith(guarding[0])}
         files = {name.partition("::")[0] for name in reaching}
         useful = [n for n, (*_, is_useful) in seen.items() if is_useful and n.partition("::")[0] in files]

@@ -184,3 +184,61 @@ def test_the_host_waits_for_a_send_only_if_nothing_ran_since_it_was_started() ->
         host(0, 10, kind="issue"), work(5, 55, name="gloo:send"), host(20, 30), host(60, 80), has_device=False
     )  # fmt: skip
     assert awaited(later[3]) == (None, None, False)
+
+
+def test_the_host_waits_for_no_send_that_no_operator_started() -> None:
+    found = depend(
+        host(0, 10, kind="compute"), work(5, 20, name="gloo:send"), host(70, 80), has_device=False
+    )  # fmt: skip
+    assert awaited(found[2]) == (None, None, False)
+
+
+def test_the_host_waits_for_a_range_on_its_own_thread_however_long_it_idles_after_it() -> None:
+    ranges = {lane: work(5, 20, lane=lane) for lane in (1, 7)}
+    for lane, waits in ((1, True), (7, False)):
+        found = depend(host(0, 10, kind="compute"), ranges[lane], host(70, 80), has_device=False)
+        assert awaited(found[2]) == ((1, INFERRED, False) if waits else (None, None, False))
+
+
+def test_an_operator_that_ends_with_its_range_does_not_wait_for_it_and_the_next_does() -> None:
+    found = depend(host(0, 90, kind="issue"), work(5, 90), host(200, 210), has_device=False)
+    assert [awaited(row) for row in found] == [(None, None, False)] * 2 + [(1, INFERRED, False)]
+
+
+@pytest.mark.parametrize(("end", "waits"), [(89, False), (90, True), (91, True)])
+def test_only_an_operator_that_runs_until_its_range_has_ended_waits_inside(end: int, waits: bool) -> None:
+    found = depend(
+        host(0, 100, kind="compute"), host(50, end, kind="issue"), work(55, 90), has_device=False
+    )  # fmt: skip
+    assert awaited(found[1]) == ((2, SYNCHRONISATION, True) if waits else (None, None, False))
+
+
+def test_nobody_waits_for_a_range_before_the_first_operation_or_after_the_last() -> None:
+    found = depend(work(0, 5), host(10, 20), work(25, 30), has_device=False)
+    assert [awaited(row) for row in found] == [(None, None, False)] * 3
+
+
+def test_work_of_an_unknown_launch_is_awaited_and_a_launch_at_the_start_of_a_call_is_before_it() -> None:
+    unknown = depend(host(0, 100, kind="wait"), work(30, 90))
+    assert awaited(unknown[0]) == (1, SYNCHRONISATION, True)
+    beside = depend(
+        host(0, 100, kind="wait"), host(0, 5, lane=2, correlation=1), work(30, 90, correlation=1)
+    )  # fmt: skip
+    assert awaited(beside[0]) == (2, SYNCHRONISATION, True)
+
+
+def test_a_call_does_not_wait_for_work_that_ends_when_it_starts() -> None:
+    found = depend(work(30, 90), host(90, 100, kind="wait"))
+    assert awaited(found[1]) == (None, None, False)
+    ends_together = depend(work(30, 90), host(80, 90, kind="wait"))
+    assert awaited(ends_together[1]) == (0, SYNCHRONISATION, True)
+
+
+def test_of_several_other_streams_the_work_that_ended_last_is_awaited() -> None:
+    found = depend(
+        host(0, 1, correlation=1), host(2, 3, correlation=2), host(4, 5, correlation=3),
+        work(10, 100, lane=8, correlation=1), work(11, 90, lane=9, correlation=2),
+        work(20, 95, lane=9, correlation=3), host(60, 65, correlation=4), work(100, 110, correlation=4),
+        waits=((50, 1),),
+    )  # fmt: skip
+    assert awaited(found[7]) == (3, STREAM_WAIT, False)

@@ -1,8 +1,17 @@
 """Steps: where they come from, and which device work belongs to each."""
 
+import polars as pl
 import pytest
 from frames import derive, derive_from, table
 
+from ccl_bench.analysis.steps.marks import (
+    chosen_ranges,
+    overlapping_ranges,
+    range_names,
+    select_step_times,
+    select_steps,
+)
+from ccl_bench.result.step_choice import StepChoice
 from ccl_bench.trace.formats.kineto.reader import read_kineto
 
 
@@ -317,3 +326,54 @@ def test_a_real_run_with_device_twins_has_three_steps(corpus):
     starts, ends = found["device_start_ns"].to_list(), found["device_end_ns"].to_list()
     assert all(start < end for start, end in zip(starts, ends, strict=True))
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
+
+
+def chosen(*names, pattern=r"pass (\w+)"):
+    """Return the numbers of steps that are ranges of these names, 10 ns each."""
+    marks = [mark(name, 10 * place, 10 * place + 10) for place, name in enumerate(names)]
+    found = chosen_ranges(table("annotations", marks), pl.DataFrame({"pattern": [pattern]}))
+    return None if found is None else found["step"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        (("pass 4", "pass 7", "other 9"), [4, 7]),
+        (("pass 4", "pass 4"), [0, 1]),
+        (("pass 4", "pass last"), [0, 1]),
+        (("other 9",), None),
+    ],
+)
+def test_chosen_ranges_have_the_numbers_of_their_names_if_each_has_its_own(names, numbers):
+    assert chosen(*names) == numbers
+
+
+def test_the_outermost_chosen_ranges_are_steps():
+    marks = [
+        mark("pass 9", 2, 3), mark("pass 2", 0, 9), mark("pass 4", 0, 10), mark("pass 5", 10, 20),
+        mark("pass 6", 19, 20), mark("pass 7", 20, 20), mark("pass 8", 30, 40, on_device=True),
+    ]  # fmt: skip
+    found = chosen_ranges(table("annotations", marks), pl.DataFrame({"pattern": [r"pass (\d+)"]}))
+    assert found.select("step", "start_ns", "end_ns").rows() == [(4, 0, 10), (5, 10, 20)]
+
+
+def test_ranges_that_end_after_the_range_they_begin_in_are_counted():
+    # the second ends 5 ns after the first, the third with the second, and the last begins when that ends
+    marks = [mark("pass", 0, 10), mark("pass", 5, 15), mark("pass", 12, 15), mark("pass", 15, 20)]
+    assert overlapping_ranges(table("annotations", marks), "pass") == 1
+
+
+def test_names_of_ranges_are_listed_by_how_often_they_occur():
+    marks = [mark("b", 0, 1), mark("c", 1, 2), mark("a", 2, 3), mark("c", 3, 4)]
+    on_device = [mark("a", 0, 1, on_device=True)] * 3
+    assert range_names(table("annotations", marks + on_device)) == ["c", "a", "b"]
+
+
+def test_the_first_steps_are_skipped_before_others_are_chosen_by_number():
+    every = pl.DataFrame({"step": [1, 2, 3, 4, 5, 6]})
+    choice = StepChoice("1-3,6", skip=2)
+    assert select_steps(every, choice)["step"].to_list() == [3, 6]
+    assert select_steps(every, StepChoice(skip=4))["step"].to_list() == [5, 6]
+    # of two ranks, whose rows come in any order
+    both = pl.DataFrame({"step": [4, 3, 2, 1, 1, 2, 3, 4]})
+    assert select_step_times(both, StepChoice("1-3", skip=2))["step"].to_list() == [3, 3]

@@ -8,7 +8,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccl_bench.analysis.strip import fewer
+from ccl_bench.analysis.strip import fewer, step_pieces
 
 
 def pieces(rows: list[tuple[int, str, str, int, int]]) -> pl.DataFrame:
@@ -32,10 +32,12 @@ def pieces(rows: list[tuple[int, str, str, int, int]]) -> pl.DataFrame:
     )
 
 
+SHOWN = ("lane", "kind", "name", "call", "start_ns", "end_ns", "count", "busy_ns")
+
+
 def rows(table: pl.DataFrame) -> list[tuple[Any, ...]]:
     """Return what is shown of pieces."""
-    shown = ("lane", "kind", "name", "call", "start_ns", "end_ns", "count", "busy_ns")
-    return table.select(shown).rows()
+    return table.select(SHOWN).rows()
 
 
 def test_few_pieces_stay_as_they_are() -> None:
@@ -85,3 +87,78 @@ def test_nothing_is_lost_and_few_are_left(found: list[tuple[int, str, str, int, 
     assert left.select(pl.col(spans[0]).min(), pl.col(spans[1]).max()).row(0) == table.select(
         pl.col(spans[0]).min(), pl.col(spans[1]).max()
     ).row(0)
+
+
+STEPS = pl.DataFrame(
+    {"step": [4, 5, 6], "device_start_ns": [0, 100, 200], "device_end_ns": [100, 200, 300]},
+)
+CALLS = pl.DataFrame(
+    {"stream": [9], "collective": ["all_reduce"], "call": [3], "size_bytes": [64]}
+    | {"start_ns": [140], "end_ns": [210]}
+)
+WORK = pl.DataFrame(
+    {"kind": ["compute", "memory"], "start_ns": [90, 110], "end_ns": [150, 120], "stream": [7, 8]}
+)
+KERNELS = WORK.with_columns(
+    name=pl.lit("gemm"), is_kernel=pl.Series([True, False]), correlation=pl.Series([1, 2])
+)
+COPIES = pl.DataFrame(
+    {
+        "kind": ["HtoD", "DtoD"],
+        "start_ns": [110, 110],
+        "end_ns": [120, 120],
+        "stream": [8, 8],
+        "correlation": [2, 9],
+    }
+)
+OPERATORS = pl.DataFrame(
+    {"name": ["outer", "aten::mm"], "start_ns": [90, 90], "end_ns": [150, 150], "thread": [7, 7]}
+)
+
+
+def middle(kernels: pl.DataFrame) -> list[tuple[Any, ...]]:
+    found = step_pieces(STEPS, kernels, COPIES, WORK, CALLS, OPERATORS)
+    shown = ("step", "on_device", *SHOWN[:4], "size_bytes", *SHOWN[4:], "longest_ns")
+    return found.select(shown).rows()
+
+
+CALL = (9, "communication", "all_reduce", 3, 64, 140, 200, 1, 60, 60)
+
+
+def test_pieces_of_the_middle_step_are_cut_at_its_ends() -> None:
+    # The copy that no work of the device names is part of a call.
+    assert middle(KERNELS) == [
+        (5, True, 7, "compute", "gemm", None, None, 100, 150, 1, 50, 50),
+        (5, True, 8, "memory", "HtoD", None, None, 110, 120, 1, 10, 10),
+        (5, True, *CALL),
+    ]
+    assert middle(KERNELS.head(1))[0][:2] == (5, True)
+
+
+def test_without_a_device_pieces_are_what_the_cpu_computed() -> None:
+    assert middle(KERNELS.clear()) == [
+        (5, False, 7, "compute", "aten::mm", None, None, 100, 150, 1, 50, 50),
+        (5, False, *CALL),
+    ]
+
+
+def test_of_two_steps_the_second_is_the_middle_one() -> None:
+    found = step_pieces(STEPS.head(2).reverse(), KERNELS, COPIES, WORK, CALLS, OPERATORS)
+    assert found["step"].unique().to_list() == [5]
+
+
+def test_what_is_as_long_as_a_bin_stays_apart() -> None:
+    # 65,536 bins of 64 ns, then 128: two of 64 ns stay apart in the first, and are one piece in the second
+    window = 64 << 16
+    table = pieces([(7, "compute", "a", 0, 64), (7, "compute", "b", 64, 64)])
+    assert rows(fewer(table, window, 1)) == [(7, "compute", "a", None, 0, 128, 2, 128)]
+    long = pieces([(7, "compute", "a", 0, 64), (7, "compute", "b", 64, 63), (7, "compute", "c", 127, 1)])
+    assert rows(fewer(long, window, 2)) == [
+        (7, "compute", "a", 5, 0, 64, 1, 64),
+        (7, "compute", "b", None, 64, 128, 2, 64),
+    ]
+
+
+def test_more_lanes_than_pieces_are_kept() -> None:
+    table = pieces([(lane, "compute", "a", 0, 1) for lane in range(3)])
+    assert fewer(table, 0, 2).height == 3

@@ -1,4 +1,4 @@
-"""Quantiles of Student's t against the printed tables of any textbook."""
+"""Statistics: quantiles of Student's t as in the printed tables, percentiles and spreads by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ccl_bench.analysis.statistics import student_quantile
+from ccl_bench.analysis.statistics import evenly, percentile, percentile_curve, spread, student_quantile
 
 # Two-sided 99 % and 95 %, as in Fisher and Yates' table of t.
 TABLE = [
@@ -31,6 +31,22 @@ def test_fewer_than_one_degree_counts_as_one() -> None:
     assert student_quantile(0.995, 0.3) == student_quantile(0.995, 1)
 
 
+@pytest.mark.parametrize(
+    ("share", "degrees", "expected"),
+    [
+        (0.6, 3, 0.2766707),
+        (0.75, 3, 0.7648923),
+        (0.6, 4, 0.2707223),
+        (0.75, 4, 0.7406971),
+        (0.9, 4, 1.533206),
+    ],
+)
+def test_quantiles_near_the_middle_are_those_of_the_table(
+    share: float, degrees: int, expected: float
+) -> None:
+    assert student_quantile(share, degrees) == pytest.approx(expected, rel=1e-6)
+
+
 def test_many_degrees_come_to_the_normal_distribution() -> None:
     assert student_quantile(0.995, 1e6) == pytest.approx(2.575829, abs=1e-4)
 
@@ -53,3 +69,36 @@ def test_quantiles_at_5_degrees_have_their_share_below(share: float) -> None:
     within = 1 / (1 + t**2 / 5)  # the distribution of 5 degrees has a closed form
     below = 1 / 2 + (math.atan(t / math.sqrt(5)) + t / math.sqrt(5) * within * (1 + 2 / 3 * within)) / math.pi
     assert below == pytest.approx(share, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0, 10), (25, 20), (50, 30), (100, 50), (10, 14), (95, 48), (99, 49.6)]
+)
+def test_percentiles_are_interpolated_between_the_values_around_them(share: float, expected: float) -> None:
+    # five values: a quarter of the percents lies between each two of them
+    assert percentile([50, 30, 10, 40, 20], share) == pytest.approx(expected)
+    assert percentile([7], share) == 7
+
+
+def test_a_curve_has_every_whole_percentile() -> None:
+    curve = percentile_curve([200, 0, 100])
+    assert curve == pytest.approx([2 * share for share in range(101)])
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "kept"),
+    [(3, 3, [0, 1, 2]), (4, 3, [0, 1, 2]), (7, 3, [0, 2, 4]), (0, 3, []), (10, 4, [0, 2, 5, 7])],
+)
+def test_at_most_so_many_values_are_kept_evenly(count: int, most: int, kept: list[int]) -> None:
+    assert evenly([*range(count)], most) == kept
+
+
+def test_a_spread_has_the_deviation_of_a_sample() -> None:
+    # 2, 4, 9 are 3, 1 and 4 from their mean of 5: the variance is 26 / 2
+    found = spread([9, 2, 4])
+    assert found == pytest.approx(
+        {"count": 3, "mean": 5, "min": 2, "p50": 4, "p95": 8.5, "max": 9, "std": 13**0.5, "cv": 13**0.5 / 5}
+    )
+    assert "std" not in spread([9])
+    around_0 = spread([-1, 1])
+    assert (around_0["std"], "cv" in around_0) == (pytest.approx(2**0.5), False)

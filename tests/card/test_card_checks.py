@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from card_examples import FULL_CARD, changed
 
-from ccl_bench.card import Severity, card_in_text, template
+from ccl_bench.card import Severity, card_in_mapping, card_in_text, template
 
 PLAN = "Model-executor.model_plan_parallelization"
 
@@ -150,3 +150,263 @@ def test_without_a_pipeline_all_ranks_are_one_stage(ep, divides):
     text = changed("ep: 1", f"ep: {ep}").replace("moe: false", "moe:").replace("tp: 4", "tp: 8")
     text = "\n".join(line for line in text.splitlines() if line.strip() != "pp: 2") + "\n"
     assert (f"{PLAN}.ep" not in severities(text)) is divides
+
+
+def stated(*, arch=None, model=None, data=None, device=None, links=None, plan=None, **executor):
+    """Return a card with these parts, as plain data."""
+    hardware = {"xpu_spec": device or {}, "network_topo": {"bandwidth_gbps": links or {}}}
+    return {
+        "workload": {
+            "model": {**(model or {}), "model_arch": arch or {}},
+            "data": data or {},
+            "hardware": hardware,
+        },
+        "Model-executor": {"model_plan_parallelization": plan or {}, **executor},
+    }
+
+
+def complaints(**parts):
+    """Return {last key: severity} of what a card with these parts is warned of, apart from missing values."""
+    issues = card_in_mapping(stated(**parts)).issues
+    return {
+        issue.path.rpartition(".")[2]: str(issue.severity)
+        for issue in issues
+        if not issue.message.startswith("is missing; metrics that need it")
+    }
+
+
+PRODUCT = "model_plan_parallelization"
+
+
+@pytest.mark.parametrize(
+    ("plan", "devices", "found"),
+    [
+        ({"dp": 2, "dp_shard": 2}, None, {}),
+        ({"dp": 2, "dp_replicate": 2}, None, {}),
+        ({"dp": 4, "dp_shard": 2}, None, {"dp": "error"}),
+        ({"dp": 4, "dp_replicate": 2}, None, {"dp": "error"}),
+        ({"dp": 4, "dp_replicate": 2, "dp_shard": 2}, None, {}),
+        ({"world_size": 8}, 8, {}),
+        ({"world_size": 8}, 16, {"world_size": "error"}),
+        ({"world_size": 8}, None, {}),
+        ({"tp": 4, "world_size": 8}, None, {PRODUCT: "warning"}),
+        ({"tp": 3, "world_size": 8}, None, {PRODUCT: "error"}),
+        ({"tp": 8, "world_size": 8}, None, {}),
+        ({"tp": 2, "cp": 2}, 4, {}),
+        ({"tp": 1}, 4, {}),
+        ({"dp": 2, "tp": 2, "pp": 2}, 8, {}),
+        ({"dp": 2, "tp": 2, "pp": 2}, 16, {PRODUCT: "error"}),
+        ({"dp": 2, "tp": 2, "pp": 2, "cp": 2}, 16, {}),
+        ({"dp": 2, "tp": 2}, 16, {PRODUCT: "warning"}),
+        ({"dp": 2, "pp": 2}, 16, {PRODUCT: "warning"}),
+        ({"tp": 2, "pp": 2}, 16, {PRODUCT: "warning"}),
+    ],
+)
+def test_degrees_multiply_to_the_ranks(plan, devices, found):
+    assert complaints(plan=plan, device={"total_count": devices} if devices else None) == found
+
+
+@pytest.mark.parametrize(
+    ("ep", "times"), [(2, "their product must be 2 times as large"), (3, "correct the degrees")]
+)
+def test_ranks_that_experts_seem_to_multiply_are_an_error_with_its_own_fix(ep, times):
+    plan = {"dp": 2, "tp": 2, "pp": 2, "ep": ep}
+    issues = card_in_mapping(stated(plan=plan, device={"total_count": 16})).issues
+    (fix,) = (issue.fix for issue in issues if issue.path == PLAN)
+    assert times in fix
+
+
+@pytest.mark.parametrize(
+    ("total", "per_node", "nodes", "found"),
+    [
+        (8, 4, None, {}),
+        (4, 4, None, {}),
+        (2, 4, None, {}),
+        (6, 4, None, {"count_per_node": "warning"}),
+        (8, 4, 2, {}),
+        (4, 4, 2, {"num_nodes": "warning"}),
+        (9, 9, 2, {"num_nodes": "warning"}),
+        (2, 4, 1, {}),
+        (5, 4, 2, {"count_per_node": "warning"}),
+        (8, None, 3, {}),
+        (None, 8, 3, {}),
+    ],
+)
+def test_devices_fill_their_nodes(total, per_node, nodes, found):
+    device = {"total_count": total, "count_per_node": per_node, "num_nodes": nodes}
+    assert complaints(device=device) == found
+
+
+# An A100 has 2,400 Gbit/s in one direction, which are 300 GB/s, and 600 GB/s in both; 2 % are tolerated.
+@pytest.mark.parametrize(
+    ("written", "warned"),
+    [
+        (2448, False), (2449, True), (2352, False), (2000, False), (1, False),
+        (612, True), (613, False), (588, True), (587, False), (306, True), (307, False), (294, True),
+        (293, False),
+    ],
+)  # fmt: skip
+def test_a_link_is_warned_of_if_it_is_too_fast_or_the_figure_in_bytes(written, warned):
+    found = complaints(links={"scale_up": written}, device={"model": "nvidia_a100"})
+    assert found == ({"scale_up": "warning"} if warned else {})
+    assert complaints(links={"scale_up": written}) == {}
+    assert complaints(links={"scale_up": written}, device={"model": "a toaster"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("model", "arch", "plan", "found"),
+    [
+        ({"moe": False}, {"num_experts": 1}, {"ep": 1}, {}),
+        ({"moe": False}, {}, {}, {}),
+        ({"moe": False}, {"num_experts": 2}, {}, {"moe": "warning"}),
+        ({"moe": False}, {}, {"ep": 2}, {"moe": "warning"}),
+        ({}, {"num_experts": 2}, {"ep": 2}, {}),
+        ({"moe": True}, {"num_params": 9}, {}, {"num_params_active": "warning"}),
+        ({"moe": True}, {"num_params": 9, "num_params_active": 9}, {}, {}),
+        ({"moe": True}, {}, {}, {}),
+        ({}, {}, {"dp": 4, "ep": 3}, {"ep": "warning"}),
+        ({}, {}, {"dp": 4, "ep": 2}, {}),
+        ({}, {}, {"dp": 4, "pp": 3, "ep": 3}, {"ep": "warning"}),
+        ({}, {}, {"tp": 4, "ep": 3}, {}),
+        ({}, {}, {"dp": 4, "world_size": 4, "ep": 3}, {"ep": "warning"}),
+        ({}, {}, {"dp": 4, "world_size": 8, "ep": 3}, {PRODUCT: "warning"}),
+    ],
+)
+def test_experts_agree_with_the_model_and_the_plan(model, arch, plan, found):
+    assert complaints(model=model, arch=arch, plan=plan) == found
+
+
+@pytest.mark.parametrize(
+    ("part", "whole"),
+    [
+        ("num_params_embedding", "num_params"),
+        ("num_params_active", "num_params"),
+        ("num_kv_heads", "num_heads"),
+        ("num_experts_per_tok", "num_experts"),
+    ],
+)
+def test_a_part_may_be_as_large_as_its_whole(part, whole):
+    assert complaints(arch={part: 8, whole: 8}) == {}
+    assert complaints(arch={part: 9, whole: 8})[part] in {"error", "warning"}
+    found = card_in_mapping(stated(arch={part: 9, whole: 8})).errors
+    assert [issue.path.rpartition(".")[2] for issue in found] == [part]
+    assert complaints(arch={part: 9}) == complaints(arch={whole: 8}) == {}
+
+
+def test_heads_are_shared_evenly():
+    assert complaints(arch={"num_heads": 32, "num_kv_heads": 8}) == {}
+    assert complaints(arch={"num_heads": 32, "num_kv_heads": 5}) == {"num_kv_heads": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "data", "granularity", "found"),
+    [
+        ("inference", {"seq_len": 8, "input_len": 8, "output_len": 2}, None, {}),
+        ("inference", {"seq_len": 10, "input_len": 8, "output_len": 2}, None, {}),
+        ("inference", {"seq_len": 9, "input_len": 8, "output_len": 2}, None, {"seq_len": "warning"}),
+        ("inference", {"seq_len": 9, "input_len": 8}, None, {}),
+        ("training", {"seq_len": 9, "output_len": 2}, None, {"output_len": "warning"}),
+        ("training", {"seq_len": 9, "input_len": 8}, None, {}),
+        (None, {"seq_len": 9, "input_len": 8, "output_len": 2}, None, {}),
+        ("inference", {}, "model_fwd_bwd_pass", {"granularity": "warning"}),
+        ("inference", {}, "model_fwd", {}),
+        ("training", {}, "model_fwd_bwd_pass", {}),
+        ("training", {}, "everything", {"granularity": "warning"}),
+    ],
+)
+def test_lengths_and_granularity_agree_with_the_phase(phase, data, granularity, found):
+    assert complaints(model={"phase": phase, "granularity": granularity}, data=data) == found
+
+
+@pytest.mark.parametrize(
+    ("size", "scope", "degree", "found"),
+    [
+        (33, None, 1, {}),
+        (33, "global", 1, {}),
+        (33, "global", 2, {"batch_size": "warning"}),
+        (32, "global", 2, {}),
+        (33, "local", 2, {}),
+        (32, None, 2, {"batch_size": "note"}),
+        (None, None, 2, {}),
+    ],
+)
+def test_a_batch_divides_among_the_data_parallel_ranks(size, scope, degree, found):
+    data = {"batch_size": size, "batch_size_scope": scope}
+    assert complaints(data=data, plan={"dp": degree}) == found
+
+
+@pytest.mark.parametrize(
+    ("plan", "degree", "product"),
+    [
+        ({}, None, 1),
+        ({"dp": 3}, 3, 3),
+        ({"dp_replicate": 3}, 3, 3),
+        ({"dp_shard": 3}, 3, 3),
+        ({"dp_replicate": 2, "dp_shard": 3}, 6, 6),
+        ({"dp_replicate": 2, "dp_shard": 3, "tp": 5, "pp": 7, "cp": 11}, 6, 6 * 5 * 7 * 11),
+    ],
+)
+def test_degrees_that_are_not_written_count_as_1(plan, degree, product):
+    found = card_in_mapping(stated(plan=plan)).card.parallelism
+    assert (found.data_parallel, found.product) == (degree, product)
+
+
+@pytest.mark.parametrize(
+    ("plan", "devices", "ranks"),
+    [
+        ({"dp": 2, "tp": 2, "pp": 2}, None, 8), ({"dp": 2, "tp": 2}, None, None),
+        ({"world_size": 4}, None, 4),
+        ({}, 4, 4), ({"world_size": 4}, 8, None), ({"dp": 2, "tp": 2, "pp": 2}, 8, 8), ({}, None, None),
+    ],
+)  # fmt: skip
+def test_ranks_are_known_if_all_that_states_them_agrees(plan, devices, ranks):
+    card = card_in_mapping(stated(plan=plan, device={"total_count": devices})).card
+    assert card.world_size == ranks
+
+
+@pytest.mark.parametrize(
+    ("total", "per_node", "is_read"),
+    [(4, 4, True), (2, 4, True), (5, 4, False), (None, 4, False), (4, None, False)],
+)
+def test_a_lone_link_is_that_inside_a_node_if_the_run_has_one(total, per_node, is_read):
+    parts = {"links": [2400], "device": {"total_count": total, "count_per_node": per_node}}
+    reading = card_in_mapping(stated(**parts))
+    assert (reading.card.hardware.network.bandwidth.scale_up == 2400) is is_read
+    assert bool(reading.errors) is not is_read
+
+
+@pytest.mark.parametrize(
+    ("contact", "is_one"),
+    [
+        ("a@b", True),
+        ("https://b", True),
+        ("a@b c", False),
+        ("a b@c", False),
+        ("a", False),
+        ("ftp://b", False),
+    ],
+)
+def test_a_contact_is_a_mail_address_or_a_web_address(contact, is_one):
+    issues = card_in_mapping({"contact": contact}).issues
+    assert ("contact" not in {issue.path for issue in issues}) is is_one
+
+
+def test_secrets_and_kinds_of_trace_are_checked_wherever_they_are():
+    found = complaints(framework={"name": "x", "env": {"WANDB_API_KEY": "1", "DEBUG": "1"}})
+    assert found == {"WANDB_API_KEY": "warning"}
+    issues = card_in_mapping({"metric_source": {"traces": ["NSYS", "Json-TPU", "other"]}}).issues
+    assert [issue.path for issue in issues if "traces" in issue.path] == ["metric_source.traces[2]"]
+
+
+@pytest.mark.parametrize(("version", "found"), [(1, {}), (None, {}), (2, {"version": "note"})])
+def test_another_version_of_the_layout_is_noted(version, found):
+    issues = card_in_mapping({"version": version, **stated()}).issues
+    assert {issue.path: str(issue.severity) for issue in issues if issue.path == "version"} == found
+
+
+@pytest.mark.parametrize(
+    ("data", "missing"), [({"input_len": 8}, False), ({"seq_len": 8}, False), ({"output_len": 8}, True)]
+)
+def test_the_length_of_a_prompt_is_a_length(data, missing):
+    issues = card_in_mapping(stated(data=data)).issues
+    assert ("workload.data.seq_len" in {issue.path for issue in issues}) is missing

@@ -48,6 +48,19 @@ def test_aliases_that_expand_without_end_are_refused():
     assert time.process_time() - started < 5
 
 
+@pytest.mark.parametrize(("more", "is_read"), [(0, True), (1, False)])
+def test_a_file_expands_to_100_000_values_at_most(more, is_read):
+    # The file, five keys, and lists of 100, 1 + 10 x 100, 1 + 98 x 1,001, 1 + 7 x 100 and 1 + 92 values.
+    x, lists = ", ".join(["x"] * 99), [", ".join([name] * times) for name, times in (("*a", 10), ("*b", 98))]
+    text = f"a: &a [{x}]\nb: &b [{lists[0]}]\nc: [{lists[1]}]\nd: [{', '.join(['*a'] * 7)}]\n"
+    text += f"e: [{', '.join(['x'] * (92 + more))}]\n"
+    if is_read:
+        assert card_in_text(text).card.version is None
+        return
+    with pytest.raises(InputError, match="expands to, more than 100,000 values"):
+        card_in_text(text)
+
+
 def test_an_alias_to_itself_is_refused():
     with pytest.raises(InputError, match="refers to nothing"):
         card_in_text("a: &a [*a]")

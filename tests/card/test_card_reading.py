@@ -20,7 +20,8 @@ from ccl_bench.card import (
     read_card,
     template,
 )
-from ccl_bench.card.yaml_tree import shown, yaml_mapping
+from ccl_bench.card.fields import is_address
+from ccl_bench.card.yaml_tree import plain_value, shown, yaml_mapping
 
 
 def issues_of(text, path):
@@ -324,6 +325,7 @@ def test_the_json_schema_accepts_a_card_and_refuses_a_wrong_one():
 
     schema = json_schema()
     Draft202012Validator.check_schema(schema)
+    assert {"version", "workload", "Model-executor"} <= schema["properties"].keys()
     data = card_in_text(FULL_CARD).card.model_dump(by_alias=True, mode="json")
     validator = Draft202012Validator(schema)
     assert list(validator.iter_errors(data)) == []
@@ -397,3 +399,105 @@ def test_cards_are_nested_64_levels_deep_at_most(depth, is_read):
         return
     with pytest.raises(InputError, match="more than 64 levels deep"):
         card_in_text(text)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("yes", True), ("On", True), ("enabled", True), ("'true'", True), ("no", False), ("OFF", False),
+     ("disabled", False), ("'False'", False), ("maybe", None), ("1", None)],
+)  # fmt: skip
+def test_words_for_true_and_false_are_read_with_a_note(written, meant):
+    text = changed("moe: false", f"moe: {written}")
+    assert card_in_text(text).card.model.is_moe is meant
+    severities = [issue.severity for issue in issues_of(text, "workload.model.moe")]
+    assert severities == [Severity.ERROR if meant is None else Severity.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("url", "is_one"),
+    [
+        ("https://x.org", True), ("s3://bucket/a", True), ("file:///a", True), ("https:///a", False),
+        ("http://[x", False), ("ftp://x.org", False), ("https://x.org/a b", False), ("x.org", False),
+    ],
+)  # fmt: skip
+def test_an_address_has_a_known_scheme_and_a_host(url, is_one):
+    assert is_address(url) is is_one
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12", 12), ("-12", -12), ("0o17", 15), ("0x1f", 31), ("1.5", 1.5), (".5", 0.5), ("1e3", 1000.0),
+        ("-.inf", float("-inf")), ("+.INF", float("inf")), ("true", True), ("FALSE", False), ("null", None),
+        ("", None), ("tRue", "tRue"), ("1_000", "1_000"), ("0b1", "0b1"), ("9" * 40, int("9" * 40)),
+        ("9" * 41, "9" * 41),
+    ],
+)  # fmt: skip
+def test_plain_values_are_those_of_yaml(text, value):
+    found = plain_value(text)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("written", "gbit"),
+    [
+        ("200 Gbit/s", 200), ("200 gbit/s", None), ("200 Gbps", 200), ("200 Gb/s", 200), ("200 GB/s", None),
+        ("200 Gibit/s", None), ("1,600 Gbit/s", 1600), ("16,00", None), ("1_600", 1600), ("+1.6e3", 1600),
+    ],
+)  # fmt: skip
+def test_the_unit_of_a_link_is_read_to_the_letter(written, gbit):
+    links = {"workload": {"hardware": {"network_topo": {"bandwidth_gbps": {"scale_up": written}}}}}
+    assert card_in_mapping(links).card.hardware.network.bandwidth.scale_up == gbit
+
+
+@pytest.mark.parametrize(
+    ("written", "fix"),
+    [
+        ("25 GB/s", "write 200: the field is in Gbit/s"),
+        ("1,000 GBps", "write 8000: the field is in Gbit/s"),
+        ("25 miles", "write the number alone in Gbps"),
+    ],
+)  # fmt: skip
+def test_a_unit_of_bytes_alone_is_converted(written, fix):
+    links = {"workload": {"hardware": {"network_topo": {"bandwidth_gbps": {"scale_up": written}}}}}
+    assert card_in_mapping(links).errors[0].fix == fix
+    data = {"workload": {"data": {"seq_len": "25 GB/s"}}}
+    assert card_in_mapping(data).errors[0].fix == "write the number alone in tokens"
+
+
+@pytest.mark.parametrize("written", ["8 TOKENS", "8 Tokens", "8tokens"])
+def test_the_case_of_other_units_does_not_matter(written):
+    assert card_in_mapping({"workload": {"data": {"seq_len": written}}}).card.data.seq_len == 8
+
+
+def test_issues_come_in_the_order_of_lines_and_those_without_last():
+    text = "version: 2\nworkload:\n  data: {seq_len: x, batch_size: y}\nodd: 1\n"
+    lines = [issue.line for issue in card_in_text(text).issues]
+    known = [line for line in lines if line is not None]
+    assert known == sorted(known)
+    assert set(known) >= {1, 3, 4}
+    assert lines == known + [None] * (len(lines) - len(known))
+    assert None in lines
+
+
+@pytest.mark.parametrize(
+    ("count", "listed", "more"), [(50, 50, None), (51, 50, "1 more keys"), (60, 50, "10 more keys")]
+)
+def test_fifty_unknown_keys_are_listed(count, listed, more):
+    issues = card_in_mapping({"version": 1, **{f"odd{n}": 1 for n in range(count)}}).issues
+    assert sum(issue.path.startswith("odd") for issue in issues) == listed
+    assert [issue.message[: len(more)] for issue in issues if "more keys" in issue.message] == (
+        [more] if more else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("mapping", "is_one"),
+    [
+        ({"workload": {"data": {}}}, True), ({"Workload": {"Hardware": None}}, True),
+        ({"hf_url": "x", "trace_url": "y"}, True), ({"hf_url": "x"}, False), ({"workload": None}, False),
+        ({"workload": {"image": 1}}, False), ({}, False),
+    ],
+)  # fmt: skip
+def test_one_part_of_a_workload_or_two_keys_of_a_card_are_enough(mapping, is_one):
+    assert is_card(mapping) is is_one

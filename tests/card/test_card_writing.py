@@ -21,6 +21,7 @@ from ccl_bench.card import (
     template,
     write_card,
 )
+from ccl_bench.card.filling import yaml_scalar
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "workload_card_template.yaml"
@@ -61,6 +62,19 @@ def test_any_text_in_a_card_survives_writing_and_reading(text, name):
     }
     card = card_in_mapping(data).card
     assert card_in_text(card_text(card)).card == card
+
+
+def test_a_mapping_is_written_as_it_was_laid_out(tmp_path):
+    text = (
+        "# a run\nworkload:\n  data:\n    seq_len: 1  # short\n"
+        "metric_source:\n  traces:\n    - json\n    - 'nsys'\n"
+        f"description: {'long ' * 60}line\n"
+    )
+    path = tmp_path / "card.yaml"
+    yaml = YAML(typ="rt", pure=True)
+    yaml.preserve_quotes = True
+    write_card(yaml.load(text), path)
+    assert path.read_text() == text
 
 
 def test_an_existing_file_is_not_overwritten_unless_allowed(tmp_path):
@@ -149,6 +163,74 @@ def test_a_list_of_empty_items_is_filled_in_place(written):
     )
 
 
+BANDWIDTH = "workload.hardware.network_topo.bandwidth_gbps"
+
+
+@pytest.mark.parametrize(
+    ("items", "filled", "after"),
+    [
+        (["-  # out", "-"], ("scale_up", "scale_out"), ["- 50  # out", "- 900"]),
+        (["- 100  # out", "-  # up"], ("scale_up",), ["- 100  # out", "- 900  # up"]),
+        (["-  # out"], ("scale_out",), ["- 50  # out"]),
+        (["- 450", "- 100"], (), ["- 450", "- 100"]),
+    ],
+)
+def test_a_pair_in_a_list_is_filled_item_by_item(written, items, filled, after):
+    head = "workload:\n  hardware:\n    network_topo:\n      bandwidth_gbps:\n"
+    path = written("card.yaml", head + "".join(f"        {item}\n" for item in items))
+    found = fill(path, {f"{BANDWIDTH}.scale_up": 900, f"{BANDWIDTH}.scale_out": 50})
+    assert found.filled == tuple(f"{BANDWIDTH}.{name}" for name in filled)
+    assert path.read_text(encoding="utf-8") == head + "".join(f"        {item}\n" for item in after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("traces: []  # kinds", "traces: [json, nsys]  # kinds"),
+        ("traces: {}", "traces: [json, nsys]"),
+        ("traces:", "traces: [json, nsys]"),
+        ("traces: ~", "traces: [json, nsys]"),
+        ("traces:\n    - json", None),
+        ("traces: [json]", None),
+        ("traces: chrome", None),
+    ],
+)
+def test_a_list_is_filled_if_it_is_empty(written, before, after):
+    path = written("card.yaml", f"metric_source:\n  {before}\n")
+    assert bool(fill(path, {"metric_source.traces": ["json", "nsys"]}).filled) is (after is not None)
+    assert path.read_text(encoding="utf-8") == f"metric_source:\n  {after or before}\n"
+
+
+def test_a_list_with_one_empty_and_one_full_item_is_kept(written):
+    text = "metric_source:\n  traces:\n    -\n    - json\n"
+    path = written("card.yaml", text)
+    assert fill(path, {"metric_source.traces": ["nsys"]}).filled == ()
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_missing_keys_are_written_behind_the_last_line_of_their_section(written):
+    model = "workload:\n    model:\n        phase: training  # of two\n"
+    data = "        # kinds\n\n\n    # data\n    data:\n        dataset: c4\n"
+    path = written("card.yaml", model + data + "# end\n")
+    fill(path, {"workload.model.precision": "bf16", "metric_source.traces": ["json"]})
+    assert path.read_text(encoding="utf-8") == (
+        f"{model}        precision: bf16\n{data}metric_source:\n  traces:\n    - json\n# end\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "true"), (7, "7"), (7.0, "7"), (7.5, "7.5"), (1e15, "1000000000000000.0"),
+        (9e14, "900000000000000"), ("bf16", "bf16"), ("7", '"7"'), ("a b", "a b"), ("a ", '"a "'),
+        ("true", '"true"'), ("http://x", "http://x"), ("a: b", '"a: b"'),
+        ("\x7f\ufeff", '"\\U0000007f\\U0000feff"'),
+    ],
+)  # fmt: skip
+def test_values_are_quoted_if_yaml_would_read_them_as_another_kind(value, text):
+    assert yaml_scalar(value) == text
+
+
 def test_not_available_is_replaced(written):
     path = written("card.yaml", "workload:\n  data:\n    dataset: N/A  # name\n")
     fill(path, {"workload.data.dataset": "c4"})
@@ -160,6 +242,13 @@ def test_a_style_that_cannot_be_filled_is_refused_and_the_file_stays(written, te
     path = written("card.yaml", text)
     with pytest.raises(InputError, match="cannot be filled"):
         fill(path, {"workload.data.seq_len": 8})
+    assert path.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("text", ["workload: text\n", "workload:\n  data: text\n"])
+def test_a_value_in_place_of_a_section_is_kept(written, text):
+    path = written("card.yaml", text)
+    assert fill(path, {"workload.data.seq_len": 8}).kept == ("workload.data.seq_len",)
     assert path.read_text(encoding="utf-8") == text
 
 

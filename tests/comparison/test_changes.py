@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from results_by_hand import error, mean_of, result
 
 from ccl_bench.comparison.changes import Change, find_changes, judge_shares
+from ccl_bench.comparison.noise import difference_interval
 from ccl_bench.comparison.step_breakdown import Attribution, Part
 
 if TYPE_CHECKING:
@@ -172,3 +174,67 @@ def test_a_share_that_rises_because_the_step_shrank_is_not_worse() -> None:
         assert judge_shares(changes, shorter, 0.01)[0].verdict == verdict
         longer = Attribution(Part("window", 0.08, 0.1, 0.02), ())
         assert judge_shares(changes, longer, 0.01)[0].verdict == "worse"
+
+
+@pytest.mark.parametrize(
+    ("better", "moved", "is_worse"),
+    [
+        ("lower", 1.0, True), ("lower", -1.0, False), ("lower", 0.0, False), ("lower", None, False),
+        ("higher", -1.0, True), ("higher", 1.0, False), ("higher", 0.0, False), ("higher", None, False),
+        ("neither", 1.0, False), ("neither", -1.0, False),
+    ],
+)  # fmt: skip
+def test_worse_is_a_move_in_the_worse_direction(better: Any, moved: float | None, is_worse: bool) -> None:
+    assert Change("m", "s", better, "cannot tell", difference=moved).is_worse is is_worse
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"), [(5.0, "cannot tell"), (4.5, "no change"), (3.0, "cannot tell")]
+)
+def test_a_change_of_the_tolerance_is_not_small(after: float, verdict: str) -> None:
+    assert changed(result(4.0), result(after), tolerance=0.25).verdict == verdict
+    assert changed(result(-4.0), result(-after), tolerance=0.25).verdict == verdict
+
+
+def test_two_values_of_0_differ_by_a_share_of_0() -> None:
+    found = changed(result(0.0), result(0.0))
+    assert (found.relative, found.difference, found.verdict) == (0.0, 0.0, "no change")
+    assert changed(result(-2.0), result(-3.0)).relative == -0.5
+
+
+def test_a_difference_without_noise_is_not_unstable_however_few_samples_show_it() -> None:
+    found = changed(mean_of(1.0, 1.0, 1.0), mean_of(1.5, 1.5, 1.5))
+    assert (found.verdict, found.is_unstable, found.remarks) == ("worse", False, ())
+
+
+@pytest.mark.parametrize(("reach", "verdict"), [(0.048, "no change"), (0.06, "cannot tell")])
+def test_noise_may_hide_less_than_a_twentieth(reach: float, verdict: str) -> None:
+    # Steps of the same mean; the interval is as wide as they spread.
+    base = difference_interval(STEADY, STEADY[::-1])
+    assert base is not None
+    scale = reach / max(-base.low, base.high)
+    steps = [1 + scale * (step - 1) for step in STEADY]
+    found = changed(mean_of(*steps), mean_of(*steps[::-1]))
+    assert found.verdict == verdict
+    assert found.remarks == (() if reach < 0.05 else ("a change of up to 6 % may hide in the noise",))
+
+
+def test_an_interval_lies_around_the_values_where_they_are_no_plain_means() -> None:
+    # means 1 and 1.5, values 4 and 6: the interval of a difference of 0.5 moves to 2
+    found = changed(result(4.0, *[1.0] * 8), result(6.0, *[1.5] * 8))
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == (2.0, 2.0)
+
+
+def test_a_share_whose_time_grew_by_the_tolerance_is_not_worse() -> None:
+    # 25 % of 80 ms are 20 ms; with a tolerance of a quarter, 16 ms before may have become 20 ms
+    for before, verdict in ((16.0, "changed"), (15.9, "worse")):
+        change = Change("gpu_idle", "%", "lower", "worse", before, 25.0)
+        shorter = Attribution(Part("window", 0.1, 0.08, -0.02), ())
+        assert judge_shares([change], shorter, 0.25)[0].verdict == verdict
+        assert judge_shares([change], None, 0.25)[0].verdict == "worse"
+        within = replace(shorter, is_within_noise=True)
+        assert judge_shares([change], within, 0.25)[0].verdict == "worse"
+        equal = replace(shorter, step=Part("window", 0.1, 0.1, 0.0))
+        assert judge_shares([change], equal, 0.25)[0].verdict == "worse"
+        assert judge_shares([replace(change, metric="mfu")], shorter, 0.25)[0].verdict == "worse"

@@ -13,6 +13,8 @@ from ccl_bench.comparison.noise import Interval
 from ccl_bench.comparison.step_breakdown import Attribution, Division, Part
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.comparison.page import changes_chart, parts_chart, sections
+from ccl_bench.report.comparison.text import page
+from ccl_bench.report.console import to_text
 
 
 def part(name: str, before: float, after: float) -> Part:
@@ -196,3 +198,79 @@ def test_sections_of_several_runs_name_theirs_and_tables_align_numbers() -> None
     )
     assert (what.tables[0].numeric, what.tables[0].wide) == ({1, 2, 3, 4}, {5})
     assert what.about == "1 worse."
+
+
+def test_bars_of_changes_are_cut_at_the_edge_and_dots_are_filled() -> None:
+    chart = changes_chart("key", [change("a", "worse", 0.5, (0.25, 0.75))])
+    assert chart is not None
+    zero, bar, dot = chart.spec["layer"]
+    assert zero["encoding"] == {"x": {"datum": 0}}
+    assert bar["mark"] == {"type": "rule", "strokeWidth": 5, "opacity": 0.55, "clip": True}
+    assert dot["mark"] == {"type": "point", "filled": True, "size": 60, "clip": True}
+    across = bar["encoding"]["x"]
+    assert (across["scale"]["nice"], across["axis"]) == (False, {"tickCount": 7})
+    parts = parts_chart("key", SLOWER).spec
+    assert parts["mark"] == {"type": "bar", "height": {"band": 0.72}}
+    assert parts["height"] == 3 * 24
+
+
+def test_verdicts_come_in_the_order_of_their_weight() -> None:
+    given = ("no change", "cannot tell", "changed", "better", "worse", "not comparable")
+    changes = [change(name, verdict, 0.0, None) for verdict in given for name in ("B", "a")]
+    shown = [(each.verdict, each.metric) for each in phrases.ordered(changes)]
+    verdicts = ("worse", "better", "changed", "cannot tell", "no change", "not comparable")
+    assert shown == [(verdict, name) for verdict in verdicts for name in ("a", "B")]
+    assert phrases.headline(changes[:3]) == "1 cannot tell, 2 no change"
+    assert phrases.headline([]) == "no metric"
+
+
+def test_parts_of_at_least_a_twentieth_of_the_change_are_listed_five_at_most() -> None:
+    def listed(*differences: float, left_out: int = 0, **more: Any) -> list[str]:
+        kinds = Division(
+            "types",
+            "m",
+            tuple(part(f"k{n}", 1.0, 1.0 + d) for n, d in enumerate(differences)),
+            left_out=left_out,
+        )
+        step = attribution(part("compute", 1.0, 2.0), divisions=(kinds,), **more)
+        pair = Pair("two", Comparability("comparable"), (), step)
+        lines = to_text(page(Comparison("one", (pair,))), width=200).splitlines()
+        return [line.strip() for line in lines if line.strip().startswith("types")]
+
+    assert listed(0.5, 0.05, -0.25, 0.04) == ["types  k0 +500 ms, k1 +50 ms, k2 -250 ms, 1 smaller"]
+    assert listed(*[0.25] * 6, left_out=2) == [
+        "types  " + ", ".join(f"k{number} +250 ms" for number in range(5)) + ", 3 smaller"
+    ]
+    assert listed(0.04) == []
+    assert listed(0.5, is_within_noise=True) == []
+
+
+def test_a_comparison_is_laid_out_in_columns() -> None:
+    changes = (
+        change("step", "worse", 0.5, (0.25, 0.75)),
+        change("alone", "cannot tell", 0.5, None, base=0.0),
+    )
+    pair = Pair("two", Comparability("unknown", unknown=("data.seq_len",)), changes)
+    lines = to_text(page(Comparison("one", (pair,))), width=120).splitlines()
+    assert lines == [
+        "two against one",
+        "  comparable only if they did the same work; to decide this, both cards must state data.seq_len",
+        "",
+        "METRIC  BASELINE     RUN   CHANGE          INTERVAL  VERDICT",
+        "step         2 s   2.5 s  +25.0 %  +12.5 to +37.5 %  worse",
+        "alone        0 s  500 ms        -                 -  cannot tell",
+    ]
+    differ = (Difference("data.seq_len", 8, 16, "workload", "longer sequences"),)
+    apart = Pair("two", Comparability("not comparable", workload=differ), changes)
+    lines = to_text(page(Comparison("one", (apart, apart))), width=120).splitlines()
+    assert lines[1:9] == [
+        "  not comparable: they did different work, because they differ in data.seq_len",
+        "    FIELD         BASELINE  RUN",
+        "    data.seq_len  8         16   longer sequences",
+        "",
+        "METRIC  BASELINE     RUN",
+        "step         2 s   2.5 s",
+        "alone        0 s  500 ms",
+        "",
+    ]
+    assert lines[9] == "two against one"

@@ -15,7 +15,7 @@ from ccl_bench.comparison import (
     judge_comparability,
     unknown_fields,
 )
-from ccl_bench.comparison.comparability import field_rules, known_field
+from ccl_bench.comparison.comparability import agree, field_rules, known_field
 
 TRAINING = {
     "model.phase": "training",
@@ -167,3 +167,46 @@ def test_a_field_that_is_none_is_refused_with_a_hint(name: str, said: str) -> No
     with pytest.raises(UsageError) as refused:
         known_field(name)
     assert said in str(refused.value)
+
+
+def test_parameter_counts_agree_up_to_the_share_of_the_larger() -> None:
+    rule = field_rules()["model.architecture.num_params"]
+    assert rule.rounded == 0.05
+    assert agree(rule, 100, 100 * (1 - rule.rounded))
+    assert agree(rule, 100 * (1 - rule.rounded), 100)
+    assert not agree(rule, 100, 99.9 * (1 - rule.rounded))
+    assert agree(rule, -100, -100)
+    assert not agree(rule, 100, -100)
+    exact = field_rules()["data.seq_len"]
+    assert not agree(exact, 1000, 1001)
+
+
+def test_lists_agree_in_any_order_and_spelling() -> None:
+    rule = field_rules()["data.seq_len"]
+    assert agree(rule, ["Ring", "tree "], ["Tree", "ring"])
+    assert not agree(rule, ["Ring", "tree"], ["ring"])
+
+
+def test_fields_are_listed_workload_first_in_the_order_of_the_rules() -> None:
+    one = TRAINING | {"framework.version": "1", "parallelism.tp": 1}
+    other = TRAINING | {
+        "framework.version": "2",
+        "parallelism.tp": 2,
+        "data.seq_len": 1,
+        "model.precision": "x",
+    }
+    found = [each.field for each in find_differences(one, other)]
+    assert found[:2] == ["model.precision", "data.seq_len"]
+    assert sorted(found[2:], key=list(field_rules()).index) == found[2:]
+    # what one side does not state about the workload is unknown, and no difference
+    assert find_differences(TRAINING, {}) == ()
+
+
+def test_empty_lists_and_values_of_a_card_are_no_fields() -> None:
+    found = card_in_mapping(
+        {"workload": {"data": {"seq_len": 8}}, "Model-executor": {"protocol_selection": ["LL", "Simple"]}}
+    ).card
+    assert {name: value for name, value in fields_of(found).items() if "hardware" not in name} == {
+        "data.seq_len": 8,
+        "protocols": ["LL", "Simple"],
+    }

@@ -11,9 +11,9 @@ from results_by_hand import mean_of, result
 
 from ccl_bench.comparison.compare import CROSSED, NOT_JUDGED, Comparison, compare_runs
 from ccl_bench.comparison.load_results import RESULTS, load_results
-from ccl_bench.comparison.run_results import RunResults, samples_of
+from ccl_bench.comparison.run_results import RunResults, is_same_work, samples_of
 from ccl_bench.comparison.thresholds import parse_threshold
-from ccl_bench.result import to_json
+from ccl_bench.result import Provenance, TraceProvenance, to_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,3 +97,33 @@ def test_traces_count_and_not_the_results_stored_beside_them(tmp_path: Path) -> 
 )
 def test_samples_are_lists_of_numbers_alone(details: dict[str, object], samples: list[float]) -> None:
     assert samples_of(result(1.0, details=details)) == samples
+
+
+@pytest.mark.parametrize(
+    ("unit", "detail", "factor"),
+    [("ratio", "pct", 0.01), ("%", "ratio", 100), ("ratio", "ratio", 1), ("%", "pct", 1), ("s", "pct", 1)],
+)
+def test_samples_are_in_the_unit_of_the_metric(unit: str, detail: str, factor: float) -> None:
+    own = result(1.0, unit=unit, details={"per_step_s": {}, f"per_step_{detail}": {"1": 3.0, "2": 5.0}})
+    assert samples_of(own) == pytest.approx([3 * factor, 5 * factor])
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        ("trace card", True),
+        ("trace other", True),
+        ("other card", True),
+        ("other other", False),
+        ("- -", False),
+    ],
+)
+def test_runs_are_of_the_same_work_by_their_traces_or_their_statements(other: str, is_same: bool) -> None:
+    def run(text: str) -> RunResults:
+        trace, card = text.split()
+        traces = [] if trace == "-" else [TraceProvenance("t.json", trace, 1, "kineto", 1)]
+        files = {"log.csv": "same"} | ({} if card == "-" else {"workload_card.yaml": card})
+        own = replace(result(1.0), provenance=Provenance("1", 1, traces=traces, files=files))
+        return RunResults("one", {"m": own})
+
+    assert is_same_work(run(other), run("- -" if other == "- -" else "trace card")) is is_same

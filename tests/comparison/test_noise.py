@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ccl_bench.analysis.statistics import student_quantile
 from ccl_bench.comparison.noise import (
     MOST_SAMPLES,
     autocorrelation_factor,
@@ -180,3 +181,71 @@ def test_a_first_step_is_named_where_the_others_spread_by_less_than_half() -> No
     rest = [1.0, 2.0] * 4
     assert unstable(rest, [6.0, *rest]) == "single samples spread by 79 %, without the first by 36 %"
     assert unstable(rest, [5.0, *rest]) == "single samples spread by 67 %"
+
+
+def test_an_interval_reaches_from_the_tails_of_resampled_means_each_side_widened() -> None:
+    # Of 4 resampled values of 0, 0, 0, 4 all are 4 in 1 of 256 resamples, which is less than half a
+    # percent, and three or more in 13 of 256: the upper tail of the means is 3, and the lower one is 0.
+    one, other = [0.0, 0.0, 0.0, 4.0], [10.0] * 4
+    widening = small_sample_factor(one, other) * autocorrelation_factor(one, other)
+    found = difference_interval(one, other)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((9 - 2 * widening, 9 + 1 * widening))
+    back = difference_interval(other, one)
+    assert back is not None
+    assert (back.low, back.high) == pytest.approx((-9 - 1 * widening, -9 + 2 * widening))
+
+
+@pytest.mark.parametrize(("count", "kept"), [(0, 0), (1, 1), (1000, 1000), (1001, 501), (2001, 667)])
+def test_of_more_than_a_thousand_samples_every_second_or_third_is_used(count: int, kept: int) -> None:
+    assert len(thinned([1.0] * count)) == kept
+
+
+def test_samples_of_mean_0_do_not_spread() -> None:
+    assert unstable([0.0] * 8, [0.0] * 8) == ""
+    assert unstable([0.0] * 7, [0.0] * 8) == "there are only 7 samples"
+
+
+def test_a_standard_error_of_exactly_a_twentieth_is_stable() -> None:
+    # 16 samples of 4 and 6: variance 16 / 15, and so chosen that the deviation is 0.2 of the mean.
+    apart = math.sqrt(15 / 16)
+    assert unstable([5 - apart, 5 + apart] * 8, [5.0] * 16) == ""
+    assert unstable([5 - 1.01 * apart, 5 + 1.01 * apart] * 8, [5.0] * 16) == "single samples spread by 20 %"
+
+
+def test_the_interval_is_that_of_a_bootstrap_in_plain_python() -> None:
+    def means(samples: list[float], seed: int) -> list[float]:
+        drawn = random.Random(seed).randbytes(4 * 4_000 * len(samples))
+        places = [
+            int.from_bytes(drawn[at : at + 4], "little") % len(samples) for at in range(0, len(drawn), 4)
+        ]
+        rows = (places[at : at + len(samples)] for at in range(0, len(places), len(samples)))
+        return [statistics.fmean(samples[place] for place in row) for row in rows]
+
+    one, other = [1.0, 1.2, 0.9, 1.1], [1.3, 1.0, 1.2, 1.5]
+    pairs = zip(means(one, 20_240_229), means(other, 20_240_230), strict=True)
+    differences = sorted(after - before for before, after in pairs)
+    tails = []
+    for share in (0.005, 0.995):
+        below = math.floor(share * 3_999)
+        step = differences[below + 1] - differences[below]
+        tails.append(differences[below] + step * (share * 3_999 - below))
+    found, middle = difference_interval(one, other), statistics.fmean(other) - statistics.fmean(one)
+    widening = small_sample_factor(one, other) * autocorrelation_factor(one, other)
+    assert found is not None
+    assert [found.low, found.high] == pytest.approx([middle + (tail - middle) * widening for tail in tails])
+
+
+def test_samples_of_unequal_number_have_degrees_by_welch() -> None:
+    # variances of means 2 / 2 and 3 / 3: (1 + 1)^2 / (1 / 1 + 1 / 2) degrees; as drawn 1 / 2 and 2 / 3
+    beyond = student_quantile(0.995, 8 / 3) / 2.575829
+    assert small_sample_factor([0, 2], [0, 0, 3]) == pytest.approx(beyond * math.sqrt(2 / (7 / 6)), rel=1e-5)
+
+
+def test_a_spread_of_exactly_the_limit_is_steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [1.0, 3.0] * 8  # the root of 16 samples is 4
+    limit = math.sqrt(statistics.variance(samples)) / 2 / 4
+    monkeypatch.setattr("ccl_bench.comparison.noise.WIDE", limit)
+    assert unstable(samples, samples) == ""
+    monkeypatch.setattr("ccl_bench.comparison.noise.WIDE", math.nextafter(limit, 0))
+    assert unstable(samples, samples) != ""

@@ -108,3 +108,53 @@ def test_what_one_side_has_no_details_of_is_not_divided(
 ) -> None:
     sides = (results("total_kernel_time", per_type_s=side) for side in (one, other))
     assert list(divide_step(*sides)) == []
+
+
+@pytest.mark.parametrize(("unknown", "is_divided"), [(2.0, True), (2.1, False), (0.0, True)])
+def test_exposed_communication_is_divided_if_at_most_half_is_unknown(
+    unknown: float, is_divided: bool
+) -> None:
+    parts = {"waiting": 1.5, "transfer": 0.5, "unknown": unknown}
+    one = results("exposed_communication_time", parts_s=parts)
+    other = results("exposed_communication_time", parts_s={"waiting": 1.0, "transfer": 1.5, "unknown": 0.0})
+    found = {part.name: part.difference_s for each in divide_step(one, other) for part in each.parts}
+    expected = {"waiting": -0.5, "transfer": 1.0, "unknown communication": -unknown}
+    assert found == ({name: s for name, s in expected.items() if s} if is_divided else {})
+
+
+def test_idle_time_is_divided_by_the_causes_that_are_known() -> None:
+    one = results("idle_breakdown", host_wait_s=0.5, kernel_wait_s=0.0)
+    other = results("idle_breakdown", host_wait_s=0.25, kernel_wait_s=1.0)
+    (found,) = divide_step(one, other)
+    assert (found.of, [(part.name, part.difference_s) for part in found.parts]) == (
+        "idle",
+        [("before the next kernel", 1.0), ("waiting for the host", -0.25)],
+    )
+
+
+def test_what_has_no_value_is_not_divided() -> None:
+    one, other = ({"total_kernel_time": result(1.0, details={"per_type_s": {"gemm": s}})} for s in (1.0, 2.0))
+    assert len(list(divide_step(one, other))) == 1
+    one["total_kernel_time"] = result(None, details={"per_type_s": {"gemm": 1.0}})
+    assert list(divide_step(one, other)) == []
+
+
+def test_waiting_and_transfer_replace_exposed_communication_in_the_finest_parts() -> None:
+    steps = {"1": {"compute": 3.0, "exposed_communication": 2.0, "window": 5.0}}
+    parts = {"waiting": 1.5, "transfer": 0.5, "unknown": 0.0}
+    side = results("gpu_busy", per_step_parts_s=steps) | results("exposed_communication_time", parts_s=parts)
+    side |= results("total_kernel_time", per_type_s={"gemm": 3.0})
+    found = attribute_step(side, side)
+    assert found is not None
+    assert [part.name for part in found.finest_parts] == ["compute", "transfer", "waiting"]
+    assert [each.name for each in found.further_divisions] == ["kernel types"]
+    assert attribute_step({}, side) is None
+
+
+def test_a_part_that_only_one_side_has_is_0_on_the_other() -> None:
+    plain = results("gpu_busy", per_step_parts_s={"1": {"compute": 3.0, "window": 3.0}})
+    fused = results("gpu_busy", per_step_parts_s={"1": {"compute": 1.0, "fused": 1.5, "window": 2.5}})
+    found = attribute_step(plain, fused)
+    assert found is not None
+    assert [(part.name, part.difference_s) for part in found.parts] == [("compute", -2.0), ("fused", 1.5)]
+    assert found.step.difference_s == -0.5

@@ -79,6 +79,35 @@ def test_a_number_without_noise_is_taken_as_it_is_where_it_is_named() -> None:
     assert judgement("5%", grown, pair(0.0)).outcome == "kept"
 
 
+@pytest.mark.parametrize("limit", [":10%", ">10%", "<10%", ":4", ">4", "<4"])
+def test_a_limit_that_is_met_exactly_is_kept(limit: str) -> None:
+    grown = tuple(result(value, metric="peak_memory_allocated", unit="GB") for value in (40.0, 44.0))
+    assert judgement(f"peak_memory_allocated{limit}", grown).outcome == "kept"
+
+
+@pytest.mark.parametrize(
+    ("limit", "outcome"), [(":9.95%", "crossed"), (">3.95", "crossed"), ("<4.05", "crossed")]
+)
+def test_a_limit_is_crossed_just_beyond(limit: str, outcome: str) -> None:
+    grown = tuple(result(value, metric="peak_memory_allocated", unit="GB") for value in (40.0, 44.0))
+    assert judgement(f"peak_memory_allocated{limit}", grown).outcome == outcome
+
+
+def test_a_limit_of_0_is_crossed_by_any_worsening() -> None:
+    assert judgement(f"{STEP}:0%", pair(0.06)).outcome == "crossed"
+    assert judgement(f"{STEP}:0", pair(-0.06)).outcome == "kept"
+    assert judgement(f"{STEP}<5%", pair(0.0)).outcome == "crossed"
+
+
+def test_runs_that_are_not_comparable_meet_no_limit() -> None:
+    sides: list[dict[str, Result]] = [{STEP: each} for each in pair(0.06)]
+    found = find_changes(*sides, [STEP], are_comparable=False)
+    for text in ("5%", f"{STEP}:5%"):
+        limit = parse_threshold(text, metrics.load().canonical)
+        assert judge_threshold(limit, found).outcome == "not judged"
+    assert judge_threshold(limit, found).reason == "the runs are not comparable"
+
+
 def test_what_cannot_be_judged_is_not_kept() -> None:
     revised = mean_of(1.0, 1.0), mean_of(2.0, 2.0, revision=2)
     found = judgement(f"{STEP}:5%", revised)

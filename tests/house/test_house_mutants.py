@@ -31,10 +31,20 @@ def unreached(a):
 
 def below(a):
     return a < LIMIT
+
+def branch(a):
+    if a:
+        return a % 4
+    return a
+
+def made():
+    return 5
+
+MADE = made()
 """
 
 TESTS = """
-from made.sums import EDGES, below, guarded, unguarded
+from made.sums import EDGES, MADE, below, branch, guarded, unguarded
 
 def test_a_difference():
     assert guarded(5, 3) == 2
@@ -47,6 +57,12 @@ def test_a_constant_that_no_function_names():
 
 def test_a_limit():
     assert below(2) and not below(3)
+
+def test_a_branch_that_is_not_taken():
+    assert branch(0) == 0
+
+def test_what_was_computed_at_import():
+    assert MADE == 5
 """
 
 RUN = """
@@ -84,8 +100,11 @@ def test_guarded_arithmetic_is_noticed_and_the_rest_is_named(tmp_path: Path) -> 
         ("Mult -> Div", "survived"),
         ("Not left out", "unreached"),
         ("Lt -> LtE", "noticed"),
+        ("Mod -> FloorDiv", "unreached"),
+        ("4 -> 5", "unreached"),
+        ("5 -> 6", "noticed"),
     }
-    assert ran.stdout.splitlines()[-1].startswith("2 of 6 mutants survive: 33 %")
+    assert ran.stdout.splitlines()[-1].startswith("4 of 9 mutants survive: 44 %")
     assert (package / "__init__.py").read_text() == SOURCE
 
 

@@ -206,9 +206,18 @@ def test_dcgm_s_counter_of_energy_is_better_than_power(run: Path) -> None:
     assert draw.value == pytest.approx(sum(JOULES) / 6)
 
 
+def test_a_counter_of_energy_is_taken_in_line_between_its_samples(run: Path) -> None:
+    # Device 0 is at 750 J when the steps begin and at 2,000 + 3/8 x 4,000 J when they end; device 1 is
+    # sampled at those very times.
+    counted = [{-0.75: 0, 0.25: 1e6, 2.25: 2e6, 4.25: 6e6}, {0: 1e6, 1: 1.1e6, 3: 1.5e6, 4: 9e6}]
+    prometheus(run, *(dcgm("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", d, own) for d, own in enumerate(counted)))
+    (joules,) = results(run, "energy_per_step")
+    assert joules.details["per_rank_j"] == pytest.approx({"0": 2750 / 2, "1": 500 / 2})
+
+
 def test_a_counter_of_energy_that_begins_anew_is_refused(run: Path) -> None:
-    falls = {second: 1e6 - 1000 * second for second in CURVE}
-    prometheus(run, *(dcgm("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", d, falls) for d in (0, 1)))
+    once = {second: 1e6 * (second if second < 3 else second - 1.5) for second in CURVE}
+    prometheus(run, *(dcgm("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", d, once) for d in (0, 1)))
     (joules,) = results(run, "energy_per_step")
     assert "was reset" in joules.reason
 

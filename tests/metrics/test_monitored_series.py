@@ -46,6 +46,7 @@ PARTS_OF_HOURS = {
 def test_local_times_of_every_zone_of_the_world_are_understood(minutes: int) -> None:
     own = series({0: 1.0, 1: 2.0, 2: 3.0}, shift_s=START_S + 60 * minutes, is_local=True)
     found = joined(own, step(0, 3))
+    assert not found.series[0].is_local
     assert found.series[0].times_ns == [(START_S + second) * SECOND for second in (0, 1, 2)]
     sign, hours, rest = "-" if minutes < 0 else "+", abs(minutes) // 60, abs(minutes) % 60
     assert f"UTC{sign}{hours:02}:{rest:02} is the only one" in found.findings[0].message
@@ -125,3 +126,54 @@ def test_the_mean_over_steps_says_how_much_of_them_is_known() -> None:
     assert mean_in(RAMP, [(0, 10), (20, 40)]) == (pytest.approx(300 / 20), pytest.approx(20 / 30))
     with pytest.raises(NotMeasurable, match="no two samples are near each other"):
         mean_in(RAMP, [(30, 40)])
+
+
+def of_ranks(samples: DeviceSamples, ranks: list[int | None], *, steps: dict[int, float] | None = None):
+    """Return samples beside a step of 3 s of each rank, which begins at the seconds given."""
+    begins = steps or {}
+    rows = [
+        step(begins.get(rank or 0, 0), begins.get(rank or 0, 0) + 3) | {"trace": place, "rank": rank}
+        for place, rank in enumerate(ranks)
+    ]
+    used = pl.DataFrame(schema={"rank": pl.Int64, "device": pl.Int64})
+    return monitored(samples, "power_w", pl.DataFrame(rows), used)
+
+
+def test_devices_are_matched_by_number_then_by_identifier() -> None:
+    named = [(None, "a"), (2, "b"), (0, "d"), (1, "c"), (None, "A")]
+    watts = {each: float(place) for place, each in enumerate(named)}
+    all_series = tuple(
+        Series(
+            Device("log.csv", index=number, uuid=uuid),
+            "power_w",
+            False,
+            [(START_S + second) * SECOND for second in range(3)],
+            [watts[number, uuid]] * 3,
+        )
+        for number, uuid in named
+    )
+    found = of_ranks(DeviceSamples(all_series), [4, 0, 2, 1, 3])
+    assert {rank: own.values[0] for rank, own in found.series.items()} == {0: 2, 1: 3, 2: 1, 3: 4, 4: 0}
+
+
+@pytest.mark.parametrize(
+    ("begins", "seconds", "zones"),
+    [
+        ((0, 0), ((0, 3), (0, 7200)), 3),  # up to the last sample of any device
+        ((0, 0), ((0, 3), (-7200, 3)), 3),  # from the first
+        ((0, 3600), ((0, 3), (3600, 3603)), 3),  # up to the last step, from the first
+    ],
+)
+def test_zones_are_of_all_samples_and_steps(
+    begins: tuple[int, int], seconds: tuple[tuple[int, int], ...], zones: int
+) -> None:
+    both = tuple(
+        Series(
+            Device("log.csv", index=number), "power_w", True,
+            [(START_S + second) * SECOND for second in own], [1.0, 1.0],
+        )
+        for number, own in enumerate(seconds)
+    )  # fmt: skip
+    samples = DeviceSamples(both, {"log.csv#0": 0, "log.csv#1": 1})
+    with pytest.raises(NotMeasurable, match=f"in {zones} time zones"):
+        of_ranks(samples, [0, 1], steps=dict(enumerate(begins)))

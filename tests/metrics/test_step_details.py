@@ -3,16 +3,23 @@
 import polars as pl
 import pytest
 
+from ccl_bench.analysis.communication.calls import DISAGREES, NO_STEP
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.base.errors import NotApplicable, NotMeasurable
 from ccl_bench.metrics.coll_call_num import coll_call_num
 from ccl_bench.metrics.comm_comp_overlap import comm_comp_overlap
-from ccl_bench.metrics.exposed_communication_time import exposed_communication_time
+from ccl_bench.metrics.exposed_communication_time import exposed_communication_time, exposed_wait_time
 from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_time
 from ccl_bench.metrics.launch_overhead import launch_overhead
 from ccl_bench.metrics.load_imbalance_ratio import load_imbalance_ratio
 from ccl_bench.metrics.shared.checks import need_sharding
-from ccl_bench.metrics.shared.per_step import seconds_by_step, share_of_steps
+from ccl_bench.metrics.shared.per_step import (
+    MOST_STEPS,
+    few_steps,
+    listed_parts,
+    seconds_by_step,
+    share_of_steps,
+)
 from ccl_bench.metrics.shared.recorded_calls import recorded_lag
 from ccl_bench.metrics.sm import sm
 from ccl_bench.metrics.straggler_lag_16 import straggler_lag_16
@@ -119,6 +126,20 @@ def test_a_step_without_rows_took_no_time():
     steps = rows(step(1), step(2), step(1, trace=1, rank=1), step(2, trace=1, rank=1))
     table = rows({"step": 1, "ns": 6}, {"step": 1, "ns": 4}, {"step": 1, "ns": 20, "trace": 1, "rank": 1})
     assert seconds_by_step(table, steps, "ns") == {"1": pytest.approx((10 + 20) / 2 / 1e9), "2": 0}
+
+
+@pytest.mark.parametrize(("fused", "listed"), [([0, 1], True), ([0, 0], False), ([], False)])
+def test_fused_time_is_a_part_of_steps_if_any_step_has_it(fused, listed):
+    table = pl.DataFrame({"fused_ns": fused}) if fused else pl.DataFrame({"idle_ns": [1]})
+    assert listed_parts(table) == [
+        *("compute", *["fused"] * listed, "exposed_communication", "exposed_memory", "idle", "window")
+    ]
+
+
+@pytest.mark.parametrize(("steps", "every"), [(MOST_STEPS, 1), (MOST_STEPS + 1, 2), (2 * MOST_STEPS, 2)])
+def test_of_more_than_a_thousand_steps_every_second_is_listed(steps, every):
+    assert MOST_STEPS == 1000
+    assert few_steps(pl.DataFrame({"step": range(steps)}))["step"].to_list() == [*range(0, steps, every)]
 
 
 def test_a_step_without_calls_counts_as_a_step():
@@ -321,3 +342,57 @@ def test_a_lag_says_whether_all_members_were_recorded(complete, said):
     assert found.value == pytest.approx(40e-9)
     assert found.details["wait_s_per_step"] == pytest.approx({"0": 0, "1": 40e-9})
     assert found.details["members_complete"] is said
+
+
+def wait_of(exposed: int, unknown: dict[str, int], messages: int = 0):
+    """Return the wait of a step of 4,000 ns in which so much communication is exposed or unknown.
+
+    What is neither unknown nor in messages is transfer of an all-reduce, 100 ns of waiting apart.
+    """
+    known = {("waiting", "all_reduce"): 100 - messages, ("waiting", "send"): messages}
+    known["transfer", "all_reduce"] = exposed - 100 - sum(unknown.values())
+    parts = [(part, name, None, ns) for (part, name), ns in known.items()]
+    parts += [("unknown", "all_reduce", reason, ns) for reason, ns in unknown.items()]
+    table = rows(
+        *(
+            {"step": 0, "part": part, "collective": name, "dimension": "tp", "reason": reason}
+            | {"exposed_ns": ns, "time_ns": ns}
+            for part, name, reason, ns in parts
+        )
+    ).cast({"reason": pl.String})
+    whole = rows(breakdown(4000, compute=0, communication=exposed, overlap=0, busy=exposed))
+    return exposed_wait_time(whole, table, rows(step(0)))
+
+
+@pytest.mark.parametrize(
+    ("unknown", "codes"), [(9, []), (10, ["waiting-unknown"]), (500, ["waiting-unknown"])]
+)
+def test_from_a_hundredth_of_unknown_communication_is_a_finding(unknown, codes):
+    found = wait_of(1000, {NO_STEP: unknown})
+    assert found.value == pytest.approx(100e-9)
+    assert [each.code for each in found.findings] == codes
+    assert found.details["unknown_because_s"] == pytest.approx({NO_STEP: unknown * 1e-9})
+    assert found.details["pct_of_step"] == pytest.approx(100 * 100 / 4000)
+    assert found.details["per_collective_s"] == pytest.approx({"all_reduce": 100e-9})
+
+
+def test_more_than_half_unknown_communication_gives_no_value_and_the_fix_of_the_larger_reason():
+    with pytest.raises(NotMeasurable, match=f"50.1 % .*: {DISAGREES}") as refused:
+        wait_of(1000, {NO_STEP: 250, DISAGREES: 251})
+    assert "one run" in refused.value.fix
+
+
+@pytest.mark.parametrize(("messages", "codes"), [(0, []), (9, []), (11, ["messages-by-shorter-side"])])
+def test_from_a_hundredth_of_exposed_communication_waits_in_messages_are_a_finding(messages, codes):
+    found = wait_of(1000, {}, messages)
+    assert [each.code for each in found.findings] == codes
+    assert found.details["of_messages_s"] == pytest.approx(messages * 1e-9)
+
+
+def test_communication_that_is_hidden_whole_has_neither_waits_nor_findings():
+    hidden = rows(breakdown(100, compute=50, communication=50, overlap=50, busy=50))
+    part = {"step": 0, "part": "waiting", "collective": "all_reduce", "dimension": "tp", "reason": ""}
+    table = rows(part | {"exposed_ns": 0, "time_ns": 50})
+    found = exposed_wait_time(hidden, table, rows(step(0)))
+    assert (found.value, found.findings) == (0, [])
+    assert found.details["per_collective_s"] == {}

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ccl_bench.report.charts.bars import (
+    bars,
     heat_map,
+    in_order,
     linear_scale,
     log_scale,
     rows_height,
     stacked,
     steps_of_ramp,
 )
-from ccl_bench.report.charts.lines import band_over_names, lines_over_names, memory_curve, spread_over_size
+from ccl_bench.report.charts.flames import flame, stacked_areas
+from ccl_bench.report.charts.lines import (
+    band_over_names,
+    curves,
+    lines_over_names,
+    memory_curve,
+    ranges_over_names,
+    spread_over_size,
+)
+from ccl_bench.report.theme import CATEGORY
 from ccl_bench.result.report_data import MemoryCurve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize(
@@ -151,3 +165,114 @@ def test_memory_is_drawn_in_gb() -> None:
     assert memory_curve(curve, "time, s")["data"]["values"] == [
         {"at": 0.5, "low": 1.0, "allocated": 2.5, "reserved": 4.0}
     ]
+
+
+def _numbers(spec: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield the numbers and switches of a specification by their last two keys, without data and scales."""
+    if isinstance(spec, dict):
+        for key, inner in spec.items():
+            if key not in {"values", "domain"}:
+                yield from _numbers(inner, (*path, key))
+    elif isinstance(spec, list):
+        for inner in spec:
+            yield from _numbers(inner, path)
+    elif isinstance(spec, bool | int | float) and len(path) > 1:
+        yield ".".join(path[-2:]), spec
+
+
+def _look(spec: dict[str, Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for name, value in _numbers(spec):
+        if value not in found.setdefault(name, []):
+            found[name].append(value)
+    return found
+
+
+SPREAD = [("a", 1.0, 2.0, 3.0)]
+POINT = {"kind": "k", "bytes": 1000, "low": 16.0, "middle": 20.0, "high": 25.0, "calls": 1}
+PARTS = [("p", "red"), ("q", "blue")]
+TWO = {"p": 1.0, "q": 1.0}
+AXES = {"x": "x", "y": "y"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "look"),
+    [
+        (
+            bars([("a", 1.0)], title="t", unit="u"),
+            {"height.band": [0.72], "mark.cornerRadiusEnd": [2], "axis.tickCount": [5]},
+        ),
+        (
+            stacked([("a", TWO)], PARTS, title="t", of="o"),
+            {"height.band": [0.8], "axis.tickCount": [6], "legend.columns": [2]},
+        ),
+        (
+            stacked([(str(number), TWO) for number in range(17)], PARTS, title="t", of="o"),
+            {"width.band": [0.8], "axis.tickCount": [6], "axis.labelAngle": [0], "legend.columns": [2]},
+        ),
+        (
+            heat_map(["a"], ["b"], [[7.0]], of=("r", "c", "v")),
+            {"mark.strokeWidth": [1], "axis.labelAngle": [0], "legend.gradientLength": [260]},
+        ),
+        (
+            lines_over_names(["a"], {"r": [1.0], "s": [2.0]}, of="o", **AXES),
+            {"mark.point": [True], "mark.strokeWidth": [1.6], "axis.labelAngle": [0], "scale.zero": [False],
+             "scale.nice": [True], "axis.tickCount": [5], "legend.columns": [8]},
+        ),
+        (
+            band_over_names(SPREAD, **AXES),
+            {"mark.opacity": [0.25], "axis.labelAngle": [0], "scale.zero": [False], "scale.nice": [True],
+             "axis.tickCount": [5]},
+        ),
+        (
+            ranges_over_names(SPREAD, **AXES),
+            {"mark.strokeWidth": [2], "mark.opacity": [0.55, 1], "mark.size": [36], "axis.labelAngle": [0],
+             "scale.zero": [False], "scale.nice": [True], "axis.tickCount": [5]},
+        ),
+        (
+            curves({"r": [(1.0, 2.0)], "s": [(1.0, 2.0)]}, of="o", **AXES),
+            {"axis.tickCount": [6, 5], "axis.grid": [False], "scale.zero": [True], "scale.nice": [True],
+             "legend.columns": [4]},
+        ),
+        (
+            spread_over_size([POINT, POINT | {"kind": "l"}], peaks=[("p", 30.0)], **AXES),
+            {"mark.strokeWidth": [2], "mark.opacity": [0.5, 1], "mark.size": [60], "mark.filled": [True],
+             "mark.xOffset": [-3.5, 3.5], "mark.strokeDash": [5, 4], "mark.dy": [-4], "axis.grid": [False],
+             "axis.labelFlush": [False], "scale.nice": [False], "legend.columns": [2],
+             "legend.symbolOpacity": [1]},
+        ),
+        (
+            memory_curve(MemoryCurve("0", 1, True, [0.5], [1], [2], [3]), "time, s"),
+            {"mark.opacity": [0.3], "mark.strokeWidth": [1.2, 1.6], "axis.tickCount": [6, 5],
+             "axis.grid": [False], "legend.columns": [2], "legend.symbolOpacity": [1],
+             "select.nearest": [True], "condition.empty": [False], "condition.value": [0.6],
+             "opacity.value": [0]},
+        ),
+        (
+            flame([(["a"], 1.0)], of="o", unit="u", shorter={}),
+            {"mark.strokeWidth": [1], "mark.dx": [4], "mark.fontSize": [11], "scale.nice": [False]},
+        ),
+        (
+            stacked_areas([0.0], {"a": [1.0], "b": [1.0]}, of="o", **AXES),
+            {"mark.line": [False], "scale.nice": [False], "legend.columns": [4]},
+        ),
+    ],
+    ids=["bars", "stacked", "standing", "heat map", "lines", "band", "ranges", "curves", "sizes", "memory",
+         "flame", "areas"],
+)  # fmt: skip
+def test_charts_look_as_they_were_chosen_to(spec: dict[str, Any], look: dict[str, list[Any]]) -> None:
+    assert _look(spec) == look
+
+
+def test_charts_without_a_height_of_their_own_are_220_pixels_high_and_one_colour_has_no_legend() -> None:
+    spec = curves({"r": [(1.0, 2.0)]}, of="o", zero=False, **AXES)
+    assert spec["height"] == 220
+    assert spec["encoding"]["color"]["legend"] is None
+    assert spec["encoding"]["y"]["scale"]["zero"] is False
+
+
+def test_colours_repeat_after_the_last() -> None:
+    found = in_order([str(number) for number in range(len(CATEGORY) + 1)])
+    assert found[0] == ("0", CATEGORY[0])
+    assert found[-1] == (str(len(CATEGORY)), CATEGORY[0])
+    assert len(dict(found[:-1]).values()) == len(set(dict(found[:-1]).values()))

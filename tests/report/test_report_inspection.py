@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ccl_bench.base.findings import Issue
 from ccl_bench.report import inspection
 from ccl_bench.report.console import to_text
-from ccl_bench.result.inspection import InspectedMetric, InspectedTrace, Inspection, Validation, to_json
+from ccl_bench.result.inspection import (
+    InspectedDevice,
+    InspectedFact,
+    InspectedGroup,
+    InspectedMetric,
+    InspectedTrace,
+    Inspection,
+    Validation,
+    to_json,
+)
 
 
 def _lines(found: Inspection, width: int | None = None) -> list[str]:
@@ -89,3 +100,91 @@ def test_an_issue_says_where_what_and_the_way_out() -> None:
 
 def test_an_inspection_is_json() -> None:
     assert to_json(Inspection("run")).startswith(b'{\n  "run": "run"')
+
+
+def test_a_whole_inspection_is_laid_out_in_columns() -> None:
+    traces = [
+        InspectedTrace(
+            "rank0.json", "kineto", 2000, 0, "file", 10, [1, 2, 3], "ProfilerStep", 0.5, 1200, 3, 40, 6
+        ),
+        InspectedTrace("rank1.json", "kineto", 1000, 1, "file", 20, [1, 2], "ProfilerStep", 0.25, 0, 0, 1, 0),
+    ]
+    found = Inspection(
+        "runs/one", None, [0, 1], [], traces,
+        devices=[InspectedDevice("A100", 80 * 10**9, 108, 2), InspectedDevice("odd", None, None, 1)],
+        libraries={"nccl_version": ["2.27", "2.28"]},
+        calls={"all_reduce": 1200, "barrier": 1},
+        groups=[
+            InspectedGroup("tensor", 2, [0, 1], "tp", 2), InspectedGroup("", None, None, "unknown", 0),
+            InspectedGroup("pipe", 16, [0, 2, 4, 6, 8, 10, 12], "pp", 1),
+        ],
+        facts={"tp": InspectedFact(2, "card"), "peak": InspectedFact(312.123456789, "catalog")},
+        files={"card.yaml": "card.yaml", "log.txt": "too large"}, unknown_files=["notes.txt"],
+        metrics=[InspectedMetric("mfu", "%", "ok"), InspectedMetric("sm", "%", "failed", "KeyError")],
+        choice="steps 1-3",
+    )  # fmt: skip
+    assert to_text(inspection.inspection_page(found), width=120).splitlines() == [
+        "runs/one",
+        "  traces         2 kineto files, 3 kB",
+        "  ranks          2: 0-1",
+        "  windows        10, 20",
+        "  steps          2 to 3 steps in each trace, from ProfilerStep; chosen: steps 1-3",
+        "  devices        2 x A100, 80 GB, 108 multiprocessors; 1 x odd",
+        "  libraries      nccl_version 2.27 and 2.28",
+        "  work           1,200 kernels, 3 copies and sets, 41 CPU operators",
+        "  communication  1,201 calls: all_reduce 1,200, barrier 1",
+        "",
+        "Traces",
+        "  RANK  WINDOW  STEPS    SPAN  KERNELS  CPU OPS  CALLS  SIZE  FILE",
+        "     0  10      1-3    500 ms    1,200       40      6  2 kB  rank0.json",
+        "     1  20      1-2    250 ms        0        1      0  1 kB  rank1.json",
+        "",
+        "Process groups",
+        "  DIMENSION  SIZE  RANKS                      USED BY  DESCRIPTION",
+        "  tp            2  0-1                        2 ranks  tensor",
+        "  -             ?  unknown                    nobody",
+        "  pp           16  0, 2, 4, 6, 8, 10, ... 12  1 rank   pipe",
+        "",
+        "Facts",
+        "  FACT  VALUE    FROM",
+        "  tp    2        card",
+        "  peak  312.123  catalog",
+        "",
+        "Other files",
+        "  card.yaml  read",
+        "  log.txt    too large",
+        "  notes.txt  not recognised, not used",
+        "",
+        "Can be measured (1 of 2 metrics)",
+        "  mfu  %",
+        "",
+        "No value for",
+        "  sm  failed: KeyError",
+    ]
+
+
+def test_without_kernels_and_windows_their_columns_are_left_out() -> None:
+    page = to_text(inspection.inspection_page(Inspection("run", 1, [0], [], _traces(1))), width=100)
+    assert "  RANK  STEPS    SPAN  CPU OPS  CALLS  SIZE  FILE" in page.splitlines()
+    assert "     0  1-2    500 ms        0      0  1 kB  rank0.json" in page.splitlines()
+
+
+@pytest.mark.parametrize(("count", "rest"), [(16, ""), (17, "... and 1 more"), (1216, "... and 1,200 more")])
+def test_sixteen_rows_of_a_list_are_shown(count: int, rest: str) -> None:
+    names = [f"f{number}" for number in range(count)]
+    groups = [InspectedGroup(name, 2, [0, 1], "tp", 2) for name in names]
+    lines = _lines(Inspection("run", unknown_files=names))
+    assert sum("not recognised" in line for line in lines) == 16
+    assert [line for line in lines if "more" in line] == ([rest] if rest else [])
+    lines = _lines(Inspection("run", groups=groups))
+    assert sum(line.startswith("tp 2 0-1") for line in lines) == 16
+    assert [line.partition(";")[0] for line in lines if "more" in line] == ([rest] if rest else [])
+
+
+def test_the_verdict_of_a_validation_counts_by_severity() -> None:
+    def said(*severities: str) -> str:
+        found = Validation("a", "run", [Issue(severity, "m") for severity in severities])
+        return to_text(inspection.validation_page([found])).splitlines()[-1]
+
+    assert said() == "a (run): nothing wrong"
+    assert said("note", "error", "note", "warning") == "a (run): 1 error, 1 warning, 2 notes"

@@ -54,6 +54,8 @@ def test_ranges_are_drawn_by_the_device_time_of_what_they_launched_themselves() 
     assert chart.title == "Device time by named range"
     assert chart.summary == "The largest part is model › layer itself: 5 ms of a mean step."
     assert rows(chart.table) == [["model", "2 ms"], ["model › layer", "5 ms"]]
+    boxes = [(box["name"], box["value"], box["level"]) for box in chart.spec["data"]["values"]]
+    assert boxes == [("model", pytest.approx(7), 0), ("layer", pytest.approx(5), 1)]
     assert rows(shown)[1] == ["model › layer", "2", "4 ms", "3", "5 ms"]
     assert (shown.numeric, shown.wide, shown.first) == ({1, 2, 3, 4}, {0}, 10)
 
@@ -64,6 +66,12 @@ def test_without_a_device_ranges_are_drawn_by_their_time_in_none_inside() -> Non
     assert chart.title == "Time on the CPU by named range"
     # 10 - 4 ms of the model; 4 - 4.5 ms of the layer is nothing
     assert rows(chart.table) == [["model", "6 ms"], ["model › layer › norm", "4.5 ms"]]
+    boxes = [(box["name"], box["value"]) for box in chart.spec["data"]["values"]]
+    assert boxes == [
+        ("model", pytest.approx(10.5)),
+        ("layer", pytest.approx(4.5)),
+        ("norm", pytest.approx(4.5)),
+    ]
     assert chart.summary == "The largest part is model itself: 6 ms of a mean step."
 
 

@@ -9,7 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccl_bench.base.text import counted
-from ccl_bench.report.formatting import duration, exact, plain, ranges, short, size, time_unit, with_unit
+from ccl_bench.report.formatting import (
+    amount,
+    duration,
+    exact,
+    percent,
+    plain,
+    ranges,
+    short,
+    size,
+    step_word,
+    time_unit,
+    with_unit,
+)
+from ccl_bench.result import WHOLE_TRACE, Result
 
 
 @given(st.floats(allow_nan=False))
@@ -112,3 +125,70 @@ def test_a_value_is_reported_in_its_unit(value: float, unit: str, text: str) -> 
 )
 def test_times_share_the_unit_of_the_largest(seconds: list[float], unit: str) -> None:
     assert time_unit(seconds)[1] == unit
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.00 %"), (0.1, "0.10 %"), (0.099, "0.099 %"), (0.00123, "0.0012 %"), (12.345, "12.35 %"),
+     (-1.0, "-1 %")],
+)  # fmt: skip
+def test_shares_have_two_decimals_from_a_tenth_of_a_percent_on(value: float, text: str) -> None:
+    assert percent(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(999.4, "999.4"), (1000, "1,000"), (-1000.4, "-1,000"), (0.123456, "0.1235"), (-999, "-999"), (0, "0")],
+)
+def test_amounts_have_four_digits_below_a_thousand(value: float, text: str) -> None:
+    assert amount(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2.0**53 - 1, "9007199254740991"), (2.0**53, "9007199254740992.0"), (-(2.0**53), "-9007199254740992.0")],
+)
+def test_whole_numbers_have_no_point_as_long_as_all_of_them_exist(value: float, text: str) -> None:
+    assert exact(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1e12, "1 TB"), (1e9, "1 GB"), (1e6, "1 MB"), (1e3, "1 kB"), (999.4, "999 B"), (1e12 - 1e6, "1,000 GB")],
+)
+def test_sizes_change_their_unit_at_its_power_of_a_thousand(value: float, text: str) -> None:
+    assert size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1.0, "1 s"), (1e-3, "1 ms"), (1e-6, "1 µs"), (9e-7, "900 ns"), (-0.5, "-500 ms")]
+)
+def test_durations_change_their_unit_at_its_size(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "per", "unit"),
+    [([1.0], 1.0, "s"), ([-1e-3, 0], 1e3, "ms"), ([1e-6], 1e6, "µs"), ([0.0], 1e9, "ns")],
+)
+def test_a_unit_of_time_has_its_number_in_a_second(seconds: list[float], per: float, unit: str) -> None:
+    assert time_unit(seconds) == (pytest.approx(per), unit)
+
+
+def test_at_most_twelve_ranges_are_written() -> None:
+    apart = [2 * number for number in range(13)]
+    assert ranges(apart[:12]) == ", ".join(map(str, apart[:12]))
+    assert ranges(apart) == f"{', '.join(map(str, apart[:12]))}, ... 24"
+    assert ranges([1, 2, 3, 5, 6]) == "1-3, 5-6"
+
+
+def test_a_whole_trace_is_no_step() -> None:
+    def seen(window: str, value: float | None = 1.0) -> Result:
+        return Result(
+            "m", "ok" if value is not None else "not_measurable", "s", "lower", value, window=window
+        )
+
+    assert step_word(seen(WHOLE_TRACE)) == "traced span"
+    assert step_word(seen(WHOLE_TRACE), None, seen("ProfilerStep", None)) == "traced span"
+    assert step_word(seen(WHOLE_TRACE), seen("ProfilerStep")) == "step"
+    assert step_word() == "step"

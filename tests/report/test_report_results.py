@@ -118,3 +118,53 @@ def test_no_cell_is_lost_or_cut_however_narrow_the_terminal_is(columns: int) -> 
     assert max(map(len, out.splitlines())) <= columns
     words = set(out.replace(";", "").split())
     assert words >= {word for row in rows for cell in row for word in cell.split() if cell != "-"}
+
+
+@pytest.mark.parametrize(("count", "lines"), [(1, 1), (2, 2), (3, 3), (4, 3)])
+def test_up_to_three_findings_of_one_kind_are_written_out(count: int, lines: int) -> None:
+    remarks = text.remarks([_result(findings=[_finding(number) for number in range(count)])])
+    assert len(remarks) == lines
+    assert any("2 more findings like this" in line for line in remarks) is (count == 4)
+
+
+def test_reasons_of_metrics_without_a_value_are_counted_the_three_most_frequent_by_name() -> None:
+    reasons = ["a: one", "a: two", "a", "b", "b", "c", "c", "d"]
+    expected = [_result(value=None, reason=reason) for reason in reasons]
+    repairable = _result(value=None, reason="e", is_repairable=True)
+    failed = _result(value=None, status="failed", reason="f")
+    assert text.counts([_result(), *expected, repairable, failed]) == (
+        "1 measured, 8 for other kinds of runs (--why lists them): "
+        "3 because a; 2 because b; 2 because c; 1 for other reasons"
+    )
+    assert text.counts([*expected[:1]]).endswith("(--why lists them): 1 because a")
+    assert text.counts([_result(), repairable, failed]) == ""
+
+
+def test_results_with_a_value_come_first_in_their_order() -> None:
+    given = [_result("a", None), _result("b"), _result("c", None), _result("d")]
+    assert [each.metric for each in text.valued_first(given)] == ["b", "d", "a", "c"]
+
+
+def test_a_page_of_one_result_has_its_steps_and_findings() -> None:
+    page = to_text(text.result_page(_result(window="ProfilerStep", findings=[_finding(1)])), width=100)
+    assert page.splitlines() == [
+        "sm", "  35.25 %", "  steps: ProfilerStep", "  warning: rank1.json: event 1 is torn (torn)",
+    ]  # fmt: skip
+    page = to_text(text.result_page(_result(value=None, reason="no kernel", fix="record one")), width=100)
+    assert page.splitlines() == ["sm", "  sm: not measurable: no kernel", "    fix: record one"]
+
+
+@pytest.mark.parametrize(
+    ("severity", "code", "message", "counts"),
+    [
+        ("error", "torn", "it is torn", True),
+        ("warning", "torn", "it is torn", False),
+        ("warning", "file-mistakes", "it is torn", True),
+        ("error", "torn", "no kernel", False),
+    ],
+)
+def test_without_a_value_its_possible_causes_are_remarked(
+    severity: Any, code: str, message: str, counts: bool
+) -> None:
+    finding = ResultFinding(code, severity, message)
+    assert bool(text.remarks([_result(value=None, reason="no kernel", findings=[finding])])) is counts

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from observations import looked, ok, rows
 
+from ccl_bench.base.findings import Issue
 from ccl_bench.report.charts.flames import flame
 from ccl_bench.report.sections.communication import bandwidth, communication
-from ccl_bench.report.sections.headline import headline
+from ccl_bench.report.sections.headline import findings, headline
+from ccl_bench.report.sections.kernels import kernels
 from ccl_bench.report.sections.memory import memory
 from ccl_bench.report.sections.pipeline import pipeline
 from ccl_bench.report.sections.serving import serving
@@ -384,6 +386,18 @@ def test_memory_names_the_peak_of_each_device_and_what_holds_it() -> None:
         ["3 GB", "4", "model.py:1 › layer.py:2"],
         ["1 GB", "1", "allocated before the history"],
     ]
+    boxes = [
+        (box["name"], box["short"], box["value"]) for box in charts["memory-sites"].spec["data"]["values"]
+    ]
+    assert boxes == [
+        ("model.py:1", "model.py:1", 3.0), ("layer.py:2", "layer.py:2", 3.0),
+        ("allocated before the history", "allocated before the history", 1.0),
+    ]  # fmt: skip
+    areas = charts["memory-categories"].spec["data"]["values"]
+    assert [(each["x"], each["category"], each["y"]) for each in areas] == [
+        (0.0, "weights", 1.0), (1.0, "weights", 1.0), (0.0, "other", 0.0), (1.0, "other", 2.0),
+    ]  # fmt: skip
+    assert rows(charts["memory-categories"].table) == [["weights", "1 GB"], ["other", "2 GB"]]
     assert charts["memory-sites"].summary.endswith("The largest call site, layer.py:2, allocated 3 GB.")
     assert (charts["memory-sites"].table.numeric, charts["memory-sites"].table.wide) == ({0, 1}, {2})
     [held] = section.tables
@@ -452,6 +466,9 @@ def test_the_table_of_a_strip_has_fused_time_where_a_rank_has() -> None:
     assert fused is not None
     assert fused.table.columns[3] == "fused"
     assert fused.title == "Step 3 of rank 7"
+    some = strip(looked(strip=_strip(_rank("0"), _rank("1", fused=0.001)))).strip
+    assert some is not None
+    assert [row[3] for row in rows(some.table)] == ["0 s", "1 ms"]
 
 
 def test_a_strip_says_what_was_merged_and_whether_late_ranks_come_first() -> None:
@@ -465,3 +482,209 @@ def test_a_strip_says_what_was_merged_and_whether_late_ranks_come_first() -> Non
     whole = strip(looked(strip=_strip(_rank("0"), pieces=9, drawn=9))).strip
     assert whole is not None
     assert whole.note == "One clock."
+
+
+def test_all_calls_together_have_their_share_of_link_and_of_nccl_tests() -> None:
+    known = {"algorithm_bandwidth_gb_per_s": 50.0, "calls_count": 1200, "total_bytes": 2e9}
+    known |= {"basis": "wait-free", "reach": "inside a node"}
+    parts = {"waiting": 0.001, "transfer": 0.002, "unknown": 0.0}
+    shared = {"share_of_link_pct": 25.0, "nccl_tests_efficiency_ratio": 0.5, "time_parts_s": parts}
+    section = bandwidth(
+        looked(
+            ok("bandwidth_utilization_allreduce", 75.0, "GB/s", **known, **shared),
+            ok("bandwidth_utilization_p2p", 20.0, "GB/s", **known),
+            bus_bandwidth=[_size("send", 3.0)],
+        )
+    )
+    [shown] = section.tables
+    common = ["1,200", "2 GB", "wait-free", "inside a node"]
+    assert rows(shown) == [
+        ["all_reduce", "75 GB/s", "50 GB/s", "25.00 %", *common, "50.00 %", "1 ms", "2 ms"],
+        ["send, recv", "20 GB/s", "50 GB/s", "unknown", *common, "unknown", "-", "-"],
+    ]
+    assert shown.columns[-3:] == ("of nccl-tests", "waiting", "transfer")
+    assert shown.numeric == {1, 2, 3, 4, 5, 8, 9, 10}
+    plain = bandwidth(
+        looked(
+            ok("bandwidth_utilization_p2p", 20.0, "GB/s", **known),
+            ok("bandwidth_utilization_alltoall", None, "GB/s"),  # type: ignore[arg-type]
+            bus_bandwidth=[_size("send", 3.0)],
+        )
+    )
+    assert plain.tables[0].columns[-1] == "reach"
+    assert plain.tables[0].note == ""
+
+
+def test_communication_of_dimensions_has_its_bytes_and_times() -> None:
+    def row(moved: int | None, share: float | None, time_s: float, **parts: float) -> dict[str, Any]:
+        known = {"bytes_per_gpu_and_step": moved, "share_pct": share, "calls_per_gpu_and_step": 2.5}
+        return known | {"time_s_per_gpu_and_step": time_s, "parts_s_per_gpu_and_step": parts}
+
+    halves = {"waiting": 0.001, "transfer": 0.001, "unknown": 0.0}
+    dimensions = {
+        "tp": row(3_000_000, 75.0, 0.002, **halves),
+        "dp": row(1_000_000, 25.0, 0.004, **halves),
+        "?": row(None, None, 0.006, **halves),
+    }
+    section = communication(
+        looked(
+            ok("traffic_distribution", 1.0, per_dimension=dimensions),
+            ok("total_communication_time", 0.01, per_collective_s={}),
+            ok("coll_call_num", 7.0, "calls", per_collective={"barrier": 7.0}, rank="0"),
+        )
+    )
+    charts = {chart.key: chart for chart in section.charts}
+    assert [*charts] == ["time-by-dimension", "bytes-by-dimension"]
+    assert [value["value"] for value in charts["bytes-by-dimension"].spec["data"]["values"]] == [3.0, 1.0]
+    assert [value["value"] for value in charts["time-by-dimension"].spec["data"]["values"]][::2] == [1.0] * 3
+    collectives, by_dimension = section.tables
+    assert rows(by_dimension) == [
+        ["tp", "2.5", "3 MB", "75.00 %", "2 ms", "1 ms", "1 ms"],
+        ["dp", "2.5", "1 MB", "25.00 %", "4 ms", "1 ms", "1 ms"],
+        ["?", "2.5", "unknown", "unknown", "6 ms", "1 ms", "1 ms"],
+    ]
+    assert rows(collectives) == [["barrier", "7", "-", "-", "-"]]
+    assert [number.label for number in section.numbers][-1] == "Calls of rank 0"
+
+
+def test_memory_states_how_many_events_and_devices_are_drawn() -> None:
+    gb = 1_000_000_000
+    curves = [
+        MemoryCurve("0", 2000, True, [0.5, 1.5], [1, 2], [gb, 3 * gb], [4 * gb, 5 * gb]),
+        MemoryCurve("1", 1, True, [0.5], [1], [gb], [gb]),
+    ]
+    layouts = [
+        {"rank": "0", "moment": "peak", "unused_ratio": 0.25, "inactive_split_ratio": 0.125},
+        {"moment": "snapshot", "unused_ratio": 0.5, "inactive_split_ratio": 0.0, "scattered_ratio": 1.0},
+    ]
+    unused = ok("memory_fragmentation", 0.25, "ratio", basis="peak", highest_device="0", snapshots=layouts)
+    section = memory(looked(unused, memory=curves, memory_devices=1200))
+    first, second = section.charts
+    assert first.note == (
+        "Each point shows the extremes of up to 2,000 states of the allocator. "
+        "The charts show the 2 of 1,200 devices with the highest peaks."
+    )
+    assert second.note == ""
+    assert first.summary == "Allocated memory peaks at 3 GB after 1.5 s; at most 5 GB are reserved."
+    assert rows(first.table) == [["500 ms", "1 B", "1 GB", "4 GB"], ["1.5 s", "2 B", "3 GB", "5 GB"]]
+    assert first.table.numeric == {0, 1, 2, 3}
+    assert rows(section.tables[0]) == [
+        ["rank 0, when most was allocated", "25.00 %", "12.50 %", "-"],
+        ["rank unknown, at the snapshot", "50.00 %", "0.00 %", "100.00 %"],
+    ]
+    [tile] = section.numbers
+    assert (tile.quantity.text, tile.note) == ("25.00 %", "at the peak")
+    whole = memory(looked(unused, memory=curves[:1], memory_devices=1))
+    assert whole.charts[0].note == "Each point shows the extremes of up to 2,000 states of the allocator."
+
+
+def test_phases_are_drawn_if_several_have_time() -> None:
+    def charts(**phases: float) -> Any:
+        busy = {"compute": 1.0, "exposed_communication": 0.0, "exposed_memory": 0.0, "idle": 1.0}
+        parts = [TimeParts("0", 2.0, 1.0, 0.0, 0.0, 1.0)]
+        timed = ok("backward_time", 0.5, per_phase_s=phases)
+        found = time_breakdown(looked(_busy(**{"0": busy | {"window": 2.0}}), timed, time_parts=parts)).charts
+        return [chart for chart in found if chart.key == "phases"]
+
+    assert charts(forward=0.5, backward=0.0) == []
+    [chart] = charts(forward=0.25, backward=0.5, optimizer_step=0.125, other=0.0)
+    assert [(value["name"], value["value"]) for value in chart.spec["data"]["values"]] == [
+        ("forward", 250.0), ("backward", 500.0), ("optimizer step", 125.0),
+    ]  # fmt: skip
+    assert chart.summary.endswith("is backward, 500 ms of a mean step.")
+
+
+def test_idle_time_has_its_causes() -> None:
+    idle = ok(
+        "idle_breakdown", 0.5, host_wait_s=0.25, kernel_wait_s=0.125, other_wait_s=0.0,
+        per_cause_pct={"host": 62.5, "kernel": 37.5, "other": 0.0},
+    )  # fmt: skip
+    names = ("compute", "exposed_communication", "exposed_memory", "idle", "window")
+    busy = _busy(**{"0": dict(zip(names, (1.0, 0.0, 0.0, 1.0, 2.0), strict=True))})
+    section = time_breakdown(looked(busy, idle, time_parts=[TimeParts("0", 2.0, 1.0, 0.0, 0.0, 1.0)]))
+    [shown] = section.tables
+    assert [row[1:] for row in rows(shown)] == [
+        ["250 ms", "62.50 %"], ["125 ms", "37.50 %"], ["0 s", "0.00 %"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("count", "listed", "others"), [(1, 1, 0), (3, 3, 0), (4, 2, 2), (9, 2, 7)])
+def test_of_many_findings_of_one_kind_two_are_shown(count: int, listed: int, others: int) -> None:
+    issues = [Issue("warning", f"it is {n}", "lost", f"rank{n}.json") for n in range(count)]
+    found = findings([*issues, Issue("note", "one", "lost"), Issue("note", "two", "other")])
+    assert [each.message for each in found[:listed]] == [f"it is {n}" for n in range(listed)]
+    assert [each.others for each in found[:listed]] == [0] * (listed - 1) + [others]
+    assert [each.message for each in found[listed:]] == ["one", "two"]
+
+
+def test_the_place_of_a_finding_is_its_file_line_and_path() -> None:
+    known = {"line": 7, "path": "data.seq_len"}
+    places = [
+        Issue("error", "m", "c", "card.yaml", **known),  # type: ignore[arg-type]
+        Issue("error", "n", "d", "card.yaml"),
+        Issue("error", "o", "e", "", line=7),
+        Issue("error", "p", "f", "", path="data.seq_len"),
+    ]
+    assert [each.place for each in findings(places)] == [
+        "card.yaml:7: data.seq_len", "card.yaml", "", "data.seq_len",
+    ]  # fmt: skip
+
+
+def test_boxes_of_call_sites_have_the_function_without_its_place() -> None:
+    sites = [CallSite(["forward (model.py:7)"], 5, 1, "", is_before_history=False)]
+    lists = DrillDown(memory=MemoryAtPeak("rank 0", 5, sites))
+    section = memory(looked(ok("peak_memory_allocated", 5.0, "GB"), drill_down=lists))
+    [chart] = section.charts
+    [box] = chart.spec["data"]["values"]
+    assert (box["name"], box["short"]) == ("forward (model.py:7)", "forward")
+    bare = [CallSite([], 5, 1, "", is_before_history=False)]
+    lists = DrillDown(memory=MemoryAtPeak("rank 0", 5, bare))
+    assert memory(looked(ok("peak_memory_allocated", 5.0, "GB"), drill_down=lists)).charts == ()
+
+
+def test_waits_and_kernels_are_drawn_in_the_unit_of_the_largest() -> None:
+    [chart] = waiting(looked(waits=Grid(["0", "1"], ["1", "2"], [[0.002, None], [0.0, 0.003]]))).charts
+    assert [(each["row"], each["column"], each["value"]) for each in chart.spec["data"]["values"]] == [
+        ("0", "1", 2.0), ("1", "1", 0.0), ("1", "2", 3.0),
+    ]  # fmt: skip
+    assert chart.summary == "Rank 0 waits most, 2 ms in a mean step, rank 1 least, 1.5 ms."
+    [chart] = waiting(looked(waits=Grid(["0", "1"], ["1"], [[0.002], [0.001]]))).charts
+    assert [(each["name"], each["value"]) for each in chart.spec["data"]["values"]] == [
+        ("0", 2.0),
+        ("1", 1.0),
+    ]
+    shares = {"per_type_s": {"gemm": 0.003, "copy": 0.001}, "per_type_pct": {"gemm": 75.0, "copy": 25.0}}
+    [chart] = kernels(looked(ok("total_kernel_time", 0.004, kernels_per_step=0, **shares))).charts
+    assert [(each["name"], each["value"]) for each in chart.spec["data"]["values"]] == [
+        ("gemm", 3.0), ("copy", 1.0),
+    ]  # fmt: skip
+    assert chart.spec["encoding"]["x"]["title"] == "time in a mean step, ms"
+
+
+@pytest.mark.parametrize(
+    ("late", "slowest", "cause", "said"),
+    [
+        (["2"], "2", {}, ["Rank 2 is late."]),
+        (["1", "2"], "2", {}, ["Ranks 1, 2 are late; the slowest is rank 2."]),
+        (["2"], "2", {"kind": "unknown"}, ["Rank 2 is late.", "The cause is unknown"]),
+        (
+            ["2"],
+            "2",
+            {"kind": "host", "excess_s": {"host": 0.004}},
+            ["Rank 2 is late.", "Rank 2 leaves its device idle 4 ms longer"],
+        ),
+    ],
+)
+def test_late_ranks_are_named_with_the_cause(
+    late: list[str], slowest: str, cause: dict[str, Any], said: list[str]
+) -> None:
+    found = ok("straggler", 0.1, "ratio", late_ranks=late, slowest_rank=slowest, cause=cause)
+    notes = waiting(looked(found)).notes
+    assert len(notes) == len(said)
+    assert all(note.startswith(begin) for note, begin in zip(notes, said, strict=True))
+
+
+def test_exposed_waiting_is_said_with_its_share() -> None:
+    exposed = ok("exposed_wait_time", 0.002, pct_of_step=12.5)
+    notes = waiting(looked(exposed, waits=Grid(["0"], ["1"], [[0.1]]))).notes
+    assert notes == ("On average over ranks, 2 ms of waiting is exposed: 12.50 % of the traced step.",)

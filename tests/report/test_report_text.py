@@ -10,7 +10,7 @@ from observations import ok
 
 from ccl_bench.base.findings import Issue
 from ccl_bench.report.console import to_text
-from ccl_bench.report.page import report_page
+from ccl_bench.report.page import identity, report_page, title
 from ccl_bench.report.render.text import COLUMNS, text, text_page, text_report_name
 from ccl_bench.result import Result
 from ccl_bench.result.inspection import InspectedFact, InspectedTrace, Inspection
@@ -166,3 +166,23 @@ def test_serving_results_have_their_percentiles() -> None:
     start = lines.index("LATENCY MEAN P50 P99")
     assert lines[start + 1] == "Time to first token 200 ms 100 ms 900 ms"
     assert "Serving" not in _lines(_run(), _missing("TTFT", "no benchmark"))
+
+
+def test_the_head_of_a_page_states_what_the_run_is() -> None:
+    traces = [
+        InspectedTrace("a.json", "kineto", 1000, 0, "file", 20, [1, 2], "ProfilerStep"),
+        InspectedTrace("b.json", "nsys", 2000, 1, "file", 10, [2, 3], "ProfilerStep"),
+    ]
+    found = _run(tp=2, dp_shard=4)
+    found.traces, found.missing_ranks, found.choice = traces, [2, 3], "steps 1-3"
+    found.libraries = {"nccl_version": ["2.27", "2.28"]}
+    assert dict(identity(found)) == {
+        "directory": "runs/one", "model": "llama3_8B", "parallelism": "dp_shard 4, tp 2",
+        "ranks": "2 of 16: 0-1; missing 2-3", "devices": "", "libraries": "nccl_version 2.27 and 2.28",
+        "traces": "2 kineto, nsys files, 3 kB", "windows": "10, 20",
+        "steps": "1-3, from ProfilerStep; chosen: steps 1-3",
+    }  # fmt: skip
+    assert title(found) == "llama3_8B"
+    assert title(Inspection("runs/two/")) == "two"
+    assert title(Inspection("/")) == "/"
+    assert dict(identity(Inspection("a")))["ranks"] == ""

@@ -22,10 +22,19 @@ from cross_runs import (
 )
 
 from ccl_bench import metrics
-from ccl_bench.analysis.communication.bandwidth import RAW, SHORTER_SIDE, UPPER_BOUND, WAIT_FREE, fit_hockney
+from ccl_bench.analysis.communication.bandwidth import (
+    RAW,
+    SHORTER_SIDE,
+    UPPER_BOUND,
+    WAIT_FREE,
+    HockneyFit,
+    fit_hockney,
+    outlying,
+)
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.catalog.collectives import bus_factor
+from ccl_bench.schema import TABLES as RAW_TABLES
 from ccl_bench.testing import Message, Plan, Straggler, plans, trace_path, write_run
 
 MIB = 2**20
@@ -324,3 +333,95 @@ def test_matched_calls_are_one_transfer_and_the_others_one_for_each_rank():
         together, none, traffic, frame("groups", [group("g", 0, 1), group("h", 2, 3)])
     )
     assert found.select("basis", "time_ns", "size_bytes").rows() == [(WAIT_FREE, 5, 8), (RAW, 9, 8)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "outliers"),
+    [
+        ([(1000, 10), (1000, 10), (1000, 100)], []),  # ten times the median of 10
+        ([(1000, 10), (1000, 10), (1000, 101)], [(101, 10.0)]),
+        ([(1000, 10), (1000, 101)], []),  # two calls show no usual time
+        ([(1024, 10), (1024, 10), (2047, 101)], [(101, 10.0)]),
+        ([(1024, 10), (1024, 10), (2048, 101)], []),  # from the next power of two on
+    ],
+)
+def test_outliers_take_more_than_ten_times_as_long_as_at_least_two_others_of_their_size(
+    rows: list[tuple[int, int]], outliers: list[tuple[int, float]]
+):
+    found = outlying(frame("transfers", [transfer(size, time) for size, time in rows]))
+    assert found.select("time_ns", "usual_ns").rows() == outliers
+
+
+@pytest.mark.parametrize(("others_ns", "codes"), [(800, ["calls-outlying"]), (801, [])])
+def test_outliers_are_a_finding_if_their_excess_is_a_tenth_of_the_time(others_ns: int, codes: list[str]):
+    # 110 ns are 100 more than usual, and all calls take 90 + 110 + 800 = 1,000 ns
+    rows = [transfer(1000, 10)] * 9 + [transfer(1000, 110), transfer(4096, others_ns)]
+    assert [finding.code for finding in bandwidth("allreduce", rows).findings] == codes
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_moved"),
+    [({}, True), ({"size_bytes": 0}, False), ({"size_bytes": 1}, True), ({"size": 1}, False),
+     ({"size": None}, True), ({"end_ns": 0}, False), ({"end_ns": 1}, True), ({"step": None}, False)],
+)  # fmt: skip
+def test_only_calls_in_steps_that_moved_something_are_transfers(changed: dict[str, Any], is_moved: bool):
+    row = call(0, 1, 0, 10) | {"size": 2, "dimension": "tp", "spans_nodes": False, "step": 1} | changed
+    nothing = frame("matched", []), frame("messages", [])
+    found = DERIVED.get("transfers").compute(*nothing, frame("traffic", [row]), frame("groups", []))
+    assert found.height == is_moved
+
+
+def test_a_fit_is_no_model_below_half_of_the_variance_or_with_a_negative_latency():
+    known = HockneyFit(alpha_s=0.0, beta_s_per_byte=1.0, r_squared=0.5, points=3, sizes=3)
+    assert known.doubt == ""
+    assert replace(known, alpha_s=-1e-9).doubt.startswith("the fit gives a negative latency")
+    assert replace(known, r_squared=0.499).doubt.startswith("message size explains less than half")
+    assert replace(known, beta_s_per_byte=0.0).doubt.startswith("larger messages did not take longer")
+
+
+def test_equal_times_are_explained_whole():
+    found = fit_hockney([1, 2, 3], [5.0, 5.0, 5.0])
+    assert found is not None
+    assert (found.alpha_s, found.beta_s_per_byte, found.r_squared, found.points, found.sizes) == (
+        5,
+        0,
+        1,
+        3,
+        3,
+    )
+
+
+def record(**changed: Any) -> dict[str, Any]:
+    """Return an all-reduce of two ranks on two nodes, as one rank's NCCL Inspector wrote it."""
+    known = {"communicator": "c", "collective": "all_reduce", "sequence": 1, "ranks": 2, "nodes": 2}
+    known |= {"size_bytes": 64, "time_ns": 10, "communicator_name": "tp", "communicator_rank": 0}
+    return known | {"time_from": "kernel_gpu"} | changed
+
+
+@pytest.mark.parametrize(
+    ("records", "rows"),
+    [
+        ([record(), record(communicator_rank=1, time_ns=7)], [(WAIT_FREE, 7, 2, True, "tp")]),
+        (
+            [record(ranks=3), record(ranks=3, communicator_rank=1, time_ns=7)],
+            [(UPPER_BOUND, 7, 3, True, "tp")],
+        ),
+        ([record()], [(RAW, 10, 2, True, "tp")]),
+        ([record(nodes=1)], [(RAW, 10, 2, False, "tp")]),
+        ([record(communicator_name=None)], [(RAW, 10, 2, True, "unknown")]),
+        ([record(collective="send", ranks=4)], [(RAW, 10, 2, None, "tp")]),
+        ([record(collective="send", ranks=4, nodes=1)], [(RAW, 10, 2, False, "tp")]),
+        ([record(time_from="collective_cpu")], []),
+        ([record(size_bytes=0)], []),
+        ([record(size_bytes=1, time_ns=1)], [(RAW, 1, 2, True, "tp")]),
+        ([record(time_ns=0)], []),
+        ([record(ranks=1, nodes=1)], []),
+    ],
+)
+def test_records_of_the_inspector_are_free_of_waiting_if_all_ranks_have_them(
+    records: list[dict[str, Any]], rows: list[tuple[Any, ...]]
+):
+    table = RAW_TABLES["nccl_records"]
+    columns = {name: [each.get(name) for each in records] for name in table.columns}
+    found = DERIVED.get("recorded_transfers").compute(table.frame(columns))
+    assert found.select("basis", "time_ns", "size", "spans_nodes", "dimension").rows() == rows

@@ -148,6 +148,16 @@ def test_parts_of_steps_are_those_of_a_timeline_walked_by_nanoseconds(
     assert alone == {key: count for key, count in truth["time_ns"].items() if key[0]}
 
 
+@pytest.mark.parametrize("later", [0, 1, 8, 16, 23, 100, 1000, -1, -8, -16, -100])
+def test_calls_of_two_traces_do_not_hide_each_other_whatever_their_clocks(later: int):
+    calls = [call(0, 1, 1004, 1020), call(1, 1, 1013 + later, 1020 + later)]
+    stretches = [_stretches(calls, [], [(0, 3000)], rank) for rank in (0, 1)]
+    for name in _TABLES:
+        found = DERIVED.get(name).compute(pl.concat(stretches), parts(calls, TWO))
+        times = found.select("rank", "part", "time_ns").rows()
+        assert sorted(times) == [(0, "transfer", 7), (0, "waiting", 9), (1, "transfer", 7)]
+
+
 _TABLES = ("communication_parts", "collective_parts")
 
 

@@ -8,6 +8,7 @@ from cross_plain import nccl_kernels
 from cross_runs import call, documents, group, matched, tables
 from recorded_runs import tables_of
 
+from ccl_bench.analysis.communication.clocks import format_duration
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.analysis.findings import cross_rank_findings
 from ccl_bench.testing import Message, Plan, Straggler, write_run
@@ -126,3 +127,46 @@ def test_members_that_come_at_once_have_no_last(tmp_path: Path):
     found = arrivals(tmp_path)
     assert set(found["skew_ns"]) == {0}
     assert found["last_rank"].null_count() == found.height
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [(0, "0 ns"), (999, "999 ns"), (1_000, "1 us"), (-1_500, "-1.5 us"), (999_999, "1e+03 us"),
+     (1_000_000, "1 ms"), (1_000_000_000, "1 s"), (61_250_000_000, "61.2 s")],
+)  # fmt: skip
+def test_lengths_of_time_have_a_fitting_unit(length: int, text: str):
+    assert format_duration(length) == text
+
+
+@pytest.mark.parametrize(
+    ("starts", "order", "last"),
+    [
+        ((0, 5, 11), [0, 1, 2], 2),  # apart by 11, and the last by 6 from the next
+        ((0, 5, 10), [0, 1, 2], None),  # the last by 5, as clocks may be
+        ((0, 0, 5), [0, 1, 2], None),
+        ((0, 1, 4), None, None),
+        ((11, 5, 0), [2, 1, 0], 0),
+    ],
+)
+def test_who_came_last_is_known_if_the_clocks_are_more_certain_than_its_distance(
+    starts: tuple[int, ...], order: list[int] | None, last: int | None
+):
+    members = matched([call(rank, 1, start, 100) for rank, start in enumerate(starts)], group("g", 0, 1, 2))
+    clocks = pl.DataFrame(
+        {"iteration": [None] * 3, "rank": [0, 1, 2], "offset_ns": [0] * 3, "residual_ns": [5, 0, 2]}
+        | {"ends": [1] * 3, "island": [0] * 3},
+        schema_overrides={"iteration": pl.Int64},
+    )
+    [row] = DERIVED.get("arrivals").compute(members, clocks).to_dicts()
+    assert (row["skew_ns"], row["residual_ns"]) == (max(starts) - min(starts), 5)
+    assert (row["order"], row["last_rank"]) == (order, last)
+
+
+def test_clocks_that_are_shifted_compare_arrivals_on_one():
+    members = matched([call(0, 1, 0, 100), call(1, 1, 1_003, 1_100)], group("g", 0, 1))
+    clocks = DERIVED.get("clock_offsets").compute(members)
+    assert clocks.select("rank", "offset_ns", "residual_ns", "ends", "island").rows() == [
+        (0, -500, 0, 1, 0), (1, 500, 0, 1, 0),
+    ]  # fmt: skip
+    [row] = DERIVED.get("arrivals").compute(members, clocks).to_dicts()
+    assert (row["skew_ns"], row["last_rank"], row["present"]) == (3, 1, 2)

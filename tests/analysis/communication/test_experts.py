@@ -11,6 +11,7 @@ from ccl_bench import metrics, side_files
 from ccl_bench.analysis.communication.exchanges import by_device, coefficient_of_variation, imbalance
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import CclBenchError
+from ccl_bench.metrics.token_to_expert_assignment import _shares_experts
 from ccl_bench.run import open_run
 from ccl_bench.testing import Experts, Plan, plans, values, write_run
 
@@ -73,6 +74,7 @@ def test_files_of_the_ranks_are_added_and_experts_lie_on_devices_in_order(tmp_pa
     found = measured(run, NAME)
     assert found.details["tokens_per_expert"] == {"0": 10, "1": 20, "2": 35, "3": 55}
     assert found.details["tokens_per_device"] == {"0": 30, "1": 90}
+    assert [*found.details["per_rank_tokens"].items()] == [("0", 100), ("1", 20)]
     assert found.value == pytest.approx(90 / 60)
     assert found.details["coefficient_of_variation_ratio"] == pytest.approx(30 / 60)
     assert sorted(found.provenance.files) == [
@@ -154,6 +156,25 @@ def test_a_group_that_was_not_recorded_whole_is_left_out(tmp_path: Path):
     )
     write_run(plan, tmp_path)
     assert list(measured(tmp_path, NAME).details["per_group"]) == ["mesh_ep 0,1"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "dimension", "is_shared"),
+    [
+        ({}, "ep", True),
+        ({"ep": 4}, "ep", True),
+        ({"ep": 2}, "dp", True),
+        ({"ep": 4, "is_moe": True}, "dp", False),
+        ({"is_moe": True}, "dp", True),
+        ({"is_moe": False}, "dp", False),
+        ({}, "dp", False),
+    ],
+)
+def test_a_group_shares_experts_by_its_name_its_size_or_the_model(
+    stated: dict[str, Any], dimension: str, is_shared: bool
+):
+    known = facts(**stated)
+    assert _shares_experts(group("g", 0, 1, dimension=dimension), known) is is_shared
 
 
 def test_exchanges_without_splits_show_nothing(tmp_path: Path):
@@ -294,3 +315,38 @@ def test_the_rank_of_a_file_is_in_its_name(tmp_path: Path):
         (tmp_path / name).write_text('{"0": 1, "1": 2}')
         (record,) = side_files.read_moe_assignments(tmp_path / name).value.records
         assert (record.rank, record.tokens) == (3, (1, 2))
+
+
+def test_tokens_of_experts_are_summed_on_their_devices():
+    assert by_device([1, 2, 3, 4, 5, 6], 3) == [3, 7, 11]
+    assert by_device([1, 2], 1) == [3]
+    with pytest.raises(CclBenchError, match="5 experts do not spread evenly over 2 devices"):
+        by_device([1, 2, 3, 4, 5], 2)
+
+
+def test_what_ranks_send_to_each_other_is_added_up_without_what_they_keep():
+    traffic = [
+        call(0, 1, 0, 9, collective="send", peer=1, size_bytes=10),
+        call(0, 2, 10, 19, collective="send", peer=1, size_bytes=5),
+        call(0, 3, 20, 29, collective="recv", peer=1, size_bytes=99),
+        call(1, 1, 0, 9, collective="send", peer=None, size_bytes=7),
+        call(1, 2, 10, 19, collective="send", peer=1, size_bytes=7),
+    ]  # fmt: skip
+    parts = [
+        {
+            "trace": rank,
+            "rank": rank,
+            "group": "g",
+            "position": place,
+            "calls": 2,
+            "sent_bytes": 4.0 * (place + 1),
+        }
+        for rank in (0, 1)
+        for place in (0, 1, 2)
+    ]
+    found = DERIVED.get("traffic_matrix").compute(
+        frame("traffic", traffic), frame("exchanges", parts), frame("groups", [group("g", 0, 1)])
+    )
+    assert found.select("source", "target", "kind", "calls", "bytes").rows() == [
+        (0, 1, "all_to_all", 2, 8.0), (0, 1, "message", 2, 15.0), (1, 0, "all_to_all", 2, 4.0),
+    ]  # fmt: skip

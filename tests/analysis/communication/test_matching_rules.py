@@ -116,6 +116,17 @@ def test_ranks_that_are_not_known_count_one_by_one():
     assert found.select("seen_by", "ambiguous").rows() == [(3, True)]
 
 
+def test_a_group_is_described_as_its_first_trace_does():
+    rows = [
+        {"group": "g", "members": members, "size": len(members), "known_from": how, "description": text,
+         "trace": trace, "rank": trace}
+        for trace, (members, how, text) in enumerate([([0, 1], "recorded", "a"), ([0, 1, 2], "name", "b")])
+    ]  # fmt: skip
+    found = DERIVED.get("groups").compute(frame("call_groups", rows), facts())
+    shown = found.select("members", "size", "known_from", "description").rows()
+    assert shown == [([0, 1], 2, "recorded", "a")]
+
+
 def test_a_rank_is_complete_where_all_members_of_each_of_its_groups_have_a_trace():
     pairs = [group("a", 0, 1), group("b", 1, 2, 3)]
     rows = [call(0, 1, 0, 10, group="a"), call(1, 1, 4, 10, group="a")]

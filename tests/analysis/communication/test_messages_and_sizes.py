@@ -111,6 +111,40 @@ def test_an_all_to_all_is_uneven_where_parts_of_either_side_differ(
     assert found["uneven"].to_list() == [uneven]
 
 
+@pytest.mark.parametrize(
+    ("changed", "own_sizes", "uneven"),
+    [
+        ({}, False, False),
+        ({"in_split": None}, False, False),  # the name says that parts are even
+        ({"own_sizes": None}, False, False),
+        ({"own_sizes": None, "in_split": None}, False, None),
+        ({"own_sizes": None, "out_split": None}, False, None),
+        ({"own_sizes": None, "in_split": [1, 3]}, True, True),
+        ({"own_sizes": None, "in_split": None, "in_elements": 8}, True, True),
+        ({"own_sizes": True}, True, False),
+        ({"own_sizes": True, "in_split": None}, True, True),
+        ({"own_sizes": True, "out_split": None}, True, True),
+        ({"collective": "all_reduce"}, False, False),
+        ({"collective": "all_reduce", "own_sizes": None, "in_split": None}, False, False),
+        ({"collective": "all_gather", "own_sizes": None, "in_split": [1, 3], "in_elements": 1}, False, False),
+    ],
+)
+def test_an_exchange_of_unknown_parts_is_neither_even_nor_uneven(
+    changed: dict[str, Any], own_sizes: bool, uneven: bool | None
+):
+    known = {"collective": "all_to_all", "dtype": "Float", "group_size": 2, "own_position": 0}
+    known |= {
+        "in_elements": 4,
+        "out_elements": 4,
+        "own_sizes": False,
+        "in_split": [2, 2],
+        "out_split": [2, 2],
+    }
+    types = {"in_split": pl.List(pl.Int64), "out_split": pl.List(pl.Int64), "own_sizes": pl.Boolean}
+    found = with_sizes(pl.DataFrame([known | changed], schema_overrides=types))
+    assert found.select("own_sizes", "uneven").row(0) == (own_sizes, uneven)
+
+
 def test_the_matrix_holds_messages_and_parts_of_all_to_alls(tmp_path: Path):
     tokens = ((3, 5), (7, 1))
     plan = Plan(

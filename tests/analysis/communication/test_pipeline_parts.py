@@ -103,6 +103,13 @@ def test_theory_is_that_of_the_stated_schedule(schedule: str, chunks: int | None
     assert (found and found[0]) == (share and pytest.approx(share))
 
 
+@pytest.mark.parametrize("unknown", ["pp", "microbatches", "pp_schedule"])
+def test_without_stages_microbatches_or_schedule_there_is_no_theory(unknown: str):
+    stated = {"pp": 4, "microbatches": 8, "pp_schedule": "1F1B"}
+    assert theoretical_bubble_fraction(facts(**stated)) == (3 / 11, "(p-1)/(m+p-1)")
+    assert theoretical_bubble_fraction(facts(**{k: v for k, v in stated.items() if k != unknown})) is None
+
+
 def test_messages_hidden_under_compute_are_not_exposed():
     steps = frame("stage_parts", [{"step": 1, "part": "whole", "start_ns": 0, "end_ns": 100}])
     work = frame("work", [{"start_ns": 0, "end_ns": 60, "kind": "compute"}])

@@ -66,8 +66,11 @@ def test_gathers_put_together_are_one_gather_of_all_of_it(tmp_path: Path) -> Non
     assert sizes(tmp_path) == [("all_gather", 4 * 216), ("all_gather", 40)]
 
 
-def test_other_mixtures_keep_their_bytes_unattributed_and_a_finding_says_so(tmp_path: Path) -> None:
-    parts = [("_allgather_base", 100, 200), ("allreduce", 8, 8)]
+@pytest.mark.parametrize("other", [("_allgather_base", 100, 200), ("send", 100, 100), ("recv", 100, 100)])
+def test_other_mixtures_keep_their_bytes_unattributed_and_a_finding_says_so(
+    tmp_path: Path, other: tuple[str, int, int]
+) -> None:
+    parts = [other, ("allreduce", 8, 8)]
     written(tmp_path, parts, GATHER, **{"Collective name": "nccl:coalesced"})
     assert sizes(tmp_path) == [("coalesced", None), ("all_gather", 40)]
     assert "calls-without-size" in codes(tmp_path, "traffic")

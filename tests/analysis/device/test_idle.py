@@ -82,6 +82,13 @@ def test_cpus_have_no_idle_breakdown(tmp_path: Path) -> None:
     assert result(run, "idle_breakdown").status == "not_applicable"
 
 
+def test_a_trace_without_any_work_is_of_no_device() -> None:
+    steps, origins = _tables([(0, 1, 7, 0)], [(0, 10)])
+    assert idle(steps, origins).height == 1
+    for table_of in (idle, stream_idle):
+        assert table_of(steps, origins.clear()).is_empty()
+
+
 def test_idle_time_without_any_launch_cannot_be_explained(tmp_path: Path) -> None:
     run = write(tmp_path, [step(1, 0, 100), kernel("a", 1, 10, 50)])
     assert result(run, "idle_breakdown").status == "not_measurable"

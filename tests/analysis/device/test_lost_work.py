@@ -78,6 +78,16 @@ def test_launches_that_only_record_a_graph_start_nothing(tmp_path: Path) -> None
     )
 
 
+def test_launches_around_a_capture_count(tmp_path: Path) -> None:
+    begin = launch(2000, 302, 302.5, name="cudaStreamBeginCapture")
+    end = launch(2001, 304, 304.5, name="cudaStreamEndCapture")
+    captured = launch(3000, 303, 303.1)
+    found = result(write(tmp_path, [*steady(lost=50), begin, captured, end], world_size=1), "gpu_busy")
+    # 30 of them before the capture, and 20 after it
+    assert reported(found)[0] == ("kernels-lost", "error", 50)
+    assert "50 of 100 kernel launches" in found.findings[0].message
+
+
 def test_a_launch_within_another_is_the_same_launch(tmp_path: Path) -> None:
     inner = [launch(3000 + n, 10 * n - 4.8, 10 * n - 4.4, name="cuLaunchKernel") for n in range(1, 101)]
     assert reported(result(write(tmp_path, steady() + inner, world_size=1), "gpu_busy")) == []

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 from local_traces import op, result, step, table, value, write
+
+from ccl_bench.analysis.flops import et_product_work
 
 
 def product(start: int, end: int, dims: list[list[int]], kind: str = "float"):
@@ -32,3 +35,18 @@ def test_products_without_shapes_have_no_intensity(tmp_path: Path) -> None:
     found = result(tmp_path, "compute_intensity")
     assert (found.status, found.value) == ("not_measurable", None)
     assert "record_shapes=True" in found.fix
+
+
+def test_products_of_an_execution_trace_count_in_the_step_that_they_follow() -> None:
+    # 10 calls 11 and 12 through 20, which is none; of the steps one begins at 5 and one at 30
+    steps = pl.DataFrame({"step": [1, 2, 3], "first_node": [5, 30, 50]})
+    nodes = pl.DataFrame({"node": [10, 20, 11, 12, 40, 2], "parent": [1, 10, 20, 10, 40, 1]})
+    shapes = {"batch": 1, "rows": 2, "inner": 3, "columns": 4, "dtype": "float"}
+    products = pl.DataFrame([{"node": node, **shapes} for node in (2, 10, 11, 12, 40)])
+    found = et_product_work(steps, products.with_columns(dtype=pl.lit("float")), nodes)
+    flops, moved = 2 * 2 * 3 * 4, 4 * (6 + 12 + 8)
+    assert found.select("step", "products", "sized", "flops", "bytes").rows() == [
+        (1, 2, 2, 2 * flops, 2 * moved),
+        (2, 1, 1, flops, moved),
+        (3, 0, 0, 0, 0),
+    ]

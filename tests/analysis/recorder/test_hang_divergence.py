@@ -365,3 +365,38 @@ def test_what_ranks_that_walk_through_programs_lack_is_found(
 )
 def test_a_hang_is_answered_in_one_sentence(dumps: Mapping[int, list[dict[str, object]]], begin: str) -> None:
     assert verdict(hang({rank: dump(calls) for rank, calls in dumps.items()})).startswith(begin)
+
+
+def test_a_rank_s_list_of_a_group_counts_for_members_that_list_none() -> None:
+    tp = [call("all_reduce", 1, group=TP)]
+    found = hang({0: dump(tp, {"1": [0, 1]}), 1: dump(tp), 2: dump([])})
+    places = [(each.kind, each.members, each.possible) for each in found.divergences]
+    assert places == [("unfinished", [0, 1], [])]
+
+
+def test_a_message_to_a_rank_without_a_dump_says_so() -> None:
+    groups = {"1": [0, 1]}
+    found = hang({0: dump([call("send 0->1", 1, group=("1", "pp"))], groups)})
+    [place] = found.divergences
+    assert (place.kind, place.without_dump, place.missing, place.is_p2p) == ("no dump", [1], [], True)
+    assert (place.operation, [waiter.rank for waiter in place.waiting]) == ("message 0->1", [0])
+
+
+@pytest.mark.parametrize(
+    ("files", "shown"),
+    [
+        (["/lib/python3/site-packages/torch/c.py", "/src/train.py", "/src/main.py"], "/src/train.py"),
+        (["/lib/python3/site-packages/torch/c.py", "/lib/python3/site-packages/mine/a.py"], "mine/a.py"),
+        (["torch/a.py", "torch/b.py"], "torch/a.py"),
+        ([], None),
+    ],
+)
+def test_the_innermost_frame_of_the_program_is_shown_else_of_a_package_else_of_all(
+    files: list[str], shown: str | None
+) -> None:
+    waits = call("all_reduce", 1)
+    waits["frames"] = [{"name": "f", "filename": file, "line": 1} for file in files]
+    [place] = hang({0: dump([waits]), 1: dump([])}).divergences
+    frame = place.waiting[0].frame
+    assert (frame is None) is (shown is None)
+    assert frame is None or frame.file.endswith(str(shown))

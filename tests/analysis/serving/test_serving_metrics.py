@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 from serving_files import aiperf, as_lines, llmperf, measured, summary_only, vllm
 
+from ccl_bench.analysis.serving.benchmark import (
+    Benchmark,
+    all_tokens,
+    completed,
+    distribution,
+    ends_of,
+    longest,
+    times_per_output_token,
+    total,
+    tpot_of_each,
+    within_objectives,
+)
 from ccl_bench.metrics.shared.serving import MOST_LISTED
 
 if TYPE_CHECKING:
@@ -187,3 +200,89 @@ def test_failed_requests_keep_no_objective(tmp_path: Path) -> None:
     result = _one(tmp_path, "goodput", **files)
     assert result.value == pytest.approx(2 / 2.0)
     assert result.details["share_of_all"] == pytest.approx(2 / 3)
+
+
+def test_answers_in_one_piece_are_left_out_of_tpot_and_counted(tmp_path: Path) -> None:
+    # the second request has two tokens and no gap between them
+    whole = vllm(itls=[[0.02, 0.02], [], []], mean_tpot_ms=None)
+    result = _one(tmp_path, "TPOT", bench__json=whole)
+    assert result.value == pytest.approx(0.02)
+    assert result.details["requests_in_one_piece"] == 1
+    assert result.details["requests_with_one_token"] == 1
+    assert _one(tmp_path, "TPOT").details["requests_in_one_piece"] == 0
+
+
+@pytest.mark.parametrize(("duration", "has_value"), [(0.36, True), (0.3597, True), (0.3595, False)])
+def test_a_request_longer_than_its_benchmark_by_a_thousandth_gives_no_rate(
+    tmp_path: Path, duration: float, has_value: bool
+) -> None:
+    result = _one(tmp_path, "request_throughput", bench__json=vllm(duration=duration))
+    assert (result.value is not None) is has_value
+    assert "so the length of the benchmark is wrong" in result.reason or has_value
+
+
+def _ok(*rows: tuple[float | None, float | None, int | None]) -> pl.DataFrame:
+    """Return requests given as (ttft, latency, output tokens)."""
+    types = {"ttft_s": pl.Float64, "latency_s": pl.Float64, "output_tokens": pl.Int64}
+    return pl.DataFrame([*rows], schema=types, orient="row")
+
+
+def test_requests_keep_objectives_that_they_meet_exactly() -> None:
+    # 3 tokens with 0.5 s from one to the next; one token; 2 tokens at once; unknown times
+    requests = _ok(
+        (1.0, 2.0, 3), (1.0, 1.0, 1), (2.0, 2.0, 2), (None, 2.0, 3), (1.0, None, 1), (1.0, 2.0, None)
+    )
+
+    def kept(**limits: float) -> list[int]:
+        given = {"ttft_s": None, "tpot_s": None, "latency_s": None} | limits
+        numbered = requests.with_row_index("number")
+        return within_objectives(numbered, **given)["number"].to_list()  # type: ignore[arg-type]
+
+    assert kept() == [0, 1, 2, 3, 4, 5]
+    assert kept(ttft_s=1.0) == [0, 1, 4, 5]
+    assert kept(tpot_s=0.5) == [0, 1, 2, 4]
+    assert kept(tpot_s=0.49) == [1, 2, 4]
+    assert kept(latency_s=2.0) == [0, 1, 2, 3, 5]
+    assert kept(latency_s=1.9) == [1]
+    assert kept(ttft_s=1.0, latency_s=1.0) == [1]
+
+
+def test_the_time_per_output_token_is_of_the_tokens_after_the_first() -> None:
+    requests = _ok((1.0, 2.0, 3), (1.0, 1.0, 1), (2.0, 2.0, 2), (None, 2.0, 3), (1.0, 2.0, 2))
+    assert tpot_of_each(requests).to_list() == [0.5, None, None, None, 1.0]
+    assert times_per_output_token(requests) == [0.5, 1.0]
+
+
+def test_a_distribution_has_the_deviation_of_sample_and_population() -> None:
+    # 1, 2, 3, 6 are 2, 1, 0 and 3 from their mean: 14 over 3, and over 4
+    found = distribution([6.0, 1.0, 3.0, 2.0])
+    assert (found["mean"], found["std"], found["std_population"]) == pytest.approx(
+        (3, (14 / 3) ** 0.5, 3.5**0.5)
+    )
+    assert (found["p90"], found["p99"]) == pytest.approx((5.1, 5.91))
+    assert "std_population" not in distribution([1.0])
+
+
+def _seen(ok: pl.DataFrame, ends: dict[str, int] | None = None, **stored: float) -> Benchmark:
+    known = {(name.rpartition("_")[0], "total"): value for name, value in stored.items()}
+    return Benchmark("vllm", ok, ends or {}, known, frozenset(), False, None, "")
+
+
+def test_tokens_are_those_of_the_requests_else_as_stored() -> None:
+    rows = _ok((1.0, 2.0, 3), (1.0, 2.0, 2)).with_columns(input_tokens=pl.Series([10, None]))
+    assert (total(_seen(rows), "output_tokens"), total(_seen(rows), "input_tokens")) == (5, None)
+    none = rows.clear()
+    assert total(_seen(none, output_tokens_total=7.0), "output_tokens") == 7
+    assert total(_seen(none), "output_tokens") is None
+    assert all_tokens(_seen(none, output_tokens_total=7.0, input_tokens_total=4.0)) == 11
+    assert all_tokens(_seen(none, output_tokens_total=7.0, tokens_total=20.0)) == 20
+    assert all_tokens(_seen(none, output_tokens_total=7.0)) is None
+
+
+def test_ends_are_those_listed_else_as_counted() -> None:
+    rows = _ok((1.0, 2.0, 3), (1.0, 2.0, 2))
+    listed = _seen(rows, {"warmup": 1, "ok": 2, "failed": 4})
+    assert [*ends_of(listed).items()] == [("ok", 2), ("failed", 4), ("warmup", 1)]
+    assert ends_of(_seen(rows.clear(), completed_total=3.0, failed_total=2.0)) == {"ok": 3, "failed": 2}
+    assert ends_of(_seen(rows.clear(), completed_total=3.0, failed_total=0.0)) == {"ok": 3}
+    assert (completed(listed), longest(listed), longest(_seen(rows.clear()))) == (2, 2.0, 0.0)
