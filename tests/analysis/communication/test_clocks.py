@@ -71,6 +71,21 @@ def test_collectives_that_do_not_end_together_on_all_members_leave_a_residual():
     assert found["residual_ns"].to_list() == [5, 5]
 
 
+def test_the_end_of_a_collective_is_the_median_of_its_members_on_one_clock():
+    # clocks ahead by 0, 100 and 400; on one clock ends are off by (0, -30, -10), (0, 0, 0) and (0, 60, 20)
+    late = {0: (0, 0, 0), 1: (-30, 0, 60), 2: (-10, 0, 20)}
+    ahead = {0: 0, 1: 100, 2: 400}
+    rows = [
+        call(rank, k, 1000 * k, 1000 * k + 50 + ahead[rank] + late[rank][k - 1])
+        for rank in late
+        for k in (1, 2, 3)
+    ]
+    table = DERIVED.get("clock_offsets").compute(matched(rows, group("g", 0, 1, 2)))
+    # medians of the three collectives: -10, 0 and 20
+    assert table["offset_ns"].to_list() == [-100, 0, 300]
+    assert table["residual_ns"].to_list() == [10, 20, 0]
+
+
 def arrivals(folder: Path) -> pl.DataFrame:
     return tables(folder, "arrivals")["arrivals"]
 
