@@ -125,7 +125,7 @@ UNTOUCHED = (ast.Raise, ast.JoinedStr)
 RUN = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
 """How pytest ends after it has run every test."""
 
-HARMLESS_KEYWORDS = {"strict", "maintain_order", "slots", "frozen", "named"}
+HARMLESS_KEYWORDS = {"revision", "strict", "maintain_order", "slots", "frozen", "named"}
 
 
 def sites(tree: ast.Module) -> Iterator[Site]:
