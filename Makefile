@@ -118,7 +118,7 @@ soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed
 RANDOM_TESTS = $(addprefix tests/,analysis/serving analysis/execution_trace/test_et_usual_nodes.py \
 	analysis/memory/test_memory_columns.py analysis/test_intervals.py analysis/test_breakdown.py \
 	analysis/communication/test_call_parts.py analysis/device/test_idle.py \
-	analysis/recorder/test_hang_divergence.py \
+	analysis/recorder/test_hang_divergence.py whatif/test_event_graph.py \
 	trace/test_kineto_pieces.py trace/test_unpickling.py trace/test_sqlite_native.py card)
 
 fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for half an hour, and check what the program promises

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccl_bench.whatif.event_graph import NEVER, CyclicGraphError, EventGraph
@@ -37,6 +37,17 @@ def graphs(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+IN_ONE_CHAIN = {
+    "chain": [0, 0, 0],
+    "recorded": [0, 1, 2],
+    "edges": [(1, 2)],
+    "values": [[0, 0], [0, 1], [0, 0], [0, 1]],
+    "earliest": [0, 0, 0],
+}
+"""An event that waits longer for an edge from its own chain than for the event before it."""
+
+
+@example(IN_ONE_CHAIN)
 @given(graphs())
 def test_every_event_happens_when_a_plain_recursion_says(made: dict[str, Any]) -> None:
     chain, edges, values = made["chain"], made["edges"], made["values"]

@@ -45,7 +45,7 @@ class _Incoming:
 
 @dataclass(frozen=True)
 class _Level:
-    """Events whose causes in other chains are all computed before, in pieces of chains."""
+    """Events whose edges all come from levels computed before, in pieces of chains."""
 
     events: Numbers
     """Pieces one after the other, each in the order of its chain."""
@@ -137,10 +137,10 @@ class EventGraph:
         return tuple(levels)
 
     def _levels(self) -> Numbers:
-        """Return for each event the largest number of chain changes on its dependency paths.
+        """Return for each event the largest number of edges on its dependency paths.
 
-        Chains are cut into pieces that wait for other chains only at their first event; each piece follows
-        its causes [A. B. Kahn, Topological sorting of large networks, 1962].
+        Chains are cut into pieces that wait for edges only at their first event; each piece follows its
+        causes [A. B. Kahn, Topological sorting of large networks, 1962].
         """
         opens = np.zeros(self.size, dtype=np.bool_)
         opens[self.target] = True
@@ -150,7 +150,7 @@ class EventGraph:
         source, target = piece[self.source], piece[self.target]
         follows = np.flatnonzero(chain[1:] == chain[:-1])
         earlier, later = np.append(source, follows), np.append(target, follows + 1)
-        steps = np.append((chain[source] != chain[target]).astype(np.int64), np.zeros_like(follows))
+        steps = np.append(np.ones_like(source), np.zeros_like(follows))
         order = np.argsort(earlier, kind="stable")
         begins = np.searchsorted(earlier[order], np.arange(len(chain) + 1)).tolist()
         reached, steps_on = later[order].tolist(), steps[order].tolist()
