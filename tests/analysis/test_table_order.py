@@ -50,7 +50,7 @@ def test_circles_and_what_rests_on_them_are_left_out() -> None:
     assert [set(each) for each in circles(["on_circle"])] == [{"left", "right"}]
     assert sorted(map(sorted, circles(NEEDS))) == [["left", "right"], ["one", "three", "two"]]
     assert circles(["shares"]) == []
-    assert circles(["on_circle"], given={"left"}) == []
+    assert circles(["on_circle"], available={"left"}) == []
     assert computation_order(["on_circle", "spans"]) == ["spans", "steps_of", "shares"]
 
 
