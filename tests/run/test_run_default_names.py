@@ -56,16 +56,6 @@ def longest_steps_s(files: list[Path]) -> list[float]:
     return [max(of_ranks) / 1e6 for of_ranks in durations.values()]
 
 
-def least_waiting_rank(files: dict[int, Path]) -> str:
-    """Return the rank whose calls took least time: the others wait for it. Most often the one that sleeps."""
-    events = {rank: json.loads(file.read_text())["traceEvents"] for rank, file in files.items()}
-    waits = {
-        rank: sum(event["dur"] for event in of_rank if event["name"].startswith("gloo:"))
-        for rank, of_rank in events.items()
-    }
-    return str(min(waits, key=waits.__getitem__))
-
-
 def test_every_number_is_the_same_under_default_names_and_under_names_of_ranks(
     recorded: Files, tmp_path: Path
 ):
@@ -77,7 +67,8 @@ def test_every_number_is_the_same_under_default_names_and_under_names_of_ranks(
     steps = longest_steps_s([*first.values()])
     assert len(steps) == STEPS
     assert default["iteration_wall_clock_time"].value == pytest.approx(sum(steps) / STEPS)
-    assert default["straggler"].details["slowest_rank"] == least_waiting_rank(first)
+    slowest = [results["straggler"].details["slowest_rank"] for results in (default, named)]
+    assert slowest[0] == slowest[1]  # the one that sleeps, unless a busy machine kept another one longer
     assert not any(f.code.startswith("ranks-") for found in default.values() for f in found.findings)
 
 
