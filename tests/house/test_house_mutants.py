@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import mutant_sites
 import mutants
 import pytest
 from checkout import ROOT
@@ -37,14 +38,19 @@ def branch(a):
         return a % 4
     return a
 
-def made():
-    return 5
-
-MADE = made()
+def doubled(a):
+    return a + a
 """
 
 TESTS = """
-from made.sums import EDGES, MADE, below, branch, guarded, unguarded
+from pathlib import Path
+
+import pytest
+from made.sums import EDGES, below, branch, doubled, guarded, unguarded
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory):
+    (tmp_path_factory.getbasetemp() / "once").mkdir()
 
 def test_a_difference():
     assert guarded(5, 3) == 2
@@ -61,13 +67,28 @@ def test_a_limit():
 def test_a_branch_that_is_not_taken():
     assert branch(0) == 0
 
-def test_what_was_computed_at_import():
-    assert MADE == 5
+def test_a_quick_one_that_shares_what_is_made_once(made_once):
+    assert unguarded(7, 1) == 7
+
+def test_a_slow_one_that_shares_it(made_once):
+    assert sum(unguarded(1, 1) for _ in range(1_000_000)) == 1_000_000
+
+def test_that_passes_only_once():
+    Path("passed").mkdir()
+    assert doubled(0) == 0
+"""
+
+OTHER_TESTS = """
+from made.sums import unguarded
+
+def test_that_is_quicker_than_one_of_the_other_file():
+    assert sum(unguarded(1, 1) for _ in range(10_000)) == 10_000
 """
 
 RUN = """
 import sys
 from pathlib import Path
+import mutant_sites
 import mutants
 project = mutants.Project(Path(sys.argv[1]), "made", {"sums": ("sums",)})
 sys.exit(mutants.main(["--sample", "9"], project))
@@ -82,6 +103,7 @@ def test_guarded_arithmetic_is_noticed_and_the_rest_is_named(tmp_path: Path) -> 
     (tmp_path / "tests" / "sums").mkdir(parents=True)
     (tmp_path / "tests" / "sums" / "conftest.py").touch()
     (tmp_path / "tests" / "sums" / "test_sums.py").write_text(TESTS)
+    (tmp_path / "tests" / "sums" / "test_others.py").write_text(OTHER_TESTS)
     ran = subprocess.run(
         [sys.executable, "-c", RUN, str(tmp_path)],
         cwd=ROOT / "tests",
@@ -102,9 +124,9 @@ def test_guarded_arithmetic_is_noticed_and_the_rest_is_named(tmp_path: Path) -> 
         ("Lt -> LtE", "noticed"),
         ("Mod -> FloorDiv", "unreached"),
         ("4 -> 5", "unreached"),
-        ("5 -> 6", "noticed"),
+        ("Add -> Sub", "survived"),
     }
-    assert ran.stdout.splitlines()[-1].startswith("4 of 9 mutants survive: 44 %")
+    assert ran.stdout.splitlines()[-1].startswith("5 of 9 mutants survive: 56 %")
     assert (package / "__init__.py").read_text() == SOURCE
 
 
@@ -125,9 +147,9 @@ def test_guarded_arithmetic_is_noticed_and_the_rest_is_named(tmp_path: Path) -> 
 def test_what_is_changed(code: str, changed: list[str]) -> None:
     text = f"def f(a, b):\n    return {code}"
     found = []
-    for number in range(len(list(mutants.sites(ast.parse(text))))):
+    for number in range(len(list(mutant_sites.sites(ast.parse(text))))):
         tree = ast.parse(text)
-        list(mutants.sites(tree))[number].apply()
+        list(mutant_sites.sites(tree))[number].apply()
         found.append(ast.unparse(ast.fix_missing_locations(tree)))
     assert sorted(found) == sorted(f"def f(a, b):\n    return {each}" for each in changed)
 
