@@ -14,6 +14,7 @@ import builtins
 import functools
 import gc
 import importlib
+import itertools
 import json
 import os
 import pkgutil
@@ -25,7 +26,7 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,7 +34,7 @@ from mutant_forks import Fork, run_forks
 from mutant_sites import parse, sites
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -187,7 +188,7 @@ def change_functions(
 
 def change_constant(path: str, tree: ast.Module, name: str) -> None:
     """Evaluate a constant and those of its module that name it, and bind them wherever they are imported."""
-    modules = [vars(module) for module in sys.modules.values()]
+    modules = [vars(module) for module in sys.modules.values() if isinstance(module, ModuleType)]
     own = next(each for each in modules if each.get("__file__") == path)
     changed = {name}
     for statement in tree.body:
@@ -258,22 +259,18 @@ class Runner:
     session: pytest.Session
     functions: dict[tuple[str, str, int], list[FunctionType]]
 
-    def run(self, places: Iterable[tuple[str, Sequence[str]]], notes: Watch | FirstFailure) -> None:
-        """Run tests, given as files or folders and the names in each (or all), until one fails."""
-        items = self._collect(places)
-        item = next(items, None)
-        while item and not notes.failed:
-            following = next(items, None)
+    def run(self, notes: Watch | FirstFailure, places: Sequence[str], names: Sequence[str] = ()) -> None:
+        """Run tests of files or folders, those of these names or all, until one fails."""
+        self._prepare(notes)
+        every = [each for each in self.session.perform_collect(places) if isinstance(each, pytest.Item)]
+        chosen = {item.nodeid: item for item in every if not names or item.nodeid in names}
+        items = [chosen[name] for name in names or chosen if name in chosen]
+        for item, following in itertools.zip_longest(items, items[1:]):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            item = following
+            if notes.failed:
+                return
 
-    def _collect(self, places: Iterable[tuple[str, Sequence[str]]]) -> Iterator[pytest.Item]:
-        for place, names in places:
-            for item in [*self.session.perform_collect([place])]:
-                if isinstance(item, pytest.Item) and (not names or item.nodeid in names):
-                    yield item
-
-    def prepare(self, notes: Watch | FirstFailure) -> None:
+    def _prepare(self, notes: Watch | FirstFailure) -> None:
         """Take notes, and let tests have a folder of this process for their files."""
         self.session.config.pluginmanager.register(notes)
         factory = self.session.config._tmp_path_factory  # type: ignore[attr-defined]
@@ -285,8 +282,7 @@ class Runner:
         vars(builtins)["_mutants_reached"] = reached
         change_functions(self.functions, trees)
         watch = Watch(reached)
-        self.prepare(watch)
-        self.run([(f"tests/{folder}", ())], watch)
+        self.run(watch, [f"tests/{folder}"])
         return {
             name: (seconds, indices, seconds <= SLOW_S and name not in watch.useless)
             for name, (seconds, indices) in watch.tests.items()
@@ -301,14 +297,13 @@ class Runner:
             site.apply()
             ast.fix_missing_locations(tree)
             if isinstance(site.scope, str):
-                change_constant(str(path), tree, site.scope)
+                try:
+                    change_constant(str(path), tree, site.scope)
+                except Exception as error:  # its module cannot be imported
+                    return {"noticed_by": f"its import: {error}"}
             change_functions(self.functions, {str(path): tree})
         failure = FirstFailure()
-        self.prepare(failure)
-        files: dict[str, list[str]] = {}
-        for name in mutant.tests:
-            files.setdefault(name.partition("::")[0], []).append(name)
-        self.run(files.items(), failure)
+        self.run(failure, [*dict.fromkeys(map(_file, mutant.tests))], mutant.tests)
         return {"noticed_by": failure.failed}
 
 
@@ -449,7 +444,9 @@ def main(arguments: Sequence[str] | None = None, project: Project | None = None)
 
     os.chdir(project.root)
     options = ["-q", "-s", "-p", "no:cacheprovider", f"--rootdir={project.root}"]
-    pytest.main([*options, *(f"--ignore-glob={name}" for name in LEFT_OUT), "tests"], plugins=[Session(run)])
+    options += [f"--ignore-glob={name}" for name in LEFT_OUT]
+    if pytest.main([*options, "tests"], plugins=[Session(run)]) == pytest.ExitCode.INTERNAL_ERROR:
+        return 1
     survivors = Counter(m.package for m in mutants if not m.noticed_by)
     for package in packages:
         total = sum(mutant.package == package for mutant in mutants)
