@@ -40,6 +40,16 @@ UNTOUCHED = (ast.Raise, ast.JoinedStr)
 
 HARMLESS_KEYWORDS = {"revision", "strict", "maintain_order", "slots", "frozen", "named"}
 
+STYLE = {
+    *("aria", "columns", "cornerRadiusEnd", "dx", "dy", "filled", "fontSize", "gradientLength", "grid"),
+    *("gridOpacity", "height", "labelAngle", "labelFlush", "labelLimit", "labelOverlap", "labelSeparation"),
+    *("line", "nice", "offset", "opacity", "padding", "room", "size", "strokeDash", "strokeWidth"),
+    *("symbolOpacity", "symbolStrokeWidth", "tickCount", "ticks", "titlePadding", "width", "xOffset"),
+    *("break_on_hyphens", "is_wide", "keep_trailing_newline", "left", "lstrip_blocks", "no_wrap", "pad_edge"),
+    *("right", "trim_blocks", "wide"),
+}
+"""Keywords and keys of charts and tables whose plain values only the eye notices: the width of a stroke."""
+
 
 def sites(tree: ast.Module) -> Iterator[Site]:
     """Yield what can be changed in a module, always in the same order."""
@@ -61,16 +71,27 @@ def _sites_of_statement(statement: ast.stmt) -> Iterator[Site]:
 
 def _sites(node: ast.AST, scope: ast.stmt | str) -> Iterator[Site]:
     scope = node if isinstance(node, ast.stmt) else scope
-    if isinstance(node, UNTOUCHED) or (isinstance(node, ast.keyword) and node.arg in HARMLESS_KEYWORDS):
+    if isinstance(node, UNTOUCHED) or (isinstance(node, ast.keyword) and _is_harmless(node.arg, node.value)):
         return
     for change, apply in _changes(node):
         yield Site(getattr(node, "lineno", 0), change, scope, apply)
+    if isinstance(node, ast.Dict):
+        for key, child in zip(node.keys, node.values, strict=True):
+            if not (isinstance(key, ast.Constant) and _is_harmless(key.value, child)):
+                yield from _sites(child, scope)
+        return
     for name, value in ast.iter_fields(node):
         if name in {"annotation", "returns", "decorator_list", "args"} and not isinstance(node, ast.Call):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 yield from _sites(child, scope)
+
+
+def _is_harmless(name: object, value: ast.expr) -> bool:
+    """Return whether no number depends on the value of a keyword or a key."""
+    is_computed = any(isinstance(each, ast.Name) and each.id != "range" for each in ast.walk(value))
+    return name in HARMLESS_KEYWORDS or (name in STYLE and not is_computed)
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:

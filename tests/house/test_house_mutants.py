@@ -141,6 +141,9 @@ def test_guarded_arithmetic_is_noticed_and_the_rest_is_named(tmp_path: Path) -> 
         ("sorted(a)", ["sorted(a, reverse=True)"]),
         ("a.sort(descending=True)", ["a.sort(descending=False)"]),
         ("zip(a, b, strict=True)", []),
+        ("chart(width=20, value=a)", []),
+        ("{'strokeWidth': 2, 'value': 3}", ["{'strokeWidth': 2, 'value': 4}"]),
+        ("{'width': a * 2}", ["{'width': a / 2}", "{'width': a * 3}"]),
         ("f'{a + 1}'", []),
     ],
 )
