@@ -163,6 +163,22 @@ def test_a_group_that_waits_for_a_waiting_rank_only_follows() -> None:
     assert found.divergences[1].missing[0].waits_in == 0
 
 
+def test_a_rank_that_two_groups_wait_for_is_one_cause() -> None:
+    """Rank 2 stops; 0 and 1 wait for it at 2 ms, and 3, whose group has 1 as well, at 5 ms."""
+    world, groups = {"0": [0, 1, 2]}, {"1": [1, 2, 3]}
+    over = call("all_gather", 1, group=TP, is_retired=True)
+    dumps = {
+        0: dump(reduces(2), world),
+        1: dump([over, *reduces(2)], world | groups),
+        2: dump([over, *reduces(1)], world | groups),
+        3: dump([over, call("all_gather", 2, group=TP, at_ms=5, shape=(2, 3))], groups),
+    }
+    first, second = hang(dumps).divergences
+    assert [(each.rank, each.waits_in) for each in second.missing] == [(1, 0), (2, None)]
+    assert (first.follows_from, second.follows_from) == (None, 0)
+    assert [(each.rank, each.shapes, each.dtypes) for each in second.waiting] == [(3, [[2, 3]], ["Float"])]
+
+
 def test_ranks_that_wait_for_each_other_accuse_the_fewer() -> None:
     """Rank 1 began with the other of two groups of all ranks: each group waits for who waits in the other."""
     ranks = [0, 1, 2]
