@@ -250,6 +250,11 @@ def test_updates_that_each_read_data_are_steps_however_their_passes_differ():
     assert len(steps(**adversarial("Adam", "Adam", 4, loads=(0, 40)))) == 7
 
 
+def test_updates_of_which_every_second_reads_data_take_turns():
+    found = steps(**adversarial("Adam", "Adam", 4, loads=(0,)))
+    assert [row[:3] for row in found] == [(0, 85, 185), (1, 185, 285), (2, 285, 385)]
+
+
 def test_one_turn_of_two_optimizers_shows_nothing():
     assert [row[-1] for row in steps(**adversarial("Adam", "RMSprop", 1))] == ["whole trace"]
 

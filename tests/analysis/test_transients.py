@@ -60,6 +60,11 @@ def test_two_steps_say_nothing_of_each_other():
     assert warm_up([2_000, 10, 10]) == 1
 
 
+def test_a_first_step_of_exactly_one_and_a_half_times_the_median_is_no_warm_up():
+    assert warm_up([15, 10, 10, 10]) == 0
+    assert warm_up([16, 10, 10, 10]) == 1
+
+
 def test_warm_up_that_fades_is_found_to_its_end():
     # After three steps the rest lies between 10 and 11, so that its limit is 15.
     assert warm_up([2_000, 500, 100, 11, 10, 10, 10, 10]) == 3
