@@ -4,11 +4,13 @@ import random
 from collections import defaultdict
 from pathlib import Path
 
+import polars as pl
 import pytest
 from local_plain import length, union
 from local_traces import Event, copy, kernel, launch, result, results, step, table, write
 
 import ccl_bench
+from ccl_bench.analysis.device.completeness import device_used
 
 STEP = 1000
 STEPS = 3
@@ -31,6 +33,17 @@ def test_two_devices_at_49_percent_are_not_one_at_98(tmp_path: Path) -> None:
     (finding,) = found["gpu_busy"].findings
     assert (finding.code, finding.severity, finding.count) == ("several-devices", "note", 2)
     assert "devices 0, 1" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("devices", "used"),
+    [([3, 1, 3, None, 1], [1]), ([1, 3, 3], [3]), ([None, None, 2], [2]), ([None], [None]), ([], [])],
+)
+def test_a_trace_is_of_the_device_with_most_kernels_else_the_first(
+    devices: list[int | None], used: list[int | None]
+) -> None:
+    kernels = pl.DataFrame({"device": devices}, schema={"device": pl.Int64})
+    assert device_used(kernels)["device"].to_list() == used
 
 
 def test_a_table_of_the_rank_has_the_rows_of_both_devices(tmp_path: Path) -> None:

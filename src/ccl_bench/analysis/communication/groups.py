@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.names import GLOO, holds_for
@@ -208,13 +208,13 @@ def _only_group(row: dict[str, object], listed: list[dict[str, object]]) -> dict
     if any(row[name] is not None for name in IDENTITY if name != "group_size"):
         return None
     size = row["group_size"]
-    fitting = [group for group in listed if size is None or group["ranks"] is None or _size(group) == size]
+
+    def fits(group: dict[str, object]) -> bool:
+        ranks = cast("list[int] | None", group["ranks"])
+        return size is None or ranks is None or len(ranks) == size
+
+    fitting = [group for group in listed if fits(group)]
     return fitting[0] if len(fitting) == 1 and fitting[0]["ranks"] is not None else None
-
-
-def _size(group: dict[str, object]) -> int:
-    ranks = group["ranks"]
-    return len(ranks) if isinstance(ranks, list) else 0
 
 
 def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
