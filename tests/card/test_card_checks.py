@@ -283,7 +283,7 @@ def test_a_link_of_any_device_that_goes_by_the_name_is_no_mistake(
 def test_a_link_of_one_device_is_not_taken_for_another_unit_of_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rates = {"slow": 100e9, "none": None, "fast": 400e9}  # 400 Gbit/s, and 1,600 or 400 GB/s in both directions
+    rates = {"slow": 100e9, "none": None, "fast": 400e9}  # 400 and 1,600 Gbit/s, or 400 GB/s
     catalog = SimpleNamespace(
         models=lambda name: list(rates), device=lambda name: SimpleNamespace(link_bytes_per_s=rates[name])
     )

@@ -100,10 +100,26 @@ def test_a_value_is_written_in_its_place(
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("hf_url:\r\nworkload:\r\n", "hf_url:\r\nworkload:\r\n  data:\r\n    seq_len: 8\r\n"),
+        ("hf_url:\r\nworkload:\n", "hf_url:\r\nworkload:\n  data:\n    seq_len: 8\n"),
+        ("workload:", "workload:\n  data:\n    seq_len: 8"),
+    ],
+)
+def test_lines_end_as_all_lines_of_the_file_do(tmp_path: Path, before: str, after: str) -> None:
+    path = tmp_path / "card.yaml"
+    path.write_bytes(before.encode())
+    fill(path, LENGTH)
+    assert path.read_bytes() == after.encode()
+
+
+@pytest.mark.parametrize(
     ("text", "values"),
     [
         ("workload:\n  data:\n    seq_len: {a: 1}\n", LENGTH),
         ("workload:\n  data:\n    seq_len: !x 1\n", LENGTH),
+        ("metric_source:\n  traces:\n    -\n    - [x]\n", TRACES),
         ("workload:\n  data:\n    - 5\n", LENGTH),
         ("workload:\n  data: !x {}\n", LENGTH),
         (f"{LINKS}\n        - 50\n", {f"{BANDWIDTH}.scale_up": 900}),

@@ -150,6 +150,11 @@ def test_a_character_that_does_not_exist_is_refused(text: str) -> None:
         card_in_text(text)
 
 
+def test_the_parser_in_c_is_not_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ruamel.yaml.main.CParser", object)
+    assert card_in_text("version: 1\n").card.version == 1
+
+
 def test_numbers_that_are_not_written_as_text_need_no_quotes_to_be_the_same() -> None:
     line = "    seq_len: 8192"
     at = changed(line, line).splitlines().index(line) + 1

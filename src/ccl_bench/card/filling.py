@@ -61,6 +61,8 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
     """
     leaves = dict(_leaves(values))
     file, text = str(path), read_text(path)
+    newline = "\r\n" if "\n" in text and text.count("\n") == text.count("\r\n") else "\n"
+    text = text.replace(newline, "\n")
     tree, before = yaml_mapping(text, IssueLog(file)), _values(card_in_text(text).card)
     filled: list[str] = []
     for name, (keys, value) in leaves.items():
@@ -72,7 +74,7 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
     if filled:
         if not before.items() <= _values(card_in_text(text).card).items():
             raise _refusal(file)
-        replace_text(Path(path), text)
+        replace_text(Path(path), text.replace("\n", newline))
     return Filling(tuple(filled), tuple(name for name in leaves if name not in filled))
 
 
@@ -145,9 +147,10 @@ class _Filler:
         if not _is_empty(node):
             return False
         text = ", ".join(map(yaml_scalar, values))
+        if isinstance(value, list | tuple):
+            text = f"[{text}]"
         indent, head = self._key_line(entry)
         comment = self._comment(entry, indent + head)
-        text = f"[{text}]" if isinstance(value, list | tuple) else text
         self._replace(entry, f"{indent}{head} {text}{comment}")
         return True
 
