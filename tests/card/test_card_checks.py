@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from card_examples import FULL_CARD, changed
 
-from ccl_bench.card import Severity, card_in_mapping, card_in_text, template
+from ccl_bench.card import Severity, card_in_mapping, card_in_text, reading, template
 
 PLAN = "Model-executor.model_plan_parallelization"
 
@@ -194,6 +196,7 @@ PRODUCT = "model_plan_parallelization"
         ({"tp": 8, "world_size": 8}, None, {}),
         ({"tp": 2, "cp": 2}, 4, {}),
         ({"tp": 1}, 4, {}),
+        ({"tp": 2}, 4, {PRODUCT: "warning"}),
         ({"dp": 2, "tp": 2, "pp": 2}, 8, {}),
         ({"dp": 2, "tp": 2, "pp": 2}, 16, {PRODUCT: "error"}),
         ({"dp": 2, "tp": 2, "pp": 2, "cp": 2}, 16, {}),
@@ -253,6 +256,61 @@ def test_a_link_is_warned_of_if_it_is_too_fast_or_the_figure_in_bytes(written, w
     assert complaints(links={"scale_up": written}, device={"model": "a toaster"}) == {}
 
 
+# An H100 has 3,600 Gbit/s in one direction, as a card 2,400; a quarter and an eighth are those in GB/s.
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (2400, None),
+        (3000, None),
+        (3600, None),
+        (3672, None),
+        (3673, 3600),
+        (450, 3600),
+        (900, 3600),
+        (300, 2400),
+        (600, 2400),
+        (700, None),
+    ],
+)
+def test_a_link_of_any_device_that_goes_by_the_name_is_no_mistake(
+    written: float, meant: float | None
+) -> None:
+    issues = card_in_mapping(stated(links={"scale_up": written}, device={"model": "h100"})).issues
+    fixes = [issue.fix.partition(",")[0] for issue in issues if issue.path.endswith("scale_up")]
+    assert fixes == ([] if meant is None else [f"write {meant}"])
+
+
+def test_a_link_of_one_device_is_not_taken_for_another_unit_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates = {"slow": 100e9, "none": None, "fast": 400e9}  # 400 and 1,600 Gbit/s, or 400 GB/s
+    catalog = SimpleNamespace(
+        models=lambda name: list(rates), device=lambda name: SimpleNamespace(link_bytes_per_s=rates[name])
+    )
+    monkeypatch.setattr(reading, "devices", catalog)
+    assert complaints(links={"scale_up": 400}) == complaints(links={"scale_up": 1600}) == {}
+    assert (
+        complaints(links={"scale_up": 200}) == complaints(links={"scale_up": 1700}) == {"scale_up": "warning"}
+    )
+
+
+def test_experts_that_are_not_written_multiply_no_ranks() -> None:
+    plan = {"dp": 2, "tp": 3, "pp": 5}
+    card = card_in_mapping(stated(plan=plan, framework={"name": "maxtext"})).card
+    assert card.world_size == 2 * 3 * 5
+    card = card_in_mapping(stated(plan={**plan, "ep": 7}, framework={"name": "maxtext"})).card
+    assert card.world_size == 2 * 3 * 5 * 7
+    card = card_in_mapping(stated(plan={**plan, "ep": 7}, framework={"name": "torchtitan"})).card
+    assert card.world_size == 2 * 3 * 5
+
+
+@pytest.mark.parametrize(("trace", "is_near"), [("jsno", True), ("zzzz", False)])
+def test_a_strange_kind_of_trace_is_told_the_nearest_or_all(trace: str, is_near: bool) -> None:
+    issues = card_in_mapping({"metric_source": {"traces": [trace]}}).issues
+    (fix,) = (issue.fix for issue in issues if issue.path == "metric_source.traces[0]")
+    assert ("json" in fix, "memory_snapshot" in fix) == (True, not is_near)
+
+
 @pytest.mark.parametrize(
     ("model", "arch", "plan", "found"),
     [
@@ -266,6 +324,8 @@ def test_a_link_is_warned_of_if_it_is_too_fast_or_the_figure_in_bytes(written, w
         ({"moe": True}, {}, {}, {}),
         ({}, {}, {"dp": 4, "ep": 3}, {"ep": "warning"}),
         ({}, {}, {"dp": 4, "ep": 2}, {}),
+        ({}, {}, {"dp": 3, "ep": 2}, {"ep": "warning"}),
+        ({}, {}, {"dp": 3, "ep": 1}, {}),
         ({}, {}, {"dp": 4, "pp": 3, "ep": 3}, {"ep": "warning"}),
         ({}, {}, {"tp": 4, "ep": 3}, {}),
         ({}, {}, {"dp": 4, "world_size": 4, "ep": 3}, {"ep": "warning"}),
@@ -328,6 +388,9 @@ def test_lengths_and_granularity_agree_with_the_phase(phase, data, granularity, 
         (33, "local", 2, {}),
         (32, None, 2, {"batch_size": "note"}),
         (None, None, 2, {}),
+        (33, None, None, {}),
+        (33, "global", None, {}),
+        (33, "global", 3, {}),
     ],
 )
 def test_a_batch_divides_among_the_data_parallel_ranks(size, scope, degree, found):

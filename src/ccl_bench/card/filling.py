@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
@@ -17,8 +18,9 @@ from ruamel.yaml import YAML
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.card.fields import Section, key_of, unit_of
-from ccl_bench.card.model import Bandwidth, Card
-from ccl_bench.card.sections import leaf_paths, spelling, value_type
+from ccl_bench.card.model import Card
+from ccl_bench.card.reading import card_in_text
+from ccl_bench.card.sections import field_names, is_section, leaf_paths, spelling, value_type
 from ccl_bench.card.yaml_tree import (
     Entry,
     IssueLog,
@@ -58,23 +60,28 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
     empty ones are skipped.
     """
     leaves = dict(_leaves(values))
-    text = before = read_text(path)
+    file, text = str(path), read_text(path)
+    newline = "\r\n" if "\n" in text and text.count("\n") == text.count("\r\n") else "\n"
+    text = text.replace(newline, "\n")
+    tree, before = yaml_mapping(text, IssueLog(file)), _values(card_in_text(text).card)
     filled: list[str] = []
     for name, (keys, value) in leaves.items():
         lines = text.split("\n")
-        if _Filler(lines, yaml_mapping(text, IssueLog(str(path))), str(path)).put(keys, value):
+        if name not in before and _Filler(lines, tree, file).put(keys, value):
             text = "\n".join(lines)
+            tree = _verified_tree(tree, text, keys, value, file)
             filled.append(name)
     if filled:
-        _verify(before, text, [leaves[name][0] for name in filled], str(path))
-        replace_text(Path(path), text)
+        if not before.items() <= _values(card_in_text(text).card).items():
+            raise _refusal(file)
+        replace_text(Path(path), text.replace("\n", newline))
     return Filling(tuple(filled), tuple(name for name in leaves if name not in filled))
 
 
 def _leaves(values: abc.Mapping[str, Any]) -> abc.Iterator[tuple[str, tuple[list[str], Any]]]:
     leaves = leaf_paths(Card)
     for name, value in values.items():
-        parent, _, last = name.rpartition(".")
+        parent, _, _ = name.rpartition(".")
         is_variable = parent.endswith(".env") and parent in leaves
         if name not in leaves and not is_variable:
             raise UsageError(
@@ -87,7 +94,7 @@ def _leaves(values: abc.Mapping[str, Any]) -> abc.Iterator[tuple[str, tuple[list
                 if not _says_nothing(item)
             )
         elif not _says_nothing(value):
-            yield name, ([*parent.split("."), last] if is_variable else name.split("."), value)
+            yield name, (name.split("."), value)
 
 
 def _says_nothing(value: Any) -> bool:
@@ -105,76 +112,63 @@ class _Filler:
 
     def put(self, keys: list[str], value: Any) -> bool:
         """Write `value` and return true, or return false if there is one already."""
-        inner = self.root
-        for depth, key in enumerate(keys):
-            entry = _entry(inner, key)
-            if entry is None:
-                indent, _ = self._key_line(inner.entries[0]) if inner.entries else ("", "")
-                self._insert(self._end(inner, len(indent)), keys[depth:], value, indent)
-                return True
-            if depth == len(keys) - 1:
-                return self._put_at(entry, value)
-            if isinstance(entry.node, SequenceNode):
-                return self._put_item(entry.node, Bandwidth.ordered_fields.index(keys[-1]), value)
-            if not isinstance(entry.node, MappingNode) or not entry.node.entries:
-                return self._put_below(entry, keys[depth + 1 :], value)
-            inner = entry.node
+        return self._put_in(self.root, Card, keys, value)
+
+    def _put_in(self, mapping: MappingNode, kind: Any, keys: list[str], value: Any) -> bool:
+        key, *below = keys
+        if not mapping.entries:
+            raise _refusal(self.file, mapping.line)
+        entry = _entry(mapping, kind, key)
+        if entry is None:
+            indent, _ = self._key_line(mapping.entries[0])
+            end = self._end(mapping, len(indent))
+            self.lines[end:end] = _block(keys, value, indent)
+            return True
+        if not below:
+            return self._put_at(entry, value)
+        if _is_empty(entry.node):
+            indent, head = self._key_line(entry)
+            comment = self._comment(entry, indent + head)
+            self._replace(entry, f"{indent}{head}{comment}", *_block(below, value, f"{indent}  "))
+            return True
+        _, inner = _field_at(kind, key)
+        if isinstance(entry.node, MappingNode):
+            return self._put_in(entry.node, inner, below, value)
+        ordered_fields = inner.ordered_fields if is_section(inner) else ()
+        if isinstance(entry.node, SequenceNode) and below[0] in ordered_fields:
+            return self._put_item(entry.node, ordered_fields.index(below[0]), [value])
         return False
 
     def _put_at(self, entry: Entry, value: Any) -> bool:
         node = entry.node
+        values = list(value) if isinstance(value, list | tuple) else [value]
         if isinstance(node, SequenceNode) and node.items and all(map(_is_empty, node.items)):
-            items = list(value) if isinstance(value, list | tuple) else [value]
-            for extra in reversed(items[1:]):
-                margin = re.match(r"\s*", self._line(node.items[0]))
-                self.lines.insert(
-                    node.items[0].line or 0, f"{margin[0] if margin else ''}- {yaml_scalar(extra)}"
-                )
-            return bool(items) and self._put_item(node, 0, items[0])
+            return self._put_item(node, 0, values)
         if not _is_empty(node):
             return False
-        text = (
-            f"[{', '.join(map(yaml_scalar, value))}]"
-            if isinstance(value, list | tuple)
-            else yaml_scalar(value)
-        )
+        text = ", ".join(map(yaml_scalar, values))
+        if isinstance(value, list | tuple):
+            text = f"[{text}]"
         indent, head = self._key_line(entry)
-        match = re.fullmatch(_REST, self._line(entry)[len(indent) + len(head) :])
-        self._set(entry.line, f"{indent}{head} {text}{match['comment'].rstrip() if match else ''}", match)
+        comment = self._comment(entry, indent + head)
+        self._replace(entry, f"{indent}{head} {text}{comment}")
         return True
 
-    def _put_item(self, node: SequenceNode, index: int, value: Any) -> bool:
+    def _put_item(self, node: SequenceNode, index: int, values: list[Any]) -> bool:
         item = node.items[index] if index < len(node.items) else None
         if item is None or not _is_empty(item):
             return False
-        match = re.fullmatch(r"(?P<dash>\s*-)" + _REST, self._line(item))
-        head, comment = (match["dash"], match["comment"].strip()) if match else ("", "")
-        self._set(item.line, f"{head} {yaml_scalar(value)}" + (f"  {comment}" if comment else ""), match)
+        dash = re.match(r"\s*-", self._line(item))
+        if dash is None:
+            raise _refusal(self.file, item.line)
+        comment = self._comment(item, dash[0]).strip()
+        first, *others = (f"{dash[0]} {yaml_scalar(value)}" for value in values)
+        self._replace(item, first + (f"  {comment}" if comment else ""), *others)
         return True
-
-    def _put_below(self, entry: Entry, keys: list[str], value: Any) -> bool:
-        if not _is_empty(entry.node):
-            return False
-        indent, head = self._key_line(entry)
-        tail = self._line(entry)[len(indent) + len(head) :]
-        match = re.fullmatch(_REST, tail)
-        self._set(entry.line, f"{indent}{head}{match['comment'].rstrip() if match else ''}", match)
-        self._insert(entry.line or 0, keys, value, f"{indent}  ")
-        return True
-
-    def _insert(self, at: int, keys: list[str], value: Any, indent: str) -> None:
-        new = [f"{indent}{'  ' * depth}{_key(key)}:" for depth, key in enumerate(keys)]
-        if isinstance(value, list | tuple):
-            new += [f"{indent}{'  ' * len(keys)}- {yaml_scalar(item)}" for item in value]
-        else:
-            new[-1] += f" {yaml_scalar(value)}"
-        self.lines[at:at] = new
 
     def _end(self, mapping: MappingNode, indent: int) -> int:
         """Return the index of the line behind the last line of a mapping in block style."""
-        end = max(
-            (_last_line(entry.node, entry.line or 0) for entry in mapping.entries), default=len(self.lines)
-        )
+        end = max(line for entry in mapping.entries for line in _line_numbers(entry))
         inside = re.compile(rf"\s*$|\s{{{indent + 1}}}|\s*#")
         while end < len(self.lines) and inside.match(self.lines[end]):
             end += 1
@@ -185,52 +179,101 @@ class _Filler:
     def _key_line(self, entry: Entry) -> tuple[str, str]:
         match = re.match(rf"(\s*)((['\"]?){re.escape(entry.key)}\3\s*:)(?=\s|$)", self._line(entry))
         if match is None:
-            raise self._refusal(entry.line)
+            raise _refusal(self.file, entry.line)
         return match[1], match[2]
 
+    def _comment(self, place: Entry | Node, head: str) -> str:
+        """Return the comment behind an empty value, with the space before it."""
+        match = re.fullmatch(_REST, self._line(place).removeprefix(head))
+        if match is None:
+            raise _refusal(self.file, place.line)
+        return match["comment"].rstrip()
+
     def _line(self, place: Entry | Node) -> str:
-        return self.lines[(place.line or 1) - 1]
+        return self.lines[place.line - 1] if place.line else ""
 
-    def _set(self, line: int | None, text: str, understood: object) -> None:
-        if understood is None or line is None:
-            raise self._refusal(line)
-        self.lines[line - 1] = text
-
-    def _refusal(self, line: int | None) -> InputError:
-        where = f"{self.file}:{line}" if line else self.file
-        return InputError(
-            "is written in a style that cannot be filled", where=where, fix="fill this field by hand"
-        )
+    def _replace(self, place: Entry | Node, *lines: str) -> None:
+        if place.line:
+            self.lines[place.line - 1 : place.line] = lines
 
 
-def _verify(before: str, after: str, filled: list[list[str]], file: str) -> None:
-    """Make sure that the new text states all that the old one stated, and the filled values."""
-    old, new = (_stated_texts(yaml_mapping(text, IssueLog(file)), "") for text in (before, after))
-    filled_paths = {".".join(map(spelling, keys)) for keys in filled}
-    stated_paths = {re.sub(r"\[\d+\]", "", path) for path in new}
-    places = {
-        path.rsplit(".", 1)[0] if path.endswith(Bandwidth.ordered_fields) else path
-        for path in filled_paths - stated_paths
-    }
-    if not old.items() <= new.items() or not places <= stated_paths:
-        raise InputError("is written in a style that cannot be filled", where=file, fix="fill it by hand")
+def _refusal(file: str, line: int | None = None) -> InputError:
+    return InputError(
+        "is written in a style that cannot be filled",
+        where=f"{file}:{line}" if line else file,
+        fix="fill this field by hand" if line else "fill it by hand",
+    )
 
 
-def _stated_texts(node: Node, path: str) -> dict[str, str]:
+def _block(keys: list[str], value: Any, indent: str) -> list[str]:
+    """Return the lines of a value below these keys."""
+    lines = [f"{indent}{'  ' * depth}{_key(key)}:" for depth, key in enumerate(keys)]
+    if isinstance(value, list | tuple):
+        return lines + [f"{indent}{'  ' * len(keys)}- {yaml_scalar(item)}" for item in value]
+    return [*lines[:-1], f"{lines[-1]} {yaml_scalar(value)}"]
+
+
+def _values(part: Section, path: str = "") -> dict[str, Any]:
+    """Return dotted path → value of all that a card states."""
+    values: dict[str, Any] = {}
+    for name, info in type(part).model_fields.items():
+        value, inner = getattr(part, name), f"{path}.{key_of(name, info)}".lstrip(".")
+        if isinstance(value, Section):
+            values |= _values(value, inner)
+        elif isinstance(value, dict):
+            values |= {f"{inner}.{key}": text for key, text in value.items()}
+        elif value not in (None, ()):
+            values[inner] = value
+    return values
+
+
+def _verified_tree(old: MappingNode, text: str, keys: list[str], value: Any, file: str) -> MappingNode:
+    """Return the tree of the new text, which states what the old one stated, the value, and no more."""
+    try:
+        new = yaml_mapping(text, IssueLog(file))
+    except InputError as problem:
+        raise _refusal(file) from problem
+    if _stated_texts(new, Card) != _stated_texts(old, Card) | _texts_of(value, ".".join(keys)):
+        raise _refusal(file)
+    return new
+
+
+def _texts_of(value: Any, path: str) -> dict[str, str]:
+    if isinstance(value, list | tuple):
+        return {f"{path}[{n}]": str(item) for n, item in enumerate(value) if not _says_nothing(item)}
+    return {path: str(value) if isinstance(value, str) else yaml_scalar(value)}
+
+
+def _stated_texts(node: Node, kind: Any, path: str = "") -> dict[str, str]:
+    """Return dotted path → text of all values in a tree."""
     texts: dict[str, str] = {}
     if isinstance(node, MappingNode):
         for entry in node.entries:
-            texts |= _stated_texts(entry.node, f"{path}.{spelling(entry.key)}".lstrip("."))
+            key, inner = _field_at(kind, entry.key)
+            texts |= _stated_texts(entry.node, inner, f"{path}.{key}".lstrip("."))
     elif isinstance(node, SequenceNode):
+        names = kind.ordered_fields if is_section(kind) else ()
         for index, item in enumerate(node.items):
-            texts |= _stated_texts(item, f"{path}[{index}]")
+            step = f".{names[index]}" if index < len(names) else f"[{index}]"
+            texts |= _stated_texts(item, None, path + step)
     elif isinstance(node, ScalarNode) and not is_absent(node):
         texts[path] = node.text
     return texts
 
 
-def _entry(mapping: MappingNode, key: str) -> Entry | None:
-    return next((entry for entry in mapping.entries if spelling(entry.key) == spelling(key)), None)
+def _field_at(kind: Any, key: str) -> tuple[str, Any]:
+    """Return the proper key and the type of a field; keys of no field stay as they are."""
+    name = field_names(kind).get(spelling(key)) if is_section(kind) else None
+    if name is None:
+        return key, None
+    info = kind.model_fields[name]
+    return key_of(name, info), value_type(info)
+
+
+def _entry(mapping: MappingNode, kind: Any, key: str) -> Entry | None:
+    """Return the entry of a field; of several, the one that says something."""
+    entries = [entry for entry in mapping.entries if _field_at(kind, entry.key)[0] == key]
+    return next((entry for entry in entries if not _is_empty(entry.node)), entries[0] if entries else None)
 
 
 def _is_empty(node: Node) -> bool:
@@ -241,10 +284,15 @@ def _is_empty(node: Node) -> bool:
     return isinstance(node, MappingNode) and not node.entries
 
 
-def _last_line(node: Node, line: int) -> int:
-    inner = [entry.node for entry in node.entries] if isinstance(node, MappingNode) else []
-    inner += list(node.items) if isinstance(node, SequenceNode) else []
-    return max([line, node.line or 0, *(_last_line(item, 0) for item in inner)])
+def _line_numbers(place: Entry | Node) -> Iterator[int]:
+    """Yield the line of a place and those of everything in it."""
+    if place.line:
+        yield place.line
+    if isinstance(place, Entry):
+        yield from _line_numbers(place.node)
+    elif isinstance(place, MappingNode | SequenceNode):
+        for inner in place.entries if isinstance(place, MappingNode) else place.items:
+            yield from _line_numbers(inner)
 
 
 def _key(key: str) -> str:
@@ -337,9 +385,8 @@ def write_card(card: Card | Mapping[str, Any], path: str | Path, *, overwrite: b
 
 
 def _dumped(card: Mapping[str, Any]) -> str:
-    yaml = YAML(typ="rt", pure=True)
-    yaml.preserve_quotes = True
-    yaml.width = 10**6
+    yaml = YAML(typ="rt")
+    yaml.width = sys.maxsize
     yaml.indent(mapping=2, sequence=4, offset=2)
     stream = io.StringIO()
     yaml.dump(card, stream)

@@ -147,7 +147,7 @@ def _links(card: Card, log: IssueLog) -> None:
         (rate for rate in catalog_rates if _alike(4 * stated_rate, rate) or _alike(8 * stated_rate, rate)),
         None,
     )
-    if intended is None and stated_rate <= (1 + _ALIKE) * catalog_rates[-1]:
+    if intended is None and stated_rate < catalog_rates[-1]:
         return
     is_one_way = intended is not None and _alike(8 * stated_rate, intended)
     catalog_rate = intended or catalog_rates[-1]
@@ -173,7 +173,7 @@ def _experts(card: Card, log: IssueLog) -> None:
     ranks_of_stage = plan.product // (plan.pp or 1)
     ranks = card.hardware.device.device_count or plan.world_size
     is_whole = ranks in {None, plan.product}
-    if plan.ep and plan.ep > 1 and plan.data_parallel and is_whole and ranks_of_stage % plan.ep:
+    if plan.ep and plan.data_parallel and is_whole and ranks_of_stage % plan.ep:
         log.warning(
             f"{PLAN}.ep",
             f"{plan.ep} does not divide the {ranks_of_stage} ranks of a pipeline stage",
@@ -355,11 +355,7 @@ def is_card(mapping: object) -> bool:
         return False
     keys = {spelling(str(key)): value for key, value in mapping.items()}
     workload = keys.get("workload")
-    inner = (
-        {spelling(str(key)) for key in workload}
-        if hasattr(workload, "items") and workload is not None
-        else set()
-    )
+    inner = {spelling(str(key)) for key in workload or ()} if hasattr(workload, "items") else set()
     return bool(inner & _WORKLOAD_KEYS) or len(keys.keys() & _TOP_KEYS) >= 2
 
 

@@ -49,6 +49,11 @@ def value_type(info: FieldInfo) -> Any:
     return kind
 
 
+def is_section(kind: Any) -> bool:
+    """Whether a type of a field is a part with fields of its own."""
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
 def may_be_none(part: type[Section], name: str) -> bool:
     """Whether None is a value of the field, so that an unreadable value hides its default."""
     info = part.model_fields[name]
@@ -79,7 +84,7 @@ def _fields_along(part: type[Section], names: tuple[int | str, ...]) -> list[tup
     fields: list[tuple[str, FieldInfo]] = []
     current: Any = part
     for name in map(str, names):
-        if not (isinstance(current, type) and issubclass(current, Section)):
+        if not is_section(current):
             break
         fields.append((name, current.model_fields[name]))
         current = value_type(current.model_fields[name])
@@ -88,10 +93,10 @@ def _fields_along(part: type[Section], names: tuple[int | str, ...]) -> list[tup
 
 def near_miss_warner(part: type[Section], log: IssueLog) -> Callable[..., None]:
     """Return a receiver of unknown keys for formats that may hold any: only likely slips are reported."""
-    known_keys = {path.rsplit(".", 1)[-1] for path in leaf_paths(part)}
+    known_keys = {path.rpartition(".")[2] for path in leaf_paths(part)}
 
     def warn(path: str, message: str, _fix: str = "", *, line: int | None = None) -> None:
-        close = difflib.get_close_matches(spelling(path.rsplit(".", 1)[-1]), known_keys, n=1, cutoff=0.8)
+        close = difflib.get_close_matches(spelling(path.rpartition(".")[2]), known_keys, cutoff=0.8)
         if close:
             log.warning(path, message, f"did you mean {close[0]}?", line=line)
 
@@ -104,8 +109,7 @@ def leaf_paths(part: type[Section], path: str = "") -> list[str]:
     for name, info in part.model_fields.items():
         inner = f"{path}.{key_of(name, info)}" if path else key_of(name, info)
         kind = value_type(info)
-        is_part = isinstance(kind, type) and issubclass(kind, Section)
-        paths += leaf_paths(kind, inner) if is_part else [inner]
+        paths += leaf_paths(kind, inner) if is_section(kind) else [inner]
     return paths
 
 
@@ -145,7 +149,7 @@ class KeyMatcher:
         """Move parts that are indented one level too far out of the parts that hold them."""
         for name, entries in [*grouped.items()]:
             child = value_type(part.model_fields[name])
-            if not _is_section(child):
+            if not is_section(child):
                 continue
             child_fields = field_names(child)
             for position, outer in enumerate(entries):
@@ -156,7 +160,7 @@ class KeyMatcher:
                     for entry in outer.node.entries
                     if spelling(entry.key) not in child_fields
                     and (target := names.get(spelling(entry.key))) not in {None, *grouped}
-                    and _is_section(value_type(part.model_fields[str(target)]))
+                    and is_section(value_type(part.model_fields[str(target)]))
                 ]
                 for entry in deep:
                     place = f"{path}.{entry.key}" if path else entry.key
@@ -198,7 +202,7 @@ class KeyMatcher:
         places = [
             place
             for place in leaf_paths(self.root)
-            if spelling(place.rsplit(".", 1)[-1]) == spelling(entry.key)
+            if spelling(place.rpartition(".")[2]) == spelling(entry.key)
         ]
         fix = f"write it as {' or '.join(places)}" if places else did_you_mean(entry.key, keys, cutoff=0.7)
         full = f"{path}.{entry.key}" if path else entry.key
@@ -226,10 +230,6 @@ class KeyMatcher:
         return None
 
 
-def _is_section(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Section)
-
-
 def _values_in_words(count: int) -> str:
     return "1 value" if count == 1 else f"{count} values"
 
@@ -251,7 +251,7 @@ def validated(part: type[P], raw: dict[str, Any], log: IssueLog) -> P:
     try:
         return part.model_validate(raw)
     except ValidationError as error:
-        for problem in error.errors(include_url=False, include_context=False):
+        for problem in error.errors():
             _leave_out(raw, problem["loc"])
             path, message = file_path(part, problem["loc"]), problem["msg"].removeprefix("Value error, ")
             text = f"{shown(repr(problem['input']))} {message.removeprefix('Input ')}"
@@ -279,7 +279,7 @@ class _Walk:
         for name, entries in self.keys.by_field(node, part, path).items():
             info = part.model_fields[name]
             inner = f"{path}.{key_of(name, info)}" if path else key_of(name, info)
-            self.log.lines.setdefault(inner, entries[0].line or 0)
+            self.log.place(inner, entries[0].line)
             entry = self.keys.only(entries, inner)
             values[name] = self._value(entry, info, inner) if entry else None
         return {name: value for name, value in values.items() if value is not None or may_be_none(part, name)}
@@ -290,7 +290,7 @@ class _Walk:
             self.log.error(path, node.reason, "write a plain value", line=node.line)
             return None
         try:
-            if isinstance(kind, type) and issubclass(kind, Section):
+            if is_section(kind):
                 return self._part(node, kind, path)
             if get_origin(kind) is dict:
                 return self._variables(node, path)
@@ -368,7 +368,7 @@ class _Walk:
                     f"{path}[{index}]", f"is {kind_of(item)} where a single value is expected", line=item.line
                 )
             elif not yaml_tree.is_absent(item):
-                self.log.lines[f"{path}[{len(texts)}]"] = item.line or 0
+                self.log.place(f"{path}[{len(texts)}]", item.line)
                 texts.append(item.text.strip())
         if isinstance(node, ScalarNode) and texts:
             texts = [part.strip() for part in texts[0].split(",") if part.strip()]

@@ -45,13 +45,18 @@ class IssueLog:
         """Record something that was understood though written unusually."""
         self._add(Severity.NOTE, path, message, fix, line)
 
+    def place(self, path: str, line: int | None) -> None:
+        """Record the line of a path, the first if there are several."""
+        if line is not None:
+            self.lines.setdefault(path, line)
+
     def _add(self, severity: Severity, path: str, message: str, fix: str, line: int | None) -> None:
         line_number = line or self.lines.get(path)
         self.entries.append(Issue(severity, message, file=self.file, line=line_number, path=path, fix=fix))
 
     def in_order(self) -> list[Issue]:
         """Return the issues by line, those without a line last, each place in order of recording."""
-        return sorted(self.entries, key=lambda issue: (issue.line is None, issue.line or 0))
+        return sorted(self.entries, key=lambda issue: issue.line or math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +316,7 @@ _WORDS: dict[str, Plain] = {
 }  # fmt: skip
 
 # What the parser lets through, beside its own errors, on some malformed directives, tags and depths.
-_PARSER_FAULTS = (ValueError, RecursionError, AttributeError, TypeError, IndexError, KeyError)
+_PARSER_FAULTS = (ValueError, OverflowError, RecursionError, AttributeError, TypeError, IndexError, KeyError)
 
 
 def yaml_mapping(text: str, log: IssueLog) -> MappingNode:
