@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import inf
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted
@@ -86,7 +87,7 @@ def _data(timeline: Strip) -> dict[str, object]:
 
 
 def _by_number(timeline: Strip) -> list[StripRank]:
-    return sorted(timeline.ranks, key=lambda rank: int(rank.rank) if rank.rank.isdigit() else -1)
+    return sorted(timeline.ranks, key=lambda rank: int(rank.rank) if rank.rank.isdigit() else inf)
 
 
 def _name(name: StripName) -> str:
