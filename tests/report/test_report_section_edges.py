@@ -14,11 +14,10 @@ from ccl_bench.report.sections.memory import memory
 from ccl_bench.report.sections.pipeline import pipeline
 from ccl_bench.report.sections.serving import serving
 from ccl_bench.report.sections.steps import steps, time_breakdown
-from ccl_bench.report.sections.strip import strip
 from ccl_bench.report.sections.training import training
+from ccl_bench.report.sections.waiting import waiting
 from ccl_bench.result import WHOLE_TRACE, Result, ResultFinding
-from ccl_bench.result.drill_down import Strip, StripRank
-from ccl_bench.result.report_data import MemoryCurve, MessageSize, Spread, StepTimes, TimeParts
+from ccl_bench.result.report_data import Grid, MemoryCurve, MessageSize, Spread, StepTimes, TimeParts
 
 
 def _values(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -336,26 +335,36 @@ def test_losses_are_drawn_without_their_zero() -> None:
     assert rows(chart.table) == [["1,000", "7.5"], ["3,000", "7.25"]]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "by_lateness"),
-    [
-        (["0", "7", "10"], False), (["0", "10", "7"], True), (["7", "0", "10"], True),
-        (["0", "7", "unknown"], False), (["unknown", "0", "7"], True), (["unknown", "unknown"], False),
-    ],
-)  # fmt: skip
-def test_ranks_are_in_the_order_of_numbers_if_unknown_ones_come_last(
-    ranks: list[str], by_lateness: bool
-) -> None:
-    parts = dict.fromkeys(("compute", "fused", "exposed_communication", "exposed_memory", "idle"), 0.001)
-    rows_of = [StripRank(rank, 0, 10, [], parts) for rank in ranks]
-    drawn = strip(looked(strip=Strip("3", 100, 2_500_000, "one clock", [], rows_of))).strip
-    assert drawn is not None
-    assert drawn.data["by_lateness"] is by_lateness
-
-
 @pytest.mark.parametrize(("each", "begin"), [(1, ""), (2, "Each point shows the extremes of up to 2 states")])
 def test_points_of_several_states_of_memory_are_noted(each: int, begin: str) -> None:
     curve = MemoryCurve("0", each, True, [0.5], [1], [2], [3])
     [chart] = memory(looked(ok("peak_memory_allocated", 5.0, "GB"), memory=[curve], memory_devices=1)).charts
     assert chart.note.startswith(begin)
     assert bool(chart.note) is bool(begin)
+
+
+def test_parts_of_a_step_are_drawn_in_the_unit_of_the_longest_step() -> None:
+    busy = {"compute": 0.001, "exposed_communication": 0.0, "exposed_memory": 0.0, "idle": 0.003}
+    section = time_breakdown(
+        looked(
+            ok("gpu_busy", 25.0, "%", per_rank_parts_s_per_step={"0": busy | {"window": 0.004}}),
+            time_parts=[TimeParts("0", 0.004, 0.001, 0.0, 0.0, 0.003)],
+        )
+    )
+    chart = section.charts[0]
+    assert chart.spec["encoding"]["x"]["title"] == "time in a mean step, ms"
+    assert [each["value"] for each in _values(chart.spec)] == [1.0, 0.0, 0.0, 3.0]
+    assert chart.table.columns[1:] == ("compute", "exposed communication", "exposed memory", "idle", "step")
+    rank, mean = chart.table.rows
+    assert [quantity(cell).value for cell in rank[1:]] == [0.001, 0.0, 0.0, 0.003, 0.004]
+    assert [quantity(cell).value for cell in mean[1:]] == [25.0, 0.0, 0.0, 75.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "steps_each", "begins"),
+    [(1, 1, []), (2, 1, ["row"]), (1, 2, ["column"]), (3, 2, ["row", "column"])],
+)
+def test_cells_of_waiting_that_are_means_are_noted(ranks: int, steps_each: int, begins: list[str]) -> None:
+    grid = Grid(["0"], ["1", "2"], [[0.1, 0.2]], ranks_each=ranks, steps_each=steps_each)
+    [chart] = waiting(looked(waits=grid)).charts
+    assert [sentence.split()[1] for sentence in chart.note.split(". ") if sentence] == begins

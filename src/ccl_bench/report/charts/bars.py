@@ -97,7 +97,7 @@ def heat_map(
         for column, value in zip(columns, numbers, strict=True)
         if value is not None
     ]
-    bounds = steps_of_ramp(max((cell["value"] for cell in cells), default=0.0))
+    bounds = steps_of_ramp(max((cell["value"] for cell in cells), default=1.0))
     return {
         "width": "container",
         "height": rows_height(len(rows)),
