@@ -41,6 +41,7 @@ def _lines(found: Inspection, *results: Result, **series: Any) -> list[str]:
     [
         (_run(dp_replicate=2, dp_shard=4, tp=2), "llama3_8B_dp2x4_tp2_gpu16"),
         (_run(dp_replicate=1, dp_shard=2, tp=2, pp=4), "llama3_8B_dp1x2_tp2_pp4_gpu16"),
+        (_run(dp_replicate=2, dp_shard=2, tp=2, pp=2), "llama3_8B_dp2x2_tp2_pp2_gpu16"),
         (_run(dp_replicate=2, tp=2, pp=1), "llama3_8B_dp2x4_tp2_gpu16"),
         (_run(tp=16), "llama3_8B_dp1x1_tp16_gpu16"),
         (_run(), "llama3_8B_gpu16"),

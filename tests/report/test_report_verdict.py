@@ -137,3 +137,5 @@ def test_diagnoses_are_numbered_with_their_evidence() -> None:
     assert "unexplained" not in brief
     one_step = to_text(diagnose_page(replace(found, steps=[1])), width=120)
     assert "seen in" not in one_step
+    two_steps = to_text(diagnose_page(replace(found, steps=[1, 2])), width=120)
+    assert "seen in 2 of 2 steps: 1-2" in two_steps
