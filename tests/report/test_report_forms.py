@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -22,7 +23,7 @@ from ccl_bench.report.page_model import (
     Verdict,
 )
 from ccl_bench.report.render import images
-from ccl_bench.report.render.html import environment, html_page, run_page
+from ccl_bench.report.render.html import environment, html_page, run_page, script
 from ccl_bench.report.render.markdown import markdown
 from ccl_bench.report.render.text import text
 from ccl_bench.report.theme import DARK, LIGHT, with_plain_colours
@@ -91,11 +92,11 @@ def test_text_numbers_causes_from_1_and_shows_the_first_rows() -> None:
     assert [line.split() for line in lines if line.startswith("name")] == [
         [f"name{n}", f"{n / 4}", "s", "mfu"] for n in range(3)
     ]
-    assert "1 more rows in the other forms of the report" in lines
+    assert "1 more row in the other forms of the report" in lines
     every = Table(("name", "time", "metric"), ROWS)
     whole = text(_page(sections=(Section("a", "All", tables=(every,)),)))
     assert "name3" in whole
-    assert "more rows" not in whole
+    assert "more row" not in whole
     assert "Nothing to show" not in whole
     titles = ("Data quality", "Headline numbers", "Lists", "Nothing to show", "Files", "Definitions")
     places = [lines.index(title) for title in titles]
@@ -130,10 +131,30 @@ def test_numbers_that_json_does_not_know_are_no_data_of_a_page() -> None:
             template.render(data=[number])
 
 
+def test_text_for_a_file_has_100_columns() -> None:
+    lines = text(_page(verdict=Verdict("a " * 200))).splitlines()
+    assert max(map(len, lines)) == 99  # 2 + 48 * 2 + 1; one more would end in column 101
+
+
+def test_charts_have_six_digits_and_the_width_of_their_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccl_bench.report.render.html.library", lambda: "drawing()")
+    spec = {"a": [1.23456789, True, "b"], "c": {"d": 1234567.0, "e": 1234567}, "autosize": "pad"}
+    whole = html_page("t", "<p>body</p>", charts={"key": spec})
+    data = json.loads(re.findall(r'<script type="application/json" id="charts">(.*?)</script>', whole)[0])
+    assert data["specs"] == {
+        "key": {"a": [1.23457, True, "b"], "c": {"d": 1234570.0, "e": 1234567}, "autosize": "pad"}
+    }
+    assert data["config"]["background"] == "transparent"
+    assert "<script>drawing()</script>" in whole
+    wide = html_page("t", "<p>body</p>", charts={"key": {}})
+    assert '"specs":{"key":{"autosize":{"type":"fit-x","contains":"padding"}}}' in wide
+    assert "drawing()" not in html_page("t", "<p>body</p>")
+
+
 def test_pages_hold_their_styles_and_scripts_or_link_to_them() -> None:
     own = html_page("t", "<p>body</p>")
-    assert "<style>" in own
-    assert "--surface" in own
+    assert "<style>\n:root {" in own
+    assert f"<script>{script()}</script>" in own
     assert "Content-Security-Policy" in own
     assert '<script src="' not in own
     linked = html_page("t", "<p>body</p>", assets="../shared/", strip={"a": 1.5})
