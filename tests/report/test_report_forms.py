@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from observations import made, missing
 
 from ccl_bench.report.page_model import (
     Cause,
@@ -22,7 +23,7 @@ from ccl_bench.report.page_model import (
     Term,
     Verdict,
 )
-from ccl_bench.report.render import images
+from ccl_bench.report.render import Form, images, render
 from ccl_bench.report.render.html import environment, html_page, run_page, script
 from ccl_bench.report.render.markdown import markdown
 from ccl_bench.report.render.text import text
@@ -101,6 +102,19 @@ def test_text_numbers_causes_from_1_and_shows_the_first_rows() -> None:
     titles = ("Data quality", "Headline numbers", "Lists", "Nothing to show", "Files", "Definitions")
     places = [lines.index(title) for title in titles]
     assert places == sorted(places)
+
+
+def test_a_report_begins_as_its_form_does() -> None:
+    begins = {
+        "html": "<!DOCTYPE html>",
+        "json": "{\n",
+        "markdown": "# one\n",
+        "text": "CCL-Bench report: one\n",
+    }
+    observed = made(missing("mfu", "no peak"))
+    whole = {form: render(observed, form) for form in get_args(Form)}
+    assert {form: text[: len(begins[form])] for form, text in whole.items()} == begins
+    assert [text[-1] for text in whole.values()] == ["\n"] * 4
 
 
 def test_a_page_links_to_what_it_shows_with_short_titles() -> None:
