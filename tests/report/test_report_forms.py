@@ -131,6 +131,7 @@ def test_a_page_links_to_what_it_shows_with_short_titles() -> None:
 
 
 def test_names_from_a_run_are_no_html() -> None:
+    environment.cache_clear()
     whole = run_page(_page(title="<b>&x", sections=(Section("a", "<i>T</i>", "<u>"),)))
     assert "&lt;b&gt;&amp;x" in whole
     assert "<i>T" not in whole
@@ -138,6 +139,7 @@ def test_names_from_a_run_are_no_html() -> None:
 
 
 def test_numbers_that_json_does_not_know_are_no_data_of_a_page() -> None:
+    environment.cache_clear()
     template = environment().from_string("{{ data | tojson }}")
     assert template.render(data={"a": [1.5, None]}) == '{"a":[1.5,null]}'
     for number in (float("nan"), float("inf")):
