@@ -163,6 +163,7 @@ def test_the_parts_of_a_step_are_drawn_with_the_step_below() -> None:
     assert chart.spec["encoding"]["x"]["title"] == "change of the mean step, ms"
     shown = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in chart.table.rows]  # type: ignore[union-attr]
     assert shown[0] == ["compute", "1 s", "1.5 s", "+500 ms"]
+    assert shown[2] == ["idle", "500 ms", "500 ms", "0 s"]
     assert shown[-1] == ["step", "2 s", "2.25 s", "+250 ms"]
     assert chart.table.numeric == {1, 2, 3}
 
@@ -225,14 +226,14 @@ def test_verdicts_come_in_the_order_of_their_weight() -> None:
 
 
 def test_parts_of_at_least_a_twentieth_of_the_change_are_listed_five_at_most() -> None:
-    def listed(*differences: float, left_out: int = 0, **more: Any) -> list[str]:
+    def listed(*differences: float, left_out: int = 0, changed: float = 1.0, **more: Any) -> list[str]:
         kinds = Division(
             "types",
             "m",
             tuple(part(f"k{n}", 1.0, 1.0 + d) for n, d in enumerate(differences)),
             left_out=left_out,
         )
-        step = attribution(part("compute", 1.0, 2.0), divisions=(kinds,), **more)
+        step = attribution(part("compute", 1.0, 1.0 + changed), divisions=(kinds,), **more)
         pair = Pair("two", Comparability("comparable"), (), step)
         lines = to_text(page(Comparison("one", (pair,))), width=200).splitlines()
         return [line.strip() for line in lines if line.strip().startswith("types")]
@@ -243,6 +244,8 @@ def test_parts_of_at_least_a_twentieth_of_the_change_are_listed_five_at_most() -
     ]
     assert listed(0.04) == []
     assert listed(0.5, is_within_noise=True) == []
+    # Of a change of 20 s, 1 s is a twentieth.
+    assert listed(1.0, -1.0, 0.9375, changed=20.0) == ["types  k0 +1 s, k1 -1 s, 1 smaller"]
 
 
 def test_a_comparison_is_laid_out_in_columns() -> None:

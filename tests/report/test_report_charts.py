@@ -12,6 +12,7 @@ from ccl_bench.report.charts.bars import (
     in_order,
     linear_scale,
     log_scale,
+    names,
     rows_height,
     stacked,
     steps_of_ramp,
@@ -46,8 +47,30 @@ def test_the_bounds_of_seven_colours_are_the_next_round_number_and_its_multiples
     assert steps_of_ramp(largest) == pytest.approx([first * place for place in range(1, 7)])
 
 
-def test_where_all_is_0_the_colours_reach_to_about_1() -> None:
-    assert steps_of_ramp(0.0) == pytest.approx([0.15, 0.3, 0.45, 0.6, 0.75, 0.9])
+def test_where_all_is_0_or_unknown_the_colours_reach_to_about_1() -> None:
+    about_1 = pytest.approx([0.15, 0.3, 0.45, 0.6, 0.75, 0.9])
+    assert steps_of_ramp(0.0) == about_1
+    for values in ([[0.0, None]], [[None, None]]):
+        spec = heat_map(["a"], ["b", "c"], values, of=("row", "column", "value"))
+        assert spec["encoding"]["color"]["scale"]["domain"] == about_1
+
+
+def test_an_axis_of_names_has_a_title_if_there_is_one() -> None:
+    assert names("rank", ["1", "0"]) == {"type": "nominal", "sort": ["1", "0"], "title": "rank", "axis": {}}
+    assert names("", ["1"], labelAngle=0) == {
+        "type": "nominal", "sort": ["1"], "title": None, "axis": {"labelAngle": 0},
+    }  # fmt: skip
+
+
+def test_a_flame_has_boxes_from_a_thousandth_on_and_equal_ones_by_name() -> None:
+    rows = [(["big"], 997.0), (["y"], 1.0), (["x"], 1.0), (["low"], 0.9375), (["lower"], 0.0625)]
+    spec = flame(rows, of="frame", unit="s", shorter={})
+    # x and y are exactly 1 of 1000, a thousandth.
+    assert [box["name"] for box in spec["data"]["values"]] == ["big", "x", "y"]
+    colour = spec["layer"][0]["encoding"]["color"]["scale"]
+    assert colour["domain"] == [0, 1, 2, 3]
+    assert colour["range"] == ["var(--c2)", "var(--c6)", "var(--c4)", "var(--c7)"]
+    assert flame([(["a"], 0.0)], of="frame", unit="s", shorter={})["data"]["values"] == []
 
 
 @pytest.mark.parametrize(
@@ -274,5 +297,6 @@ def test_charts_without_a_height_of_their_own_are_220_pixels_high_and_one_colour
 def test_colours_repeat_after_the_last() -> None:
     found = in_order([str(number) for number in range(len(CATEGORY) + 1)])
     assert found[0] == ("0", CATEGORY[0])
+    assert [*CATEGORY] == [f"var(--c{number})" for number in (1, 2, 3, 4, 5, 6, 7, 8)]
     assert found[-1] == (str(len(CATEGORY)), CATEGORY[0])
     assert len(dict(found[:-1]).values()) == len(set(dict(found[:-1]).values()))

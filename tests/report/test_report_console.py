@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from ccl_bench.report.console import Described, Fitted, Text, aligned, to_text
+from ccl_bench.report.console import Described, Fitted, Text, aligned, bullet, indented, show, to_text
 
 WORDS = "seven words of text in one cell"
 
@@ -54,3 +56,61 @@ def test_a_fitted_table_keeps_30_columns_of_what_it_wraps() -> None:
 @pytest.mark.parametrize(("width", "count"), [(110, 1), (109, 2)])
 def test_descriptions_are_beside_names_from_110_columns_on(width: int, count: int) -> None:
     assert len(lines(Described([("name", [Text("what it is")])]), width)) == count
+
+
+def test_the_last_of_several_wide_columns_decides_whether_a_table_is_too_wide() -> None:
+    row = ("two words", "x" * 15, "y" * 31)
+    # 9 + 15 + 20 and twice 2 between them
+    table = aligned(("NAME", "A", "B"), [row], wide=(1, 2))
+    assert lines(table, 48)[0].split() == ["NAME", "A", "B"]
+    assert lines(table, 47)[0] == "two words"
+    # 9 + 15 + 30 and twice 2
+    fitted = Fitted(("NAME", "A", "B"), [row], wide=(1, 2))
+    assert lines(fitted, 58)[0].split() == ["NAME", "A", "B"]
+    assert lines(fitted, 57)[:3] == ["two words", f"  a: {row[1]}", f"  b: {row[2]}"]
+
+
+def test_a_fitted_table_without_a_wide_column_needs_all_of_its_columns() -> None:
+    table = Fitted(("NAME", "A"), [("two words", "x" * 40)])
+    # 9 + 40 and 2 between
+    assert lines(table, 51)[0].split() == ["NAME", "A"]
+    assert lines(table, 50) == ["two words", "  a: " + "x" * 40]
+
+
+def test_the_last_cell_may_be_cut_and_the_others_never_are() -> None:
+    row = ("two words", "x" * 25, "some words in a name that is long")
+    # 9 + 25 and twice 2 leave 22 columns of 60
+    assert lines(aligned(("NAME", "B", "FILE"), [row], cut=True), 60)[1:] == [
+        "two words  " + "x" * 25 + "  some words in a name …",
+    ]
+    assert len(lines(aligned(("NAME", "B", "FILE"), [row]), 60)) == 3
+
+
+class _Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plain_text_is_written_as_it_is_even_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert to_text("[bold]12[/bold] :smile: True", stream=_Terminal()) == "[bold]12[/bold] :smile: True\n"
+
+
+def test_what_is_shown_goes_to_its_stream_or_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    show("first", "x" * 3000, "last", stream=stream)
+    assert stream.getvalue() == "first\n" + "x" * 3000 + "\nlast\n"
+    assert capsys.readouterr().out == ""
+    show()
+    show("one")
+    assert capsys.readouterr().out == "one\n"
+
+
+def test_the_lines_after_a_mark_are_below_the_first() -> None:
+    assert lines(bullet(Text("7"), ["one", Text("two"), "three"]), 80) == ["7 one", "  two", "  three"]
+    assert lines(indented(Text("one")), 80) == ["  one"]
+    assert lines(indented(Text("one"), 5), 80) == ["     one"]

@@ -93,3 +93,36 @@ def test_one_call_of_one_rank() -> None:
 def test_a_message_names_both_ranks() -> None:
     lines = page(divergence(operation="message 3->2", is_p2p=True, missing=[Missing(3, None)]))
     assert lines[3] == "  1 missing: message 4 from rank 3 to rank 2 in default_pg"
+
+
+def said(culprits: list[int], **changed: Any) -> str:
+    """Return the verdict on one divergence."""
+    return page(divergence(**changed), culprits=culprits)[1].strip()
+
+
+def test_the_verdict_says_who_to_look_at_first_and_why() -> None:
+    three, tp = [Missing(3, None)], {"group": "5", "description": "", "sequence": 7}
+    assert page()[1].startswith("  No rank is missing: in every group")
+    assert said([3], missing=three).startswith("Rank 3 is missing in all_reduce, collective 4 of default_pg")
+    assert said([3], missing=three).endswith("where ranks 0-1 wait.")
+    alone = said([3], missing=three, waiting=[call(0)], is_mutual=True, **tp)
+    assert "collective 7 of group (group 5), where rank 0 waits" in alone
+    assert alone.endswith("in a cycle.")
+    assert said([2, 3], kind="no dump", without_dump=[2, 3], **tp).startswith("Ranks 2-3 left no dump")
+    assert said([2], kind="no dump", missing=three).startswith("Rank 2 left no dump, and ranks 0-1 wait in")
+    overwritten = said([3], overwritten=[3])
+    assert overwritten.startswith("Ranks 0-1 wait in all_reduce")
+    assert "calls of rank 3 in that group were overwritten" in overwritten
+    unfinished = said([], kind="unfinished", waiting=[call(2), call(0)], missing=three)
+    assert unfinished.startswith("No rank is missing: all members called all_reduce, collective 4")
+    assert unfinished.endswith("not finished on ranks 0, 2.")
+
+
+def test_a_verdict_on_calls_that_differ_names_what_was_called_by_whom() -> None:
+    differing = [call(3, operation="barrier"), call(2, operation="broadcast"), call(1, operation="barrier")]
+    text = said([1, 2, 3], kind="mismatch", waiting=[call(0)], differing=differing)
+    assert "ranks 1-3 called barrier Float[2,8] and broadcast Float[2,8] in collective 4" in text
+    assert text.endswith("where the others called all_reduce Float[2,8].")
+    assert "ranks 2-3 made a different call" in said([2, 3], kind="mismatch", waiting=[], differing=differing)
+    message = divergence(kind="mismatch", operation="message 3->2", is_p2p=True, waiting=[call(2)])
+    assert page(message)[3] == "  1 mismatch: message 4 from rank 3 to rank 2 in default_pg"

@@ -6,7 +6,7 @@ import pytest
 
 from ccl_bench.base.findings import Issue
 from ccl_bench.report import inspection
-from ccl_bench.report.console import to_text
+from ccl_bench.report.console import Text, to_text
 from ccl_bench.result.inspection import (
     InspectedDevice,
     InspectedFact,
@@ -188,3 +188,69 @@ def test_the_verdict_of_a_validation_counts_by_severity() -> None:
 
     assert said() == "a (run): nothing wrong"
     assert said("note", "error", "note", "warning") == "a (run): 1 error, 1 warning, 2 notes"
+
+
+@pytest.mark.parametrize(
+    ("severities", "colour"),
+    [
+        ((), "green"), (("note",), "green"), (("note", "warning"), "yellow"), (("error",), "red"),
+        (("warning", "error"), "red"),
+    ],
+)  # fmt: skip
+def test_the_verdict_of_a_validation_has_the_colour_of_the_worst(
+    severities: tuple[str, ...], colour: str
+) -> None:
+    found = Validation("a", "run", [Issue(severity, "m") for severity in severities])
+    last = inspection.validation_page([found]).renderables[-1]
+    assert isinstance(last, Text)
+    assert [span.style for span in last.spans] == [colour]
+
+
+def test_the_place_of_an_issue_has_a_line_if_that_is_known() -> None:
+    issues = [
+        Issue("error", "m", file="a.yaml"), Issue("warning", "n", line=7), Issue("note", "o", "odd", "b", 7),
+    ]  # fmt: skip
+    lines = to_text(inspection.issues(issues)).splitlines()
+    assert lines == ["error   a.yaml: m", "warning n", "note    b:7: o (odd)"]
+
+
+def test_four_ranges_of_the_steps_of_a_trace_are_shown() -> None:
+    def row(*steps: int) -> str:
+        trace = InspectedTrace("a.json", "kineto", 10, 0, "file", None, [*steps], "ProfilerStep", 0.5)
+        lines = _lines(Inspection("run", traces=[trace]))
+        return lines[lines.index("Traces") + 2]
+
+    assert row(1, 3, 4, 6, 8).startswith("0 1, 3-4, 6, 8 500 ms")
+    assert row(1, 3, 4, 6, 8, 10).startswith("0 1, 3-4, 6, 8, ... 10 500 ms")
+
+
+def test_windows_steps_and_calls_are_those_of_any_trace() -> None:
+    traces = [
+        InspectedTrace("a.json", "kineto", 10, 0, "file", None, [1, 2], "later", 0.5, kernels=7),
+        InspectedTrace("b.json", "kineto", 10, 1, "file", 30, [1, 2, 3], "ProfilerStep", 0.5),
+        InspectedTrace("c.json", "nsys", 10, 2, "file", 20, [], "", 0.5),
+    ]
+    lines = _lines(Inspection("run", traces=traces))
+    assert "windows 20, 30" in lines
+    assert "steps 0 to 3 steps in each trace, from ProfilerStep, later" in lines
+    assert "communication no calls" in lines
+    assert "traces 3 kineto, nsys files, 30 B" in lines
+    assert "RANK WINDOW STEPS SPAN KERNELS CPU OPS CALLS SIZE FILE" in lines
+    assert not any(line.startswith("communication") for line in _lines(Inspection("run")))
+
+
+def test_the_name_of_a_file_is_cut_where_the_terminal_is_narrow() -> None:
+    trace = InspectedTrace("x" * 200, "kineto", 10, 0, "file", None, [1], "ProfilerStep", 0.5)
+    page = to_text(inspection.inspection_page(Inspection("run", traces=[trace])), width=80)
+    lines = page.splitlines()
+    row = lines[lines.index("Traces") + 2]
+    assert (len(row), row[-2:]) == (80, "x…")
+    assert lines[lines.index("Traces") + 3] == ""
+
+
+def test_what_can_be_measured_is_counted() -> None:
+    states = ("ok", "failed", "ok", "ok", "not_applicable")
+    metrics = [InspectedMetric(f"m{n}", "s", state, "why") for n, state in enumerate(states)]
+    lines = _lines(Inspection("run", metrics=metrics))
+    at = lines.index("Can be measured (3 of 5 metrics)")
+    assert lines[at + 1 : at + 4] == ["m0 s", "m2 s", "m3 s"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from observations import looked, rows
+from observations import looked, quantity, rows
 
 from ccl_bench.catalog import devices
 from ccl_bench.report.page_model import Short
@@ -111,6 +111,9 @@ def test_products_have_their_rate_and_its_share_of_the_peak() -> None:
     context.inspection.devices.append(InspectedDevice(H100, 80 * 10**9, 132, 1))
     [shown] = products(context).tables
     assert (shown.numeric, shown.first) == ({1, 2, 3, 4, 6, 7, 8, 9, 10}, 10)
+    assert quantity(shown.rows[2][9]).value == 2.0  # 2e12 operations per second
+    assert quantity(shown.rows[0][10]).value == 25.0
+    assert shown.note == ""
     first, unknown, odd = rows(shown)
     assert first[:9] == ["aten::mm", "1", "4,096", "1,024", "2,048", "bf16", "4", "2 ms", "500 µs"]
     assert first[10] == "25.00 %"
@@ -154,6 +157,7 @@ def _sent(pairs: list[PairTraffic]) -> tuple:
         (1, "B", [1.0, 900.0]), (1e3, "kB", [1.0, 900.0]), (1e6, "MB", [1.0, 900.0]),
         (1e9, "GB", [1.0, 900.0]), (1e12, "GB", [1000.0, 900_000.0]), (1 / 900, "B", [1 / 900, 1.0]),
         (1000 / 900, "kB", [1 / 900, 1.0]), (1e6 / 900, "MB", [1 / 900, 1.0]),
+        (1 / 1800, "B", [1 / 1800, 0.5]),
     ],
 )  # fmt: skip
 def test_who_sends_to_whom_is_drawn_in_the_unit_of_the_most(

@@ -124,7 +124,18 @@ def test_no_cell_is_lost_or_cut_however_narrow_the_terminal_is(columns: int) -> 
 def test_up_to_three_findings_of_one_kind_are_written_out(count: int, lines: int) -> None:
     remarks = text.remarks([_result(findings=[_finding(number) for number in range(count)])])
     assert len(remarks) == lines
-    assert any("2 more findings like this" in line for line in remarks) is (count == 4)
+    assert [line for line in remarks if "more finding" in line] == (
+        ["warning: 2 more findings like this (torn)"] if count == 4 else []
+    )
+
+
+def test_a_table_has_a_dash_where_there_is_no_number() -> None:
+    rows = to_text(text.table([_result(), _result("busy", None, reason="no kernel")])).splitlines()
+    assert [row.split(maxsplit=3) for row in rows] == [
+        ["METRIC", "VALUE", "UNIT", "STATUS"],
+        ["sm", "35.25", "%", "ok"],
+        ["busy", "-", "%", "not measurable: no kernel"],
+    ]
 
 
 def test_reasons_of_metrics_without_a_value_are_counted_the_three_most_frequent_by_name() -> None:

@@ -41,6 +41,7 @@ def _lines(found: Inspection, *results: Result, **series: Any) -> list[str]:
     [
         (_run(dp_replicate=2, dp_shard=4, tp=2), "llama3_8B_dp2x4_tp2_gpu16"),
         (_run(dp_replicate=1, dp_shard=2, tp=2, pp=4), "llama3_8B_dp1x2_tp2_pp4_gpu16"),
+        (_run(dp_replicate=2, dp_shard=2, tp=2, pp=2), "llama3_8B_dp2x2_tp2_pp2_gpu16"),
         (_run(dp_replicate=2, tp=2, pp=1), "llama3_8B_dp2x4_tp2_gpu16"),
         (_run(tp=16), "llama3_8B_dp1x1_tp16_gpu16"),
         (_run(), "llama3_8B_gpu16"),
@@ -171,7 +172,7 @@ def test_serving_results_have_their_percentiles() -> None:
 def test_the_head_of_a_page_states_what_the_run_is() -> None:
     traces = [
         InspectedTrace("a.json", "kineto", 1000, 0, "file", 20, [1, 2], "ProfilerStep"),
-        InspectedTrace("b.json", "nsys", 2000, 1, "file", 10, [2, 3], "ProfilerStep"),
+        InspectedTrace("b.json", "nsys", 2000, 1, "file", 10, [2, 3], "annotations"),
     ]
     found = _run(tp=2, dp_shard=4)
     found.traces, found.missing_ranks, found.choice = traces, [2, 3], "steps 1-3"
@@ -180,7 +181,7 @@ def test_the_head_of_a_page_states_what_the_run_is() -> None:
         "directory": "runs/one", "model": "llama3_8B", "parallelism": "dp_shard 4, tp 2",
         "ranks": "2 of 16: 0-1; missing 2-3", "devices": "", "libraries": "nccl_version 2.27 and 2.28",
         "traces": "2 kineto, nsys files, 3 kB", "windows": "10, 20",
-        "steps": "1-3, from ProfilerStep; chosen: steps 1-3",
+        "steps": "1-3, from ProfilerStep, annotations; chosen: steps 1-3",
     }  # fmt: skip
     assert title(found) == "llama3_8B"
     assert title(Inspection("runs/two/")) == "two"

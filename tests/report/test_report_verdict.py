@@ -100,7 +100,9 @@ def test_quality_counts_ranks_and_steps_of_all_windows() -> None:
     traces = [trace("a", 10, 1, 2), trace("b", 10, 1, 2), trace("c", 20, 1)]
     assert quality(Inspection("run", 8, [0, 1], traces=traces)) == "complete, 2 of 8 ranks, 3 steps"
     doubtful = Inspection("run", None, [0], traces=traces[2:], issues=[Issue("note", "odd")])
-    assert quality(doubtful) == "1 ranks, 1 step"
+    assert quality(doubtful) == "1 rank, 1 step"
+    assert quality(Inspection("run", 1, [0])) == "complete, 1 of 1 rank"
+    assert quality(Inspection("run", 2048, [*range(1024)])) == "complete, 1,024 of 2,048 ranks"
     assert quality(Inspection("run")) == "complete"
 
 
@@ -137,3 +139,5 @@ def test_diagnoses_are_numbered_with_their_evidence() -> None:
     assert "unexplained" not in brief
     one_step = to_text(diagnose_page(replace(found, steps=[1])), width=120)
     assert "seen in" not in one_step
+    two_steps = to_text(diagnose_page(replace(found, steps=[1, 2])), width=120)
+    assert "seen in 2 of 2 steps: 1-2" in two_steps

@@ -174,7 +174,7 @@ class Fitted:
         """Return the columns that the table takes with its last wide column wrapped."""
         lengths = [max(map(cell_len, column)) for column in zip(self._header, *self._rows, strict=True)]
         widths = [
-            min(each, _WRAPPED) if place == max(self._wide, default=-1) else each
+            min(each, _WRAPPED) if place == max(self._wide, default=None) else each
             for place, each in enumerate(lengths)
         ]
         return sum(widths) + 2 * (len(widths) - 1)

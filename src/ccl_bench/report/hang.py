@@ -27,9 +27,8 @@ def hang_page(hang: Hang) -> Group:
     parts: list[RenderableType] = [heading(plain(hang.run)), indented(Text(plain(verdict(hang))))]
     for number, each in enumerate(hang.divergences[:SHOWN], start=1):
         parts += [Text(), indented(bullet(Text(str(number), "bold"), _lines(each)))]
-    if left := len(hang.divergences) - SHOWN:
-        more = f"{counted(left, 'more place')} in --format json" if left > 0 else ""
-        parts += [Text(), indented(Text(more, "dim"))] if more else []
+    if (left := len(hang.divergences) - SHOWN) > 0:
+        parts += [Text(), indented(Text(f"{counted(left, 'more place')} in --format json", "dim"))]
     parts += [Text(), indented(Text(_coverage(hang), "dim"))]
     if hang.findings:
         parts += [Text(), heading("Data quality"), indented(issues(hang.findings))]

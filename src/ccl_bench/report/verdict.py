@@ -94,8 +94,8 @@ def _more(diagnosed: Diagnosed) -> Iterator[str]:
 
 def quality(inspection: Inspection) -> str:
     """Return the completeness of the data, in one line."""
-    of_all = f" of {inspection.world_size}" if inspection.world_size else ""
-    ranks = f"{len(inspection.ranks)}{of_all} ranks" if inspection.ranks else ""
+    count, of_all = len(inspection.ranks), inspection.world_size
+    ranks = f"{count:,} of {counted(of_all, 'rank')}" if of_all else counted(count, "rank")
     steps = {(trace.window, step) for trace in inspection.traces for step in trace.steps}
-    parts = [ranks, counted(len(steps), "step") if steps else ""]
+    parts = [ranks if count else "", counted(len(steps), "step") if steps else ""]
     return ", ".join(filter(None, ["complete" if not inspection.issues else "", *parts]))

@@ -97,7 +97,7 @@ def heat_map(
         for column, value in zip(columns, numbers, strict=True)
         if value is not None
     ]
-    bounds = steps_of_ramp(max((cell["value"] for cell in cells), default=0.0))
+    bounds = steps_of_ramp(max((cell["value"] for cell in cells), default=1.0))
     return {
         "width": "container",
         "height": rows_height(len(rows)),
@@ -177,7 +177,9 @@ def linear_scale(values: Iterable[float]) -> Encoding:
     """Return a linear scale around values, wide enough that noise does not fill it."""
     listed = list(values)
     scale: Encoding = {"zero": False, "nice": True}
-    low, high = min(listed, default=0.0), max(listed, default=0.0)
+    if not listed:
+        return scale
+    low, high = min(listed), max(listed)
     if high - low >= _ALIKE * high:
         return scale
     middle = (low + high) / 2
@@ -192,7 +194,7 @@ def log_scale(least: float, most: float, *, room: float = 1.0) -> tuple[Encoding
     marks = [digit * 10.0**decade for decade in decades for digit in digits]
     marks_inside = [mark for mark in marks if low <= mark <= high]
     return {"type": "log", "domain": [low, high], "nice": False}, marks_inside[
-        :: ceil(len(marks_inside) / _MARKS) or 1
+        :: max(1, ceil(len(marks_inside) / _MARKS))
     ]
 
 

@@ -42,7 +42,7 @@ def flame(
         for name in path[:_DEEPEST]:
             node = node.below.setdefault(name, _Node())
             node.value += value
-    boxes = list(_boxes(root, 0.0, 0, root.value or 1.0))
+    boxes = list(_boxes(root, 0.0, 0, root.value)) if root.value else []
     for box in boxes:
         box["short"] = shorter.get(box["name"], box["name"])
     levels = 1 + max((box["level"] for box in boxes), default=0)

@@ -47,7 +47,7 @@ _LEAST_PERCENT = 5.0
 
 def changes_chart(key: str, changes: Sequence[Change]) -> Chart | None:
     """Return the relative changes that have an interval, with it; None if there is none."""
-    rows = [_row(change) for change in phrases.ordered(changes) if _is_drawn(change)]
+    rows = [row for change in phrases.ordered(changes) if (row := _row(change)) is not None]
     if not rows:
         return None
     clear = [abs(row["change"]) for row in rows if row["verdict"] in {"worse", "better", "changed"}]
@@ -65,19 +65,18 @@ def changes_chart(key: str, changes: Sequence[Change]) -> Chart | None:
     )
 
 
-def _is_drawn(change: Change) -> bool:
+def _row(change: Change) -> dict[str, Any] | None:
+    """Return a change in percent of its baseline; None without an interval, and for unchanged numbers."""
     interval = change.interval
-    return bool(interval and change.baseline and (interval.low or interval.high))
-
-
-def _row(change: Change) -> dict[str, Any]:
-    interval, scale = change.interval, 100 / abs(change.baseline or 1.0)
+    if interval is None or not change.baseline or not (interval.low or interval.high):
+        return None
+    scale = 100 / abs(change.baseline)
     return {
         "metric": change.metric,
         "verdict": change.verdict,
         "change": scale * (change.difference or 0.0),
-        "low": scale * (interval.low if interval else 0.0),
-        "high": scale * (interval.high if interval else 0.0),
+        "low": scale * interval.low,
+        "high": scale * interval.high,
     }
 
 
@@ -174,7 +173,7 @@ def html(comparison: Comparison) -> str:
     charts = {chart.key: chart.spec for each in page_sections for chart in each.charts}
     body = Markup("\n").join([head, *map(section, page_sections), last])
     navigation = [(f"#{each.key}", each.title) for each in page_sections]
-    return html_page(TITLE, str(body), charts=charts or None, navigation=navigation)
+    return html_page(TITLE, str(body), charts=charts, navigation=navigation)
 
 
 def sections(comparison: Comparison) -> Iterator[Section]:
@@ -192,8 +191,8 @@ def _whether(key: str, title: str, pair: Pair, first: str) -> Section:
     """Return whether two runs are comparable, how they differ, and which limits they meet."""
     comparability = pair.comparability
     notes = filter(None, (phrases.on_one_side(comparability), *map(phrases.judgement, pair.judgements)))
-    about = " ".join(filter(None, (first, f"{phrases.comparability(comparability)}." if first else "")))
-    about = about or phrases.comparability(comparability)
+    compared = phrases.comparability(comparability)
+    about = f"{first} {compared}." if first else compared
     return Section(key, title, about, tables=tuple(_fields(comparability)), notes=tuple(notes))
 
 

@@ -115,7 +115,7 @@ def _table(table: Table) -> Iterator[RenderableType]:
     rows = [[_cell(cell) for cell in row] for row in first_rows]
     yield Fitted([title.upper() for title in table.columns], rows, right=table.numeric, wide=table.wide)
     if more := len(table.rows) - len(first_rows):
-        yield Text(f"{more:,} more rows in the other forms of the report", "dim")
+        yield Text(f"{counted(more, 'more row')} in the other forms of the report", "dim")
     if table.note:
         yield Text(plain(table.note), "dim")
 

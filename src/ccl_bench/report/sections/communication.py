@@ -198,7 +198,7 @@ def _bars(by: str, what: str, values: dict[str, float]) -> list[Chart]:
 
 
 def _size_unit(values: Mapping[str, float]) -> tuple[float, str]:
-    largest = max(values.values(), default=0.0)
+    largest = max(values.values())
     return next(((1 / scale, unit) for scale, unit in _SIZES if largest >= scale), (1.0, "B"))
 
 

@@ -101,17 +101,16 @@ def _ranges(drill_down: DrillDown) -> Table:
 def _range_flame(ranges: Sequence[RangeTime]) -> Iterator[Chart]:
     """Yield the flame graph of device time; on a run without a device of time on the CPU."""
     on_device = any(each.device_s for each in ranges)
-    times = [(each.path, each.device_s) for each in ranges] if on_device else list(_own_times(ranges))
-    if sum(value > 0 for _, value in times) < 2:
+    every = [(each.path, each.device_s) for each in ranges] if on_device else list(_own_times(ranges))
+    times = [(path, value) for path, value in every if value > 0]
+    if len(times) < 2:
         return
     per, unit = time_unit(value for _, value in times)
-    spec = flame(
-        [(path, value * per) for path, value in times if value > 0], of="range", unit=unit, shorter={}
-    )
+    spec = flame([(path, value * per) for path, value in times], of="range", unit=unit, shorter={})
     what = "Device time" if on_device else "Time on the CPU"
     largest = max(times, key=lambda item: item[1])
     summary = f"The largest part is {' › '.join(largest[0])} itself: {duration(largest[1])} of a mean step."
-    rows = [(_short(" › ".join(path)), _time(value)) for path, value in times if value > 0]
+    rows = [(_short(" › ".join(path)), _time(value)) for path, value in times]
     data = table(("range", "own time"), rows)
     yield Chart("ranges", f"{what} by named range", spec, summary, data, is_wide=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import inf
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted
@@ -49,11 +50,11 @@ def strip(context: Context) -> Section:
 def _summary(timeline: Strip) -> str:
     length = duration(timeline.length * timeline.unit_ns / SECOND_NS)
     took = f"Step {timeline.step} takes {length} from the first rank's start to the last rank's end."
-    late = [rank for rank in timeline.ranks if rank.late_s]
+    late = [(rank.late_s, rank.rank) for rank in timeline.ranks if rank.late_s]
     if not late:
         return took
-    latest = max(late, key=lambda rank: rank.late_s or 0.0)
-    least = f"Rank {latest.rank} waits least for others, {duration(latest.late_s or 0.0)} less than the one"
+    late_s, latest = max(late, key=lambda each: each[0])
+    least = f"Rank {latest} waits least for others, {duration(late_s)} less than the one"
     return f"{took} {least} that waits most."
 
 
@@ -86,7 +87,7 @@ def _data(timeline: Strip) -> dict[str, object]:
 
 
 def _by_number(timeline: Strip) -> list[StripRank]:
-    return sorted(timeline.ranks, key=lambda rank: int(rank.rank) if rank.rank.isdigit() else -1)
+    return sorted(timeline.ranks, key=lambda rank: int(rank.rank) if rank.rank.isdigit() else inf)
 
 
 def _name(name: StripName) -> str:

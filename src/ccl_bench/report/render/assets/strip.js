@@ -66,7 +66,8 @@
     let queued = false, frames = 0, selecting = null;
 
     const tall = () => (ranks.length <= 16 ? 24 : ranks.length <= 40 ? 15 : ranks.length <= 100 ? 9 : 6);
-    const ordered = () => (view.order === "number" ? [...ranks].sort((a, b) => Number(a.rank) - Number(b.rank)) : ranks);
+    const number = ({ rank }) => (/^\d+$/.test(rank) ? Number(rank) : Infinity); // unknown ranks come last
+    const ordered = () => (view.order === "number" ? [...ranks].sort((a, b) => number(a) - number(b)) : ranks);
     let rows = [];
     const layOut = () => {
       let y = 0;
