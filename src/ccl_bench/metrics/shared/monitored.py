@@ -154,13 +154,13 @@ def _on_clock(by_rank: dict[Rank, Series], windows: Windows) -> tuple[dict[Rank,
         min(spans[0][0] for spans in windows.values()),
         max(spans[-1][1] for spans in windows.values()),
     )
-    begin = min(each.times_ns[0] for each in by_rank.values())
-    end = max(each.times_ns[-1] for each in by_rank.values())
-    is_local = any(each.is_local for each in by_rank.values())
-    zones = [zone for zone in (_ZONES if is_local else (0,)) if _covers(begin, end, zone, first, last)]
+    local = [each for each in by_rank.values() if each.is_local]
+    joined = local or [*by_rank.values()]
+    begin, end = min(each.times_ns[0] for each in joined), max(each.times_ns[-1] for each in joined)
+    zones = [zone for zone in (_ZONES if local else (0,)) if _covers(begin, end, zone, first, last)]
     if not zones:
-        where = "in any time zone" if is_local else "in time"
-        apart = "" if is_local else f" (they end {abs(first - end) / SECOND_NS:.0f} s from the first step)"
+        where = "in any time zone" if local else "in time"
+        apart = "" if local else f" (they end {abs(first - end) / SECOND_NS:.0f} s from the first step)"
         message = f"the samples and the steps of the traces do not overlap {where}{apart}"
         fix = "sample while the trace is recorded; rocprofv3 and old versions of Kineto have another clock"
         raise NotMeasurable(message, fix=fix)
@@ -169,14 +169,14 @@ def _on_clock(by_rank: dict[Rank, Series], windows: Windows) -> tuple[dict[Rank,
             f"the samples' local times overlap the steps in {len(zones)} time zones, so their zone is unknown"
         )
         raise NotMeasurable(message, fix=_UTC)
-    if not is_local:
+    if not local:
         return by_rank, []
     shift = zones[0] * MINUTE_NS
-    moved = {rank: _moved(each, shift) for rank, each in by_rank.items()}
+    moved = {rank: _moved(each, shift) if each.is_local else each for rank, each in by_rank.items()}
     message = (
         f"the samples state no time zone: {_name(zones[0])} is the only one in which they overlap the steps"
     )
-    file = next(iter(by_rank.values())).device.file
+    file = local[0].device.file
     return moved, [Finding("sample-zone-assumed", "note", message, file, touches=("device_samples",))]
 
 
@@ -239,14 +239,13 @@ def integral(series: Series, start: int, end: int) -> tuple[float, int]:
     times, values = series.times_ns, series.values
     longest = LONGEST_GAP * _usual_gap(times)
     area, covered = 0.0, 0
-    first = max(bisect_right(times, start) - 1, 0)
-    for place in range(first, min(bisect_left(times, end) + 1, len(times)) - 1):
-        left, right = times[place], times[place + 1]
-        low, high = max(left, start), min(right, end)
-        if low >= high or right - left > longest:
+    for place in range(max(bisect_right(times, start), 1), min(bisect_left(times, end) + 1, len(times))):
+        left, right = times[place - 1], times[place]
+        if right - left > longest:
             continue
-        slope = (values[place + 1] - values[place]) / (right - left)
-        middle = values[place] + slope * ((low + high) / 2 - left)
+        low, high = max(left, start), min(right, end)
+        slope = (values[place] - values[place - 1]) / (right - left)
+        middle = values[place - 1] + slope * ((low + high) / 2 - left)
         area += middle * (high - low)
         covered += high - low
     return area, covered
