@@ -211,12 +211,13 @@ def test_the_manual_names_the_collective_or_the_two_ranks_of_a_message() -> None
 
 def test_the_efficiency_of_each_reach_is_listed_by_name() -> None:
     calls = [call(1000, 10, spans_nodes=spans) for spans in (False, True)]
-    calls += [call(1000, 20, size=2, bus_factor=1.0, spans_nodes=None)]
+    calls += [call(1000, 20, size=2, bus_factor=1.0, spans_nodes=spans) for spans in (None, False)]
     test = (*TEST, Measured("all_reduce", 4, 2, 1000, 5e-9), Measured("all_reduce", 2, None, 1000, 12e-9))
     found = nccl_tests_efficiency(pl.DataFrame(calls, schema_overrides=TYPES), NcclTests(test))
-    rows = found.details["by_collective"]
-    assert [(row["group_size"], row["reach"], row["efficiency_ratio"]) for row in rows] == [
-        (2, "unknown", pytest.approx(0.6)),
-        (4, "inside a node", pytest.approx(0.8)),
-        (4, "between nodes", pytest.approx(0.5)),
-    ]
+    for rows in (found.details["by_collective"], found.details["by_size"]):
+        assert [(row["group_size"], row["reach"], row["efficiency_ratio"]) for row in rows] == [
+            (2, "inside a node", pytest.approx(0.6)),
+            (2, "unknown", pytest.approx(0.6)),
+            (4, "inside a node", pytest.approx(0.8)),
+            (4, "between nodes", pytest.approx(0.5)),
+        ]
