@@ -15,11 +15,13 @@ from ccl_bench.metrics.comm_comp_overlap import comm_comp_overlap
 from ccl_bench.metrics.compute_intensity import compute_intensity
 from ccl_bench.metrics.dominant_kernel_concentration import dominant_kernel_concentration
 from ccl_bench.metrics.exposed_communication_time import exposed_transfer_time
+from ccl_bench.metrics.gpu_busy import gpu_busy
 from ccl_bench.metrics.hockney import hockney_alpha, hockney_beta
 from ccl_bench.metrics.memory_bandwidth_utilization import memory_bandwidth_utilization
+from ccl_bench.metrics.memory_transfer_overhead import memory_transfer_overhead
 from ccl_bench.metrics.moe_fraction import moe_fraction
 from ccl_bench.metrics.nccl_tests_efficiency import nccl_tests_efficiency
-from ccl_bench.metrics.sampled_utilization import nvlink_utilization
+from ccl_bench.metrics.sampled_utilization import dram_utilization, nvlink_utilization
 from ccl_bench.metrics.shared.other_sources import source_finding
 from ccl_bench.metrics.shared.serving import MOST_LISTED, pass_times, rate, sampled_times
 from ccl_bench.metrics.shared.waiting import divided, parts_by
@@ -92,6 +94,29 @@ def test_of_kernels_that_take_equally_long_the_first_by_name_is_the_longest() ->
     assert only["compute_only_pct"] is None
 
 
+def test_the_names_of_the_longest_kernels_are_in_order_of_ranks() -> None:
+    kernels = table(
+        kernel("c", 5, rank=2), kernel("a", 5), kernel("b", 5, rank=1), kernel("d", 4, rank=1),
+        kernel("last", 9, rank=None, trace=7), kernel("first", 9, rank=None, trace=6),
+        collective=pl.String,
+    )  # fmt: skip
+    names = dominant_kernel_concentration(kernels, THREE).details["per_rank_name"]
+    assert [*names] == ["unknown", "0", "1", "2"]
+    assert names == {"0": "a", "1": "b", "2": "c", "unknown": "last"}  # of the last such trace
+
+
+def test_a_run_of_kernels_alone_has_no_exposed_copies() -> None:
+    def time(kernels: int, copies: int) -> pl.DataFrame:
+        return table({"window_ns": 100, "kernel_ns": kernels, "copy_ns": copies, "exposed_ns": copies})
+
+    row = {"kind": "HtoD", "time_ns": 4, "union_ns": 4, "duration_ns": 4, "bytes": 1}
+    copies = table(row)
+    assert memory_transfer_overhead(time(50, 0), copies.clear(), ONE).value == 0
+    assert memory_transfer_overhead(time(0, 4), copies, ONE).value == pytest.approx(4)
+    with pytest.raises(NotMeasurable, match="no work of a device"):
+        memory_transfer_overhead(time(0, 0), copies.clear(), ONE)
+
+
 def breakdown(rank: int, window: int, communication: int, overlap: int) -> dict[str, Any]:
     exposed = communication - overlap
     known = {"rank": rank, "window_ns": window, "communication_ns": communication, "overlap_ns": overlap}
@@ -99,13 +124,28 @@ def breakdown(rank: int, window: int, communication: int, overlap: int) -> dict[
     return known | {"idle_ns": 0, "busy_ns": window}
 
 
-def test_a_nanosecond_of_communication_counts_and_a_step_of_no_length_does_not() -> None:
-    spans = table(breakdown(0, 50, 1, 1), breakdown(1, 100, 40, 10), breakdown(2, 0, 0, 0))
+def test_a_step_of_a_nanosecond_of_communication_counts_and_a_step_of_no_length_does_not() -> None:
+    spans = table(breakdown(0, 1, 1, 1), breakdown(1, 100, 40, 10), breakdown(2, 0, 0, 0))
     found = comm_comp_overlap(spans, THREE)
     assert found.details["per_rank_pct"] == pytest.approx({"0": 100, "1": 25})
     assert (found.value, found.ranks) == (pytest.approx(62.5), [0, 1])
     assert found.details["exposed_communication_pct_of_step"] == pytest.approx((0 + 30) / 2)
     assert found.details["exposed_communication_s_per_step"] == pytest.approx(15e-9)
+
+
+@pytest.mark.parametrize(("communication", "has_parts"), [(30, True), (30, False), (0, True)])
+def test_waiting_is_a_part_of_busy_time_where_communication_and_its_parts_are_known(
+    communication: int, has_parts: bool
+) -> None:
+    parts = table(part("waiting", 12), reason=pl.String) if has_parts else None
+    devices = pl.DataFrame({"trace": [0], "rank": [0], "device": [0]})
+    found = gpu_busy(table(breakdown(0, 100, communication, 0)), ONE, devices, parts)
+    assert found.value == pytest.approx(100)
+    if has_parts and communication:
+        assert found.details["waiting_pct"] == pytest.approx(12)
+        assert found.details["busy_without_waiting_pct"] == pytest.approx(88)
+    else:
+        assert "waiting_pct" not in found.details
 
 
 def part(name: str, ns: int, **more: Any) -> dict[str, Any]:
@@ -193,6 +233,15 @@ def test_of_counters_that_add_up_the_most_samples_count() -> None:
     assert found.value == pytest.approx((16 + 33) / 2)
     assert found.details["per_direction_pct"] == pytest.approx({"RX": 16, "TX": 33})
     assert found.details["samples_count"] == (8 + 6) // 2
+
+
+def test_the_combined_counter_of_memory_stands_where_one_direction_is_missing() -> None:
+    rows = [
+        {"counter": name, "mean_pct": pct, "window_ns": 100, "samples": 3}
+        for name, pct in (("DRAM Read", 10.0), ("DRAM", 35.0), ("DRAM Write", 15.0))
+    ]
+    assert dram_utilization(table(*rows[:2]), ONE).value == pytest.approx(35)
+    assert dram_utilization(table(*rows), ONE).value == pytest.approx(25)
 
 
 def transfer(size_bytes: int, ns: int, collective: str = "all_reduce", **more: Any) -> dict[str, Any]:

@@ -364,3 +364,13 @@ def test_a_stated_peak_needs_no_precision_and_keeps_one_that_is_known(stated: st
     assert details["tokens_per_s"] == pytest.approx(32_768 / 2.5)
     seen = mfu(seconds(4.0), devices(), replace(known, device=Fact("A100 SXM", "card"))).details
     assert seen["device"] == "A100 SXM"
+
+
+def test_a_model_of_nothing_but_its_embedding_has_the_operations_of_its_attention():
+    size = LLAMA_8B["num_params_embedding"]
+    known = facts(
+        world_size=8, tokens_per_step=32_768, precision="bf16", phase="training", seq_len=4096,
+        **(LLAMA_8B | {"num_params": size}),
+    )  # fmt: skip
+    found = mfu(seconds(4.0), devices([A100]), known)
+    assert found.details["model_flops_per_token"] == 6_442_450_944

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from commands import invoke
 
-from ccl_bench.base.errors import InputError
+from ccl_bench.base.errors import InputError, NotMeasurable
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.metrics.nccl_tests_efficiency import nccl_tests_efficiency
 from ccl_bench.metrics.shared.ceiling import with_ceiling
@@ -351,3 +351,9 @@ def test_a_test_of_another_device_is_doubtful(names: list[str | None], codes: li
     devices = pl.DataFrame({"name": names}, schema={"name": pl.String})
     found = nccl_tests_efficiency(calls(("all_reduce", MIB, 30_000)), tests, devices)
     assert [finding.code for finding in found.findings] == codes
+
+
+@pytest.mark.parametrize("tests", [None, NcclTests()])
+def test_a_file_without_times_is_no_output(tests: NcclTests | None) -> None:
+    with pytest.raises(NotMeasurable, match="no output of nccl-tests"):
+        nccl_tests_efficiency(calls(("all_reduce", MIB, 30_000)), tests)

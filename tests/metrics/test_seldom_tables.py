@@ -10,10 +10,12 @@ import pytest
 from ccl_bench import metrics
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.metrics.average_memory_bandwidth import average_memory_bandwidth
 from ccl_bench.metrics.forward_time import forward_time
 from ccl_bench.metrics.idle_breakdown import idle_breakdown
 from ccl_bench.metrics.shared import serving
 from ccl_bench.metrics.shared.allocator import snapshot_devices
+from ccl_bench.metrics.shared.checks import need_attribution
 from ccl_bench.metrics.shared.monitored import integral
 from ccl_bench.metrics.shared.per_step import parts_by_step
 from ccl_bench.metrics.shared.recorded_calls import recorded_lag
@@ -83,6 +85,24 @@ def test_the_state_of_a_device_is_that_of_the_last_numbered_window(
     assert device.peak_allocated_bytes == 100 + len(iterations) - 1
     assert (device.allocations, device.frees) == (3 * len(iterations), 2 * len(iterations))
     assert (device.rank, device.device) == (0, None)
+
+
+def test_a_snapshot_of_no_known_rank_has_its_state_and_comes_last() -> None:
+    names = ("active_bytes", "inactive_split_bytes", "free_bytes", "largest_free_bytes", "allocated_bytes")
+    keys = [{"rank": rank, "device": device} for rank, device in ((None, 4), (None, 3), (1, 7), (0, 9))]
+    more = {"iteration": None, "moment": "snapshot"} | dict.fromkeys(names, 0)
+    layouts = [key | more | {"reserved_bytes": 10 + place} for place, key in enumerate(keys)]
+    none = {"peak_allocated_bytes": 5, "peak_active_bytes": 0, "peak_reserved_bytes": 0, "ooms": 0}
+    counts = [key | {"allocations": 20 + place, "frees": 0} for place, key in enumerate(keys)]
+    types = {"iteration": pl.Int64, "rank": pl.Int64}
+    tables = ([key | none for key in keys], layouts, counts)
+    found = snapshot_devices(*(pl.DataFrame(rows, schema_overrides=types) for rows in tables))
+    assert [(each.rank, each.device, each.reserved_bytes, each.allocations) for each in found] == [
+        (0, None, 13, 23),
+        (1, None, 12, 22),
+        (None, 3, 11, 21),
+        (None, 4, 10, 20),
+    ]
 
 
 def test_a_single_sample_covers_nothing() -> None:
@@ -188,6 +208,37 @@ def test_of_dimensions_that_move_as_much_the_first_by_name_is_the_busiest() -> N
     assert [*found.details["per_dimension"]] == ["dp", "ep", "tp", "pp", "unknown"]
     assert found.details["per_dimension"]["pp"]["share_pct"] is None
     assert [(each.code, each.count) for each in found.findings] == [("dimension-unknown", 1)]
+
+
+@pytest.mark.parametrize(
+    ("times", "ranks"),
+    [
+        ({2: (1, 0), 0: (7, 0), 1: (9, 3)}, "rank 0, 2"),
+        ({0: (0, 0), 1: (5, 1)}, ""),
+        ({0: (0, 4)}, ""),
+    ],
+)
+def test_ranges_of_sharding_must_lead_to_work_on_every_rank(
+    times: dict[int, tuple[int, int]], ranks: str
+) -> None:
+    rows = [{"rank": rank, "host_ns": host, "work_ns": work} for rank, (host, work) in times.items()]
+    if ranks:
+        with pytest.raises(NotMeasurable, match=rf"\({ranks}\)"):
+            need_attribution(pl.DataFrame(rows))
+    else:
+        need_attribution(pl.DataFrame(rows))
+
+
+def test_copies_of_a_nanosecond_have_a_rate_and_those_of_none_not() -> None:
+    rows = [
+        {"trace": rank, "rank": rank, "iteration": None, "step": 1, "kind": "DtoD", "bytes": size}
+        | {"duration_ns": ns, "count": 1, "sized": 1}
+        for rank, size, ns in ((0, 9, 1), (1, 12, 4), (2, 5, 0))
+    ]
+    steps = pl.DataFrame({"trace": [0, 1, 2], "rank": [0, 1, 2], "step": [1] * 3, "source": ["mark"] * 3})
+    found = average_memory_bandwidth(pl.DataFrame(rows, schema_overrides={"iteration": pl.Int64}), steps)
+    assert found.details["per_rank_gb_per_s"] == pytest.approx({"0": 9, "1": 3})
+    assert (found.value, found.ranks) == (pytest.approx(6), [0, 1])
 
 
 def test_five_thousand_requests_are_listed() -> None:
