@@ -23,11 +23,13 @@ from ccl_bench.metrics.moe_fraction import moe_fraction
 from ccl_bench.metrics.nccl_tests_efficiency import nccl_tests_efficiency
 from ccl_bench.metrics.sampled_utilization import dram_utilization, nvlink_utilization
 from ccl_bench.metrics.shared.other_sources import source_finding
-from ccl_bench.metrics.shared.serving import MOST_LISTED, pass_times, rate, sampled_times
+from ccl_bench.metrics.shared.serving import pass_times, rate, sampled_times
 from ccl_bench.metrics.shared.waiting import divided, parts_by
+from ccl_bench.metrics.sm import sm
 from ccl_bench.metrics.straggler import straggler, straggler_of_step_times
+from ccl_bench.metrics.straggler_lag_16 import straggler_lag_16
 from ccl_bench.metrics.total_kernel_time import total_kernel_time
-from ccl_bench.metrics.traffic_distribution import MOST_UNKNOWN, unknown_share
+from ccl_bench.metrics.traffic_distribution import bytes_by_rank, need_sizes, unknown_share
 from ccl_bench.result import WHOLE_TRACE
 from ccl_bench.side_files.nccl_tests import Measured, NcclTests
 
@@ -65,6 +67,7 @@ def test_kernels_of_unknown_type_are_told_of_above_a_fifth_of_the_time(known: in
 def test_kernels_that_take_no_time_have_no_unknown_share() -> None:
     found = total_kernel_time(table(kernel("gemm", 7), kernel("odd", 0, "other"), collective=pl.String), ONE)
     assert "types_unknown" not in found.details
+    assert "types_unknown" not in total_kernel_time(table(kernel("gemm", 7)), ONE).details
 
 
 def test_a_rank_counts_as_soon_as_a_kernel_takes_a_nanosecond() -> None:
@@ -167,6 +170,20 @@ def test_parts_of_a_nanosecond_are_listed_and_empty_ones_not() -> None:
     assert [*by_dimension] == ["ep", "pp", "tp"]
     assert by_dimension["tp"] == pytest.approx({"waiting": 4e-9, "transfer": 9e-9, "unknown": 0})
     assert by_dimension["pp"] == pytest.approx({"waiting": 0, "transfer": 1e-9, "unknown": 0})
+
+
+def test_what_compute_hides_of_waiting_and_transfer_is_a_share_of_each() -> None:
+    # of 40 ns of waiting 30 are exposed, of 20 of transfer 5; the rest of 100 and of 50 is unknown
+    parts = table(
+        part("waiting", 30, time_ns=40), part("transfer", 5, time_ns=20),
+        part("waiting", 9, rank=1, time_ns=9), reason=pl.String,
+    )  # fmt: skip
+    spans = table(breakdown(0, 200, 100, 50), breakdown(1, 200, 9, 0))
+    found = comm_comp_overlap(spans, THREE, parts)
+    assert found.details["hidden_pct_of_part"] == pytest.approx(
+        {"waiting": (25 + 0) / 2, "transfer": 75, "unknown": 100 * (40 - 15) / 40}
+    )
+    assert "hidden_pct_of_part" not in comm_comp_overlap(spans, THREE).details
 
 
 def test_a_step_without_parts_is_unknown_whole() -> None:
@@ -282,15 +299,15 @@ def test_a_run_up_to_a_tenth_faster_than_the_test_is_no_doubt(time_ns: int, code
     assert [finding.code for finding in found.findings] == codes
 
 
-def step_times(*by_rank: int) -> pl.DataFrame:
+def step_times(*by_rank: float) -> pl.DataFrame:
     """Return the seconds of one step of each rank."""
     source = "step_times_per_rank.json"
-    rows = [{"rank": rank, "duration_ns": s * 10**9, "source": source} for rank, s in enumerate(by_rank)]
+    rows = [{"rank": rank, "duration_ns": int(s * 10**9), "source": source} for rank, s in enumerate(by_rank)]
     return table(*rows)
 
 
-@pytest.mark.parametrize(("shortest", "late"), [(98, ["1"]), (99, ["1"]), (100, [])])
-def test_a_rank_of_step_times_is_late_from_exactly_a_hundredth(shortest: int, late: list[str]) -> None:
+@pytest.mark.parametrize(("shortest", "late"), [(98, ["1"]), (99, ["1"]), (99.5, []), (100, [])])
+def test_a_rank_of_step_times_is_late_from_exactly_a_hundredth(shortest: float, late: list[str]) -> None:
     found = straggler_of_step_times(step_times(shortest, 100, 100))
     assert found.details["late_ranks"] == late
     assert found.value == pytest.approx((100 - shortest) / 100)
@@ -306,7 +323,7 @@ def test_what_explains_half_of_the_lag_is_its_cause(excess: tuple[int, int, int]
     known = {"group": "g", "dimension": "tp", "collectives": 1, "caused_ns": 0, "complete": True}
     waits = table(
         *(
-            known | {"rank": rank, "wait_ns": ns, "arrived_last": int(not ns)}
+            known | {"rank": rank, "wait_ns": ns, "arrived_last": int(not ns), "complete": rank != 2}
             for rank, ns in ((0, 0), (1, 80), (2, 100))
         )
     )
@@ -317,7 +334,9 @@ def test_what_explains_half_of_the_lag_is_its_cause(excess: tuple[int, int, int]
     spent += [[ns + more for ns in usual] for more in (-5, 5)]
     names = ("compute_ns", "idle_ns", "exposed_memory_ns")
     parts = table(*({"rank": rank} | dict(zip(names, each, strict=True)) for rank, each in enumerate(spent)))
-    found = straggler(waits, steps, parts, Facts()).details["cause"]
+    details = straggler(waits, steps, parts, Facts()).details
+    assert (details["slowest_rank"], details["members_complete"]) == ("0", False)
+    found = details["cause"]
     assert found["kind"] == cause
     assert found["explained_ratio"] == pytest.approx(max(excess) / 100)
     assert found["excess_s"] == pytest.approx(
@@ -325,21 +344,21 @@ def test_what_explains_half_of_the_lag_is_its_cause(excess: tuple[int, int, int]
     )
 
 
-@pytest.mark.parametrize(("count", "left_out"), [(MOST_LISTED, None), (MOST_LISTED + 3, 3)])
+@pytest.mark.parametrize(("count", "left_out"), [(7, None), (5000, None), (5003, 3)])
 def test_requests_are_left_out_of_the_list_from_one_more_than_it_holds(
     count: int, left_out: int | None
 ) -> None:
     found = sampled_times([float(number) for number in range(count)])
     assert found.get("values_left_out") == left_out
-    assert len(found["values_s"]) == MOST_LISTED == 5000
+    assert len(found["values_s"]) == min(count, 5000)
 
 
-@pytest.mark.parametrize(("latency_s", "is_measured"), [(1.0, True), (1.001, True), (1.0011, False)])
+@pytest.mark.parametrize(("latency_s", "is_measured"), [(2.0, True), (2.002, True), (2.0022, False)])
 def test_a_request_may_be_a_thousandth_longer_than_its_benchmark(latency_s: float, is_measured: bool) -> None:
     ok = pl.DataFrame({"latency_s": [0.2, latency_s, None]})
-    benchmark = Benchmark("vllm", ok, {"ok": 3}, {}, frozenset(), False, 1.0, "stated")
+    benchmark = Benchmark("vllm", ok, {"ok": 3}, {}, frozenset(), False, 2.0, "stated")
     if is_measured:
-        assert rate(benchmark, 30, "output tokens").value == 30
+        assert rate(benchmark, 30, "output tokens").value == 15
         return
     with pytest.raises(NotMeasurable, match="length of the benchmark"):
         rate(benchmark, 30, "output tokens")
@@ -370,7 +389,78 @@ def test_the_unknown_share_is_of_calls_or_of_their_time_if_larger() -> None:
     of_no_length = calls.with_columns(end_ns="start_ns")
     assert unknown_share(of_no_length, no_size) == pytest.approx(1 / 4)
     assert unknown_share(calls.clear(), no_size) == 0
-    assert MOST_UNKNOWN == 0.5
+
+
+@pytest.mark.parametrize(("sized", "is_measured"), [(2, True), (1, False)])
+def test_the_sizes_of_half_of_the_calls_are_enough(sized: int, is_measured: bool) -> None:
+    sizes = [8] * sized + [None] * 2
+    calls = table(
+        *({"collective": "all_reduce", "size_bytes": size} for size in sizes),
+        *({"collective": "barrier", "size_bytes": None} for _ in range(9)),
+        size_bytes=pl.Int64,
+    )
+    if is_measured:
+        need_sizes(calls, "all_reduce")
+        return
+    with pytest.raises(NotMeasurable, match="2 of 3 calls"):
+        need_sizes(calls, "all_reduce")
+
+
+def test_every_rank_with_steps_has_its_bytes_unless_none_of_its_sizes_is_known() -> None:
+    steps = table(*({"rank": rank, "trace": 0} for rank in (None, None, 0, 1, 1, 2, 3)))
+    calls = table(
+        *(
+            {"rank": rank, "trace": 0, "size_bytes": size}
+            for rank, size in (
+                (None, 8 * 10**9), (1, 3 * 10**9), (1, None), (1, 3 * 10**9), (2, None), (3, 0),
+            )
+        ),
+        size_bytes=pl.Int64,
+    )  # fmt: skip
+    found = bytes_by_rank(calls, steps).sort("rank", nulls_last=True)
+    assert found.rows() == [(0, 0.0), (1, 3.0), (3, 0.0), (None, 4.0)]
+    silent = bytes_by_rank(calls.with_columns(size_bytes=pl.lit(None, dtype=pl.Int64)), steps)
+    assert silent.rows() == [(0, 0.0)]
+
+
+@pytest.mark.parametrize(("most", "is_listed"), [(6, True), (5, False)])
+def test_waits_are_listed_one_by_one_up_to_a_limit(
+    most: int, is_listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccl_bench.metrics.straggler_lag_16._MOST_WAITS", most)
+    known = {"group": "g", "dimension": "tp", "collectives": 1, "caused_ns": 0, "complete": True}
+    waits = table(
+        *(
+            known | {"rank": rank, "step": step, "wait_ns": ns, "arrived_last": 0}
+            for step, each in ((2, (7, 0, 4)), (1, (5, 1, 0)))
+            for rank, ns in zip((None, 1, 0), each, strict=True)
+        )
+    )
+    steps = pl.concat([THREE, THREE.with_columns(step=pl.lit(2, dtype=pl.Int64))])
+    listed = straggler_lag_16(waits, steps).details["per_rank_per_step_wait_s"]
+    if not is_listed:
+        assert listed == {}
+        return
+    assert [(rank, [*each]) for rank, each in listed.items()] == [
+        (rank, ["1", "2"]) for rank in ("0", "1", "unknown")
+    ]
+    assert listed["unknown"] == pytest.approx({"1": 5e-9, "2": 7e-9})
+    assert listed["0"] == pytest.approx({"1": 0, "2": 4e-9})
+
+
+def test_one_kernel_with_a_recorded_shape_is_enough_for_its_rank() -> None:
+    use = {"window_ns": 100, "compute_occupied_ns": 9.0, "communication_occupied_ns": 3.0, "kernel_ns": 50}
+    use |= {"occupancy_pct": 40.0, "occupancy_weight_ns": 10}
+    rows = [
+        use | {"rank": rank, "occupied_ns": occupied, "rated_kernels": rated, "kernels": 4}
+        for rank, occupied, rated in ((0, 20.0, 1), (1, 30.0, 0), (2, 50.0, 4))
+    ]
+    samples = pl.DataFrame(schema={"rank": pl.Int64, "samples": pl.Int64, "sm_active_pct": pl.Float64})
+    devices = pl.DataFrame({"trace": [0, 1, 2], "rank": [0, 1, 2], "device": [0, 1, 2]})
+    found = sm(table(*rows), samples, THREE, devices)
+    assert found.details["per_rank_pct"] == pytest.approx({"0": 20, "2": 50})
+    assert (found.value, found.ranks) == (pytest.approx(35), [0, 2])
+    assert found.details["kernels_with_launch_shape_pct"] == pytest.approx((25 + 100) / 2)
 
 
 def test_devices_that_differ_are_named_in_order() -> None:

@@ -243,3 +243,19 @@ def test_one_rank_and_one_device_belong_together_without_a_doubt() -> None:
     found = of_ranks(DeviceSamples(logs), [None], steps={0: 0})
     assert [each.code for each in found.findings] == ["samples-sparse"]
     assert [*found.series] == [None]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_the_rank_with_fewest_samples_is_the_doubtful_one(order: tuple[int, int, int]) -> None:
+    counts = {0: 12, 1: 4, 2: 7}
+    logs = [
+        Series(
+            Device(f"log{rank}.csv", index=rank), "power_w", False,
+            [START_S * SECOND + number * 2 * SECOND // counts[rank] for number in range(counts[rank])],
+            [1.0] * counts[rank],
+        )
+        for rank in order
+    ]  # fmt: skip
+    found = of_ranks(DeviceSamples(tuple(logs), {f"log{rank}.csv#{rank}": rank for rank in order}), [0, 1, 2])
+    (finding,) = found.findings
+    assert (finding.code, finding.count, finding.file) == ("samples-sparse", 4, "log1.csv")

@@ -10,14 +10,23 @@ import pytest
 from ccl_bench import metrics
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.average_memory_bandwidth import average_memory_bandwidth
 from ccl_bench.metrics.forward_time import forward_time
 from ccl_bench.metrics.idle_breakdown import idle_breakdown
-from ccl_bench.metrics.shared import serving
 from ccl_bench.metrics.shared.allocator import snapshot_devices
 from ccl_bench.metrics.shared.checks import need_attribution
 from ccl_bench.metrics.shared.monitored import integral
-from ccl_bench.metrics.shared.per_step import parts_by_step
+from ccl_bench.metrics.shared.per_step import (
+    by_rank,
+    by_step,
+    parts_by_step,
+    phase_time,
+    rows_of,
+    share_by_device,
+    shares_by_rank,
+    window_of,
+)
 from ccl_bench.metrics.shared.recorded_calls import recorded_lag
 from ccl_bench.metrics.traffic_distribution import traffic_distribution
 from ccl_bench.metrics.traffic_window import traffic_window
@@ -190,43 +199,35 @@ def test_forward_work_is_apart_from_backward_work_unless_the_run_infers(
         forward_time(table, steps, facts)
 
 
-def test_of_dimensions_that_move_as_much_the_first_by_name_is_the_busiest() -> None:
-    places = [(0, "tp", 30), (1, "ep", 40), (2, "dp", 40), (3, "unknown", 20), (4, "pp", None)]
-    columns = {"trace": pl.Int64, "rank": pl.Int64, "iteration": pl.Int64}
-    calls = pl.DataFrame(
-        [
-            {"trace": 0, "rank": 0, "iteration": None, "step": 1, "call": place, "collective": "all_reduce"}
-            | {"dimension": dimension, "size": 4, "size_bytes": size, "start_ns": 9 * place}
-            | {"end_ns": 9 * place + 9}
-            for place, dimension, size in places
-        ],
-        schema_overrides=columns,
-    )
+def moved(*places: tuple[str, int | None]) -> Measurement:
+    """Return the distribution over dimensions of calls of so many bytes, in one step of one rank."""
+    rows = [
+        {"trace": 0, "rank": 0, "iteration": None, "step": 1, "call": place, "collective": "all_reduce"}
+        | {"dimension": dimension, "size": 4, "size_bytes": size, "start_ns": 9 * place}
+        | {"end_ns": 9 * place + 9}
+        for place, (dimension, size) in enumerate(places)
+    ]
+    calls = pl.DataFrame(rows, schema_overrides={"iteration": pl.Int64})
     steps = pl.DataFrame({"trace": [0], "rank": [0], "step": [1], "source": ["mark"]})
-    found = traffic_distribution(calls, calls.clear(), steps)
+    return traffic_distribution(calls, calls.clear(), steps)
+
+
+def test_of_dimensions_that_move_as_much_the_first_by_name_is_the_busiest() -> None:
+    found = moved(("tp", 30), ("ep", 40), ("dp", 40), ("unknown", 20), ("pp", None))
     assert (found.value, found.details["busiest"]) == (pytest.approx(100 * 40 / 130), "dp")
     assert [*found.details["per_dimension"]] == ["dp", "ep", "tp", "pp", "unknown"]
     assert found.details["per_dimension"]["pp"]["share_pct"] is None
     assert [(each.code, each.count) for each in found.findings] == [("dimension-unknown", 1)]
 
 
-@pytest.mark.parametrize(
-    ("times", "ranks"),
-    [
-        ({2: (1, 0), 0: (7, 0), 1: (9, 3)}, "rank 0, 2"),
-        ({0: (0, 0), 1: (5, 1)}, ""),
-        ({0: (0, 4)}, ""),
-    ],
-)
-def test_ranges_of_sharding_must_lead_to_work_on_every_rank(
-    times: dict[int, tuple[int, int]], ranks: str
-) -> None:
-    rows = [{"rank": rank, "host_ns": host, "work_ns": work} for rank, (host, work) in times.items()]
-    if ranks:
-        with pytest.raises(NotMeasurable, match=rf"\({ranks}\)"):
-            need_attribution(pl.DataFrame(rows))
-    else:
-        need_attribution(pl.DataFrame(rows))
+@pytest.mark.parametrize(("unknown", "is_measured"), [(39, True), (40, False), (41, False)])
+def test_a_dimension_must_move_more_than_what_is_in_none(unknown: int, is_measured: bool) -> None:
+    places = (("tp", 30), ("dp", 40), ("unknown", unknown))
+    if is_measured:
+        assert moved(*places).value == pytest.approx(100 * 40 / 109)
+        return
+    with pytest.raises(NotMeasurable, match="dimension is unknown"):
+        moved(*places)
 
 
 def test_copies_of_a_nanosecond_have_a_rate_and_those_of_none_not() -> None:
@@ -241,5 +242,88 @@ def test_copies_of_a_nanosecond_have_a_rate_and_those_of_none_not() -> None:
     assert (found.value, found.ranks) == (pytest.approx(6), [0, 1])
 
 
-def test_five_thousand_requests_are_listed() -> None:
-    assert serving.MOST_LISTED == 5000
+def test_shares_are_of_ranks_whose_whole_has_any_length_in_order() -> None:
+    rows = [(None, 6, 8), (2, 1, 1), (1, 0, 0), (0, 3, 4), (0, 0, 2)]
+    types = {"rank": pl.Int64, "part": pl.Int64, "whole": pl.Int64}
+    table = pl.DataFrame(rows, schema=types, orient="row").with_columns(trace=pl.lit(0))
+    found = shares_by_rank(table, "part", "whole")
+    assert found.rows() == [(0, 50.0), (2, 100.0), (None, 75.0)]
+    assert [*by_rank(found.reverse(), "pct").items()] == [("0", 50.0), ("2", 100.0), ("unknown", 75.0)]
+
+
+def test_values_of_the_window_without_a_number_come_first() -> None:
+    rows = [(9, 1, 5.0), (None, 2, 3.0), (4, 3, 7.0), (None, 2, 8.0)]
+    types = {"iteration": pl.Int64, "step": pl.Int64, "value": pl.Float64}
+    found = by_step(pl.DataFrame(rows, schema=types, orient="row"), "value")
+    assert [*found.items()] == [("None:2", 5.5), ("4:3", 7.0), ("9:1", 5.0)]
+
+
+def test_the_sources_of_steps_are_listed_in_order() -> None:
+    assert window_of(pl.DataFrame({"source": ["c", None, "a", "b", "a"]})) == "a, b, c"
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        ([(0, None, 5), (1, None, 3), (2, 7, 9)], {"3": 20, "5": 60}),
+        ([(0, None, 5), (1, None, 5)], {}),
+        ([(0, 1, 5), (1, None, 3)], {}),
+        ([(0, 1, 5), (1, 2, 3)], {}),
+    ],
+)
+def test_several_devices_of_no_known_rank_have_a_share_each(
+    devices: list[tuple[int, int | None, int]], expected: dict[str, float]
+) -> None:
+    types = {"trace": pl.Int64, "rank": pl.Int64, "device": pl.Int64}
+    used = pl.DataFrame(devices, schema=types, orient="row")
+    # trace 0: 6 + 9 of 10 + 15; trace 1: 4 of 20; trace 2 has a rank
+    table = pl.DataFrame({"trace": [0, 1, 0, 2], "part": [6, 4, 9, 1], "whole": [10, 20, 15, 2]})
+    found = share_by_device(table, used, "part", "whole")
+    assert found == ({"per_device_pct": pytest.approx(expected)} if expected else {})
+
+
+def test_the_time_of_a_phase_has_its_parts_and_the_rest_of_the_step() -> None:
+    names = ("time_ns", "duration_ns", "communication_ns", "busy_ns", "recomputed_ns")
+    numbers = {
+        "forward": (200, 210, 30, 220, 0), "backward": (500, 550, 40, 520, 70),
+        "gradient_accumulation": (11, 12, 0, 13, 0), "gradient_communication": (5, 90, 88, 85, 0),
+    }  # fmt: skip
+    table = pl.DataFrame(
+        [
+            {"trace": 0, "rank": 0, "iteration": None, "step": 1, "phase": phase, "count": 3}
+            | {"window_ns": 2000}
+            | dict(zip(names, each, strict=True))
+            for phase, each in numbers.items()
+        ],
+        schema_overrides={"iteration": pl.Int64},
+    )
+    steps = pl.DataFrame(
+        {"trace": [0], "rank": [0], "iteration": [None], "step": [1], "source": ["mark"]},
+        schema_overrides={"iteration": pl.Int64},
+    )
+    found = phase_time(table, steps, "backward")
+    assert found.value == pytest.approx(500e-9)
+    expected = {
+        "pct_of_step": 25, "summed_s": 550e-9, "communication_s": 40e-9, "with_communication_s": 520e-9,
+        "recomputed_s": 70e-9, "gradient_accumulation_s": 11e-9, "gradient_communication_s": 85e-9,
+    }  # fmt: skip
+    assert {name: found.details[name] for name in expected} == pytest.approx(expected)
+    listed = {name: share for name, share in found.details["per_phase_s"].items() if share}
+    assert listed == pytest.approx({phase: each[0] * 1e-9 for phase, each in numbers.items()})
+    assert "recomputed_s" not in phase_time(table, steps, "forward").details
+
+
+@pytest.mark.parametrize(
+    ("counts", "reason"),
+    [
+        ({"forward": 0, "unattributed": 4}, "launched"),
+        ({"forward": 0, "unattributed": 4, "other": 1}, "no forward work"),
+        ({"forward": 0, "unattributed": 0}, "no forward work"),
+        ({"other": 4}, "no forward work"),
+    ],
+)
+def test_work_of_no_phase_at_all_differs_from_work_of_others(counts: dict[str, int], reason: str) -> None:
+    with pytest.raises(NotMeasurable, match=reason):
+        rows_of(phases(**counts), "forward")
+    with pytest.raises(NotMeasurable, match="no steps"):
+        rows_of(phases(forward=1).clear(), "forward")
