@@ -259,3 +259,25 @@ def test_the_rank_with_fewest_samples_is_the_doubtful_one(order: tuple[int, int,
     found = of_ranks(DeviceSamples(tuple(logs), {f"log{rank}.csv#{rank}": rank for rank in order}), [0, 1, 2])
     (finding,) = found.findings
     assert (finding.code, finding.count, finding.file) == ("samples-sparse", 4, "log1.csv")
+
+
+@pytest.mark.parametrize(("seconds", "often"), [((-1,), "there is one"), ((-1, 4), "one comes every 5 s")])
+def test_a_log_whose_samples_miss_the_steps_says_how_many_or_how_often_they_are(
+    seconds: tuple[int, ...], often: str
+) -> None:
+    # rank 1 has samples in its steps, so that the logs overlap them
+    logs = tuple(
+        Series(
+            Device("log.csv", index=rank), "power_w", False,
+            [(START_S + second) * SECOND for second in own], [1.0] * len(own),
+        )
+        for rank, own in ((0, seconds), (1, (0, 1, 2)))
+    )  # fmt: skip
+    with pytest.raises(NotMeasurable, match=f"of rank 0: {often}"):
+        of_ranks(DeviceSamples(logs, {"log.csv#0": 0, "log.csv#1": 1}), [0, 1])
+
+
+def test_the_mean_of_a_single_sample_is_not_known() -> None:
+    with pytest.raises(NotMeasurable, match="no two samples"):
+        mean_in(Series(DEVICE, "power_w", False, [5], [2.0]), [(0, 10)])
+    assert integral(Series(DEVICE, "power_w", False, [2, 6], [2.0, 4.0]), 0, 10) == (12.0, 4)

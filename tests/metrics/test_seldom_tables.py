@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from ccl_bench import metrics
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.average_memory_bandwidth import average_memory_bandwidth
 from ccl_bench.metrics.forward_time import forward_time
 from ccl_bench.metrics.idle_breakdown import idle_breakdown
@@ -31,6 +31,9 @@ from ccl_bench.metrics.shared.recorded_calls import recorded_lag
 from ccl_bench.metrics.traffic_distribution import traffic_distribution
 from ccl_bench.metrics.traffic_window import traffic_window
 from ccl_bench.side_files.device_samples import Device, Series
+
+if TYPE_CHECKING:
+    from ccl_bench.metrics import Measurement
 
 
 def test_metrics_are_imported_in_order_of_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,6 +231,25 @@ def test_a_dimension_must_move_more_than_what_is_in_none(unknown: int, is_measur
         return
     with pytest.raises(NotMeasurable, match="dimension is unknown"):
         moved(*places)
+
+
+@pytest.mark.parametrize(
+    ("times", "ranks"),
+    [
+        ({2: (1, 0), 0: (7, 0), 1: (9, 3)}, "rank 0, 2"),
+        ({0: (0, 0), 1: (5, 1)}, ""),
+        ({0: (0, 4)}, ""),
+    ],
+)
+def test_ranges_of_sharding_must_lead_to_work_on_every_rank(
+    times: dict[int, tuple[int, int]], ranks: str
+) -> None:
+    rows = [{"rank": rank, "host_ns": host, "work_ns": work} for rank, (host, work) in times.items()]
+    if ranks:
+        with pytest.raises(NotMeasurable, match=rf"\({ranks}\)"):
+            need_attribution(pl.DataFrame(rows))
+    else:
+        need_attribution(pl.DataFrame(rows))
 
 
 def test_copies_of_a_nanosecond_have_a_rate_and_those_of_none_not() -> None:
