@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from ccl_bench import metrics
+from ccl_bench.metrics import Measurement, Metric
+
 _LOAD = """
 import json, sys
 from ccl_bench import metrics
@@ -30,3 +33,58 @@ def test_one_metric_is_loaded_with_its_variants_alone() -> None:
 @pytest.mark.parametrize("name", ["iter_time_16", "comm_comp_overlap_16", "conditions", "no_such_metric"])
 def test_for_a_name_that_is_no_module_of_a_metric_every_metric_is_loaded(name: str) -> None:
     assert len(loaded(name)) > 50
+
+
+class _Registry(dict[str, str]):
+    """A registry that tells whether every metric was loaded."""
+
+    is_whole = False
+    has_plugin = False
+
+    def has_plugins(self) -> bool:
+        return self.has_plugin
+
+    def load(self) -> _Registry:
+        self.is_whole = True
+        return self
+
+
+@pytest.mark.parametrize(
+    ("names", "is_whole"),
+    [
+        (["mfu"], False),
+        (["mfu", "straggler"], False),
+        (["mfu", "hockney"], True),  # a module that holds metrics of other names
+        (["mfu", "no_such_metric"], True),
+        ([], False),
+        (None, True),
+    ],
+)
+def test_every_metric_is_loaded_if_one_name_is_no_metric(
+    names: list[str] | None, is_whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for has_plugin in (False, True):
+        registry = _Registry(mfu="", straggler="")
+        registry.has_plugin = has_plugin
+        monkeypatch.setattr(metrics, "METRICS", registry)
+        assert metrics.load(names) is registry
+        assert registry.is_whole is (is_whole or has_plugin)
+
+
+def test_the_manual_is_the_documentation_without_its_margin_and_may_be_missing() -> None:
+    def explained() -> Measurement:
+        """Time of
+        a step.
+
+        Caveats:
+            None.
+        """
+        return Measurement(1.0)
+
+    def bare() -> Measurement:
+        return Measurement(1.0)
+
+    metric = Metric("explained", "s", "lower", (), explained)
+    assert metric.manual == "Time of\na step.\n\nCaveats:\n    None."
+    assert metric.summary == "Time of a step."
+    assert Metric("bare", "s", "lower", (), bare).manual == ""

@@ -313,3 +313,64 @@ def test_above_a_hundred_percent_the_result_is_failed_and_the_command_ends_with_
     assert (found.status, found.value) == ("failed", None)
     assert EXIT_STATUS[found.status] == 1
     assert "world_size (workload card)" in found.fix
+
+
+def test_from_above_a_hundred_percent_there_is_no_value():
+    # 16,384 tokens/s of 2.496e15 / 16,384 FLOP each are the whole peak of 8 x 312e12
+    whole = 2.496e15 / 16_384
+    assert mfu(
+        seconds(2.0), devices([A100]), replace(STATED, model_flops_per_token=Fact(whole, "stated"))
+    ).value == pytest.approx(100)
+    with pytest.raises(CclBenchError, match=r"100\.5 %"):
+        mfu(
+            seconds(2.0),
+            devices([A100]),
+            replace(STATED, model_flops_per_token=Fact(1.005 * whole, "stated")),
+        )
+
+
+def test_stated_flops_stand_beside_those_of_the_architecture():
+    known = facts(
+        world_size=8, tokens_per_step=32_768, precision="bf16", phase="training", seq_len=4096,
+        model_flops_per_token=4e10, **LLAMA_8B,
+    )  # fmt: skip
+    scale = 100 * 8192 / (8 * 312e12)
+    found = mfu(seconds(4.0), devices([A100]), known)
+    assert found.value == pytest.approx(4e10 * scale)
+    assert found.details["other_conventions_pct"] == pytest.approx(
+        {
+            "causal attention by half (Megatron-LM)": (45_029_548_032 + 6_442_450_944 / 2) * scale,
+            "HFU with full recomputation": 51_471_998_976 * 4 / 3 * scale,
+            "PaLM, from the architecture": 51_471_998_976 * scale,
+        }
+    )
+    for unclear in (replace(known, phase=None), replace(known, num_layers=None)):
+        assert mfu(seconds(4.0), devices([A100]), unclear).details["other_conventions_pct"] == {}
+
+
+@pytest.mark.parametrize("stated", ["bf16", None])
+def test_a_stated_peak_needs_no_precision_and_keeps_one_that_is_known(stated: str | None):
+    known = replace(
+        STATED,
+        gpu_peak_tflops=Fact(400.0, "run_metadata.json"),
+        precision=Fact(stated, "card") if stated else None,
+    )
+    details = mfu(seconds(1.0, 4.0), devices(), known).details
+    assert (details["precision"], details["device"]) == (stated or "unknown", "unknown")
+    assert details["gpu_peak_tflops"] == 400
+    # 32,768 tokens of 4e10 FLOP in 1 and 4 s on 8 devices of 400e12
+    whole = 100 * 32_768 * 4e10 / (8 * 400e12)
+    assert details["per_step_pct"] == pytest.approx({"0": whole, "1": whole / 4})
+    assert details["tokens_per_s"] == pytest.approx(32_768 / 2.5)
+    seen = mfu(seconds(4.0), devices(), replace(known, device=Fact("A100 SXM", "card"))).details
+    assert seen["device"] == "A100 SXM"
+
+
+def test_a_model_of_nothing_but_its_embedding_has_the_operations_of_its_attention():
+    size = LLAMA_8B["num_params_embedding"]
+    known = facts(
+        world_size=8, tokens_per_step=32_768, precision="bf16", phase="training", seq_len=4096,
+        **(LLAMA_8B | {"num_params": size}),
+    )  # fmt: skip
+    found = mfu(seconds(4.0), devices([A100]), known)
+    assert found.details["model_flops_per_token"] == 6_442_450_944

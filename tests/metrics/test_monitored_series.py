@@ -162,6 +162,7 @@ def test_devices_are_matched_by_number_then_by_identifier() -> None:
         ((0, 0), ((0, 3), (0, 7200)), 3),  # up to the last sample of any device
         ((0, 0), ((0, 3), (-7200, 3)), 3),  # from the first
         ((0, 3600), ((0, 3), (3600, 3603)), 3),  # up to the last step, from the first
+        ((0, 0), ((0, 3), (0, 3600)), 2),
     ],
 )
 def test_zones_are_of_all_samples_and_steps(
@@ -177,3 +178,106 @@ def test_zones_are_of_all_samples_and_steps(
     samples = DeviceSamples(both, {"log.csv#0": 0, "log.csv#1": 1})
     with pytest.raises(NotMeasurable, match=f"in {zones} time zones"):
         of_ranks(samples, [0, 1], steps=dict(enumerate(begins)))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_only_local_times_are_moved_where_another_log_states_its_zone(order: tuple[int, int]) -> None:
+    # rank 0 was logged two hours ahead of UTC by a tool without zones, rank 1 by one that writes UTC
+    logs = [
+        Series(
+            Device("log.csv", index=rank), "power_w", rank == 0,
+            [(START_S + ahead + second) * SECOND for second in (0, 1, 2)], [5.0, 6.0, 7.0],
+        )
+        for rank, ahead in ((0, 7200), (1, 0))
+    ]  # fmt: skip
+    samples = DeviceSamples(tuple(logs[place] for place in order), {"log.csv#0": 0, "log.csv#1": 1})
+    found = of_ranks(samples, [0, 1])
+    for own in found.series.values():
+        assert own.times_ns == [(START_S + second) * SECOND for second in (0, 1, 2)]
+    assert any("UTC+02:00" in finding.message for finding in found.findings)
+
+
+def test_quantities_that_were_sampled_are_listed_in_order() -> None:
+    quantities = ("power_w", "temperature_c", "energy_j")
+    logs = tuple(Series(DEVICE, quantity, False, [0], [1.0]) for quantity in quantities)
+    table = pl.DataFrame([step(0, 3)])
+    with pytest.raises(NotMeasurable, match="only energy_j, power_w, temperature_c"):
+        monitored(DeviceSamples(logs), "sm_clock_mhz", table, pl.DataFrame())
+    for nothing in (None, DeviceSamples()):
+        with pytest.raises(NotMeasurable, match="no samples"):
+            monitored(nothing, "power_w", table, pl.DataFrame())
+
+
+@pytest.mark.parametrize(
+    ("used", "ranks", "how"),
+    [
+        ([(0, 1), (1, 0)], {0: 11.0, 1: 10.0}, "device numbers of the kernels"),
+        ([(0, 1), (0, 1), (1, 0), (None, 5), (7, None)], {0: 11.0, 1: 10.0}, "device numbers of the kernels"),
+        ([(0, 1), (1, 1)], {0: 10.0, 1: 11.0}, "order of ranks and devices"),  # both alike
+        ([(0, 1), (0, 0), (1, 0)], {0: 10.0, 1: 11.0}, "order of ranks and devices"),  # two devices
+        ([(0, 1)], {0: 10.0, 1: 11.0}, "order of ranks and devices"),  # none
+        ([(0, 1), (1, 2)], {0: 10.0, 1: 11.0}, "order of ranks and devices"),  # not sampled
+    ],
+)
+def test_kernels_show_which_device_a_rank_used_if_each_used_one_of_its_own(
+    used: list[tuple[int | None, int | None]], ranks: dict[int, float], how: str
+) -> None:
+    logs = tuple(
+        Series(
+            Device("log.csv", index=number), "power_w", False,
+            [(START_S + second) * SECOND for second in range(3)], [10.0 + number] * 3,
+        )
+        for number in (0, 1)
+    )  # fmt: skip
+    steps = pl.DataFrame([step(0, 3) | {"trace": rank, "rank": rank} for rank in (0, 1)])
+    table = pl.DataFrame(used, schema={"rank": pl.Int64, "device": pl.Int64}, orient="row")
+    found = monitored(DeviceSamples(logs), "power_w", steps, table)
+    assert {rank: own.values[0] for rank, own in found.series.items()} == ranks
+    assert found.how == how
+    doubts = [each.code for each in found.findings if each.code == "sampled-devices-assumed"]
+    assert len(doubts) == (how != "device numbers of the kernels")
+
+
+def test_one_rank_and_one_device_belong_together_without_a_doubt() -> None:
+    logs = (series({START_S + number: 1.0 for number in range(20)}),)
+    found = of_ranks(DeviceSamples(logs), [None], steps={0: 0})
+    assert [each.code for each in found.findings] == ["samples-sparse"]
+    assert [*found.series] == [None]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_the_rank_with_fewest_samples_is_the_doubtful_one(order: tuple[int, int, int]) -> None:
+    counts = {0: 12, 1: 4, 2: 7}
+    logs = [
+        Series(
+            Device(f"log{rank}.csv", index=rank), "power_w", False,
+            [START_S * SECOND + number * 2 * SECOND // counts[rank] for number in range(counts[rank])],
+            [1.0] * counts[rank],
+        )
+        for rank in order
+    ]  # fmt: skip
+    found = of_ranks(DeviceSamples(tuple(logs), {f"log{rank}.csv#{rank}": rank for rank in order}), [0, 1, 2])
+    (finding,) = found.findings
+    assert (finding.code, finding.count, finding.file) == ("samples-sparse", 4, "log1.csv")
+
+
+@pytest.mark.parametrize(("seconds", "often"), [((-1,), "there is one"), ((-1, 4), "one comes every 5 s")])
+def test_a_log_whose_samples_miss_the_steps_says_how_many_or_how_often_they_are(
+    seconds: tuple[int, ...], often: str
+) -> None:
+    # rank 1 has samples in its steps, so that the logs overlap them
+    logs = tuple(
+        Series(
+            Device("log.csv", index=rank), "power_w", False,
+            [(START_S + second) * SECOND for second in own], [1.0] * len(own),
+        )
+        for rank, own in ((0, seconds), (1, (0, 1, 2)))
+    )  # fmt: skip
+    with pytest.raises(NotMeasurable, match=f"of rank 0: {often}"):
+        of_ranks(DeviceSamples(logs, {"log.csv#0": 0, "log.csv#1": 1}), [0, 1])
+
+
+def test_the_mean_of_a_single_sample_is_not_known() -> None:
+    with pytest.raises(NotMeasurable, match="no two samples"):
+        mean_in(Series(DEVICE, "power_w", False, [5], [2.0]), [(0, 10)])
+    assert integral(Series(DEVICE, "power_w", False, [2, 6], [2.0, 4.0]), 0, 10) == (12.0, 4)

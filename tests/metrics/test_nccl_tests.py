@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from commands import invoke
 
-from ccl_bench.base.errors import InputError
+from ccl_bench.base.errors import InputError, NotMeasurable
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.metrics.nccl_tests_efficiency import nccl_tests_efficiency
 from ccl_bench.metrics.shared.ceiling import with_ceiling
@@ -202,6 +202,59 @@ def test_what_was_not_measured_has_no_ceiling(other: dict[str, Any], why: str) -
     assert why in found["lacks"][0]
 
 
+def timed(*measured: tuple[int, int | None, float]) -> NcclTests:
+    """Return times of all-reduces of 1 MiB, given as (ranks, hosts, us)."""
+    return NcclTests(
+        tuple(Measured("all_reduce", ranks, hosts, MIB, time * 1e-6) for ranks, hosts, time in measured)
+    )
+
+
+@pytest.mark.parametrize(
+    ("measured", "spans_nodes", "time_us"),
+    [
+        ([(4, 1, 30), (4, 1, 20), (4, 1, 40)], False, 20),  # the shortest of all
+        ([(4, 1, 30), (4, 2, 50), (4, 3, 60)], True, 50),
+        ([(4, 1, 30), (4, 2, 20)], False, 30),
+        ([(4, 1, 30), (4, None, 25), (4, 2, 20)], False, 25),
+        ([(4, 1, 20), (4, None, 25), (4, 2, 30)], True, 25),
+        ([(4, 1, 30), (4, None, 35)], None, 30),
+        ([(4, 2, 30), (8, 1, 20)], None, 30),
+        ([(4, None, 35)], None, 35),
+        ([(4, 1, 30), (4, 2, 35)], None, "whether they cross nodes is unknown"),
+        ([(4, 2, 35)], False, "inside a node"),
+        ([(4, 1, 35)], True, "between nodes"),
+        ([(16, 1, 5), (2, 1, 5), (8, 1, 5)], False, "over 2 and 8 and 16 ranks, not over 4"),
+    ],
+)
+def test_the_ceiling_is_the_shortest_time_over_the_same_ranks_and_reach(
+    measured: list[tuple[int, int | None, float]], spans_nodes: bool | None, time_us: float | str
+) -> None:
+    found = with_ceiling(transfer(MIB, spans_nodes=spans_nodes), timed(*measured))
+    if isinstance(time_us, str):
+        assert found["ceiling_ns"].to_list() == [None]
+        assert time_us in found["lacks"][0]
+        return
+    assert found["ceiling_ns"].to_list() == pytest.approx([time_us * 1000])
+
+
+def test_between_two_sizes_the_time_lies_on_the_line_of_their_logarithms() -> None:
+    # from 1 to 16 MiB the time grows from 2 to 32 us: as fast as the size, whose quarter is 4 MiB
+    sizes = ((MIB, 2e-6), (16 * MIB, 32e-6), (64 * MIB, 64e-6))
+    tests = NcclTests(tuple(Measured("all_reduce", 4, 1, size, time) for size, time in sizes))
+    times = {MIB: 2_000, 2 * MIB: 4_000, 4 * MIB: 8_000, 16 * MIB: 32_000, 64 * MIB: 64_000}
+    for size, time_ns in times.items():
+        assert with_ceiling(transfer(size), tests)["ceiling_ns"].to_list() == pytest.approx([time_ns])
+    # between 16 and 64 MiB only the root of it
+    assert with_ceiling(transfer(32 * MIB), tests)["ceiling_ns"][0] == pytest.approx(32_000 * 2**0.5)
+
+
+def test_messages_are_compared_with_send_and_receive_together() -> None:
+    tests = NcclTests((Measured("send_recv", 2, 1, MIB, 7e-6),))
+    for name in ("send", "recv", "send_recv"):
+        call = transfer(MIB, collective=name, size=2, bus_factor=1.0)
+        assert with_ceiling(call, tests)["ceiling_ns"].to_list() == pytest.approx([7_000])
+
+
 def test_calls_without_a_ceiling_are_counted_and_in_no_number(tmp_path: Path, corpus: Path) -> None:
     write_run(Plan(dp_shard=2, tp=4, steps=2, layers=2, devices_per_node=4), tmp_path)
     ceiling = corpus / "nccl-tests" / "results" / "all_reduce.txt"
@@ -298,3 +351,9 @@ def test_a_test_of_another_device_is_doubtful(names: list[str | None], codes: li
     devices = pl.DataFrame({"name": names}, schema={"name": pl.String})
     found = nccl_tests_efficiency(calls(("all_reduce", MIB, 30_000)), tests, devices)
     assert [finding.code for finding in found.findings] == codes
+
+
+@pytest.mark.parametrize("tests", [None, NcclTests()])
+def test_a_file_without_times_is_no_output(tests: NcclTests | None) -> None:
+    with pytest.raises(NotMeasurable, match="no output of nccl-tests"):
+        nccl_tests_efficiency(calls(("all_reduce", MIB, 30_000)), tests)

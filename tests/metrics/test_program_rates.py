@@ -93,3 +93,13 @@ def test_a_peak_that_the_profile_does_not_state_comes_from_the_metadata() -> Non
             measured(of, WORK, peaks, facts)
         assert refused.value.is_repairable is (not peaks)
         assert ("gpu_peak_tflops" in refused.value.fix) is (of is mfu_of_programs)
+
+
+@pytest.mark.parametrize("of", [mfu_of_programs, dram_utilization_of_programs])
+def test_a_rank_whose_steps_have_no_length_has_no_rate_and_one_of_a_nanosecond_has(of: Any) -> None:
+    rows = [row(0, 1, 1, model_flops=2.0, memory_bytes=2.0), row(1, 2, 0)]
+    found = measured(of, rows, [40e9])
+    # 2 in a nanosecond are 2e9 a second
+    assert found.details["per_rank_pct"] == pytest.approx({"0": 5})
+    assert found.details["per_step_pct"] == pytest.approx({"1": 5})
+    assert (found.value, found.ranks) == (pytest.approx(5), [0])

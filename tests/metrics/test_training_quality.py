@@ -43,8 +43,18 @@ def test_a_damaged_loss_is_not_replaced(tmp_path: Path, data: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loss", "codes"), [(19.9, []), (20.1, ["loss-above-chance"]), (5e5, ["loss-above-chance"])]
+    ("loss", "codes"), [(19.9, []), (20.0, []), (20.1, ["loss-above-chance"]), (5e5, ["loss-above-chance"])]
 )
 def test_a_loss_worse_than_chance_is_doubted(tmp_path: Path, loss: float, codes: list[str]) -> None:
     found = _measured(tmp_path, {"loss": [loss]})
     assert (found.value, [finding.code for finding in found.findings]) == (loss, codes)
+
+
+@pytest.mark.parametrize(("loss", "is_stated"), [(699.9, True), (700.0, False), (710.0, False)])
+def test_a_perplexity_that_a_double_cannot_hold_is_left_out(
+    tmp_path: Path, loss: float, is_stated: bool
+) -> None:
+    found = _measured(tmp_path, {"loss": [loss]})
+    assert (found.value, "perplexity" in found.details) == (loss, is_stated)
+    if is_stated:
+        assert math.log(found.details["perplexity"]) == pytest.approx(loss)

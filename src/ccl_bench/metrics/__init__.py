@@ -77,7 +77,7 @@ class Metric:
     @property
     def summary(self) -> str:
         """First sentence of the manual page."""
-        return self.manual.split("\n\n", 1)[0].replace("\n", " ")
+        return self.manual.partition("\n\n")[0].replace("\n", " ")
 
     @property
     def manual(self) -> str:

@@ -60,6 +60,11 @@ Reference:
 """
 
 
+def title_of(kind: str) -> str:
+    """Return what the manual calls the calls of a kind."""
+    return "messages between two ranks" if kind == "p2p" else KINDS[kind][0]
+
+
 def need_kind(calls: pl.DataFrame, kind: str) -> None:
     """Raise NotMeasurable if steps hold calls of collectives, and none of this kind."""
     if not calls.is_empty() and not calls["collective"].is_in(KINDS[kind]).any():
@@ -101,9 +106,7 @@ def _family(
         return replace(measurement, window=RECORDS, findings=findings)
 
     bandwidth.__name__ = f"bandwidth_utilization_{suffix}"
-    bandwidth.__doc__ = _MANUAL.format(
-        title="messages between two ranks" if suffix == "p2p" else collectives[0]
-    )
+    bandwidth.__doc__ = _MANUAL.format(title=title_of(suffix))
     return bandwidth, of_records
 
 
@@ -150,9 +153,9 @@ def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts, tests: NcclTest
 
 def _beyond_link(listed: Iterable[dict[str, Any]], kind: str) -> Iterable[Finding]:
     """Report calls faster than their link; switches that reduce save an all-reduce some traffic."""
-    most = max(listed, key=lambda row: row.get("share_of_link_pct", 0.0))
-    share = most.get("share_of_link_pct", 0.0)
-    if share <= WHOLE_PCT:
+    linked = [row for row in listed if "share_of_link_pct" in row]
+    most = max(linked, key=lambda row: row["share_of_link_pct"], default=None)
+    if most is None or (share := most["share_of_link_pct"]) <= WHOLE_PCT:
         return
     bus, algorithm = (most[f"{name}_bandwidth_gb_per_s"] for name in ("bus", "algorithm"))
     message = f"the bus bandwidth of {kind} is {share:.4g} % of the link bandwidth that the card states"

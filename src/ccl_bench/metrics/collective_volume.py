@@ -9,7 +9,7 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import GIGA
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.bandwidth_utilization import KINDS, need_kind
+from ccl_bench.metrics.bandwidth_utilization import KINDS, need_kind, title_of
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import WINDOW, calls_in_steps, moving, source_finding
 from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, by_rank, ranks_in
@@ -51,7 +51,7 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
         return replace(measurement, window=WINDOW, findings=[source_finding(et_steps, chosen)])
 
     volume.__name__ = f"collective_volume_{suffix}"
-    volume.__doc__ = _MANUAL.format(title="messages between two ranks" if suffix == "p2p" else collectives[0])
+    volume.__doc__ = _MANUAL.format(title=title_of(suffix))
     declare = metric(
         unit="GB",
         better="neither",

@@ -63,7 +63,7 @@ def _intensity(product_work: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         raise NotMeasurable("the traces hold no shapes of operators", fix=_RECORD_SHAPES)
     sums = product_work.group_by(each_rank()).agg(pl.col("flops", "bytes").sum())
     ratios = sums.filter(pl.col("bytes") > 0).select("rank", ratio=pl.col("flops") / pl.col("bytes"))
-    ratios = ratios.sort("rank", nulls_last=True)
+    ratios = ratios.sort("rank")
     return Measurement(
         mean_of(ratios, "ratio"),
         details={

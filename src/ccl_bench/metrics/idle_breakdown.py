@@ -78,7 +78,7 @@ def _streams(stream_idle: pl.DataFrame, steps: pl.DataFrame) -> dict[str, dict[s
         gaps.select(pl.col("stream").unique())
         .join(counts, how="cross")
         .join(sums, on=["stream", "rank"], how="left", nulls_equal=True)
-        .sort("stream", "rank", nulls_last=True)
+        .sort("stream", "rank")
     )
     mean = (pl.col(*CAUSES.values()).fill_null(0) / pl.col("steps") / SECOND_NS).mean()
     by_stream = every_rank.partition_by("stream", as_dict=True, maintain_order=True)

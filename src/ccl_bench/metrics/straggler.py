@@ -170,7 +170,7 @@ def _cause(breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int], name
     others = {peer for rank in named for peer in peers_of(members, rank, late)}
     parts = {"compute": "compute_ns", "host": "idle_ns", "copies": "exposed_memory_ns"}
     of_late = breakdown.filter(pl.col("rank").is_in(named))
-    of_peers = breakdown.filter(pl.col("rank").is_in(sorted(others)))
+    of_peers = breakdown.filter(pl.col("rank").is_in([*others]))
     if of_late.is_empty() or of_peers.is_empty():
         return {}
     means = [

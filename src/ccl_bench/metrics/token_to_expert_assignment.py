@@ -78,8 +78,9 @@ def _from_records(assignments: MoeAssignments, facts: Facts) -> tuple[float, Exp
             experts.append(record.tokens)
     sums = {layer: sum_rows(rows) for layer, rows in layers.items() if _alike(rows)}
     tokens = sum_rows(_alike([*sums.values()]))
+    value = imbalance(tokens)
     details: ExpertsDetails = {"source": _FILE, "tokens_per_device": _listed(tokens)}
-    details["coefficient_of_variation_ratio"] = coefficient_of_variation(tokens) if any(tokens) else 0.0
+    details["coefficient_of_variation_ratio"] = coefficient_of_variation(tokens)
     if ranks := {record.rank for record in records if record.rank is not None}:
         details["per_rank_tokens"] = {
             str(rank): sum(sum(record.tokens) for record in records if record.rank == rank)
@@ -91,7 +92,7 @@ def _from_records(assignments: MoeAssignments, facts: Facts) -> tuple[float, Exp
         details["per_layer"] = {layer: imbalance(row) for layer, row in sums.items() if any(row)}
     if assignments.dropped_tokens is not None:
         details["dropped_tokens_count"] = assignments.dropped_tokens
-    return imbalance(tokens), details
+    return value, details
 
 
 def _filled(records: Sequence[ExpertTokens], facts: Facts) -> list[ExpertTokens]:

@@ -54,9 +54,9 @@ def need_sizes(calls: pl.DataFrame, kind: str) -> None:
 
 def unknown_share(calls: pl.DataFrame, unknown: pl.Expr) -> float:
     """Return the share of the calls, or of their time if larger, with an unknown property."""
-    is_timed = "end_ns" in calls.columns
-    length = pl.col("end_ns") - pl.col("start_ns") if is_timed else pl.lit(0).repeat_by(1).explode()
-    shares = calls.select(unknown.mean().alias("calls"), time=length.filter(unknown).sum() / length.sum())
+    length = pl.col("end_ns") - pl.col("start_ns")
+    of_time = [length.filter(unknown).sum() / length.sum()] if "end_ns" in calls.columns else []
+    shares = calls.select(unknown.mean().alias("calls"), *(share.alias("time") for share in of_time))
     return max((share for share in shares.row(0) if share is not None and share == share), default=0.0)
 
 

@@ -79,6 +79,15 @@ def test_requests_with_one_token_are_left_out_of_tpot_and_counted(tmp_path: Path
     assert result.details["tokens_per_second_and_user"] == pytest.approx(1 / 0.04)
 
 
+def test_requests_of_two_tokens_and_more_are_not_those_of_one(tmp_path: Path) -> None:
+    # 0.02 and 0.05 s a token after the first
+    longer = vllm(output_lens=[3, 3, 1], itls=[[0.02, 0.02], [0.05, 0.05], []], mean_tpot_ms=35.0)
+    result = _one(tmp_path, "TPOT", bench__json=longer)
+    assert result.value == pytest.approx(0.035)
+    assert result.details["requests_with_one_token"] == 1
+    assert result.details["tokens_per_second_and_user"] == pytest.approx(1 / 0.035)
+
+
 def test_failed_requests_are_in_no_mean(tmp_path: Path) -> None:
     whole = vllm(errors=["", "gone", ""], completed=2, mean_ttft_ms=150, mean_tpot_ms=20)
     results = measured(tmp_path, "TTFT", "TPOT", "ITL", "output_throughput", bench__json=whole)

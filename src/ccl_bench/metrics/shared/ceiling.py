@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ccl_bench.side_files.nccl_tests import Measured
 
 _MESSAGES = {"send": "send_recv", "recv": "send_recv"}
-_ROUNDING = 1e-9
 
 Curve = tuple[list[int], list[float]]
 """Sizes in bytes, ascending, and the time of each in s."""
@@ -58,7 +57,7 @@ def _ceiling(
         return None, f"no {name} was measured"
     if ranks is None:
         return None, "the size of their group is unknown"
-    if factor is None or abs(factor - (known_bus_factor(name, ranks) or 0.0)) > _ROUNDING:
+    if factor is None or factor != known_bus_factor(name, ranks):
         return None, f"their parts have different sizes, unlike the {name} that was measured"
     of_ranks = [one for one in of_collective if one.ranks == ranks]
     if not of_ranks:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MINUTE_NS = 60 * SECOND_NS
 
 _ZONES = (
-    *range(-12 * 60, 14 * 60 + 1, 60),
+    *(60 * hours for hours in range(-12, 15)),
     *(-570, -210, -150, 210, 270, 330, 345, 390, 525, 570, 630, 765, 825),
 )
 """Offsets of the time zones from UTC, in minutes."""
@@ -99,7 +99,7 @@ def _windows(steps: pl.DataFrame) -> Windows:
 def _ranks(
     samples: DeviceSamples, ranks: Sequence[Rank], device_used: pl.DataFrame
 ) -> tuple[dict[Device, Rank], str, list[Finding]]:
-    """Return the rank of each device, how it was assigned, and the findings about it."""
+    """Return the rank of each device, how it was assigned, and the findings about it; `ranks` are sorted."""
     devices = list(dict.fromkeys(each.device for each in samples.series))
     names = {device: (f"{device.file}#{device.index}", f"{device.file}#{device.uuid}") for device in devices}
     stated_ranks: dict[Device, Rank] = {}
@@ -126,7 +126,7 @@ def _ranks(
         doubt = Finding(
             "sampled-devices-assumed", "warning", message, devices[0].file, touches=("device_samples",)
         )
-        in_order = dict(zip(ordered, sorted(ranks, key=lambda rank: rank or 0), strict=True))
+        in_order = dict(zip(ordered, ranks, strict=True))
         return in_order, "order of ranks and devices", [] if len(ranks) == 1 else [doubt]
     what = f"{counted(len(devices), 'device was', 'devices were')} sampled"
     traced = f"{counted(len(ranks), 'rank')} traced"
@@ -154,13 +154,13 @@ def _on_clock(by_rank: dict[Rank, Series], windows: Windows) -> tuple[dict[Rank,
         min(spans[0][0] for spans in windows.values()),
         max(spans[-1][1] for spans in windows.values()),
     )
-    begin = min(each.times_ns[0] for each in by_rank.values())
-    end = max(each.times_ns[-1] for each in by_rank.values())
-    is_local = any(each.is_local for each in by_rank.values())
-    zones = [zone for zone in (_ZONES if is_local else (0,)) if _covers(begin, end, zone, first, last)]
+    local = [each for each in by_rank.values() if each.is_local]
+    joined = local or [*by_rank.values()]
+    begin, end = min(each.times_ns[0] for each in joined), max(each.times_ns[-1] for each in joined)
+    zones = [zone for zone in (_ZONES if local else (0,)) if _covers(begin, end, zone, first, last)]
     if not zones:
-        where = "in any time zone" if is_local else "in time"
-        apart = "" if is_local else f" (they end {abs(first - end) / SECOND_NS:.0f} s from the first step)"
+        where = "in any time zone" if local else "in time"
+        apart = "" if local else f" (they end {abs(first - end) / SECOND_NS:.0f} s from the first step)"
         message = f"the samples and the steps of the traces do not overlap {where}{apart}"
         fix = "sample while the trace is recorded; rocprofv3 and old versions of Kineto have another clock"
         raise NotMeasurable(message, fix=fix)
@@ -169,14 +169,14 @@ def _on_clock(by_rank: dict[Rank, Series], windows: Windows) -> tuple[dict[Rank,
             f"the samples' local times overlap the steps in {len(zones)} time zones, so their zone is unknown"
         )
         raise NotMeasurable(message, fix=_UTC)
-    if not is_local:
+    if not local:
         return by_rank, []
     shift = zones[0] * MINUTE_NS
-    moved = {rank: _moved(each, shift) for rank, each in by_rank.items()}
+    moved = {rank: _moved(each, shift) if each.is_local else each for rank, each in by_rank.items()}
     message = (
         f"the samples state no time zone: {_name(zones[0])} is the only one in which they overlap the steps"
     )
-    file = next(iter(by_rank.values())).device.file
+    file = local[0].device.file
     return moved, [Finding("sample-zone-assumed", "note", message, file, touches=("device_samples",))]
 
 
@@ -199,8 +199,9 @@ def _sparse(quantity: str, series: dict[Rank, Series], windows: Windows) -> Find
     counts = {rank: len(inside(each, windows[rank])) for rank, each in series.items() if rank in windows}
     least = min(counts, key=lambda rank: counts[rank])
     if counts[least] == 0:
-        every = _usual_gap(series[least].times_ns) / SECOND_NS
-        message = f"no sample of {quantity} falls in a step of rank {least}: one comes every {every:.3g} s"
+        times = series[least].times_ns
+        often = f"one comes every {_usual_gap(times) / SECOND_NS:.3g} s" if len(times) > 1 else "there is one"
+        message = f"no sample of {quantity} falls in a step of rank {least}: {often}"
         raise NotMeasurable(message, fix="sample more often (nvidia-smi -lms 100), or record more steps")
     if counts[least] >= FEW:
         return None
@@ -215,7 +216,7 @@ def _sparse(quantity: str, series: dict[Rank, Series], windows: Windows) -> Find
 
 
 def _usual_gap(times: Sequence[int]) -> float:
-    return median(later - earlier for earlier, later in pairwise(times)) if len(times) > 1 else 0.0
+    return median(later - earlier for earlier, later in pairwise(times))
 
 
 def inside(series: Series, windows: Iterable[tuple[int, int]]) -> list[tuple[int, float]]:
@@ -237,16 +238,17 @@ def integral(series: Series, start: int, end: int) -> tuple[float, int]:
     Holes in the log, and time before its first or after its last sample, are not covered.
     """
     times, values = series.times_ns, series.values
+    if len(times) < 2:
+        return 0.0, 0
     longest = LONGEST_GAP * _usual_gap(times)
     area, covered = 0.0, 0
-    first = max(bisect_right(times, start) - 1, 0)
-    for place in range(first, min(bisect_left(times, end) + 1, len(times)) - 1):
-        left, right = times[place], times[place + 1]
-        low, high = max(left, start), min(right, end)
-        if low >= high or right - left > longest:
+    for place in range(max(bisect_right(times, start), 1), min(bisect_left(times, end) + 1, len(times))):
+        left, right = times[place - 1], times[place]
+        if right - left > longest:
             continue
-        slope = (values[place + 1] - values[place]) / (right - left)
-        middle = values[place] + slope * ((low + high) / 2 - left)
+        low, high = max(left, start), min(right, end)
+        slope = (values[place] - values[place - 1]) / (right - left)
+        middle = values[place - 1] + slope * ((low + high) / 2 - left)
         area += middle * (high - low)
         covered += high - low
     return area, covered

@@ -85,7 +85,7 @@ def by_step(values: pl.DataFrame, column: str) -> dict[str, float]:
 
 def few_steps(rows: pl.DataFrame) -> pl.DataFrame:
     """Return at most `MOST_STEPS` rows, evenly spread."""
-    return rows.gather_every(-(-rows.height // MOST_STEPS)) if rows.height > MOST_STEPS else rows
+    return rows.gather_every(max(1, -(-rows.height // MOST_STEPS)))
 
 
 def seconds_by_step(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> dict[str, float]:

@@ -61,7 +61,7 @@ def recorded_lag(arrivals: pl.DataFrame, facts: Facts) -> RecordedLag:
         "rank", (pl.col("wait_ns").fill_null(0) / SECOND_NS).alias("wait_s")
     )
     ordered = waits.sort("wait_s", "rank")
-    error_ns = arrivals["clock_error_ns"][0]
+    error_ns = _clock_error_ns(arrivals)
     lag_s = ordered["wait_s"][-1] - ordered["wait_s"][0]
     late = arrivals.group_by("rank").agg((pl.col("lateness_ns").mean() / SECOND_NS).alias("late_s"))
     return RecordedLag(
@@ -77,18 +77,23 @@ def recorded_lag(arrivals: pl.DataFrame, facts: Facts) -> RecordedLag:
     )
 
 
+def _clock_error_ns(arrivals: pl.DataFrame) -> int | None:
+    """Return by how much clocks may still differ; None if nothing compares them."""
+    return arrivals.select(pl.col("clock_error_ns").max()).item()  # type: ignore[no-any-return]
+
+
 def _need_one_clock(arrivals: pl.DataFrame, facts: Facts) -> None:
     """Raise NotMeasurable if ranks are on several hosts and no call compares their clocks."""
     ranks, of_node = facts.world_size, facts.devices_per_node
     several = ranks and of_node and ranks.value > of_node.value
-    if several and arrivals["clock_error_ns"][0] is None:
+    if several and _clock_error_ns(arrivals) is None:
         reason = "ranks are on several hosts, and the dumps hold no end of a call to compare their clocks"
         raise NotMeasurable(reason, fix="record with torch.profiler, whose traces need no common clock")
 
 
 def _findings(arrivals: pl.DataFrame, meetings: int) -> list[Finding]:
     source = f"from {FLIGHT_RECORDER}: when hosts made {meetings} calls, not when devices did them"
-    error_ns, largest_ns = arrivals["clock_error_ns"][0], max(map(abs, arrivals["clock_shift_ns"]))
+    error_ns, largest_ns = _clock_error_ns(arrivals), max(map(abs, arrivals["clock_shift_ns"]))
     if error_ns is None:
         clocks = (
             "clocks of ranks are used as recorded, which is correct on one host: the "

@@ -52,7 +52,7 @@ def parts_by_rank(divided: pl.DataFrame, steps: pl.DataFrame) -> dict[str, dict[
 
 
 def _turned(by_part: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    return {name: {part: by_part[part][name] for part in PARTS} for name in by_part[PARTS[0]]}
+    return {name: {part: by_part[part][name] for part in PARTS} for name in by_part[WAITING]}
 
 
 def parts_in_percent(divided: pl.DataFrame, whole: str) -> dict[str, float]:
