@@ -39,6 +39,9 @@ def test_fewer_than_one_degree_counts_as_one() -> None:
         (0.6, 4, 0.2707223),
         (0.75, 4, 0.7406971),
         (0.9, 4, 1.533206),
+        (0.6, 5, 0.2671809),
+        (0.75, 5, 0.7266868),
+        (0.9, 5, 1.475884),
     ],
 )
 def test_quantiles_near_the_middle_are_those_of_the_table(
