@@ -194,3 +194,53 @@ def test_what_a_rank_sends_itself_is_at_its_place_among_the_members():
     )
     # two floats a row: of 6 rows 3 stay here, of 7 rows 5 do; 6 floats go to others and 4 come
     assert found.select("sent_bytes", "received_bytes", "size_bytes").rows() == [(48, 56, 6 * 4)]
+
+
+def test_an_exchange_without_splits_gives_every_member_the_same_unless_it_is_known_not_to():
+    usual = {"source": "kernel", "dtype": "Float", "in_elements": 12, "out_elements": 24}
+    group = {"group_name": "g", "group_ranks": [4, 6, 1]}
+    splits = {"in_split": [1, 2, 3], "out_split": [3, 3, 6]}
+    rows = [
+        {"name": "all_to_all"} | group,
+        {"name": "all_to_allv"} | group,
+        {"name": "all_to_all"} | group | splits,
+        {"name": "all_to_all"} | group | splits | {"out_split": None},
+        {"name": "all_to_all", "group_name": "?"},  # of unknown members
+    ]
+    found = derive(
+        "exchanges",
+        kernels=table(
+            "kernels",
+            [kernel(9 * n, 9 * n + 5, "ncclDevKernel_SendRecv", correlation=n) for n in range(len(rows))],
+        ),
+        collectives=table(
+            "collectives",
+            [usual | row | {"start_ns": 9 * n, "correlation": n} for n, row in enumerate(rows)],
+        ),
+    )
+    # evenly 4 floats go to each and 8 come; by splits 2 floats a row: 2, 4, 6 go and 6, 6, 12 come
+    columns = ("position", "calls", "sent_bytes", "received_bytes")
+    assert found.select(columns).sort("position").rows() == [
+        (0, 2, 4 * (4 + 2), 4 * (8 + 6)),
+        (1, 2, 4 * (4 + 4), 4 * (8 + 6)),
+        (2, 2, 4 * (4 + 6), 4 * (8 + 12)),
+    ]
+
+
+def test_groups_of_one_kind_have_the_same_distances_between_their_ranks():
+    def kinds(rank):
+        listed = [
+            {"name": str(n), "ranks": ranks, "description": "d"}
+            for n, ranks in enumerate(([0, 4], [1, 5], [0, 1]))
+        ]
+        found = derive(
+            "listed_groups",
+            process_groups=table("process_groups", listed),
+            identity=table("identity", [{"rank": rank, "world_size": 8}]),
+        )
+        return {tuple(ranks): kind for kind, ranks in found.iter_rows()}
+
+    first, second = kinds(0), kinds(1)
+    assert [*first] == [(0, 4), (0, 1)]
+    assert [*second] == [(1, 5), (0, 1)]
+    assert first[0, 4] == second[1, 5] != first[0, 1]

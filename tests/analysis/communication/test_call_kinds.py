@@ -133,3 +133,26 @@ def test_a_range_of_gloo_that_no_operator_started_has_no_starter() -> None:
     found = starters(ranges, TABLES["collectives"].frame(operator))
     assert found.select("start_ns", "thread", "operator_ns", "operator_thread").rows() == [(50, 5, 10, 1)]
     assert starters(ranges, TABLES["collectives"].empty()).height == 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "size", "agrees"),
+    [
+        (12, 12, 12, True),
+        (None, 12, 12, True),
+        (12, None, 12, True),
+        (12, 10, 12, False),
+        (10, 12, 10, False),
+    ],
+)
+def test_a_size_that_one_side_of_a_message_lacks_contradicts_nothing(
+    sent: int | None, received: int | None, size: int, agrees: bool
+) -> None:
+    rows = [
+        call(0, 1, 10, 40, collective="send", peer=1, size_bytes=sent),
+        call(1, 1, 20, 45, collective="recv", peer=0, size_bytes=received),
+        call(0, 2, 50, 60, collective="send", peer=0),  # to itself
+    ]
+    found = DERIVED.get("messages").compute(frame("traffic", rows).with_columns(trace="rank"))
+    columns = ("source", "target", "size_bytes", "agrees", "send_ns", "recv_ns", "transfer_ns")
+    assert found.select(columns).rows() == [(0, 1, size, agrees, 30, 25, 25)]
