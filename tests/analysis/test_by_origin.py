@@ -113,14 +113,15 @@ def test_products_of_one_shape_are_put_together_with_the_kernels_that_they_launc
     }
     products = [shape | {"start_ns": at, "end_ns": at + 10} for at in (20, 40, 70, 120)]
     odd = shape | {"start_ns": 80, "end_ns": 85, "dtype": "odd"}
+    second = KERNELS[0] | {"start_ns": 80, "end_ns": 84}  # of the first product, too
     found = derive(
         "product_shapes",
         annotations=table("annotations", [STEP, LATER]),
         products=table("products", [*products, odd]),
         launches=table("launches", LAUNCHES),
-        kernels=table("kernels", [KERNELS[0] | {"name": "tf32_gemm"}, *KERNELS[1:]]),
+        kernels=table("kernels", [KERNELS[0] | {"name": "tf32_gemm"}, *KERNELS[1:], second]),
     )
-    # launches at 25 and 45 are in the first two products, that at 60 in none
+    # launches at 25 and 45 are in the first two products, that at 60 in none; one of three kernels says TF32
     shown = (
         "step",
         "rows",
@@ -135,6 +136,6 @@ def test_products_of_one_shape_are_put_together_with_the_kernels_that_they_launc
         "timed",
     )
     assert found.select(shown).rows() == [
-        (1, 2, 3, 4, True, 3, 48.0, 30, 2, 35, 2),
+        (1, 2, 3, 4, True, 3, 48.0, 30, 3, 39, 2),
         (2, 2, 3, 4, None, 1, 48.0, 10, 0, 0, 0),
     ]

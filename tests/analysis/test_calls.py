@@ -137,3 +137,110 @@ def test_communication_without_nccl_in_its_names_is_found(corpus):
     found = derive_from(content(corpus, file), "calls")
     assert moving
     assert found.filter(found["collective"] == "all_to_all").height == len(moving)
+
+
+def messages(rank, *rows):
+    """Return sends of one rank of the group (4, 6, 1), given as recorded peer and recorded place."""
+    kernels = [kernel(10 * n, 10 * n + 5, "ncclDevKernel_SendRecv", correlation=n) for n in range(len(rows))]
+    described = [
+        {"source": "kernel", "name": name, "start_ns": 10 * n, "correlation": n, "peer": peer}
+        | {"peer_position": place, "group_name": "g", "group_size": 3, "group_ranks": [4, 6, 1]}
+        for n, (name, peer, place) in enumerate(rows)
+    ]
+    found = derive(
+        "calls",
+        kernels=table("kernels", kernels),
+        collectives=table("collectives", described),
+        identity=table("identity", [{"rank": rank, "world_size": 8}] if rank is not None else []),
+    )
+    return found.sort("start_ns").select("peer", "peer_at_place", "peer_position").rows()
+
+
+def test_a_recorded_peer_is_a_rank_unless_it_is_the_rank_itself_or_no_member():
+    rows = [("send", 6, None), ("recv", 4, None), ("send", 1, None), ("send", 2, None), ("send", 0, None)]
+    # place 1 has rank 6, place 2 rank 1, place 0 rank 4; the others lie behind the end
+    assert messages(1, *rows) == [
+        (6, None, None),
+        (4, None, None),
+        (None, 6, None),
+        (None, 1, None),
+        (None, 4, None),
+    ]
+
+
+def test_a_recorded_place_is_that_of_a_message_s_other_rank():
+    rows = [("send", None, 0), ("recv", None, 2), ("send", 6, -1), ("send", None, -1), ("allreduce", None, 1)]
+    assert messages(6, *rows) == [
+        (4, 4, None),
+        (1, 1, None),
+        (None, None, None),
+        (None, None, None),
+        (None, None, None),
+    ]
+
+
+def test_without_an_own_rank_every_recorded_peer_in_the_group_is_a_rank():
+    assert messages(None, ("send", 6, None)) == [(6, None, None)]
+
+
+def test_what_a_rank_sends_itself_is_at_its_place_among_the_members():
+    call = {"name": "all_to_allv", "source": "kernel", "start_ns": 0, "correlation": 1, "dtype": "Float"}
+    call |= {"in_elements": 12, "in_split": [1, 2, 3], "out_elements": 14, "out_split": [1, 1, 5]}
+    found = derive(
+        "calls",
+        kernels=table("kernels", [kernel(0, 5, "ncclDevKernel_SendRecv", correlation=1)]),
+        collectives=table("collectives", [call | {"group_name": "g", "group_ranks": [9, 4, 6]}]),
+        identity=table("identity", [{"rank": 6, "world_size": 12}]),
+    )
+    # two floats a row: of 6 rows 3 stay here, of 7 rows 5 do; 6 floats go to others and 4 come
+    assert found.select("sent_bytes", "received_bytes", "size_bytes").rows() == [(48, 56, 6 * 4)]
+
+
+def test_an_exchange_without_splits_gives_every_member_the_same_unless_it_is_known_not_to():
+    usual = {"source": "kernel", "dtype": "Float", "in_elements": 12, "out_elements": 24}
+    group = {"group_name": "g", "group_ranks": [4, 6, 1]}
+    splits = {"in_split": [1, 2, 3], "out_split": [3, 3, 6]}
+    rows = [
+        {"name": "all_to_all"} | group,
+        {"name": "all_to_allv"} | group,
+        {"name": "all_to_all"} | group | splits,
+        {"name": "all_to_all"} | group | splits | {"out_split": None},
+        {"name": "all_to_all", "group_name": "?"},  # of unknown members
+    ]
+    found = derive(
+        "exchanges",
+        kernels=table(
+            "kernels",
+            [kernel(9 * n, 9 * n + 5, "ncclDevKernel_SendRecv", correlation=n) for n in range(len(rows))],
+        ),
+        collectives=table(
+            "collectives",
+            [usual | row | {"start_ns": 9 * n, "correlation": n} for n, row in enumerate(rows)],
+        ),
+    )
+    # evenly 4 floats go to each and 8 come; by splits 2 floats a row: 2, 4, 6 go and 6, 6, 12 come
+    columns = ("position", "calls", "sent_bytes", "received_bytes")
+    assert found.select(columns).sort("position").rows() == [
+        (0, 2, 4 * (4 + 2), 4 * (8 + 6)),
+        (1, 2, 4 * (4 + 4), 4 * (8 + 6)),
+        (2, 2, 4 * (4 + 6), 4 * (8 + 12)),
+    ]
+
+
+def test_groups_of_one_kind_have_the_same_distances_between_their_ranks():
+    def kinds(rank):
+        listed = [
+            {"name": str(n), "ranks": ranks, "description": "d"}
+            for n, ranks in enumerate(([0, 4], [1, 5], [0, 1]))
+        ]
+        found = derive(
+            "listed_groups",
+            process_groups=table("process_groups", listed),
+            identity=table("identity", [{"rank": rank, "world_size": 8}]),
+        )
+        return {tuple(ranks): kind for kind, ranks in found.iter_rows()}
+
+    first, second = kinds(0), kinds(1)
+    assert [*first] == [(0, 4), (0, 1)]
+    assert [*second] == [(1, 5), (0, 1)]
+    assert first[0, 4] == second[1, 5] != first[0, 1]

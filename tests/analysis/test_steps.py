@@ -300,6 +300,18 @@ def test_a_repeating_communication_pattern_with_updates_of_parameters_gives_step
     assert {row[-1] for row in found} == {"communication pattern"}
 
 
+def test_two_calls_that_repeat_three_times_are_a_pattern_and_twice_are_none():
+    def starts(repeats):
+        names = ["ncclDevKernel_AllGather", "ncclDevKernel_ReduceScatter"] * repeats
+        kernels = [kernel(100 * n, 100 * n + 10, name=name) for n, name in enumerate(names)]
+        updates = range(50, 200 * repeats, 200)
+        kernels += [kernel(at, at + 10, name="multi_tensor_apply_kernel") for at in updates]
+        return [row[:3] for row in steps(kernels=kernels)]
+
+    assert starts(3) == [(0, 0, 200), (1, 200, 400)]
+    assert len(starts(2)) == 1
+
+
 def test_what_each_layer_of_a_pass_repeats_is_no_step():
     layers = ["ncclDevKernel_AllGather", "ncclDevKernel_ReduceScatter"] * 32
     kernels = [kernel(100 * n, 100 * n + 10, name=name) for n, name in enumerate(layers)]
@@ -382,3 +394,9 @@ def test_the_first_steps_are_skipped_before_others_are_chosen_by_number():
     # of two ranks, whose rows come in any order
     both = pl.DataFrame({"step": [4, 3, 2, 1, 1, 2, 3, 4]})
     assert select_step_times(both, StepChoice("1-3", skip=2))["step"].to_list() == [3, 3]
+
+
+def test_a_file_without_any_work_holds_no_whole_step():
+    assert derive("whole_steps", annotations=table("annotations", [mark("ProfilerStep#1", 0, 1)])).rows() == [
+        (1, False)
+    ]

@@ -157,6 +157,9 @@ def test_what_is_as_long_as_a_bin_stays_apart() -> None:
         (7, "compute", "a", 5, 0, 64, 1, 64),
         (7, "compute", "b", None, 64, 128, 2, 64),
     ]
+    # bins are no finer: in half of one, two pieces would be left
+    short = pieces([(7, "compute", name, 20 * n, 20) for n, name in enumerate("abc")])
+    assert rows(fewer(short, window, 2)) == [(7, "compute", "a", None, 0, 60, 3, 60)]
 
 
 def test_more_lanes_than_pieces_are_kept() -> None:

@@ -39,6 +39,9 @@ def test_fewer_than_one_degree_counts_as_one() -> None:
         (0.6, 4, 0.2707223),
         (0.75, 4, 0.7406971),
         (0.9, 4, 1.533206),
+        (0.6, 5, 0.2671809),
+        (0.75, 5, 0.7266868),
+        (0.9, 5, 1.475884),
     ],
 )
 def test_quantiles_near_the_middle_are_those_of_the_table(
@@ -63,12 +66,35 @@ def test_quantiles_at_4_degrees_are_those_of_the_closed_form(share: float) -> No
     assert student_quantile(share, 4) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("share", [0.6, 0.75, 0.9, 0.975, 0.995, 0.9995])
-def test_quantiles_at_5_degrees_have_their_share_below(share: float) -> None:
-    t = student_quantile(share, 5)
-    within = 1 / (1 + t**2 / 5)  # the distribution of 5 degrees has a closed form
-    below = 1 / 2 + (math.atan(t / math.sqrt(5)) + t / math.sqrt(5) * within * (1 + 2 / 3 * within)) / math.pi
-    assert below == pytest.approx(share, abs=1e-6)
+def _share_below(t: float, degrees: int) -> float:
+    """Return the closed form of the distribution of whole degrees [Abramowitz and Stegun, 26.7]."""
+    angle = math.atan(t / math.sqrt(degrees))
+    within = math.cos(angle) ** 2
+    term = math.cos(angle) if degrees % 2 else 1.0
+    terms = [term]
+    for number in range(3 - (degrees + 1) % 2, degrees - 1, 2):
+        term *= (number - 1) / number * within
+        terms.append(term)
+    inside = math.sin(angle) * sum(terms)
+    return 1 / 2 + ((angle + inside) / math.pi if degrees % 2 else inside / 2)
+
+
+@pytest.mark.parametrize(
+    ("share", "degrees", "precision"),
+    [
+        *((share, 5, 5e-6) for share in (0.6, 0.75, 0.9, 0.975, 0.995, 0.9995)),
+        (0.95, 3, 8e-6),
+        (0.7, 3, 3e-8),
+        (0.975, 4, 5e-8),
+        (0.85, 5, 1e-9),
+        (0.99, 5, 3e-8),
+        (0.9999, 10, 1e-8),
+    ],
+)
+def test_quantiles_have_their_share_below(share: float, degrees: int, precision: float) -> None:
+    t = student_quantile(share, degrees)
+    below, above = (_share_below(t * factor, degrees) for factor in (1 - precision, 1 + precision))
+    assert below < share < above
 
 
 @pytest.mark.parametrize(
@@ -87,7 +113,14 @@ def test_a_curve_has_every_whole_percentile() -> None:
 
 @pytest.mark.parametrize(
     ("count", "most", "kept"),
-    [(3, 3, [0, 1, 2]), (4, 3, [0, 1, 2]), (7, 3, [0, 2, 4]), (0, 3, []), (10, 4, [0, 2, 5, 7])],
+    [
+        (3, 3, [0, 1, 2]),
+        (4, 3, [0, 1, 2]),
+        (7, 3, [0, 2, 4]),
+        (0, 3, []),
+        (10, 4, [0, 2, 5, 7]),
+        (4, 4, [0, 1, 2, 3]),
+    ],
 )
 def test_at_most_so_many_values_are_kept_evenly(count: int, most: int, kept: list[int]) -> None:
     assert evenly([*range(count)], most) == kept

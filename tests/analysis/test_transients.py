@@ -70,6 +70,20 @@ def test_warm_up_that_fades_is_found_to_its_end():
     assert warm_up([2_000, 500, 100, 11, 10, 10, 10, 10]) == 3
 
 
+def test_a_step_on_the_limit_of_noise_is_no_outlier():
+    # deviations are 0, 0, 5, 5, 5, 5 and more: the noise is 1.4826 x 5000 = 7413, and six times that is 44478
+    lengths = [30_000, 30_000, 35_000, 25_000, 35_000, 25_000]
+    assert outliers([*lengths, 30_000 + 44_478]) == []
+    assert outliers([*lengths, 30_000 + 44_479]) == [6]
+
+
+def test_a_step_of_twice_or_half_the_median_is_no_outlier():
+    assert outliers([40, 40, 40, 40, 40, 80]) == outliers([40, 40, 40, 40, 40, 20]) == []
+    assert outliers([40, 40, 40, 40, 40, 81]) == outliers([40, 40, 40, 40, 40, 19]) == [5]
+    assert outliers([40, 40, 40, 81]) == []  # four steps are too few
+    assert outliers([40, 40, 40, 40, 81]) == [4]  # a fifth of them
+
+
 def test_two_kinds_of_steps_are_no_outliers():
     assert outliers([10, 10, 40, 10, 10, 40]) == []  # a third of them
     assert outliers([10, 10, 10, 10, 10, 40]) == [5]  # a sixth

@@ -94,6 +94,25 @@ def test_a_group_without_size_is_one_group_unless_the_card_states_several():
     assert (finding.code, finding.count) == ("groups-assumed", 1)
 
 
+@pytest.mark.parametrize(
+    ("size", "source", "ranks", "ambiguous"),
+    [
+        (2, "name", 2, False),
+        (2, "name", 3, True),
+        (2, "unknown", 2, True),
+        (4, "unknown", 2, False),
+        (4, "unknown", 5, False),  # as large as the job: its members are known
+        (5, "unknown", 6, True),
+    ],
+)
+def test_a_group_of_unknown_members_may_be_several_if_it_is_a_part_without_number_or_more_ranks_use_it(
+    size: int, source: str, ranks: int, ambiguous: bool
+):
+    rows = [{"group": "g", "size": size, "known_from": source, "trace": r, "rank": r} for r in range(ranks)]
+    found = DERIVED.get("groups").compute(frame("call_groups", rows), facts(world_size=4))
+    assert found.select("seen_by", "ambiguous").rows() == [(ranks, ambiguous)]
+
+
 def test_an_assumed_group_in_which_one_call_does_not_fit_shows_no_waiting_at_all():
     names = {0: ["all_reduce", "all_gather", "all_reduce"], 1: ["all_reduce", "all_reduce", "all_reduce"]}
     rows = [

@@ -166,6 +166,23 @@ def test_ranges_say_what_they_are_by_name(tmp_path: Path, name: str, phase: str)
     assert times(write(tmp_path, events)) == {phase: 5}
 
 
+def test_gradients_are_communicated_in_the_backward_pass_and_on_threads_of_autograd_alone(
+    tmp_path: Path,
+) -> None:
+    reduces = "torch::distributed::reducer::mul_out"
+    events = [
+        step(1, 0, 200),
+        note("backward", 10, 50),  # on the thread of the program
+        op(reduces, 20, 30), launch(1, 25, 26), kernel("a", 1, 30, 37),
+        op(EVALUATE + "X", 60, 90, tid=2),
+        note("Optimizer.zero_grad#SGD.zero_grad", 65, 80, tid=2),
+        op(reduces, 70, 75, tid=2), launch(2, 71, 72, tid=2), kernel("b", 2, 75, 78),
+        launch(3, 76, 77, tid=2), kernel("c", 3, 78, 82),
+        op(reduces, 100, 110), launch(4, 105, 106), kernel("d", 4, 110, 111),
+    ]  # fmt: skip
+    assert times(write(tmp_path, events)) == {"gradient_communication": 7 + 3, "other": 4 + 1}
+
+
 def test_ddp_copies_between_gradients_and_buckets_are_gradient_communication(tmp_path: Path) -> None:
     events = [
         step(1, 0, 100),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ccl_bench.analysis.execution_trace.calls import completed
 from ccl_bench.analysis.execution_trace.linking import (
+    communication_nodes,
     et_agreement,
     et_links,
     link_operators,
@@ -47,6 +50,58 @@ def test_kinetos_number_runs_a_constant_ahead() -> None:
     assert (link.rule, link.offset) == ("external id", 2)
     assert link.pairs.rows() == [(40, 0), (50, 1), (80, 2)]
     assert link.rate == 1.0
+
+
+def test_the_lead_of_kinetos_number_is_the_most_frequent_one() -> None:
+    nodes = _nodes(list("abxccdd"), [1, 2, 3, 10, 11, 12, 13])
+    link = link_operators(nodes, _ops(list("abxcd"), [6, 7, 5, 15, 18]))
+    # in order, a and b are 5 ahead and x is 2 ahead; 5 also links c and d, which Kineto has once only
+    assert (link.rule, link.offset) == ("external id", 5)
+    assert link.pairs.rows() == [(10, 0), (20, 1), (100, 3), (130, 4)]
+    assert link.rate == 4 / 5
+
+
+def test_of_leads_of_kinetos_number_that_are_equally_frequent_the_smallest_counts() -> None:
+    nodes = _nodes(list("axccdd"), [1, 3, 10, 11, 12, 13])
+    link = link_operators(nodes, _ops(list("axcd"), [6, 5, 12, 15]))
+    # a is 5 ahead and x is 2 ahead
+    assert (link.rule, link.offset) == ("external id", 2)
+    assert link.pairs.rows() == [(30, 1), (100, 2), (130, 3)]
+
+
+@pytest.mark.parametrize(("own", "linked"), [("az", 1), ("azz", 0), ("aay", 2)])
+def test_recordings_of_which_half_the_operators_agree_are_of_the_same_work(own: str, linked: int) -> None:
+    numbers = range(1, len(own) + 1)
+    ops = _ops("aacd"[: len(own)], numbers, numbers)
+    link = link_operators(_nodes(own, numbers), ops)
+    assert (link.pairs.height, link.rate) == (linked, linked / len(own))
+
+
+def test_a_marked_range_or_a_node_without_an_id_is_no_operator() -> None:
+    columns = {"node": [1, 2, 3, 4, 5], "name": list("abcde"), "thread": [1] * 5}
+    ids = {"rf_id": [11, 12, 13, 0, 1], "scope": [7, 8, None, 0, 6]}
+    nodes = linkable_nodes(TABLES["et_nodes"].frame(columns | ids))
+    assert nodes.select("node", "is_operator").rows() == [(1, False), (2, True), (3, True), (5, True)]
+
+
+def test_operators_of_either_kind_communicate() -> None:
+    nodes = _nodes(["record_param_comms", "aten::c10d::x", "c10d::send", "aten::mm"], [1, 2, 3, 4])
+    assert communication_nodes(nodes)["node"].to_list() == [10, 30]
+
+
+def test_threads_with_most_names_in_common_belong_together() -> None:
+    # with thread 70 only one `a` is common, however many it has; with 71 both names
+    nodes = _nodes(["a", "b"], [1, 2], [1, 1])
+    ops = _ops(["a"] * 5 + ["a", "b"], range(900, 914, 2), threads=[70] * 5 + [71] * 2)
+    assert link_operators(nodes, ops).pairs.rows() == [(10, 5), (20, 6)]
+
+
+def test_of_threads_with_as_much_in_common_the_first_belong_together_and_each_once() -> None:
+    ops = _ops(["a", "b"] * 2, [901, 905, 911, 917], threads=[70, 70, 71, 71])
+    assert link_operators(_nodes(["a", "b"], [1, 2], [1, 1]), ops).pairs.rows() == [(10, 0), (20, 1)]
+    nodes = _nodes(["a", "b"] * 2, [1, 2, 3, 4], [2, 2, 1, 1])
+    ops = _ops(["a", "b"], [901, 905], threads=[70, 70])
+    assert link_operators(nodes, ops).pairs.rows() == [(30, 0), (40, 1)]
 
 
 def test_with_two_threads_operators_are_paired_in_order_on_each() -> None:
@@ -102,6 +157,36 @@ def test_an_execution_trace_belongs_to_the_kineto_trace_of_its_rank_and_window()
     assert [(f.code, f.rank) for f in found] == [("et-unlinked", 1)]
 
 
+def test_an_execution_trace_of_a_window_belongs_to_no_other_window_or_rank() -> None:
+    nodes = pl.concat(
+        [
+            _of(_nodes(list("abc"), [4, 5, 6]), 5, 2, 10),
+            _of(_nodes(list("xy"), [4, 5]), 6, 3, 20),
+            _of(_nodes(list("abc"), [4, 5, 6]), 7, 4, 10),
+        ]
+    )
+    ops = pl.concat(
+        [
+            _of(_ops(list("abc"), [1, 2, 3], [4, 5, 6]), 11, 2, 20),
+            _of(_ops(list("abc"), [1, 2, 3], [4, 5, 6]), 12, 3, 10),
+            _of(_ops(list("abz"), [1, 2, 3], [4, 5, 9]), 13, 2, 10),
+            _of(_ops(list("xyzzz"), range(1, 6), range(4, 9)), 14, 3, 20),
+        ]
+    )
+    columns = ("trace", "op_trace", "nodes", "ops", "linked", "rate")
+    assert et_links(nodes, ops).select(columns).rows() == [
+        (5, 13, 3, 3, 2, 2 / 3),
+        (6, 14, 2, 5, 2, 1.0),
+        (7, None, 3, 0, 0, 0.0),
+    ]
+
+
+def test_of_kineto_traces_of_one_rank_that_with_most_operators_linked_fits_best() -> None:
+    nodes = _of(_nodes(list("abc"), [4, 5, 6]), 0, 0)
+    ops = pl.concat([_of(_ops(own, range(3), [4, 5, 6]), k, 0, k) for k, own in enumerate(["abz", "abc"], 1)])
+    assert et_links(nodes, ops).select("op_trace", "linked").rows() == [(2, 3)]
+
+
 CALLS = {"call": [0], "start_ns": [100], "stream": [7], "collective": ["all_reduce"], "trace": [1]}
 SIZES = {"sent_bytes": [64], "received_bytes": [64], "size_bytes": [64], "dtype": ["float"], "peer": [None]}
 MARKS = {"own_sizes": [False], "uneven": [False]}
@@ -133,6 +218,24 @@ def test_a_call_of_another_kind_is_a_finding() -> None:
 def test_a_size_that_one_side_lacks_is_no_disagreement() -> None:
     calls, et = _both({"received_bytes": [None]}, {})
     assert et_agreement(et, calls)["agrees"].to_list() == [True]
+
+
+def test_calls_of_which_no_size_is_known_can_disagree_by_kind_alone() -> None:
+    unknown: dict[str, list[object]] = {"sent_bytes": [None], "received_bytes": [None]}
+    calls, et = _both(unknown, {})
+    assert et_agreement(et, calls)["agrees"].to_list() == [None]
+    calls, et = _both(unknown, {"collective": ["all_gather"]})
+    assert et_agreement(et, calls)["agrees"].to_list() == [False]
+
+
+@pytest.mark.parametrize(
+    ("kineto", "execution", "size"), [(False, True, 96), (True, True, 64), (True, False, 64)]
+)
+def test_a_size_for_each_member_counts_more_than_one_for_all(
+    kineto: bool, execution: bool, size: int
+) -> None:
+    calls, et = _both({"own_sizes": [kineto]}, {"own_sizes": [execution], "size_bytes": [96]})
+    assert completed(calls, et)["size_bytes"].to_list() == [size]
 
 
 def test_a_size_that_kineto_lacks_is_filled_in_and_one_that_it_has_is_kept() -> None:

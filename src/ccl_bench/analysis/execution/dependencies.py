@@ -94,7 +94,7 @@ class _Rank:
                 np.append(occupied[:, 0], intervals[:, 0]), np.append(occupied[:, 1], intervals[:, 1])
             )
             overlap = _length(occupied) + _length(intervals) - _length(both)
-            if overlap <= _LONGEST_OVERLAP * max(1, _length(intervals)):
+            if overlap <= _LONGEST_OVERLAP * _length(intervals):
                 occupied, number = both, 0
             else:
                 following, number = following + 1, following
@@ -120,7 +120,7 @@ class _Rank:
         if not numbers.size:
             return 0
         at = np.minimum(np.searchsorted(numbers, self.correlation[self.away]), len(numbers) - 1)
-        has_launcher = (numbers[at] == self.correlation[self.away]) & (self.correlation[self.away] > 0)
+        has_launcher = numbers[at] == self.correlation[self.away]
         self.launcher[self.away[has_launcher]] = by_number[at[has_launcher]]
         took = self.start[self.away[has_launcher]] - self.start[by_number[at[has_launcher]]]
         waits = self._previous_end()[self.away[has_launcher]] > self.start[by_number[at[has_launcher]]]

@@ -117,7 +117,7 @@ def link_operators(nodes: pl.DataFrame, ops: pl.DataFrame) -> Link:
         "rf_id", keep="first", maintain_order=True
     )
     ops = ops.with_columns(pl.col("name").cast(pl.String))
-    by_id = _by_number(nodes, ops.filter(pl.col("record_function_id") > 0), "record_function_id", 0)
+    by_id = _by_number(nodes, ops, "record_function_id", 0)
     in_order = _in_order(nodes, ops)
     offset = _offset(nodes, ops, in_order)
     by_external = _by_number(nodes, ops, "external_id", offset) if offset is not None else no_pairs()

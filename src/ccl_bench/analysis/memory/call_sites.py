@@ -34,7 +34,8 @@ def memory_holders(
         "device", "stack", "category", (pl.col("born") < 0).alias("is_before_history")
     ).agg(pl.col("bytes").sum(), pl.len().cast(pl.Int64).alias("blocks"))
     holders = sums.join(_texts(memory_stacks, memory_frames), on="stack", how="left")
-    ordered = holders.sort(["device", "bytes", "stack"], descending=[False, True, False], nulls_last=True)
+    order_by = ["device", "bytes", "stack", "category", "is_before_history"]
+    ordered = holders.sort(order_by, descending=[name == "bytes" for name in order_by], nulls_last=True)
     return ordered.select(*DERIVED.get("memory_holders").table.columns)
 
 

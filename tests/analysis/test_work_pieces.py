@@ -1,0 +1,136 @@
+"""Pieces of device work: their kind, launch, operator and call, on tables made by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from frames import derive, table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+GATHER = "ncclDevKernel_AllGather_RING_LL(x)"
+OTHER = "ncclDevKernel_Foo(x)"
+BARRIER = "void c10d::symmetric_memory::barrier_kernel(unsigned int**)"
+
+
+def _pieces(
+    operators: list[tuple[str, int, int]],
+    pieces: list[tuple[int | None, str]],
+    copies: list[tuple[int, str]] = [],  # noqa: B006
+    **columns: Any,
+) -> pl.DataFrame:
+    """Return `device_work` of operators, and of kernels and copies given with the time of their launch."""
+    launched = [*pieces, *copies]
+    spans = [
+        {"start_ns": 1000 + 10 * n, "end_ns": 1005 + 10 * n, "stream": 7, "correlation": n}
+        for n in range(1, len(launched) + 1)
+    ]
+    names = [{"name": name, **columns} for _, name in pieces] + [{"kind": kind} for _, kind in copies]
+    rows = [span | name for span, name in zip(spans, names, strict=True)]
+    return derive(
+        "device_work",
+        cpu_ops=table(
+            "cpu_ops", [{"name": n, "start_ns": s, "end_ns": e, "thread": 1} for n, s, e in operators]
+        ),
+        launches=table(
+            "launches",
+            [
+                {"correlation": n, "start_ns": at, "end_ns": at + 1, "thread": 1}
+                for n, (at, _) in enumerate(launched, 1)
+                if at is not None
+            ],
+        ),
+        kernels=table("kernels", rows[: len(pieces)]),
+        memcpy=table("memcpy", rows[len(pieces) :]),
+    )
+
+
+def test_a_sure_name_says_more_than_the_operator_and_the_operator_more_than_an_unsure_one() -> None:
+    found = _pieces([("c10d::allreduce_", 0, 50)], [(5, GATHER), (6, OTHER), (7, "mine"), (60, OTHER)])
+    assert found["collective"].to_list() == [
+        "all_gather", "all_reduce", "all_reduce", "other_communication",
+    ]  # fmt: skip
+    assert set(found["kind"]) == {"communication"}
+
+
+def test_kernels_of_torch_are_calls_of_their_own_beside_a_copy_inside_the_device() -> None:
+    found = _pieces([("c10d::allreduce_", 0, 50)], [(5, SUM), (6, "mine")], [(7, "DtoD")])
+    assert found["call_ns"].to_list() == [None] * 3
+    assert found["kind"].to_list() == ["communication", "communication", "memory"]
+
+
+def test_kernels_of_torch_are_parts_of_one_call_with_copies_between_devices() -> None:
+    pieces = [(5, "mine"), (6, BARRIER), (60, SUM)]
+    found = _pieces([("c10d::allreduce_", 3, 50)], pieces, [(7, "PtoP"), (61, "PtoP")])
+    assert found["call_ns"].to_list() == [3, None, None, 3, None]
+    assert found["kind"].to_list() == [*["communication"] * 4, "memory"]
+
+
+def test_all_that_an_operator_of_others_launches_is_one_call_but_for_barriers_and_recorded_ones() -> None:
+    operators = [("aiter::all_reduce_reg", 3, 50)]
+    found = _pieces(operators, [(5, "mine"), (6, GATHER), (7, BARRIER)])
+    assert found["call_ns"].to_list() == [3, 3, None]
+    assert found["collective"].to_list() == ["all_reduce", "all_reduce", "barrier"]
+    recorded = _pieces(operators, [(5, "mine")], collective="allgather")
+    assert recorded.select("call_ns", "collective").rows() == [(None, "all_gather")]
+
+
+def test_work_is_of_the_outermost_operator_around_its_launch() -> None:
+    operators = [
+        ("c10d::allreduce_", 0, 100),
+        ("c10d::allgather_", 0, 60),
+        ("c10d::broadcast_", 10, 20),
+        ("c10d::reduce_", 30, 40),
+        ("c10d::allgather_", 100, 110),  # from the very end of the first
+    ]
+    launches = [0, 15, 35, 99, 100, 109, 110, None]
+    found = _pieces(operators, [(at, "mine") for at in launches])
+    assert found["operator_ns"].to_list() == [0, 0, 0, 0, 100, 100, None, None]
+    assert found["operator"].to_list() == [*["all_reduce"] * 4, *["all_gather"] * 2, None, None]
+
+
+@pytest.mark.parametrize(
+    ("first", "before"),
+    [(1, []), (2, [1]), (5, [1]), (6, [1, 5])],
+)
+def test_work_with_a_number_below_the_first_recorded_one_was_launched_before(
+    first: int, before: list[int]
+) -> None:
+    numbers = [-1, 0, 1, 5, 6, None]
+    found = derive(
+        "device_work",
+        launches=table(
+            "launches",
+            [
+                {"correlation": n, "start_ns": 100 + n, "end_ns": 200 + n, "thread": 1}
+                for n in {0, -1, first, 6}
+            ]
+            + [{"correlation": 6, "start_ns": 900, "end_ns": 901, "thread": 2}],
+        ),
+        kernels=table(
+            "kernels",
+            [{"name": "k", "start_ns": 1000, "end_ns": 1001, "correlation": number} for number in numbers],
+        ),
+    )
+    by_number = dict(zip(numbers, found.iter_rows(named=True), strict=True))
+    assert [n for n in numbers if by_number[n]["launched_before"]] == before
+    linked = {n: row["launch_ns"] for n, row in by_number.items() if row["launch_ns"] is not None}
+    # the number 0 links nothing
+    assert linked == {n: 100 + n for n in {first, 6} & {1, 5, 6}}
+
+
+def test_shares_outside_their_range_are_not_known() -> None:
+    values: list[tuple[float | None, float | None]] = [
+        (0.0, 0.0), (0.25, 0.5), (1.5, 100.0), (-0.5, 100.5), (None, -0.5),
+    ]  # fmt: skip
+    rows = [
+        {"name": "k", "start_ns": n, "end_ns": n + 1, "blocks_per_sm": blocks, "occupancy_pct": share}
+        for n, (blocks, share) in enumerate(values)
+    ]
+    found = derive("device_work", kernels=table("kernels", rows))
+    assert found.select("occupied", "occupancy_pct").rows() == [
+        (0.0, 0.0), (0.25, 0.5), (1.0, 100.0), (None, None), (None, None),
+    ]  # fmt: skip
