@@ -20,6 +20,7 @@ from ccl_bench.metrics.shared.monitored import integral
 from ccl_bench.metrics.shared.per_step import (
     by_rank,
     by_step,
+    parts_by_rank,
     parts_by_step,
     phase_time,
     rows_of,
@@ -155,7 +156,10 @@ def test_steps_of_the_window_without_a_number_come_first() -> None:
         | {f"{part}_ns": ns * place for place, part in enumerate(parts, 1)}
         for iteration, step, ns in ((9, 1, 30), (None, 2, 10), (None, 2, 20), (4, 3, 70))
     ]
-    found = parts_by_step(pl.DataFrame(rows, schema_overrides={"iteration": pl.Int64}))
+    table = pl.DataFrame(rows, schema_overrides={"iteration": pl.Int64})
+    ranks = pl.Series("rank", [None, 2, 2, 0], dtype=pl.Int64)
+    assert [*parts_by_rank(table.with_columns(ranks))] == ["0", "2", "unknown"]
+    found = parts_by_step(table)
     assert [*found] == ["None:2", "4:3", "9:1"]
     assert found["None:2"] == pytest.approx({part: 15e-9 * place for place, part in enumerate(parts, 1)})
 
