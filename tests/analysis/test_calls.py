@@ -202,10 +202,13 @@ def test_an_exchange_without_splits_gives_every_member_the_same_unless_it_is_kno
     splits = {"in_split": [1, 2, 3], "out_split": [3, 3, 6]}
     rows = [
         {"name": "all_to_all"} | group,
-        {"name": "all_to_allv"} | group,
+        {"name": "all_to_allv", "in_elements": 3} | group,
         {"name": "all_to_all"} | group | splits,
-        {"name": "all_to_all"} | group | splits | {"out_split": None},
+        {"name": "all_to_all", "in_elements": 15} | group | splits | {"out_split": None},
+        {"name": "all_to_all", "in_elements": 18} | group | splits | {"in_split": None},
+        {"name": "all_to_all", "in_elements": 21} | group | splits | {"in_split": [1, 2]},
         {"name": "all_to_all", "group_name": "?"},  # of unknown members
+        {"name": "all_to_all", "group_name": "1", "group_ranks": [4], "in_split": [5], "out_split": [3]},
     ]
     found = derive(
         "exchanges",
@@ -220,7 +223,8 @@ def test_an_exchange_without_splits_gives_every_member_the_same_unless_it_is_kno
     )
     # evenly 4 floats go to each and 8 come; by splits 2 floats a row: 2, 4, 6 go and 6, 6, 12 come
     columns = ("position", "calls", "sent_bytes", "received_bytes")
-    assert found.select(columns).sort("position").rows() == [
+    assert found.select(columns).sort("calls", "position").rows() == [
+        (0, 1, 4 * 12, 4 * 24),
         (0, 2, 4 * (4 + 2), 4 * (8 + 6)),
         (1, 2, 4 * (4 + 4), 4 * (8 + 6)),
         (2, 2, 4 * (4 + 6), 4 * (8 + 12)),

@@ -108,6 +108,12 @@ def test_warm_up_that_moves_no_mean_is_a_note():
     assert found.severity == "note"
 
 
+def test_warm_up_that_makes_the_mean_longer_by_one_percent_exactly_is_a_note():
+    # (151 + 50 x 100) / 51 = 101
+    severities = [transient_findings(None, times([n] + [100] * 50))[0].severity for n in (151, 152)]
+    assert severities == ["note", "warning"]
+
+
 def test_each_recording_window_has_its_own_warm_up():
     # --skip-steps 2 leaves out two steps of each window: (10 + 10 + 10) / 3 of the first and the second.
     lengths = [100, 10, 10, 10, 10], [300, 200, 10, 10, 10]
