@@ -135,8 +135,8 @@ MEMBERS = _members(
     ("a", 3, 90.0, 0.0, 90.0, False, True),
     ("b", 1, 7.0, 2.0, 100.0, True, False),
     ("b", 4, 102.0, 2.0, 100.0, False, True),
-    ("c", 1, 10.0, 10.0, 60.0, False, True),
-    ("c", 6, 70.0, 10.0, 60.0, False, True),
+    ("c", 1, 47.0, 47.0, 23.0, False, True),
+    ("c", 6, 70.0, 47.0, 23.0, False, True),
     ("d", 2, 44.0, 3.0, 60.0, False, True),
     ("d", 2, 45.0, 3.0, 60.0, False, True),
     ("d", 5, 3.0, 3.0, 60.0, True, False),
@@ -147,10 +147,12 @@ MEMBERS = _members(
 
 
 def test_late_are_those_who_did_not_wait_half_as_long_elsewhere() -> None:
-    # 1 waited 10 of 100 and 5 waited 29 of 60; 2 waited 45 of 90, which is half
+    # 1 waited 47 of 100 and 5 waited 29 of 60; 2 waited 45 of 90, which is half
     assert late_ranks(MEMBERS) == [1, 5]
     assert late_ranks(MEMBERS.filter(~pl.col("rank").is_in([1, 5]))) == [2]
     assert late_ranks(MEMBERS.filter(pl.col("group") == "a")) == [1, 2]
+    little = _members(("a", 8, 0.0, 0.0, 2.0, True, False), ("b", 9, 0.0, 0.0, 90.0, True, False))
+    assert late_ranks(little) == [8, 9]
 
 
 def test_peers_share_a_group_in_which_a_rank_is_late_and_are_not_late_themselves() -> None:
