@@ -248,3 +248,29 @@ def test_groups_of_one_kind_have_the_same_distances_between_their_ranks():
     assert [*first] == [(0, 4), (0, 1)]
     assert [*second] == [(1, 5), (0, 1)]
     assert first[0, 4] == second[1, 5] != first[0, 1]
+
+
+def test_a_range_of_gloo_is_paired_where_operators_of_every_recorded_kind_are_known():
+    ranges = [("gloo:all_reduce", 50), ("gloo:broadcast", 60)]
+    operators = [("host", "allreduce", 10), ("host", "broadcast", 12), ("op", "c10d::allreduce_", 9)]
+    collectives = [
+        {"source": s, "name": n, "start_ns": at, "end_ns": at + 20, "thread": 1} for s, n, at in operators
+    ]
+
+    def paired(*rows):
+        found = derive(
+            "described_calls",
+            annotations=table(
+                "annotations",
+                [
+                    {"name": n, "start_ns": s, "end_ns": s + 5, "thread": 5, "on_device": False}
+                    for n, s in ranges
+                ],
+            ),
+            collectives=table("collectives", rows),
+        )
+        return found["is_paired"].to_list()
+
+    assert paired(*collectives) == [True, False]
+    assert paired(*collectives[:2]) == [True, True]
+    assert paired() == [False, False]

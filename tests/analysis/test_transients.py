@@ -65,6 +65,12 @@ def test_a_first_step_of_exactly_one_and_a_half_times_the_median_is_no_warm_up()
     assert warm_up([16, 10, 10, 10]) == 1
 
 
+def test_a_first_step_as_far_above_the_longest_as_that_is_above_the_shortest_is_no_warm_up():
+    # 14 - 8 = 6 above 14 is 20, which is more than 1.5 times the median of 10
+    assert warm_up([20, 14, 10, 10, 10, 8]) == 0
+    assert warm_up([21, 14, 10, 10, 10, 8]) == 1
+
+
 def test_warm_up_that_fades_is_found_to_its_end():
     # After three steps the rest lies between 10 and 11, so that its limit is 15.
     assert warm_up([2_000, 500, 100, 11, 10, 10, 10, 10]) == 3

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from frames import derive, table
 
+from ccl_bench.analysis.device.breakdown import sm_use
 from ccl_bench.analysis.device.programs import program_work
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
@@ -169,3 +170,29 @@ WORK = (
     *("step", "window_ns", "instructions", "counted", "flops", "modelled", "model_flops"),
     *("sized", "memory_bytes"),
 )
+
+
+def test_the_occupancy_of_a_step_is_weighted_by_the_time_of_kernels_inside_it() -> None:
+    steps = pl.DataFrame(
+        {"step": [4, 5, 6], "device_start_ns": [100, 200, 300], "device_end_ns": [200, 300, 310]}
+    )
+    rows = [(90, 120, 50.0), (150, 160, 20.0), (170, 180, None), (190, 230, 10.0), (250, 260, None)]
+    kernels = [
+        {"start_ns": a, "end_ns": b, "kind": "compute", "occupied": 0.5, "occupancy_pct": share}
+        | {"is_kernel": True}
+        for a, b, share in rows
+    ]
+    columns = ("step", "occupancy_pct", "occupancy_weight_ns", "rated_kernels", "kernels")
+    # in step 4: 20 ns of 50 %, 10 ns of 20 %, 10 ns of 10 %; in step 5 30 ns of 10 %
+    assert sm_use(steps, pl.DataFrame(kernels)).select(columns).rows() == [
+        (4, (20 * 50 + 10 * 20 + 10 * 10) / 40, 40, 4, 4),
+        (5, 10.0, 30, 2, 2),
+        (6, None, 0, 0, 0),
+    ]
+
+
+def test_a_call_on_no_stream_has_the_collective_that_its_arguments_state() -> None:
+    kernel = {"name": GATHER, "start_ns": 50, "end_ns": 60, "stream": None, "correlation": 1}
+    described = {"source": "kernel", "name": "broadcast", "start_ns": 50, "correlation": 1}
+    tables = {"kernels": table("kernels", [kernel]), "collectives": table("collectives", [described])}
+    assert derive("origins", **tables)["collective"].to_list() == ["broadcast"]
