@@ -202,10 +202,13 @@ def test_an_exchange_without_splits_gives_every_member_the_same_unless_it_is_kno
     splits = {"in_split": [1, 2, 3], "out_split": [3, 3, 6]}
     rows = [
         {"name": "all_to_all"} | group,
-        {"name": "all_to_allv"} | group,
+        {"name": "all_to_allv", "in_elements": 3} | group,
         {"name": "all_to_all"} | group | splits,
-        {"name": "all_to_all"} | group | splits | {"out_split": None},
+        {"name": "all_to_all", "in_elements": 15} | group | splits | {"out_split": None},
+        {"name": "all_to_all", "in_elements": 18} | group | splits | {"in_split": None},
+        {"name": "all_to_all", "in_elements": 21} | group | splits | {"in_split": [1, 2]},
         {"name": "all_to_all", "group_name": "?"},  # of unknown members
+        {"name": "all_to_all", "group_name": "1", "group_ranks": [4], "in_split": [5], "out_split": [3]},
     ]
     found = derive(
         "exchanges",
@@ -220,7 +223,8 @@ def test_an_exchange_without_splits_gives_every_member_the_same_unless_it_is_kno
     )
     # evenly 4 floats go to each and 8 come; by splits 2 floats a row: 2, 4, 6 go and 6, 6, 12 come
     columns = ("position", "calls", "sent_bytes", "received_bytes")
-    assert found.select(columns).sort("position").rows() == [
+    assert found.select(columns).sort("calls", "position").rows() == [
+        (0, 1, 4 * 12, 4 * 24),
         (0, 2, 4 * (4 + 2), 4 * (8 + 6)),
         (1, 2, 4 * (4 + 4), 4 * (8 + 6)),
         (2, 2, 4 * (4 + 6), 4 * (8 + 12)),
@@ -244,3 +248,29 @@ def test_groups_of_one_kind_have_the_same_distances_between_their_ranks():
     assert [*first] == [(0, 4), (0, 1)]
     assert [*second] == [(1, 5), (0, 1)]
     assert first[0, 4] == second[1, 5] != first[0, 1]
+
+
+def test_a_range_of_gloo_is_paired_where_operators_of_every_recorded_kind_are_known():
+    ranges = [("gloo:all_reduce", 50), ("gloo:broadcast", 60)]
+    operators = [("host", "allreduce", 10), ("host", "broadcast", 12), ("op", "c10d::allreduce_", 9)]
+    collectives = [
+        {"source": s, "name": n, "start_ns": at, "end_ns": at + 20, "thread": 1} for s, n, at in operators
+    ]
+
+    def paired(*rows):
+        found = derive(
+            "described_calls",
+            annotations=table(
+                "annotations",
+                [
+                    {"name": n, "start_ns": s, "end_ns": s + 5, "thread": 5, "on_device": False}
+                    for n, s in ranges
+                ],
+            ),
+            collectives=table("collectives", rows),
+        )
+        return found["is_paired"].to_list()
+
+    assert paired(*collectives) == [True, False]
+    assert paired(*collectives[:2]) == [True, True]
+    assert paired() == [False, False]

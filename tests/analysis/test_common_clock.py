@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 
 from ccl_bench.analysis.communication.clocks import clocks_of
 
@@ -60,3 +61,25 @@ def test_times_are_shifted_by_trace() -> None:
     shifted = found.applied(pl.DataFrame({"trace": [1, 0], "start_ns": [10**15 + 7, 101], "step": [1, 1]}))
     assert shifted["start_ns"].to_list() == [7, 1]
     assert shifted["step"].to_list() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("islands", "begins", "kind"),
+    [
+        ((3, 3), 200, "aligned"),
+        ((3, 4), 200, "as recorded"),
+        ((None, None), 200, "as recorded"),
+        ((3, None), 200, "as recorded"),
+        ((3, 4), 250, "separate"),  # when the other trace of the window ends
+    ],
+)
+def test_collectives_must_join_the_ranks_of_every_window(
+    islands: tuple[int | None, ...], begins: int, kind: str
+) -> None:
+    spans = contents((0, 0, 9), (1, 2, 9), (0, 190, 250), (1, begins, 300)).with_columns(
+        iteration=pl.Series([10, 10, 20, 20])
+    )
+    rows = [(10, 0, 5, 1, 9, 0), (10, 1, -5, 1, 9, 0)]
+    rows += [(20, rank, 5, 1, 9, island) for rank, island in enumerate(islands) if island is not None]
+    joined = pl.DataFrame(rows, schema=offsets().schema, orient="row")
+    assert clocks_of(spans, joined).kind == kind

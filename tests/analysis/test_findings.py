@@ -168,6 +168,10 @@ PEAKS = {"events": 5, "reserved_bytes": 8, "start_allocated_bytes": 0, "contradi
 def test_histories_of_memory_have_their_doubts(changed: dict[str, int], codes: list[tuple[str, int]]) -> None:
     peaks = table(PEAKS, PEAKS | changed, PEAKS | changed)
     assert [(each.code, each.count) for each in memory_findings({"memory_peaks": peaks})] == codes
+    late = table(
+        PEAKS, PEAKS | {"start_allocated_bytes": 2 * GB}, PEAKS | {"start_allocated_bytes": 7 * GB // 2}
+    )
+    assert "3.5 GB" in memory_findings({"memory_peaks": late})[0].message
     assert memory_findings({"memory_peaks": peaks.clear()}) == memory_findings({}) == []
 
 

@@ -28,6 +28,7 @@ from ccl_bench.analysis.device.short_names import LONGEST, short_name
             "std::enable_if<...>::type kernel2<...>",
         ),
         ("void broken<float", "broken<float"),
+        ("void some::where::operator<(int, int)", "some::where::operator<"),
         ("", ""),
     ],
 )

@@ -306,10 +306,18 @@ def test_two_calls_that_repeat_three_times_are_a_pattern_and_twice_are_none():
         kernels = [kernel(100 * n, 100 * n + 10, name=name) for n, name in enumerate(names)]
         updates = range(50, 200 * repeats, 200)
         kernels += [kernel(at, at + 10, name="multi_tensor_apply_kernel") for at in updates]
-        return [row[:3] for row in steps(kernels=kernels)]
+        return [row[:3] for row in steps(kernels=kernels) if row[-1] == "communication pattern"]
 
     assert starts(3) == [(0, 0, 200), (1, 200, 400)]
-    assert len(starts(2)) == 1
+    assert starts(2) == []
+
+
+@pytest.mark.parametrize("lacking", [0, 1, 2, None])
+def test_every_repetition_of_a_pattern_must_update_parameters(lacking):
+    kernels = [kernel(100 * n, 100 * n + 10, name=name) for n, name in enumerate(PATTERN * 3)]
+    updates = [kernel(300 * n + 250, 300 * n + 260, name="multi_tensor_apply_kernel") for n in range(3)]
+    found = steps(kernels=kernels + [row for n, row in enumerate(updates) if n != lacking])
+    assert {row[-1] for row in found} == {"communication pattern" if lacking is None else "whole trace"}
 
 
 def test_what_each_layer_of_a_pass_repeats_is_no_step():
@@ -322,6 +330,7 @@ def test_what_each_layer_of_a_pass_repeats_is_no_step():
 
 def test_equal_calls_are_no_pattern():
     kernels = [kernel(100 * n, 100 * n + 10, name="ncclDevKernel_AllReduce") for n in range(12)]
+    kernels += [kernel(100 * n + 50, 100 * n + 60, name="multi_tensor_apply_kernel") for n in range(12)]
     assert [row[-1] for row in steps(kernels=kernels)] == ["whole trace"]
 
 

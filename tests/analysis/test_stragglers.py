@@ -8,8 +8,11 @@ import pytest
 from ccl_bench.analysis.communication.stragglers import (
     find_stragglers,
     lag_of,
+    late_ranks,
+    peers_of,
     persistence,
     rank_with_most_work,
+    shortest_waiting,
     waits_by_member,
 )
 from ccl_bench.analysis.facts import Facts
@@ -119,3 +122,46 @@ def test_members_of_a_group_are_late_or_victims_where_its_lag_matters():
     ]
     at_floor = waits_by_member(waits, floor_ns=4).filter(pl.col("group") == "b").sort("rank")
     assert at_floor.select("is_late", "is_victim").rows() == [(True, False), (False, True)]
+
+
+def _members(*rows: tuple[str, int | None, float, float, float, bool, bool]) -> pl.DataFrame:
+    names = ["group", "rank", "wait_ns", "least_ns", "lag_ns", "is_late", "is_victim"]
+    return pl.DataFrame([*rows], schema=names, orient="row")
+
+
+MEMBERS = _members(
+    ("a", 1, 0.0, 0.0, 90.0, True, False),
+    ("a", 2, 5.0, 0.0, 90.0, True, False),
+    ("a", 3, 90.0, 0.0, 90.0, False, True),
+    ("b", 1, 7.0, 2.0, 100.0, True, False),
+    ("b", 4, 102.0, 2.0, 100.0, False, True),
+    ("c", 1, 47.0, 47.0, 23.0, False, True),
+    ("c", 6, 70.0, 47.0, 23.0, False, True),
+    ("d", 2, 44.0, 3.0, 60.0, False, True),
+    ("d", 2, 45.0, 3.0, 60.0, False, True),
+    ("d", 5, 3.0, 3.0, 60.0, True, False),
+    ("d", 7, 63.0, 3.0, 60.0, False, True),
+    ("e", 5, 29.0, 9.0, 50.0, False, True),
+    ("e", None, 9.0, 9.0, 50.0, True, False),
+)
+
+
+def test_late_are_those_who_did_not_wait_half_as_long_elsewhere() -> None:
+    # 1 waited 47 of 100 and 5 waited 29 of 60; 2 waited 45 of 90, which is half
+    assert late_ranks(MEMBERS) == [1, 5]
+    assert late_ranks(MEMBERS.filter(~pl.col("rank").is_in([1, 5]))) == [2]
+    assert late_ranks(MEMBERS.filter(pl.col("group") == "a")) == [1, 2]
+    little = _members(("a", 8, 0.0, 0.0, 2.0, True, False), ("b", 9, 0.0, 0.0, 90.0, True, False))
+    assert late_ranks(little) == [8, 9]
+
+
+def test_peers_share_a_group_in_which_a_rank_is_late_and_are_not_late_themselves() -> None:
+    assert peers_of(MEMBERS, 1, [1, 2]) == [3, 4]
+    assert peers_of(MEMBERS, 1, [1]) == [2, 3, 4]
+    assert peers_of(MEMBERS, 6, [1]) == []
+
+
+def test_of_the_late_those_count_that_no_member_waits_less_than() -> None:
+    assert shortest_waiting(MEMBERS, [1, 2]) == [1]
+    assert shortest_waiting(MEMBERS, [5, 2, 1]) == [1, 5]
+    assert shortest_waiting(MEMBERS, [2, 6]) == []

@@ -65,6 +65,12 @@ def test_a_first_step_of_exactly_one_and_a_half_times_the_median_is_no_warm_up()
     assert warm_up([16, 10, 10, 10]) == 1
 
 
+def test_a_first_step_as_far_above_the_longest_as_that_is_above_the_shortest_is_no_warm_up():
+    # 14 - 8 = 6 above 14 is 20, which is more than 1.5 times the median of 10
+    assert warm_up([20, 14, 10, 10, 10, 8]) == 0
+    assert warm_up([21, 14, 10, 10, 10, 8]) == 1
+
+
 def test_warm_up_that_fades_is_found_to_its_end():
     # After three steps the rest lies between 10 and 11, so that its limit is 15.
     assert warm_up([2_000, 500, 100, 11, 10, 10, 10, 10]) == 3
@@ -106,6 +112,12 @@ def test_warm_up_that_moves_no_mean_is_a_note():
     # One step of twice the length in 500: the mean is 0.2 % longer.
     (found,) = transient_findings(None, times([20] + [10] * 500))
     assert found.severity == "note"
+
+
+def test_warm_up_that_makes_the_mean_longer_by_one_percent_exactly_is_a_note():
+    # (151 + 50 x 100) / 51 = 101
+    severities = [transient_findings(None, times([n] + [100] * 50))[0].severity for n in (151, 152)]
+    assert severities == ["note", "warning"]
 
 
 def test_each_recording_window_has_its_own_warm_up():

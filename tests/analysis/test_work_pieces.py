@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import polars as pl
 import pytest
 from frames import derive, table
 
-if TYPE_CHECKING:
-    import polars as pl
+from ccl_bench.analysis.device.breakdown import sm_use
+from ccl_bench.analysis.device.programs import program_work
 
 SUM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 GATHER = "ncclDevKernel_AllGather_RING_LL(x)"
@@ -134,3 +135,64 @@ def test_shares_outside_their_range_are_not_known() -> None:
     assert found.select("occupied", "occupancy_pct").rows() == [
         (0.0, 0.0), (0.25, 0.5), (1.0, 100.0), (None, None), (None, None),
     ]  # fmt: skip
+
+
+def test_what_an_operator_calls_at_its_very_end_is_no_work_of_its_own() -> None:
+    rows = [("aten::linear", 0, 10), ("aten::mm", 2, 10), ("aten::relu", 10, 12), ("aten::add", 11, 12)]
+    operators = [
+        {"name": name, "start_ns": start, "end_ns": end, "process": 1, "thread": 1}
+        for name, start, end in rows
+    ]
+    found = derive("work", cpu_ops=table("cpu_ops", operators))
+    assert found.select("start_ns", "end_ns").rows() == [(0, 10), (10, 12)]
+
+
+def test_counts_of_instructions_are_those_of_the_step_in_which_they_began() -> None:
+    steps = pl.DataFrame(
+        {"step": [4, 5, 6], "device_start_ns": [100, 200, 300], "device_end_ns": [170, 300, 310]}
+    )
+    rows = [(100, 3.0, 2.0, 64.0), (169, 5.0, None, None), (170, 7.0, 7.0, 7.0), (200, None, 1.0, 32.0)]
+    counts = [
+        {"start_ns": at, "end_ns": at + 500, "flops": flops, "model_flops": model, "memory_bytes": size}
+        for at, flops, model, size in rows
+    ]
+    assert program_work(steps, table("hlo_operations", counts)).to_dicts() == [
+        dict(zip(WORK, values, strict=True))
+        for values in (
+            (4, 70, 2, 2, 8.0, 1, 2.0, 1, 64.0),
+            (5, 100, 1, 0, 0.0, 1, 1.0, 1, 32.0),
+            (6, 10, 0, 0, 0.0, 0, 0.0, 0, 0.0),
+        )
+    ]
+
+
+WORK = (
+    *("step", "window_ns", "instructions", "counted", "flops", "modelled", "model_flops"),
+    *("sized", "memory_bytes"),
+)
+
+
+def test_the_occupancy_of_a_step_is_weighted_by_the_time_of_kernels_inside_it() -> None:
+    steps = pl.DataFrame(
+        {"step": [4, 5, 6], "device_start_ns": [100, 200, 300], "device_end_ns": [200, 300, 310]}
+    )
+    rows = [(90, 120, 50.0), (150, 160, 20.0), (170, 180, None), (190, 230, 10.0), (250, 260, None)]
+    kernels = [
+        {"start_ns": a, "end_ns": b, "kind": "compute", "occupied": 0.5, "occupancy_pct": share}
+        | {"is_kernel": True}
+        for a, b, share in rows
+    ]
+    columns = ("step", "occupancy_pct", "occupancy_weight_ns", "rated_kernels", "kernels")
+    # in step 4: 20 ns of 50 %, 10 ns of 20 %, 10 ns of 10 %; in step 5 30 ns of 10 %
+    assert sm_use(steps, pl.DataFrame(kernels)).select(columns).rows() == [
+        (4, (20 * 50 + 10 * 20 + 10 * 10) / 40, 40, 4, 4),
+        (5, 10.0, 30, 2, 2),
+        (6, None, 0, 0, 0),
+    ]
+
+
+def test_a_call_on_no_stream_has_the_collective_that_its_arguments_state() -> None:
+    kernel = {"name": GATHER, "start_ns": 50, "end_ns": 60, "stream": None, "correlation": 1}
+    described = {"source": "kernel", "name": "broadcast", "start_ns": 50, "correlation": 1}
+    tables = {"kernels": table("kernels", [kernel]), "collectives": table("collectives", [described])}
+    assert derive("origins", **tables)["collective"].to_list() == ["broadcast"]

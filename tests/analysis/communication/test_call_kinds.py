@@ -156,3 +156,18 @@ def test_a_size_that_one_side_of_a_message_lacks_contradicts_nothing(
     found = DERIVED.get("messages").compute(frame("traffic", rows).with_columns(trace="rank"))
     columns = ("source", "target", "size_bytes", "agrees", "send_ns", "recv_ns", "transfer_ns")
     assert found.select(columns).rows() == [(0, 1, size, agrees, 30, 25, 25)]
+
+
+def test_a_recorded_collective_spans_nodes_if_a_member_says_so() -> None:
+    usual = {"time_from": "gpu", "collective": "all_reduce", "communicator": 7, "sequence": 1, "ranks": 4}
+    sides = [(0, 1, 900, 64), (1, 2, 700, 96), (1, 2, 800, 32)]
+    rows = [
+        usual | {"communicator_rank": rank, "nodes": nodes, "time_ns": time, "size_bytes": size}
+        for rank, nodes, time, size in sides
+    ]
+    records = pl.DataFrame([row | {"communicator_name": None} for row in rows]).cast(
+        {"communicator_name": pl.String}
+    )
+    found = DERIVED.get("recorded_transfers").compute(records)
+    columns = ("size", "size_bytes", "time_ns", "spans_nodes", "basis")
+    assert found.select(columns).rows() == [(4, 96, 700, True, "upper bound")]

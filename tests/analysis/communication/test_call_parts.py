@@ -82,11 +82,12 @@ def test_in_a_group_of_one_nobody_is_waited_for():
         ([call(r, 1, 4, 20 + r, collective="broadcast") for r in (0, 1)], SHOWS_NONE),
         ([call(r, 1, 4, 20 + r, collective="all_to_all", uneven=True) for r in (0, 1)], SHOWS_NONE),
         ([call(0, 1, 4, 20, collective="send_recv")], SHOWS_NONE),
+        ([call(0, 1, 4, 20, collective="all_to_all", uneven=None)], NO_OTHER),
         ([call(0, 1, 4, 20, collective="send", peer=1)], NO_OTHER),
         ([call(r, 1, 4, 20, size_bytes=8 + r) for r in (0, 1)], DISAGREES),
         ([call(r, 1, 4, 20 + r, step=None) for r in (0, 1)], NO_STEP),
     ],
-    ids=["alone", "rooted", "uneven", "batch", "message", "sizes", "outside"],
+    ids=["alone", "rooted", "uneven", "batch", "unknown", "message", "sizes", "outside"],
 )
 def test_what_shows_no_waiting_is_unknown_and_says_why(calls: list[dict[str, Any]], reason: str):
     found = parts(calls, TWO)

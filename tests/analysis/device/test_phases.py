@@ -183,6 +183,17 @@ def test_gradients_are_communicated_in_the_backward_pass_and_on_threads_of_autog
     assert times(write(tmp_path, events)) == {"gradient_communication": 7 + 3, "other": 4 + 1}
 
 
+def test_what_was_launched_outside_of_every_step_is_no_forward_by_default(tmp_path: Path) -> None:
+    events = [
+        op("aten::mm", 0, 90), launch(1, 5, 6), kernel("early", 1, 30, 33),
+        step(1, 20, 100),
+        launch(2, 22, 23), kernel("f", 2, 23, 30),
+        op(EVALUATE + "X", 60, 70, tid=2), launch(3, 61, 62, tid=2), kernel("b", 3, 65, 66),
+        launch(4, 70, 71), kernel("late", 4, 72, 74),  # on the very end of the backward pass
+    ]  # fmt: skip
+    assert times(write(tmp_path, events)) == {"forward": 7, "backward": 1, "other": 3 + 2}
+
+
 def test_ddp_copies_between_gradients_and_buckets_are_gradient_communication(tmp_path: Path) -> None:
     events = [
         step(1, 0, 100),

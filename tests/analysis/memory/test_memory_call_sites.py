@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.analysis.memory.block_lifetimes import segments_of
 from ccl_bench.analysis.memory.call_sites import memory_holders, memory_rates
 from ccl_bench.schema import TABLES
 
@@ -105,3 +106,9 @@ def test_rates_are_of_each_kind_of_event_over_its_device_s_time() -> None:
     assert rates[0, 9:].row(0) == (1.5, 1.0, 24.0)
     assert rates[1, 9:].row(0) == pytest.approx((2e9, 0.0, 7e9))
     assert rates[2:, 9:].rows() == [(None, None, None)] * 2
+
+
+def test_a_segment_is_expandable_only_where_that_is_stated() -> None:
+    rows = [(0, 64, 32, True), (0, 128, 16, None), (1, 9, 9, True), (0, 512, 8, False), (0, None, 8, True)]
+    segments = segments_of(_table("memory_segments", "device address bytes is_expandable", *rows), 0)
+    assert segments == [(64, 96, True), (128, 144, False), (512, 520, False)]

@@ -28,6 +28,14 @@ def test_a_range_in_place_of_others_cuts_them() -> None:
     assert len(list(found)) == 3
 
 
+def test_addresses_from_before_the_first_range_cut_what_they_reach() -> None:
+    found = ranges((10, 20, False), (20, 30, False), (40, 50, False))
+    found.remove(0, 25)
+    assert list(found) == [(25, 30, False), (40, 50, False)]
+    found.remove(0, 5)
+    assert list(found) == [(25, 30, False), (40, 50, False)]
+
+
 def test_an_address_is_in_the_range_from_its_start_until_before_its_end() -> None:
     found = ranges((10, 20, False), (20, 30, True))
     places = {address: found.at(address) for address in (9, 10, 19, 20, 29, 30)}

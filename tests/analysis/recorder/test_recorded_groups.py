@@ -21,6 +21,17 @@ def test_a_group_that_a_rank_does_not_list_is_that_of_another_list_that_has_it()
     assert of_rank == {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3)}
 
 
+def test_of_several_lists_that_have_a_rank_the_first_counts() -> None:
+    """Rank 2 calls in `1`, of which others list three, two with it; its own list would count before these."""
+    lists = {0: dump([], {"1": [2, 5]}), 1: dump([], {"1": [1, 2]}), 3: dump([], {"1": [0, 1]})}
+    calls = [call("all_reduce", 1, group=("1", "tp"))]
+    for own, members in ((dump(calls), (1, 2)), (dump(calls, {"1": [2, 7]}), (2, 7))):
+        tables = tables_of({**lists, 2: own})
+        found = find_groups(tables["recorded_calls"], tables["recorded_groups"], range(4), None)
+        of_rank = {rank: found.groups[number].members for rank, _, number in found.of_rank.iter_rows()}
+        assert of_rank == {0: (2, 5), 1: (1, 2), 2: members, 3: (0, 1)}
+
+
 def test_a_group_that_nobody_lists_has_its_users_and_perhaps_ranks_without_another_of_its_kind() -> None:
     """Of six ranks 0 and 2 use `1`, rank 3 another group of the same description, rank 1 one of another."""
     users = {0: ("1", "tp"), 1: ("3", "dp"), 2: ("1", "tp"), 3: ("2", "tp"), 4: ("0", "default_pg")}

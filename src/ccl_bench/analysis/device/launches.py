@@ -109,7 +109,7 @@ def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
         .sort("launch_ns", maintain_order=True)
     )
     is_idle = pl.col("work_start_ns").is_not_null() & (pl.col("until_ns") <= pl.col("launch_ns"))
-    return calls.with_columns(stream_idle=is_idle.fill_null(value=False), queue=_queue())
+    return calls.with_columns(stream_idle=is_idle, queue=_queue())
 
 
 def _busy_until(origins: pl.DataFrame) -> pl.Series:
