@@ -38,7 +38,7 @@ CALLS = {a: b for pair in _SWAPPED_CALLS for a, b in (pair, pair[::-1])}
 UNTOUCHED = (ast.Raise, ast.JoinedStr)
 """Messages are no arithmetic."""
 
-HARMLESS_KEYWORDS = {"revision", "strict", "maintain_order", "slots", "frozen", "named"}
+HARMLESS_KEYWORDS = {"check_sortedness", "revision", "strict", "maintain_order", "slots", "frozen", "named"}
 
 STYLE = {
     *("aria", "columns", "cornerRadiusEnd", "dx", "dy", "filled", "fontSize", "gradientLength", "grid"),

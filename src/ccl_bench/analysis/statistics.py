@@ -64,7 +64,7 @@ def student_quantile(probability: float, degrees: float) -> float:
     """Return t below which a share `probability` (above 0.5) of Student's t with `degrees` of freedom lies.
 
     G. W. Hill, Algorithm 396: Student's t-quantiles, Communications of the ACM 13(10), 1970. Exact for 1
-    and 2 degrees, else good to six digits; fewer than 1 degree counts as 1.
+    and 2 degrees, else good to 1 in 100,000; fewer than 1 degree counts as 1.
     """
     tails = 2 * (1 - probability)
     if degrees <= 1:
