@@ -261,6 +261,25 @@ def test_a_recorded_peer_that_is_no_member_is_a_place_in_the_group(tmp_path: Pat
     assert "message-to-self" not in said
 
 
+def test_a_receive_from_any_rank_proves_nothing_of_recorded_peers(tmp_path: Path):
+    write_run(Plan(pp=2, dp_shard=2, microbatches=2, layers=1, steps=1), tmp_path)
+    before = tables(tmp_path, "messages")["messages"].select("source", "target", "size_bytes").rows()
+
+    def from_any(trace: dict[str, Any]) -> None:
+        for event in trace["traceEvents"]:
+            arguments = event.get("args", {})
+            arguments.pop("Rank", None)
+            if "Src Rank" in arguments:
+                arguments["Src Rank"] = -1
+
+    rewrite(trace_path(tmp_path, 3), from_any)
+    after, codes = tables_and_codes(tmp_path, "messages", "traffic")
+    shown = after["messages"].select("source", "target", "size_bytes").rows()
+    assert set(shown) <= set(before)
+    assert {(source, target) for source, target, _ in shown} >= {(0, 2), (2, 0), (3, 1)}
+    assert "message-to-self" not in codes
+
+
 def test_a_message_from_a_rank_to_itself_is_an_error_and_refuses_the_bubble(tmp_path: Path):
     write_run(Plan(pp=2, dp_shard=2, microbatches=2, layers=1, steps=1), tmp_path)
     for rank in range(4):

@@ -193,6 +193,7 @@ def _with_places(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFra
     """Add this rank's place among the members of the group of each call, and turn places of peers into ranks.
 
     A recorded peer is a global rank unless it is this rank itself or no member: then it is a place too.
+    A negative one stands for any rank.
     """
     rank = pl.lit(identity["rank"][0] if identity.height else None, dtype=pl.Int64)
     members = pl.col("members")
@@ -206,6 +207,7 @@ def _with_places(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFra
         pl.when(members.list.contains(rank)).then(place).cast(pl.Int64).alias("own_position"),
         pl.coalesce("group_size", "listed_size").alias("group_size"),
         pl.when(pl.col("collective").is_in(MESSAGES) & (pl.col("peer_position") >= 0)).then("peer_position"),
+        pl.when(pl.col("peer") >= 0).then("peer"),
     )
     at_place = members.list.get(pl.coalesce("peer_position", "peer"), null_on_oob=True)
     is_other = members.list.contains(pl.col("peer")) & (pl.col("peer") != rank)
