@@ -63,6 +63,10 @@ PATIENCE_S = 10.0
 """Tests of one mutant take this long at most, by their time on the unchanged code; the quickest go first."""
 
 
+Functions = dict[tuple[str, str, int], list[FunctionType]]
+"""Functions of the package by file, qualified name and line; several for one that is made again."""
+
+
 @dataclass(frozen=True)
 class Project:
     """Where sources and tests lie."""
@@ -160,7 +164,7 @@ def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
                 yield value
 
 
-def function_objects(project: Project) -> dict[tuple[str, str, int], list[FunctionType]]:
+def function_objects(project: Project) -> Functions:
     """Return the functions of the imported package by file, qualified name and line."""
     inside = f"{project.source}{os.sep}"
     found = defaultdict(list)
@@ -174,9 +178,7 @@ def _place(code: CodeType) -> tuple[str, str, int]:
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
-def change_functions(
-    functions: dict[tuple[str, str, int], list[FunctionType]], trees: dict[str, ast.Module]
-) -> None:
+def change_functions(functions: Functions, trees: dict[str, ast.Module]) -> None:
     """Give the functions of modules the code that their changed syntax has."""
     waiting = [compile(tree, path, "exec", dont_inherit=True) for path, tree in trees.items()]
     while waiting:
@@ -257,7 +259,7 @@ class Runner:
 
     project: Project
     session: pytest.Session
-    functions: dict[tuple[str, str, int], list[FunctionType]]
+    functions: Functions
 
     def run(self, notes: Watch | FirstFailure, places: Sequence[str], names: Sequence[str] = ()) -> None:
         """Run tests of files or folders, those of these names or all, until one fails."""
@@ -443,7 +445,7 @@ def main(arguments: Sequence[str] | None = None, project: Project | None = None)
         judge_all(runner, mutants, chosen.processes, chosen.output)
 
     os.chdir(project.root)
-    options = ["-q", "-s", "-p", "no:cacheprovider", f"--rootdir={project.root}"]
+    options = ["-qq", "-s", "-p", "no:cacheprovider", f"--rootdir={project.root}"]
     options += [f"--ignore-glob={name}" for name in LEFT_OUT]
     if pytest.main([*options, "tests"], plugins=[Session(run)]) == pytest.ExitCode.INTERNAL_ERROR:
         return 1
