@@ -10,6 +10,16 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Playwright
 
+OFF = (
+    # Pages of the window's own, made anew for each page that is opened; nobody sees a window here.
+    "WebUIOmniboxAimPopup", "WebUIOmniboxPopup",
+    # Those that Playwright turns off: Chromium obeys the last list only.
+    "AimEnabled", "AvoidCorsURLLoaderRestartOnRedirect", "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose", "HttpsFirstBalancedModeAutoEnable", "HttpsUpgrades", "LensOverlay",
+    "MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints", "PaintHolding", "PreconnectToSearch",
+    "ThirdPartyStoragePartitioning",
+)  # fmt: skip
+
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -18,6 +28,7 @@ QUIET = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    f"--disable-features={','.join(OFF)}",
 )
 """Switches with which Chromium runs as root and asks nobody for anything."""
 

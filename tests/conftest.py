@@ -36,7 +36,7 @@ with pytest.MonkeyPatch.context() as environment:
     import polars as pl  # noqa: F401  it looks at the variable now and never again
 
 # A collection of garbage looks through all that a session keeps, such as recorded traces.
-gc.set_threshold(100_000, 50, 100)
+gc.set_threshold(300_000, 20, 100)
 
 settings.register_profile(
     "steady",
@@ -51,6 +51,11 @@ settings.load_profile("steady")
 CORPUS_VARIABLE = "CCL_BENCH_CORPUS"
 
 _numbers = itertools.count()  # `mktemp` would look through all former folders to find the next one
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported and collected out of the search for garbage: it stays to the end."""
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -10,6 +10,7 @@ import math
 import re
 from collections import abc
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ruamel.yaml import YAML
@@ -321,7 +322,14 @@ _PARSER_FAULTS = (ValueError, OverflowError, RecursionError, AttributeError, Typ
 
 def yaml_mapping(text: str, log: IssueLog) -> MappingNode:
     """Return the mapping that `text` holds, or raise InputError if it is not one."""
-    root = _Tree(log).root(text)
+    try:
+        root, second_line = _parse(text)
+    except InputError as error:
+        where = f"{log.file or 'line'}{error.where}" if error.where else log.file
+        raise InputError(error.message, where=where, fix=error.fix) from error.__cause__
+    if second_line is not None:
+        message = "more than one YAML document; only the first is read"
+        log.error("", message, "keep one card in a file", line=second_line)
     if isinstance(root, MappingNode):
         return root
     problem = "is empty" if root is None else "holds no mapping at its top level"
@@ -344,6 +352,18 @@ def plain_value(text: str) -> Plain:
     return text
 
 
+# A command looks at a file to see whether it is a card, and then reads it.
+@lru_cache(maxsize=16)
+def _parse(text: str) -> tuple[Node | None, int | None]:
+    """Return the root of the first document, and the line where a second one begins.
+
+    Where InputError says where, it is the place in the text, as in ":3:7".
+    """
+    tree = _Tree()
+    second_line = tree.read(text)
+    return tree.top, second_line
+
+
 @dataclass(slots=True)
 class _Open:
     """A list or mapping whose end has not come yet."""
@@ -359,32 +379,25 @@ class _Open:
 class _Tree:
     """Builds the tree from parser events without recursion, counting depth and size."""
 
-    def __init__(self, log: IssueLog) -> None:
-        self.log = log
+    def __init__(self) -> None:
         self.stack: list[_Open] = []
         self.anchors: dict[str, tuple[Node, int] | None] = {}
         self.top: Node | None = None
         self.total = 0
 
-    def root(self, text: str) -> Node | None:
-        """Return the first document's root."""
+    def read(self, text: str) -> int | None:
+        """Build the tree of the first document, and return the line where a second one begins."""
         documents = 0
         try:
             for event in YAML(typ="safe", pure=True).parse(text):
                 kind = type(event).__name__
                 documents += kind == "DocumentStartEvent"
                 if documents > 1:
-                    self._more_documents(_line(event))
-                    break
+                    return _line(event)
                 self._take(kind, event)
         except (YAMLError, *_PARSER_FAULTS) as error:
-            raise self._malformed(error) from error
-        return self.top
-
-    def _more_documents(self, line: int) -> None:
-        self.log.error(
-            "", "more than one YAML document; only the first is read", "keep one card in a file", line=line
-        )
+            raise _malformed(error) from error
+        return None
 
     def _take(self, kind: str, event: Any) -> None:
         if kind == "ScalarEvent":
@@ -398,7 +411,7 @@ class _Tree:
 
     def _start(self, is_mapping: bool, event: Any) -> None:
         if len(self.stack) >= MAX_DEPTH:
-            raise self._refusal(f"is nested more than {MAX_DEPTH} levels deep", _line(event))
+            raise _refusal(f"is nested more than {MAX_DEPTH} levels deep", _line(event))
         if event.anchor:
             self.anchors[event.anchor] = None
         self.stack.append(_Open(is_mapping, event.tag or "", event.anchor, _line(event)))
@@ -424,28 +437,30 @@ class _Tree:
         self.stack[-1].nodes.append(node)
         self.stack[-1].size += size
         if max(self.total, self.stack[-1].size) > MAX_NODES:
-            raise self._refusal(f"holds, or expands to, more than {MAX_NODES:,} values", node.line)
+            raise _refusal(f"holds, or expands to, more than {MAX_NODES:,} values", node.line)
 
     def _alias(self, event: Any) -> tuple[Node, int]:
         node = self.anchors.get(event.anchor)
         if node is None:
-            raise self._refusal(
+            raise _refusal(
                 f"alias *{event.anchor} refers to nothing that is complete before it", _line(event)
             )
         return node
 
-    def _malformed(self, error: Exception) -> InputError:
-        """Return the parser's complaint with its line and column, and what to do about it."""
-        problem, context = _problem(error), str(getattr(error, "context", None) or "")
-        began = getattr(error, "context_mark", None) if context.endswith(_BEGUN) else None
-        mark = began or getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        fix = next((fix for sign, fix in _YAML_FIXES if sign in f"{context} {problem}"), "correct it there")
-        where = f"{self.log.file or 'line'}:{mark.line + 1}:{mark.column + 1}" if mark else self.log.file
-        return InputError(f"is not valid YAML: {problem}", where=where, fix=fix)
 
-    def _refusal(self, message: str, line: int | None) -> InputError:
-        where = f"{self.log.file or 'line'}:{line}" if line else self.log.file
-        return InputError(message, where=where, fix="see workload_card_template.yaml for the layout")
+def _malformed(error: Exception) -> InputError:
+    """Return the parser's complaint with its line and column, and what to do about it."""
+    problem, context = _problem(error), str(getattr(error, "context", None) or "")
+    began = getattr(error, "context_mark", None) if context.endswith(_BEGUN) else None
+    mark = began or getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    fix = next((fix for sign, fix in _YAML_FIXES if sign in f"{context} {problem}"), "correct it there")
+    where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+    return InputError(f"is not valid YAML: {problem}", where=where, fix=fix)
+
+
+def _refusal(message: str, line: int | None) -> InputError:
+    where = f":{line}" if line else ""
+    return InputError(message, where=where, fix="see workload_card_template.yaml for the layout")
 
 
 def _mapping(container: _Open) -> MappingNode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -34,6 +35,7 @@ ccl-metrics prints the numbers themselves.
 """
 
 
+@cache
 def app(program: str) -> App:
     """Return `ccl-bench` with its commands."""
     main_command = options.app(program, ABOUT, [f"{program} inspect examples/runs/llama-tiny-pp4-gloo"])
