@@ -12,9 +12,11 @@ from ccl_bench.cli import commands
 from ccl_bench.cli.measure import metrics as measure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cyclopts import App
 
-PROGRAMS = {"ccl-metrics": measure.app, "ccl-bench": commands.app}
+PROGRAMS: dict[str, Callable[[str], App]] = {"ccl-metrics": measure.app, "ccl-bench": commands.app}
 
 
 def subcommands(program: str) -> list[str]:
