@@ -171,6 +171,7 @@ def watch_torch() -> None:
     """Import the `sitecustomize` on PYTHONPATH, and have that of `collect` see torch being imported."""
     import torch
 
+    sys.modules.pop("sitecustomize", None)  # Python has run that of its installation before; Debian's has one
     with contextlib.suppress(ImportError):
         import sitecustomize  # noqa: F401
     for finder in sys.meta_path:

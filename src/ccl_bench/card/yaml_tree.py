@@ -275,18 +275,15 @@ def node_at(root: MappingNode, keys: Sequence[str]) -> Node | None:
 def replaced_at(root: MappingNode, keys: Sequence[str], node: Node) -> MappingNode:
     """Return the tree with another node below these keys, which must exist."""
     key, *inner_keys = keys
-    entries = tuple(
-        replace(
-            entry,
-            node=replaced_at(entry.node, inner_keys, node)
-            if inner_keys and isinstance(entry.node, MappingNode)
-            else node,
-        )
-        if entry.key == key
-        else entry
-        for entry in root.entries
-    )
-    return replace(root, entries=entries)
+
+    def changed(entry: Entry) -> Entry:
+        if entry.key != key:
+            return entry
+        if inner_keys and isinstance(entry.node, MappingNode):
+            return replace(entry, node=replaced_at(entry.node, inner_keys, node))
+        return replace(entry, node=node)
+
+    return replace(root, entries=tuple(map(changed, root.entries)))
 
 
 def kind_of(node: Node) -> str:
@@ -333,9 +330,8 @@ def yaml_mapping(text: str, log: IssueLog) -> MappingNode:
     if isinstance(root, MappingNode):
         return root
     problem = "is empty" if root is None else "holds no mapping at its top level"
-    raise InputError(
-        problem, where=log.file, fix="write `key: value` lines, as in workload_card_template.yaml"
-    )
+    fix = "write `key: value` lines, as in workload_card_template.yaml"
+    raise InputError(problem, where=log.file, fix=fix)
 
 
 def plain_value(text: str) -> Plain:
@@ -352,16 +348,10 @@ def plain_value(text: str) -> Plain:
     return text
 
 
-# A command looks at a file to see whether it is a card, and then reads it.
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=16)  # a command looks whether a file is a card, and then reads it
 def _parse(text: str) -> tuple[Node | None, int | None]:
-    """Return the root of the first document, and the line where a second one begins.
-
-    Where InputError says where, it is the place in the text, as in ":3:7".
-    """
-    tree = _Tree()
-    second_line = tree.read(text)
-    return tree.top, second_line
+    """Return the root of the first document, and the line of a second; errors say where in the text."""
+    return _Tree().read(text)
 
 
 @dataclass(slots=True)
@@ -385,19 +375,19 @@ class _Tree:
         self.top: Node | None = None
         self.total = 0
 
-    def read(self, text: str) -> int | None:
-        """Build the tree of the first document, and return the line where a second one begins."""
+    def read(self, text: str) -> tuple[Node | None, int | None]:
+        """Return the root of the first document, and the line where a second one begins."""
         documents = 0
         try:
             for event in YAML(typ="safe", pure=True).parse(text):
                 kind = type(event).__name__
                 documents += kind == "DocumentStartEvent"
                 if documents > 1:
-                    return _line(event)
+                    return self.top, _line(event)
                 self._take(kind, event)
         except (YAMLError, *_PARSER_FAULTS) as error:
             raise _malformed(error) from error
-        return None
+        return self.top, None
 
     def _take(self, kind: str, event: Any) -> None:
         if kind == "ScalarEvent":
@@ -450,7 +440,8 @@ class _Tree:
 
 def _malformed(error: Exception) -> InputError:
     """Return the parser's complaint with its line and column, and what to do about it."""
-    problem, context = _problem(error), str(getattr(error, "context", None) or "")
+    problem = getattr(error, "problem", None) or str(error).split("\n")[0] or type(error).__name__
+    context = getattr(error, "context", None) or ""
     began = getattr(error, "context_mark", None) if context.endswith(_BEGUN) else None
     mark = began or getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     fix = next((fix for sign, fix in _YAML_FIXES if sign in f"{context} {problem}"), "correct it there")
@@ -459,8 +450,8 @@ def _malformed(error: Exception) -> InputError:
 
 
 def _refusal(message: str, line: int | None) -> InputError:
-    where = f":{line}" if line else ""
-    return InputError(message, where=where, fix="see workload_card_template.yaml for the layout")
+    fix = "see workload_card_template.yaml for the layout"
+    return InputError(message, where=f":{line}" if line else "", fix=fix)
 
 
 def _mapping(container: _Open) -> MappingNode:
@@ -493,10 +484,6 @@ def _refused(tag: str, line: int) -> Refused:
 
 def _line(event: Any) -> int:
     return int(event.start_mark.line) + 1
-
-
-def _problem(error: Exception) -> str:
-    return str(getattr(error, "problem", None) or str(error).split("\n")[0] or type(error).__name__)
 
 
 _BEGUN = ("a simple key", "a quoted scalar", "a flow sequence", "a flow mapping")
