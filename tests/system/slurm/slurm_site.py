@@ -114,10 +114,6 @@ class Job:
         tokens = settings["batch"] * settings["seq_len"] / settings["dp"]
         return sorted(tokens / (rate * settings["sharing"]) for rate in self._logged_rates(last))
 
-    def logged_precision(self, last: int) -> float:
-        """Return by which share a logged time may be off, because torchtitan logs whole tokens per second."""
-        return 0.5 / min(self._logged_rates(last))
-
     def _logged_rates(self, last: int) -> list[int]:
         logs = [path.read_text() for path in self.run.glob("logs/*/attempt_0/*/stdout.log")]
         return [
