@@ -142,7 +142,7 @@ def sum_per_window(windows: pl.DataFrame, *sums: pl.DataFrame) -> pl.DataFrame:
     rows = pl.DataFrame({"window": pl.int_range(windows.height, dtype=pl.Int64, eager=True)})
     for table in sums:
         if table.height == rows.height:
-            rows = rows.hstack(table.sort("window").drop("window"))
+            rows = rows.hstack([each for each in table.sort("window") if each.name != "window"])
             continue
         rows = rows.join(table, on="window", how="left", maintain_order="left")
     return rows

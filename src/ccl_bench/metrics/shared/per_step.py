@@ -25,11 +25,12 @@ def seconds_by_rank(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> di
     A step without rows counts as 0; every rank with steps has an entry.
     """
     sums = dict(table.group_by("rank").agg(pl.col(column).sum()).iter_rows())
-    counts = steps["rank"].value_counts().sort("rank", nulls_last=True)
-    summed = counts.with_columns(ns=pl.Series([sums.get(rank, 0) for rank in counts["rank"]]))
+    counts = dict(steps["rank"].value_counts().iter_rows())
+    ranks = sorted(counts, key=lambda rank: (rank is None, rank))
+    summed = pl.DataFrame({"ns": [sums.get(rank, 0) for rank in ranks], "count": map(counts.get, ranks)})
     # Divided in polars as all other tables are: of a constant it takes the reciprocal, and rounds otherwise.
     per_step = summed.select(pl.col("ns") / pl.col("count") / SECOND_NS).to_series()
-    return dict(zip(map(label, counts["rank"]), per_step, strict=True))
+    return dict(zip(map(label, ranks), per_step, strict=True))
 
 
 def seconds(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> float:
@@ -85,7 +86,8 @@ def by_step(values: pl.DataFrame, column: str) -> dict[str, float]:
 
 def few_steps(rows: pl.DataFrame) -> pl.DataFrame:
     """Return at most `MOST_STEPS` rows, evenly spread."""
-    return rows.gather_every(max(1, -(-rows.height // MOST_STEPS)))
+    every = -(-rows.height // MOST_STEPS)
+    return rows.gather_every(every) if every > 1 else rows
 
 
 def seconds_by_step(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> dict[str, float]:
