@@ -1,6 +1,8 @@
 # Every task of the project. `make` or `make help` lists them.
 
+# The Python that the environment is made with; what runs in the environment is not to find it by this name.
 PYTHON ?= python3
+unexport PYTHON
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
