@@ -61,10 +61,10 @@ demo-collect: $(TRAINING) ## Record a training of four processes on the CPU, and
 	@echo
 	$(BIN)/ccl-metrics $(RECORDED) --all
 
-test: $(TEST) $(DOCS) ## Install what the tests need and run all of them that this machine can
+test: $(TEST) ## Install what the tests need and run all of them that this machine can
 	$(BIN)/python -m pytest -n auto $(PYTEST_OPTIONS)
 
-test-quick: $(TEST) $(DOCS) ## Run the tests that start no service and record nothing: all but tests/system
+test-quick: $(TEST) ## Run the tests that start no service and record nothing: all but tests/system
 	$(BIN)/python -m pytest -n auto --ignore tests/system $(PYTEST_OPTIONS)
 
 check: $(TEST) $(CHECK) ## Lint, formatting, types, layers of imports, shell scripts
@@ -218,7 +218,7 @@ $(TRAINING): $(GROUPS) $(PINS) $(NATIVE)
 $(TEST): $(GROUPS) $(PINS) $(NATIVE)
 	$(INSTALL) -e '.[$(EXTRAS)]' --group test
 	$(INSTALL) --no-deps torchtitan==0.2.2
-	@touch $@ $(CORE)
+	@touch $@ $(CORE) $(DOCS)
 
 $(CHECK): $(GROUPS) $(PINS)
 	$(INSTALL) --group check
