@@ -46,6 +46,7 @@ torch.profiler.profile = Profile
 FSDPModule.set_gradient_divide_factor = summed_and_divided
 
 # Imported here because torchtitan chooses its device while it is imported.
+import without_triton  # noqa: E402, F401
 from torchtitan.models.attention import ScaledDotProductAttentionWrapper as Attention  # noqa: E402
 from torchtitan.models.deepseek_v3 import deepseekv3_args  # noqa: E402
 from torchtitan.models.llama3 import llama3_args  # noqa: E402

@@ -36,6 +36,7 @@ import gc, json, logging, sys
 gc.disable()
 logging.disable()
 import torch
+import without_triton
 from torchtitan.components.tokenizer import HuggingFaceTokenizer
 from torchtitan.config import ConfigManager
 from torchtitan.models.qwen3 import get_train_spec as of_qwen3
