@@ -247,10 +247,16 @@ def arrow_ends(events: Sequence[Event], _: Sequence[Args]) -> pl.DataFrame:
 
 def autograd_links(tails: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
     """Return the `autograd_links` rows of arrow ends with absolute times, joined by their id."""
-    forward = tails.lazy().select("id", forward_ns="start_ns", forward_thread="thread")
-    backward = heads.lazy().select("id", backward_ns="start_ns", backward_thread="thread")
-    forward, backward = (ends.unique("id", keep="first", maintain_order=True) for ends in (forward, backward))
-    return forward.join(backward, on="id", maintain_order="left").collect()
+    return _ends(tails, "forward").join(_ends(heads, "backward"), on="id", maintain_order="left")
+
+
+def _ends(rows: pl.DataFrame, side: str) -> pl.DataFrame:
+    """Return one end of each arrow, the first of each id, with columns named after the side."""
+    ids, starts, threads = (rows[name] for name in ("id", "start_ns", "thread"))
+    ends = pl.DataFrame([ids, starts.alias(f"{side}_ns"), threads.alias(f"{side}_thread")])
+    if ids.n_unique() == ids.len():
+        return ends
+    return ends.unique("id", keep="first", maintain_order=True)
 
 
 PRODUCT_NAMES = tuple(FACTORS)
