@@ -87,7 +87,7 @@ class ByDevice:
 def split_by_device(content: TraceContent, file: str) -> ByDevice | None:
     """Return the content for each device that its process worked on; None if it is at most one."""
     used = content.table("kernels", ("start_ns", "end_ns", "device"))
-    if used["device"].drop_nulls().n_unique() < 2:
+    if used["device"].min() == used["device"].max():
         return None
     devices, touched = devices_at_work(used)
     tables = {name: content.table(name) for name in OF_DEVICES}
@@ -249,7 +249,7 @@ def _read_trace(task: Task, wanted_tables: tuple[str, ...]) -> TraceTables:
         content.attributes,
         steps_from=steps_from,
         filled=frozenset(name for name in raw if content.height(name)),
-        devices=frozenset(content.table("devices")["name"].drop_nulls()),
+        devices=frozenset(content.table("devices")["name"]) - {None},
         span_ns=_span(content, raw),
         whole_steps=None if steps is None else _whole_steps(steps, content),
         further=further,
@@ -440,8 +440,13 @@ def _compact(table: pl.DataFrame) -> pl.DataFrame:
 
     Each column of text of each trace has 8 kB reserved for texts, which its rows hold until they are copied.
     """
-    texts = pl.col(pl.String)
-    return table.rechunk().with_columns(texts.cast(pl.Categorical).cast(pl.String))
+    columns = table.rechunk().iter_columns()
+    return pl.DataFrame(
+        [
+            column.cast(pl.Categorical).cast(pl.String) if column.dtype == pl.String else column
+            for column in columns
+        ]
+    )
 
 
 def _rows(name: str, devices: Sequence[tuple[Tables, pl.DataFrame]]) -> pl.DataFrame:
@@ -459,4 +464,4 @@ def _rows(name: str, devices: Sequence[tuple[Tables, pl.DataFrame]]) -> pl.DataF
 def empty_table(name: str) -> pl.DataFrame:
     """Return a table of single traces with no rows."""
     table = TABLES[name] if name in TABLES else DERIVED.get(name).table
-    return table.empty().with_columns(pl.lit(None, dtype=pl.Int64).alias(key) for key in KEYS)
+    return pl.DataFrame([*table.empty().iter_columns(), *(pl.Series(key, dtype=pl.Int64) for key in KEYS)])

@@ -87,7 +87,8 @@ class Table:
             return pl.Series(name, [None], dtype=kind).new_from_index(0, height)
         if not isinstance(values, pl.Series):
             return pl.Series(name, values, dtype=kind)
-        return (values if values.dtype == kind else values.cast(kind)).alias(name)
+        column = values if values.dtype == kind else values.cast(kind)
+        return column if column.name == name else column.alias(name)
 
     def concat(self, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
         """Return the rows of all `parts`, which follow this schema."""

@@ -345,7 +345,9 @@ class Database:
 
     def strings(self, ids: pl.Series, table: str = "StringIds", column: str = "value") -> pl.Series:
         """Return the text behind each `id` of a table; null if there is none."""
-        wanted_ids = ids.drop_nulls().unique().sort().to_list()
+        if ids.null_count() == ids.len():
+            return pl.Series(ids.name, [None], dtype=pl.String).new_from_index(0, ids.len())
+        wanted_ids = sorted({*ids.unique()} - {None})
         rows = self._rows_with(wanted_ids, table, {"id": "integer", column: "text"})
         texts = dict(zip(rows["id"], rows[column], strict=True))
         self.absent_texts += len(wanted_ids) - len(texts)

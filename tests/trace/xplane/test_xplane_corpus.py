@@ -10,6 +10,7 @@ import pytest
 from commands import invoke
 
 import ccl_bench as ccl
+from ccl_bench.trace.formats.xplane import profile
 from ccl_bench.trace.formats.xplane.profile import list_devices
 from ccl_bench.trace.formats.xplane.reader import read_xplane
 
@@ -236,3 +237,25 @@ def test_a_profile_that_was_converted_to_text_is_refused(corpus, tmp_path, decod
     assert done.returncode == 4
     assert "host0.xplane.pb" in done.stderr
     assert "converted to UTF-8 text" in done.stderr
+
+
+def test_a_small_file_is_read_once_for_all_its_devices_and_gives_what_each_gives_alone(
+    corpus, tmp_path, monkeypatch
+):
+    path = tmp_path / "host.xplane.pb"
+    sought = []
+    find_planes = profile.find_planes
+    monkeypatch.setattr(profile, "find_planes", lambda stream: sought.append(1) or find_planes(stream))
+    for source, ids in (("p0", ["CPU:0", "CPU:1"]), ("p1", ["CPU:2048", "CPU:2049"])):
+        path.write_bytes((corpus / "xplane" / CPU / source / "vm.xplane.pb").read_bytes())
+        sought.clear()
+        devices = [device.id for device in list_devices(path).devices]
+        together = [read_xplane(path, path.name, device) for device in devices]
+        assert (devices, len(sought)) == (ids, 1)
+        with monkeypatch.context() as alone:
+            alone.setattr(profile, "_HELD_BYTES", 0)
+            for device, shared in zip(devices, together, strict=True):
+                other = read_xplane(path, path.name, device)
+                assert all(shared.table(name).equals(other.table(name)) for name in other.tables)
+                assert (shared.findings, shared.rank) == (other.findings, other.rank)
+        assert len(sought) == 1 + len(devices)

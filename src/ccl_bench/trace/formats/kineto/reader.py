@@ -281,7 +281,7 @@ def _check_one_process(tables: Mapping[str, pl.DataFrame | OnDisk], file: str) -
         text = " and ".join(map(str, numbers))
         raise _mixed(f"events of several processes ({text}) are mixed in it", file)
     annotations = tables.get("annotations")
-    if isinstance(annotations, pl.DataFrame) and _steps_run_at_once(annotations):
+    if isinstance(annotations, pl.DataFrame) and annotations.height and _steps_run_at_once(annotations):
         raise _mixed("events of several processes are mixed in it: two loops of steps run concurrently", file)
 
 
@@ -297,11 +297,13 @@ def _processes(tables: Mapping[str, pl.DataFrame | OnDisk]) -> list[int]:
         if table is None:
             continue
         column = _column(table, "process")
-        if column.len() and not column.null_count() and column.min() == column.max():
+        if column.null_count() == column.len():
+            continue
+        if not column.null_count() and column.min() == column.max():
             processes.add(column[0])
             continue
-        counts = column.drop_nulls().value_counts()
-        processes |= {*counts.filter(pl.col("count") >= _SHARE * column.len())["process"]}
+        numbers, counts = column.value_counts()
+        processes |= {*numbers.filter(counts >= _SHARE * column.len())} - {None}
     return sorted(processes)
 
 
@@ -417,10 +419,12 @@ Kineto numbers both in one row, and leaves out at most a block of numbers for ea
 
 def _lost_operators(tables: Tables, file: str) -> Iterator[Finding]:
     columns = (_column(tables[name], "external_id") for name in _NUMBERED if name in tables)
-    numbers = pl.concat([pl.Series(dtype=pl.Int64), *columns]).drop_nulls().unique().sort()
-    steps = numbers.diff().drop_nulls()
-    if (gaps := steps.filter(steps > 1)).len() >= max(_GAPS, _GAPS_SHARE * numbers.len()):
-        lost = int((gaps.filter(gaps <= numbers.len()) - 1).sum())
+    numbers = pl.concat([pl.Series(dtype=pl.Int64), *columns]).sort()  # nulls come first
+    numbers = numbers.slice(numbers.null_count())
+    steps = numbers.slice(1) - numbers.head(-1)
+    distinct = 1 + int((steps > 0).sum())
+    if (gaps := steps.filter(steps > 1)).len() >= max(_GAPS, _GAPS_SHARE * distinct):
+        lost = int((gaps.filter(gaps <= distinct) - 1).sum())
         message = f"about {counted(lost, 'operator', 'operators')} or ranges are not in the file"
         yield Finding(
             "operators-lost", "error", message, file, count=lost, touches=("cpu_ops", "annotations")

@@ -55,12 +55,13 @@ def _exactly(times: pl.Series) -> pl.Series:
     keeps them there) and whole microseconds up to 2**53. Splitting off the whole part before
     scaling keeps both exact. Anything finer was decoded as `Decimal`.
     """
-    size = times.abs()
-    is_time = (size < LATEST_NS / 1000) & ((size == 0) | (size >= SHORTEST_US))
-    micro = times.zip_with(is_time, times.clear(n=times.len()))
-    whole = micro.floor()
-    fraction = ((micro - whole) * 1000).round()
-    return whole.cast(pl.Int64) * 1000 + fraction.cast(pl.Int64)
+    latest = LATEST_NS / 1000
+    is_long = (times == 0) | (times >= SHORTEST_US) | (times <= -SHORTEST_US)
+    is_time = is_long & (times < latest) & (times > -latest)
+    micro = times if is_time.all() else times.zip_with(is_time, times.clear(n=times.len()))
+    whole = micro.cast(pl.Int64)
+    whole -= (micro < whole).cast(pl.Int64)  # the cast cuts off, which of negative times is no floor
+    return whole * 1000 + ((micro - whole) * 1000).round().cast(pl.Int64)
 
 
 def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
@@ -98,7 +99,7 @@ def names(events: Sequence[Event]) -> pl.Series:
 
 def _external_ids(args: Sequence[Args]) -> pl.Series:
     ids = integers([arg.external_id for arg in args])
-    if ids.null_count() == 0:
+    if ids.null_count() == 0 or all(arg.external_id_old is None for arg in args):
         return ids
     return pl.select(pl.coalesce(ids, integers([arg.external_id_old for arg in args]))).to_series()
 
@@ -246,10 +247,16 @@ def arrow_ends(events: Sequence[Event], _: Sequence[Args]) -> pl.DataFrame:
 
 def autograd_links(tails: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
     """Return the `autograd_links` rows of arrow ends with absolute times, joined by their id."""
-    forward = tails.select("id", forward_ns="start_ns", forward_thread="thread")
-    backward = heads.select("id", backward_ns="start_ns", backward_thread="thread")
-    forward, backward = (ends.unique("id", keep="first", maintain_order=True) for ends in (forward, backward))
-    return forward.join(backward, on="id", maintain_order="left")
+    return _ends(tails, "forward").join(_ends(heads, "backward"), on="id", maintain_order="left")
+
+
+def _ends(rows: pl.DataFrame, side: str) -> pl.DataFrame:
+    """Return one end of each arrow, the first of each id, with columns named after the side."""
+    ids, starts, threads = (rows[name] for name in ("id", "start_ns", "thread"))
+    ends = pl.DataFrame([ids, starts.alias(f"{side}_ns"), threads.alias(f"{side}_thread")])
+    if ids.n_unique() == ids.len():
+        return ends
+    return ends.unique("id", keep="first", maintain_order=True)
 
 
 PRODUCT_NAMES = tuple(FACTORS)

@@ -90,11 +90,9 @@ def collectives(database: Database, process: Process, ranges: pl.DataFrame, base
     """Return the `collectives` rows of one process; `ranges` are its ranges as `host.ranges` gives them."""
     ended_ranges = ranges.drop_nulls("end_ns")
     payloads = _payloads(database, process, base_ns)
-    parts = [
-        _by_pytorch(ended_ranges),
-        _by_nccl(ended_ranges, payloads),
-        *_by_mpi(database, process, ended_ranges, base_ns),
-    ]
+    parts = _by_mpi(database, process, ended_ranges, base_ns)
+    if ended_ranges.height:
+        parts = [_by_pytorch(ended_ranges), _by_nccl(ended_ranges, payloads), *parts]
     rows = pl.concat([part for part in parts if part.height] or [TABLES["collectives"].empty()])
     return in_order(rows)
 
@@ -198,7 +196,7 @@ def _by_mpi(database: Database, process: Process, ranges: pl.DataFrame, base_ns:
         for table in ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS")
         if table in database
     ]
-    if parts:
+    if parts or ranges.is_empty():
         return parts
     rows = _starting_with(ranges, "MPI_")
     calls = [name for name in rows["name"].unique() if _of_mpi(name)]

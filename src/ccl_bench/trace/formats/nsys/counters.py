@@ -155,7 +155,10 @@ def network_traffic(database: Database, base_ns: int) -> pl.DataFrame:
 def _byte_counters(database: Database) -> pl.DataFrame:
     """Return the counters of bytes, each with its direction and factor."""
     kinds = {"metricsListId": "integer", "metricsIdx": "integer", "name": "text", "unit": "text"}
-    metrics = database.frame(METRICS, kinds).drop_nulls()
+    metrics = database.frame(METRICS, kinds)
+    if metrics.is_empty():
+        return metrics
+    metrics = metrics.drop_nulls()
     ways = [_TRAFFIC.fullmatch(name) for name in metrics["name"]]
     with_factors = metrics.with_columns(
         pl.Series("is_sent", [way and way[1] == "sent" for way in ways], dtype=pl.Boolean),

@@ -6,14 +6,14 @@ host once each adds its own session start.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.trace import sqlite
 from ccl_bench.trace.values import LATEST_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -36,9 +36,13 @@ _SETTINGS = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
 def settings(database: Database) -> dict[str, str]:
     """Return the settings of the export, by name."""
-    frames = [database.frame(table, {"name": "text", "value": "text"}).drop_nulls() for table in _SETTINGS]
-    rows = pl.concat(frames)
-    return dict(zip(rows["name"], rows["value"], strict=True))
+    frames = (database.frame(table, {"name": "text", "value": "text"}) for table in _SETTINGS)
+    return dict(row for rows in frames for row in complete_rows(rows))
+
+
+def complete_rows(rows: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a small table that lack nothing."""
+    return (row for row in rows.iter_rows() if None not in row)
 
 
 def session_start_ns(database: Database) -> int | None:
@@ -57,9 +61,9 @@ def meanings(
     rows: pl.DataFrame, of: tuple[str, ...], meaning: Callable[[pl.DataFrame], pl.Series]
 ) -> pl.Series:
     """Return the meaning of each row; each combination of numbers in the columns `of` is looked at once."""
-    numbers = rows.select(of)
+    numbers = rows[list(of)]
     distinct = numbers.unique(maintain_order=True)
-    by_numbers = distinct.with_columns(meaning(distinct).alias("meaning"))
+    by_numbers = distinct.hstack([meaning(distinct).alias("meaning")])
     return numbers.join(by_numbers, on=of, how="left", nulls_equal=True, maintain_order="left")["meaning"]
 
 

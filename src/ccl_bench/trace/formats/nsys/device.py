@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.nsys.database import in_order, meanings, since_epoch
+from ccl_bench.trace.formats.nsys.database import complete_rows, in_order, meanings, since_epoch
 from ccl_bench.trace.formats.nsys.processes import rows_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def devices_of(database: Database, process: Process) -> Devices:
 
 
 def _by(key: str, rows: pl.DataFrame) -> dict[int, dict[str, Any]]:
-    return {row[key]: row for row in rows.drop_nulls(key).iter_rows(named=True)}
+    return {row[key]: row for row in rows.iter_rows(named=True) if row[key] is not None}
 
 
 def _cuda_number(gpu: dict[str, Any]) -> int:
@@ -151,6 +151,8 @@ def _of_process(rows: pl.DataFrame, process: Process) -> pl.DataFrame:
 def kernels(database: Database, process: Process, devices: Devices, base_ns: int) -> pl.DataFrame:
     """Return the `kernels` rows of one process."""
     recorded_kernels = database.frame(KERNELS, _KERNEL, rows_of(database, KERNELS, process))
+    if recorded_kernels.is_empty():
+        return TABLES["kernels"].empty()
     rows = _shaped(_of_process(recorded_kernels, process), devices)
     blocks, threads = pl.col("grid_blocks"), pl.col("block_threads")
     kernel_rows = rows.select(
@@ -205,6 +207,8 @@ def memcpy(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
     copies = _moved(database, process, COPIES)
     sets = _moved(database, process, SETS)
     kinds = _copy_kinds(database)
+    if copies.is_empty() and sets.is_empty():
+        return TABLES["memcpy"].empty()
     copy_kinds = copies["copyKind"].replace_strict(
         list(kinds), list(kinds.values()), default="other", return_dtype=pl.String
     )
@@ -231,8 +235,8 @@ def _moved(database: Database, process: Process, table: str) -> pl.DataFrame:
 
 def _copy_kinds(database: Database) -> dict[int, str]:
     """Return number → kind, as the export names its numbers, else as CUPTI numbers them."""
-    rows = database.frame("ENUM_CUDA_MEMCPY_OPER", {"id": "integer", "name": "text"}).drop_nulls()
-    by_number = {number: name.removeprefix("CUDA_MEMCPY_KIND_") for number, name in rows.iter_rows()}
+    rows = database.frame("ENUM_CUDA_MEMCPY_OPER", {"id": "integer", "name": "text"})
+    by_number = {number: name.removeprefix("CUDA_MEMCPY_KIND_") for number, name in complete_rows(rows)}
     names = (_COPY_NUMBERS | by_number).items()
     return {number: _COPY_KINDS[name] for number, name in names if name in _COPY_KINDS}
 

@@ -45,6 +45,8 @@ def launches(database: Database, process: Process, base_ns: int) -> pl.DataFrame
     """Return the `launches` rows of one process, by the names of the API without its versions."""
     kinds = _RANGE | {"correlationId": "integer", "nameId": "integer"}
     calls = database.frame(RUNTIME, kinds, rows_of(database, RUNTIME, process))
+    if calls.is_empty():
+        return TABLES["launches"].empty()
     rows = calls.select(
         *_thread(base_ns),
         meanings(calls, ("nameId",), lambda ids: _calls(database, ids["nameId"])).alias("name"),
@@ -89,18 +91,24 @@ def _names(text: pl.Series, is_operator: pl.Series) -> pl.Series:
 
 def _marked(database: Database, process: Process, kinds: dict[str, str]) -> pl.DataFrame:
     events = database.frame(NVTX, kinds, rows_of(database, NVTX, process))
+    if events.is_empty():
+        return events
     is_range = events["eventType"].is_in(RANGE_TYPES)
     return events if is_range.all(ignore_nulls=False) else events.filter(is_range)
 
 
 def marked(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the `annotations` rows of ranges that ended."""
+    if rows.is_empty():
+        return TABLES["annotations"].empty()
     ended_ranges = rows.drop_nulls("end_ns")
     return TABLES["annotations"].frame(ended_ranges.with_columns(on_device=pl.lit(value=False)).to_dict())
 
 
 def cpu_ops(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the `cpu_ops` rows of ranges that ended: the operators among them."""
+    if rows.is_empty():
+        return TABLES["cpu_ops"].empty()
     communicates = pl.any_horizontal(pl.col("name").cat.starts_with(prefix) for prefix in ("gloo:", "nccl:"))
-    operators = rows.drop_nulls("end_ns").filter("is_operator", ~communicates)
+    operators = rows.filter(pl.col("end_ns").is_not_null(), "is_operator", ~communicates)
     return TABLES["cpu_ops"].frame(operators.to_dict())

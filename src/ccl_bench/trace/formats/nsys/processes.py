@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.formats.nsys.database import open_database
+from ccl_bench.trace.formats.nsys.database import complete_rows, open_database
 from ccl_bench.trace.formats.nsys.export import export_of
 from ccl_bench.trace.sqlite import EVERY_ROW, Filter
 
@@ -71,8 +71,8 @@ def recorded_ranks(database: Database) -> dict[int, int]:
 
 
 def _mpi_ranks(database: Database) -> Iterator[tuple[int, int]]:
-    ranks = database.frame("MPI_RANKS", {"globalTid": "integer", "rank": "integer"}).drop_nulls()
-    yield from ((thread, rank) for thread, rank in ranks.iter_rows() if rank >= 0)
+    ranks = database.frame("MPI_RANKS", {"globalTid": "integer", "rank": "integer"})
+    yield from ((thread, rank) for thread, rank in complete_rows(ranks) if rank >= 0)
 
 
 def _named_ranks(database: Database) -> Iterator[tuple[int, int]]:
@@ -109,7 +109,7 @@ def _environment(database: Database) -> dict[str, int]:
         ("TARGET_INFO_SYSTEM_ENV", "DeviceEnvironment"),
         ("META_DATA_CAPTURE", ":ENVIRONMENT_VARIABLE"),
     ):
-        for name, value in database.frame(table, kinds).drop_nulls().iter_rows():
+        for name, value in complete_rows(database.frame(table, kinds)):
             if name.endswith(ending):
                 values |= {key: int(number) for key, number in _SETTING.findall(value) if key in names}
     return values
@@ -211,8 +211,8 @@ def _devices(database: Database) -> dict[int, set[int]]:
 
 
 def _pairs(database: Database, table: str) -> list[tuple[int, int]]:
-    rows = database.distinct(table, {"globalPid": "integer", "deviceId": "integer"}).drop_nulls()
-    return [(process, device) for process, device in rows.iter_rows()]
+    rows = database.distinct(table, {"globalPid": "integer", "deviceId": "integer"})
+    return [(process, device) for process, device in complete_rows(rows)]
 
 
 def _owners_of_ranges(database: Database) -> set[int]:
@@ -220,13 +220,12 @@ def _owners_of_ranges(database: Database) -> set[int]:
     for table in RANGES:
         only = Filter(sql='"end" IS NOT NULL') if database.has(table, "end") else EVERY_ROW
         threads = database.distinct(table, {"globalTid": "integer"}, only)["globalTid"]
-        owners |= {process_of(thread) for thread in threads.drop_nulls()}
+        owners |= {process_of(thread) for thread in threads if thread is not None}
     return owners
 
 
 def _names(database: Database) -> dict[int, str]:
-    rows = database.frame("PROCESSES", {"globalPid": "integer", "name": "text"}).drop_nulls()
-    return dict(zip(rows["globalPid"], rows["name"], strict=True))
+    return dict(complete_rows(database.frame("PROCESSES", {"globalPid": "integer", "name": "text"})))
 
 
 def _with_distinct_ids(candidates: list[Process]) -> list[Process]:

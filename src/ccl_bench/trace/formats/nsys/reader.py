@@ -10,7 +10,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.nsys import communication, counters, device, host
-from ccl_bench.trace.formats.nsys.database import open_database, session_start_ns, settings
+from ccl_bench.trace.formats.nsys.database import complete_rows, open_database, session_start_ns, settings
 from ccl_bench.trace.formats.nsys.device import devices_of
 from ccl_bench.trace.formats.nsys.export import export_of
 from ccl_bench.trace.formats.nsys.json_lines import number_of_lost_lines
@@ -192,8 +192,9 @@ def _about(
 def _attributes(database: Database) -> dict[str, str]:
     """Return the versions that the report records."""
     export_settings = settings(database)
-    machine = database.frame("TARGET_INFO_SYSTEM_ENV", {"name": "text", "value": "text"}).drop_nulls()
-    environment = dict(machine.filter(pl.col("name") == "CudaDriverVersion").iter_rows())
+    environment = dict(
+        complete_rows(database.frame("TARGET_INFO_SYSTEM_ENV", {"name": "text", "value": "text"}))
+    )
     versions = {
         "nsys_version": export_settings.get("EXPORT_PRODUCT_VERSION"),
         "nsys_schema_version": export_settings.get("EXPORT_SCHEMA_VERSION"),

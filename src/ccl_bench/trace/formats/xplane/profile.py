@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import io
 import re
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from ccl_bench.trace.formats.xplane.devices import (
     identify,
     plane_devices,
 )
+from ccl_bench.trace.formats.xplane.host import Host
 from ccl_bench.trace.formats.xplane.space import HOST, PROGRAMS, TASK, Plane, find_planes, read_plane
 from ccl_bench.trace.hlo.program import Program, read_program
 from ccl_bench.trace.protobuf import DamagedMessageError
@@ -44,10 +47,15 @@ _LOOKED_AT = 1 << 16
 
 
 class Profile:
-    """One file, open. Planes are read when they are asked for; a damaged one is noted and left out."""
+    """One file, open. Planes are read when they are asked for; a damaged one is noted and left out.
 
-    def __init__(self, stream: BinaryIO, file: str) -> None:
-        self._stream, self._file = stream, file
+    Where `holds_planes`, each is read once and stays in memory.
+    """
+
+    def __init__(self, stream: BinaryIO, file: str, *, holds_planes: bool = False) -> None:
+        self._stream, self._file, self._holds_planes = stream, file, holds_planes
+        self._planes: dict[str, Plane] = {}
+        self._hosts: dict[int, Host] = {}
         self.space = find_planes(stream)
         self.damaged: dict[str, str] = {}
         """Name of a plane or program that cannot be read → why."""
@@ -70,13 +78,22 @@ class Profile:
     def plane(self, name: str) -> Plane | None:
         """Return a plane by its name; None if it is not there or damaged."""
         span = self.space.plane(name)
-        if span is None:
-            return None
+        if span is None or name in self._planes:
+            return self._planes.get(name)
         try:
-            return read_plane(self._stream, span)
+            plane = read_plane(self._stream, span)
         except DamagedMessageError as error:
             self.damaged[name] = str(error)
             return None
+        if self._holds_planes:
+            self._planes[name] = plane
+        return plane
+
+    def host_from(self, base_ns: int) -> Host:
+        """Return what the host did, with times that count from `base_ns`."""
+        if base_ns not in self._hosts:
+            self._hosts[base_ns] = Host(self.host, base_ns)
+        return self._hosts[base_ns]
 
     @property
     def start_ns(self) -> int | None:
@@ -132,9 +149,35 @@ def open_profile(path: Path, file: str) -> Iterator[Profile]:
     """Open the profile at a path; `file` names it in messages. Raises InputError if it is none."""
     try:
         with path.open("rb") as stream:
-            yield Profile(stream, file)
+            yield _profile(stream, file)
     except OSError as error:
         raise storage.unreadable(path, error) from error
+
+
+_HELD_BYTES = 4 << 20
+"""Size of a file up to which all that was read of it is held for its next device: several times its size."""
+
+
+class _Latest(threading.local):
+    """The latest small file of a thread, since each of its devices needs the host and the programs too."""
+
+    data: bytes = b""
+    profile: Profile | None = None
+
+
+_LATEST = _Latest()
+
+
+def _profile(stream: BinaryIO, file: str) -> Profile:
+    """Return the profile in a stream; a small one is not read again as long as its bytes are the same."""
+    data = stream.read(_HELD_BYTES + 1)
+    if len(data) > _HELD_BYTES:
+        return Profile(stream, file)
+    if _LATEST.profile is None or _LATEST.data != data:
+        _LATEST.profile = None
+        _LATEST.profile = Profile(io.BytesIO(data), file, holds_planes=True)
+        _LATEST.data = data
+    return _LATEST.profile
 
 
 def list_devices(path: Path) -> Job:

@@ -12,7 +12,6 @@ from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.device_steps import MARKED, find_steps, runs_as_steps, step_findings
 from ccl_bench.trace.formats.xplane import rows
-from ccl_bench.trace.formats.xplane.host import Host
 from ccl_bench.trace.formats.xplane.operations import (
     STEPS,
     Operations,
@@ -68,7 +67,7 @@ class _DeviceReader:
         plane = profile.host if device.kind == "CPU" else profile.plane(device.plane)
         self.plane = plane if plane is not None else Plane(device.plane, b"")
         self.base_ns = (self.start_ns or 0) if self._is_relative() else 0
-        self.host = Host(profile.host, self.base_ns)
+        self.host = profile.host_from(self.base_ns)
         self.calls: dict[int, Call] = {}
         self.dispatches: dict[int, Moment] = {}
         """Run → when and on which thread the program asked for it."""

@@ -269,7 +269,7 @@ def _shaped(name: str, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
         columns["collective"] = columns["collective"].cast(pl.String)
     if "external_id" in columns:
         old = columns.pop("external_id_old")
-        if columns["external_id"].null_count():
+        if columns["external_id"].null_count() and old.null_count() < rows.height:
             columns["external_id"] = pl.select(pl.coalesce(columns["external_id"], old)).to_series()
     if "dur" not in columns:
         columns["dur"] = pl.Series([0], dtype=pl.Int64).new_from_index(0, rows.height)
