@@ -74,6 +74,7 @@ def serve(asking: socket.socket) -> tuple[list[str], dict[str, str], str] | None
                 for place, stream in enumerate(descriptors):
                     os.dup2(stream, place)
                     os.close(stream)
+                open_streams()
                 words, environment, folder = json.loads(text)
                 return words, environment, folder
             for stream in descriptors:
@@ -82,6 +83,14 @@ def serve(asking: socket.socket) -> tuple[list[str], dict[str, str], str] | None
             ended = os.pidfd_open(program)
             running[ended] = program, asker
             ready.register(ended, select.POLLIN)
+
+
+def open_streams() -> None:
+    """Open the standard streams as Python does: those of before are of other files."""
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
+    errors = {"errors": "backslashreplace", "buffering": 1}
+    sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, **errors)
 
 
 main()
