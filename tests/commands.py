@@ -44,18 +44,21 @@ def recorded_by(ranks: tuple[int, ...], run: Path) -> Path:
     return shutil.copytree(EXAMPLE, run, ignore=lambda *_: others)
 
 
-def ran(command: str | list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def ran(
+    command: str | list[str], *, within: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command from the repository root with 100 columns and no terminal, and return its outcome.
 
-    Programs are taken from the environment that the tests run in.
+    Programs are taken from the environment that the tests run in; `within` is another, such as setpriv, that runs
+    them.
     """
     words = _words(command)
     variables = {**os.environ, **_PLAIN, **environment}
     program = Path(sys.executable).parent / words[0]
     if words[0] in ENTRY_POINTS and not environment.keys() & READ_BEFORE:
-        return forked([program, *words[1:]], variables)
+        return forked([program, *words[1:]], variables, within)
     return subprocess.run(
-        [str(program) if program.exists() else words[0], *words[1:]],
+        [*within, str(program) if program.exists() else words[0], *words[1:]],
         cwd=ROOT,
         env=variables,
         stdin=subprocess.DEVNULL,
@@ -66,10 +69,12 @@ def ran(command: str | list[str], **environment: str) -> subprocess.CompletedPro
     )
 
 
-def forked(words: list[str | Path], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def forked(
+    words: list[str | Path], variables: dict[str, str], within: tuple[str, ...]
+) -> subprocess.CompletedProcess[str]:
     """Run a program of Python as a process that imports little, and return its outcome."""
     with Path(os.devnull).open("rb") as nothing, TemporaryFile() as out, TemporaryFile() as err:
-        status = Forked(words, (nothing, out, err), ROOT, variables).wait()
+        status = Forked(words, (nothing, out, err), ROOT, variables, within=within).wait()
         return subprocess.CompletedProcess(words, status, _read(out), _read(err))
 
 

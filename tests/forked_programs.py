@@ -51,17 +51,19 @@ class Forked:
         environment: Mapping[str, str],
         modules: tuple[str, ...] = MEASURING,
         settings: tuple[tuple[str, str], ...] = (),
+        within: tuple[str, ...] = (),
     ) -> None:
         """Start the program whose words would follow `python`, in a process that has these modules.
 
-        Some read variables when they are imported: those are to be among the settings, too.
+        Some read variables when they are imported: those are to be among the settings, too. That process is
+        run within another command, such as one that takes rights away.
         """
         wanted = json.dumps([[*map(str, words)], dict(environment), str(folder)]).encode()
         self._end, there = socket.socketpair()
         self._end.settimeout(PATIENCE_S)
         with there:
             descriptors = [*(each.fileno() for each in streams), there.fileno()]
-            socket.send_fds(_server(modules, settings), [wanted], descriptors)
+            socket.send_fds(_server(modules, settings, within), [wanted], descriptors)
         self.pid = self._number()
         self.returncode: int | None = None
 
@@ -94,12 +96,14 @@ class Forked:
 
 
 @cache
-def _server(modules: tuple[str, ...], settings: tuple[tuple[str, str], ...]) -> socket.socket:
+def _server(
+    modules: tuple[str, ...], settings: tuple[tuple[str, str], ...], within: tuple[str, ...]
+) -> socket.socket:
     """Return the socket of a process that has imported modules, which ends with this one."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with there:
         process = subprocess.Popen(
-            [sys.executable, str(SERVER), str(there.fileno()), *modules],
+            [*within, sys.executable, str(SERVER), str(there.fileno()), *modules],
             env={**os.environ, **dict(settings)},
             pass_fds=[there.fileno()],
             stdin=subprocess.DEVNULL,

@@ -87,10 +87,9 @@ def serve(asking: socket.socket) -> tuple[list[str], dict[str, str], str] | None
 
 def open_streams() -> None:
     """Open the standard streams as Python does: those of before are of other files."""
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)
-    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
-    errors = {"errors": "backslashreplace", "buffering": 1}
-    sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, **errors)
+    sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
 
 
 main()

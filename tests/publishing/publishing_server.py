@@ -7,7 +7,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ from ccl_bench.leaderboard.store.database import FILE
 from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
 
     from ccl_bench.leaderboard.store import Store
