@@ -49,7 +49,7 @@ def ran(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command from the repository root with 100 columns and no terminal, and return its outcome.
 
-    Programs are taken from the environment that the tests run in. `within` is what runs them, such as setpriv.
+    Programs are taken from the environment that the tests run in; `within` runs them, such as setpriv.
     """
     words = _words(command)
     variables = {**os.environ, **_PLAIN, **environment}
