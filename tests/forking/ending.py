@@ -6,6 +6,7 @@ Taking everything apart would take longer than the program.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import runpy
 import sys
@@ -25,6 +26,9 @@ def become(words: list[str], environment: dict[str, str], folder: str) -> None:
     sys.argv = ["-c", *words[2:]] if is_code else words
     sys.path[0] = "" if is_code else os.path.dirname(os.path.abspath(words[0]))  # noqa: PTH100, PTH120
     sys.path[1:1] = [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
+    sys.modules.pop("sitecustomize", None)  # Python has run that of its installation before; Debian's has one
+    with contextlib.suppress(ImportError):
+        import sitecustomize  # noqa: F401
 
 
 def run_words(words: list[str]) -> None:

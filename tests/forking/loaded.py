@@ -157,12 +157,9 @@ def run(words: list[str], environment: dict[str, str], folder: str) -> None:
 
 
 def watch_torch() -> None:
-    """Import the `sitecustomize` on PYTHONPATH, and have that of `collect` see torch being imported."""
+    """Have the `sitecustomize` of `collect` see torch being imported."""
     import torch
 
-    sys.modules.pop("sitecustomize", None)  # Python has run that of its installation before; Debian's has one
-    with contextlib.suppress(ImportError):
-        import sitecustomize  # noqa: F401
     for finder in sys.meta_path:
         if type(finder).__name__ == "WaitForFrameworks":
             finder.loaded.append("torch")
