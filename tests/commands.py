@@ -13,8 +13,11 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, TextIO
 from unittest import mock
+
+from forked_programs import Forked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +32,9 @@ ENTRY_POINTS = {
 }
 """The module of each command, whose `main` the installed script calls."""
 
+READ_BEFORE = {"POLARS_MAX_THREADS", "PYTHONIOENCODING"}
+"""Variables that are read before a command or while polars is imported."""
+
 _PLAIN = {"COLUMNS": "100", "NO_COLOR": "1"}
 
 
@@ -38,24 +44,42 @@ def recorded_by(ranks: tuple[int, ...], run: Path) -> Path:
     return shutil.copytree(EXAMPLE, run, ignore=lambda *_: others)
 
 
-def ran(command: str | list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def ran(
+    command: str | list[str], *, within: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command from the repository root with 100 columns and no terminal, and return its outcome.
 
-    Programs are taken from the environment that the tests run in.
+    Programs are taken from the environment that the tests run in; `within` runs them, such as setpriv.
     """
     words = _words(command)
-    here = Path(sys.executable).parent
-    program = here / words[0]
+    variables = {**os.environ, **_PLAIN, **environment}
+    program = Path(sys.executable).parent / words[0]
+    if words[0] in ENTRY_POINTS and not environment.keys() & READ_BEFORE:
+        return forked([program, *words[1:]], variables, within)
     return subprocess.run(
-        [str(program) if program.exists() else words[0], *words[1:]],
+        [*within, str(program) if program.exists() else words[0], *words[1:]],
         cwd=ROOT,
-        env={**os.environ, **_PLAIN, **environment},
+        env=variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
+
+
+def forked(
+    words: list[str | Path], variables: dict[str, str], within: tuple[str, ...]
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python as a process that imports little, and return its outcome."""
+    with Path(os.devnull).open("rb") as nothing, TemporaryFile() as out, TemporaryFile() as err:
+        status = Forked(words, (nothing, out, err), ROOT, variables, within=within).wait()
+        return subprocess.CompletedProcess(words, status, _read(out), _read(err))
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 def invoke(

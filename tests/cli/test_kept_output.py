@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from shared import shared_cache_folder
 
 from ccl_bench import storage
 from ccl_bench.base.registry import Registry
@@ -27,9 +28,15 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep what each test keeps apart from the others."""
-    place = tmp_path / "cache"
+def own_cache(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Keep the outputs of each test apart from the others'; tables of traces are those that others read."""
+    place = tmp_path / ".cache"
+    place.mkdir()
+    tables = shared_cache_folder(tmp_path_factory) / "traces"
+    tables.mkdir(parents=True, exist_ok=True)
+    (place / "traces").symlink_to(tables)
     monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
     return place
 

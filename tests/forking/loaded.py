@@ -149,31 +149,17 @@ def watched(asking: socket.socket) -> dict[str, object]:
 
 def run(words: list[str], environment: dict[str, str], folder: str) -> None:
     """Do what Python does when it starts, and run the program."""
-    import runpy
+    from ending import become, run_to_the_end, run_words
 
-    from ending import run_to_the_end
-
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    is_code = words[0] == "-c"
-    sys.argv = ["-c", *words[2:]] if is_code else words
-    sys.path[0] = "" if is_code else os.path.dirname(os.path.abspath(words[0]))  # noqa: PTH100, PTH120
-    sys.path[1:1] = [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
+    become(words, environment, folder)
     watch_torch()
-    if is_code:
-        code = compile(words[1], "<string>", "exec")
-        run_to_the_end(lambda: exec(code, sys.modules["__main__"].__dict__))
-    run_to_the_end(lambda: runpy.run_path(words[0], run_name="__main__"))
+    run_to_the_end(lambda: run_words(words))
 
 
 def watch_torch() -> None:
-    """Import the `sitecustomize` on PYTHONPATH, and have that of `collect` see torch being imported."""
+    """Have the `sitecustomize` of `collect` see torch being imported."""
     import torch
 
-    sys.modules.pop("sitecustomize", None)  # Python has run that of its installation before; Debian's has one
-    with contextlib.suppress(ImportError):
-        import sitecustomize  # noqa: F401
     for finder in sys.meta_path:
         if type(finder).__name__ == "WaitForFrameworks":
             finder.loaded.append("torch")

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import httpx
 from commands import ROOT, invoke
+from forked_programs import MEASURING, Forked
 from web_server import served
 
 from ccl_bench.leaderboard.publishing import tokens
@@ -28,12 +29,15 @@ from ccl_bench.leaderboard.store.database import FILE
 from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
 
     from ccl_bench.leaderboard.store import Store
 
 PROGRAM = Path(sys.executable).parent / "ccl-bench"
 PATIENCE_S = 120.0
+SERVING = (*MEASURING, "ccl_bench.leaderboard.web.app", "ccl_bench.leaderboard.web.server")
+"""What a server imports."""
 CALLS = httpx.Client(
     verify=False,  # certificates take longer to load than a call takes
     limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),  # servers come and go
@@ -53,7 +57,8 @@ class Leaderboard:
     options: tuple[str, ...] = ()
     """Further options of the command."""
     store: Store = field(init=False)
-    _server: subprocess.Popen[str] | None = None
+    _server: Forked | None = None
+    _printed: IO[bytes] = field(default_factory=io.BytesIO)
     _here: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def __post_init__(self) -> None:
@@ -67,18 +72,17 @@ class Leaderboard:
         port = self.address.rpartition(":")[2].rstrip("/") or "0"
         command = [PROGRAM, "serve", self.data, "--port", port, "--workers", str(self.workers)]
         command += self.options
-        with (self.data / "serve.log").open("ab") as log:
-            self._server = subprocess.Popen(
-                [*command, *(["--database", self.database] if self.database else [])],
-                cwd=ROOT,
-                env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self._server.stdout is not None
-        self.address = self._server.stdout.readline().strip().rstrip("/")
+        command += ["--database", self.database] if self.database else []
+        reader, writer = os.pipe()
+        self._printed = os.fdopen(reader, "rb")
+        with (
+            Path(os.devnull).open("rb") as nothing,
+            os.fdopen(writer, "wb") as out,
+            (self.data / "serve.log").open("ab") as log,
+        ):
+            variables = {**os.environ, **environment}
+            self._server = Forked(command, (nothing, out, log), ROOT, variables, SERVING)
+        self.address = self._printed.readline().decode().strip().rstrip("/")
         assert self.address, self.reported
 
     def serve(self) -> None:
@@ -110,7 +114,8 @@ class Leaderboard:
         if self._server is None:
             return
         self._server.send_signal(how)
-        self._server.communicate(timeout=PATIENCE_S)
+        self._server.wait(PATIENCE_S)
+        self._printed.close()
         self._server = None
 
     @property

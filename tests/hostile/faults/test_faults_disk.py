@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from faulty import (
     small_run,
     values,
 )
+from forked_programs import Forked
 
 PROGRAM = Path(sys.executable).parent / "ccl-metrics"
 
@@ -36,13 +37,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float | None]:
     return values(metrics(small_run(tmp_path_factory.mktemp("whole")), "--no-cache"))
 
 
-def without_privilege(command: list[str]) -> list[str]:
-    """Return a command that is held to the permissions of files even where root runs the tests."""
+@pytest.fixture
+def unprivileged() -> tuple[str, ...]:
+    """Return what holds a command to the permissions of files even where root runs the tests."""
     if os.geteuid():
-        return command
+        return ()
     if not shutil.which("setpriv"):
         pytest.skip("permissions bind nobody here: no setpriv (apt-get install util-linux)")
-    return ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all", *command]
+    return ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")
 
 
 def test_a_full_disk_for_the_cache_costs_no_number_and_keeps_nothing_broken(
@@ -71,27 +73,24 @@ def test_a_full_disk_for_a_report_is_reported_and_the_former_report_stays(run: P
     assert printed.splitlines()[-2:] == ["status 1", "report.html 6"]
 
 
-def test_a_cache_that_may_not_be_written_costs_no_number(run: Path, tmp_path: Path) -> None:
+def test_a_cache_that_may_not_be_written_costs_no_number(
+    run: Path, tmp_path: Path, unprivileged: tuple[str, ...]
+) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
-    command = without_privilege([str(PROGRAM), "--trace", str(run), "--metric", METRIC])
-    done = ran(command, CCL_BENCH_CACHE=str(closed / "cache"))
-    open_to_all = invoke(["ccl-metrics", "--trace", str(run), "--metric", METRIC, "--no-cache"])
+    command = ["ccl-metrics", "--trace", str(run), "--metric", METRIC]
+    done = ran(command, within=unprivileged, CCL_BENCH_CACHE=str(closed / "cache"))
+    open_to_all = invoke([*command, "--no-cache"])
     assert (done.returncode, done.stdout) == (0, open_to_all.stdout)
 
 
-def test_a_place_for_output_that_may_not_be_written_is_reported(run: Path, tmp_path: Path) -> None:
+def test_a_place_for_output_that_may_not_be_written_is_reported(
+    run: Path, tmp_path: Path, unprivileged: tuple[str, ...]
+) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     report = closed / "report.txt"
-    command = [
-        str(PROGRAM.with_name("ccl-bench")),
-        "report",
-        str(run),
-        "--output",
-        str(report),
-    ]
-    done = ran(without_privilege(command))
+    done = ran(["ccl-bench", "report", str(run), "--output", str(report)], within=unprivileged)
     assert_reported_in_words(done, 1)
     assert f"{report} cannot be opened: Permission denied" in done.stderr
 
@@ -104,21 +103,21 @@ def _files_in(folder: Path) -> int:
 def test_killed_while_it_fills_the_cache_nothing_false_is_kept(
     run: Path, own_cache: Path, whole: dict[str, float | None]
 ) -> None:
-    command = [PROGRAM, "--trace", run, *NAMED, "--jobs", "1"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and _files_in(own_cache) < 20:
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
+    with Path(os.devnull).open("r+b") as nothing:
+        command = [PROGRAM, "--trace", run, *NAMED, "--jobs", "1"]
+        process = Forked(command, (nothing, nothing, nothing), ROOT, os.environ)
+    while process.poll() is None and _files_in(own_cache) < 20:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     assert values(metrics(run)) == whole
 
 
 def test_processes_that_fill_one_cache_at_once_say_the_same(run: Path) -> None:
-    command = [PROGRAM, "--trace", run, *NAMED, "--format", "csv"]
-    several = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = {process.communicate()[0] for process in several}
-    assert len(printed) == 1
-    alone = ["ccl-metrics", "--trace", str(run), *NAMED, "--format", "csv", "--no-cache"]
-    assert printed == {invoke(alone).stdout}
+    command = ["ccl-metrics", "--trace", str(run), *NAMED, "--format", "csv"]
+    with ThreadPoolExecutor(2) as two:
+        printed = {done.stdout for done in two.map(ran, [command, command])}
+    assert printed == {invoke([*command, "--no-cache"]).stdout}
 
 
 @pytest.mark.parametrize("cut", [0.0, 0.5])

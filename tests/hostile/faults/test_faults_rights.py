@@ -6,12 +6,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from commands import invoke
+from commands import invoke, ran
 from faulty import METRIC, metrics, small_run, values
 
 if TYPE_CHECKING:
@@ -39,11 +38,8 @@ def _root_can_be_plain() -> None:
 
 def measured_without_rights(place: Path) -> subprocess.CompletedProcess[str]:
     """Measure a run in a process that has no more rights than its user's, also where that user is root."""
-    words = [sys.executable, "-c", "import sys; from ccl_bench.cli import metrics; sys.exit(metrics.main())"]
-    words += ["--trace", str(place), "--metric", METRIC, "--format", "json", "--no-cache", "--jobs", "1"]
-    if os.geteuid() == 0:
-        words = [*_PLAIN, *words]
-    return subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+    words = ["ccl-metrics", "--trace", str(place), "--metric", METRIC, "--format", "json"]
+    return ran([*words, "--no-cache", "--jobs", "1"], within=_PLAIN if os.geteuid() == 0 else ())
 
 
 def answer(place: Path) -> dict[str, Any]:

@@ -63,20 +63,6 @@ def collect(folder: Path, *words: object, **variables: str) -> subprocess.Comple
         return invoke(["ccl-bench", "collect", *map(str, words)], folder=folder, **variables)
 
 
-def collect_as_process(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `ccl-bench collect` with these words in a folder, as a user does."""
-    return subprocess.run(
-        [str(BIN / "ccl-bench"), "collect", *map(str, words)],
-        cwd=folder,
-        env={**ENVIRONMENT, **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-
-
 def files(run: Path) -> set[str]:
     """Return the files of a run, those of the launcher's logs left out."""
     found = (path for path in run.rglob("*") if path.is_file() or path.is_symlink())

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collected import ENVIRONMENT, HERE, collect, collect_as_process, files, python, torchrun
+from collected import ENVIRONMENT, HERE, collect, files, python, torchrun
 from commands import invoke
 from launchers import LOADED, LOADED_FOR
 from shared import made_once
@@ -318,7 +318,7 @@ for _ in range(25):
 
 def test_a_program_is_recorded_with_nothing_named_but_itself(tmp_path, torch_installed):
     (tmp_path / "train.py").write_text(TRAIN)
-    ended = collect_as_process(tmp_path, "--", sys.executable, "train.py")
+    ended = collect(tmp_path, "--", sys.executable, "train.py")
     assert ended.returncode == 0, ended.stderr
     (run,) = (tmp_path / "runs").iterdir()
     assert re.fullmatch(r"train-\d{8}T\d{6}-\d+", run.name)

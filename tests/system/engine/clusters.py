@@ -9,14 +9,19 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from forked_programs import MEASURING, Forked
 
 HERE = Path(__file__).parent
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
+
+DASK = (*MEASURING, "distributed.cli.dask_scheduler", "distributed.cli.dask_worker", "distributed.http")
+"""What schedulers and workers import."""
 
 SETTINGS = {
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",
@@ -32,7 +37,7 @@ class Cluster:
     def __init__(self, folder: Path, *, host: str = "127.0.0.1") -> None:
         self.folder = folder
         self.host = host
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Forked | subprocess.Popen[bytes]] = []
         file = folder / "scheduler.json"
         command = [
             "dask_scheduler",
@@ -72,19 +77,32 @@ class Cluster:
         options += ["--local-directory", str(self.folder)]
         return self._started(["dask_worker", address, *options, *arguments], inside, environment)
 
-    def _started(self, command, inside=(), environment=None) -> subprocess.Popen[bytes]:
+    def _started(self, command, inside=(), environment=None) -> Forked | subprocess.Popen[bytes]:
         name, *arguments = map(str, command)
-        with (self.folder / f"log{len(self.processes)}").open("wb") as log:
-            process = subprocess.Popen(
-                [*inside, sys.executable, "-m", f"distributed.cli.{name}", *arguments],
-                env={**os.environ, **SETTINGS, "PYTHONPATH": str(HERE), **(environment or {})},
-                cwd=self.folder,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                preexec_fn=_end_with_parent,
-            )
+        variables = {**os.environ, **SETTINGS, "PYTHONPATH": str(HERE), **(environment or {})}
+        place = find_spec(f"distributed.cli.{name}").origin
+        log_file = self.folder / f"log{len(self.processes)}"
+        with log_file.open("wb") as log, Path(os.devnull).open("rb") as nothing:
+            if inside:
+                process = subprocess.Popen(
+                    [*inside, sys.executable, place, *arguments],
+                    env=variables,
+                    cwd=self.folder,
+                    stdout=log,
+                    stderr=log,
+                    stdin=nothing,
+                    start_new_session=True,
+                    preexec_fn=_end_with_parent,
+                )
+            else:
+                process = Forked(
+                    [place, *arguments],
+                    (nothing, log, log),
+                    self.folder,
+                    variables,
+                    DASK,
+                    tuple(SETTINGS.items()),
+                )
         self.processes.append(process)
         return process
 
@@ -132,11 +150,11 @@ def one_cluster(folder: Path, **how):
         made.stop()
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: Forked | subprocess.Popen[bytes]) -> None:
     """Kill a process and those that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=300)
+    process.wait(300)
 
 
 def until(holds, what: str, cluster: Cluster | None = None, within_s: float = 300) -> None:

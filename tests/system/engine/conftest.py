@@ -29,6 +29,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a generated run of two ranks, with a card: one for each worker."""
+    folder = tmp_path_factory.mktemp("engine") / "pair"
+    write_run(Plan(dp_shard=2, jitter_ns=5_000), folder, style=Style(compresses=True))
+    return folder
+
+
+@pytest.fixture(scope="session")
 def expected(run: Path) -> bytes:
     """Return what one trace after the other gives."""
     with engine.use_engine("local"):

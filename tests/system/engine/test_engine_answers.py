@@ -14,6 +14,7 @@ from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from clusters import Cluster
@@ -22,11 +23,11 @@ HERE = ("auto", "processes")
 MEASURED = ("coll_call_num", "straggler", "iteration_wall_clock_time", "comm_comp_overlap", "mfu")
 
 
-def answer(place: Path, name: str, choice: StepChoice = EVERY_STEP, **how) -> bytes:
+def answer(place: Path, name: str, names: Sequence[str] = (), choice: StepChoice = EVERY_STEP) -> bytes:
+    """Return what an engine gives, of all metrics by default."""
     with engine.use_engine(name):
-        return to_json(
-            evaluate(open_run(place, choice=choice), metrics.load().names(), use_cache=False, **how)
-        )
+        run = open_run(place, choice=choice)
+        return to_json(evaluate(run, names or metrics.load().names(), use_cache=False))
 
 
 def test_the_expected_answer_is_one(expected: bytes) -> None:
@@ -48,7 +49,7 @@ def test_a_cluster_gives_the_same_bytes_twice_also_of_a_run_named_from_another_f
 
 def test_every_engine_chooses_the_same_steps(run: Path, expected: bytes, cluster: Cluster) -> None:
     choice = step_choice("2-3", marker=r"^ProfilerStep#(\d+)$")
-    every = {answer(run, name, choice) for name in ("local", "processes", cluster.address)}
+    every = {answer(run, name, MEASURED, choice) for name in ("local", "processes", cluster.address)}
     assert len(every) == 1
     assert b"chosen range, steps 2-3 marked by" in every.pop()
     assert b"chosen range" not in expected
@@ -66,21 +67,21 @@ def test_one_connection_serves_several_runs(run: Path, cluster: Cluster) -> None
 
 
 def test_a_command_prints_the_same_with_every_engine_and_number_of_threads(
-    run: Path, cluster: Cluster
+    pair: Path, cluster: Cluster
 ) -> None:
     """This process has one thread, as `conftest.py` says.
 
     The command that reads in processes is a process itself, whose children import it anew.
     """
-    command = ["ccl-metrics", "--all", "-f", "json", str(run), "--no-cache", "--engine"]
+    command = ["ccl-metrics", "--all", "-f", "json", str(pair), "--no-cache", "--engine"]
     printed = invoke([*command, "local"]).stdout
     assert len(printed) > 1000
     assert ran([*command, "processes"], POLARS_MAX_THREADS="7").stdout == printed
     assert invoke([*command, cluster.address]).stdout == printed
 
 
-def test_inspect_prints_the_same_with_a_cluster(run: Path, cluster: Cluster) -> None:
-    command = ["ccl-bench", "inspect", "-f", "json", str(run), "--no-cache", "--engine"]
+def test_inspect_prints_the_same_with_a_cluster(pair: Path, cluster: Cluster) -> None:
+    command = ["ccl-bench", "inspect", "-f", "json", str(pair), "--no-cache", "--engine"]
     printed = invoke([*command, "local"]).stdout
     assert len(printed) > 1000
     assert invoke([*command, cluster.address]).stdout == printed

@@ -14,10 +14,14 @@ import poison_format
 import pytest
 from clusters import HERE, until
 
-from ccl_bench.engine import engines
+from ccl_bench.engine import engines, use_engine
+from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
     from clusters import Cluster
+
+    from ccl_bench.trace.formats import Format
 
 PATIENCE_S = 300.0
 """It takes a third of a second on a machine that does nothing else, and the readers would wait longer."""
@@ -97,7 +101,7 @@ def test_workers_end_with_a_command_that_is_killed(kept: Path) -> None:
     until(lambda: not session(command.pid), "its processes to end", within_s=PATIENCE_S)
 
 
-def test_a_cluster_is_left_in_order(kept: Path, own_cluster: Cluster) -> None:
+def test_a_cluster_is_left_in_order(kept: Path, own_cluster: Cluster, poison: Format) -> None:
     own_cluster.worker()
     own_cluster.has_workers(1)
     with started(kept, "--engine", own_cluster.address) as command:
@@ -107,5 +111,6 @@ def test_a_cluster_is_left_in_order(kept: Path, own_cluster: Cluster) -> None:
 
     assert (command.returncode, out, err) == (130, b"", b"")
     (kept.parent / "readers" / "go").touch()
-    with started(kept, "--engine", own_cluster.address, "--format", "json") as again:
-        assert json.loads(again.communicate(timeout=PATIENCE_S)[0])
+    with use_engine(own_cluster.address):
+        (result,) = evaluate(open_run(kept), ["coll_call_num"], use_cache=False)
+    assert [trace.rank for trace in result.provenance.traces] == [0, 1]
