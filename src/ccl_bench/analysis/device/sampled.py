@@ -5,6 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import assign_window, clip, device_windows, sum_per_window
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 SM_ACTIVE = "SM Active"
 
@@ -26,9 +27,8 @@ def _numbered(steps: pl.DataFrame) -> pl.DataFrame:
 def sm_samples(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: the share of multiprocessors that had work, as the hardware sampled it."""
     windows = device_windows(steps)
-    sampled = counters.filter(pl.col("name") == SM_ACTIVE)
     means = (
-        assign_window(sampled, windows, "time_ns")
+        assign_window(keep_rows(counters, counters["name"] == SM_ACTIVE), windows, "time_ns")
         .group_by("window")
         .agg(pl.len().cast(pl.Int64).alias("samples"), pl.col("value").mean().alias("sm_active_pct"))
     )

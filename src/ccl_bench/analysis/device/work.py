@@ -72,6 +72,8 @@ def device_work(
     device alone and for copies inside the device. All that an operator launches which multiplies
     matrices and communicates at once is `fused`. All kernels of a CUDA graph have the same launch.
     """
+    if kernels.is_empty() and memcpy.is_empty():
+        return DERIVED.get("device_work").table.empty()
     work = pl.concat([_ran(kernels), _moved(memcpy)]).sort("start_ns", maintain_order=True)
     placed = _with_operator(with_launch(work, launches), communicating_operators(cpu_ops, collectives))
     kinds = placed.with_columns(_kind().alias("kind")).with_columns(_call().alias("call_ns"))
