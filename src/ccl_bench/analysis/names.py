@@ -27,9 +27,15 @@ def map_distinct(names: pl.Series, meaning: Callable[[str], str | None]) -> pl.S
 
 def holds_for(names: pl.Series, condition: Callable[[str], bool]) -> pl.Series:
     """Return whether `condition` holds for each name; each distinct name is looked at once."""
+    return all_holding(names, condition)[0]
+
+
+def all_holding(names: pl.Series, *conditions: Callable[[str], bool]) -> list[pl.Series]:
+    """Return for each condition whether it holds for each name; each distinct name is looked at once."""
     distinct = _distinct(names)
-    holds = [name is not None and condition(name) for name in distinct.cast(pl.String).to_list()]
-    return is_one_of(names, distinct.filter(pl.Series(holds, dtype=pl.Boolean)))
+    texts = distinct.cast(pl.String).to_list()
+    masks = ([name is not None and condition(name) for name in texts] for condition in conditions)
+    return _are_among(names, [distinct.filter(pl.Series(mask, dtype=pl.Boolean)) for mask in masks])
 
 
 def _distinct(names: pl.Series) -> pl.Series:
