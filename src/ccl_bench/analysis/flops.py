@@ -149,7 +149,7 @@ def innermost(products: pl.DataFrame) -> pl.DataFrame:
 
 def _widths(names: pl.Series) -> pl.Series:
     """Return the bytes of one element for each recorded type; null for types that are not known."""
-    width_of = {name: _width(name) for name in names.drop_nulls().unique()}
+    width_of = {name: _width(name) for name in names.unique().to_list() if name is not None}
     return names.replace_strict([*width_of], [*width_of.values()], default=None, return_dtype=pl.Float64)
 
 

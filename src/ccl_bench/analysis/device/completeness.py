@@ -50,7 +50,9 @@ def on_device(
 )
 def device_used(kernels: pl.DataFrame) -> pl.DataFrame:
     """One trace with kernels: the device that its numbers are of; each device of a process has its own."""
-    return kernels.select(pl.col("device").drop_nulls().mode().min()).head(min(1, kernels.height))
+    if kernels.is_empty():
+        return DERIVED.get("device_used").table.empty()
+    return kernels.select(pl.col("device").drop_nulls().mode().min())
 
 
 KERNEL_LAUNCH = r"^(?:cu|cuda|hip)(?:ExtModule|Module|Ext)?Launch(?:Cooperative)?(?:MultiDevice)?Kernel"

@@ -27,6 +27,10 @@ def _numbered(steps: pl.DataFrame) -> pl.DataFrame:
 def sm_samples(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: the share of multiprocessors that had work, as the hardware sampled it."""
     windows = device_windows(steps)
+    window = windows["end_ns"] - windows["start_ns"]
+    if counters.is_empty():
+        table = DERIVED.get("sm_samples").table
+        return table.frame({"step": steps["step"], "window_ns": window, "samples": [0] * steps.height})
     means = (
         assign_window(keep_rows(counters, counters["name"] == SM_ACTIVE), windows, "time_ns")
         .group_by("window")
@@ -36,7 +40,7 @@ def sm_samples(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "step": steps["step"],
-            "window_ns": windows["end_ns"] - windows["start_ns"],
+            "window_ns": window,
             "samples": per_window["samples"].fill_null(0),
             "sm_active_pct": per_window["sm_active_pct"],
         }
