@@ -80,8 +80,8 @@ def communication_time(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFr
     """
     keys = ("window", "collective")
     whole = calls[["start_ns", "end_ns", "collective"]]
-    ran = subtract(whole, subtract(whole, _communicating(work)))
-    inside = clip(ran, device_windows(steps))
+    ran = clip(whole, merge_intervals(_communicating(work)))
+    inside = clip(ran[whole.columns], device_windows(steps))
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     unions = merge_intervals(inside, *keys).group_by(keys).agg(length.alias("union_ns"))
     rows = unions.join(inside.group_by(keys).agg(length.alias("duration_ns")), on=keys).sort(keys)
