@@ -67,6 +67,13 @@ def derived(
     return register
 
 
+def with_zeros(name: str, *columns: pl.Series) -> pl.DataFrame:
+    """Return the table `name` with these columns, each as long as the others, and 0 in all others."""
+    table = DERIVED.get(name).table
+    zeros = {column: [0] * len(columns[0]) for column in table.columns}
+    return table.frame(zeros | {column.name: column for column in columns})
+
+
 @cache
 def _needs() -> Mapping[str, tuple[str, ...]]:
     """Return the needs of each derived table, cached: a run looks them up thousands of times."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.derived import derived, with_zeros
 from ccl_bench.analysis.intervals import assign_window, sum_per_window
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
@@ -69,10 +69,10 @@ def hardware_with_recompute(architecture: Architecture) -> float:
 )
 def product_work(steps: pl.DataFrame, products: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: the operations and the data of its matrix products."""
-    product_costs = costs(innermost(products))
-    sums = assign_window(product_costs, steps.select("start_ns", "end_ns")).group_by("window").agg(_sums())
-    per_window = sum_per_window(steps.select("start_ns", "end_ns"), sums).drop("window")
-    return steps.select("step").hstack(per_window.with_columns(pl.all().fill_null(0)))
+    if products.is_empty():
+        return with_zeros("product_work", steps["step"])
+    sums = assign_window(costs(innermost(products)), steps).group_by("window").agg(_sums())
+    return sum_per_window(steps, sums).select(steps["step"], pl.exclude("window").fill_null(0))
 
 
 @derived(
@@ -149,7 +149,7 @@ def innermost(products: pl.DataFrame) -> pl.DataFrame:
 
 def _widths(names: pl.Series) -> pl.Series:
     """Return the bytes of one element for each recorded type; null for types that are not known."""
-    width_of = {name: _width(name) for name in names.drop_nulls().unique()}
+    width_of = {name: _width(name) for name in names.unique().to_list() if name is not None}
     return names.replace_strict([*width_of], [*width_of.values()], default=None, return_dtype=pl.Float64)
 
 

@@ -89,10 +89,11 @@ def union_lengths(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     if starts.is_empty():
         return pl.Series("length", [0]).new_from_index(0, windows.height)
     times = pl.concat([windows[START], windows[END]])
-    indices = starts.search_sorted(times, side="right")
-    length_upto = pl.concat([pl.Series([0]), (ends - starts).cum_sum()])
+    index = pl.lit(starts).search_sorted(pl.lit(times), side="right")
+    length_upto = pl.lit(pl.concat([pl.Series([0]), ends - starts])).cum_sum()
+    indices, upto = pl.select(index=index, upto=length_upto.gather(index))
     still = pl.concat([pl.Series([_LONG_AGO]), ends])[indices] - times
-    covered = length_upto[indices] - still * (still > 0).cast(pl.Int64)
+    covered = upto - still * (still > 0).cast(pl.Int64)
     lengths = (covered.slice(windows.height) - covered.slice(0, windows.height)).alias("length")
     return lengths.fill_null(0) if lengths.null_count() else lengths
 
@@ -139,13 +140,12 @@ def _or_null(numbers: pl.Series) -> pl.Series:
 
 def sum_per_window(windows: pl.DataFrame, *sums: pl.DataFrame) -> pl.DataFrame:
     """Return one row for each of `windows`, with the columns of `sums` by `window`, else null."""
-    rows = pl.DataFrame({"window": pl.int_range(windows.height, dtype=pl.Int64, eager=True)})
+    columns = [pl.int_range(windows.height, dtype=pl.Int64, eager=True).alias("window")]
     for table in sums:
-        if table.height == rows.height:
-            rows = rows.hstack([each for each in table.sort("window") if each.name != "window"])
-            continue
-        rows = rows.join(table, on="window", how="left", maintain_order="left")
-    return rows
+        row_of = {window: row for row, window in enumerate(table["window"].to_list())}
+        rows = pl.Series([row_of.get(window) for window in range(windows.height)], dtype=pl.UInt32)
+        columns += [each[rows] for each in table.iter_columns() if each.name != "window"]
+    return pl.DataFrame(columns)
 
 
 def window_at(times: pl.Series, windows: pl.DataFrame) -> pl.Series:

@@ -101,7 +101,8 @@ def slow_ranks(gains: Gains, which: Mask) -> SlowRanks | None:
     sets: list[tuple[int, ...]] = [(rank,) for rank in late]
     most = min(MOST_TOGETHER, (gains.operations["rank"].n_unique() - 1) // 2, len(late))
     sets += [tuple(late[:count]) for count in range(2, most + 1)]
-    sets = [ranks for ranks in sets if not _has_whole_stage(gains, ranks)]
+    stages = _stages(gains)
+    sets = [ranks for ranks in sets if not any(stage <= set(ranks) for stage in stages)]
     masks = [which & gains.where(pl.col("rank").is_in(ranks)) for ranks in sets]
     variants = [gains.replays.without(mask) for mask in masks]
     by_set = gains.of(*variants)
@@ -133,10 +134,11 @@ def _is_more(gain: Gain, best: Gain, *, several: bool) -> bool:
     return gain.beyond(best.by_step).is_sure and gain.mean_s > _MORE * best.mean_s
 
 
-def _has_whole_stage(gains: Gains, ranks: tuple[int, ...]) -> bool:
-    placed = gains.operations.select("rank", "stage").unique().drop_nulls()
-    stages = placed.group_by("stage").agg(pl.col("rank").is_in(ranks).all().alias("all"))
-    return len(stages) > 1 and bool(stages["all"].any())
+def _stages(gains: Gains) -> list[set[int]]:
+    """Return the ranks of each pipeline stage; none where there is only one stage."""
+    placed = gains.operations[["rank", "stage"]].unique().drop_nulls()
+    ranks_of_stage = placed.group_by("stage").agg("rank")["rank"].to_list()
+    return [set(ranks) for ranks in ranks_of_stage] if len(ranks_of_stage) > 1 else []
 
 
 def _ratio(gains: Gains, mask: Mask, variant: Times) -> float:

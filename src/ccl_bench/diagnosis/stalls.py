@@ -57,7 +57,11 @@ def without_intervals(gains: Gains, intervals: pl.DataFrame) -> Times:
     values = gains.graph.values.copy()
     operations = gains.operations
     on_host = operations.select(
-        "row", "trace", "start_ns", "end_ns", waits=pl.col("at_end") & pl.col("awaited").is_not_null()
+        "row",
+        "trace",
+        "start_ns",
+        "end_ns",
+        waits=(pl.col("at_end") & pl.col("awaited").is_not_null()).fill_null(value=False),
     ).filter(pl.Series(gains.on_host))
     for (trace,), part in on_host.partition_by("trace", as_dict=True).items():
         trace_intervals = intervals.filter(pl.col("trace") == trace)
@@ -65,18 +69,17 @@ def without_intervals(gains: Gains, intervals: pl.DataFrame) -> Times:
             continue
         rows = part["row"].to_numpy() * VALUES
         gap = np.maximum(values[rows + GAP], values[rows + TAIL]).clip(min=0)
-        gap[part["waits"].fill_null(value=False).to_numpy()] = 0
+        waits = part["waits"].to_numpy()
+        gap[waits] = 0
         before = part.select(
             start_ns=pl.col("start_ns") - pl.Series(gap).round().cast(pl.Int64), end_ns="start_ns"
         )
         inside = union_lengths(trace_intervals, before).to_numpy()
         for place in (GAP, TAIL):
-            reduced = values[rows + place] > 0
-            reduced &= ~part["waits"].fill_null(value=False).to_numpy()
+            reduced = (values[rows + place] > 0) & ~waits
             values[rows[reduced] + place] = np.maximum(0, values[rows[reduced] + place] - inside[reduced])
         within = union_lengths(trace_intervals, part).to_numpy()
-        works = ~part["waits"].fill_null(value=False).to_numpy()
-        values[rows[works] + OWN] = np.maximum(0, values[rows[works] + OWN] - within[works])
+        values[rows[~waits] + OWN] = np.maximum(0, values[rows[~waits] + OWN] - within[~waits])
     return values
 
 

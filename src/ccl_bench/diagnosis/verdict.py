@@ -12,6 +12,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result import WHOLE_TRACE
 from ccl_bench.result.diagnosis import PARTS, Verdict
+from ccl_bench.schema.table import keep_rows
 from ccl_bench.whatif.meetings import MESSAGES
 
 if TYPE_CHECKING:
@@ -126,11 +127,11 @@ def _shares(intervals: pl.DataFrame, windows: pl.DataFrame) -> dict[str, float]:
     ordered = windows.sort("start_ns")
     whole = int((ordered["end_ns"] - ordered["start_ns"]).sum())
     shares: dict[str, float] = {}
-    before, parts = 0, []
+    spans, parts = intervals[["start_ns", "end_ns"]], intervals["part"]
+    before, is_some = 0, parts == "compute"
     for part in ("compute", "transfer", "unattributed", "waiting", "copies"):
-        parts.append(part)
-        some = intervals.filter(pl.col("part").is_in(parts))
-        upto = int(union_lengths(some, ordered).sum())
+        is_some |= parts == part
+        upto = int(union_lengths(keep_rows(spans, is_some), ordered).sum())
         shares[part], before = (upto - before) / whole, upto
     shares["transfer"] += shares["unattributed"]
     return shares

@@ -19,6 +19,8 @@ from ccl_bench.schema.table import keep_rows
 
 _PPM = 1_000_000
 
+_OCCUPIED = ("occupied_ns", "compute_occupied_ns", "communication_occupied_ns")
+
 
 @derived(
     step=("Int64", "number of the step"),
@@ -105,6 +107,8 @@ def _occupied(kernels: pl.DataFrame) -> pl.DataFrame:
     one in a window nothing is left, and the next window begins with nothing. Ends come before starts at the
     same time, so that each moment belongs to the window in which it begins.
     """
+    if kernels["occupied"].null_count() == kernels.height:
+        return pl.DataFrame(schema={"window": pl.Int64} | dict.fromkeys(_OCCUPIED, pl.Float64))
     share = (pl.col("occupied") * _PPM).round().cast(pl.Int64).fill_null(0)
     changes = kernels.select(
         "window",
@@ -114,13 +118,12 @@ def _occupied(kernels: pl.DataFrame) -> pl.DataFrame:
         compute_occupied_ns=share * (pl.col("kind") == COMPUTE),
         communication_occupied_ns=share * (pl.col("kind") == COMMUNICATION),
     )
-    names = changes.columns[3:]
-    falls = changes.select("window", pl.col("end_ns").alias("at"), -pl.col(*names))
-    rises = changes.select("window", pl.col("start_ns").alias("at"), *names)
+    falls = changes.select("window", pl.col("end_ns").alias("at"), -pl.col(*_OCCUPIED))
+    rises = changes.select("window", pl.col("start_ns").alias("at"), *_OCCUPIED)
     ordered = pl.concat([falls, rises]).sort("at", maintain_order=True)
     length = pl.col("at").shift(-1) - pl.col("at")
-    levels = ordered.select("window", pl.col(*names).cum_sum().clip(0, _PPM) * length)
-    return levels.group_by("window").agg(pl.col(*names).sum() / _PPM)
+    levels = ordered.select("window", pl.col(*_OCCUPIED).cum_sum().clip(0, _PPM) * length)
+    return levels.group_by("window").agg(pl.col(*_OCCUPIED).sum() / _PPM)
 
 
 HOST, KERNEL, OTHER = "host", "kernel", "other"

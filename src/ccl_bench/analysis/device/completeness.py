@@ -50,7 +50,9 @@ def on_device(
 )
 def device_used(kernels: pl.DataFrame) -> pl.DataFrame:
     """One trace with kernels: the device that its numbers are of; each device of a process has its own."""
-    return kernels.select(pl.col("device").drop_nulls().mode().min()).head(min(1, kernels.height))
+    if kernels.is_empty():
+        return DERIVED.get("device_used").table.empty()
+    return kernels.select(pl.col("device").drop_nulls().mode().min())
 
 
 KERNEL_LAUNCH = r"^(?:cu|cuda|hip)(?:ExtModule|Module|Ext)?Launch(?:Cooperative)?(?:MultiDevice)?Kernel"
@@ -109,7 +111,9 @@ def completeness(
         calls["name"], CAPTURE_BEGINS, CAPTURE_ENDS, KERNEL_LAUNCH, COPY, GRAPH_LAUNCH
     )
     edges = [calls["start_ns"].filter(is_edge).sort() for is_edge in (begins, ends)]
-    calls = calls.drop("name").hstack([is_one_of(calls["correlation"], recorded).alias("fruitful")])
+    calls = calls[["process", "thread", "start_ns", "end_ns", "correlation"]].hstack(
+        [is_one_of(calls["correlation"], recorded).alias("fruitful")]
+    )
     of_kernels, of_copies, of_graphs = (keep_rows(calls, is_kind) for is_kind in kinds)
     lost = {
         "kernel_launches": ("lost_kernels", _outside_captures(of_kernels, *edges)),
@@ -118,38 +122,38 @@ def completeness(
     }
     counts = {name: _fates(kind_calls) for name, (_, kind_calls) in lost.items()}
     backends = filter(None, map(accelerator_backend, process_groups["backend"].drop_nulls()))
-    return pl.DataFrame(
+    return DERIVED.get("completeness").table.frame(
         {
-            "calls": [int(work["kind"].is_in([COMMUNICATION, FUSED]).sum())],
+            "calls": [int(((work["kind"] == COMMUNICATION) | (work["kind"] == FUSED)).sum())],
             "groups": [process_groups.height + int((collectives["source"] != "mpi").sum())],
             **_operators(device_work),
             "kernels": [kernels.height],
             "copies": [memcpy.height],
             "runtime_calls": [launches.height],
             "devices_seen": [devices.height],
-            "backend": pl.Series([next(backends, None)], dtype=pl.String),
+            "backend": [next(backends, None)],
             "device_operators": [int(matching(cpu_ops["name"], operator_pattern()).sum())],
             **{name: [total] for name, (total, _) in counts.items()},
             **{lost[name][0]: [missing] for name, (_, missing) in counts.items()},
         }
-    ).select(*DERIVED.get("completeness").table.columns)
+    )
 
 
-def _operators(device_work: pl.DataFrame) -> dict[str, pl.Series]:
+def _operators(device_work: pl.DataFrame) -> dict[str, Sequence[object]]:
     """Return the number of communication operators with kernels, and of those without communication."""
+    if device_work.is_empty():
+        return {"launching_operators": [0], "silent_operators": [0]}
     communicates = pl.col("kind").is_in([COMMUNICATION, FUSED]).any()
     each = (
         device_work.filter("is_kernel", pl.col("operator").is_not_null())
         .group_by("thread", "operator_ns", maintain_order=True)
         .agg(communicates.alias("communicates"), pl.col("name").first().cast(pl.String))
     )
-    without_communication = each.filter(~pl.col("communicates"))["name"]
+    without_communication = each["name"].filter(~each["communicates"])
     return {
-        "launching_operators": pl.Series([each.height], dtype=pl.Int64),
-        "silent_operators": pl.Series([without_communication.len()], dtype=pl.Int64),
-        "silent_kernel": pl.Series(
-            [without_communication[0] if without_communication.len() else None], dtype=pl.String
-        ),
+        "launching_operators": [each.height],
+        "silent_operators": [without_communication.len()],
+        "silent_kernel": [without_communication[0] if without_communication.len() else None],
     }
 
 

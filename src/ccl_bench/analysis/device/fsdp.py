@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device import markers
-from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTING
+from ccl_bench.analysis.device.work import COMMUNICATION, computing_times
 from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window, union_lengths
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 OWN = (
     r"^FSDP::|^FullyShardedDataParallel\._|^FullyShardedDataParallel\.rate_limiter"
@@ -52,10 +53,11 @@ def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) 
     if fsdp_ranges.is_empty():
         return DERIVED.get("fsdp").table.empty()
     windows = device_windows(steps)
-    sharding = origins.with_columns(_part(origins, ranges).alias("part"))
-    parts = {name: sharding.filter(pl.col("part") == name) for name in _PARTS}
-    everything = sharding.drop_nulls("part")
-    model = sharding.filter(pl.col("part").is_null() & pl.col("kind").is_in(COMPUTING))
+    spans, part = origins[["start_ns", "end_ns", "kind"]], origins.select(_part(origins, ranges)).to_series()
+    parts = {name: keep_rows(spans, part == name) for name in _PARTS}
+    is_sharding = part.is_not_null()
+    everything = keep_rows(spans, is_sharding)
+    model = computing_times(keep_rows(spans, ~is_sharding))
 
     def hidden(table: pl.DataFrame) -> pl.Series:
         return union_lengths(table, windows) + computing - union_lengths(_both(table, model), windows)
@@ -82,7 +84,7 @@ def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) 
             "other_ns": union_lengths(parts["other"], windows),
             "work_ns": union_lengths(everything, windows),
             "exposed_ns": union_lengths(_both(everything, model), windows) - computing,
-            "host_ns": union_lengths(fsdp_ranges, steps.select("start_ns", "end_ns")),
+            "host_ns": union_lengths(fsdp_ranges, steps),
         }
     )
 
@@ -120,7 +122,7 @@ def _part(origins: pl.DataFrame, ranges: pl.DataFrame) -> pl.Expr:
 
 
 def _both(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    return pl.concat([table.select("start_ns", "end_ns") for table in (one, other)])
+    return pl.concat([table[["start_ns", "end_ns"]] for table in (one, other)])
 
 
 def _count(calls: pl.DataFrame, windows: pl.DataFrame, name: str) -> pl.DataFrame:

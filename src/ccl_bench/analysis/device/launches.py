@@ -27,9 +27,8 @@ _EARLIEST = -(1 << 62)
 )
 def host_time(steps: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: how long the CPU was in operators."""
-    windows = steps.select("start_ns", "end_ns")
-    lengths = pl.col("end_ns") - pl.col("start_ns")
-    return steps.select("step", window_ns=lengths).with_columns(operators_ns=union_lengths(cpu_ops, windows))
+    lengths = (steps["end_ns"] - steps["start_ns"]).alias("window_ns")
+    return pl.DataFrame([steps["step"], lengths, union_lengths(cpu_ops, steps).alias("operators_ns")])
 
 
 @derived(

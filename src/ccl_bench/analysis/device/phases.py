@@ -136,14 +136,15 @@ def _before_backward_ends(
     """Mark work launched in a step before the end of its last backward work; null outside of steps."""
     edges = pl.concat(
         [
-            backward.select("start_ns", backward_ns="end_ns", optimizer_ns=pl.lit(None, dtype=pl.Int64)),
-            optimizer.select("start_ns", backward_ns=pl.lit(None, dtype=pl.Int64), optimizer_ns="start_ns"),
-        ]
+            pl.DataFrame([backward["start_ns"], backward["end_ns"].alias("backward_ns")]),
+            pl.DataFrame([optimizer["start_ns"], optimizer["start_ns"].alias("optimizer_ns")]),
+        ],
+        how="diagonal",
     )
     by_step = assign_window(edges, steps).group_by("window")
     ends = by_step.agg(pl.col("backward_ns").max(), pl.col("optimizer_ns").min())
-    bounds = sum_per_window(steps, ends).with_columns(steps["end_ns"])
-    until = bounds.select(pl.coalesce("backward_ns", "optimizer_ns", "end_ns")).to_series()
+    bounds = sum_per_window(steps, ends)
+    until = bounds.select(pl.coalesce("backward_ns", "optimizer_ns", steps["end_ns"])).to_series()
     row = window_at(origins["launch_ns"], steps).cast(pl.UInt32)
     return origins["launch_ns"] < until[row]
 

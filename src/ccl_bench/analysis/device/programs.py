@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.derived import derived, with_zeros
 from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window
 from ccl_bench.base.lazy_imports import pl
 
@@ -21,6 +21,9 @@ from ccl_bench.base.lazy_imports import pl
 def program_work(steps: pl.DataFrame, hlo_operations: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: what the compiler counts of the instructions that it ran."""
     windows = device_windows(steps)
+    length = (windows["end_ns"] - windows["start_ns"]).alias("window_ns")
+    if hlo_operations.is_empty():
+        return with_zeros("program_work", steps["step"], length)
     sums = (
         assign_window(hlo_operations, windows)
         .group_by("window")
@@ -34,6 +37,4 @@ def program_work(steps: pl.DataFrame, hlo_operations: pl.DataFrame) -> pl.DataFr
             memory_bytes=pl.col("memory_bytes").sum(),
         )
     )
-    per_window = sum_per_window(windows, sums).drop("window").with_columns(pl.all().fill_null(0))
-    length = (windows["end_ns"] - windows["start_ns"]).alias("window_ns")
-    return steps.select("step").hstack([length]).hstack(per_window)
+    return sum_per_window(windows, sums).select(steps["step"], length, pl.exclude("window").fill_null(0))

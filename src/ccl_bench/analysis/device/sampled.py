@@ -5,6 +5,7 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import assign_window, clip, device_windows, sum_per_window
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 SM_ACTIVE = "SM Active"
 
@@ -26,9 +27,12 @@ def _numbered(steps: pl.DataFrame) -> pl.DataFrame:
 def sm_samples(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: the share of multiprocessors that had work, as the hardware sampled it."""
     windows = device_windows(steps)
-    sampled = counters.filter(pl.col("name") == SM_ACTIVE)
+    window = windows["end_ns"] - windows["start_ns"]
+    if counters.is_empty():
+        table = DERIVED.get("sm_samples").table
+        return table.frame({"step": steps["step"], "window_ns": window, "samples": [0] * steps.height})
     means = (
-        assign_window(sampled, windows, "time_ns")
+        assign_window(keep_rows(counters, counters["name"] == SM_ACTIVE), windows, "time_ns")
         .group_by("window")
         .agg(pl.len().cast(pl.Int64).alias("samples"), pl.col("value").mean().alias("sm_active_pct"))
     )
@@ -36,7 +40,7 @@ def sm_samples(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "step": steps["step"],
-            "window_ns": windows["end_ns"] - windows["start_ns"],
+            "window_ns": window,
             "samples": per_window["samples"].fill_null(0),
             "sm_active_pct": per_window["sm_active_pct"],
         }

@@ -32,6 +32,8 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     A kernel that reaches over the edge of a step gives each step its part; the step that launched it
     counts it.
     """
+    if device_work.is_empty():
+        return DERIVED.get("kernel_time").table.empty()
     windows = device_windows(steps)
     keys = ("window", "name", "kind", "collective")
     columns = ["start_ns", "end_ns", *keys[1:], "launch_ns", "launched_before"]
@@ -78,8 +80,8 @@ def communication_time(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFr
     """
     keys = ("window", "collective")
     whole = calls[["start_ns", "end_ns", "collective"]]
-    ran = subtract(whole, subtract(whole, _communicating(work)))
-    inside = clip(ran, device_windows(steps))
+    ran = clip(whole, merge_intervals(_communicating(work)))
+    inside = clip(ran[whole.columns], device_windows(steps))
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     unions = merge_intervals(inside, *keys).group_by(keys).agg(length.alias("union_ns"))
     rows = unions.join(inside.group_by(keys).agg(length.alias("duration_ns")), on=keys).sort(keys)
@@ -103,6 +105,8 @@ SET = "memset"
 )
 def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """One kind of copy in one step of one trace."""
+    if memcpy.is_empty():
+        return DERIVED.get("copies").table.empty()
     windows = device_windows(steps)
     length = pl.col("end_ns") - pl.col("start_ns")
     launched = with_launch(memcpy[["start_ns", "correlation"]], launches)

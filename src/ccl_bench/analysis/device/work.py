@@ -10,7 +10,15 @@ import re
 from ccl_bench.analysis.communication.arguments import starters
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import merge_intervals
-from ccl_bench.analysis.names import GLOO, OTHER, holds_for, is_one_of, map_distinct, recorded_collectives
+from ccl_bench.analysis.names import (
+    GLOO,
+    OTHER,
+    all_holding,
+    holds_for,
+    is_one_of,
+    map_distinct,
+    recorded_collectives,
+)
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.collectives import canonical, is_fused, is_local, of_kernel, of_launcher
 from ccl_bench.schema.table import keep_rows
@@ -72,6 +80,8 @@ def device_work(
     device alone and for copies inside the device. All that an operator launches which multiplies
     matrices and communicates at once is `fused`. All kernels of a CUDA graph have the same launch.
     """
+    if kernels.is_empty() and memcpy.is_empty():
+        return DERIVED.get("device_work").table.empty()
     work = pl.concat([_ran(kernels), _moved(memcpy)]).sort("start_ns", maintain_order=True)
     placed = _with_operator(with_launch(work, launches), communicating_operators(cpu_ops, collectives))
     kinds = placed.with_columns(_kind().alias("kind")).with_columns(_call().alias("call_ns"))
@@ -81,6 +91,7 @@ def device_work(
 
 def _ran(kernels: pl.DataFrame) -> pl.DataFrame:
     per_sm = pl.col("blocks_per_sm")
+    fused, local = all_holding(kernels["name"], is_fused, is_local)
     return kernels.select(
         "start_ns",
         "end_ns",
@@ -93,8 +104,8 @@ def _ran(kernels: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col("occupancy_pct").is_between(0, 100)).then("occupancy_pct"),
         recorded_collectives(kernels["collective"]).alias("recorded"),
         map_distinct(kernels["name"], of_kernel).alias("by_name"),
-        holds_for(kernels["name"], is_fused).alias("is_fused"),
-        holds_for(kernels["name"], is_local).alias("is_local"),
+        fused.alias("is_fused"),
+        local.alias("is_local"),
     )
 
 
@@ -273,14 +284,16 @@ def _host_work(cpu_ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame
     )
     return (
         pl.concat([communicated, computed])
-        .rename({"thread": "stream"})
-        .with_columns(
+        .sort("start_ns", maintain_order=True)
+        .select(
+            "start_ns",
+            "end_ns",
+            "kind",
             pl.lit(value=True).alias("is_kernel"),
+            pl.col("thread").alias("stream"),
             pl.lit(None, dtype=pl.Float64).alias("occupied"),
             pl.lit(None, dtype=pl.Float64).alias("occupancy_pct"),
         )
-        .sort("start_ns", maintain_order=True)
-        .select(*DERIVED.get("work").table.columns)
     )
 
 
@@ -293,10 +306,10 @@ def _computing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
     """
     thread = ("process", "thread")
     ordered = cpu_ops.sort(*thread, "start_ns", "end_ns", descending=[False, False, False, True])
-    named = ordered.with_columns(
-        communicates=holds_for(ordered["name"], lambda name: name.startswith(TORCH)),
-        is_dispatched=holds_for(ordered["name"], lambda name: bool(_DISPATCHED.match(name))),
+    communicates, is_dispatched = all_holding(
+        ordered["name"], lambda name: name.startswith(TORCH), lambda name: bool(_DISPATCHED.match(name))
     )
+    named = ordered.hstack([communicates.alias("communicates"), is_dispatched.alias("is_dispatched")])
     next_call = pl.when("communicates").then("start_ns").shift(-1).backward_fill().over(thread)
     calls_communication = (next_call < pl.col("end_ns")).fill_null(value=False)
     is_leaf = (pl.col("start_ns").shift(-1).over(thread) >= pl.col("end_ns")).fill_null(value=True)
@@ -347,7 +360,7 @@ def origins(
     """
     if device_work.height:
         by_name = device_work["collective"]
-        pieces = device_work.drop("collective").with_columns(on_device=pl.lit(value=True))
+        pieces = device_work.select(pl.exclude("collective"), on_device=pl.lit(value=True))
     else:
         pieces = _on_host(work, annotations, collectives)
         by_name = pl.Series("collective", [None] * pieces.height, dtype=pl.String)
@@ -364,20 +377,24 @@ def _columns() -> list[str]:
 
 
 def _on_host(work: pl.DataFrame, annotations: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    is_call = pl.col("kind") == COMMUNICATION
-    computed = work.filter(~is_call).with_columns(
-        launch_ns=pl.col("start_ns"), launch_end_ns=pl.col("start_ns"), thread=pl.col("stream")
-    )
+    is_call = work["kind"] == COMMUNICATION
+    computed = keep_rows(work, ~is_call)
+    starts = computed["start_ns"]
+    launched = [starts.alias("launch_ns"), starts.alias("launch_end_ns"), computed["stream"].alias("thread")]
     operator_starts = starters(gloo_ranges(annotations), collectives)
-    communicated = work.filter(is_call).join(
-        operator_starts.rename({"thread": "stream", "operator_thread": "thread"}).select(
-            "start_ns", "stream", "thread", launch_ns="operator_ns", launch_end_ns="operator_end_ns"
+    communicated = keep_rows(work, is_call).join(
+        operator_starts.select(
+            "start_ns",
+            stream="thread",
+            thread="operator_thread",
+            launch_ns="operator_ns",
+            launch_end_ns="operator_end_ns",
         ),
         on=["start_ns", "stream"],
         how="left",
     )
     return (
-        pl.concat([computed, communicated], how="diagonal")
+        pl.concat([computed.hstack(launched), communicated], how="diagonal")
         .sort("start_ns", maintain_order=True)
         .with_columns(on_device=pl.lit(value=False), correlation=pl.lit(None, dtype=pl.Int64))
     )

@@ -124,6 +124,8 @@ def _is_summary_in_one_piece(values: Mapping[tuple[str, str], float]) -> bool:
 
 def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
     """Return the tool of the only benchmark, or None if there is no benchmark."""
+    if requests.is_empty() and statistics.is_empty():
+        return None
     listed, summarised = (table.select(*_SOURCE, "tool").unique() for table in (requests, statistics))
     only_summarised = summarised.join(listed, on=_SOURCE, how="anti", nulls_equal=True)
     both = pl.concat([listed, only_summarised])

@@ -58,8 +58,8 @@ def launch_bound(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame
     if not gains.has_device:
         raise Silent("the traces show no work on a device")
     base = without_intervals(gains, on_common_clock(stalls, clock_offsets))
-    even = _host_times(gains, base, _even_factors(gains, base))
-    variant = _host_times(gains, base, _FACTOR * _even_factors(gains, base))
+    factors = _even_factors(gains, base)
+    even, variant = (_host_times(gains, base, factor * factors) for factor in (1, _FACTOR))
     late, whole = gains.of(even, variant)
     gain = whole.beyond(late.by_step)
     if not gain.is_sure or gain.share < _WORTH:
