@@ -42,13 +42,13 @@ WITH_PROFILES = ("data parallel", "pipeline", "ahead", "unmarked")
 """Recordings whose profiles are read too: with steps that are marked, run ahead, and are not marked."""
 
 
-def alone(factory: pytest.TempPathFactory, name: str, ending: str = ".trace.json.gz") -> Path:
-    """Return a run with only the files of a recording that end so, which nobody changes."""
-    folder = factory.getbasetemp() / "alone" / name / ending
+def alone(factory: pytest.TempPathFactory, name: str) -> Path:
+    """Return a run with only the traces for viewers of a recording, which nobody changes."""
+    folder = factory.getbasetemp() / "alone" / name
     if not folder.exists():
         folder.mkdir(parents=True)
-        for number, trace in enumerate(traces(jax_recording(factory, name), ending)):
-            shutil.copy(trace, folder / f"host{number}{ending}")
+        for number, trace in enumerate(traces(jax_recording(factory, name), ".trace.json.gz")):
+            shutil.copy(trace, folder / f"host{number}.trace.json.gz")
     return folder
 
 
@@ -116,7 +116,7 @@ def test_steps_are_those_of_the_profile_that_was_written_with_it(
     name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     shown = _steps(alone(tmp_path_factory, name))
-    expected = _steps(alone(tmp_path_factory, name, ".xplane.pb"))
+    expected = _steps(jax_recording(tmp_path_factory, name))
     assert [step[:2] for step in shown] == [step[:2] for step in expected]
     for (*_, begin, length), (*_, own_begin, own_length) in zip(shown, expected, strict=True):
         assert (begin, length) == (pytest.approx(own_begin, abs=2), pytest.approx(own_length, abs=2))
