@@ -6,8 +6,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
-from ccl_bench.evaluate.compute import evaluate
-from ccl_bench.evaluate.load import load_tables
+from ccl_bench.evaluate.compute import evaluate_metrics
+from ccl_bench.evaluate.load import load_tables, needed_inputs
 from ccl_bench.run import open_run
 from ccl_bench.trace.formats.kineto.reader import read_kineto
 
@@ -56,13 +56,20 @@ def content_of(path: Path) -> TraceContent:
         return read_kineto(stream, path.name)
 
 
-@cache
 def tables_of(run: Path) -> dict[str, pl.DataFrame]:
     """Return the tables that tests look at, by name."""
-    return load_tables(open_run(run), _TABLES, jobs=1, use_cache=False).inputs
+    return _measured(run)[0]
+
+
+def results_of(run: Path) -> dict[str, Result]:
+    """Return the metrics that tests look at, by name."""
+    return _measured(run)[1]
 
 
 @cache
-def results_of(run: Path) -> dict[str, Result]:
-    """Return the metrics that tests look at, by name."""
-    return {found.metric: found for found in evaluate(open_run(run), _METRICS, jobs=1, use_cache=False)}
+def _measured(run: Path) -> tuple[dict[str, pl.DataFrame], dict[str, Result]]:
+    opened = open_run(run)
+    wanted = [*needed_inputs(opened, _METRICS), *_TABLES]
+    loaded = load_tables(opened, wanted, jobs=1, use_cache=False)
+    results = evaluate_metrics(opened.facts, _METRICS, loaded)
+    return loaded.inputs, {found.metric: found for found in results}

@@ -48,6 +48,12 @@ def gpus() -> ccl.MeasuredRun:
     return ccl.open(GPUS)
 
 
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> ccl.MeasuredRun:
+    """Return half of the example, for what takes every number of a run."""
+    return ccl.open(recorded_by((0, 1), tmp_path_factory.mktemp("two ranks") / "run"))
+
+
 def test_the_module_shows_its_names_and_loads_nothing_before_they_are_used() -> None:
     code = (
         "import sys, ccl_bench as ccl; before = len(sys.modules); "
@@ -170,14 +176,13 @@ def test_one_scenario_may_be_a_text(gpus: ccl.MeasuredRun) -> None:
     assert two.scenarios[0] == one.scenarios[0]
 
 
-def test_pages_are_written(tmp_path: Path) -> None:
-    run = ccl.open(recorded_by((0, 1), tmp_path / "run"))
-    page = run.report(tmp_path / "report.html")
+def test_pages_are_written(two_ranks: ccl.MeasuredRun, tmp_path: Path) -> None:
+    page = two_ranks.report(tmp_path / "report.html")
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    written = run.timeline(tmp_path / "timeline.json")
+    written = two_ranks.timeline(tmp_path / "timeline.json")
     assert json.loads(written.path.read_text())["traceEvents"]
     with pytest.raises(UsageError, match="does not state the form"):
-        run.report(tmp_path / "report.pdf")
+        two_ranks.report(tmp_path / "report.pdf")
 
 
 def test_what_is_shown_in_a_notebook_escapes_names_from_traces(tmp_path: Path) -> None:
@@ -200,10 +205,10 @@ def test_answers_show_themselves(gpus: ccl.MeasuredRun) -> None:
 
 
 def test_a_chart_is_a_specification_a_picture_and_an_altair_object(
-    gpus: ccl.MeasuredRun, tmp_path: Path
+    two_ranks: ccl.MeasuredRun, tmp_path: Path
 ) -> None:
     altair = pytest.importorskip("altair")
-    chart = gpus.chart("time-parts")
+    chart = two_ranks.chart("time-parts")
     forms = chart._repr_mimebundle_()
     assert forms["image/svg+xml"].startswith("<svg")
     assert forms["application/vnd.vegalite.v5+json"] == chart.spec
@@ -212,7 +217,7 @@ def test_a_chart_is_a_specification_a_picture_and_an_altair_object(
     assert chart.save(tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads(chart.save(tmp_path / "chart.json").read_text()) == chart.spec
     with pytest.raises(UsageError, match="did you mean"):
-        gpus.chart("time-part")
+        two_ranks.chart("time-part")
     with pytest.raises(UsageError, match=r"end it in \.svg, \.png, \.json"):
         chart.save(tmp_path / "chart.pdf")
 

@@ -69,17 +69,30 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
-@pytest.fixture
-def reader(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with what the pages suppose their reader to have."""
+    folder = tmp_path_factory.mktemp("reader")
     for entry in ROOT.iterdir():
         if not entry.name.startswith(".") and entry.name not in {"build", "dist", "site"}:
-            (tmp_path / entry.name).symlink_to(entry)
+            (folder / entry.name).symlink_to(entry)
     for name in ("RUN", "my-run", "BASELINE"):
-        recorded_by((0, 1), tmp_path / name)
-    shutil.copy(ROOT / "trace_gen" / "pytorch" / "train.py", tmp_path / "train.py")
-    recorded_by((0, 1), tmp_path / "outputs")
-    return tmp_path
+        recorded_by((0, 1), folder / name)
+    shutil.copy(ROOT / "trace_gen" / "pytorch" / "train.py", folder / "train.py")
+    recorded_by((0, 1), folder / "outputs")
+    return folder
+
+
+@pytest.fixture
+def reader(scratch: Path) -> Iterator[Path]:
+    """Return that folder, as each page finds it: its runs stay, whose tables are kept by their paths."""
+    before = {*scratch.iterdir()}
+    yield scratch
+    for entry in {*scratch.iterdir()} - before:
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 @contextmanager

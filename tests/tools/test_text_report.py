@@ -43,11 +43,17 @@ def left(tmp_path_factory: pytest.TempPathFactory, sharded: Path) -> Path:
     return _left(tmp_path_factory.mktemp("left"), sharded)
 
 
+@pytest.fixture(scope="module")
+def left_by_one(tmp_path_factory: pytest.TempPathFactory, sharded: Path) -> Path:
+    """Return a folder with the trace of one rank, for tests that ask where a report is written."""
+    return _left(tmp_path_factory.mktemp("one"), sharded, "kineto_trace_0.*")
+
+
 @pytest.fixture
-def of_one_rank(here: Path, sharded: Path) -> Path:
-    """Return what one rank left, for tests that ask where a report is written."""
+def of_one_rank(here: Path, left_by_one: Path) -> Path:
+    """Return that folder, with the configuration in the working directory."""
     (here / "train.toml").write_text(CONFIG)
-    return _left(here, sharded, "kineto_trace_0.*")
+    return left_by_one
 
 
 def _left(folder: Path, sharded: Path, traces: str = "kineto_trace_*") -> Path:
@@ -127,9 +133,10 @@ def test_git_ignores_reports(root: Path) -> None:
     assert ignored.returncode == 0
 
 
-def test_a_report_does_not_become_part_of_the_run(of_one_rank: Path, capsys: Captured) -> None:
-    first = _report(capsys, str(of_one_rank), "--output-dir", str(of_one_rank / "trace_analysis"))
-    assert _report(capsys, str(of_one_rank)).read_bytes() == first.read_bytes()
+def test_a_report_does_not_become_part_of_the_run(here: Path, sharded: Path, capsys: Captured) -> None:
+    run = _left(here, sharded, "kineto_trace_0.*")
+    first = _report(capsys, str(run), "--output-dir", str(run / "trace_analysis"))
+    assert _report(capsys, str(run)).read_bytes() == first.read_bytes()
 
 
 def test_the_options_may_come_first(of_one_rank: Path, capsys: Captured) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ needs_corpus = pytest.mark.skipif(
 )
 
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 CORPUS = ("tpu-v6e-4of8", "mi300-conv")
 """Profiles of the corpus whose traces for viewers are written from them."""
 
@@ -39,13 +42,17 @@ WITH_PROFILES = ("data parallel", "pipeline", "ahead", "unmarked")
 """Recordings whose profiles are read too: with steps that are marked, run ahead, and are not marked."""
 
 
-def alone(factory: pytest.TempPathFactory, name: str, folder: Path) -> Path:
-    """Return a run with only the traces for viewers of a recording."""
-    for number, trace in enumerate(traces(jax_recording(factory, name), ".trace.json.gz")):
-        shutil.copy(trace, folder / f"host{number}.trace.json.gz")
+def alone(factory: pytest.TempPathFactory, name: str) -> Path:
+    """Return a run with only the traces for viewers of a recording, which nobody changes."""
+    folder = factory.getbasetemp() / "alone" / name
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        for number, trace in enumerate(traces(jax_recording(factory, name), ".trace.json.gz")):
+            shutil.copy(trace, folder / f"host{number}.trace.json.gz")
     return folder
 
 
+@cache
 def contents(run: Path) -> dict[int | None, TraceContent]:
     """Return what each rank of a run did."""
     found = {}
@@ -57,9 +64,9 @@ def contents(run: Path) -> dict[int | None, TraceContent]:
 
 @pytest.mark.parametrize("name", STATED)
 def test_each_device_shows_the_steps_and_calls_that_its_program_states(
-    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    found = contents(alone(tmp_path_factory, name, tmp_path))
+    found = contents(alone(tmp_path_factory, name))
     assert sorted(found, key=str) == [*range(RANKS)]
     for content in found.values():
         kernels = content.tables["kernels"]
@@ -71,9 +78,9 @@ def test_each_device_shows_the_steps_and_calls_that_its_program_states(
 
 
 def test_each_kernel_is_joined_to_the_call_that_started_its_program(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    content = contents(alone(tmp_path_factory, "ahead", tmp_path))[2]
+    content = contents(alone(tmp_path_factory, "ahead"))[2]
     runs = content.tables["kernels"].group_by("correlation").len()
     assert runs.height == STEPS
     assert runs["len"].n_unique() == 1
@@ -81,9 +88,9 @@ def test_each_kernel_is_joined_to_the_call_that_started_its_program(
 
 
 def test_the_metrics_of_a_run_with_such_traces_alone_name_what_they_lack(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    run = alone(tmp_path_factory, "sharded", tmp_path)
+    run = alone(tmp_path_factory, "sharded")
     result: Any = json.loads(invoke(f"ccl-metrics {run} --metric coll_call_num --format json").stdout)[0]
     assert result["value"] == 2
     assert "viewer-trace" in {finding["code"] for finding in result["findings"]}
@@ -106,24 +113,20 @@ def _steps(run: Path) -> list[tuple[Any, ...]]:
     "name", [*WITH_PROFILES, *(pytest.param(f"corpus/{set_}", marks=needs_corpus) for set_ in CORPUS)]
 )
 def test_steps_are_those_of_the_profile_that_was_written_with_it(
-    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    for number, profile in enumerate(traces(jax_recording(tmp_path_factory, name))):
-        (tmp_path / "profiles").mkdir(exist_ok=True)
-        shutil.copy(profile, tmp_path / f"profiles/host{number}.xplane.pb")
-    (tmp_path / "traces").mkdir()
-    shown = _steps(alone(tmp_path_factory, name, tmp_path / "traces"))
-    expected = _steps(tmp_path / "profiles")
+    shown = _steps(alone(tmp_path_factory, name))
+    expected = _steps(jax_recording(tmp_path_factory, name))
     assert [step[:2] for step in shown] == [step[:2] for step in expected]
     for (*_, begin, length), (*_, own_begin, own_length) in zip(shown, expected, strict=True):
         assert (begin, length) == (pytest.approx(own_begin, abs=2), pytest.approx(own_length, abs=2))
 
 
 def test_steps_of_a_program_that_runs_ahead_are_measured_on_the_device(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """Counted here: from the first instruction that each run of the program executes to that of the next."""
-    run = alone(tmp_path_factory, "ahead", tmp_path)
+    run = alone(tmp_path_factory, "ahead")
     lengths = []
     for path in sorted(run.iterdir()):
         begins: dict[tuple[str, str], float] = {}
@@ -143,9 +146,9 @@ def test_steps_of_a_program_that_runs_ahead_are_measured_on_the_device(
 
 @needs_corpus
 def test_a_gpus_calls_are_those_that_launched_its_own_work(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    run = ccl.open(alone(tmp_path_factory, "corpus/mi300-conv", tmp_path))
+    run = ccl.open(alone(tmp_path_factory, "corpus/mi300-conv"))
     assert {finding.code for finding in run.findings} == {"viewer-trace", "steps-by-program"}
     calls = run.table("launches").join(run.table("kernels"), on=["trace", "correlation"], how="anti")
     of_others = calls.join(run.table("kernels"), on="correlation", how="semi")
@@ -154,9 +157,9 @@ def test_a_gpus_calls_are_those_that_launched_its_own_work(
 
 @needs_corpus
 def test_a_tpus_trace_shows_what_xprof_makes_of_its_profile(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    found = contents(alone(tmp_path_factory, "corpus/tpu-v6e-4of8", tmp_path))
+    found = contents(alone(tmp_path_factory, "corpus/tpu-v6e-4of8"))
     profile = Path(os.environ["CCL_BENCH_CORPUS"], "xplane/tpu-v6e-4of8/host0.xplane.pb")
     expected = xprof_figures.operations(profile)
     kernels = pl.concat([content.tables["kernels"] for content in found.values()])
@@ -180,9 +183,9 @@ def test_a_tpus_trace_shows_what_xprof_makes_of_its_profile(
 
 @needs_corpus
 def test_a_gpus_trace_shows_what_xprof_makes_of_its_profile(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    found = contents(alone(tmp_path_factory, "corpus/mi300-conv", tmp_path))
+    found = contents(alone(tmp_path_factory, "corpus/mi300-conv"))
     profile = Path(os.environ["CCL_BENCH_CORPUS"], "xplane/mi300-conv/tw003.xplane.pb")
     kernels = pl.concat([content.tables["kernels"] for content in found.values()])
     lengths = kernels.group_by(pl.col("name").cast(pl.String)).agg(

@@ -14,9 +14,11 @@ import pytest
 from jax_recordings import RANKS, SENDS, STATED, STEPS, jax_recording, traces
 from oracles import xprof_figures
 
-from ccl_bench.evaluate.compute import evaluate
-from ccl_bench.evaluate.load import load_tables
+from ccl_bench.evaluate.compute import evaluate_metrics
+from ccl_bench.evaluate.load import LoadedRun, load_tables, needed_inputs
 from ccl_bench.run import open_run
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
 
 _ARRAY = re.compile(r"\b(f16|f32)\[([\d,]*)\]")
 SUFFIXES = {
@@ -78,11 +80,20 @@ needs_corpus = pytest.mark.skipif(
 )
 
 
+METRICS = ("coll_call_num", "compute_intensity", *(f"collective_volume_{end}" for end in SUFFIXES.values()))
+
+
 @cache
-def tables(run: Path) -> dict[str, pl.DataFrame]:
+def loaded(run: Path) -> LoadedRun:
     """Return what is read of a recording."""
-    wanted = ("steps", "collectives", "products")
-    return load_tables(open_run(run), wanted, jobs=1, use_cache=False).inputs
+    opened = open_run(run)
+    wanted = (*needed_inputs(opened, METRICS), "steps", "collectives", "products")
+    return load_tables(opened, wanted, jobs=1)
+
+
+def tables(run: Path) -> dict[str, pl.DataFrame]:
+    """Return the tables of a recording by name."""
+    return loaded(run).inputs
 
 
 def by_rank(table: pl.DataFrame) -> dict[int, pl.DataFrame]:
@@ -148,7 +159,8 @@ def test_metrics_of_what_moves_and_is_computed_follow_from_the_program(recording
     stated = STATED[name]
     volumes = {call.kind: f"collective_volume_{SUFFIXES[call.kind]}" for call in stated.calls}
     wanted = ["coll_call_num", "compute_intensity", *volumes.values()]
-    found = {one.metric: one.value for one in evaluate(open_run(recording), wanted, jobs=1, use_cache=False)}
+    measured = evaluate_metrics(open_run(recording).facts, wanted, loaded(recording))
+    found = {one.metric: one.value for one in measured}
     assert found["coll_call_num"] == sum(call.times for call in stated.calls)
     for call in stated.calls:
         message = max(call.sent, call.received) * call.element_bytes * call.times
@@ -196,7 +208,7 @@ def test_a_tpus_instructions_take_cost_and_last_what_xprof_says() -> None:
     profile = Path(os.environ["CCL_BENCH_CORPUS"], "xplane/tpu-v6e-4of8/host0.xplane.pb")
     expected = xprof_figures.operations(profile)
     run = open_run(profile.parent)
-    found = load_tables(run, ("hlo_operations", "devices"), jobs=1, use_cache=False).inputs
+    found = load_tables(run, ("hlo_operations", "devices"), jobs=1).inputs
     operations = found["hlo_operations"].with_columns(pl.col("name").cast(pl.String))
     shown = operations.group_by("name").agg(
         pl.len(),
@@ -222,7 +234,7 @@ def test_a_tpus_instructions_take_cost_and_last_what_xprof_says() -> None:
 @needs_corpus
 def test_a_gpus_kernels_last_what_xprof_says() -> None:
     profile = Path(os.environ["CCL_BENCH_CORPUS"], "xplane/mi300-conv/tw003.xplane.pb")
-    found = load_tables(open_run(profile.parent), ("kernels",), jobs=1, use_cache=False).inputs["kernels"]
+    found = load_tables(open_run(profile.parent), ("kernels",), jobs=1).inputs["kernels"]
     lengths = found.group_by(pl.col("name").cast(pl.String)).agg(
         pl.len(), us=(pl.col("end_ns") - pl.col("start_ns")).sum() / 1e3
     )

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLANS = {
-    "late rank": plans.late_rank(),
+    "late rank": replace(plans.late_rank(), dp_shard=4),
     "two ranks": replace(plans.two_ranks(), stragglers=(Straggler(1, layer_ns=70_000),)),
     "pipelines": Plan(dp_shard=2, pp=2, microbatches=4, stragglers=(Straggler(1, layer_ns=90_000),)),
-    "prefetching": Plan(dp_shard=4, tp=2, stragglers=(Straggler(5, layer_ns=80_000),)),
-    "late host": Plan(dp_shard=4, stragglers=(Straggler(2, host_ns=900_000),)),
+    "prefetching": Plan(dp_shard=2, tp=2, stragglers=(Straggler(3, layer_ns=80_000),)),
+    "late host": Plan(dp_shard=3, stragglers=(Straggler(2, host_ns=900_000),)),
     "device behind": Plan(
-        dp_shard=4, stragglers=(Straggler(2, layer_ns=90_000),), host=Host(waits_for_device=False)
+        dp_shard=3, stragglers=(Straggler(2, layer_ns=90_000),), host=Host(waits_for_device=False)
     ),
     "clocks apart": Plan(
         dp_shard=4, stragglers=(Straggler(2, layer_ns=90_000),), clock_offsets_ns={1: 7_000_000, 3: -400}
@@ -81,7 +81,7 @@ def test_what_is_named_last_is_the_straggler(made: tuple[Plan, RunReplays]) -> N
 
 def test_hosts_that_take_no_time_are_refused_and_not_guessed(tmp_path: Path) -> None:
     """Nothing shows in which order their calls were made."""
-    write_run(plans.even_pipeline(), tmp_path)
+    write_run(plans.even_pipeline(2, 2), tmp_path)
     ran = invoke(["ccl-bench", "what-if", str(tmp_path)])
     assert (ran.returncode, ran.stdout) == (3, "")
     assert "fix:" in ran.stderr

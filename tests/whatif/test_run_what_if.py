@@ -20,13 +20,15 @@ from ccl_bench.whatif.critical_path import find_critical_path, find_paths
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 RUNS = {"megatron-tp8": 1e-3, "dlrm-8rank": 2e-3, "nccl-args": 1e-4, "deepseek-dualpipe": 0.01}
 """Run → the largest error of a replayed step."""
 
 
 @cache
 def replays(folder: Path, name: str) -> RunReplays:
-    return RunReplays(load_run_graph(open_run(folder / name), use_cache=False))
+    return RunReplays(load_run_graph(open_run(folder / name)))
 
 
 @pytest.mark.parametrize(("name", "error"), RUNS.items())

@@ -15,7 +15,7 @@ from ccl_bench.testing import Message, Plan, Straggler, write_run
 
 MESHES = {
     "one group": Plan(dp_shard=4, steps=1, layers=2),
-    "no collective of all ranks": Plan(dp_shard=2, tp=2, dp_replicate=2, steps=1, layers=1),
+    "no collective of all ranks": Plan(dp_shard=2, tp=2, steps=1, layers=1),
     "stages joined by messages alone": Plan(tp=2, pp=2, steps=1, layers=1),
 }
 OFFSETS = {0: 40_000, 1: -7_000_000, 2: 3_000_000, 3: 1}

@@ -13,14 +13,14 @@ from ccl_bench.analysis.pipeline import theoretical_bubble_fraction
 from ccl_bench.testing import Copy, Expected, Host, Message, Plan, Straggler, plans, trace_path, write_run
 
 PIPELINES = {
-    "even, free messages": plans.even_pipeline(),
+    "even, free messages": plans.even_pipeline(3, 4),
     "even, costly messages": Plan(
-        pp=4, microbatches=6, layers=1, steps=2, pipeline=Message(4_194_304, 70_000)
+        pp=3, microbatches=5, layers=1, steps=2, pipeline=Message(4_194_304, 70_000)
     ),
     "uneven stages": Plan(
         pp=3, microbatches=4, steps=2, layers=(1, 2, 1), forward_ns=(90_000, 170_000, 210_000)
     ),
-    "fewer microbatches than stages": Plan(pp=4, microbatches=2, layers=1, steps=2),
+    "fewer microbatches than stages": Plan(pp=3, microbatches=2, layers=1, steps=2),
     "with data parallelism": Plan(pp=2, dp_shard=2, microbatches=3, layers=1, steps=2, jitter_ns=400),
     "with tensor parallelism and a slow rank": Plan(
         pp=2, tp=2, microbatches=3, layers=1, steps=2, stragglers=(Straggler(1, layer_ns=55_000),)

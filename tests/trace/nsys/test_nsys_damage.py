@@ -84,8 +84,9 @@ def test_a_truncated_export_gives_what_stands_before(large):
 
 
 def test_no_cut_gives_anything_but_rows_or_a_refusal(place):
+    """At eight places of the first page, and at both ends and in the middle of each of the others."""
     data = place.read_bytes()
-    for size in range(0, len(data), 512):
+    for size in (*range(0, 4096, 512), *range(4096, len(data), 2048)):
         place.write_bytes(data[:size])
         try:
             found = content(place)

@@ -12,13 +12,13 @@ from commands import invoke
 import ccl_bench as ccl
 from ccl_bench.trace.formats.xplane import profile
 from ccl_bench.trace.formats.xplane.profile import list_devices
-from ccl_bench.trace.formats.xplane.reader import read_xplane
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.result import Result
-    from ccl_bench.trace.content import TraceContent
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
 
 TPU, CPU, GPU = "tpu-v6e-4of8", "cpu-2x2-gloo", "mi300-conv"
 
@@ -33,21 +33,19 @@ BARRIERS_MS = {4: 0.003, 5: 26.65, 6: 340.98, 7: 11.78}
 @cache
 def table(run: Path, name: str) -> pl.DataFrame:
     """Return a raw table of all devices of a run, with their ranks."""
-    parts = [content.table(name).with_columns(rank=content.rank) for content in contents(run)]
-    return pl.concat([part.with_columns(pl.selectors.categorical().cast(pl.String)) for part in parts])
+    return opened(run).table(name).with_columns(pl.selectors.categorical().cast(pl.String))
 
 
 @cache
-def contents(run: Path) -> list[TraceContent]:
-    files = sorted(run.rglob("*.xplane.pb"))
-    devices = [(path, device.id) for path in files for device in list_devices(path).devices]
-    return [read_xplane(path, path.name, device) for path, device in devices]
+def opened(run: Path) -> ccl.MeasuredRun:
+    """Return a run that is read once for all that is asked of it."""
+    return ccl.open(run)
 
 
 @cache
 def results(run: Path) -> dict[str, Result]:
     """Return every metric of a run."""
-    return {result.metric: result for result in ccl.open(run).results()}
+    return {result.metric: result for result in opened(run).results()}
 
 
 def step_seconds(run: Path) -> dict[int, float]:
