@@ -15,7 +15,7 @@ from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.ceiling import with_ceiling
 from ccl_bench.metrics.shared.other_sources import RECORDS, inspector_finding
-from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, by_step, seconds
+from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, by_step, seconds_by
 from ccl_bench.metrics.shared.waiting import of_steps
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _family(
         if collective_parts is None or steps is None:
             return measurement
         step_parts = of_steps(collective_parts.filter(pl.col("collective").is_in(collectives)), steps)
-        times = {part: seconds(step_parts.filter(pl.col("part") == part), steps, "time_ns") for part in PARTS}
+        each_part = seconds_by(step_parts, steps, "part", "time_ns")
+        times = {part: each_part.get(part, 0.0) for part in PARTS}
         return replace(measurement, details={**measurement.details, "time_parts_s": times})
 
     def of_records(
