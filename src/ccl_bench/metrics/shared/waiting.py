@@ -33,7 +33,7 @@ def divided(breakdown: pl.DataFrame, parts: pl.DataFrame, whole: str) -> pl.Data
         pl.col(column).filter(pl.col("part") == part).sum().alias(f"{part}_ns") for part in PARTS
     )
     known_parts = [pl.col(f"{part}_ns").fill_null(0) for part in (WAITING, TRANSFER)]
-    rows = breakdown.select("iteration", "rank", *_STEP, whole, "window_ns")
+    rows = breakdown[["iteration", "rank", *_STEP, whole, "window_ns"]]
     return rows.join(sums, on=_STEP, how="left", maintain_order="left").with_columns(
         *known_parts, (pl.col(whole) - known_parts[0] - known_parts[1]).alias(f"{UNKNOWN}_ns")
     )
