@@ -109,17 +109,18 @@ class RunGraph:
     def _rows_of_steps(self) -> dict[int, dict[int, _StepRows]]:
         """For each step the rows of each trace that belong to it, and those since the step before."""
         by_step: dict[int, dict[int, _StepRows]] = {step: {} for step in self.steps}
-        operations = self.operations.select("row", "trace", "step", "since")
-        for _, part in operations.group_by("trace", maintain_order=True):
-            parts = {
-                since: rows for (since,), rows in part.sort("since").group_by("since", maintain_order=True)
-            }
-            before = np.zeros(0, dtype=np.int64)
-            for since, rows in parts.items():
-                inside = rows.drop_nulls("step")["row"].to_numpy()
-                if since in by_step and inside.size:
-                    by_step[since][rows["trace"][0]] = _StepRows(inside, before)
-                before = rows["row"].to_numpy()
+        launched = (
+            self.operations.group_by("trace", "since", maintain_order=True)
+            .agg("row", pl.col("row").filter(pl.col("step").is_not_null()).alias("inside"))
+            .sort("trace", "since")
+        )
+        before, of_trace = np.zeros(0, dtype=np.int64), None
+        for trace, since, rows, inside in zip(*launched.iter_columns(), strict=True):
+            if trace != of_trace:
+                before, of_trace = np.zeros(0, dtype=np.int64), trace
+            if since in by_step and len(inside):
+                by_step[since][trace] = _StepRows(inside.to_numpy(), before)
+            before = rows.to_numpy()
         return by_step
 
 
