@@ -161,9 +161,9 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
         raise NotMeasurable("no trace holds operations with times", where=str(run.path), fix=fix)
     steps = tables["steps"]
     placed = _placed(operations, steps, tables["clock_offsets"]).join(
-        tables["calls"]
-        .select("trace", "call", "collective", "size_bytes", "group")
-        .join(tables["groups"].select("group", "dimension", "size").unique("group"), on="group", how="left"),
+        tables["calls"][["trace", "call", "collective", "size_bytes", "group"]].join(
+            tables["groups"][["group", "dimension", "size"]].unique("group"), on="group", how="left"
+        ),
         on=["trace", "call"],
         how="left",
         maintain_order="left",
@@ -175,7 +175,7 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
 
 def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """Return the operations on one clock, in order of chain and start, each with its step and number."""
-    shifts = offsets.select("iteration", "rank", "offset_ns", "residual_ns").unique(["iteration", "rank"])
+    shifts = offsets[["iteration", "rank", "offset_ns", "residual_ns"]].unique(["iteration", "rank"])
     launch = operations.select("trace", launcher="operation", launch_ns="start_ns")
     windows = steps.select("trace", "step", at_ns="start_ns", until_ns="end_ns").sort("at_ns")
     inside = pl.col("at_ns") <= pl.col("until_ns")
@@ -258,12 +258,14 @@ class _Builder:
 
     def _rows(self, placed: pl.DataFrame, name: str) -> Numbers:
         """Return the rows of operations that are given by their number in their trace."""
-        operation_rows = placed.select("trace", "operation", "row")
-        other = operation_rows.rename({"operation": name, "row": "other"})
-        joined = placed.select("trace", name).join(
-            other, on=["trace", name], how="left", maintain_order="left"
+        joined = placed[["trace", name]].join(
+            placed[["trace", "operation", "row"]],
+            left_on=["trace", name],
+            right_on=["trace", "operation"],
+            how="left",
+            maintain_order="left",
         )
-        return joined["other"].fill_null(_NONE).to_numpy()
+        return joined["row"].fill_null(_NONE).to_numpy()
 
     def _times(self) -> None:
         """Split the recorded times into the own time of operations and their waits."""

@@ -357,7 +357,7 @@ def collective_parts(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> 
 def part_lengths(pieces: pl.DataFrame, *keys: str) -> pl.DataFrame:
     """Return for each value of `keys` and each `part` its time, `time_ns`; an instant counts for one part."""
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    cumulative = pieces.select(keys).unique(maintain_order=True)
+    cumulative = pieces[[*keys]].unique(maintain_order=True)
     for number, part in enumerate(_BEFORE_OTHERS, start=1):
         some = pieces.filter(pl.col("part").is_in(_BEFORE_OTHERS[:number]))
         lengths = merge_intervals(some, *keys).group_by(keys).agg(length.alias(part))
