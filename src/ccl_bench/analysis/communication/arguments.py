@@ -323,10 +323,11 @@ def _operators(described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return the operators of one source that start a call, in order of start, with its arguments."""
     rows = _renamed(keep_rows(described, described["recorded"].is_not_null()), source)
     ordered = rows.sort("start_ns", maintain_order=True)
+    alike = [name for name in ordered.columns if name not in (*_PLACE, f"{source} sequence")]
     return ordered.with_columns(
         pl.col(f"{source} recorded").alias("collective"),
         elements=_elements(source, f"{source} recorded"),
-        said=_row_ids(ordered.drop(*_PLACE, f"{source} sequence")),
+        said=_row_ids(ordered[alike]),
     )
 
 

@@ -201,7 +201,8 @@ def _with_lanes(calls: pl.DataFrame) -> pl.DataFrame:
     lane = streams.replace_strict(lanes, numbers, default=0, return_dtype=pl.Int64).alias("lane")
     is_gloo = holds_for(calls["name"], lambda name: name.startswith(GLOO))
     if streams.filter(is_gloo).n_unique() > 1:
-        lane = lane.zip_with(~is_gloo, lane.clear(n=lane.len()))
+        unknown = pl.Series("lane", [None], dtype=pl.Int64).new_from_index(0, lane.len())
+        lane = lane.zip_with(~is_gloo, unknown)
     return calls.hstack([lane])
 
 

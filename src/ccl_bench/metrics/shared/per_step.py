@@ -109,8 +109,10 @@ def time_per_step(
 
 def shares_by_rank(table: pl.DataFrame, part: str, whole: str) -> pl.DataFrame:
     """Return `rank` and `pct`: one column's sum as percent of another's, for ranks where that is not 0."""
-    shares = _shares(table, part, whole, each_rank())
-    return shares[["rank", "pct"]].sort("rank", nulls_last=True, maintain_order=True)
+    shares = _shares(table, part, whole, each_rank())[["rank", "pct"]]
+    if shares["rank"].is_sorted(nulls_last=True):
+        return shares
+    return shares.sort("rank", nulls_last=True, maintain_order=True)
 
 
 def _shares(
