@@ -24,6 +24,7 @@ from ccl_bench.analysis.execution_trace.calls import completed
 from ccl_bench.analysis.intervals import assign_step, merge_intervals, subtract
 from ccl_bench.analysis.names import OTHER, call_collectives
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
@@ -242,7 +243,8 @@ def call_parts(
     others = placed.with_columns(start_ns="until_ns", part="rest")
     columns = [*DERIVED.get("call_parts").table.columns]
     pieces = pl.concat([waited.select(columns), others.select(columns)])
-    return pieces.filter(pl.col("start_ns") < pl.col("end_ns")).sort("trace", "start_ns", maintain_order=True)
+    pieces = keep_rows(pieces, pieces["start_ns"] < pieces["end_ns"])
+    return pieces.sort("trace", "start_ns", maintain_order=True)
 
 
 def _collectives(matched: pl.DataFrame, facts: Facts) -> pl.DataFrame:
@@ -368,7 +370,7 @@ def part_lengths(pieces: pl.DataFrame, *keys: str) -> pl.DataFrame:
         time.alias(part) for part, time in zip(_BEFORE_OTHERS, part_times, strict=True)
     )
     tall = wide.unpivot(PARTS, index=keys, variable_name="part", value_name="time_ns")
-    return tall.filter(pl.col("time_ns") > 0)
+    return keep_rows(tall, tall["time_ns"] > 0)
 
 
 def _pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:
@@ -380,7 +382,7 @@ def _pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFr
         pl.max_horizontal("start_ns", "from_ns").alias("start_ns"),
         pl.min_horizontal("end_ns", "until_ns").alias("end_ns"),
     )
-    return cut.filter(pl.col("start_ns") < pl.col("end_ns")).drop("from_ns", "until_ns")
+    return keep_rows(cut, cut["start_ns"] < cut["end_ns"]).drop("from_ns", "until_ns")
 
 
 def exposed_pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:
@@ -398,10 +400,10 @@ def _disjoint(pieces: pl.DataFrame) -> pl.DataFrame:
     ordered = pieces.sort("start_ns", "call", maintain_order=True)
     disjoint: list[pl.DataFrame] = []
     for part in _BEFORE_OTHERS:
-        part_pieces = ordered.filter(pl.col("part") == part)
+        part_pieces = keep_rows(ordered, ordered["part"] == part)
         reach = pl.col("end_ns").cum_max().shift(1)
         later = part_pieces.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
-        cut = later.filter(pl.col("start_ns") < pl.col("end_ns"))
+        cut = keep_rows(later, later["start_ns"] < later["end_ns"])
         disjoint.append(subtract(cut, pl.concat(disjoint)) if disjoint else cut)
     return pl.concat(disjoint)
 
