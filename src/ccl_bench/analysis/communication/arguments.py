@@ -298,8 +298,8 @@ def _with_own_arguments(ranges: pl.DataFrame, described: pl.DataFrame) -> pl.Dat
     """Return `gloo:*` ranges, in order of start, with their own arguments."""
     arguments = _renamed(described, "gloo").unique(["start_ns", "thread"], keep="first", maintain_order=True)
     ordered = ranges.sort("start_ns", maintain_order=True)
-    own = [name for name in arguments.columns if name not in ("end_ns", "correlation")]
-    return ordered.join(arguments[own], on=["start_ns", "thread"], how="left", maintain_order="left")
+    columns = [name for name in arguments.columns if name not in ("end_ns", "correlation")]
+    return ordered.join(arguments[columns], on=["start_ns", "thread"], how="left", maintain_order="left")
 
 
 def _started(calls: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
