@@ -15,7 +15,7 @@ from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.ceiling import with_ceiling
 from ccl_bench.metrics.shared.other_sources import RECORDS, inspector_finding
-from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, by_step, seconds
+from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, by_step, seconds_by
 from ccl_bench.metrics.shared.waiting import of_steps
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _family(
         if collective_parts is None or steps is None:
             return measurement
         step_parts = of_steps(collective_parts.filter(pl.col("collective").is_in(collectives)), steps)
-        times = {part: seconds(step_parts.filter(pl.col("part") == part), steps, "time_ns") for part in PARTS}
+        each_part = seconds_by(step_parts, steps, "part", "time_ns")
+        times = {part: each_part.get(part, 0.0) for part in PARTS}
         return replace(measurement, details={**measurement.details, "time_parts_s": times})
 
     def of_records(
@@ -137,7 +138,7 @@ def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts, tests: NcclTest
         "basis": basis,
         "reach": _REACH[overall["spans_nodes"]],
         **_bandwidths(overall, facts),
-        **_of_ceiling(with_ceiling(reach, tests)),
+        **_of_ceiling(with_ceiling(reach, tests) if tests else None),
         "median_bus_bandwidth_gb_per_s": overall["median_bandwidth"],
         "calls_count": overall["calls"],
         "total_bytes": overall["bytes"],
@@ -232,13 +233,15 @@ def _by_size(transfers: pl.DataFrame, tests: NcclTests | None) -> list[dict[str,
         "algorithm_bandwidth": "algorithm_bandwidth_gb_per_s",
         "bus_bandwidth": "bus_bandwidth_gb_per_s",
     }
-    rows = rates(transfers, "size_bytes").select(list(columns)).rename(columns).to_dicts()
-    sizes = with_ceiling(transfers, tests).partition_by("size_bytes", as_dict=True)
-    return [{**row, **_of_ceiling(sizes[row["message_bytes"],])} for row in rows]
+    sizes = with_ceiling(transfers, tests).partition_by("size_bytes", as_dict=True) if tests else {}
+    return [
+        {title: row[name] for name, title in columns.items()} | _of_ceiling(sizes.get((row["size_bytes"],)))
+        for row in rates(transfers, "size_bytes").to_dicts()
+    ]
 
 
-def _of_ceiling(calls: pl.DataFrame) -> dict[str, float]:
+def _of_ceiling(calls: pl.DataFrame | None) -> dict[str, float]:
     """Return the efficiency relative to nccl-tests, if it measured all of these calls."""
-    if calls["ceiling_ns"].null_count():
+    if calls is None or calls["ceiling_ns"].null_count():
         return {}
     return {"nccl_tests_efficiency_ratio": float(calls["ceiling_ns"].sum()) / float(calls["time_ns"].sum())}

@@ -11,6 +11,7 @@ from ccl_bench.metrics.shared.per_step import (
     by_rank,
     each_rank,
     listed_parts,
+    mean_of,
     ranks_in,
     shares_by_step,
     window_of,
@@ -59,16 +60,17 @@ def comm_comp_overlap(
     shares = communicating.select(
         "rank", (100 * pl.col("overlap_ns") / pl.col("communication_ns")).alias("overlap_pct")
     )
+    mean_step = _mean_step(totals, listed_parts(breakdown))
     return Measurement(
-        float(shares.select(pl.col("overlap_pct").mean()).item()),
+        mean_of(shares, "overlap_pct"),
         details={
             "per_rank_pct": by_rank(shares, "overlap_pct"),
             "per_step_pct": shares_by_step(breakdown, "overlap_ns", "communication_ns"),
-            "exposed_communication_s_per_step": _per_step(totals, "exposed_communication_ns"),
+            "exposed_communication_s_per_step": mean_step["exposed_communication"],
             "exposed_communication_pct_of_step": float(
                 totals.select((100 * pl.col("exposed_communication_ns") / pl.col("window_ns")).mean()).item()
             ),
-            "mean_step_s": {part: _per_step(totals, f"{part}_ns") for part in listed_parts(breakdown)},
+            "mean_step_s": mean_step,
             **hidden_parts(breakdown, communication_parts, steps),
         },
         window=window_of(steps),
@@ -76,6 +78,7 @@ def comm_comp_overlap(
     )
 
 
-def _per_step(totals: pl.DataFrame, column: str) -> float:
-    """Return the mean over ranks of a column's mean over steps, s."""
-    return float(totals.select((pl.col(column) / pl.col("steps") / SECOND_NS).mean()).item())
+def _mean_step(totals: pl.DataFrame, parts: list[str]) -> dict[str, float]:
+    """Return {part: mean over ranks of its mean over steps, s}."""
+    means = ((pl.col(f"{part}_ns") / pl.col("steps") / SECOND_NS).mean().alias(part) for part in parts)
+    return totals.select(means).row(0, named=True)

@@ -23,8 +23,9 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.checks import need_communication
-from ccl_bench.metrics.shared.per_step import mean_of, seconds, shares_by_rank, time_per_step
+from ccl_bench.metrics.shared.per_step import mean_of, seconds, seconds_by, shares_by_rank, time_per_step
 from ccl_bench.metrics.shared.waiting import divided, of_steps, parts_by_rank, parts_by_step, parts_in_seconds
+from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,11 +75,8 @@ def exposed_communication_time(
 
 def _by_collective(exposed_calls: pl.DataFrame, steps: pl.DataFrame) -> dict[str, float]:
     """Return {collective: exposed time in a step, mean over ranks, s}; it adds up to the whole."""
-    lengths = exposed_calls.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("exposed_ns"))
-    kinds = lengths["collective"].unique().sort()
-    return {
-        kind: seconds(lengths.filter(pl.col("collective") == kind), steps, "exposed_ns") for kind in kinds
-    }
+    exposed = (exposed_calls["end_ns"] - exposed_calls["start_ns"]).alias("exposed_ns")
+    return seconds_by(exposed_calls.hstack([exposed]), steps, "collective", "exposed_ns")
 
 
 @metric(unit="s", better="lower", applies=(checks.several_ranks,))
@@ -176,11 +174,8 @@ def _part_of_exposed(
 
 def _listed(parts: pl.DataFrame, steps: pl.DataFrame, part: str, key: str) -> dict[str, float]:
     """Return {value of `key`: the part of exposed communication in a step, mean over ranks, s}."""
-    rows = parts.filter((pl.col("part") == part) & (pl.col("exposed_ns") > 0))
-    return {
-        name: seconds(rows.filter(pl.col(key) == name), steps, "exposed_ns")
-        for name in rows[key].unique().sort()
-    }
+    rows = keep_rows(parts, (parts["part"] == part) & (parts["exposed_ns"] > 0))
+    return seconds_by(rows, steps, key, "exposed_ns")
 
 
 def _reasons(parts: pl.DataFrame, steps: pl.DataFrame) -> dict[str, float]:

@@ -10,7 +10,7 @@ from ccl_bench.metrics.shared.per_step import (
     by_rank,
     mean_of,
     ranks_in,
-    seconds,
+    seconds_of,
     shares_by_rank,
     shares_by_step,
     window_of,
@@ -47,16 +47,18 @@ def fsdp_overhead(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Meas
     need_sharding(fsdp, steps, facts)
     need_attribution(fsdp)
     shares = shares_by_rank(fsdp, "exposed_ns", "window_ns")
+    columns = [f"{part}_ns" for part in ("exposed", "work", "host", *_PARTS)]
+    exposed, work, host, *lengths = seconds_of(fsdp, steps, columns)
     return Measurement(
         mean_of(shares, "pct"),
         details={
             "per_rank_pct": by_rank(shares, "pct"),
             "per_step_pct": shares_by_step(fsdp, "exposed_ns", "window_ns"),
-            "exposed_s": seconds(fsdp, steps, "exposed_ns"),
-            "work_s": seconds(fsdp, steps, "work_ns"),
+            "exposed_s": exposed,
+            "work_s": work,
             "work_pct_of_step": mean_of(shares_by_rank(fsdp, "work_ns", "window_ns"), "pct"),
-            **{f"{part}_s": seconds(fsdp, steps, f"{part}_ns") for part in _PARTS},
-            "host_s": seconds(fsdp, steps, "host_ns"),
+            **{f"{part}_s": length for part, length in zip(_PARTS, lengths, strict=True)},
+            "host_s": host,
             "all_gathers_per_step": fsdp["all_gathers"].sum() / steps.height,
             "reductions_per_step": fsdp["reduce_scatters"].sum() / steps.height,
         },

@@ -11,7 +11,7 @@ from ccl_bench.metrics.shared.per_step import (
     by_rank,
     mean_of,
     ranks_in,
-    seconds,
+    seconds_of,
     shares_by_rank,
     shares_by_step,
     window_of,
@@ -48,13 +48,14 @@ def fsdp_prefetch_efficiency(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Fac
             fix="record CPU and CUDA activity with torch.profiler, launches included",
         )
     reductions = shares_by_rank(fsdp, "reduce_scatter_hidden_ns", "reduce_scatter_ns")
+    all_gather, hidden = seconds_of(fsdp, steps, ("all_gather_ns", "all_gather_hidden_ns"))
     return Measurement(
         mean_of(shares, "pct"),
         details={
             "per_rank_pct": by_rank(shares, "pct"),
             "per_step_pct": shares_by_step(fsdp, "all_gather_hidden_ns", "all_gather_ns"),
-            "all_gather_s": seconds(fsdp, steps, "all_gather_ns"),
-            "hidden_s": seconds(fsdp, steps, "all_gather_hidden_ns"),
+            "all_gather_s": all_gather,
+            "hidden_s": hidden,
             "reduction_hidden_pct": mean_of(reductions, "pct") if reductions.height else None,
         },
         window=window_of(steps),

@@ -12,7 +12,7 @@ from ccl_bench.metrics.shared.per_step import (
     label,
     mean_of,
     ranks_in,
-    seconds,
+    seconds_of,
     shares_by_rank,
     shares_by_step,
     window_of,
@@ -49,6 +49,7 @@ def idle_breakdown(
     shares = shares_by_rank(idle, "host_wait_ns", "idle_ns")
     if shares.is_empty():
         raise NotMeasurable("the device was never idle in a step, so there is nothing to divide")
+    lengths = {"idle_s": "idle_ns"} | {f"{name}_wait_s": column for name, column in CAUSES.items()}
     return Measurement(
         mean_of(shares, "pct"),
         details={
@@ -58,8 +59,7 @@ def idle_breakdown(
                 name: mean_of(shares_by_rank(idle, column, "idle_ns"), "pct")
                 for name, column in CAUSES.items()
             },
-            "idle_s": seconds(idle, steps, "idle_ns"),
-            **{f"{name}_wait_s": seconds(idle, steps, column) for name, column in CAUSES.items()},
+            **dict(zip(lengths, seconds_of(idle, steps, [*lengths.values()]), strict=True)),
             "idle_pct_of_step": mean_of(shares_by_rank(idle, "idle_ns", "window_ns"), "pct"),
             "streams_s": _streams(stream_idle, steps),
             "cuda_graph_launches": int(launching["graph_launches"].sum()),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.per_step import (
     RECORD,
@@ -11,11 +12,15 @@ from ccl_bench.metrics.shared.per_step import (
     mean_of,
     need_rows,
     ranks_in,
-    seconds,
+    seconds_by,
+    seconds_of,
     shares_by_rank,
     shares_by_step,
     window_of,
 )
+
+if TYPE_CHECKING:
+    from ccl_bench.base.lazy_imports import pl
 
 
 @metric(unit="%", better="lower", revision=2)
@@ -41,21 +46,17 @@ def memory_transfer_overhead(
             fix="record CUDA activity with torch.profiler; a run on CPUs has no copies to a device",
         )
     shares = shares_by_rank(copy_time, "exposed_ns", "window_ns")
-    kinds = copies["kind"].unique().sort()
+    exposed, copy = seconds_of(copy_time, steps, ("exposed_ns", "copy_ns"))
     return Measurement(
         mean_of(shares, "pct"),
         details={
             "per_rank_pct": by_rank(shares, "pct"),
             "per_step_pct": shares_by_step(copy_time, "exposed_ns", "window_ns"),
-            "exposed_s": seconds(copy_time, steps, "exposed_ns"),
-            "copy_s": seconds(copy_time, steps, "copy_ns"),
+            "exposed_s": exposed,
+            "copy_s": copy,
             "copy_pct_of_step": mean_of(shares_by_rank(copy_time, "copy_ns", "window_ns"), "pct"),
-            "per_kind_s": {kind: _of_kind(copies, kind, steps) for kind in kinds},
+            "per_kind_s": seconds_by(copies, steps, "kind", "union_ns"),
         },
         window=window_of(steps),
         ranks=ranks_in(shares),
     )
-
-
-def _of_kind(copies: pl.DataFrame, kind: str, steps: pl.DataFrame) -> float:
-    return seconds(copies.filter(pl.col("kind") == kind), steps, "union_ns")

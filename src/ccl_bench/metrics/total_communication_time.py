@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.checks import need_communication
-from ccl_bench.metrics.shared.per_step import seconds, time_per_step
+from ccl_bench.metrics.shared.per_step import seconds_by, time_per_step
 from ccl_bench.metrics.shared.waiting import divided, of_steps, parts_by, parts_in_seconds
+
+if TYPE_CHECKING:
+    from ccl_bench.base.lazy_imports import pl
 
 
 @metric(unit="s", better="lower", applies=(checks.several_ranks,), revision=2)
@@ -34,10 +36,9 @@ def total_communication_time(
         Communication time of HolisticTraceAnalysis `get_gpu_kernel_breakdown`, by step.
     """
     need_communication(breakdown)
-    kinds = communication_time["collective"].unique().sort()
-    by_kind = {kind: communication_time.filter(pl.col("collective") == kind) for kind in kinds}
-    unions = {kind: seconds(rows, steps, "union_ns") for kind, rows in by_kind.items()}
-    sums = {kind: seconds(rows, steps, "duration_ns") for kind, rows in by_kind.items()}
+    unions, sums = (
+        seconds_by(communication_time, steps, "collective", column) for column in ("union_ns", "duration_ns")
+    )
     details: dict[str, Any] = {
         "summed_s": sum(sums.values()),
         "per_collective_s": unions,

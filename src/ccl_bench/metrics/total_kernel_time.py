@@ -8,7 +8,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.kernel_types import OTHER
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared.checks import need_kernels
-from ccl_bench.metrics.shared.per_step import seconds, time_per_step
+from ccl_bench.metrics.shared.per_step import seconds_by, time_per_step
 
 if TYPE_CHECKING:
     from ccl_bench.result.details import KernelTimeDetails
@@ -33,10 +33,7 @@ def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measure
         HolisticTraceAnalysis `get_gpu_kernel_breakdown`, which counts the whole trace.
     """
     need_kernels(kernel_time, steps)
-    by_type = {
-        kind: seconds(kernel_time.filter(pl.col("type") == kind), steps, "duration_ns")
-        for kind in kernel_time["type"].unique().sort()
-    }
+    by_type = seconds_by(kernel_time, steps, "type", "duration_ns")
     ordered = dict(sorted(by_type.items(), key=lambda item: -item[1]))
     total = sum(ordered.values())
     details: KernelTimeDetails = {

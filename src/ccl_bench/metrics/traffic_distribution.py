@@ -75,11 +75,12 @@ def bytes_by_rank(calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     Ranks without any call of known size are left out.
     """
     counts = steps.group_by("rank").agg(pl.len().alias("steps"))
-    sums = calls.group_by("rank").agg(pl.col("size_bytes").sum().alias("bytes"))
-    silent = calls.group_by("rank").agg(pl.col("size_bytes").is_null().all().alias("silent"))
+    sums = calls.group_by("rank").agg(
+        pl.col("size_bytes").sum().alias("bytes"), pl.col("size_bytes").is_null().all().alias("silent")
+    )
     joined = counts.join(sums, on="rank", how="left", nulls_equal=True)
-    joined = joined.join(silent.filter("silent"), on="rank", how="anti", nulls_equal=True)
-    return joined.select("rank", (pl.col("bytes").fill_null(0) / pl.col("steps") / GIGA).alias("gb"))
+    loud = joined.filter(pl.col("silent").ne_missing(other=True))
+    return loud.select("rank", (pl.col("bytes").fill_null(0) / pl.col("steps") / GIGA).alias("gb"))
 
 
 def distribution_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:

@@ -109,17 +109,18 @@ class RunGraph:
     def _rows_of_steps(self) -> dict[int, dict[int, _StepRows]]:
         """For each step the rows of each trace that belong to it, and those since the step before."""
         by_step: dict[int, dict[int, _StepRows]] = {step: {} for step in self.steps}
-        operations = self.operations.select("row", "trace", "step", "since")
-        for _, part in operations.group_by("trace", maintain_order=True):
-            parts = {
-                since: rows for (since,), rows in part.sort("since").group_by("since", maintain_order=True)
-            }
-            before = np.zeros(0, dtype=np.int64)
-            for since, rows in parts.items():
-                inside = rows.drop_nulls("step")["row"].to_numpy()
-                if since in by_step and inside.size:
-                    by_step[since][rows["trace"][0]] = _StepRows(inside, before)
-                before = rows["row"].to_numpy()
+        launched = (
+            self.operations.group_by("trace", "since", maintain_order=True)
+            .agg("row", pl.col("row").filter(pl.col("step").is_not_null()).alias("inside"))
+            .sort("trace", "since")
+        )
+        before, of_trace = np.zeros(0, dtype=np.int64), None
+        for trace, since, rows, inside in zip(*launched.iter_columns(), strict=True):
+            if trace != of_trace:
+                before, of_trace = np.zeros(0, dtype=np.int64), trace
+            if since in by_step and len(inside):
+                by_step[since][trace] = _StepRows(inside.to_numpy(), before)
+            before = rows.to_numpy()
         return by_step
 
 
@@ -160,9 +161,9 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
         raise NotMeasurable("no trace holds operations with times", where=str(run.path), fix=fix)
     steps = tables["steps"]
     placed = _placed(operations, steps, tables["clock_offsets"]).join(
-        tables["calls"]
-        .select("trace", "call", "collective", "size_bytes", "group")
-        .join(tables["groups"].select("group", "dimension", "size").unique("group"), on="group", how="left"),
+        tables["calls"][["trace", "call", "collective", "size_bytes", "group"]].join(
+            tables["groups"][["group", "dimension", "size"]].unique("group"), on="group", how="left"
+        ),
         on=["trace", "call"],
         how="left",
         maintain_order="left",
@@ -174,7 +175,7 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
 
 def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """Return the operations on one clock, in order of chain and start, each with its step and number."""
-    shifts = offsets.select("iteration", "rank", "offset_ns", "residual_ns").unique(["iteration", "rank"])
+    shifts = offsets[["iteration", "rank", "offset_ns", "residual_ns"]].unique(["iteration", "rank"])
     launch = operations.select("trace", launcher="operation", launch_ns="start_ns")
     windows = steps.select("trace", "step", at_ns="start_ns", until_ns="end_ns").sort("at_ns")
     inside = pl.col("at_ns") <= pl.col("until_ns")
@@ -257,12 +258,14 @@ class _Builder:
 
     def _rows(self, placed: pl.DataFrame, name: str) -> Numbers:
         """Return the rows of operations that are given by their number in their trace."""
-        operation_rows = placed.select("trace", "operation", "row")
-        other = operation_rows.rename({"operation": name, "row": "other"})
-        joined = placed.select("trace", name).join(
-            other, on=["trace", name], how="left", maintain_order="left"
+        joined = placed[["trace", name]].join(
+            placed[["trace", "operation", "row"]],
+            left_on=["trace", name],
+            right_on=["trace", "operation"],
+            how="left",
+            maintain_order="left",
         )
-        return joined["other"].fill_null(_NONE).to_numpy()
+        return joined["row"].fill_null(_NONE).to_numpy()
 
     def _times(self) -> None:
         """Split the recorded times into the own time of operations and their waits."""

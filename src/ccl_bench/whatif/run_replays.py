@@ -14,6 +14,7 @@ import numpy as np
 from ccl_bench.analysis.communication.bandwidth import known_bus_factor
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 from ccl_bench.whatif.critical_path import PathEvents, StepEvents
 from ccl_bench.whatif.replays import COMPUTE, TRANSFER, Names, PathLabels, Replays
 from ccl_bench.whatif.run_graph import GAP, OWN, VALUES
@@ -286,13 +287,12 @@ def ideal_values(values: pl.DataFrame, changed: Mask | None = None) -> pl.DataFr
         places = [_STAGE_PLACE, *_PLACES]
     ideals = []
     for place in places:
-        typical = (
-            others.join(targets.select(place).unique(), on=place, how="semi")
-            .group_by(place)
-            .agg(pl.col("ns").median().alias("ideal"))
-        )
-        ideals.append(targets.join(typical, on=place).select("value", "ideal"))
-        targets = targets.join(typical, on=place, how="anti")
+        alike = others if targets is others else others.join(targets[[place]], on=place, how="semi")
+        typical = alike.group_by(place).agg(pl.col("ns").median().alias("ideal"))
+        joined = targets.join(typical, on=place, how="left")
+        has_ideal = joined["ideal"].is_not_null()
+        ideals.append(keep_rows(joined[["value", "ideal"]], has_ideal))
+        targets = keep_rows(joined[targets.columns], ~has_ideal)
         if targets.is_empty():
             break
     return pl.concat([*ideals, targets.select("value", ideal="ns")])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.names import OTHER, call_collectives, has_own_sizes
+from ccl_bench.analysis.names import OTHER, call_collectives, has_own_sizes, map_distinct
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import collectives, dtypes
@@ -34,8 +34,9 @@ def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Ser
     Both have `start_ns`, `collective` and `elements`, operators also `said`: the same for two of which it
     does not matter who started which.
     """
-    starts = _fitting(ranges, operators)
-    events = _under_way(starts)
+    if ranges.is_empty() or operators.is_empty():
+        return _nulls("operator", ranges.height)
+    events = _under_way(_fitting(ranges, operators))
     spell = pl.col("open").eq(0).shift(1, fill_value=False).cum_sum().over(_FIT)
     events = events.with_columns(spell.alias("spell"))
     spell_key = [*_FIT, "spell"]
@@ -43,12 +44,16 @@ def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Ser
     events = events.with_columns(
         certain.over(spell_key).alias("certain"),
         pl.int_range(pl.len(), dtype=pl.Int64).over([*_FIT, "is_range"]).alias("turn"),
-    ).filter("certain")
-    range_turns = events.filter("is_range").select(*_FIT, "turn", "number")
-    operator_turns = events.filter(~pl.col("is_range")).select(*_FIT, "turn", operator="number")
-    pairs = range_turns.join(operator_turns, on=[*_FIT, "turn"], how="left", nulls_equal=True)
-    numbers = pl.DataFrame({"number": pl.int_range(ranges.height, dtype=pl.Int64, eager=True)})
-    return numbers.join(pairs, on="number", how="left", maintain_order="left")["operator"]
+    )
+    events = keep_rows(events, events["certain"])
+    started_by = pl.when(~pl.col("is_range")).then("number").max().over([*_FIT, "turn"])
+    pairs = events.select("is_range", "number", started_by.alias("operator"))
+    pairs = keep_rows(pairs, pairs["is_range"])
+    return _nulls("operator", ranges.height).scatter(pairs["number"], pairs["operator"])
+
+
+def _nulls(name: str, count: int) -> pl.Series:
+    return pl.Series(name, [None], dtype=pl.Int64).new_from_index(0, count)
 
 
 def _fitting(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
@@ -63,7 +68,7 @@ def _fitting(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     range_starts = ranges.select(
         *common, pl.lit(None, dtype=pl.UInt64).alias("said"), is_range=pl.lit(value=True)
     )
-    operator_starts = operators.select(*common, "said", is_range=pl.lit(value=False)).drop_nulls("kind")
+    operator_starts = operators.select(*common, "said", is_range=pl.lit(value=False))
     together = pl.concat([operator_starts, range_starts]).sort("start_ns", "is_range", maintain_order=True)
     has_sizes = pl.col("elements").is_not_null().any().over("kind", "is_range").all().over("kind")
     return together.with_columns(pl.when(has_sizes).then("elements"))
@@ -79,9 +84,12 @@ def _under_way(starts: pl.DataFrame) -> pl.DataFrame:
     lowest = pl.min_horizontal(balance.cum_min().over(_FIT), 0)
     balances = starts.with_columns(balance.alias("balance"), lowest.alias("lowest"))
     fell = pl.col("lowest") < pl.col("lowest").shift(1, fill_value=0).over(_FIT)
-    return balances.filter(~fell).select(
-        pl.exclude("balance", "lowest"), (pl.col("balance") - pl.col("lowest")).alias("open")
+    events = balances.select(
+        pl.exclude("balance", "lowest"),
+        (pl.col("balance") - pl.col("lowest")).alias("open"),
+        fell.alias("fell"),
     )
+    return keep_rows(events, ~events["fell"])
 
 
 SOURCES = ("kernel", "host", "op", "custom", "nccl", "library", "gloo")
@@ -267,7 +275,7 @@ def with_host_arguments(ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.D
     for source in ("host", "op"):
         started = _started(calls, described, source)
         paired_by += [started["is_paired"]] if started["is_paired"].any() else []
-        calls = calls.hstack(started.select(pl.col(f"^{source} .*$")))
+        calls = calls.hstack([each for each in started.iter_columns() if each.name.startswith(f"{source} ")])
     is_paired = pl.all_horizontal(paired_by) if paired_by else pl.lit(value=False)
     return _first_known(calls.with_columns(is_paired.alias("is_paired")), ("host", "op", "gloo"))
 
@@ -279,46 +287,47 @@ def starters(
     by_name = call_collectives(ranges["name"]).fill_null(OTHER).alias("by_name")
     described = _described(collectives)
     calls = _with_own_arguments(ranges.with_columns(by_name), described)
-    columns = ("operator_ns", "operator_end_ns", "operator_thread")
-    parts = [_started(calls, described, source).select(columns) for source in sources]
-    starts = [calls.select("start_ns", "thread").hstack(part).drop_nulls("operator_ns") for part in parts]
+    columns = ["operator_ns", "operator_end_ns", "operator_thread"]
+    started = [_started(calls, described, source) for source in sources]
+    places = calls[["start_ns", "thread"]]
+    starts = [keep_rows(places.hstack(each[columns]), each["is_paired"]) for each in started]
     return pl.concat(starts).unique(["start_ns", "thread"], keep="first", maintain_order=True)
 
 
 def _with_own_arguments(ranges: pl.DataFrame, described: pl.DataFrame) -> pl.DataFrame:
     """Return `gloo:*` ranges, in order of start, with their own arguments."""
-    arguments = _renamed(described, "gloo").drop("end_ns", "correlation")
-    arguments = arguments.unique(["start_ns", "thread"], keep="first", maintain_order=True)
+    arguments = _renamed(described, "gloo").unique(["start_ns", "thread"], keep="first", maintain_order=True)
     ordered = ranges.sort("start_ns", maintain_order=True)
-    return ordered.join(arguments, on=["start_ns", "thread"], how="left", maintain_order="left")
+    columns = [name for name in arguments.columns if name not in ("end_ns", "correlation")]
+    return ordered.join(arguments[columns], on=["start_ns", "thread"], how="left", maintain_order="left")
 
 
 def _started(calls: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return for each range the operator of `source` that started it, nulls if that is not certain."""
     operators = _operators(described, source)
     ranges = calls.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
-    number = pair_with_operators(ranges, operators)
-    operator_rows = operators.select(
-        pl.col(f"^{source} .*$"),
-        operator_ns="start_ns",
-        operator_end_ns="end_ns",
-        operator_thread="thread",
-    )
-    rows = operator_rows[number.fill_null(0)] if operator_rows.height else operator_rows.clear(n=calls.height)
-    is_paired = number.is_not_null()
-    return rows.select(
-        pl.when(is_paired).then(pl.col(name)).alias(name) for name in rows.columns
-    ).with_columns(is_paired.alias("is_paired"))
+    number = pair_with_operators(ranges, operators).cast(pl.UInt32)
+    rows = [operators[column][number].alias(name) for column, name in _OPERATOR_PLACE.items()]
+    arguments = [
+        column[number]
+        for column in operators.iter_columns()
+        if column.name.startswith(f"{source} ") and column.null_count() < column.len()
+    ]
+    return pl.DataFrame([*arguments, *rows, number.is_not_null().alias("is_paired")])
+
+
+_OPERATOR_PLACE = {"start_ns": "operator_ns", "end_ns": "operator_end_ns", "thread": "operator_thread"}
 
 
 def _operators(described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return the operators of one source that start a call, in order of start, with its arguments."""
-    rows = _renamed(described, source).filter(pl.col(f"{source} recorded").is_not_null())
+    rows = _renamed(keep_rows(described, described["recorded"].is_not_null()), source)
     ordered = rows.sort("start_ns", maintain_order=True)
+    alike = [name for name in ordered.columns if name not in (*_PLACE, f"{source} sequence")]
     return ordered.with_columns(
         pl.col(f"{source} recorded").alias("collective"),
         elements=_elements(source, f"{source} recorded"),
-        said=_row_ids(ordered.select(pl.col(f"^{source} .*$").exclude(f"{source} sequence"))),
+        said=_row_ids(ordered[alike]),
     )
 
 
@@ -358,18 +367,14 @@ def _type_in(kernel: str) -> str | None:
 
 def with_types(calls: pl.DataFrame) -> pl.DataFrame:
     """Fill in the element type from the kernel's name if no argument gives it."""
-    names = calls["name"].cast(pl.String)
-    type_of = {name: _type_in(name) for name in names.unique().drop_nulls()}
-    by_name = names.replace_strict(
-        list(type_of), list(type_of.values()), default=None, return_dtype=pl.String
-    )
+    by_name = map_distinct(calls["name"], _type_in)
     reduces = pl.col("collective").is_in(_REDUCING)
     return calls.with_columns(pl.coalesce("dtype", pl.when(reduces).then(by_name)).alias("dtype"))
 
 
 def widths(types: pl.Series) -> pl.Series:
     """Return the bytes of one element of each type; null if the type is not known."""
-    width_of = {name: _width(name) for name in types.unique().drop_nulls()}
+    width_of = {name: _width(name) for name in types.unique() if name is not None}
     return types.replace_strict(
         list(width_of), list(width_of.values()), default=None, return_dtype=pl.Float64
     )

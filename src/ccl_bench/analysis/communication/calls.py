@@ -24,6 +24,7 @@ from ccl_bench.analysis.execution_trace.calls import completed
 from ccl_bench.analysis.intervals import assign_step, merge_intervals, subtract
 from ccl_bench.analysis.names import OTHER, call_collectives
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
@@ -67,39 +68,15 @@ def described_calls(
         described = described.with_columns(pl.lit(None, dtype=pl.Boolean).alias("is_paired"))
     else:
         ranges = gloo_ranges(annotations)
-        range_collectives = call_collectives(ranges["name"]).fill_null(OTHER)
-        described = with_host_arguments(ranges.with_columns(range_collectives.alias("by_name")), collectives)
-        described = described.rename({"thread": "stream"})
+        range_collectives = call_collectives(ranges["name"]).fill_null(OTHER).alias("by_name")
+        described = with_host_arguments(ranges.hstack([range_collectives]), collectives)
         described = described.with_columns(
-            pl.col("start_ns").alias("launch_ns"), launched_before=pl.lit(value=False)
+            launch_ns="start_ns", launched_before=pl.lit(value=False), stream="thread"
         )
     is_barrier = pl.col("by_name") == "barrier"  # of symmetric memory, within an operator that moves data
     truest = pl.when(is_barrier).then("by_name").otherwise(pl.coalesce("recorded", "by_name"))
-    return with_types(described.with_columns(truest.alias("collective"))).select(
-        "start_ns",
-        "end_ns",
-        "collective",
-        "name",
-        "stream",
-        "launch_ns",
-        "launched_before",
-        "dtype",
-        "in_elements",
-        "out_elements",
-        "in_split",
-        "out_split",
-        "group_name",
-        "group_description",
-        "group_size",
-        "group_start",
-        "group_stride",
-        "group_ranks",
-        "sequence",
-        "peer",
-        "peer_position",
-        "is_paired",
-        "own_sizes",
-    )
+    described = with_types(described.with_columns(truest.alias("collective")))
+    return described[[*DERIVED.get("described_calls").table.columns]]
 
 
 def _launched_calls(device_work: pl.DataFrame) -> pl.DataFrame:
@@ -164,29 +141,11 @@ def calls(
     grouped, groups = with_groups(described_calls, process_groups)
     sized = with_sizes(_with_places(grouped, groups, identity))
     launch = pl.coalesce("launch_ns", "start_ns")
-    ordered = sized.with_columns(launch.rank("ordinal").over("group").cast(pl.Int64).alias("order"))
-    return _in_steps(ordered, steps).select(
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("call"),
-        "step",
-        "order",
-        "start_ns",
-        "end_ns",
-        "collective",
-        "name",
-        "stream",
-        "group",
-        "sequence",
-        "dtype",
-        "sent_bytes",
-        "received_bytes",
-        "size_bytes",
-        "own_sizes",
-        "uneven",
-        "peer",
-        "peer_at_place",
-        "peer_position",
-        "is_paired",
-    )
+    order = launch.rank("ordinal").over("group").cast(pl.Int64)
+    ordered = sized.with_columns(order.alias("order")).sort("start_ns", maintain_order=True)
+    placed = ordered.hstack([steps["step"][assign_step(ordered, steps).cast(pl.UInt32)]])
+    number = pl.int_range(pl.len(), dtype=pl.Int64)
+    return placed.select(number.alias("call"), *(name for name in CALL_COLUMNS if name != "call"))
 
 
 def _with_places(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFrame) -> pl.DataFrame:
@@ -199,13 +158,13 @@ def _with_places(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFra
     members = pl.col("members")
     place = members.list.eval(pl.element() == rank).list.arg_max()
     placed = calls.join(
-        groups.select("group", "members", pl.col("size").alias("listed_size")),
+        groups[["group", "members", "size"]],
         on="group",
         how="left",
         maintain_order="left",
     ).with_columns(
         pl.when(members.list.contains(rank)).then(place).cast(pl.Int64).alias("own_position"),
-        pl.coalesce("group_size", "listed_size").alias("group_size"),
+        pl.coalesce("group_size", "size").alias("group_size"),
         pl.when(pl.col("collective").is_in(MESSAGES) & (pl.col("peer_position") >= 0)).then("peer_position"),
         pl.when(pl.col("peer") >= 0).then("peer"),
     )
@@ -218,12 +177,6 @@ def _with_places(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFra
         pl.when(by_place).then(at_place).when(fits).then("peer").alias("peer"),
         pl.when(members.is_null()).then("peer_position").alias("peer_position"),
     )
-
-
-def _in_steps(described: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls in order of start, each with the step that it belongs to."""
-    ordered = described.sort("start_ns", maintain_order=True)
-    return ordered.with_columns(steps["step"].gather(assign_step(ordered, steps)).alias("step"))
 
 
 _COLUMNS: dict[str, Any] = dict(CALL_COLUMNS)
@@ -290,7 +243,8 @@ def call_parts(
     others = placed.with_columns(start_ns="until_ns", part="rest")
     columns = [*DERIVED.get("call_parts").table.columns]
     pieces = pl.concat([waited.select(columns), others.select(columns)])
-    return pieces.filter(pl.col("start_ns") < pl.col("end_ns")).sort("trace", "start_ns", maintain_order=True)
+    pieces = keep_rows(pieces, pieces["start_ns"] < pieces["end_ns"])
+    return pieces.sort("trace", "start_ns", maintain_order=True)
 
 
 def _collectives(matched: pl.DataFrame, facts: Facts) -> pl.DataFrame:
@@ -405,7 +359,7 @@ def collective_parts(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> 
 def part_lengths(pieces: pl.DataFrame, *keys: str) -> pl.DataFrame:
     """Return for each value of `keys` and each `part` its time, `time_ns`; an instant counts for one part."""
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    cumulative = pieces.select(keys).unique(maintain_order=True)
+    cumulative = pieces[[*keys]].unique(maintain_order=True)
     for number, part in enumerate(_BEFORE_OTHERS, start=1):
         some = pieces.filter(pl.col("part").is_in(_BEFORE_OTHERS[:number]))
         lengths = merge_intervals(some, *keys).group_by(keys).agg(length.alias(part))
@@ -416,7 +370,7 @@ def part_lengths(pieces: pl.DataFrame, *keys: str) -> pl.DataFrame:
         time.alias(part) for part, time in zip(_BEFORE_OTHERS, part_times, strict=True)
     )
     tall = wide.unpivot(PARTS, index=keys, variable_name="part", value_name="time_ns")
-    return tall.filter(pl.col("time_ns") > 0)
+    return keep_rows(tall, tall["time_ns"] > 0)
 
 
 def _pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:
@@ -428,7 +382,7 @@ def _pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFr
         pl.max_horizontal("start_ns", "from_ns").alias("start_ns"),
         pl.min_horizontal("end_ns", "until_ns").alias("end_ns"),
     )
-    return cut.filter(pl.col("start_ns") < pl.col("end_ns")).drop("from_ns", "until_ns")
+    return keep_rows(cut, cut["start_ns"] < cut["end_ns"]).drop("from_ns", "until_ns")
 
 
 def exposed_pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:
@@ -446,10 +400,10 @@ def _disjoint(pieces: pl.DataFrame) -> pl.DataFrame:
     ordered = pieces.sort("start_ns", "call", maintain_order=True)
     disjoint: list[pl.DataFrame] = []
     for part in _BEFORE_OTHERS:
-        part_pieces = ordered.filter(pl.col("part") == part)
+        part_pieces = keep_rows(ordered, ordered["part"] == part)
         reach = pl.col("end_ns").cum_max().shift(1)
         later = part_pieces.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
-        cut = later.filter(pl.col("start_ns") < pl.col("end_ns"))
+        cut = keep_rows(later, later["start_ns"] < later["end_ns"])
         disjoint.append(subtract(cut, pl.concat(disjoint)) if disjoint else cut)
     return pl.concat(disjoint)
 

@@ -196,10 +196,13 @@ def _with_lanes(calls: pl.DataFrame) -> pl.DataFrame:
     streams = calls["stream"]
     lanes = streams.unique(maintain_order=True)
     numbers = list(range(len(lanes)))
+    if len(lanes) == 1:
+        return calls.hstack([pl.Series("lane", numbers).new_from_index(0, streams.len())])
     lane = streams.replace_strict(lanes, numbers, default=0, return_dtype=pl.Int64).alias("lane")
     is_gloo = holds_for(calls["name"], lambda name: name.startswith(GLOO))
     if streams.filter(is_gloo).n_unique() > 1:
-        lane = lane.zip_with(~is_gloo, lane.clear(n=lane.len()))
+        unknown = pl.Series("lane", [None], dtype=pl.Int64).new_from_index(0, lane.len())
+        lane = lane.zip_with(~is_gloo, unknown)
     return calls.hstack([lane])
 
 
@@ -225,17 +228,19 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
     each call is done by whichever thread of its group is free.
     """
     numbered = _with_lanes(calls)
-    keys = _group_keys(numbered[[*IDENTITY, "lane"]].unique(maintain_order=True), process_groups)
-    joined = numbered.join(
-        keys[[*IDENTITY, "lane", "group"]],
-        on=[*IDENTITY, "lane"],
+    recorded = [name for name in IDENTITY if numbered[name].null_count() < numbered.height]
+    distinct = numbered[[*IDENTITY, "lane"]].unique([*recorded, "lane"], keep="first", maintain_order=True)
+    keys = _group_keys(distinct, process_groups)
+    group = numbered[[*recorded, "lane"]].join(
+        keys[[*recorded, "lane", "group"]],
+        on=[*recorded, "lane"],
         nulls_equal=True,
         how="left",
         maintain_order="left",
-    )
+    )["group"]
     size = pl.coalesce("group_size", pl.col("members").list.len().cast(pl.Int64)).alias("size")
     groups = keys.select("group", "members", "known_from", "description", size)
-    return joined.drop("lane"), groups.unique("group", keep="first", maintain_order=True)
+    return calls.hstack([group]), groups.unique("group", keep="first", maintain_order=True)
 
 
 def _group_keys(distinct: pl.DataFrame, process_groups: pl.DataFrame) -> pl.DataFrame:

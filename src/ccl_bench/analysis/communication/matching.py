@@ -225,7 +225,7 @@ def point_to_point() -> list[str]:
 def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     """One member of one collective that at least two ranks recorded."""
     messages = pl.col("collective").is_in(point_to_point())
-    usable = groups.filter(~pl.col("ambiguous")).select("group", "dimension", "size")
+    usable = groups.filter(~pl.col("ambiguous"))[["group", "dimension", "size"]]
     members = _numbered(known_calls.filter(~messages).join(usable, on="group", maintain_order="left"))
     key = ["iteration", "group", "number"]
     duration = pl.col("end_ns") - pl.col("start_ns")
@@ -248,9 +248,8 @@ def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     even = ~pl.col("uneven").fill_null(value=False)
     symmetric = pl.col("collective").is_in(symmetric_collectives()) & even & pl.col("agrees")
     transfer = pl.when(symmetric).then("shortest_ns")
-    return together.with_columns(
-        transfer.alias("transfer_ns"), (duration - transfer).alias("wait_ns")
-    ).select(*DERIVED.get("matched").table.columns)
+    timed = together.with_columns(transfer.alias("transfer_ns"), (duration - transfer).alias("wait_ns"))
+    return timed[[*DERIVED.get("matched").table.columns]]
 
 
 def _lacking(members: pl.DataFrame) -> pl.DataFrame:
@@ -262,7 +261,7 @@ def _lacking(members: pl.DataFrame) -> pl.DataFrame:
     placed = members.drop_nulls("step")
     own_counts = placed.group_by(*place, "trace").agg(pl.len().cast(pl.Int64).alias("own"))
     expected = placed.group_by(place).agg(pl.col("number").n_unique().cast(pl.Int64).alias("expected"))
-    users = placed.select("iteration", "group", "trace").unique()
+    users = placed[["iteration", "group", "trace"]].unique()
     every = users.join(expected, on=place[:2], nulls_equal=True).join(
         own_counts, on=[*place, "trace"], how="left", nulls_equal=True
     )

@@ -263,8 +263,8 @@ def _of_whole_traces(members: pl.DataFrame, key: list[str]) -> pl.DataFrame:
 
 def in_steps_of(table: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of `table` whose step has rows in `of`."""
-    steps = of.select("iteration", "step").unique()
-    return table.join(steps, on=["iteration", "step"], how="semi", nulls_equal=True, maintain_order="left")
+    step = ["iteration", "step"]
+    return table.join(of[step], on=step, how="semi", nulls_equal=True, maintain_order="left")
 
 
 def waits_by_rank_and_step(waits: pl.DataFrame) -> pl.DataFrame:

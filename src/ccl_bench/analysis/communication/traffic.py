@@ -42,18 +42,18 @@ def traffic(known_calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl
     A message between two ranks in a group that says nothing of its dimension serves the axis
     of the mesh along which the two ranks differ.
     """
-    return with_dimensions(known_calls, groups, facts).select(*DERIVED.get("traffic").table.columns)
+    return with_dimensions(known_calls, groups, facts)[[*DERIVED.get("traffic").table.columns]]
 
 
 def with_dimensions(calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Return calls with the dimension that each serves, the members that take part, and whether nodes do."""
     joined = calls.join(
-        groups.select("group", "dimension", "size", "spans_nodes"),
+        groups[["group", "dimension", "size", "spans_nodes"]],
         on="group",
         how="left",
         maintain_order="left",
     )
-    pairs = joined.filter(pl.col("peer").is_not_null()).select("rank", "peer").unique().drop_nulls()
+    pairs = joined[["rank", "peer"]].drop_nulls().unique()
     by_pair = _pairs(pairs, facts)
     with_axes = joined.join(by_pair, on=["rank", "peer"], how="left", maintain_order="left")
     vague = pl.col("dimension").is_null() | pl.col("dimension").is_in([UNKNOWN, WORLD])

@@ -9,14 +9,16 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement
+from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 MOST_STEPS = 1_000
 """Steps that details list one by one; of more, as many evenly spread ones are listed."""
 
 _STEP = ("iteration", "step")
+_TRACE_STEP = ("trace", *_STEP)
 
 
 def seconds_by_rank(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> dict[str, float]:
@@ -24,18 +26,62 @@ def seconds_by_rank(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> di
 
     A step without rows counts as 0; every rank with steps has an entry.
     """
-    sums = dict(table.group_by("rank").agg(pl.col(column).sum()).iter_rows())
-    counts = dict(steps["rank"].value_counts().iter_rows())
-    ranks = sorted(counts, key=lambda rank: (rank is None, rank))
-    summed = pl.DataFrame({"ns": [sums.get(rank, 0) for rank in ranks], "count": map(counts.get, ranks)})
-    # Divided in polars as all other tables are: of a constant it takes the reciprocal, and rounds otherwise.
-    per_step = summed.select(pl.col("ns") / pl.col("count") / SECOND_NS).to_series()
-    return dict(zip(map(label, ranks), per_step, strict=True))
+    return columns_by_rank(table, steps, [column])[column]
+
+
+def columns_by_rank(
+    table: pl.DataFrame, steps: pl.DataFrame, columns: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return `seconds_by_rank` of several columns at once."""
+    sums = table.group_by("rank").agg(pl.col(columns).sum())
+    counts = _rows_by_rank(steps)
+    return {
+        column: _per_step(dict(zip(sums["rank"], sums[column], strict=True)), counts) for column in columns
+    }
+
+
+def _rows_by_rank(table: pl.DataFrame) -> dict[int | None, int]:
+    """Return {rank: number of its rows}, in order."""
+    counts = dict(table["rank"].value_counts().iter_rows())
+    return {rank: counts[rank] for rank in _in_order(counts)}
+
+
+def _in_order(ranks: Iterable[int | None]) -> list[int | None]:
+    """Return ranks in order, the unknown one last."""
+    return sorted(ranks, key=lambda rank: (rank is None, rank))
+
+
+def _per_step(sums: Mapping[int | None, int], counts: Mapping[int | None, int]) -> dict[str, float]:
+    """Return {rank: its nanoseconds a step, s}."""
+    times = pl.Series([float(sums.get(rank, 0)) / count for rank, count in counts.items()], dtype=pl.Float64)
+    # Divided by a column of one value, which rounds as dividing a column by a constant does in other tables.
+    return dict(zip(map(label, counts), times / pl.Series([float(SECOND_NS)]), strict=True))
 
 
 def seconds(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> float:
     """Return the mean over ranks of `seconds_by_rank`."""
     return mean_over_ranks(seconds_by_rank(table, steps, column))
+
+
+def seconds_of(table: pl.DataFrame, steps: pl.DataFrame, columns: Sequence[str]) -> list[float]:
+    """Return `seconds` of several columns at once."""
+    return [mean_over_ranks(values) for values in columns_by_rank(table, steps, columns).values()]
+
+
+def seconds_by(table: pl.DataFrame, steps: pl.DataFrame, key: str, column: str) -> dict[str, float]:
+    """Return {value of `key`: `seconds` of its rows}, in order of the values."""
+    return {name: value for (name,), value in seconds_by_keys(table, steps, [key], column).items()}
+
+
+def seconds_by_keys(
+    table: pl.DataFrame, steps: pl.DataFrame, keys: Sequence[str], column: str
+) -> dict[tuple[str, ...], float]:
+    """Return {values of `keys`: `seconds` of their rows}, in order of the values."""
+    sums: dict[tuple[str, ...], dict[int | None, int]] = {}
+    for *names, rank, total in table.group_by(*keys, "rank").agg(pl.col(column).sum()).iter_rows():
+        sums.setdefault(tuple(names), {})[rank] = total
+    counts = _rows_by_rank(steps)
+    return {names: mean_over_ranks(_per_step(sums[names], counts)) for names in sorted(sums)}
 
 
 def mean_over_ranks(values: Mapping[str, float]) -> float:
@@ -63,15 +109,21 @@ def time_per_step(
 
 def shares_by_rank(table: pl.DataFrame, part: str, whole: str) -> pl.DataFrame:
     """Return `rank` and `pct`: one column's sum as percent of another's, for ranks where that is not 0."""
-    sums = table.group_by(each_rank(), maintain_order=True).agg(
+    shares = _shares(table, part, whole, each_rank())[["rank", "pct"]]
+    if shares["rank"].is_sorted(nulls_last=True):
+        return shares
+    return shares.sort("rank", nulls_last=True, maintain_order=True)
+
+
+def _shares(
+    table: pl.DataFrame, part: str, whole: str, by: Sequence[str] | Sequence[pl.Expr]
+) -> pl.DataFrame:
+    """Return `pct`, one column's sum as percent of another's, for each value of `by` where that is not 0."""
+    sums = table.group_by(by, maintain_order=True).agg(
         pl.col(part).sum().alias("_part"), pl.col(whole).sum().alias("_whole")
     )
-    share = (100 * pl.col("_part") / pl.col("_whole")).alias("pct")
-    return (
-        sums.filter(pl.col("_whole") > 0)
-        .select("rank", share)
-        .sort("rank", nulls_last=True, maintain_order=True)
-    )
+    counted = keep_rows(sums, sums["_whole"] > 0)
+    return counted.hstack([(100 * counted["_part"] / counted["_whole"]).alias("pct")])
 
 
 def by_step(values: pl.DataFrame, column: str) -> dict[str, float]:
@@ -79,9 +131,14 @@ def by_step(values: pl.DataFrame, column: str) -> dict[str, float]:
 
     Rows are added up in a fixed order, so that the same run gives the same bytes.
     """
-    rows = values.group_by(_STEP, maintain_order=True).agg(pl.col(column))
-    listed = few_steps(rows.with_columns(pl.col(column).list.mean()).sort(_STEP, nulls_last=False))
-    return dict(zip(step_labels(listed), listed[column], strict=True))
+    return _by_step(values, [column])[column]
+
+
+def _by_step(values: pl.DataFrame, columns: Sequence[str]) -> dict[str, dict[str, float]]:
+    rows = values.group_by(_STEP, maintain_order=True).agg(pl.col(columns))
+    listed = few_steps(rows.with_columns(pl.col(columns).list.mean()).sort(_STEP, nulls_last=False))
+    labels = step_labels(listed)
+    return {column: dict(zip(labels, listed[column], strict=True)) for column in columns}
 
 
 def few_steps(rows: pl.DataFrame) -> pl.DataFrame:
@@ -92,22 +149,23 @@ def few_steps(rows: pl.DataFrame) -> pl.DataFrame:
 
 def seconds_by_step(table: pl.DataFrame, steps: pl.DataFrame, column: str) -> dict[str, float]:
     """Return {step: a column of nanoseconds summed over the step's rows, mean over ranks, s}."""
-    sums = table.group_by("trace", *_STEP).agg(pl.col(column).sum())
-    rows = steps.select("trace", *_STEP).join(
-        sums, on=["trace", *_STEP], how="left", nulls_equal=True, maintain_order="left"
+    return columns_by_step(table, steps, [column])[column]
+
+
+def columns_by_step(
+    table: pl.DataFrame, steps: pl.DataFrame, columns: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return `seconds_by_step` of several columns at once."""
+    sums = table.group_by(_TRACE_STEP).agg(pl.col(columns).sum())
+    rows = steps[[*_TRACE_STEP]].join(
+        sums, on=_TRACE_STEP, how="left", nulls_equal=True, maintain_order="left"
     )
-    return by_step(rows.with_columns(pl.col(column).fill_null(0) / SECOND_NS), column)
+    return _by_step(rows.with_columns(pl.col(columns).fill_null(0) / SECOND_NS), columns)
 
 
 def shares_by_step(table: pl.DataFrame, part: str, whole: str) -> dict[str, float]:
     """Return {step: one column's sum as percent of another's, mean over ranks where that is not 0}."""
-    sums = table.group_by("trace", *_STEP, maintain_order=True).agg(
-        pl.col(part).sum().alias("part"), pl.col(whole).sum().alias("whole")
-    )
-    shares = sums.filter(pl.col("whole") > 0).with_columns(
-        (100 * pl.col("part") / pl.col("whole")).alias("pct")
-    )
-    return by_step(shares, "pct")
+    return by_step(_shares(table, part, whole, _TRACE_STEP), "pct")
 
 
 def mean_of(table: pl.DataFrame, column: str) -> float:
@@ -161,7 +219,7 @@ def share_of_steps(breakdown: pl.DataFrame, steps: pl.DataFrame, column: str) ->
         (pl.col(column) / pl.col("steps") / SECOND_NS).alias("per_step_s"),
     )
     return Measurement(
-        float(shares.select(pl.col("share_pct").mean()).item()),
+        mean_of(shares, "share_pct"),
         details={
             "per_rank_pct": by_rank(shares, "share_pct"),
             "per_rank_s_per_step": by_rank(shares, "per_step_s"),
@@ -204,22 +262,22 @@ def rows_of(phases: pl.DataFrame, phase: str) -> pl.DataFrame:
 def phase_time(phases: pl.DataFrame, steps: pl.DataFrame, phase: str) -> Measurement:
     """Return the time of one phase in a step, with its other work and the rest of the step as details."""
     rows = rows_of(phases, phase)
+    columns = ("duration_ns", "communication_ns", "busy_ns")
+    summed, communication, with_communication = seconds_of(rows, steps, columns)
     details: dict[str, Any] = {
         "pct_of_step": mean_of(shares_by_rank(rows, "time_ns", "window_ns"), "pct"),
-        "summed_s": seconds(rows, steps, "duration_ns"),
-        "communication_s": seconds(rows, steps, "communication_ns"),
-        "with_communication_s": seconds(rows, steps, "busy_ns"),
+        "summed_s": summed,
+        "communication_s": communication,
+        "with_communication_s": with_communication,
     }
+    each_phase = seconds_by(phases, steps, "phase", "time_ns")
     if phase == BACKWARD:
+        reduction = phases.filter(pl.col("phase") == REDUCTION)
         details["recomputed_s"] = seconds(rows, steps, "recomputed_ns")
-        details["gradient_accumulation_s"] = _of(phases, steps, ACCUMULATION, "time_ns")
-        details["gradient_communication_s"] = _of(phases, steps, REDUCTION, "busy_ns")
-    details["per_phase_s"] = {name: _of(phases, steps, name, "time_ns") for name in PHASES}
+        details["gradient_accumulation_s"] = each_phase.get(ACCUMULATION, 0.0)
+        details["gradient_communication_s"] = seconds(reduction, steps, "busy_ns")
+    details["per_phase_s"] = {name: each_phase.get(name, 0.0) for name in PHASES}
     return time_per_step(rows, steps, "time_ns", details)
-
-
-def _of(phases: pl.DataFrame, steps: pl.DataFrame, phase: str, column: str) -> float:
-    return seconds(phases.filter(pl.col("phase") == phase), steps, column)
 
 
 CALLS_OF_STEPS = "calls of steps"
@@ -228,12 +286,13 @@ CALLS_OF_STEPS = "calls of steps"
 
 def ranks_in(table: pl.DataFrame) -> list[int]:
     """Return the ranks that have rows in `table`, sorted; unknown ones left out."""
-    return sorted({*table["rank"].unique()} - {None})
+    return [rank for rank in _rows_by_rank(table) if rank is not None]
 
 
 def window_of(steps: pl.DataFrame) -> str:
     """Return the sources of the steps in a table with a `source` column."""
-    return ", ".join(sorted({*steps["source"].unique()} - {None}))
+    sources = steps["source"].value_counts()["source"]  # unlike `unique` no query
+    return ", ".join(sorted({*sources} - {None}))
 
 
 def label(rank: int | None) -> str:
@@ -262,8 +321,10 @@ def each_rank() -> tuple[pl.Expr, pl.Expr]:
 
 def by_rank(table: pl.DataFrame, column: str) -> dict[str, float]:
     """Return {rank: value} of a table with one row per rank; rows of unknown rank are averaged."""
-    means = table.group_by("rank", maintain_order=True).agg(pl.col(column).mean())
-    return {label(rank): value for rank, value in means.sort("rank", nulls_last=True).iter_rows()}
+    if table["rank"].n_unique() < table.height:
+        table = table.group_by("rank", maintain_order=True).agg(pl.col(column).mean())
+    values = dict(zip(table["rank"], table[column].cast(pl.Float64), strict=True))
+    return {label(rank): values[rank] for rank in _in_order(values)}
 
 
 def need_rows(table: pl.DataFrame, what: str, fix: str) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from ccl_bench.analysis.communication.calls import PARTS, TRANSFER, UNKNOWN, WAITING
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics.shared.per_step import (
+    columns_by_rank,
+    columns_by_step,
     mean_of,
-    seconds,
-    seconds_by_rank,
-    seconds_by_step,
+    seconds_by_keys,
+    seconds_of,
     shares_by_rank,
 )
+from ccl_bench.schema.table import keep_rows
 
 _STEP = ["trace", "step"]
+_COLUMNS = [f"{part}_ns" for part in PARTS]
 
 
 def of_steps(table: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the steps that count, without traces that are excluded from values."""
-    return table.join(steps.select(_STEP), on=_STEP, how="semi", maintain_order="left")
+    return table.join(steps[_STEP], on=_STEP, how="semi", maintain_order="left")
 
 
 def divided(breakdown: pl.DataFrame, parts: pl.DataFrame, whole: str) -> pl.DataFrame:
@@ -30,7 +33,7 @@ def divided(breakdown: pl.DataFrame, parts: pl.DataFrame, whole: str) -> pl.Data
         pl.col(column).filter(pl.col("part") == part).sum().alias(f"{part}_ns") for part in PARTS
     )
     known_parts = [pl.col(f"{part}_ns").fill_null(0) for part in (WAITING, TRANSFER)]
-    rows = breakdown.select("iteration", "rank", *_STEP, whole, "window_ns")
+    rows = breakdown[["iteration", "rank", *_STEP, whole, "window_ns"]]
     return rows.join(sums, on=_STEP, how="left", maintain_order="left").with_columns(
         *known_parts, (pl.col(whole) - known_parts[0] - known_parts[1]).alias(f"{UNKNOWN}_ns")
     )
@@ -38,21 +41,22 @@ def divided(breakdown: pl.DataFrame, parts: pl.DataFrame, whole: str) -> pl.Data
 
 def parts_in_seconds(divided: pl.DataFrame, steps: pl.DataFrame) -> dict[str, float]:
     """Return {part: time in a step, mean over ranks, s}."""
-    return {part: seconds(divided, steps, f"{part}_ns") for part in PARTS}
+    return dict(zip(PARTS, seconds_of(divided, steps, _COLUMNS), strict=True))
 
 
 def parts_by_step(divided: pl.DataFrame, steps: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Return {step: {part: time, mean over ranks, s}}."""
-    return _turned({part: seconds_by_step(divided, steps, f"{part}_ns") for part in PARTS})
+    return _turned(columns_by_step(divided, steps, _COLUMNS))
 
 
 def parts_by_rank(divided: pl.DataFrame, steps: pl.DataFrame) -> dict[str, dict[str, float]]:
     """Return {rank: {part: time in a step, s}}."""
-    return _turned({part: seconds_by_rank(divided, steps, f"{part}_ns") for part in PARTS})
+    return _turned(columns_by_rank(divided, steps, _COLUMNS))
 
 
-def _turned(by_part: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    return {name: {part: by_part[part][name] for part in PARTS} for name in by_part[WAITING]}
+def _turned(by_column: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    names = next(iter(by_column.values()))
+    return {name: {part: by_column[f"{part}_ns"][name] for part in PARTS} for name in names}
 
 
 def parts_in_percent(divided: pl.DataFrame, whole: str) -> dict[str, float]:
@@ -80,7 +84,8 @@ def hidden_parts(
 def parts_by(table: pl.DataFrame, steps: pl.DataFrame, key: str, column: str) -> dict[str, dict[str, float]]:
     """Return {value of `key`: {part: a column in a step, mean over ranks, s}}, without empty parts."""
     parts: dict[str, dict[str, float]] = {}
-    counted = of_steps(table, steps).filter(pl.col(column) > 0)
-    for (name, part), rows in counted.partition_by(key, "part", as_dict=True).items():
-        parts.setdefault(str(name), {})[str(part)] = seconds(rows, steps, column)
+    rows = of_steps(table, steps)
+    counted = keep_rows(rows, rows[column] > 0)
+    for (name, part), value in seconds_by_keys(counted, steps, [key, "part"], column).items():
+        parts.setdefault(name, {})[part] = value
     return {name: {part: parts[name].get(part, 0.0) for part in PARTS} for name in sorted(parts)}
