@@ -70,7 +70,7 @@ test-quick: $(TEST) ## Run the tests that start no service and record nothing: a
 check: $(TEST) $(CHECK) ## Lint, formatting, types, layers of imports, shell scripts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports --no-logo
 	@if command -v shellcheck > /dev/null; then \
 		echo shellcheck && grep -lrE '^#!.*[ /](ba)?sh' .ci scripts tools examples benchmarks workloads \

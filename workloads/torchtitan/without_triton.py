@@ -1,4 +1,4 @@
-"""Importing this lets torchtitan be imported where Triton, a gigabyte of compilers for GPUs, is not installed.
+"""Importing this lets torchtitan be imported where Triton, a gigabyte of compilers, is not installed.
 
 torchtitan 0.2.2 imports Triton for one kernel, which places the tokens of experts on a GPU. The module that
 holds this kernel is imported here with a name in Triton's place; torch itself still sees that there is none.

@@ -12,6 +12,7 @@ from commands import invoke
 import ccl_bench as ccl
 from ccl_bench.trace.formats.xplane import profile
 from ccl_bench.trace.formats.xplane.profile import list_devices
+from ccl_bench.trace.formats.xplane.reader import read_xplane
 
 if TYPE_CHECKING:
     from pathlib import Path
