@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NEEDED = "pip install 'ccl-bench[remote]' 'moto[server]'"
+NEEDED = "pip install 'ccl-bench[remote]' 'moto[s3]' flask flask-cors"
 KEY = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
 
 
