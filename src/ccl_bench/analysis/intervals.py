@@ -139,7 +139,10 @@ def _or_null(numbers: pl.Series) -> pl.Series:
 
 
 def sum_per_window(windows: pl.DataFrame, *sums: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for each of `windows`, with the columns of `sums` by `window`, else null."""
+    """Return one row for each of `windows`, with the columns of `sums` by `window`, else null.
+
+    A table of `sums` has at most one row a window, as a `group_by("window")` gives.
+    """
     columns = [pl.int_range(windows.height, dtype=pl.Int64, eager=True).alias("window")]
     for table in sums:
         row_of = {window: row for row, window in enumerate(table["window"].to_list())}
