@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.intervals import union_lengths
-from ccl_bench.analysis.steps.steps import slowest
+from ccl_bench.analysis.steps.steps import slowest, step_times
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
@@ -61,8 +61,7 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
 
 def _traced_s(steps: pl.DataFrame, step_s: float) -> float | None:
     """Return the length of the mean step in the traces, s; None if equal to the known one."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    traced = slowest(steps.select("iteration", "rank", "step", duration_ns=length))["duration_ns"]
+    traced = slowest(step_times(steps))["duration_ns"]
     traced_s = float(traced.mean()) / SECOND_NS  # type: ignore[arg-type]
     return traced_s if abs(traced_s - step_s) > _ALIKE * step_s else None
 
@@ -78,7 +77,7 @@ def on_common_clock(table: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
 
 def _windows(steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """Return the steps' windows on the device, on the clock of all ranks."""
-    windows = steps.select("iteration", "rank", "trace", start_ns="device_start_ns", end_ns="device_end_ns")
+    windows = steps.select("iteration", "rank", "trace", start_ns="device_start_ns", end_ns="device_end_ns", length_ns="length_ns")
     return on_common_clock(windows, offsets)
 
 
@@ -125,7 +124,7 @@ def _of_meeting(value: pl.Expr) -> pl.Expr:
 def _shares(intervals: pl.DataFrame, windows: pl.DataFrame) -> dict[str, float]:
     """Return the share of each part in the windows of one trace, each instant in one part."""
     ordered = windows.sort("start_ns")
-    whole = int((ordered["end_ns"] - ordered["start_ns"]).sum())
+    whole = int(ordered["length_ns"].sum())
     shares: dict[str, float] = {}
     spans, parts = intervals[["start_ns", "end_ns"]], intervals["part"]
     before, is_some = 0, parts == "compute"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.details import StepTimeDetails
 
 
-@metric(unit="s", better="lower", aliases=("iter_time_16", "avg_step_time", "iter_time"), revision=2)
+@metric(unit="s", better="lower", aliases=("iter_time_16", "avg_step_time", "iter_time"), revision=3)
 def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
     """Mean wall-clock time of a step, on the slowest rank of each.
 
@@ -26,9 +26,10 @@ def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
         iteration_wall_clock_time = mean over steps of max over ranks of step duration
 
     Caveats:
-        Step times from a trace include the profiler's overhead. `ProfilerStep` ranges are
-        durations on the CPU; a step's kernels may end later. Where the trace holds no steps,
-        the whole trace counts as one, and `window` says so.
+        Step times from a trace include the profiler's overhead. With a device a step lasts from the completion
+        of the one before to its own: its window on the device, or the range on the host where that is longer.
+        The details give the host's range, which is too short where the host runs ahead. Where the trace holds
+        no steps, the whole trace counts as one, and `window` says so.
 
     Reference:
         torch.profiler schedule and `ProfilerStep#`; coefficient of variation as std / mean.
@@ -43,6 +44,8 @@ def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
         "slowest_rank": steps["slowest_rank"].to_list(),
         "spread_s": spread(seconds),
     }
+    if (ranges := steps["host_ns"].drop_nulls()).len():
+        details["host_range_s"] = float(ranges.mean()) / SECOND_NS  # type: ignore[arg-type]
     return Measurement(
         sum(seconds) / len(seconds),
         details,

@@ -36,7 +36,7 @@ class _Peak:
     source: str
 
 
-@metric(unit="%", better="higher", otherwise=(mfu_of_programs,), revision=2)
+@metric(unit="%", better="higher", otherwise=(mfu_of_programs,), revision=3)
 def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measurement:
     """Model FLOPs utilisation: operations that the model needs, as a share of the peak of the devices.
 

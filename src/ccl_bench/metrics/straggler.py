@@ -77,13 +77,13 @@ def straggler_of_recorded_calls(recorded_arrivals: pl.DataFrame, facts: Facts) -
     better="lower",
     applies=(checks.several_ranks,),
     otherwise=(straggler_of_recorded_calls, straggler_of_step_times),
-    revision=3,
+    revision=4,
 )
 def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame, facts: Facts) -> Measurement:
     """Time that ranks lose to their slowest peer, as a share of the step.
 
     Formula:
-        straggler = straggler_lag / mean over steps of the slowest rank's step, as recorded in the traces
+        straggler = straggler_lag / mean over steps of the slowest rank's step in the traces
         straggler_lag = mean over steps of (max over ranks of waiting - min over ranks of waiting). Where no
         trace shows waiting: the same over the calls in Flight Recorder dumps, where waiting runs from a
         rank's own call to the last member's, as a share of the time that the calls span. Without dumps:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.details import ThroughputDetails
 
 
-@metric(unit="tokens/s", better="higher", aliases=("throughput_tokens_16",), revision=2)
+@metric(unit="tokens/s", better="higher", aliases=("throughput_tokens_16",), revision=3)
 def throughput_tokens_sec(step_times: pl.DataFrame, facts: Facts) -> Measurement:
     """Tokens that the whole job processes in a second.
 

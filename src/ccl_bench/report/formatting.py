@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.text import counted
 from ccl_bench.base.units import GIGA
 from ccl_bench.result import WHOLE_TRACE
 
@@ -100,6 +101,14 @@ def ranges(numbers: list[int], limit: int = 12) -> str:
             runs.append([number])
     texts = ["-".join(map(str, run)) for run in runs[:limit]]
     return ", ".join([*texts, f"... {numbers[-1]}"] if len(runs) > limit else texts)
+
+
+def step_numbers(numbers: list[int], limit: int = 12) -> str:
+    """Return how many steps there are and their sorted numbers: `1 step (number 3)`; empty for none."""
+    if not numbers:
+        return ""
+    word = "number" if len(numbers) == 1 else "numbers"
+    return f"{counted(len(numbers), 'step')} ({word} {ranges(numbers, limit)})"
 
 
 def step_word(*results: Result | None) -> str:

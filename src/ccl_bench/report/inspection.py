@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted
 from ccl_bench.report.console import Described, Group, Text, aligned, bullet, heading, indented
-from ccl_bench.report.formatting import duration, plain, ranges, short, size
+from ccl_bench.report.formatting import duration, plain, ranges, short, size, step_numbers
 from ccl_bench.report.results import STATUS_WORDS, counts, is_expected
 from ccl_bench.report.verdict import verdict_sentence
 
@@ -127,7 +127,7 @@ def _traces(traces: Sequence[InspectedTrace]) -> RenderableType | None:
 def _trace_row(trace: InspectedTrace) -> list[str]:
     rank = "?" if trace.rank is None else str(trace.rank)
     window = "" if trace.window is None else str(trace.window)
-    steps = ranges(trace.steps, 4)
+    steps = step_numbers(trace.steps, 4)
     if not trace.is_readable:
         return [rank, window, "unreadable", "", "", "", "", size(trace.size_bytes), trace.file]
     counts = [f"{count:,}" for count in (trace.kernels, trace.cpu_ops, trace.communication_calls)]

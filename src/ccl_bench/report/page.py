@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ccl_bench import __version__, metrics
 from ccl_bench.base.text import counted
 from ccl_bench.report.context import context_of
-from ccl_bench.report.formatting import ranges, size
+from ccl_bench.report.formatting import ranges, size, step_numbers
 from ccl_bench.report.page_model import Page
 from ccl_bench.report.sections.communication import bandwidth, communication
 from ccl_bench.report.sections.drill_down import calls, operators, products
@@ -61,7 +61,7 @@ def identity(inspection: Inspection) -> Iterator[tuple[str, str]]:
     numbers = sorted({step for trace in traces for step in trace.steps})
     sources = ", ".join(sorted({trace.step_source for trace in traces if trace.step_source}))
     choice = f"; chosen: {inspection.choice}" if inspection.choice else ""
-    yield "steps", f"{ranges(numbers)}, from {sources}{choice}" if numbers else ""
+    yield "steps", f"{step_numbers(numbers)}, from {sources}{choice}" if numbers else ""
 
 
 SECTIONS = (

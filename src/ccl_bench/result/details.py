@@ -155,6 +155,8 @@ class StepTimeDetails(TypedDict):
     slowest_rank: list[int | None]
     spread_s: dict[str, float]
     """Statistic → the time of a step, s; `count` is the number of steps, `cv` has no unit."""
+    host_range_s: NotRequired[float]
+    """Mean over steps of the longest range on the host that marks the step, s; in traces."""
 
 
 class LoadImbalanceDetails(TypedDict):

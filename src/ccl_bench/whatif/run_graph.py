@@ -60,7 +60,7 @@ class RunGraph:
     """Meeting of each operation; -1 without one."""
     steps: tuple[int, ...]
     windows: Mapping[tuple[int, int], int]
-    """Step and trace → length of the step's window on the device, ns."""
+    """Step and trace → length of the step, ns."""
     findings: tuple[Finding, ...] = ()
 
     def step_lengths(self, moments: Times) -> Times:
@@ -218,7 +218,7 @@ def build(
 ) -> RunGraph:
     """Return the graph of operations; `pairs` of `row` and `meeting` state which ones meet."""
     builder = _Builder(placed, pairs)
-    lengths = steps.select("step", "trace", pl.col("device_end_ns") - pl.col("device_start_ns"))
+    lengths = steps.select("step", "trace", "length_ns")
     numbers = tuple(sorted(set(steps["step"].drop_nulls().to_list())))
     return RunGraph(
         name=name,

@@ -24,7 +24,7 @@ _OCCUPIED = ("occupied_ns", "compute_occupied_ns", "communication_occupied_ns")
 
 @derived(
     step=("Int64", "number of the step"),
-    window_ns=("Int64", "length of the step's device window, ns"),
+    window_ns=("Int64", "length of the step, ns"),
     compute_ns=("Int64", "time with at least one compute kernel, ns"),
     communication_ns=("Int64", "time with at least one communication kernel, ns"),
     overlap_ns=("Int64", "time with both, ns"),
@@ -35,7 +35,7 @@ _OCCUPIED = ("occupied_ns", "compute_occupied_ns", "communication_occupied_ns")
     idle_ns=("Int64", "time without work, ns"),
 )
 def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """One step of one trace: compute + fused + exposed communication + exposed memory + idle = window."""
+    """One step of one trace: compute + fused + exposed communication + exposed memory + idle = its length."""
     windows, spans = device_windows(steps), work[["start_ns", "end_ns"]]
 
     def time_with(*kinds: str) -> pl.Series:
@@ -48,7 +48,7 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     if (work["kind"] == FUSED).any():
         computing, kernels = time_with(COMPUTE, FUSED), time_with(COMPUTE, COMMUNICATION, FUSED)
     busy = union_lengths(work, windows)
-    window = windows["end_ns"] - windows["start_ns"]
+    window = steps["length_ns"]
     return pl.DataFrame(
         {
             "step": steps["step"],
@@ -67,7 +67,7 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 @derived(
     step=("Int64", "number of the step"),
-    window_ns=("Int64", "length of the step's device window, ns"),
+    window_ns=("Int64", "length of the step, ns"),
     occupied_ns=("Float64", "integral of the share of occupied multiprocessors over the window, ns"),
     compute_occupied_ns=("Float64", "the same over compute kernels alone, ns"),
     communication_occupied_ns=("Float64", "the same over communication kernels alone, ns"),
@@ -95,7 +95,7 @@ def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     return per_window.with_columns(
         pl.exclude("window", "occupancy_pct").fill_null(0),
         step=steps["step"],
-        window_ns=windows["end_ns"] - windows["start_ns"],
+        window_ns=steps["length_ns"],
         kernel_ns=union_lengths(kernels, windows),
     )[[*DERIVED.get("sm_use").table.columns]]
 
@@ -136,7 +136,7 @@ CONSECUTIVE_KERNEL_DELAY_NS = 30_000
 
 @derived(
     step=("Int64", "number of the step"),
-    window_ns=("Int64", "length of the step's device window, ns"),
+    window_ns=("Int64", "length of the step, ns"),
     idle_ns=("Int64", "time without any work on the device, ns"),
     host_wait_ns=("Int64", "of it, in gaps before work that was launched during the gap, ns"),
     kernel_wait_ns=("Int64", "of it, in short gaps before work that was launched earlier, ns"),
@@ -150,23 +150,21 @@ def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
 
     The work that ends a gap shows its cause, as HTA has it: the host was late if that was
     launched after the gap began. A gap that nothing ends in the trace counts as waiting
-    for the host, for nothing that was launched is left to run.
+    for the host, for nothing that was launched is left to run; so does what a step is longer than its
+    device window.
     """
     if not origins["on_device"].any():
         return DERIVED.get("idle").table.empty()
     windows = device_windows(steps)
     gaps = _with_causes(_device_gaps(origins, windows))
-    return pl.DataFrame(
-        {
-            "step": steps["step"],
-            "window_ns": windows["end_ns"] - windows["start_ns"],
-            "idle_ns": union_lengths(gaps, windows),
-            **{
-                name: union_lengths(keep_rows(gaps, gaps["cause"] == cause), windows)
-                for name, cause in _CAUSES.items()
-            },
-        }
-    )
+    lengths = {
+        name: union_lengths(keep_rows(gaps, gaps["cause"] == cause), windows)
+        for name, cause in _CAUSES.items()
+    }
+    behind_host = steps["length_ns"] - (windows["end_ns"] - windows["start_ns"])
+    lengths["host_wait_ns"] += behind_host
+    idle_ns = union_lengths(gaps, windows) + behind_host
+    return pl.DataFrame({"step": steps["step"], "window_ns": steps["length_ns"], "idle_ns": idle_ns, **lengths})
 
 
 @derived(

@@ -31,7 +31,7 @@ RESHARDING = r"^FSDP::(?:post_forward|post_backward_reshard)"
 
 @derived(
     step=("Int64", "number of the step"),
-    window_ns=("Int64", "length of the step's device window, ns"),
+    window_ns=("Int64", "length of the step, ns"),
     all_gathers=("Int64", "all-gathers of parameters that started in the step"),
     reduce_scatters=("Int64", "reductions of gradients that started in the step"),
     all_gather_ns=("Int64", "time with an all-gather of parameters, ns"),
@@ -71,7 +71,7 @@ def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) 
     return pl.DataFrame(
         {
             "step": steps["step"],
-            "window_ns": windows["end_ns"] - windows["start_ns"],
+            "window_ns": steps["length_ns"],
             "all_gathers": counts_by_step["gathers"],
             "reduce_scatters": counts_by_step["reductions"],
             "all_gather_ns": union_lengths(gathers, windows),

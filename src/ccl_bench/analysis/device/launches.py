@@ -22,19 +22,19 @@ _EARLIEST = -(1 << 62)
 @derived(
     reads={"cpu_ops": ("start_ns", "end_ns")},
     step=("Int64", "number of the step"),
-    window_ns=("Int64", "length of the step as recorded, ns"),
+    window_ns=("Int64", "length of the step, ns"),
     operators_ns=("Int64", "time in which at least one CPU thread ran an operator, ns"),
 )
 def host_time(steps: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: how long the CPU was in operators."""
-    lengths = (steps["end_ns"] - steps["start_ns"]).alias("window_ns")
+    lengths = steps["length_ns"].alias("window_ns")
     return pl.DataFrame([steps["step"], lengths, union_lengths(cpu_ops, steps).alias("operators_ns")])
 
 
 @derived(
     reads={"launches": ("start_ns", "end_ns", "name", "correlation")},
     step=("Int64", "number of the step"),
-    window_ns=("Int64", "length of the step as recorded, ns"),
+    window_ns=("Int64", "length of the step, ns"),
     launches=("Int64", "calls that start device work, made in the step"),
     call_ns=("Int64", "time the CPU spent in those calls, ns"),
     graph_launches=("Int64", "those that launch a CUDA graph, whose parts a profiler may not see"),
@@ -86,7 +86,7 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
     counts = sum_per_window(windows, call_sums, work_counts).with_columns(
         pl.exclude("idle_delay_ns").fill_null(0)
     )
-    counts.insert_column(0, (steps["end_ns"] - steps["start_ns"]).alias("window_ns"))
+    counts.insert_column(0, steps["length_ns"].alias("window_ns"))
     return counts.hstack([steps["step"]])[[*DERIVED.get("launching").table.columns]]
 
 

@@ -152,7 +152,7 @@ def _before_backward_ends(
 @derived(
     step=("Int64", "number of the step"),
     phase=("String", "one of `PHASES`"),
-    window_ns=("Int64", "length of the step's device window, ns"),
+    window_ns=("Int64", "length of the step, ns"),
     count=("Int64", "kernels, copies and operators, communication left out"),
     time_ns=("Int64", "time in which the phase computed or copied, ns"),
     duration_ns=("Int64", "sum of the durations of that, overlapping work each for itself, ns"),
@@ -192,7 +192,7 @@ def phases(steps: pl.DataFrame, phased_work: pl.DataFrame) -> pl.DataFrame:
         pl.col("count", "duration_ns").fill_null(0),
         step=steps["step"][window],
         phase=pl.Series(PHASES)[place],
-        window_ns=(windows["end_ns"] - windows["start_ns"])[window],
+        window_ns=steps["length_ns"][window],
     )
     return table[[*DERIVED.get("phases").table.columns]]
 

@@ -9,7 +9,7 @@ from ccl_bench.base.lazy_imports import pl
 
 @derived(
     step=("Int64", "number of the step"),
-    window_ns=("Int64", "length of the step's window on the device, ns"),
+    window_ns=("Int64", "length of the step, ns"),
     instructions=("Int64", "instructions that the device began in the step"),
     counted=("Int64", "those whose operations are known"),
     flops=("Float64", "operations of these"),
@@ -21,7 +21,7 @@ from ccl_bench.base.lazy_imports import pl
 def program_work(steps: pl.DataFrame, hlo_operations: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: what the compiler counts of the instructions that it ran."""
     windows = device_windows(steps)
-    length = (windows["end_ns"] - windows["start_ns"]).alias("window_ns")
+    length = steps["length_ns"].alias("window_ns")
     if hlo_operations.is_empty():
         return with_zeros("program_work", steps["step"], length)
     sums = (

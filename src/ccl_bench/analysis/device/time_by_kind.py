@@ -138,7 +138,7 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
 @derived(
     reads={"kernels": ("start_ns", "end_ns")},
     step=("Int64", "number of the step"),
-    window_ns=("Int64", "length of the step's device window, ns"),
+    window_ns=("Int64", "length of the step, ns"),
     copy_ns=("Int64", "time with at least one copy, memory sets left out, ns"),
     exposed_ns=("Int64", "time with a copy and no kernel, ns"),
     kernel_ns=("Int64", "time with at least one kernel, ns"),
@@ -152,7 +152,7 @@ def copy_time(steps: pl.DataFrame, memcpy: pl.DataFrame, kernels: pl.DataFrame) 
     return pl.DataFrame(
         {
             "step": steps["step"],
-            "window_ns": windows["end_ns"] - windows["start_ns"],
+            "window_ns": steps["length_ns"],
             "copy_ns": union_lengths(moved, windows),
             "exposed_ns": union_lengths(pl.concat([moved, ran]), windows) - busy,
             "kernel_ns": busy,

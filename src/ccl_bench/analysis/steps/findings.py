@@ -25,7 +25,7 @@ LAUNCHES_MISSING = 0.01
 
 def step_findings(steps: pl.DataFrame) -> list[Finding]:
     """Return the findings about the steps that were found in the traces of a run."""
-    return [*_not_marked(steps), *_unequal(steps), *_without_launch(steps)]
+    return [*_not_marked(steps), *_unequal(steps), *_without_launch(steps), *_host_ahead(steps)]
 
 
 def _not_marked(steps: pl.DataFrame) -> list[Finding]:
@@ -64,6 +64,25 @@ def _without_launch(steps: pl.DataFrame) -> list[Finding]:
         "the step in which they ran, although another step may have launched them"
     )
     return [Finding("launches-missing", "warning", message, count=missing, touches=_STEPS)]
+
+
+HOST_AHEAD = 0.05
+"""Share of a step by which the host's ranges may be shorter without a word: what users read as its noise."""
+
+
+def _host_ahead(steps: pl.DataFrame) -> list[Finding]:
+    """Report that ranges on the host are shorter than the steps of the device that they launch."""
+    if steps.is_empty():
+        return []
+    lengths = slowest(step_times(steps)).select(pl.col("duration_ns", "host_ns").mean())
+    step_ns, host_ns = lengths.row(0)
+    if host_ns >= (1 - HOST_AHEAD) * step_ns:
+        return []
+    message = (
+        f"the host runs ahead of the device: its ranges last {_seconds(host_ns)}, but a step takes "
+        f"{_seconds(step_ns)} from the completion of the one before to its own, which is the length used"
+    )
+    return [Finding("host-ahead", "note", message, touches=_STEPS)]
 
 
 def _traces(rows: pl.DataFrame) -> str:

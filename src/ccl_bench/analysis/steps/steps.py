@@ -15,6 +15,7 @@ from ccl_bench.analysis.intervals import (
 from ccl_bench.analysis.steps import marks
 from ccl_bench.analysis.steps.marks import chosen_ranges
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.result import WHOLE_TRACE
 from ccl_bench.schema.table import keep_rows
 
 
@@ -23,23 +24,28 @@ from ccl_bench.schema.table import keep_rows
     iteration=("Int64", "number of the recording window, where there are several"),
     rank=("Int64", "rank; null if the source does not distinguish ranks"),
     step=("Int64", "number of the step"),
-    duration_ns=("Int64", "length of the step as recorded, ns"),
+    duration_ns=("Int64", "length of the step, ns"),
+    host_ns=("Int64", "length of the range that marks it on the host, ns; null in a side file"),
     source=("String", "file, or how the step was found in the trace"),
 )
 def step_times(steps: pl.DataFrame) -> pl.DataFrame:
-    """One step on one rank: how long it took, from a side file where the run has one."""
-    return steps.select(
-        "iteration", "rank", "step", (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"), "source"
-    )
+    """One step on one rank: how long it took, from a side file where the run has one.
+
+    Every number and sentence about the length of a step comes from here.
+    """
+    length = pl.col("length_ns").alias("duration_ns")
+    host = (pl.col("end_ns") - pl.col("start_ns")).alias("host_ns")
+    return steps.select("iteration", "rank", "step", length, host, "source")
 
 
 def slowest(step_times: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a step: the duration on the slowest rank, in order."""
+    """Return one row a step: the duration and the host's range, each on the slowest rank, in order."""
     return (
         step_times.group_by("iteration", "step", maintain_order=True)
         .agg(
             pl.col("duration_ns").max(),
             pl.col("rank").get(pl.col("duration_ns").arg_max()).alias("slowest_rank"),
+            pl.col("host_ns").max(),
             pl.col("rank").n_unique().alias("ranks"),
         )
         .sort("iteration", "step", nulls_last=False)
@@ -53,6 +59,11 @@ def slowest(step_times: pl.DataFrame) -> pl.DataFrame:
     end_ns=("Int64", "end as recorded, ns"),
     device_start_ns=("Int64", "start of the step's window on the device, ns"),
     device_end_ns=("Int64", "end of the step's window on the device, ns"),
+    length_ns=("Int64", "length of the step: that of its window on the device, or more if the host sets the pace, ns"),
+    queued_until_ns=(
+        "Int64",
+        "until when the device ran what no step had launched, ns; null if nothing was queued before the step",
+    ),
     source=("String", "how the step was found"),
     calls=("Int64", "communication calls that belong to the step"),
     work=("Int64", "kernels, copies and sets of a device that belong to the step"),
@@ -72,6 +83,10 @@ def steps(
     the previous one ended, where what was launched outside of the steps before it ended, or where the
     CPU entered the step, whichever is latest, so that windows of adjacent steps tile the trace and none
     holds what another one launched [torch-tb-profiler, OverallParser].
+
+    A step is as long as its device window, the time from the completion of the step before to its own. A host
+    that takes longer sets the pace: the device idles until it is as far. Where the windows of a trace are
+    shorter together than the ranges on the host, steps are longer by what lacks, the first ones first.
     """
     spans = chosen_ranges(annotations, marker)
     if spans is None:
@@ -82,12 +97,27 @@ def steps(
     return windows.hstack(_counts(windows, device_work, gloo_ranges(annotations)))
 
 
+QUEUED_NS = 1_000_000
+"""Time from the return of a launch to the start of a recording's first work above which that was queued.
+
+A launch on an idle device starts its work within some ten microseconds; behind unrecorded work it waits for
+as long as that runs.
+"""
+
+
 def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Add to each step its window on the device; a whole trace and a pattern of kernels are such windows."""
-    if are_of_device(windows):
-        return windows.with_columns(device_start_ns="start_ns", device_end_ns="end_ns").select(_WINDOW)
     row = window_at(work["launch_ns"], windows).alias("window")
     placed = work[["start_ns", "end_ns", "launch_ns", "launched_before", "is_kernel"]].hstack([row])
+    unrecorded = _behind_unrecorded(work, windows)
+    if are_of_device(windows):
+        is_whole = windows["source"] == WHOLE_TRACE
+        windows = windows.hstack([unrecorded.set(~is_whole, None).alias("queued_until_ns")])
+        begins = pl.max_horizontal("start_ns", "queued_until_ns")
+        of_device = windows.with_columns(device_start_ns=begins, device_end_ns="end_ns")
+        return of_device.with_columns(length_ns=_device_length())[[*_WINDOW]]
+    queues = pl.DataFrame([_ahead(placed, windows), unrecorded])
+    windows = windows.with_columns(queues.select(pl.max_horizontal(pl.all()).alias("queued_until_ns")))
     first = pl.when("is_kernel").then("start_ns").min().alias("first_ns")
     by_window = keep_rows(placed, row.is_not_null()).group_by("window")
     reach = sum_per_window(windows, by_window.agg(first, pl.col("end_ns").max().alias("last_ns")))
@@ -95,16 +125,34 @@ def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFr
     begins = pl.max_horizontal(
         "start_ns",
         ends.shift(1),
-        pl.when(pl.col("first_ns") < pl.col("ahead_ns"))
+        pl.when(pl.col("first_ns") < pl.col("queued_until_ns"))
         .then("first_ns")
         .when(pl.col("first_ns").is_not_null())
-        .then("ahead_ns"),
+        .then("queued_until_ns"),
     )
-    rows = windows.hstack([*reach.iter_columns(), _ahead(placed, windows)])
-    return rows.with_columns(device_start_ns=begins, device_end_ns=ends)[[*_WINDOW]]
+    tiled = windows.hstack([*reach.iter_columns()]).with_columns(device_start_ns=begins, device_end_ns=ends)
+    return tiled.with_columns(length_ns=_device_length() + _lacking())[[*_WINDOW]]
 
 
-_WINDOW = ("step", "start_ns", "end_ns", "device_start_ns", "device_end_ns", "source")
+_WINDOW = (
+    *("step", "start_ns", "end_ns", "device_start_ns", "device_end_ns", "length_ns", "queued_until_ns"),
+    "source",
+)
+
+
+def _device_length() -> pl.Expr:
+    return pl.col("device_end_ns") - pl.col("device_start_ns")
+
+
+def _lacking() -> pl.Expr:
+    """Return what each window lacks for all to be as long as the host's ranges together, ns.
+
+    A window begins later than the host and the window before only where other work ran; there is room for
+    more than the windows lack, since they end with the host's ranges or after them.
+    """
+    room = pl.col("device_start_ns") - pl.max_horizontal("start_ns", pl.col("device_end_ns").shift(1))
+    lacking = (pl.col("end_ns") - pl.col("start_ns") - _device_length()).sum() - (room.cum_sum() - room)
+    return pl.min_horizontal(room, pl.max_horizontal(lacking, pl.lit(0)))
 
 
 def _ahead(placed: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
@@ -112,12 +160,30 @@ def _ahead(placed: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     is_known = placed["launched_before"] | placed["launch_ns"].is_not_null()
     unplaced = keep_rows(placed[["launch_ns", "end_ns"]], placed["window"].is_null() & is_known)
     if unplaced.is_empty():
-        return pl.Series("ahead_ns", [None], dtype=pl.Int64).new_from_index(0, windows.height)
+        return pl.Series("ahead", [None], dtype=pl.Int64).new_from_index(0, windows.height)
     outside = unplaced.sort("launch_ns", nulls_last=False)
     until = outside["end_ns"].cum_max()
     launches = outside["launch_ns"].drop_nulls()
     earlier = outside.height - launches.len() + launches.search_sorted(windows["start_ns"]).cast(pl.Int64)
-    return until.extend_constant(None, 1).gather(earlier - 1).alias("ahead_ns")
+    return until.extend_constant(None, 1).gather(earlier - 1).alias("ahead")
+
+
+def _behind_unrecorded(work: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
+    """Return until when the device ran work that no trace shows, for the window that waited for it.
+
+    The first kernel of a recording that begins amid saturated work starts when all that was queued before
+    the recording has run, long after its own launch.
+    """
+    nothing = pl.Series("unrecorded", [None], dtype=pl.Int64).new_from_index(0, windows.height)
+    kernels = keep_rows(work[["start_ns", "launch_end_ns"]], work["is_kernel"])
+    if kernels.is_empty() or kernels["launch_end_ns"][0] is None or windows.is_empty():
+        return nothing
+    start, launched = kernels.row(0)
+    ended = work["end_ns"].filter(work["end_ns"] <= start).max()
+    if start - max(launched, ended if isinstance(ended, int) else launched) <= QUEUED_NS:
+        return nothing
+    place = max(0, int(windows["start_ns"].search_sorted(launched, side="right")) - 1)
+    return nothing.scatter(place, start)
 
 
 def _begins_call() -> pl.Expr:
