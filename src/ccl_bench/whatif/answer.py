@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MOST_UNEXPLAINED = 0.05
 """Largest unexplained share of the step; beyond it there is no answer."""
 
+_ROUNDING = 1e-9
+"""Relative difference of two sums of the same times."""
+
 WORST_WORKERS = 0.03
 """Share of workers in M_W."""
 
@@ -33,10 +36,19 @@ def answer_what_if(
     scenarios: Sequence[Scenario] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> WhatIf:
-    """Return the gains of scenarios; raise NotMeasurable if the replay explains too little of a step."""
+    """Return the gains of scenarios.
+
+    Raises NotMeasurable if the replay explains too little of a step, or if ideal times lengthen it.
+    """
     original, unexplained = replay_recorded(replays)
     (ideal,) = replays.steps_s([replays.ideal])
     t_recorded, t_original, t_ideal = (float(each.mean()) for each in (replays.recorded_s, original, ideal))
+    if t_ideal > (1 + _ROUNDING) * t_original:
+        message = (
+            f"the step with ideal times is {t_ideal / t_original - 1:.1%} longer than the recorded one: the ranks "
+            "differ less than their noise, so no rank's times are an ideal of the others"
+        )
+        raise NotMeasurable(message, where=replays.name, fix="record more steps")
     replay_error = t_original / t_recorded - 1
     names_of_kind = {kind: replays.names(kind) for kind in replays.answered}
     parts = [

@@ -13,7 +13,7 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.whatif.event_graph import NEVER, EventGraph
-from ccl_bench.whatif.meetings import find_meetings
+from ccl_bench.whatif.meetings import MESSAGES, find_meetings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,11 @@ GAP, OWN, LATENCY, TAIL = range(4)
 VALUES = 4
 """Values of each operation."""
 
+LATENCY_QUANTILE = 0.05
+"""Quantile of the launches of idle threads of a library that is the least time of a launch."""
+
 _NONE = -1
+_LONG_AGO = -(1 << 62)
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,8 @@ class RunGraph:
     meets: Numbers
     """Meeting of each operation; -1 without one."""
     steps: tuple[int, ...]
-    windows: Mapping[tuple[int, int], int]
-    """Step and trace → length of the step, ns."""
+    windows: Mapping[tuple[int, int], _Window]
+    """Step and trace → the window of the step."""
     findings: tuple[Finding, ...] = ()
 
     def step_lengths(self, moments: Times) -> Times:
@@ -94,13 +98,13 @@ class RunGraph:
 
     @cached_property
     def _beside(self) -> dict[tuple[int, int], float]:
-        """Time of each step and trace before its first operation and after its last one, ns.
+        """By how much each step of each trace is longer than its operations show, ns.
 
-        If no steps are marked, the whole trace is one, with other events at its ends.
+        Steps that the host paces are longer than their windows on the device.
         """
         recorded = self.events.recorded
         return {
-            (step, trace): max(0.0, self.windows.get((step, trace), 0) - float(rows.length(recorded)))
+            (step, trace): max(0.0, self.windows[step, trace].length_ns - float(rows.length(recorded)))
             for step, of_step in self._rows_of_steps.items()
             for trace, rows in of_step.items()
         }
@@ -112,16 +116,26 @@ class RunGraph:
         launched = (
             self.operations.group_by("trace", "since", maintain_order=True)
             .agg("row", pl.col("row").filter(pl.col("step").is_not_null()).alias("inside"))
-            .sort("trace", "since")
+            .sort("trace", "since", nulls_last=False)
         )
         before, of_trace = np.zeros(0, dtype=np.int64), None
         for trace, since, rows, inside in zip(*launched.iter_columns(), strict=True):
             if trace != of_trace:
                 before, of_trace = np.zeros(0, dtype=np.int64), trace
             if since in by_step and len(inside):
-                by_step[since][trace] = _StepRows(inside.to_numpy(), before)
+                unrecorded_ns = self.windows[since, trace].unrecorded_until_ns
+                by_step[since][trace] = _StepRows(inside.to_numpy(), before, unrecorded_ns)
             before = rows.to_numpy()
         return by_step
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The window of a step on the device of one trace."""
+
+    length_ns: int
+    unrecorded_until_ns: float
+    """Until when the device ran work that the trace does not hold, on the graph's clock; `NEVER` without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +145,7 @@ class _StepRows:
     inside: Numbers
     before: Numbers
     """Operations launched before the step, and since the one before."""
+    unrecorded_until_ns: float
 
     def length(self, moments: Times) -> Times:
         """Return the time from the start of the step to the last end of an operation."""
@@ -141,7 +156,7 @@ class _StepRows:
         """Return the start of the step: its first operation, after all work launched before has ended."""
         first: Times = moments[2 * self.inside].min(axis=0)
         begin: Times = np.maximum(first, moments[2 * self.before + 1].max(axis=0, initial=NEVER))
-        return begin
+        return np.maximum(begin, self.unrecorded_until_ns)
 
 
 def load_run_graph(
@@ -179,20 +194,27 @@ def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame
     launch = operations.select("trace", launcher="operation", launch_ns="start_ns")
     windows = steps.select("trace", "step", at_ns="start_ns", until_ns="end_ns").sort("at_ns")
     inside = pl.col("at_ns") <= pl.col("until_ns")
+    # What was launched before the recording belongs to no step, although it runs in one.
+    launched = (
+        pl.when(pl.col("launched_before")).then(_LONG_AGO).otherwise(pl.coalesce("launch_ns", "start_ns"))
+    )
+    is_message = pl.any_horizontal(pl.col("name").cat.ends_with(name) for name in MESSAGES)
+    # The end of a step belongs to it, also where the next one begins at once.
+    ends = pl.col("name").cat.starts_with("-").fill_null(value=False)
     moved = pl.col("start_ns", "end_ns", "launch_ns") - pl.col("offset_ns").fill_null(0)
     return (
         operations.lazy()
         .with_columns(pl.col("place", "kind").cast(pl.Categorical))
         .join(shifts.lazy(), on=["iteration", "rank"], how="left", nulls_equal=True)
         .join(launch.lazy(), on=["trace", "launcher"], how="left")
-        .with_columns(at_ns=pl.coalesce("launch_ns", "start_ns"))
+        .with_columns(at_ns=launched - ends.cast(pl.Int64))
         .sort("at_ns")
         .join_asof(windows.lazy(), on="at_ns", by="trace", strategy="backward", check_sortedness=False)
         .with_columns(
             moved,
             pl.when(inside).then("step").alias("step"),
             pl.col("step").alias("since"),
-            alone=pl.when(pl.col("place") == "range").then("operation"),
+            alone=pl.when((pl.col("place") == "range") & is_message).then("operation"),
         )
         .drop("until_ns", "at_ns")
         .sort("trace", "chain", "alone", "start_ns", "operation")
@@ -217,8 +239,7 @@ def build(
     findings: tuple[Finding, ...] = (),
 ) -> RunGraph:
     """Return the graph of operations; `pairs` of `row` and `meeting` state which ones meet."""
-    builder = _Builder(placed, pairs)
-    lengths = steps.select("step", "trace", "length_ns")
+    builder = _Builder(placed, pairs, steps)
     numbers = tuple(sorted(set(steps["step"].drop_nulls().to_list())))
     return RunGraph(
         name=name,
@@ -227,17 +248,41 @@ def build(
         values=builder.values,
         meets=builder.meets,
         steps=numbers,
-        windows={(step, trace): length for step, trace, length in lengths.iter_rows()},
+        windows=builder.windows,
         findings=findings,
     )
+
+
+def _windows(
+    placed: pl.DataFrame, steps: pl.DataFrame, origin: int
+) -> tuple[dict[tuple[int, int], _Window], Numbers]:
+    """Return the windows of steps, and the rows of the work that was queued behind unrecorded work.
+
+    Work that the trace holds ends by itself in a replay; what it does not hold ends when it ended.
+    """
+    queued = (
+        placed.filter(pl.col("place") == "device")
+        .join(steps[["trace", "step", "queued_until_ns"]], on=["trace", "step"], maintain_order="left")
+        .filter(pl.col("start_ns") + pl.col("offset_ns").fill_null(0) == pl.col("queued_until_ns"))
+        .filter(pl.col("launcher").is_not_null())
+    )
+    until = {(step, trace): ns for step, trace, ns in queued[["step", "trace", "start_ns"]].iter_rows()}
+    windows = {
+        (step, trace): _Window(
+            length_ns, float(until[step, trace] - origin) if (step, trace) in until else NEVER
+        )
+        for step, trace, length_ns in steps[["step", "trace", "length_ns"]].iter_rows()
+    }
+    return windows, queued["row"].to_numpy()
 
 
 class _Builder:
     """Makes events and edges of operations."""
 
-    def __init__(self, placed: pl.DataFrame, pairs: pl.DataFrame) -> None:
+    def __init__(self, placed: pl.DataFrame, pairs: pl.DataFrame, steps: pl.DataFrame) -> None:
         self.size = placed.height
         origin = placed["start_ns"].min()
+        self.windows, self.queued = _windows(placed, steps, origin)
         self.start = (placed["start_ns"] - origin).to_numpy().astype(np.float64)
         self.end = (placed["end_ns"] - origin).to_numpy().astype(np.float64)
         self.on_host, self.is_range = ((placed["place"] == place).to_numpy() for place in ("host", "range"))
@@ -282,7 +327,13 @@ class _Builder:
         host_gap = np.where(np.isfinite(latest), start - latest, 0)
         values[:, GAP] = np.where(on_host, host_gap, np.minimum(0, np.where(follows, start - before, 0)))
         values[:, LATENCY] = np.where(has_launch, np.minimum(self.latency, start - launched), 0)
-        values[is_range & has_launch, LATENCY] = (start - launched)[is_range & has_launch]
+        ranges = is_range & has_launch
+        values[ranges, LATENCY] = (start - launched)[ranges]
+        # A thread of the library that was still busy with the range before delayed this one, not its launch.
+        queued = ranges & (before > launched)
+        if (at_once := ranges & ~queued).any():
+            values[queued, LATENCY] = np.quantile(values[at_once, LATENCY], LATENCY_QUANTILE)
+        values[queued, GAP] = (start - before)[queued]
         inferred = at_start & ~on_host & (self.tier == 5)
         values[:, TAIL] = np.where(at_start & on_host, host_gap, np.where(inferred, start - awaited_end, 0))
         values[:, TAIL] = np.where(at_end, end - np.maximum(start, awaited_end), values[:, TAIL])
@@ -317,6 +368,7 @@ class _Builder:
         )
         earliest = np.full(2 * size + meetings, NEVER)
         earliest[2 * rows[self.is_root]] = self.start[self.is_root]
+        earliest[2 * self.queued] = self.start[self.queued]
         meeting_event = 2 * size + self.meets
         answered = meets & ~self.eager
         by_start, by_end = self.at_start, (self.awaited != _NONE) & self.at_end

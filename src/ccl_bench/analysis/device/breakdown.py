@@ -164,7 +164,9 @@ def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     behind_host = steps["length_ns"] - (windows["end_ns"] - windows["start_ns"])
     lengths["host_wait_ns"] += behind_host
     idle_ns = union_lengths(gaps, windows) + behind_host
-    return pl.DataFrame({"step": steps["step"], "window_ns": steps["length_ns"], "idle_ns": idle_ns, **lengths})
+    return pl.DataFrame(
+        {"step": steps["step"], "window_ns": steps["length_ns"], "idle_ns": idle_ns, **lengths}
+    )
 
 
 @derived(

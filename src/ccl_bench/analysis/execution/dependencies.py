@@ -153,7 +153,8 @@ class _Rank:
             if lane == self.lane[operation]:
                 continue
             until = np.searchsorted(launch[works], launch[operation])
-            ended_works = np.flatnonzero(self.end[works[:until]] <= self.start[operation])
+            earlier = works[:until]
+            ended_works = np.flatnonzero((self.end[earlier] <= self.start[operation]) & (earlier < operation))
             if ended_works.size and (best == _NONE or self.end[works[ended_works[-1]]] > self.end[best]):
                 best = int(works[ended_works[-1]])
         if best != _NONE:
@@ -186,14 +187,18 @@ class _Rank:
                 self.awaited[call], self.at_end[call], self.tier[call] = work, True, INFERRED
 
     def find_just_before(self, latency: int) -> None:
-        """Let work that starts later than is explained wait for the work that ended just before it."""
+        """Let work that starts later than is explained wait for the work that ended just before it.
+
+        Work without length delays none: it would wait for itself, or for others of the same time in a circle.
+        """
         ready = self._previous_end()[self.away]
         launched = self.launcher[self.away] != _NONE
         ready = np.where(launched, np.maximum(ready, self.start[self.launcher[self.away]] + latency), ready)
         has_awaited = self.awaited[self.away] != _NONE
         ready = np.where(has_awaited, np.maximum(ready, self.end[self.awaited[self.away]]), ready)
         late = self.away[(self.start[self.away] - ready > JUST_BEFORE_NS) & launched]
-        by_end = self.away[np.argsort(self.end[self.away], kind="stable")]
+        lasting = self.away[self.end[self.away] > self.start[self.away]]
+        by_end = lasting[np.argsort(self.end[lasting], kind="stable")]
         at = np.searchsorted(self.end[by_end], self.start[late], side="right") - 1
         near = (at >= 0) & (self.start[late] - self.end[by_end[at]] <= JUST_BEFORE_NS)
         self.awaited[late[near]], self.tier[late[near]] = by_end[at[near]], INFERRED

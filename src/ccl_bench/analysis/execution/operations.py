@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, TORCH, gloo_ranges
-from ccl_bench.analysis.intervals import outermost
+from ccl_bench.analysis.intervals import DEVICE_RANGE, PATTERN, outermost
 from ccl_bench.analysis.names import map_distinct
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.host_stalls import stall_of_call, stall_of_range
@@ -15,6 +15,9 @@ HOST, DEVICE, RANGE = "host", "device", "range"
 CALL, WAIT, OPERATOR, ISSUE, MARK = "call", "wait", "operator", "issue", "mark"
 """Kinds of operations on the host: of the runtime, those that wait for the device, those that compute, those
 that start communication, and the bounds of ranges."""
+
+STEP = "step"
+"""Name of a step that no range marks."""
 
 WAITING_CALL = r"(?:Stream|Device|Event|Ctx)Synchronize"
 """Runtime and driver calls that return when the device has done what it was given."""
@@ -40,6 +43,7 @@ _COLUMNS = ("start_ns", "end_ns", "kind", "name", "lane", "correlation")
     end_ns=("Int64", "end, ns"),
     call=("Int64", "number of the communication call that it is or, without one, null"),
     launcher=("Int64", "operation that launched it"),
+    launched_before=("Boolean", "whether it was launched before the recording"),
     latency_ns=("Int64", "minimum time of a launch, from its start to the start of the work, ns"),
     awaited=("Int64", "operation whose end it waits for"),
     at_end=("Boolean", "whether it waits for that before its end, else before its start"),
@@ -59,7 +63,8 @@ def operations(
 
     The host's threads that take turns are one chain. On a run without a device, operators and ranges of
     gloo play the part of kernels, and the bounds of all ranges are operations, since the host computes
-    between them; with a device only those of steps are.
+    between them; with a device only those of steps are. So the host's time before the first call of a step
+    and after the last one is that of an operation too.
     """
     from ccl_bench.analysis.execution.dependencies import add_dependencies
 
@@ -70,10 +75,8 @@ def operations(
     else:
         host, stream_waits = _operators(work, cpu_ops), launches.clear()
         away = _library_ranges(origins, annotations)
-    if has_device:
-        annotations = annotations.join(steps, on=["start_ns", "end_ns"], how="semi", maintain_order="left")
-    marks = _marks(annotations.filter(pl.col("thread").is_in(host["lane"].unique().implode())))
-    on_host = pl.concat([host.select(_COLUMNS), marks.select(_COLUMNS)]).with_columns(place=pl.lit(HOST))
+    ranges = _ranges(annotations, steps, host["lane"], every=not has_device)
+    on_host = pl.concat([host.select(_COLUMNS), _bounds(ranges)]).with_columns(place=pl.lit(HOST))
     every = (
         pl.concat(
             [on_host, away.join(_numbers_of(calls), on=["start_ns", "lane"], how="left")],
@@ -81,7 +84,7 @@ def operations(
         )
         .sort("start_ns", "end_ns", maintain_order=True)
         .with_row_index("operation")
-        .with_columns(pl.col("operation").cast(pl.Int64))
+        .with_columns(pl.col("operation").cast(pl.Int64), pl.col("launched_before").fill_null(value=False))
     )
     return add_dependencies(every, stream_waits, has_device=has_device).select(
         *DERIVED.get("operations").table.columns
@@ -95,7 +98,7 @@ def _numbers_of(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _device_operations(device_work: pl.DataFrame) -> pl.DataFrame:
-    columns = ("start_ns", "end_ns", "kind", "name", "correlation", "launch_ns", "thread")
+    columns = ("start_ns", "end_ns", "kind", "name", "correlation", "launch_ns", "launched_before", "thread")
     return device_work.select(*columns, lane="stream", place=pl.lit(DEVICE))
 
 
@@ -108,7 +111,8 @@ def _library_ranges(origins: pl.DataFrame, annotations: pl.DataFrame) -> pl.Data
     placed = ranges.join(named, on=["start_ns", "stream"], how="left", maintain_order="left")
     none = pl.lit(None, dtype=pl.Int64)
     columns = ("start_ns", "end_ns", "kind", "name", "launch_ns", "thread")
-    return placed.select(*columns, lane="stream", place=pl.lit(RANGE), correlation=none)
+    more = {"lane": "stream", "place": pl.lit(RANGE), "launched_before": pl.lit(value=False)}
+    return placed.select(*columns, **more, correlation=none)
 
 
 def _runtime_calls(launches: pl.DataFrame, device_work: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -148,19 +152,36 @@ def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _marks(annotations: pl.DataFrame) -> pl.DataFrame:
-    """Return the bounds of the ranges that the program or framework marked on threads of the host."""
+def _ranges(annotations: pl.DataFrame, steps: pl.DataFrame, lanes: pl.Series, *, every: bool) -> pl.DataFrame:
+    """Return the ranges on threads of the host whose bounds are operations: `every` one, or steps alone.
+
+    Steps that no range of these threads marks are on the thread with most operations; those that the device
+    shows itself are on none.
+    """
     name = pl.col("name").cast(pl.String)
-    ranges = annotations.filter(~pl.col("on_device") & ~name.str.starts_with("gloo:"))
+    is_on_lane = pl.col("thread").is_in(lanes.unique().implode()) & ~pl.col("on_device")
+    ranges = annotations.filter(is_on_lane & ~name.str.starts_with("gloo:"))
+    ranges = ranges.select("start_ns", "end_ns", name, "thread")
+    span = ["start_ns", "end_ns"]
+    shown_by_device = pl.col("source").is_in([DEVICE_RANGE, PATTERN])
+    unmarked = steps.filter(~shown_by_device).join(ranges, on=span, how="anti", maintain_order="left")
+    busiest = lanes.mode().sort().head(1)
+    added = unmarked.join(pl.DataFrame({"thread": busiest}), how="cross")
+    marked = ranges if every else ranges.join(steps, on=span, how="semi", maintain_order="left")
+    return pl.concat([marked, added.select(*span, pl.lit(STEP).alias("name"), "thread")])
+
+
+def _bounds(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the start and the end of each range as operations without length."""
     bounds = [
         ranges.select(
             start_ns=pl.col(at),
             end_ns=pl.col(at),
             kind=pl.lit(MARK),
-            name=pl.concat_str(pl.lit(sign), name).cast(pl.Categorical),
+            name=pl.concat_str(pl.lit(sign), "name").cast(pl.Categorical),
             lane="thread",
             correlation=pl.lit(None, dtype=pl.Int64),
-        )
+        ).select(_COLUMNS)
         for sign, at in (("+", "start_ns"), ("-", "end_ns"))
     ]
     return pl.concat(bounds)

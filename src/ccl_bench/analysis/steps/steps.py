@@ -59,7 +59,10 @@ def slowest(step_times: pl.DataFrame) -> pl.DataFrame:
     end_ns=("Int64", "end as recorded, ns"),
     device_start_ns=("Int64", "start of the step's window on the device, ns"),
     device_end_ns=("Int64", "end of the step's window on the device, ns"),
-    length_ns=("Int64", "length of the step: that of its window on the device, or more if the host sets the pace, ns"),
+    length_ns=(
+        "Int64",
+        "length of the step: that of its window on the device, or more if the host sets the pace, ns",
+    ),
     queued_until_ns=(
         "Int64",
         "until when the device ran what no step had launched, ns; null if nothing was queued before the step",
