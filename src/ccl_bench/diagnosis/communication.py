@@ -90,10 +90,11 @@ def lateness(gains: Gains) -> dict[int, float]:
     return {rank: float(ns) for rank, ns in sums.drop_nulls("rank").iter_rows()}
 
 
-def slow_ranks(gains: Gains, which: Mask) -> SlowRanks | None:
+def slow_ranks(gains: Gains, which: Mask, base: Times) -> SlowRanks | None:
     """Return the ranks whose operations of a kind take longer than on other ranks, and make others wait.
 
-    A gain that all ranks share is noise. Whole pipeline stages are excluded: they have their own rule.
+    The gain is that beyond the variant `base`. A gain that all ranks share is noise. Whole pipeline stages
+    are excluded: they have their own rule.
     """
     late = [rank for rank, ns in lateness(gains).items() if ns > 0][:MOST_RANKS]
     if gains.operations["rank"].n_unique() < 2 or not late:
@@ -104,8 +105,11 @@ def slow_ranks(gains: Gains, which: Mask) -> SlowRanks | None:
     stages = _stages(gains)
     sets = [ranks for ranks in sets if not any(stage <= set(ranks) for stage in stages)]
     masks = [which & gains.where(pl.col("rank").is_in(ranks)) for ranks in sets]
-    variants = [gains.replays.without(mask) for mask in masks]
-    by_set = gains.of(*variants)
+    changed = base < gains.graph.values
+    ideals = (gains.replays.without(mask) for mask in masks)
+    variants = [np.where(changed, np.minimum(base, ideal), ideal) for ideal in ideals]
+    of_base, *of_sets = gains.of(base, *variants)
+    by_set = [gain.beyond(of_base.by_step) for gain in of_sets]
     gain_of_rank = {
         ranks[0]: gain.by_step for ranks, gain in zip(sets, by_set, strict=True) if len(ranks) == 1
     }

@@ -10,7 +10,8 @@ from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding, issue_of
 from ccl_bench.diagnosis.gains import Gains
-from ccl_bench.diagnosis.verdict import TABLES, find_verdict
+from ccl_bench.diagnosis.hosts import Hosts
+from ccl_bench.diagnosis.verdict import TABLES, find_verdict, on_common_clock
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.evaluate.report_data import REPORT_TABLES, report_data_of
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.report_data import ReportData
     from ccl_bench.run import Run
 
-_REPLAYED = {"gains", "graph"}
+_REPLAYED = {"gains", "graph", "hosts"}
 """Inputs of rules that come from the graph of a run."""
 
 NOTHING = "no gain beyond the noise of the steps"
@@ -41,7 +42,12 @@ def needed_tables() -> list[str]:
     DERIVED.load()
     needs = {need for rule in diagnosis.load() for need in rule.needs} - _REPLAYED
     return sorted(
-        {*run_graph.TABLES, *TABLES, *(name for name in needs if name in DERIVED or name in RAW_TABLES)}
+        {
+            *run_graph.TABLES,
+            *TABLES,
+            *("stalls", "host_activity"),
+            *(name for name in needs if name in DERIVED or name in RAW_TABLES),
+        }
     )
 
 
@@ -62,7 +68,11 @@ def diagnose_loaded(run: Run, loaded: LoadedRun) -> Diagnosed:
     try:
         if graph is None:
             raise NotMeasurable(diagnosed.why_no_verdict)
-        gains = inputs["gains"] = Gains(RunReplays(graph))
+        stalls, activity = (
+            on_common_clock(inputs[name], inputs["clock_offsets"]) for name in ("stalls", "host_activity")
+        )
+        gains = inputs["gains"] = Gains(RunReplays(graph), activity)
+        inputs["hosts"] = Hosts(gains, stalls)
         diagnosed = replace(diagnosed, replay_error=gains.replay_error, unexplained=gains.unexplained)
     except NotMeasurable as error:
         reason = str(error.args[0]) if error.args else str(error)

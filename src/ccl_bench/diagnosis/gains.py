@@ -12,9 +12,10 @@ import numpy as np
 from ccl_bench.analysis.statistics import student_quantile
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.diagnosis.host_places import places_by_activity, places_by_range
 from ccl_bench.result.diagnosis import Evidence, Opportunity
 from ccl_bench.whatif.answer import replay_recorded
-from ccl_bench.whatif.run_graph import VALUES
+from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.whatif.run_replays import RunReplays
 
+    Numbers = NDArray[np.int64]
     Times = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
@@ -43,6 +45,8 @@ _FEWEST = 3
 
 _INTERVAL = 0.975
 _SHOWN = 3
+_BOUNDS = "+-"
+"""How the names of the bounds of ranges begin."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +115,13 @@ class Gain:
 class Gains:
     """Replays a run with changes and compares the lengths of its steps.
 
-    Raises NotMeasurable where the replay explains too little of a step.
+    `activity` is what the hosts did, on the clock of all ranks. Raises NotMeasurable where the replay
+    explains too little of a step.
     """
 
-    def __init__(self, replays: RunReplays) -> None:
+    def __init__(self, replays: RunReplays, activity: pl.DataFrame) -> None:
         self.replays = replays
+        self.activity = activity
         self.graph = replays.run
         self.steps = replays.steps
         self.step_s, self.unexplained = replay_recorded(replays)
@@ -185,9 +191,23 @@ class Gains:
         if row < 0 or saved[row] <= 0:
             return []
         each = self.operations.row(row, named=True)
-        gap = max(0.0, float(self.graph.values[VALUES * row])) if each["place"] == "host" else 0.0
         name = each["name"] or each["kind"]
-        return [Evidence(each["rank"], step, name, each["start_ns"] - round(gap), each["end_ns"])]
+        by_part = self.saved(variant)[row]
+        if each["place"] == "host" and max(by_part[GAP], by_part[TAIL]) > by_part[OWN]:
+            gap = round(max(self.graph.values[VALUES * row + GAP], self.graph.values[VALUES * row + TAIL]))
+            (place,) = self.host_places(np.array([row]), self.saved(variant))
+            where = f"{place}, before {name.lstrip(_BOUNDS)}" if place else f"before {name.lstrip(_BOUNDS)}"
+            return [Evidence(each["rank"], step, where, each["start_ns"] - gap, each["start_ns"])]
+        return [Evidence(each["rank"], step, name, each["start_ns"], each["end_ns"])]
+
+    def host_places(self, rows: Numbers, saved: Times) -> list[str]:
+        """Return what the host did in the time that each of some operations saves; empty without a name."""
+        operations = self.operations[rows]
+        gaps = saved[rows][:, [GAP, TAIL]].max(axis=1)
+        before_ns = np.where(gaps > saved[rows][:, OWN], gaps, 0).round().astype(np.int64)
+        if self.activity.is_empty():
+            return places_by_range(self.graph, operations, before_ns)
+        return places_by_activity(operations, before_ns, self.activity)
 
     def saved(self, variant: Times) -> Times:
         """Return by how much a variant shortens each part of each operation, `[operation, part]`, ns."""

@@ -9,7 +9,6 @@ import numpy as np
 from ccl_bench.analysis.intervals import union_lengths
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent
-from ccl_bench.diagnosis.verdict import on_common_clock
 from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
 
 if TYPE_CHECKING:
@@ -26,17 +25,16 @@ _ALL = 0.75
 def without_stalls(
     gains: Gains,
     stalls: pl.DataFrame,
-    offsets: pl.DataFrame,
     *,
     kinds: Sequence[str],
     what: str,
     remedy: str,
 ) -> Iterator[Opportunity]:
-    """Yield the opportunity of removing stalls of some kinds from hosts."""
+    """Yield the opportunity of removing stalls of some kinds from hosts, on the clock of all ranks."""
     chosen_stalls = stalls.filter(pl.col("kind").is_in(kinds))
     if chosen_stalls.is_empty():
         raise Silent(f"the traces show no {' or '.join(kinds)}")
-    variant = without_intervals(gains, on_common_clock(chosen_stalls, offsets))
+    variant = without_intervals(gains, chosen_stalls)
     (gain,) = gains.of(variant)
     if not gain.is_sure:
         return
@@ -99,7 +97,7 @@ def _ranks(gains: Gains, variant: Times) -> list[int]:
 
 OUTSIDE = "outside all ranges"
 
-_STEPS = r"^ProfilerStep#?\s*\d*$"
+_STEPS = r"^(?:ProfilerStep#?\s*\d*|step)$"
 _OPENS, _CLOSES = "+", "-"
 
 

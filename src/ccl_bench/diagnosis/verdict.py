@@ -77,7 +77,14 @@ def on_common_clock(table: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
 
 def _windows(steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """Return the steps' windows on the device, on the clock of all ranks."""
-    windows = steps.select("iteration", "rank", "trace", start_ns="device_start_ns", end_ns="device_end_ns", length_ns="length_ns")
+    windows = steps.select(
+        "iteration",
+        "rank",
+        "trace",
+        start_ns="device_start_ns",
+        end_ns="device_end_ns",
+        length_ns="length_ns",
+    )
     return on_common_clock(windows, offsets)
 
 

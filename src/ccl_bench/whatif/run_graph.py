@@ -281,7 +281,7 @@ class _Builder:
 
     def __init__(self, placed: pl.DataFrame, pairs: pl.DataFrame, steps: pl.DataFrame) -> None:
         self.size = placed.height
-        origin = placed["start_ns"].min()
+        origin = int(placed.select(pl.col("start_ns").min()).item())
         self.windows, self.queued = _windows(placed, steps, origin)
         self.start = (placed["start_ns"] - origin).to_numpy().astype(np.float64)
         self.end = (placed["end_ns"] - origin).to_numpy().astype(np.float64)

@@ -234,7 +234,7 @@ def comparable_values(graph: RunGraph) -> pl.DataFrame:
     """Return the values of operations that are comparable between ranks.
 
     One row a value: its number as `value`, `row`, `ns`, and a number for each set of places that compare: the
-    same operation as the k-th of its kind in the step, in the step, and anywhere. Numbers in names do not
+    same operation as the k-th of its kind in the step (or in every step), in the step, and anywhere. Numbers in names do not
     count: `forward 1` compares with `forward 2`. `own` is a number for the host, the device or the library of
     a rank.
     """
@@ -271,7 +271,7 @@ def comparable_values(graph: RunGraph) -> pl.DataFrame:
         k=pl.int_range(pl.len()).over("trace", "step", "key"),
         ns=pl.Series(graph.values[numbered["value"].to_numpy()]),
     )
-    places = {_STAGE_PLACE: ["key", "k", "step", "stage"], **_PLACES}
+    places = {_STAGE_PLACE: ["key", "k", "step", "stage"], "every_step": ["key", "k"], **_PLACES}
     return counted.select(
         *("value", "row", "ns"),
         pl.struct("trace", "place").hash().alias("own"),

@@ -111,8 +111,8 @@ def _library_ranges(origins: pl.DataFrame, annotations: pl.DataFrame) -> pl.Data
     placed = ranges.join(named, on=["start_ns", "stream"], how="left", maintain_order="left")
     none = pl.lit(None, dtype=pl.Int64)
     columns = ("start_ns", "end_ns", "kind", "name", "launch_ns", "thread")
-    more = {"lane": "stream", "place": pl.lit(RANGE), "launched_before": pl.lit(value=False)}
-    return placed.select(*columns, **more, correlation=none)
+    no = pl.lit(value=False)
+    return placed.select(*columns, lane="stream", place=pl.lit(RANGE), correlation=none, launched_before=no)
 
 
 def _runtime_calls(launches: pl.DataFrame, device_work: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -11,13 +11,13 @@ from ccl_bench.diagnosis.stalls import without_stalls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.diagnosis.hosts import Hosts
     from ccl_bench.result.diagnosis import Opportunity
 
 
 @diagnosis(kind="host")
-def data_loading(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame) -> Iterator[Opportunity]:
+def data_loading(gains: Gains, hosts: Hosts) -> Iterator[Opportunity]:
     """Hosts wait for the next batch in the step.
 
     How it is seen:
@@ -42,8 +42,7 @@ def data_loading(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame
     """
     yield from without_stalls(
         gains,
-        stalls,
-        clock_offsets,
+        hosts.stalls,
         kinds=[DATA_LOADING],
         what="Hosts wait for data",
         remedy="load data ahead: more workers, prefetching, pinned memory",

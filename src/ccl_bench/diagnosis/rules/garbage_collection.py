@@ -11,15 +11,13 @@ from ccl_bench.diagnosis.stalls import without_stalls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.diagnosis.hosts import Hosts
     from ccl_bench.result.diagnosis import Opportunity
 
 
 @diagnosis(kind="host")
-def garbage_collection(
-    gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame
-) -> Iterator[Opportunity]:
+def garbage_collection(gains: Gains, hosts: Hosts) -> Iterator[Opportunity]:
     """Python collects garbage in the step, at other times on each rank.
 
     How it is seen:
@@ -45,8 +43,7 @@ def garbage_collection(
     """
     yield from without_stalls(
         gains,
-        stalls,
-        clock_offsets,
+        hosts.stalls,
         kinds=[GARBAGE_COLLECTION],
         what="Python collects garbage in the step",
         remedy="collect on all ranks in the same steps (--manual-gc, training.gc_freq)",

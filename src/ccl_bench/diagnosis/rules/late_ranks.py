@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import ranks_do
 from ccl_bench.diagnosis import diagnosis
-from ccl_bench.diagnosis.communication import slow_ranks
-from ccl_bench.diagnosis.stalls import OUTSIDE, ranges_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.diagnosis.gains import Gains, Times
+    from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.diagnosis.hosts import Hosts
     from ccl_bench.result.diagnosis import Opportunity
 
 
 @diagnosis(kind="ranks")
-def late_ranks(gains: Gains) -> Iterator[Opportunity]:
+def late_ranks(gains: Gains, hosts: Hosts) -> Iterator[Opportunity]:
     """Some ranks reach collectives or messages late because their host takes longer than that of others.
 
     How it is seen:
@@ -43,10 +41,11 @@ def late_ranks(gains: Gains) -> Iterator[Opportunity]:
     Reference:
     "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI'25)
     """
-    slow = slow_ranks(gains, gains.on_host)
+    slow = hosts.late
     if slow is None:
         return
-    where = _longest_range(gains, slow.ranks, slow.variant)
+    place = hosts.place_of(slow.variant)
+    where = f", most of it in {place}" if place else ""
     title = (
         f"{ranks_do(slow.ranks, 'comes', 'come')} late: the host takes {slow.ratio:.1f} times as long as "
         f"on other ranks{where}"
@@ -59,16 +58,3 @@ def late_ranks(gains: Gains) -> Iterator[Opportunity]:
         change="its host takes the same time as the hosts of other ranks",
         ranks=slow.ranks,
     )
-
-
-def _longest_range(gains: Gains, ranks: tuple[int, ...], variant: Times) -> str:
-    """Return in words the range with the largest saving; empty if the program has no ranges."""
-    saved = gains.saved(variant).sum(axis=1)
-    sums: dict[str, float] = {}
-    traces = gains.operations.filter(pl.col("rank").is_in(ranks))["trace"].unique()
-    for trace in traces.sort():
-        for row, name in ranges_of_rows(gains.graph, trace).items():
-            sums[name] = sums.get(name, 0.0) + float(saved[row])
-    sums.pop(OUTSIDE, None)
-    name, most = max(sums.items(), key=lambda item: item[1], default=("", 0.0))
-    return f", most of it in {name}" if most > 0 else ""

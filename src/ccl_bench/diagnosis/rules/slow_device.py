@@ -44,7 +44,7 @@ def slow_device(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]:
     if not gains.has_device:
         raise Silent("the traces show no work on a device")
     computes = gains.where((pl.col("place") == "device") & pl.col("kind").is_in(["compute", "fused"]))
-    slow = slow_ranks(gains, computes & ~expert_work(gains, expert_loads(traffic)))
+    slow = slow_ranks(gains, computes & ~expert_work(gains, expert_loads(traffic)), gains.graph.values)
     if slow is None:
         return
     title = (

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent, diagnosis
-from ccl_bench.diagnosis.stalls import OUTSIDE, ranges_of_rows, without_intervals
-from ccl_bench.diagnosis.verdict import on_common_clock
+from ccl_bench.diagnosis.stalls import OUTSIDE, ranges_of_rows
 from ccl_bench.whatif.run_graph import TAIL, VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.diagnosis.gains import Gains, Mask
+    from ccl_bench.diagnosis.hosts import Hosts
     from ccl_bench.result.diagnosis import Opportunity
 
 _LONG_AGO = -1e18
@@ -29,13 +29,14 @@ _WORTH_OF_ONE = 0.05
 
 
 @diagnosis(kind="host")
-def synchronisation(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFrame) -> Iterator[Opportunity]:
+def synchronisation(gains: Gains, hosts: Hosts) -> Iterator[Opportunity]:
     """Calls in the step make the host wait for the device, so that the device runs dry afterwards.
 
     How it is seen:
     The run is replayed with hosts that do not wait in cudaStreamSynchronize,
-    cudaDeviceSynchronize, cudaEventSynchronize and in copies that block. Its next work starts earlier. Data
-    loading, garbage collection and compilation take no time here: they have their own rules.
+    cudaDeviceSynchronize, cudaEventSynchronize and in copies that block. Its next work starts earlier. Late
+    ranks, data loading, garbage collection, compilation and pauses take no time here: they have their own
+    rules.
 
     Why it costs:
     The host cannot launch work while it waits, and afterwards the queue of the device is
@@ -58,7 +59,7 @@ def synchronisation(gains: Gains, stalls: pl.DataFrame, clock_offsets: pl.DataFr
     waits = _waiting_calls(gains)
     if not waits.any():
         raise Silent("no call in a step waits for the device")
-    base = without_intervals(gains, on_common_clock(stalls, clock_offsets))
+    base = hosts.steady
     variant = base.copy()
     variant[waits.nonzero()[0] * VALUES + TAIL] = _LONG_AGO
     others, whole = gains.of(base, variant)

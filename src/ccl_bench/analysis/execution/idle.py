@@ -1,0 +1,251 @@
+"""What hosts do with their time, and what they did while their device was idle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.analysis.by_origin import innermost_at, nested
+from ccl_bench.analysis.derived import DERIVED, derived
+from ccl_bench.analysis.device.launches import LAUNCH_CALL
+from ccl_bench.analysis.device.markers import on_cpu
+from ccl_bench.analysis.execution.operations import WAITING_CALL
+from ccl_bench.analysis.intervals import clip, device_windows, merge_intervals, subtract
+from ccl_bench.analysis.names import map_distinct
+from ccl_bench.base.lazy_imports import pl
+from ccl_bench.catalog.host_stalls import stall_of_call, stall_of_range
+from ccl_bench.schema.table import keep_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LAUNCHING = "launching"
+"""The host launched work, call after call."""
+RANGE, OPERATOR, UNNAMED = "named range", "operator", "unnamed pause"
+"""The host launched nothing for long: in a range of the program, in an operator, or in neither."""
+BLOCKING_CALL, LONG_CALL, FIRST_USE = "blocking call", "long call", "first use"
+"""The host was in a call that waits for the device, in another long one, or in a kernel's first launch."""
+QUEUED = "between queued work"
+"""The next work was launched already, and started soon."""
+WAITING_LONG = "unknown"
+"""The next work was launched already, and waited for something that the trace does not show."""
+ENDS, NO_HOST = "ends of the recording", "no host recorded"
+"""The recording shows no call of the host then, or none at all."""
+
+PAUSES = (RANGE, OPERATOR, UNNAMED, LONG_CALL)
+"""What a host does that pauses without a reason of its own in the catalog of stalls."""
+
+PAUSE_NS = 1_000_000
+"""Time without a call above which the host pauses, ns.
+
+Between two launches of a host that is busy with launching lie a few to some hundred microseconds of Python
+and of operators; CUDA graphs and fusion shorten these and nothing else.
+"""
+
+LAUNCHER = 0.01
+"""Least share of the calls with work for a thread to be one that launches; threads of loaders only copy."""
+
+_COLUMNS = ("start_ns", "end_ns", "cause", "name")
+
+
+@derived(
+    reads={
+        "launches": ("start_ns", "end_ns", "name", "thread", "correlation"),
+        "cpu_ops": ("start_ns", "end_ns", "name", "thread"),
+        "annotations": ("start_ns", "end_ns", "name", "thread", "on_device"),
+    },
+    start_ns=("Int64", "start, ns"),
+    end_ns=("Int64", "end, ns"),
+    cause=(
+        "String",
+        "what the host did, such as `launching`, `data loading`, `blocking call` or `unnamed pause`",
+    ),
+    name=("String", "name of the range, operator or call; null for launching and without any"),
+)
+def host_activity(
+    launches: pl.DataFrame,
+    cpu_ops: pl.DataFrame,
+    annotations: pl.DataFrame,
+    steps: pl.DataFrame,
+    device_work: pl.DataFrame,
+) -> pl.DataFrame:
+    """One stretch of the host's time in one trace, from its first call to its last one, without a hole.
+
+    The threads that launch are one host. A stretch of more than 1 ms without a call is a pause, by the
+    innermost range or operator that covers half of it. No rows without calls that launch work of a device.
+    """
+    calls = _calls(launches, device_work)
+    first_launches = device_work.sort("launch_ns").unique("name", keep="first")["launch_ns"]
+    if calls.is_empty():
+        return DERIVED.get("host_activity").table.empty()
+    threads = calls["thread"].unique()
+    busy = merge_intervals(calls)
+    between = pl.DataFrame(
+        [busy["end_ns"].head(-1).alias("start_ns"), busy["start_ns"].slice(1).alias("end_ns")]
+    )
+    first, last = busy["start_ns"].head(1), busy["end_ns"].tail(1)
+    before = pl.DataFrame([steps["start_ns"].head(1), first.alias("end_ns")])
+    after = pl.DataFrame([last.alias("start_ns"), steps["end_ns"].tail(1)])
+    gaps = pl.concat([before, between, after]).filter(pl.col("start_ns") < pl.col("end_ns"))
+    is_long = gaps["end_ns"] - gaps["start_ns"] > PAUSE_NS
+    launching = keep_rows(gaps, ~is_long).with_columns(
+        cause=pl.lit(LAUNCHING), name=pl.lit(None, dtype=pl.String)
+    )
+    pauses = _named_pauses(keep_rows(gaps, is_long), cpu_ops, annotations, threads, steps)
+    every = pl.concat([launching, pauses, _calls_apart(calls, first_launches)])
+    return every.filter(pl.col("start_ns") < pl.col("end_ns")).sort("start_ns").select(_COLUMNS)
+
+
+def _calls(launches: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls on the threads that launch work, with names as text."""
+    correlations = device_work["correlation"].drop_nulls().unique().implode()
+    launching = launches.filter((pl.col("correlation") > 0) & pl.col("correlation").is_in(correlations))
+    counts = launching.group_by("thread").len()
+    threads = counts.filter(pl.col("len") >= LAUNCHER * pl.col("len").sum())["thread"]
+    on_threads = launches.filter(pl.col("thread").is_in(threads.implode()))
+    return on_threads.select("start_ns", "end_ns", pl.col("name").cast(pl.String), "thread")
+
+
+def _calls_apart(calls: pl.DataFrame, first_launches: pl.Series) -> pl.DataFrame:
+    """Return what the host did within calls: those that wait, long ones, and all others as launching.
+
+    The first launch of a kernel loads its code, which later ones do not.
+    """
+    name = pl.col("name")
+    is_wait = name.str.contains(WAITING_CALL)
+    is_long = pl.col("end_ns") - pl.col("start_ns") > PAUSE_NS
+    stall = map_distinct(calls["name"], stall_of_call)
+    copies = name.str.contains("Memcpy")
+    is_first = pl.col("start_ns").is_in(first_launches.drop_nulls().implode()) & name.str.contains(
+        LAUNCH_CALL
+    )
+    marked = calls.with_columns(
+        cause=pl.when(stall.is_not_null() & is_long)
+        .then(pl.lit(FIRST_USE))
+        .when(is_wait | (is_long & copies))
+        .then(pl.lit(BLOCKING_CALL))
+        .when(is_long & is_first)
+        .then(pl.lit(FIRST_USE))
+        .when(is_long)
+        .then(pl.lit(LONG_CALL))
+    )
+    apart = marked.drop_nulls("cause").select(_COLUMNS)
+    rest = subtract(merge_intervals(calls), apart).with_columns(
+        cause=pl.lit(LAUNCHING), name=pl.lit(None, dtype=pl.String)
+    )
+    return pl.concat([_disjoint(apart), rest.select(_COLUMNS)])
+
+
+def _disjoint(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Return intervals cut so that none begins before all earlier ones have ended."""
+    ordered = intervals.sort("start_ns")
+    reach = pl.col("end_ns").cum_max().shift(1)
+    return ordered.with_columns(start_ns=pl.max_horizontal("start_ns", reach)).filter(
+        pl.col("start_ns") < pl.col("end_ns")
+    )
+
+
+def _named_pauses(
+    pauses: pl.DataFrame,
+    cpu_ops: pl.DataFrame,
+    annotations: pl.DataFrame,
+    threads: pl.Series,
+    steps: pl.DataFrame,
+) -> pl.DataFrame:
+    """Return pauses with what the host did in most of each."""
+    columns = ("start_ns", "end_ns", pl.col("name").cast(pl.String), "thread")
+    is_launcher = pl.col("thread").is_in(threads.implode())
+    ranges = on_cpu(annotations).join(steps, on=["start_ns", "end_ns"], how="anti")
+    sources = [
+        source.filter(is_launcher).select(*columns, kind=pl.lit(kind))
+        for source, kind in ((ranges, RANGE), (cpu_ops, OPERATOR))
+    ]
+    around = nested(pl.concat(sources))
+    middle = (pl.col("start_ns") + pl.col("end_ns")) // 2
+    points = pauses.select("start_ns", "end_ns", at=middle).join(
+        pl.DataFrame({"thread": threads}), how="cross"
+    )
+    inside = points.with_columns(row=innermost_at(points, around, "at"))
+    by_pause = inside.group_by("start_ns", "end_ns", maintain_order=True).agg("row")
+    named = _Around(around)
+    causes = [named.cause_of(*pause) for pause in by_pause.iter_rows()]
+    return pauses.with_columns(
+        cause=pl.Series([cause for cause, _ in causes], dtype=pl.String),
+        name=pl.Series([name for _, name in causes], dtype=pl.String),
+    )
+
+
+class _Around:
+    """The ranges and operators around pauses."""
+
+    def __init__(self, nested_ranges: pl.DataFrame) -> None:
+        columns = ("start_ns", "end_ns", "name", "kind", "parent")
+        self.rows = dict(enumerate(nested_ranges.select(columns).iter_rows()))
+
+    def cause_of(self, start: int, end: int, at: Sequence[int | None]) -> tuple[str, str | None]:
+        """Return the cause of a pause and its name, given the innermost row in its middle on each thread.
+
+        The shortest range that covers half of the pause names it, unless one around that is a known stall.
+        """
+        covering: list[tuple[int, str, str]] = []
+        for innermost in at:
+            row = innermost
+            while row is not None:
+                range_start, range_end, name, kind, row = self.rows[row]
+                if 2 * (min(end, range_end) - max(start, range_start)) >= end - start:
+                    if stall := stall_of_range(name):
+                        return stall, name
+                    covering.append((range_end - range_start, kind, name))
+        _, kind, name = min(covering, default=(0, UNNAMED, None))
+        return kind, name
+
+
+@derived(
+    step=("Int64", "number of the step"),
+    start_ns=("Int64", "start, ns"),
+    end_ns=("Int64", "end, ns"),
+    cause=("String", "what the host did meanwhile, or why that is unknown"),
+    name=("String", "name of the range, operator or call; null without one"),
+)
+def idle_causes(steps: pl.DataFrame, device_work: pl.DataFrame, host_activity: pl.DataFrame) -> pl.DataFrame:
+    """One stretch of one step in which the device of one trace was idle, with its cause.
+
+    Until the work that ends a gap was launched, the host is the cause, and what it did then. The stretches of
+    a step add up to its idle time within its window on the device.
+    """
+    table = DERIVED.get("idle_causes").table
+    if device_work.is_empty():
+        return table.empty()
+    windows = device_windows(steps)
+    gaps = _gaps(device_work, windows)
+    launched = pl.col("launched_ns")
+    of_host = gaps.with_columns(end_ns=pl.min_horizontal("end_ns", launched.fill_null(pl.col("end_ns"))))
+    of_host = of_host.filter(pl.col("start_ns") < pl.col("end_ns"))
+    queued = gaps.with_columns(start_ns=pl.max_horizontal("start_ns", launched)).filter(
+        launched.is_not_null() & (pl.col("start_ns") < pl.col("end_ns"))
+    )
+    soon = pl.col("end_ns") - pl.col("start_ns") <= PAUSE_NS
+    none = pl.lit(None, dtype=pl.String).alias("name")
+    waiting = queued.select(
+        *("start_ns", "end_ns"),
+        pl.when(soon).then(pl.lit(QUEUED)).otherwise(pl.lit(WAITING_LONG)).alias("cause"),
+        none,
+    )
+    spans = of_host[["start_ns", "end_ns"]]
+    known = clip(host_activity, spans.sort("start_ns"))[[*_COLUMNS]]
+    beyond = pl.lit(ENDS if host_activity.height else NO_HOST)
+    rest = subtract(spans, host_activity).select("start_ns", "end_ns", beyond.alias("cause"), none)
+    every = pl.concat([waiting, known, rest]).sort("start_ns")
+    inside = clip(every, windows)
+    return inside.with_columns(step=steps["step"].gather(inside["window"])).select(*table.columns)
+
+
+def _gaps(device_work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return the time without work from the first window to the last, and when what ends it was launched."""
+    first, last = windows["start_ns"].min(), windows["end_ns"].max()
+    busy = merge_intervals(device_work)
+    begins = pl.concat([pl.Series([first], dtype=pl.Int64), busy["end_ns"]])
+    stops = pl.concat([busy["start_ns"], pl.Series([last], dtype=pl.Int64)])
+    gaps = pl.DataFrame({"start_ns": begins, "end_ns": stops})
+    launched = device_work.group_by(end_ns="start_ns").agg(launched_ns=pl.col("launch_end_ns").min())
+    found = gaps.join(launched, on="end_ns", how="left", maintain_order="left")
+    return found.filter(pl.col("start_ns") < pl.col("end_ns"))

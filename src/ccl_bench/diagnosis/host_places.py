@@ -1,0 +1,43 @@
+"""What a host did in the time that a variant saves: a range, an operator or a call, by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.lazy_imports import pl
+from ccl_bench.diagnosis.stalls import OUTSIDE, ranges_of_rows
+
+if TYPE_CHECKING:
+    from ccl_bench.diagnosis.gains import Mask
+    from ccl_bench.whatif.run_graph import Numbers, RunGraph
+
+
+def places_by_activity(operations: pl.DataFrame, before_ns: Numbers, activity: pl.DataFrame) -> list[str]:
+    """Return what the host did before each operation, or in it where `before_ns` is 0; empty without a name.
+
+    `activity` holds what the hosts did, on the clock of the operations.
+    """
+    middle = operations.select("trace", at=pl.col("start_ns") - pl.Series((before_ns + 1) // 2))
+    stretches = activity.select("trace", "name", at="start_ns").sort("at")
+    found = (
+        middle.with_row_index("place")
+        .sort("at")
+        .join_asof(stretches, on="at", by="trace", check_sortedness=False)
+        .sort("place")
+    )
+    names: list[str] = found["name"].fill_null("").to_list()
+    return names
+
+
+def places_by_range(graph: RunGraph, operations: pl.DataFrame, before_ns: Numbers) -> list[str]:
+    """Return the same on a run without a device: the innermost range before an operation, or its own name."""
+    around: dict[int, str] = {}
+    for trace in operations["trace"].unique().sort():
+        around |= ranges_of_rows(graph, trace)
+    own = operations["name"].cast(pl.String).fill_null("").to_list()
+    ranges = [around.get(row, OUTSIDE) for row in operations["row"]]
+    is_before: Mask = before_ns > 0
+    return [
+        name if not before else "" if place == OUTSIDE else place
+        for place, name, before in zip(ranges, own, is_before.tolist(), strict=True)
+    ]

@@ -1,0 +1,129 @@
+"""Hosts without their stalls and pauses: the variants on which causes of the host are judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.analysis.execution.idle import PAUSE_NS, PAUSES
+from ccl_bench.base.lazy_imports import pl
+from ccl_bench.diagnosis import Silent
+from ccl_bench.diagnosis.communication import SlowRanks, slow_ranks
+from ccl_bench.diagnosis.stalls import without_intervals
+from ccl_bench.whatif.run_graph import GAP, TAIL, VALUES
+from ccl_bench.whatif.run_replays import comparable_values
+
+if TYPE_CHECKING:
+    from ccl_bench.diagnosis.gains import Gains, Mask, Times
+
+IRREGULAR = 0.05
+"""Share of the mean step by which a pause must exceed the usual time at its place: below it lies noise."""
+
+_USUAL = 0.25
+"""Quantile over steps and ranks that is the usual time: two hosts that pause by turns do so in half."""
+
+_ALWAYS = 0.75
+"""Share of the steps from which a rank pauses always, and is late if others do not."""
+
+MOSTLY = 0.5
+"""Share of the time from which one range names a cause."""
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """What the hosts of a run do apart from launching work."""
+
+    gains: Gains
+    stalls: pl.DataFrame
+    """Stalls of known kinds."""
+
+    @property
+    def activity(self) -> pl.DataFrame:
+        """What hosts did; no rows without a device."""
+        return self.gains.activity
+
+    @cached_property
+    def late(self) -> SlowRanks | None:
+        """The ranks whose hosts are late in most steps, apart from irregular pauses; None without any."""
+        base = self.gains.graph.values - self.irregular
+        try:
+            return slow_ranks(self.gains, self.gains.on_host, base)
+        except Silent:
+            return None
+
+    @cached_property
+    def without_stalls(self) -> Times:
+        """The variant without stalls of known kinds, in which no host is later than others."""
+        variant = without_intervals(self.gains, self.stalls)
+        return np.minimum(variant, self.late.variant) if self.late else variant
+
+    @property
+    def pauses(self) -> pl.DataFrame:
+        """The pauses of hosts without a known kind; none without a device."""
+        return self.activity.filter(pl.col("cause").is_in(PAUSES))
+
+    @cached_property
+    def irregular(self) -> Times:
+        """By how much operations of hosts, and the time before them, exceed their usual time, as values, ns.
+
+        The usual time is that of the same operation at the same place of the steps of all ranks. Ranks that
+        pause in most steps while others do not are late, and their time is not irregular. Without a device an
+        operator that takes longer computes: only the time before operations is a pause.
+        """
+        gains = self.gains
+        values = comparable_values(gains.graph)
+        of_host = values.filter(pl.Series(self._counts()[values["row"].to_numpy()]))
+        if not gains.has_device:
+            of_host = of_host.filter(pl.col("value") % VALUES == GAP)
+        usual = pl.col("ns").quantile(_USUAL, "lower").over("every_step")
+        excess = of_host.select("value", "row", excess=pl.col("ns") - usual)
+        least = max(PAUSE_NS, IRREGULAR * 1e9 * float(gains.step_s.mean()))
+        long = self._not_of_late_ranks(excess.filter(pl.col("excess") > least))
+        found = np.zeros_like(gains.graph.values)
+        places = long["value"].to_numpy()
+        found[places] = long["excess"].to_numpy()
+        # The time of a host since what it awaited is held twice: since its previous call, and since that.
+        gaps = places[places % VALUES == GAP]
+        held_twice = gaps[gains.graph.values[gaps + TAIL] == gains.graph.values[gaps]]
+        found[held_twice + TAIL] = found[held_twice]
+        return found
+
+    def _not_of_late_ranks(self, pauses: pl.DataFrame) -> pl.DataFrame:
+        """Return pauses without those of ranks that pause in most steps, unless all ranks do."""
+        placed = pauses.join(self.gains.operations[["row", "rank", "step"]], on="row", maintain_order="left")
+        often = placed.group_by("rank").agg(pl.col("step").n_unique() >= _ALWAYS * len(self.gains.steps))
+        always = often.filter("step")["rank"]
+        if len(always) == self.gains.operations["rank"].n_unique():
+            return placed
+        return placed.filter(~pl.col("rank").is_in(always.implode(), nulls_equal=True))
+
+    def _counts(self) -> Mask:
+        """Return the operations of hosts in steps that do not wait for work."""
+        waits = pl.col("awaited").is_not_null() & pl.col("at_end")
+        return self.gains.where((pl.col("place") == "host") & pl.col("step").is_not_null() & ~waits)
+
+    @cached_property
+    def without_irregular(self) -> Times:
+        """The variant without stalls, late ranks and irregular pauses."""
+        return np.minimum(self.without_stalls, self.gains.graph.values - self.irregular)
+
+    @cached_property
+    def steady(self) -> Times:
+        """The variant without stalls, late ranks and any pauses."""
+        return np.minimum(self.without_irregular, without_intervals(self.gains, self.pauses))
+
+    def place_of(self, variant: Times) -> str | None:
+        """Return in which range, operator or call a variant saves most; None if none has half of it.
+
+        The text is empty if that time has no name.
+        """
+        saved = self.gains.saved(variant).clip(min=0)
+        rows = np.flatnonzero(saved.sum(axis=1) > 0)
+        sums: dict[str, float] = {}
+        for row, name in zip(rows.tolist(), self.gains.host_places(rows, saved), strict=True):
+            sums[name] = sums.get(name, 0.0) + float(saved[row].sum())
+        name = max(sums, key=lambda each: sums[each], default="")
+        return name if sums.get(name, 0.0) >= MOSTLY * sum(sums.values()) else None
