@@ -264,6 +264,9 @@ def test_one_turn_of_two_optimizers_shows_nothing():
     [
         "execute_context_0(0)_generation_64(64)",
         "step[DECODE bs=64]",
+        "step[TARGET_VERIFY bs=64]",
+        "step[IDLE bs=0]",
+        "execute_new_2_cached_62",
         "gpu_model_runner: forward",
         "[Executor] _forward_step 7: 0 ctx reqs, 64 gen reqs",
         "execute_model",
@@ -277,6 +280,47 @@ def test_a_forward_pass_of_a_server_lasts_until_the_next(name):
         (0, 0, 100, "forward pass"),
         (1, 100, 200, "forward pass"),
     ]
+
+
+def test_passes_of_a_draft_model_are_no_steps_and_belong_to_the_step_they_run_in():
+    names = ["step[DECODE bs=8]", "step[DECODE bs=8]", "step[TARGET_VERIFY bs=8]", "step[DRAFT_EXTEND bs=8]"]
+    marks = [
+        mark(name, 100 * n + 10 * k, 100 * n + 10 * k + 5) for n in range(3) for k, name in enumerate(names)
+    ]
+    assert [row[:3] for row in steps(marks)] == [(0, 20, 120), (1, 120, 220)]
+
+
+def served(*starts, name="step[DECODE bs=8]", worked=True):
+    """Return the arguments of a server's passes of 5 ns, each with 20 ns of work that starts 1 ns later."""
+    launches = [launch(start + 1, n + 1) for n, start in enumerate(starts)]
+    kernels = [kernel(start + 2, start + 22, n + 1) for n, start in enumerate(starts)]
+    count = len(starts) - (not worked)
+    return {
+        "marks": [mark(name, start, start + 5) for start in starts],
+        "launches": launches[:count],
+        "kernels": kernels[:count],
+    }
+
+
+def test_the_last_pass_of_a_server_is_as_long_as_the_others_on_average():
+    assert [row[:3] for row in steps(**served(0, 100, 220, 300))] == [
+        *[(0, 0, 100), (1, 100, 220), (2, 220, 300), (3, 300, 400)],
+    ]
+    assert [row[:3] for row in steps(**served(0, 100, 220, 300, worked=False))] == [
+        *[(0, 0, 100), (1, 100, 220), (2, 220, 300)],
+    ]
+
+
+def test_the_last_pass_is_compared_with_those_of_its_kind():
+    passes = served(0, 100, 1000, 1100)
+    passes["marks"][1]["name"] = "step[EXTEND bs=1 toks=9]"
+    assert [row[:3] for row in steps(**passes)][-1] == (3, 1100, 1200)
+    passes["marks"][-1]["name"] = "step[MIXED bs=1]"
+    assert [row[:3] for row in steps(**passes)][-1] == (2, 1000, 1100)
+
+
+def test_one_pass_shows_no_step():
+    assert [row[-1] for row in steps(**served(0))] == ["whole trace"]
 
 
 def test_optimizer_ranges_end_steps():

@@ -142,6 +142,9 @@ _OF_EVERY_TRACE = {"identity", "findings", "marker"}
 
 _WHOLE, _COMPLETENESS = "whole_steps", "completeness"
 
+_TIMES_WORK = frozenset({"steps", "forward_passes"})
+"""Tables that time the work of a device, and are wrong if it was not recorded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -216,8 +219,10 @@ def read_trace(task: Task) -> TraceTables:
 
 
 def _read_trace(task: Task, wanted_tables: tuple[str, ...]) -> TraceTables:
-    in_steps = (_WHOLE, _COMPLETENESS) if "steps" in computation_order(wanted_tables) else ()
-    raw = raw_needs((*wanted_tables, *in_steps)) | {"devices"}
+    computed = computation_order(wanted_tables)
+    whole = (_WHOLE,) if "steps" in computed else ()
+    completeness = () if _TIMES_WORK.isdisjoint(computed) else (_COMPLETENESS,)
+    raw = raw_needs((*wanted_tables, *whole, *completeness)) | {"devices"}
     try:
         with memory.use_memory(task.memory_bound):
             content, sha256 = read_content(task.trace, raw, use_cache=task.use_cache)
@@ -228,9 +233,7 @@ def _read_trace(task: Task, wanted_tables: tuple[str, ...]) -> TraceTables:
     identity = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
     of_trace = {"identity": identity, "marker": marker_table(task.choice, task.trace.form)}
     content = replace(content, tables={**content.tables, **of_trace})
-    tables, further, notes = _by_device(
-        (*wanted_tables, _COMPLETENESS) if in_steps else wanted_tables, content, task
-    )
+    tables, further, notes = _by_device((*wanted_tables, *completeness), content, task)
     steps = tables.get("steps")
     recorded = tables.pop(RECORDED, steps)
     steps_from = "" if recorded is None else "".join(recorded["source"].head(1))
@@ -256,7 +259,7 @@ def _read_trace(task: Task, wanted_tables: tuple[str, ...]) -> TraceTables:
         recorded_steps=tuple(recorded["step"]) if recorded is not None and task.choice else (),
         range_names=names_to_choose(content) if task.choice.marker and steps_from != CHOSEN_RANGE else (),
     )
-    if in_steps:
+    if completeness:
         _note_completeness(trace, tables.pop(_COMPLETENESS).row(0, named=True))
     return trace
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 from serving_files import vllm
 
 from ccl_bench.analysis.serving.forward_passes import forward_passes
+from ccl_bench.catalog import load_data
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.schema import TABLES
@@ -45,6 +47,14 @@ def _passes(*ranges: tuple) -> list[tuple]:
         ("step[EXTEND bs=2 toks=4096]", "prefill", 2),
         ("step[DECODE bs=16]", "decode", 16),
         ("step[MIXED bs=3 c=1 g=2 c_sq=5]", "mixed", 3),
+        ("step[TARGET_VERIFY bs=64]", "decode", 64),
+        ("step[SPLIT_PREFILL bs=2]", "prefill part", 2),
+        ("step[DLLM_EXTEND bs=5]", "mixed", 5),
+        ("step[DRAFT_EXTEND bs=6]", "draft", 6),
+        ("step[DRAFT_EXTEND_V2 bs=6]", "draft", 6),
+        ("execute_new_2_cached_0", "prefill", 2),
+        ("execute_new_0_cached_7", "decode", 7),
+        ("execute_new_3_cached_5", "mixed", 8),
     ],
 )
 def test_a_pass_is_recognised_by_its_name(name: str, phase: str, requests: int) -> None:
@@ -72,8 +82,10 @@ def test_the_correlation_zero_joins_no_work_to_a_pass() -> None:
         "execute_model",
         "run_batch",
         "scheduler.run_batch",
-        "execute_new_1_cached_3",
+        "execute_new_0_cached_0",
+        "execute_new_1_cached_x",
         "step[VERIFY bs=4]",
+        "step[IDLE bs=0]",
         "step 4",
         "execute_context_0(0)_generation_0(0)",
         f"execute_context_{'9' * 30}(1)_generation_0(0)",
@@ -89,12 +101,49 @@ def test_the_device_has_the_last_word_on_when_a_pass_ran() -> None:
 
 def test_twins_of_a_pass_on_several_streams_are_one() -> None:
     twins = ((DECODE, 10, 60, 1), (DECODE, 5, 40, 1), (DECODE, 55, 90, 2))
-    assert _passes(*twins) == [("decode", 8, 5, 60), ("decode", 8, 55, 90)]
+    assert _passes(*twins) == [("decode", 8, 5, 60), ("decode", 8, 60, 90)]
 
 
 def test_twins_without_an_id_are_one_where_they_overlap() -> None:
     twins = ((DECODE, 0, 60, 0), (DECODE, 10, 70, 0), (DECODE, 70, 90, 0))
     assert _passes(*twins) == [("decode", 8, 0, 70), ("decode", 8, 70, 90)]
+
+
+EXTEND, VERIFY, DECODE_8 = "step[EXTEND bs=8 toks=4096]", "step[TARGET_VERIFY bs=8]", "step[DECODE bs=8]"
+
+
+def _phases(*names: str) -> list[str]:
+    return [row[0] for row in _passes(*((name, 10 * n, 10 * n + 5) for n, name in enumerate(names)))]
+
+
+def test_what_is_called_decoding_beside_passes_that_verify_is_the_draft_model() -> None:
+    assert _phases(DECODE_8, DECODE_8, VERIFY, "step[DRAFT_EXTEND bs=8]", DECODE_8, DECODE_8, VERIFY) == [
+        *("draft", "draft", "decode", "draft", "draft", "draft", "decode"),
+    ]
+    assert _phases(DECODE_8, DECODE_8, EXTEND, DECODE_8) == ["decode", "decode", "prefill", "decode"]
+
+
+def test_the_draft_model_prefills_after_the_target_model_under_the_same_name() -> None:
+    last = "step[EXTEND bs=8 toks=100]"
+    chunks = (EXTEND, EXTEND, EXTEND, EXTEND, last, last)
+    assert _phases(*chunks, VERIFY, last, last, VERIFY) == [
+        *("prefill", "draft", "prefill", "draft", "prefill", "draft", "decode", "prefill", "draft", "decode"),
+    ]
+    assert _phases(*chunks, DECODE_8) == [*["prefill"] * 6, "decode"]
+
+
+def test_prefill_passes_that_do_not_all_come_in_pairs_are_the_target_models() -> None:
+    last = "step[EXTEND bs=8 toks=100]"
+    assert _phases(EXTEND, EXTEND, last, VERIFY) == ["prefill", "prefill", "prefill", "decode"]
+    assert _phases(EXTEND, VERIFY, EXTEND, VERIFY) == ["prefill", "decode", "prefill", "decode"]
+
+
+def test_every_mode_has_a_known_phase_and_a_source() -> None:
+    data = load_data("forward_passes")
+    for row in data["pass"]:
+        assert row.get("phase") in {"prefill", "decode", "mixed", "prefill part", "draft", None}
+        assert row.get("drafts") in {"all", "every second", None}
+        assert data["sources"][row["source"]]["document"].startswith("https://")
 
 
 def test_of_ranges_inside_each_other_the_outermost_is_the_pass() -> None:
@@ -191,6 +240,11 @@ def test_launches_that_lead_to_nothing_are_no_time_of_a_pass(tmp_path: Path) -> 
     served["traceEvents"] += _launched((1, 0, 0), (31, 0, 0))
     (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=served)
     assert (decode.status, decode.value) == ("not_measurable", None)
+    assert "contains no kernel but 2 calls of a device's runtime" in decode.reason
+    kernel_alone = _launched((90, 95, 5))[-1:]
+    served["traceEvents"][2:] = kernel_alone
+    (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=served)
+    assert (decode.status, decode.value) == ("not_measurable", None)
     assert "which only launches a pass" in decode.reason
 
 
@@ -200,3 +254,127 @@ def test_a_pass_without_work_is_left_out_and_counted(tmp_path: Path) -> None:
     (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=served)
     assert decode.value == pytest.approx(90e-6)
     assert decode.details["passes_without_a_time"] == 1
+
+
+def _served(*passes: tuple[str, int, int, list[tuple]], recorded: dict | None = None) -> dict:
+    """Return a trace of passes, given as (name, start, duration, work), us, with their launches and work.
+
+    Work is (launch, start, duration) of a kernel on stream 7, and the number of another stream if it is a
+    copy there.
+    """
+    trace = _trace(*(each[:3] for each in passes)) | (recorded or {})
+    for number, (at, start, dur, *stream) in enumerate([w for each in passes for w in each[3]], start=1):
+        args = {"correlation": number, "stream": stream[0] if stream else 7, "device": 0}
+        call = {"ph": "X", "pid": 1, "tid": 1, "cat": "cuda_runtime", "name": "hipLaunchKernel", "dur": 1}
+        cat, name = ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)") if stream else ("kernel", "gemm")
+        work = {"ph": "X", "pid": 0, "tid": args["stream"], "cat": cat, "name": name, "ts": start, "dur": dur}
+        trace["traceEvents"] += [call | {"ts": at, "args": args}, work | {"args": args}]
+    return trace
+
+
+def test_a_host_that_waits_in_a_range_makes_no_pass_longer(tmp_path: Path) -> None:
+    # A prefill of 494 ms; the host enters the decode pass at 10 ms, copies its inputs on another stream,
+    # waits for the prefill until 484 ms, and launches a graph that takes 10.4 ms.
+    prefill = (EXTEND, 0, 9_000, [(100, 200, 494_000)])
+    decode = (DECODE_8, 10_000, 485_000, [(10_100, 10_200, 5, 9), (494_500, 494_600, 10_400)])
+    values = _measured(
+        tmp_path, "prefill_step_time", "decode_step_time", rank0_trace=_served(prefill, decode)
+    )
+    assert [each.value for each in values] == pytest.approx([0.494, 0.0108], rel=1e-9)
+    assert {each.details["timed"] for each in values} == {"on the device"}
+    assert values[1].details["timed_by"] == {"from the first to the last work launched in the range": 1}
+
+
+def test_a_host_that_runs_ahead_makes_no_pass_shorter_nor_lets_it_wait(tmp_path: Path) -> None:
+    # Each range takes 3 ms, each pass 20 ms of kernels and 1 ms between them; passes queue behind each other.
+    # Inputs are copied on another stream as soon as they are launched.
+    passes = [
+        (
+            DECODE_8,
+            4_000 * n,
+            3_000,
+            [(at, at + 10, 5, 9), *((at + 20, 21_000 * n + k, 10_000) for k in (100, 11_100))],
+        )
+        for n in range(5)
+        for at in (4_000 * n + 10,)
+    ]
+    (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=_served(*passes))
+    ends = [21_000 * n + 21_100 for n in range(5)]
+    expected = [ends[0] - 20, *(end - before for before, end in pairwise(ends))]
+    assert decode.value == pytest.approx(sum(expected) / 5 * 1e-6, rel=1e-9)
+
+
+def test_kernels_launched_between_passes_or_before_the_recording_are_part_of_none(tmp_path: Path) -> None:
+    # The graph of a draft model runs until 5,000 us and is launched in no range; copies do not delay a pass.
+    served = _served((DECODE_8, 1_000, 100, [(1_010, 1_020, 5, 9), (1_030, 5_010, 2_000)]))
+    args = {"correlation": 90, "stream": 7, "device": 0}
+    call = {
+        "ph": "X",
+        "pid": 1,
+        "tid": 1,
+        "cat": "cuda_runtime",
+        "name": "cudaGraphLaunch",
+        "ts": 500,
+        "dur": 1,
+    }
+    ran = {"ph": "X", "pid": 0, "tid": 7, "cat": "kernel", "name": "gemm", "ts": 600, "dur": 4_400}
+    served["traceEvents"] += [call | {"args": args}, ran | {"args": args}]
+    (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=served)
+    assert decode.value == pytest.approx((7_010 - 5_000) * 1e-6, rel=1e-9)
+    served["traceEvents"][-1] |= {"cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pinned)"}
+    (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=served)
+    assert decode.value == pytest.approx((7_010 - 1_020) * 1e-6, rel=1e-9)
+
+
+def test_a_pass_beside_a_longer_one_that_was_launched_before_is_not_behind_it(tmp_path: Path) -> None:
+    prefill, decode = (EXTEND, 0, 50, [(10, 100, 9_000)]), (DECODE_8, 60, 50, [(70, 200, 300)])
+    (result,) = _measured(tmp_path, "decode_step_time", rank0_trace=_served(prefill, decode))
+    assert result.value == pytest.approx(300e-6, rel=1e-9)
+
+
+def test_work_of_ranges_inside_a_pass_counts_although_its_twin_lacks_it(tmp_path: Path) -> None:
+    served = _served((DECODE_8, 0, 100, [(10, 200, 50), (20, 260, 300)]))
+    twin = {
+        "ph": "X",
+        "cat": "gpu_user_annotation",
+        "name": DECODE_8,
+        "pid": 0,
+        "tid": 7,
+        "ts": 200,
+        "dur": 50,
+    }
+    served["traceEvents"].append(twin | {"args": {"External id": 3}})
+    (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=served)
+    assert decode.value == pytest.approx(360e-6, rel=1e-9)
+    served["traceEvents"] = [event for event in served["traceEvents"] if event["cat"] != "cuda_runtime"]
+    (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=served)
+    assert decode.value == pytest.approx(50e-6, rel=1e-9)
+    assert decode.details["timed_by"] == {"the range on the device": 1}
+
+
+def test_with_speculative_decoding_a_decode_pass_is_that_of_the_target_model(tmp_path: Path) -> None:
+    # A round of 10 ms: two passes of a draft model of 200 us each, then 7,400 us of the target model.
+    rounds = [
+        (name, at, 150, [(at + 10, at + 20, dur)])
+        for n in range(4)
+        for name, at, dur in (
+            (DECODE_8, 10_000 * n, 200),
+            (DECODE_8, 10_000 * n + 300, 200),
+            (VERIFY, 10_000 * n + 600, 7_400),
+        )
+    ]
+    (decode,) = _measured(tmp_path, "decode_step_time", rank0_trace=_served(*rounds))
+    assert decode.value == pytest.approx(0.0074, rel=1e-9)
+    assert decode.details["passes"] == {"decode": 4, "draft": 8}
+    assert decode.details["modes"] == {"TARGET_VERIFY": 4}
+    assert decode.details["draft_pass_s"] == pytest.approx(0.0002, rel=1e-9)
+
+
+@pytest.mark.parametrize("together", [(), ("gpu_busy",)])
+def test_the_cpu_of_a_server_with_a_device_is_none(tmp_path: Path, together: tuple[str, ...]) -> None:
+    served = _trace((DECODE_8, 0, 474_000)) | {
+        "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1}
+    }
+    decode, *_ = _measured(tmp_path, "decode_step_time", *together, rank0_trace=served)
+    assert decode.value is None
+    assert "CPU work does not stand in for device work" in decode.reason

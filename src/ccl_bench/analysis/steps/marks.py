@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from ccl_bench.analysis.device.markers import EVALUATE
 from ccl_bench.analysis.device.work import COMMUNICATION
 from ccl_bench.analysis.intervals import DEVICE_RANGE, PATTERN, outermost
 from ccl_bench.analysis.names import matching
-from ccl_bench.analysis.serving.forward_passes import OF_UNKNOWN_PHASE, PASS
+from ccl_bench.analysis.serving.forward_passes import DRAFT, OF_UNKNOWN_PHASE, PASS, phases
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.kernel_types import kernel_type
 from ccl_bench.result import WHOLE_TRACE
@@ -210,14 +211,34 @@ def _by_optimizer(evidence: Evidence) -> pl.DataFrame | None:
 
 
 def _by_pass(evidence: Evidence) -> pl.DataFrame | None:
-    """Return the windows from the start of one forward pass of an inference server to the next."""
+    """Return the windows from the start of one forward pass of an inference server to the next.
+
+    Passes of a draft model belong to the step that they run in.
+    """
     names = evidence.ranges["name"]
     for pattern in (PASS, OF_UNKNOWN_PHASE):
         passes = outermost(evidence.ranges.filter(matching(names, pattern)))
-        windows = _between(passes["start_ns"])
+        phased = passes.hstack(phases(passes["name"])).filter(pl.col("phase").ne_missing(DRAFT))
+        windows = _between(pl.concat([phased["start_ns"], _end_of_last(phased, evidence.device_work)]))
         if windows is not None:
             return windows
     return None
+
+
+def _end_of_last(passes: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
+    """Return when the step of the last pass ends, ns; nothing without its work or others of its kind.
+
+    No pass follows that would end it. It gets the mean length of the others of its phase and mode, so that
+    the work of every pass counts and the mean step stays as the starts of passes show it.
+    """
+    kinds, starts = passes.select("phase", "mode").rows(), passes["start_ns"]
+    lengths = [
+        length for kind, length in zip(kinds, starts.diff().to_list()[1:], strict=False) if kind == kinds[-1]
+    ]
+    ends = pl.Series(starts.name, [], dtype=pl.Int64)
+    if not lengths or not work["launch_ns"].is_between(starts[-1], passes["end_ns"][-1]).any():
+        return ends
+    return ends.extend_constant(starts[-1] + round(statistics.fmean(lengths)), 1)
 
 
 def _by_communication(evidence: Evidence) -> pl.DataFrame | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.serving.benchmark import OK, Benchmark, benchmark_of, distribution, ends_of, longest
-from ccl_bench.analysis.serving.forward_passes import MIXED
+from ccl_bench.analysis.serving.forward_passes import BY_HOST, BY_LAUNCHES, BY_TWIN, DECODE, DRAFT, MIXED
 from ccl_bench.analysis.statistics import evenly, percentile_curve, spread
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
@@ -169,29 +170,57 @@ LAUNCHED_ONLY = (
 )
 
 
+_TIMED_BY = {
+    BY_LAUNCHES: "from the first to the last work launched in the range",
+    BY_TWIN: "the range on the device",
+    BY_HOST: "the range on the CPU",
+}
+"""What gives the time of a pass → its words."""
+
+
 def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
     """Return the mean time of the passes of `phase` over ranks and passes, s."""
     phase_passes = forward_passes.filter(pl.col("phase") == phase)
     if phase_passes.is_empty():
         fix = (OF_TRAINING if forward_passes.is_empty() else "") + PROFILE_IT
         raise NotMeasurable(_forward_pass_times_why_none(forward_passes, phase), fix=fix)
-    device_passes = phase_passes.drop_nulls("on_device")
-    if device_passes.is_empty():
+    timed = _timed(phase_passes)
+    if timed.is_empty():
         raise NotMeasurable(LAUNCHED_ONLY, fix=PROFILE_DEVICE)
-    timed = device_passes.with_columns(((pl.col("end_ns") - pl.col("start_ns")) / SECOND_NS).alias("s"))
     per_rank = timed.group_by("rank").agg(pl.col("s").mean())
     each = _each(timed)
+    is_host = timed["timed_by"] == BY_HOST
     details = {
         "distribution_s": spread(each),
         **sampled_times(each),
         "per_rank_s": by_rank(per_rank, "s"),
         "requests_in_a_pass": spread([float(count) for count in timed["requests"]]),
-        "passes": dict(forward_passes.group_by("phase").len().sort("phase").iter_rows()),
-        "timed": "on the device" if timed["on_device"].all() else "on the CPU, which is the device",
-        "passes_without_a_time": phase_passes.height - device_passes.height,
+        "passes": _counts(forward_passes, "phase"),
+        **({"modes": _counts(phase_passes, "mode")} if phase_passes["mode"].count() else {}),
+        **(_drafts(forward_passes) if phase == DECODE else {}),
+        "timed": "on the CPU, which is the device" if is_host.any() else "on the device",
+        "timed_by": {_TIMED_BY[by]: count for by, count in _counts(timed, "timed_by").items()},
+        "passes_without_a_time": phase_passes.height - timed.height,
     }
     value = float(per_rank.select(pl.col("s").mean()).item())
     return Measurement(value, details, window=f"{phase} passes of the traces", ranks=ranks_in(timed))
+
+
+def _timed(passes: pl.DataFrame) -> pl.DataFrame:
+    """Return the passes whose time is known, with it as `s`."""
+    timed = passes.drop_nulls("timed_by")
+    return timed.with_columns(((pl.col("end_ns") - pl.col("start_ns")) / SECOND_NS).alias("s"))
+
+
+def _counts(passes: pl.DataFrame, column: str) -> dict[str, int]:
+    """Return {value of a column: number of passes}, in order of the values."""
+    return dict(passes.drop_nulls(column).group_by(column).len().sort(column).iter_rows())
+
+
+def _drafts(forward_passes: pl.DataFrame) -> dict[str, float]:
+    """Return the mean time of the passes of a draft model, s, if they have ranges and are timed."""
+    drafts = _timed(forward_passes.filter(pl.col("phase") == DRAFT))
+    return {} if drafts.is_empty() else {"draft_pass_s": math.fsum(drafts["s"]) / drafts.height}
 
 
 def _each(timed: pl.DataFrame) -> list[float]:
@@ -206,7 +235,6 @@ def _each(timed: pl.DataFrame) -> list[float]:
 def _forward_pass_times_why_none(forward_passes: pl.DataFrame, phase: str) -> str:
     if forward_passes.is_empty():
         return "no range in the traces is marked as a prefill or decode pass"
-    others = forward_passes.group_by("phase").len().sort("phase").iter_rows()
-    pass_counts = " and ".join(f"{count} {name}" for name, count in others)
+    pass_counts = " and ".join(f"{count} {name}" for name, count in _counts(forward_passes, "phase").items())
     more = ", which do both at once" if (forward_passes["phase"] == MIXED).any() else ""
     return f"the traces hold no pass of {phase} alone: there are {pass_counts} passes{more}"
