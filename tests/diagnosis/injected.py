@@ -46,6 +46,11 @@ PIPELINE = replace(SHARDED, pp=2, dp_shard=2, steps=2, layers=1, microbatches=10
 REPLICAS = replace(SHARDED, dp_replicate=2, dp_shard=2, gradient_all_reduce=Message(4_194_304, 30_000))
 STALLED = replace(PAIR, host=replace(TOGETHER, gap_ns=1_500_000))
 UNSTALLED = replace(PAIR, host=replace(TOGETHER, gap_ns=0))
+BY_TURNS = tuple(
+    Straggler(rank, host_ns=2_000_000, steps=(1 + rank, 5 + rank)) for rank in range(SHARDED.dp_shard)
+)
+"""Each rank's host pauses in other steps."""
+
 EXPERTS = replace(SHARDED, ep=4, experts=Experts(((100,) * 4,) * 4, ns_per_token=500))
 
 
@@ -115,6 +120,11 @@ CASES = {
         "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
     ),
     "garbage collection": Case(STALLED, UNSTALLED, "garbage_collection", (), "gc.collect"),
+    "pause without a name": Case(STALLED, UNSTALLED, "host_pauses"),
+    "named pause": Case(STALLED, UNSTALLED, "host_pauses", (), "evaluation"),
+    "pauses by turns": Case(
+        replace(SHARDED, steps=8, stragglers=BY_TURNS), replace(SHARDED, steps=8), "host_pauses"
+    ),
     "compilation": Case(
         STALLED, UNSTALLED, "compilation_in_steps", (), "_compile.compile_inner (dynamo_timed)", "cpu_op"
     ),

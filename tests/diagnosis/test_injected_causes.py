@@ -27,6 +27,7 @@ ROUGHLY = {
     "small_messages": 0.02,
     "copies_in_step": 0.05,
     "exposed_collectives": 0.01,
+    "host_pauses": 0.01,
 }
 """Diagnosis → share by which the run without the cause may differ: its launches change too."""
 

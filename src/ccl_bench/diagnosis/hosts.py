@@ -26,7 +26,7 @@ _USUAL = 0.25
 """Quantile over steps and ranks that is the usual time: two hosts that pause by turns do so in half."""
 
 _ALWAYS = 0.75
-"""Share of the steps from which a rank pauses always, and is late if others do not."""
+"""Share of the steps, or of the time of all pauses, from which a rank that pauses is a late one."""
 
 MOSTLY = 0.5
 """Share of the time from which one range names a cause."""
@@ -70,8 +70,8 @@ class Hosts:
         """By how much operations of hosts, and the time before them, exceed their usual time, as values, ns.
 
         The usual time is that of the same operation at the same place of the steps of all ranks. Ranks that
-        pause in most steps while others do not are late, and their time is not irregular. Without a device an
-        operator that takes longer computes: only the time before operations is a pause.
+        pause most while others do not are late, and their time is not irregular. Without a device an operator
+        that takes longer computes: only the time before operations is a pause.
         """
         gains = self.gains
         values = comparable_values(gains.graph)
@@ -92,10 +92,12 @@ class Hosts:
         return found
 
     def _not_of_late_ranks(self, pauses: pl.DataFrame) -> pl.DataFrame:
-        """Return pauses without those of ranks that pause in most steps, unless all ranks do."""
+        """Return pauses without those of ranks that pause most, in steps or in time, unless all ranks do."""
         placed = pauses.join(self.gains.operations[["row", "rank", "step"]], on="row", maintain_order="left")
-        often = placed.group_by("rank").agg(pl.col("step").n_unique() >= _ALWAYS * len(self.gains.steps))
-        always = often.filter("step")["rank"]
+        by_rank = placed.group_by("rank").agg(pl.col("step").n_unique(), pl.col("excess").sum())
+        in_most_steps = pl.col("step") >= _ALWAYS * len(self.gains.steps)
+        alone = pl.col("excess") >= _ALWAYS * pl.col("excess").sum()
+        always = by_rank.filter(in_most_steps | alone)["rank"]
         if len(always) == self.gains.operations["rank"].n_unique():
             return placed
         return placed.filter(~pl.col("rank").is_in(always.implode(), nulls_equal=True))
