@@ -12,6 +12,7 @@ from ccl_bench.base.findings import Finding, issue_of
 from ccl_bench.diagnosis.gains import Gains
 from ccl_bench.diagnosis.hosts import Hosts
 from ccl_bench.diagnosis.verdict import TABLES, find_verdict, on_common_clock
+from ccl_bench.diagnosis.waiting import find_waiting
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.evaluate.report_data import REPORT_TABLES, report_data_of
@@ -45,7 +46,7 @@ def needed_tables() -> list[str]:
         {
             *run_graph.TABLES,
             *TABLES,
-            *("stalls", "host_activity"),
+            *("stalls", "host_activity", "idle_causes"),
             *(name for name in needs if name in DERIVED or name in RAW_TABLES),
         }
     )
@@ -73,7 +74,12 @@ def diagnose_loaded(run: Run, loaded: LoadedRun) -> Diagnosed:
         )
         gains = inputs["gains"] = Gains(RunReplays(graph), activity)
         inputs["hosts"] = Hosts(gains, stalls)
-        diagnosed = replace(diagnosed, replay_error=gains.replay_error, unexplained=gains.unexplained)
+        diagnosed = replace(
+            diagnosed,
+            replay_error=gains.replay_error,
+            unexplained=gains.unexplained,
+            waiting=find_waiting(gains),
+        )
     except NotMeasurable as error:
         reason = str(error.args[0]) if error.args else str(error)
         diagnosed = replace(diagnosed, why_no_gains=reason)

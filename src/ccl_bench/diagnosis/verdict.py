@@ -5,13 +5,14 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.analysis.execution.idle import WAITING_LONG
 from ccl_bench.analysis.intervals import union_lengths
 from ccl_bench.analysis.steps.steps import slowest, step_times
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result import WHOLE_TRACE
-from ccl_bench.result.diagnosis import PARTS, Verdict
+from ccl_bench.result.diagnosis import PARTS, IdlePart, Verdict
 from ccl_bench.schema.table import keep_rows
 from ccl_bench.whatif.meetings import MESSAGES
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from ccl_bench.whatif.run_graph import RunGraph
 
 TABLES = ("steps", "step_times", "matched", "devices", "clock_offsets")
+
+_ROUNDING = 1e-6
+"""Share of a step below which the parts of the idle time add up."""
 
 _ALIKE = 0.01
 """Relative difference up to which two step lengths are equal."""
@@ -46,9 +50,10 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
     means = {part: fmean(each[part] for each in shares) for part in shares[0]}
     parts = {part: means[part] for part in PARTS[:-1]}
     mean_ns = lengths.mean()
+    idle = 1 - sum(parts.values())
     return Verdict(
         float(mean_ns) / SECOND_NS,  # type: ignore[arg-type]
-        {**parts, "idle": 1 - sum(parts.values())},
+        {**parts, "idle": idle},
         steps["rank"].n_unique(),
         steps["step"].n_unique(),
         bool((graph.operations["place"] == "device").any()),
@@ -56,7 +61,33 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
         means["unattributed"],
         _traced_s(steps, float(mean_ns) / SECOND_NS),  # type: ignore[arg-type]
         bool((steps["source"] == WHOLE_TRACE).all()),
+        _idle_parts(idle, tables["idle_causes"], steps) if "idle_causes" in tables else [],
     )
+
+
+def _idle_parts(idle: float, causes: pl.DataFrame, steps: pl.DataFrame) -> list[IdlePart]:
+    """Return the idle time by cause; what no stretch explains is unknown.
+
+    That is the time by which steps are longer than their windows on the device, where the host sets the pace.
+    """
+    if causes.is_empty():
+        return []
+    lengths = steps.group_by("trace").agg(whole=pl.col("length_ns").sum())
+    took = pl.col("end_ns") - pl.col("start_ns")
+    by_trace = causes.group_by("trace", "cause", "name").agg(took.sum().alias("ns")).join(lengths, on="trace")
+    shares = by_trace.group_by("cause", "name").agg(
+        share=(pl.col("ns") / pl.col("whole")).sum() / lengths.height
+    )
+    by_cause = (
+        shares.sort("share", "name", descending=[True, False])
+        .group_by("cause")
+        .agg(pl.col("share").sum(), pl.col("name").drop_nulls().first())
+    )
+    parts = [IdlePart(*row) for row in by_cause.filter(pl.col("cause") != WAITING_LONG).iter_rows()]
+    unknown = idle - sum(part.share for part in parts)
+    if unknown > _ROUNDING:
+        parts.append(IdlePart(WAITING_LONG, unknown))
+    return sorted(parts, key=lambda part: -part.share)
 
 
 def _traced_s(steps: pl.DataFrame, step_s: float) -> float | None:

@@ -26,10 +26,10 @@ def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
         iteration_wall_clock_time = mean over steps of max over ranks of step duration
 
     Caveats:
-        Step times from a trace include the profiler's overhead. With a device a step lasts from the completion
-        of the one before to its own: its window on the device, or the range on the host where that is longer.
-        The details give the host's range, which is too short where the host runs ahead. Where the trace holds
-        no steps, the whole trace counts as one, and `window` says so.
+        Step times from a trace include the profiler's overhead. With a device a step lasts from the
+        completion of the one before to its own: its window on the device, or the range on the host where that
+        is longer. The details give the host's range, which is too short where the host runs ahead. Where the
+        trace holds no steps, the whole trace counts as one, and `window` says so.
 
     Reference:
         torch.profiler schedule and `ProfilerStep#`; coefficient of variation as std / mean.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, ranks_do
 from ccl_bench.report.formatting import duration
 from ccl_bench.report.page_model import Cause, Verdict
 
@@ -66,15 +66,91 @@ def remarks(diagnosed: Diagnosed) -> Iterator[str]:
     """Yield the basis and the limits of the answer, each in a sentence."""
     if diagnosed.verdict is None:
         yield f"No verdict: {diagnosed.why_no_verdict}."
-    elif diagnosed.verdict.unattributed >= _SMALL:
+        return
+    if diagnosed.verdict.unattributed >= _SMALL:
         yield (
             f"{_share(diagnosed.verdict.unattributed)} of the step is counted as transfer but may "
             "be waiting: the traces do not show when the other ranks arrived."
         )
-    if diagnosed.why_no_gains and diagnosed.verdict is not None:
+    yield from _idle(diagnosed.verdict)
+    yield from _waiting(diagnosed)
+    if diagnosed.why_no_gains:
         yield f"The gains of changes are unknown: {diagnosed.why_no_gains}."
-    elif diagnosed.verdict is not None and not diagnosed.diagnoses:
-        yield "No cause of lost time exceeds the noise of the steps."
+    elif not diagnosed.diagnoses:
+        yield _no_cause(diagnosed.verdict)
+
+
+_DID = {
+    "launching": "while hosts launch call after call",
+    "data loading": "in data loading",
+    "garbage collection": "in garbage collection",
+    "compilation": "in compilation",
+    "module loading": "while hosts load modules",
+    "named range": "in ranges without launches",
+    "operator": "in operators without launches",
+    "unnamed pause": "in pauses of hosts without a name",
+    "blocking call": "in calls that wait for the device",
+    "long call": "in long calls",
+    "first use": "in first launches of kernels",
+    "between queued work": "between queued work",
+    "ends of the recording": "at the ends of the recording",
+    "no host recorded": "with no host recorded",
+    "unknown": "for an unknown reason",
+}
+"""Cause of idle time → what the hosts did, in a sentence."""
+
+MUCH = 0.1
+"""Share of the step from which idle time that no rule explains is worth a sentence: no run has none."""
+
+
+def _idle(breakdown: diagnosis.Verdict) -> Iterator[str]:
+    """Yield what hosts did while their devices were idle."""
+    if breakdown.parts["idle"] < _SMALL or not breakdown.idle:
+        return
+    listed = [part for part in breakdown.idle if part.share >= _SMALL]
+    texts = [
+        f"{_share(part.share)} {_DID[part.cause]}{f' ({part.name})' if part.name else ''}" for part in listed
+    ]
+    if texts:
+        yield f"Devices are idle {', '.join(texts)}."
+
+
+def _waiting(diagnosed: Diagnosed) -> Iterator[str]:
+    """Yield who waits for whom, and why one rank's times explain less than those of all."""
+    waiting, breakdown = diagnosed.waiting, diagnosed.verdict
+    if waiting is None or breakdown is None or breakdown.parts["waiting"] < _SMALL:
+        return
+    share = _share(breakdown.parts["waiting"])
+    sentence = (
+        f"Ranks wait {share} of the step for others. {ranks_do(waiting.latest, 'is', 'are')} late for most "
+        f"time: if it took the times of the others, the step would gain {duration(waiting.gain_of_latest_s)}; "
+        f"if all ranks took the median of their times, {duration(waiting.gain_of_all_s)}"
+    )
+    if waiting.gain_of_latest_s < ALONE * waiting.gain_of_all_s:
+        sentence += ", since other ranks are nearly as late, or late at other times"
+    yield f"{sentence}."
+
+
+ALONE = 0.5
+"""Share of the gain of all ranks below which the latest one does not explain the waiting."""
+
+
+def _no_cause(breakdown: diagnosis.Verdict) -> str:
+    """Return why nothing is reported, and what is known of the idle time nevertheless."""
+    if breakdown.steps < 2:
+        text = "No change gains 3 % of the step; with one step its noise is unknown."
+    else:
+        text = "No cause of lost time exceeds the noise of the steps."
+    idle = breakdown.parts["idle"]
+    if breakdown.on_device and idle >= MUCH:
+        largest = breakdown.idle[0].cause if breakdown.idle else "unknown"
+        text += f" The devices are idle for {_share(idle)} of the step all the same"
+        if largest == "no host recorded":
+            text += ": what they waited for is not known, since no call of a host was recorded"
+        elif largest in {"unknown", "ends of the recording"}:
+            text += ": the traces do not show what they waited for"
+        text += "."
+    return text
 
 
 def verdict(diagnosed: Diagnosed) -> Verdict:

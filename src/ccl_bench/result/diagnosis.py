@@ -13,6 +13,32 @@ PARTS = ("compute", "waiting", "transfer", "copies", "idle")
 
 
 @dataclass(frozen=True, slots=True)
+class IdlePart:
+    """A part of the idle time of devices, by what their hosts did meanwhile."""
+
+    cause: str
+    """Such as `launching`, `data loading`, `unnamed pause`, `no host recorded` or `unknown`."""
+    share: float
+    """Share of the step, mean over ranks."""
+    name: str | None = None
+    """The range, operator or call with most of that time; None without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Who waits, who is late, and what the step would gain without."""
+
+    latest: list[int]
+    """The rank whose host or device arrives later than its peers for most time, or none."""
+    longest: list[int]
+    """The rank that waits longest, or none."""
+    gain_of_latest_s: float
+    """Gain if that rank took the times of the other ranks, s."""
+    gain_of_all_s: float
+    """Gain if all ranks took the median of their times, s."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict(Displayed):
     """The breakdown of the mean step."""
 
@@ -33,6 +59,8 @@ class Verdict(Displayed):
     """Length of a step in the traces, s, if a side file states another one."""
     is_whole_trace: bool = False
     """Whether all of the trace counts as one step."""
+    idle: list[IdlePart] = field(default_factory=list)
+    """The parts of `idle`, the largest first, which add up to it; none without a device and in inspections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +110,8 @@ class Diagnosed(Displayed):
     run: str
     verdict: Verdict | None
     """None if the traces do not show the step breakdown; `why_no_verdict` states why."""
+    waiting: Waiting | None = None
+    """None if no rank waits for another, or gains are unknown."""
     diagnoses: list[Opportunity] = field(default_factory=list)
     """Most gain first; unknown gains last."""
     silent: dict[str, str] = field(default_factory=dict)

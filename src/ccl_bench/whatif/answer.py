@@ -45,8 +45,8 @@ def answer_what_if(
     t_recorded, t_original, t_ideal = (float(each.mean()) for each in (replays.recorded_s, original, ideal))
     if t_ideal > (1 + _ROUNDING) * t_original:
         message = (
-            f"the step with ideal times is {t_ideal / t_original - 1:.1%} longer than the recorded one: the ranks "
-            "differ less than their noise, so no rank's times are an ideal of the others"
+            f"the step with ideal times is {t_ideal / t_original - 1:.1%} longer than the recorded one: the "
+            "ranks differ less than their noise, so no rank's times are an ideal of the others"
         )
         raise NotMeasurable(message, where=replays.name, fix="record more steps")
     replay_error = t_original / t_recorded - 1
