@@ -6,7 +6,6 @@ Each function gets chance, a job and a size, which is about the share of the ste
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +25,7 @@ from training_job import COMPUTE, MESSAGE, REDUCTIONS, TENSOR, Job, Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from random import Random
 
     from simulate import Action
 
@@ -225,17 +225,16 @@ def slow_group(random: Random, job: Job, size: float) -> Injection:
 
 
 def slow_calls(random: Random, job: Job, size: float) -> Injection:
-    base, chance = build(job), random.uniform(0.2, 0.4)
-    more = size * base_ns(base) / chance / (job.layers - 1)
-    chosen = Random(random.random())
-    slow = {
-        number for number in range(1, 1 + job.layers * (job.warm_up + job.steps)) if chosen.random() < chance
-    }
+    """Make one of a layer's reductions slow in each step, or in each second one: few enough to be unusual."""
+    base, which, every = build(job), random.randrange(job.layers - 1), random.choice((1, 2))
+    more = every * size * base_ns(base)
 
     def time(each: Launch) -> float:
         call = each.work.call
-        is_slow = call is not None and call.elements == MESSAGE and call.number in slow
-        return each.work.ns + (more if is_slow else 0)
+        if call is None or call.elements != MESSAGE:
+            return each.work.ns
+        step, place = divmod(call.number - 1, job.layers)
+        return each.work.ns + (more if place == which and step % every == 0 else 0)
 
     program = base.changed(lambda _r, _s, actions: work_times(actions, time))
     also = {"exposed_collectives": program.changed(without_transfers(REDUCTIONS))}

@@ -103,9 +103,13 @@ def _rows(judgements: Sequence[Judgement]) -> list[str]:
         alarms = Counter(name for each in healthy for name in each.alarms)
         named = ", ".join(f"`{name}` {count}" for name, count in sorted(alarms.items())) or "none"
         wrong = sum(bool(each.alarms) for each in healthy)
+        refused = sum(not each.is_named and not each.alarms for each in healthy)
         right = sum(each.is_length_right for each in healthy)
-        lines += ["", "| healthy runs | with false alarms | diagnoses | step right |", "|--:|--:|---|--:|"]
-        lines += [f"| {len(healthy)} | {wrong} ({wrong / len(healthy):.1%}) | {named} | {right} |"]
+        lines += ["", "| healthy runs | with false alarms | diagnoses | not replayed | step right |"]
+        lines += ["|--:|--:|---|--:|--:|"]
+        lines += [
+            f"| {len(healthy)} | {wrong} ({wrong / len(healthy):.1%}) | {named} | {refused} | {right} |"
+        ]
     return lines
 
 

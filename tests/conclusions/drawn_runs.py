@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from random import Random
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 import causes
 from job_author import LAYER, build
 from program_changes import base_ns, host_times, without_transfers, without_waits, work_times
 from simulate import Busy
-from training_job import GLOO, REDUCTIONS, TENSOR, Job, Program, completions, period_ns
+from training_job import GLOO, REDUCTIONS, TENSOR, Job, Program, period_ns, step_lengths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from causes import Injection
+    from simulate import Action
 
 CLEAR = 0.08
 """Share of the step that a cause must really cost to be asked for: eight times what rules report from."""
@@ -29,6 +30,12 @@ AGREED = 0.03
 
 A program that never had the cause enters the recording in another state than one from which the cause is
 taken when the recording starts. A run whose gain is not the same for both is not drawn.
+"""
+
+LONGER = 1.5
+"""Length of the first step over the median of the later ones from which it is warm-up as well.
+
+It is if a recording starts with an idle device that is behind its host in every later step.
 """
 
 STEPS = (1, 2, 3, 5, 8, 12)
@@ -59,7 +66,7 @@ class Case:
         job = self.program.job
         words = ["cpu" if job.on_cpu else "synchronous" if job.is_synchronous else "asynchronous"]
         words += ["quiet start"] if job.starts_quiet else []
-        words += ["full queue"] if job.warm_up > 10 else []
+        words += ["long before"] if job.warm_up > 10 else []
         words += [f"tp {job.tp}"] if job.tp > 1 else []
         words += [f"pp {job.pp}"] if job.pp > 1 else []
         return f"{', '.join(words)}, ranks {job.ranks}, steps {job.steps}, noise {job.noise:.1%}"
@@ -80,7 +87,7 @@ class Cause:
 
 def draw_job(random: Random, **fixed: object) -> Job:
     """Return a job without any problem; device-bound, unless its times are given."""
-    regime = random.choice(("synchronous",) * 3 + ("asynchronous", "quiet", "full queue"))
+    regime = random.choice(("synchronous",) * 3 + ("asynchronous", "quiet", "long before"))
     drawn: dict[str, object] = {
         "seed": random.randrange(1 << 30),
         "ranks": random.choice((1, 2, 4, 8)),
@@ -90,7 +97,7 @@ def draw_job(random: Random, **fixed: object) -> Job:
         "python_ns": random.randint(8_000, 30_000),
         "is_synchronous": regime == "synchronous",
         "starts_quiet": regime == "quiet",
-        "warm_up": 28 if regime == "full queue" else 3,
+        "warm_up": 28 if regime == "long before" else 3,
         "steps": random.choice(STEPS),
         "noise": random.choice(NOISE),
         "is_hip": random.random() < 0.3,
@@ -153,7 +160,7 @@ CAUSES = {
     "small_messages": Cause(causes.small_messages, _job(**SEVERAL, **_SHORT, warm_up=(3,))),
     "exposed_collectives": Cause(causes.exposed_collectives, _job(**SEVERAL)),
     "slow_group": Cause(causes.slow_group, _job(ranks=(4, 8), tp=(2,), tensor_ns=(40_000, 80_000))),
-    "slow_calls": Cause(causes.slow_calls, _job(**SEVERAL, steps=(5, 8, 12), layers=(3, 4))),
+    "slow_calls": Cause(causes.slow_calls, _job(**SEVERAL, steps=(5, 8, 12), layers=(4, 5))),
     "uneven_stages": Cause(
         causes.uneven_stages, _job(ranks=(4, 8), pp=(2, 4), layers=(1,), microbatches=(8,), warm_up=(3,))
     ),
@@ -194,13 +201,14 @@ def _case(name: str, injection: Injection, cause: Cause) -> Case | None:
         if abs(gain) > HIDDEN * recorded:
             return None
         return Case(name, injection.program, recorded / 1e9, gain / 1e9)
-    moments = completions(job, records)
-    lengths = sorted(late - early for early, late in pairwise(moments))
-    if gain < CLEAR * recorded or lengths[-1] < cause.longest * lengths[len(lengths) // 2]:
+    lengths = step_lengths(job, records)
+    if gain < CLEAR * recorded or max(lengths) < cause.longest * median(lengths):
         return None
     if abs(gain - (recorded - base_ns(_from_recording_on(injection)))) > AGREED * gain:
         return None
     also = {rule: (recorded - base_ns(program)) / 1e9 for rule, program in injection.also.items()}
+    if len(lengths) > 2 and lengths[0] > LONGER * median(lengths[1:]):
+        also["warm_up"] = (recorded - fmean(lengths[1:])) / 1e9
     return Case(
         name,
         injection.program,
@@ -223,12 +231,15 @@ def _from_recording_on(injection: Injection) -> Program:
 MOST = 0.01
 """Share of a healthy step that any change may really gain: what rules report from."""
 
+EVEN = 1.2
+"""Length of the longest step of a healthy run over the median one, below that of any warm-up or outlier."""
+
 _HEALTHY = (
     _job(),
     _job(),
     _job(noise=NOISE[2:], **SEVERAL),
     _job(ranks=(4, 8), tp=(2,)),
-    _job(ranks=(2, 4, 8), pp=(2,), layers=(1,), microbatches=(8, 16), warm_up=(3,)),
+    _job(ranks=(2, 4, 8), pp=(2,), layers=(1,), microbatches=(8,), steps=STEPS[:5], warm_up=(3,)),
     _job(**ON_CPU),
 )
 
@@ -239,36 +250,33 @@ def draw_healthy(seed: int, number: int) -> Case:
     for _ in range(60):
         job = _HEALTHY[number % len(_HEALTHY)](random)
         program = build(job)
-        recorded = base_ns(program)
+        records = program.run()
+        recorded, lengths = period_ns(job, records), step_lengths(job, records)
+        if max(lengths) > EVEN * median(lengths):
+            continue
         if all(recorded - base_ns(each) < limit * recorded for each, limit in _changes(program)):
             return Case(f"healthy:{number}", program, recorded / 1e9)
     raise RuntimeError(f"no healthy run for seed {seed}, number {number}")
 
 
-def _changes(program: Program) -> list[tuple[Program, float]]:
-    """Return what rules change, and the share of the step that it may gain in a healthy run.
+def _changes(program: Program) -> Iterator[tuple[Program, float]]:
+    """Yield what rules change, and the share of the step that it may gain in a healthy run.
 
     Waits of one call a step, exposed transfers and host times have thresholds of 5 %: half is far below.
     """
-    loaded = [
-        program.changed(
-            lambda _r, _s, actions: [
-                each for each in actions if not (isinstance(each, Busy) and each.tag == "loader")
-            ]
-        ),
-        program.changed(
-            lambda _r, _s, actions: work_times(
-                actions, lambda each: 0 if each.work.category.startswith("gpu_mem") else each.work.ns
-            )
-        ),
-    ]
-    if program.job.on_cpu:
-        transfers = program.changed(without_transfers(GLOO))
-        return [*((each, MOST / 2) for each in loaded), (transfers, 2.5 * MOST)]
-    wide = [
-        program.changed(lambda _r, _s, actions: without_waits(actions)),
-        program.changed(lambda _r, _s, actions: host_times(actions, 0.5)),
-        program.changed(without_transfers(REDUCTIONS)),
-        program.changed(without_transfers(TENSOR)),
-    ]
-    return [*((each, MOST / 2) for each in loaded), *((each, 2.5 * MOST) for each in wide)]
+
+    def without_loader(rank: int, step: int, actions: list[Action]) -> list[Action]:
+        return [each for each in actions if not (isinstance(each, Busy) and each.tag == "loader")]
+
+    def without_copies(rank: int, step: int, actions: list[Action]) -> list[Action]:
+        return work_times(
+            actions, lambda each: 0 if each.work.category.startswith("gpu_mem") else each.work.ns
+        )
+
+    yield program.changed(without_loader), MOST / 2
+    yield program.changed(without_copies), MOST / 2
+    for stream in (REDUCTIONS, TENSOR, GLOO):
+        yield program.changed(without_transfers(stream)), 2.5 * MOST
+    if not program.job.on_cpu:
+        yield program.changed(lambda _r, _s, actions: without_waits(actions)), 2.5 * MOST
+        yield program.changed(lambda _r, _s, actions: host_times(actions, 0.5)), 2.5 * MOST

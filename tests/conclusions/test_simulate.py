@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -28,7 +27,7 @@ from simulate import (
     simulate,
 )
 from simulated_kineto import BASE_NS, ORIGIN_NS, RECORD, STOP, Form, write_ranks
-from training_job import Job, completions, period_ns
+from training_job import Job, period_ns, step_lengths
 
 KERNEL = Work("kernel", 7, 100_000)
 ONE = Launch(KERNEL, 6_000, "cudaLaunchKernel")
@@ -122,8 +121,7 @@ def test_ranks_that_wait_for_ever_are_an_error() -> None:
 def test_a_step_is_as_long_as_the_distance_of_its_completion_from_the_one_before() -> None:
     """Without noise all steps of a job are alike, so that each takes the mean."""
     job = Job(ranks=2, layers=2, steps=3)
-    moments = completions(job, build(job).run())
-    lengths = [late - early for early, late in pairwise(moments)]
+    lengths = step_lengths(job, build(job).run())
     assert lengths == [lengths[0]] * 3
     assert period_ns(job, build(job).run()) == lengths[0]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from simulate import (
@@ -195,7 +197,11 @@ def completions(job: Job, records: list[RankRecord]) -> list[int]:
     return moments
 
 
+def step_lengths(job: Job, records: list[RankRecord]) -> list[int]:
+    """Return the distances at which recorded steps complete, ns."""
+    return [late - early for early, late in pairwise(completions(job, records))]
+
+
 def period_ns(job: Job, records: list[RankRecord]) -> float:
     """Return the mean distance at which recorded steps complete, ns."""
-    moments = completions(job, records)
-    return (moments[-1] - moments[0]) / job.steps
+    return fmean(step_lengths(job, records))
