@@ -138,7 +138,12 @@ class _Written:
             )  # fmt: skip
             return
         is_launched = task.launched_ns >= self.start_ns
-        ids = {"External id": task.operator, "device": self.rank, "context": 1, "stream": work.stream}
+        ids: dict[str, Any] = {
+            "External id": task.operator,
+            "device": self.rank,
+            "context": 1,
+            "stream": work.stream,
+        }
         ids |= {"correlation": task.correlation}
         if work.category == "kernel":
             ids |= {"queued": 0, **_SHAPE, **(self._arguments(work.call) if is_launched else {})}

@@ -94,15 +94,15 @@ def test_a_message_meets_its_peer_alone() -> None:
 
 def test_the_next_work_of_a_stream_waits_for_an_event_of_another() -> None:
     other = Launch(Work("reduction", 20, 1_000), 6_000, "cudaLaunchKernel")
-    events = [Record(7, "event", 1_000, "cudaEventRecord"), Wait(20, "event", 1_000, "cudaStreamWaitEvent")]
-    (rank,) = simulate([[ONE, *events, other, other]])
+    record, wait = Record(7, "e", 1_000, "cudaEventRecord"), Wait(20, "e", 1_000, "cudaStreamWaitEvent")
+    (rank,) = simulate([[ONE, record, wait, other, other]])
     assert rank.device[1].start_ns == rank.device[0].end_ns
     assert rank.device[2].start_ns == rank.device[1].end_ns + DEVICE_GAP_NS
 
 
 def test_ranges_are_of_their_thread_and_launches_of_the_innermost_operator() -> None:
-    around = [Open("outer"), Open("range", "user_annotation")]
-    (rank,) = simulate([[*around, Thread(9), Open("inner"), ONE, Close(), Thread(0), Close(), Close()]])
+    outer, middle, inner = Open("outer"), Open("range", "user_annotation"), Open("inner")
+    (rank,) = simulate([[outer, middle, Thread(9), inner, ONE, Close(), Thread(0), Close(), Close()]])
     assert [(each.name, each.thread) for each in rank.host] == [
         ("cudaLaunchKernel", 9), ("inner", 9), ("range", 0), ("outer", 0),
     ]  # fmt: skip
@@ -140,7 +140,9 @@ def test_noise_is_that_of_the_seed_and_at_most_three_standard_deviations() -> No
     assert build(noisy).steps == build(noisy).steps
     pairs = zip(build(quiet).steps[0][0], build(noisy).steps[0][0], strict=True)
     ratios = [
-        new.work.ns / old.work.ns for old, new in pairs if isinstance(old, Launch) and old.work.ns > 10_000
+        new.work.ns / old.work.ns
+        for old, new in pairs
+        if isinstance(old, Launch) and isinstance(new, Launch) and old.work.ns > 10_000
     ]
     assert len(ratios) > 20
     assert 0.03 < max(ratios) - min(ratios) < 0.121
