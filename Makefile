@@ -35,7 +35,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz mutants audit audit-numbers injections diagnoses docs man outputs sources pictures logo wheels sbom services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz mutants audit audit-numbers injections diagnoses conclusions docs man outputs sources pictures logo wheels sbom services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -142,6 +142,9 @@ audit: $(TEST) ## Look for known vulnerabilities of the pinned packages (needs t
 
 diagnoses: $(TEST) ## Count correct diagnoses and false alarms in runs with and without injected causes, and update the manual
 	PYTHONPATH=tests $(BIN)/python tests/diagnosis/count_diagnoses.py
+
+conclusions: $(TEST) ## Diagnose simulated runs whose causes and gains are known, print the wrong answers, and update the manual
+	PYTHONPATH=tests/conclusions $(BIN)/python tests/conclusions/count_conclusions.py $(CONCLUSIONS_OPTIONS)
 
 audit-numbers: $(TEST) ## Recompute metrics of every run of the corpus with plain Python, and print whether they agree
 	$(BIN)/python tests/oracles/audit_numbers.py
