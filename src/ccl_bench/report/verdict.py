@@ -123,7 +123,7 @@ def _waiting(diagnosed: Diagnosed) -> Iterator[str]:
     share = _share(breakdown.parts["waiting"])
     sentence = (
         f"Ranks wait {share} of the step for others. {ranks_do(waiting.latest, 'is', 'are')} late for most "
-        f"time: if it took the times of the others, the step would gain {duration(waiting.gain_of_latest_s)}; "
+        f"time: with the times of the others it would gain {duration(waiting.gain_of_latest_s)} a step; "
         f"if all ranks took the median of their times, {duration(waiting.gain_of_all_s)}"
     )
     if waiting.gain_of_latest_s < ALONE * waiting.gain_of_all_s:

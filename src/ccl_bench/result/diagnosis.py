@@ -60,7 +60,7 @@ class Verdict(Displayed):
     is_whole_trace: bool = False
     """Whether all of the trace counts as one step."""
     idle: list[IdlePart] = field(default_factory=list)
-    """The parts of `idle`, the largest first, which add up to it; none without a device and in inspections."""
+    """The parts of `idle`, the largest first, which add up to it; none without a device or in inspections."""
 
 
 @dataclass(frozen=True, slots=True)

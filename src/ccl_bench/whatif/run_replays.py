@@ -235,8 +235,8 @@ def comparable_values(graph: RunGraph) -> pl.DataFrame:
 
     One row a value: its number as `value`, `row`, `ns`, and a number for each set of places that compare: the
     same operation as the k-th of its kind in the step (or in every step), in the step, and anywhere. Numbers
-    in names do not count: `forward 1` compares with `forward 2`. `own` is a number for the host, the device or
-    the library of a rank.
+    in names do not count: `forward 1` compares with `forward 2`. `own` is a number for the host, the device
+    or the library of a rank.
     """
     ops = graph.operations.select(
         "row", "trace", "rank", "step", "stage", "place", "kind", "chain", "name", "size_bytes"
