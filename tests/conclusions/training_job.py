@@ -181,25 +181,24 @@ def completed(step: int) -> str:
     return f"end {step}"
 
 
-def completions(job: Job, records: list[RankRecord]) -> list[int]:
-    """Return when each recorded step is complete on all ranks, the last before the recording first, ns."""
+def completions(job: Job, record: RankRecord) -> list[int]:
+    """Return when each recorded step is complete on a rank, the last before the recording first, ns."""
     moments = []
     done = 0
     ends: dict[int, int] = {}
-    for record in records:
-        for task in record.device:
-            number = max(int(task.place.split()[1]), -1) if task.place.startswith("step") else -1
-            ends[number] = max(ends.get(number, 0), task.end_ns)
+    for task in record.device:
+        number = max(int(task.place.split()[1]), -1) if task.place.startswith("step") else -1
+        ends[number] = max(ends.get(number, 0), task.end_ns)
     for step in range(-1, job.steps):
-        host = max(record.marks[completed(step)] for record in records)
-        done = max(done, host, ends.get(step, 0))
+        done = max(done, record.marks[completed(step)], ends.get(step, 0))
         moments.append(done)
     return moments
 
 
 def step_lengths(job: Job, records: list[RankRecord]) -> list[int]:
-    """Return the distances at which recorded steps complete, ns."""
-    return [late - early for early, late in pairwise(completions(job, records))]
+    """Return the distances at which recorded steps complete, each on its slowest rank, ns."""
+    distances = [[late - early for early, late in pairwise(completions(job, each))] for each in records]
+    return [max(of_step) for of_step in zip(*distances, strict=True)]
 
 
 def period_ns(job: Job, records: list[RankRecord]) -> float:

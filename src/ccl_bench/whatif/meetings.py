@@ -58,8 +58,9 @@ def find_meetings(operations: pl.DataFrame, tables: Mapping[str, Any]) -> Meetin
     if several and not rest.is_empty():
         collectives = rest.filter(~pl.col("collective").is_in(MESSAGES))
         groups = _listed_groups(tables["listed_groups"], operations)
+        was_queued = bool(collectives["launched_before"].any())
         for (name,), calls in collectives.group_by("collective", maintain_order=True):
-            pairs.append(_by_largest_group(calls, groups))
+            pairs.append(_by_end(calls, groups) if was_queued else _by_largest_group(calls, groups))
             findings += _inferred(pairs[-1], f"groups of {name}")
         messages, stages = infer_messages(rest.filter(pl.col("collective").is_in(MESSAGES)))
         pairs.append(messages)
@@ -127,6 +128,31 @@ def _by_largest_group(calls: pl.DataFrame, families: Sequence[Sequence[tuple[int
         sizes = fits.group_by("group").agg(pl.col("len").n_unique() == 1, pl.col("fits").all())
         if sizes["len"].all() and sizes["fits"].all() and (fits["len"] > 1).all():
             return placed.select("row", meeting=pl.struct(key).rank("dense").cast(pl.Int64))
+    return pl.DataFrame(schema={"row": pl.Int64, "meeting": pl.Int64})
+
+
+def _by_end(calls: pl.DataFrame, families: Sequence[Sequence[tuple[int, ...]]]) -> pl.DataFrame:
+    """Return the calls of the members of the largest groups that end together.
+
+    Hosts that run ahead begin to record between other calls on each rank, so that the k-th recorded ones do
+    not belong together, and calls launched before have no arguments. But a collective ends on all members at
+    once.
+    """
+    ordered = calls.sort("end_ns").with_columns(
+        apart=(pl.col("end_ns").diff() > _EARLY_NS).fill_null(value=False).cum_sum()
+    )
+    callers = set(calls["rank"].unique())
+    for family in families:
+        group_of = {rank: number for number, group in enumerate(family) for rank in group}
+        if not callers <= group_of.keys():
+            continue
+        sizes = {number: len(group) for number, group in enumerate(family)}
+        group = pl.col("rank").replace_strict(group_of, return_dtype=pl.Int64)
+        placed = ordered.with_columns(group=group)
+        key = ["group", "apart"]
+        size = pl.col("group").replace_strict(sizes, return_dtype=pl.Int64)
+        is_whole = (pl.len().over(key) == size) & (pl.col("rank").n_unique().over(key) == size)
+        return placed.filter(is_whole).select("row", meeting=pl.struct(key).rank("dense").cast(pl.Int64))
     return pl.DataFrame(schema={"row": pl.Int64, "meeting": pl.Int64})
 
 

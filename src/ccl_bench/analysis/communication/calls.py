@@ -140,7 +140,8 @@ def calls(
     """One communication call of one trace: what, in which group, when, how much."""
     grouped, groups = with_groups(described_calls, process_groups)
     sized = with_sizes(_with_places(grouped, groups, identity))
-    launch = pl.coalesce("launch_ns", "start_ns")
+    # What was launched before the recording was launched before all else, however late it ran.
+    launch = pl.struct(~pl.col("launched_before"), pl.coalesce("launch_ns", "start_ns"))
     order = launch.rank("ordinal").over("group").cast(pl.Int64)
     ordered = sized.with_columns(order.alias("order")).sort("start_ns", maintain_order=True)
     placed = ordered.hstack([steps["step"][assign_step(ordered, steps).cast(pl.UInt32)]])

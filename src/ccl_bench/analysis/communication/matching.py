@@ -282,13 +282,27 @@ def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
     """Number the calls of each group: by recorded sequence where it is complete, else by order.
 
     One call of a rank has one number: a sequence that repeats on a rank (calls put together in
-    one launch share it) shows nothing, and order is used for the group.
+    one launch share it) shows nothing, and order is used for the group. Calls launched before the recording
+    have no sequence: where that of the others goes with their order, it continues backwards.
     """
     one_trace = ["iteration", "group", "trace"]
+    calls = calls.with_columns(_continued(one_trace))
     repeats = pl.struct("sequence").is_duplicated().over(one_trace)
     sound = (pl.col("sequence").is_not_null() & ~repeats).all().over("iteration", "group")
     order = pl.struct("order", "start_ns").rank("ordinal").over(one_trace).cast(pl.Int64)
     return calls.with_columns(pl.when(sound).then("sequence").otherwise(order).alias("number"))
+
+
+def _continued(one_trace: list[str]) -> pl.Expr:
+    """Return the sequence of all calls of a trace's group where those that have one count on one by one."""
+    ahead = pl.col("sequence") - pl.col("order")
+    steady = (ahead.min() == ahead.max()).over(one_trace).fill_null(value=False)
+    return (
+        pl.when(steady)
+        .then(pl.col("order") + ahead.min().over(one_trace))
+        .otherwise("sequence")
+        .alias("sequence")
+    )
 
 
 def _members_agree() -> pl.Expr:
