@@ -30,6 +30,18 @@ PHASES = (FORWARD, BACKWARD, OPTIMIZER, ACCUMULATION, REDUCTION, OTHER, UNKNOWN)
     reads={
         "cpu_ops": ("start_ns", "end_ns", "name", "thread", "sequence_number", "forward_thread"),
     },
+    start_ns=("Int64", "start of its first operator, ns"),
+    end_ns=("Int64", "end of its last operator, ns"),
+    thread=("Int64", "CPU thread"),
+)
+def recomputations(cpu_ops: pl.DataFrame) -> pl.DataFrame:
+    """One stretch of a CPU thread in which a node of autograd runs part of the forward pass again."""
+    (evaluated,) = markers.named(cpu_ops, f"^{markers.EVALUATE}")
+    return markers.recomputing(cpu_ops, evaluated)
+
+
+@derived(
+    reads={"cpu_ops": ("start_ns", "end_ns", "name", "thread")},
     start_ns=("Int64", "start of the work, ns"),
     end_ns=("Int64", "end of the work, ns"),
     kind=("String", "`compute`, `communication` or `memory`"),
@@ -42,6 +54,7 @@ def phased_work(
     cpu_ops: pl.DataFrame,
     annotations: pl.DataFrame,
     autograd_links: pl.DataFrame,
+    recomputations: pl.DataFrame,
 ) -> pl.DataFrame:
     """One interval of work with its phase, from where and when it was launched.
 
@@ -63,7 +76,7 @@ def phased_work(
         "backward_ns": backward,
         "accumulated_ns": pl.concat([accumulated, ranges["accumulated_ns"]]),
         "reduced_ns": pl.concat([reduced, ranges["reduced_ns"]]),
-        "recomputed_ns": markers.recomputing(cpu_ops, evaluated),
+        "recomputed_ns": recomputations,
     }
     program = pl.concat([around.pop("step_ns"), ranges["optimizer_ns"], ranges["forward_ns"]])["thread"]
     opened = {name: markers.enclosing(origins, table, "launch_ns") for name, table in around.items()}

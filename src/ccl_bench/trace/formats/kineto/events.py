@@ -144,8 +144,8 @@ _OPERATOR = re.compile(r"::|Backward\w*$|^[A-Z]\w*[A-Za-z]$|^(?:detach_?|record_
 def is_range(name: str) -> bool:
     """Whether an event of an old `Operator` category is what torch has since written as `user_annotation`.
 
-    Operators have a namespace, but for `detach` and `record_param_comms`; nodes of autograd and functions in
-    Python have the name of a class. A range with such a name counts as an operator.
+    Operators have a namespace, except for `detach` and `record_param_comms`; nodes of autograd and
+    functions in Python have the name of a class. A range with such a name counts as an operator.
     """
     return not _OPERATOR.search(name)
 
