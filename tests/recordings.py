@@ -28,6 +28,7 @@ PROGRAMS = {
     "groups": "analysis/communication/gloo_groups.py",
     "loops": "analysis/training_loops.py",
     "sharded": "analysis/device/sharded_training.py",
+    "checkpointed": "diagnosis/checkpointed_training.py",
 }
 
 

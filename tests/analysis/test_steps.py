@@ -166,15 +166,6 @@ def test_inner_ranges_whose_outer_one_was_not_recorded_are_no_steps():
     assert [row[:3] for row in steps(marks)] == [(1, 100, 190), (2, 200, 290)]
 
 
-def test_steps_that_an_old_profiler_wrote_as_operators_are_found():
-    operators = [{"name": f"ProfilerStep#{n}", "start_ns": 10 * n, "end_ns": 10 * n + 10} for n in (2, 3)]
-    found = steps(cpu_ops=[*operators, {"name": "aten::add", "start_ns": 21, "end_ns": 22}])
-    assert [(*row[:3], row[-1]) for row in found] == [
-        (2, 20, 30, "ProfilerStep"),
-        (3, 30, 40, "ProfilerStep"),
-    ]
-
-
 @pytest.mark.parametrize(
     "name",
     ["step {}", "iteration_{}", "Iter {}", "train_step {}", "training step #{}", "step={}", "## step {} ##"],

@@ -136,6 +136,11 @@ CASES = {
         replace(PAIR, input_copy=Copy(10_000_000, 0)),
         "copies_in_step",
     ),
+    "recomputation": Case(
+        replace(PAIR, recomputed_layers=2),
+        PAIR,
+        "recomputation",
+    ),
     "exposed gathers": Case(
         replace(PAIR, prefetch=False, all_gather=Message(4_194_304, 200_000)),
         replace(PAIR, prefetch=False, all_gather=Message(4_194_304, 0), reduce_scatter=Message(1, 0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from dataclasses import replace
@@ -107,6 +108,27 @@ def test_calls_that_wait_for_the_device_are_counted_in_a_recorded_run() -> None:
     assert "9 times a step in cudaStreamSynchronize" in found.title
     assert found.gain_s is not None
     assert 0 < found.gain_s < 0.0199
+
+
+@recorded
+def test_the_data_loader_of_a_recording_of_torch_1_8_is_named() -> None:
+    """Its ranges have the category of operators. Time in them while the device is idle is lost."""
+    run = Path(str(CORPUS)) / "conclusions" / "old-loader"
+    idle_us, loads = 0, 0
+    for path in run.iterdir():
+        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        work = [each for each in events if each.get("cat") in {"Kernel", "Memcpy", "Memset"}]
+        for load in (each for each in events if str(each["name"]).startswith("enumerate(DataLoader)#")):
+            loads += 1
+            at, end = load["ts"], load["ts"] + load["dur"]
+            for each in sorted(work, key=lambda event: event["ts"]):
+                idle_us += max(0, min(each["ts"], end) - at)
+                at = max(at, min(each["ts"] + each["dur"], end))
+            idle_us += end - at
+    assert loads == 12
+    first = diagnose(open_run(run), jobs=1, use_cache=False).diagnoses[0]
+    assert first.name == "data_loading"
+    assert first.gain_s == pytest.approx(idle_us / loads / 1e6, rel=0.03)
 
 
 def test_products_in_float32_could_be_faster_by_the_ratio_of_peaks(tmp_path: Path) -> None:

@@ -128,7 +128,6 @@ def test_arrows_that_share_an_id_do_not_multiply():
         ("Kernel", "kernels"),
         ("Memcpy", "memcpy"),
         ("Memset", "memcpy"),
-        ("Operator", "cpu_ops"),
         ("Runtime", "launches"),
     ],
 )
@@ -136,6 +135,55 @@ def test_category_names_of_old_torch_are_known(category, table):
     args = {"device": 0, "stream": 7, "correlation": 3, "external id": 8}
     (row,) = rows(read(pretty([event(category, "x", 5, 2, **args)])), table)
     assert (row["start_ns"], row["end_ns"], row["external_id"]) == (5_000, 7_000, 8)
+
+
+OLD_CATEGORIES = {
+    "cpu_op": "Operator",
+    "user_annotation": "Operator",
+    "cuda_runtime": "Runtime",
+    "kernel": "Kernel",
+    "gpu_memcpy": "Memcpy",
+    "gpu_memset": "Memset",
+}
+"""Categories since torch 1.12 → those of torch 1.8 and 1.9."""
+
+RANGES = (
+    *("ProfilerStep#3", "Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad", "## forward ##"),
+    *("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "gloo:all_reduce", "nccl:all_reduce"),
+    *("DistributedDataParallel.forward", "forward", "step_3", "Iteration3", "my block"),
+)
+
+OPERATORS = (
+    *("aten::mm", "c10d::allreduce_", "detach", "detach_", "record_param_comms", "ReluBackward1"),
+    *("MulBackward0", "CudnnConvolutionBackward", "autograd::engine::evaluate_function: AddmmBackward0"),
+    *("MyFunction", "myfunctionBackward", "torch::autograd::AccumulateGrad"),
+)
+
+
+@layouts
+def test_a_trace_with_old_categories_gives_the_same_tables(write):
+    shapes = {"Input Dims": [[2, 3], [3, 5]], "Input type": ["float", "float"]}
+    marks = [
+        event("user_annotation", name, 10 * n, 90, **{"External id": n}) for n, name in enumerate(RANGES)
+    ]
+    operators = [
+        event("cpu_op", name, 10 * n + 5, 3, **shapes, **{"External id": n, "Sequence number": n})
+        for n, name in enumerate(OPERATORS, len(RANGES))
+    ]
+    events = [
+        *(each for pair in zip(marks, operators, strict=True) for each in pair),
+        event("cuda_runtime", "cudaLaunchKernel", 6, 1, correlation=1),
+        kernel(ts=8),
+        event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 20, 1, device=0, stream=7, bytes=64),
+        event("gpu_memset", "Memset (Device)", 25, 1, device=0, stream=7, bytes=8),
+    ]
+    old = [each | {"cat": OLD_CATEGORIES[each["cat"]]} for each in events]
+    found, expected = read(write(old)), read(write(events))
+    assert names(found, "annotations") == [*RANGES]
+    assert names(found, "cpu_ops") == [*OPERATORS]
+    for name, table in expected.tables.items():
+        assert found.table(name).equals(table), name
+    assert found.findings == expected.findings
 
 
 def test_events_of_an_amd_device_are_read():
@@ -201,3 +249,17 @@ def test_sorted_keys_are_read(monkeypatch):
     content = read(compact(events))
     assert content.table("cpu_ops")["external_id"].to_list() == list(range(50))
     assert content.findings == []
+
+
+@layouts
+def test_the_name_of_a_copy_says_whether_memory_of_the_host_is_pageable(write):
+    expected = {
+        "Memcpy HtoD (Pageable -> Device)": ("HtoD", True),
+        "Memcpy HtoD (Pinned -> Device)": ("HtoD", False),
+        "Memcpy DtoH (Device -> Pageable)": ("DtoH", True),
+        "Memcpy DtoD (Device -> Device)": ("DtoD", None),
+        "CopyHostToDevice": ("HtoD", None),
+    }
+    copies = [event("gpu_memcpy", name, n, device=0, stream=7) for n, name in enumerate(expected)]
+    found = read(write(copies)).table("memcpy")
+    assert list(found.select("kind", "is_pageable").iter_rows()) == [*expected.values()]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
 
 
-@metric(unit="s", better="lower", applies=(checks.training,), revision=3)
+@metric(unit="s", better="lower", applies=(checks.training,), revision=4)
 def backward_time(phases: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Time in one step in which the device worked on the backward pass, communication left out.
 

@@ -77,6 +77,7 @@ _TABLES = (
         "One copy or memory set that ran on a device.",
         **_SPAN,
         kind=("String", "`HtoD`, `DtoH`, `DtoD`, `PtoP`, `HtoH`, `memset` or `other`"),
+        is_pageable=("Boolean", "whether the memory of the host is pageable; null if unknown or without any"),
         **_LAUNCHED,
         bytes=("Int64", "bytes moved or set"),
     ),

@@ -129,6 +129,9 @@ class CallArguments:
 
 Sides = tuple[int, int, int]
 
+_CHECKPOINT, _CHECKPOINTS = "CheckpointFunctionBackward", 1_000_000_000
+"""Node that runs the forward pass again, and the first sequence number of its operators."""
+
 _FIRST_CORRELATION = 50_000_000
 _IDS = 10_000_000
 """Numbers that are kept for each device of a process."""
@@ -193,6 +196,7 @@ class RankEvents:
         for number, item in enumerate(self.items):
             yield from self._launched(step, number, item, at + number * length)
         yield from self._optimizer(record)
+        yield from self._checkpoints(record)
         if self.plan.host.waits_for_device:
             yield self._synchronisation(record)
 
@@ -219,6 +223,21 @@ class RankEvents:
             start = record.first_launch_ns + numbers[0] * length
             end = record.first_launch_ns + (numbers[-1] + 1) * length
             yield self.host("user_annotation", "Optimizer.step#AdamW.step", self.thread, start, end)
+
+    def _checkpoints(self, record: RankStep) -> Iterator[str]:
+        """Yield the nodes of autograd in which the forward pass runs again."""
+        numbers: dict[int, list[int]] = {}
+        for number, item in enumerate(self.items):
+            if item.checkpoint >= 0:
+                numbers.setdefault(item.checkpoint, []).append(number)
+        length = self.plan.host.launch_ns
+        for checkpoint, inside in numbers.items():
+            start = record.first_launch_ns + inside[0] * length
+            end = record.first_launch_ns + (inside[-1] + 1) * length
+            more = self.t.arguments(f'"Sequence number":{_CHECKPOINTS + checkpoint},"Fwd thread id":1')
+            name = f"autograd::engine::evaluate_function: {_CHECKPOINT}"
+            yield self.host("cpu_op", name, self.autograd, start, end, more)
+            yield self.host("cpu_op", _CHECKPOINT, self.autograd, start, end, more)
 
     def _synchronisation(self, record: RankStep) -> str:
         """Return the host's wait for the device at the end of a step."""
@@ -259,6 +278,10 @@ class RankEvents:
         if item.phase == "backward" and item.kernel.node:
             yield from self._backward_node(step, item, thread, start, end, inset)
             start, end = start + 2 * inset, end - 2 * inset
+        elif item.checkpoint >= 0:
+            more = self.t.arguments(f'"Sequence number":{_CHECKPOINTS + item.checkpoint},"Fwd thread id":0')
+            yield self.host("cpu_op", item.kernel.operator, thread, start, end, more)
+            return
         elif item.sequence >= 0 and item.phase == "forward":
             number = self._sequence(step, item)
             yield self._arrow("s", number, thread, start, "fwdbwd")

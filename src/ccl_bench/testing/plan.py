@@ -149,6 +149,8 @@ class Plan:
     """Computing the forward pass of one layer and microbatch, ns."""
     backward_ns: PerStage = 600_000
     """Computing the backward pass of one layer and microbatch, ns."""
+    recomputed_layers: int = 0
+    """First layers of each stage whose kernels of the forward pass run again in the backward pass."""
     optimizer_ns: int = 100_000
     """The optimizer's kernel, ns; 0 for none."""
     shard_copy_ns: int = 0

@@ -88,6 +88,8 @@ class Instruction(NamedTuple):
     """Annotations around it on the host, outermost first."""
     ns_per_token: int = 0
     """Duration for each token that the rank's experts got, ns."""
+    checkpoint: int = -1
+    """Node of autograd that runs the forward pass again, counted in the step; -1 for none."""
 
 
 @dataclass(slots=True)
@@ -119,6 +121,7 @@ class Builder:
         self.waits: list[int] = []
         self.last_compute = -1
         self.phase = "forward"
+        self.checkpoint = -1
 
     def add(self, instruction: Instruction) -> int:
         """Add an instruction and return its number."""
@@ -141,7 +144,17 @@ class Builder:
             slows = f"{slows} step".strip()
         self.last_compute = self.add(
             Instruction(
-                kernel, COMPUTE_STREAM, ns, after, self.phase, None, slows, sequence, ranges, ns_per_token
+                kernel,
+                COMPUTE_STREAM,
+                ns,
+                after,
+                self.phase,
+                None,
+                slows,
+                sequence,
+                ranges,
+                ns_per_token,
+                self.checkpoint,
             )
         )
 
@@ -209,13 +222,23 @@ class _Step:
         layer = self.layers - 1 - place
         self._gathered("backward", layer, microbatch)
         ns = at_stage(self.plan.backward_ns, self.builder.stage)
+        if layer < self.plan.recomputed_layers:
+            self._recompute(layer, microbatch)
         self._experts(layer, microbatch)
         self._half(kernels.BACKWARD, ns, 0, kernels.BACKWARD_HALF, layer, microbatch)
         self._half(kernels.BACKWARD, ns, kernels.BACKWARD_HALF, len(kernels.BACKWARD), layer, microbatch)
+        self.builder.checkpoint = -1
         if self.plan.cp > 1:
             self._exchange("reduce_scatter", "cp", f"backward {microbatch} {layer}", self.plan.cp_exchange)
         if microbatch == self.plan.microbatches - 1:
             self._reduced(layer)
+
+    def _recompute(self, layer: int, microbatch: int) -> None:
+        """Add the kernels of a layer's forward pass again; those that follow are of the same node."""
+        self.builder.checkpoint = microbatch * self.layers + layer
+        ns = at_stage(self.plan.forward_ns, self.builder.stage)
+        for kernel, share in kernels.FORWARD:
+            self.builder.compute(kernel, ns * share // 100)
 
     def _half(self, parts: Parts, ns: int, first: int, until: int, layer: int, microbatch: int) -> None:
         """Add some kernels of a layer, and the exchange of activations that follows them."""

@@ -156,7 +156,7 @@ class TraceContent:
         return 0 if table is None else table.height
 
 
-LAYOUT = 2
+LAYOUT = 3
 """Increased when the layout of a cached folder changes."""
 
 _ABOUT = "about.json"

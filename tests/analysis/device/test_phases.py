@@ -28,6 +28,7 @@ def training_step() -> list[Event]:
         op(EVALUATE + "AddmmBackward0", 200, 300, tid=2, **{"Sequence number": 7, "Fwd thread id": 1}),
         op("aten::relu", 210, 220, tid=2, **{"Sequence number": 8, "Fwd thread id": 0}),
         launch(4, 215, 216, tid=2), kernel("relu", 4, 220, 240),               # backward, recomputed
+        op("aten::mm", 245, 255, tid=2),
         launch(5, 250, 251, tid=2), kernel("gemm_b", 5, 260, 400),             # backward
         op(ACCUMULATE, 300, 350, tid=2),
         launch(6, 310, 311, tid=2), kernel("add", 6, 400, 410),                # gradient accumulation
@@ -85,6 +86,48 @@ def test_metrics_of_phases_are_seconds_a_step(tmp_path: Path) -> None:
     assert details["recomputed_s"] == pytest.approx(20e-6)
     assert details["gradient_communication_s"] == pytest.approx(90e-6)
     assert details["pct_of_step"] == pytest.approx(18)
+
+
+def recorded_op(name: str, start: float, end: float) -> Event:
+    """Return an operator that autograd's thread calls while autograd records."""
+    return op(name, start, end, tid=2, **{"Sequence number": 8, "Fwd thread id": 0})
+
+
+def test_a_stretch_of_recomputation_ends_where_a_node_begins(tmp_path: Path) -> None:
+    """A function in Python, and what it launches between two operators, is part of the stretch."""
+    events = [
+        op(EVALUATE + "CheckpointFunctionBackward", 0, 100, tid=2),
+        op("aten::detach", 5, 6, tid=2),
+        recorded_op("MyFunction", 8, 10),
+        recorded_op("aten::linear", 20, 30),
+        recorded_op("aten::gelu", 40, 50),
+        op(EVALUATE + "GeluBackward0", 55, 60, tid=2),
+        op("aten::gelu_backward", 56, 57, tid=2),
+        op(EVALUATE + "MyFunctionBackward", 61, 80, tid=2),
+        recorded_op("aten::linear", 62, 70),
+        op("aten::mm", 72, 73, tid=2),
+    ]
+    found = table(write(tmp_path, events), "recomputations")
+    assert found.select("start_ns", "end_ns", "thread").rows() == [(8_000, 50_000, 2), (62_000, 70_000, 2)]
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        [recorded_op("aten::mul", 10, 20), recorded_op("aten::mm", 30, 40)],
+        [op("aten::zeros", 5, 6, tid=2), recorded_op("aten::index_put", 10, 20)],
+        [recorded_op("MyFunction", 10, 20), op("aten::mm", 30, 40, tid=2)],
+        [recorded_op("_ToTorchTensor", 10, 20), op("aten::mm", 30, 40, tid=2)],
+        [op("aten::mm", 10, 20, tid=2), op("aten::mm", 30, 40, tid=2)],
+    ],
+    ids=["create_graph", "create_graph after zeros", "function", "DTensor", "gradient"],
+)
+def test_a_node_that_does_not_run_forward_again_recomputes_nothing(
+    inside: list[Event], tmp_path: Path
+) -> None:
+    """`create_graph=True` records the whole gradient; a function in Python has a number wherever it runs."""
+    run = write(tmp_path, [op(EVALUATE + "MulBackward0", 0, 100, tid=2), *inside])
+    assert table(run, "recomputations").is_empty()
 
 
 def test_concurrent_work_of_a_phase_counts_once_in_time_and_twice_in_the_sum(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.analysis.memory.block_lifetimes import segments_of
-from ccl_bench.analysis.memory.call_sites import memory_holders, memory_rates
+from ccl_bench.analysis.memory.call_sites import memory_holders, memory_rates, memory_recomputed
 from ccl_bench.schema import TABLES
 
 SECOND_NS = 1_000_000_000
@@ -112,3 +112,64 @@ def test_a_segment_is_expandable_only_where_that_is_stated() -> None:
     rows = [(0, 64, 32, True), (0, 128, 16, None), (1, 9, 9, True), (0, 512, 8, False), (0, None, 8, True)]
     segments = segments_of(_table("memory_segments", "device address bytes is_expandable", *rows), 0)
     assert segments == [(64, 96, True), (128, 144, False), (512, 520, False)]
+
+
+CHECKPOINT = "/site-packages/torch/utils/checkpoint.py"
+AUTOGRAD = "/site-packages/torch/autograd/__init__.py"
+
+FRAMES = [
+    (0, "linear", "/site-packages/torch/nn/functional.py", 1),
+    (1, "checkpoint", CHECKPOINT, 500),
+    (2, "recompute_fn", CHECKPOINT, 1500),
+    (3, "backward", CHECKPOINT, 300),
+    (4, "backward", AUTOGRAD, 340),
+    (5, "apply", "/site-packages/torch/autograd/function.py", 307),
+    (6, "forward", CHECKPOINT, 260),
+    (7, "backward", "model.py", 30),
+    (8, "forward", "model.py", 20),
+]
+"""Frames as torch 2.13 has them on the stacks of both kinds of checkpoints."""
+
+FORWARD, AGAIN, REENTRANT, REENTRANT_FORWARD, INSIDE, OTHER, NONE = 1, 2, 3, 4, 5, 6, None
+STACKS = [
+    (FORWARD, [0, 1]),
+    (AGAIN, [0, 8, 2, 4]),
+    (REENTRANT, [0, 8, 5, 3, 5, 4]),
+    (REENTRANT_FORWARD, [0, 6, 5]),
+    (INSIDE, [7, 5, 4, 3, 5, 4]),
+    (OTHER, [0, 8]),
+]
+
+
+@pytest.mark.parametrize(
+    ("forward", "again"), [(FORWARD, AGAIN), (REENTRANT_FORWARD, REENTRANT)], ids=["plain", "reentrant"]
+)
+def test_what_recomputation_leaves_allocated_is_what_it_saves(forward: int, again: int) -> None:
+    """Two blocks are recomputed in the first backward pass, one in the second; work space is freed in it."""
+    born = [
+        *((0, forward, 1), (1, OTHER, 2)),
+        *((2, again, 10), (3, again, 20), (5, again, 40), (7, INSIDE, 80), (8, NONE, 160)),
+        *((9, again, 320), (10, OTHER, 640)),
+        *((11, forward, 1280), (12, again, 2560)),
+    ]
+    freed = {3: 4, 5: 20, 9: 20, 2: 6}
+    events = [(0, order, "alloc", stack) for order, stack, _ in born]
+    events += [(0, order, "free_requested", None) for order in freed.values()]
+    lives = [(0, order, freed.get(order), size, stack) for order, stack, size in born]
+    found = memory_recomputed(
+        _table("memory_lives", "device born freed bytes stack", *lives),
+        _table("memory_events", "device order action stack", *events),
+        _table("memory_stacks", "stack frames", *STACKS),
+        _table("memory_frames", "frame function file line", *FRAMES),
+    )
+    assert found.rows() == [(0, 2, 10 + 40 + 320), (0, 1, 2560)]
+
+
+def test_a_program_without_checkpoints_recomputes_nothing() -> None:
+    found = memory_recomputed(
+        _table("memory_lives", "device born freed bytes stack", (0, 0, None, 8, OTHER)),
+        _table("memory_events", "device order action stack", (0, 0, "alloc", OTHER)),
+        _table("memory_stacks", "stack frames", *STACKS),
+        _table("memory_frames", "frame function file line", *FRAMES),
+    )
+    assert found.is_empty()

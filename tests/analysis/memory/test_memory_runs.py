@@ -14,11 +14,12 @@ from commands import invoke
 from test_memory_replay import _busy
 
 from ccl_bench import metrics
+from ccl_bench.diagnosis.diagnose import diagnose
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.inspect import inspect
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import open_run
-from ccl_bench.testing import plans, write_run
+from ccl_bench.testing import Plan, plans, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -226,3 +227,19 @@ def test_the_real_snapshot_is_measured_by_the_command(corpus: Path, tmp_path: Pa
     shutil.copy(corpus / "memory" / "rank0_memory_snapshot.pickle", tmp_path)
     done = invoke(["ccl-metrics", "--trace", str(tmp_path), "--metric", "peak_memory_allocated"])
     assert (done.returncode, done.stdout) == (0, "13.927832064\n")
+
+
+def test_the_diagnosis_of_recomputation_states_the_memory_that_it_saves(tmp_path: Path) -> None:
+    """Three tensors of 400 MiB are recomputed, and one is freed before its recomputation ends."""
+    write_run(Plan(recomputed_layers=2), tmp_path)
+    file = "/site-packages/torch/utils/checkpoint.py"
+    stack = [{"name": "recompute_fn", "filename": file, "line": 1500}]
+    allocator = Allocator()
+    allocator.alloc(400 * MIB, frames=stack)
+    allocator.free(allocator.alloc(400 * MIB, frames=stack))
+    allocator.alloc(400 * MIB, frames=stack)
+    allocator.alloc(400 * MIB, frames=[])
+    write(tmp_path / "rank0_memory_snapshot.pickle", snapshot_of(allocator))
+    (found,) = diagnose(open_run(tmp_path), jobs=1, use_cache=False).diagnoses
+    assert found.name == "recomputation"
+    assert found.remedy.endswith(f"it saves {800 * MIB / 1e9:.3g} GB of memory on a device")

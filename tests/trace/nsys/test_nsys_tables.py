@@ -83,6 +83,18 @@ def test_an_export_may_number_copies_otherwise(tmp_path):
     assert found.table("memcpy")["kind"].to_list() == ["DtoH"]
 
 
+def test_a_copy_is_pageable_where_the_export_names_the_memory_so(tmp_path):
+    ends = [(0, 2), (2, 1), (2, 2), (None, None)]
+    copies = [
+        kernel(10 * n, 10 * n + 5, bytes=64, copyKind=1, srcKind=source, dstKind=target)
+        for n, (source, target) in enumerate(ends)
+    ]
+    kinds = [{"id": n, "label": label} for n, label in enumerate(("Pageable", "Pinned", "Device"))]
+    tables = {"CUPTI_ACTIVITY_KIND_MEMCPY": copies, "ENUM_CUDA_MEM_KIND": kinds}
+    found = read(tmp_path, tables).table("memcpy")
+    assert found["is_pageable"].to_list() == [True, False, None, None]
+
+
 def test_memory_sets_stand_beside_copies_in_order(tmp_path):
     tables = {
         "CUPTI_ACTIVITY_KIND_MEMCPY": [kernel(30, 40, bytes=1, copyKind=1)],

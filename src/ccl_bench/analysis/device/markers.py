@@ -57,19 +57,42 @@ def named(table: pl.DataFrame, *patterns: str) -> list[pl.DataFrame]:
 
 
 def recomputing(cpu_ops: pl.DataFrame, evaluated: pl.DataFrame) -> pl.DataFrame:
-    """Return the forward operators that ran inside `evaluated` backward nodes: activation checkpointing.
+    """Return the stretches of threads in which `evaluated` backward nodes run the forward pass again.
 
-    Only operators that record for autograd carry a sequence number; those of the forward pass have
-    forward thread 0, and inside a backward node there are none unless it runs forward again.
+    Only operators called while autograd records have a sequence number; those of the forward pass have
+    forward thread 0. A node calls such operators if it runs part of the forward pass again (activation
+    checkpointing), or if the backward pass is recorded to be differentiated itself (`create_graph`). Then
+    it records all that it calls; else the gradient follows, whose operators are not recorded.
     """
-    spans = ["start_ns", "end_ns", "thread"]
     if evaluated.is_empty():
         return evaluated
-    forward = pl.col("sequence_number").is_not_null() & (pl.col("forward_thread").fill_null(0) == 0)
-    recorded = cpu_ops.filter(forward)
-    model_ops = keep_rows(recorded, ~matching(recorded["name"], f"{REDISTRIBUTION}|^{EVALUATE}"))
-    inside = enclosing(model_ops, evaluated, "start_ns")
-    return keep_rows(model_ops[spans], inside.is_not_null())
+    numbered = cpu_ops["sequence_number"].is_not_null()
+    is_forward = numbered & (cpu_ops["forward_thread"].fill_null(0) == 0)
+    recorded = _in_nodes(keep_rows(cpu_ops, is_forward), f"{REDISTRIBUTION}|^{EVALUATE}", evaluated)
+    if recorded.is_empty():
+        return evaluated.clear()
+    others = _in_nodes(keep_rows(cpu_ops, ~numbered), r"^(?:torch::)?autograd::", evaluated)
+    node = ("thread", "opened_ns")
+    named = recorded.filter(matching(recorded["name"], "::"))  # functions in Python always have a number
+    last = named.group_by(node).agg(until_ns=pl.col("end_ns").max())
+    gradients = others.group_by(node).agg(pl.col("start_ns").max().alias("gradient_ns"))
+    again = last.join(gradients, on=node).filter(pl.col("gradient_ns") >= pl.col("until_ns"))
+    inner = evaluated.select("thread", "start_ns", inner_ns="start_ns").sort("start_ns")
+    parts = (
+        recorded.join(again, on=node, how="semi")
+        .sort("start_ns")
+        .join_asof(inner, on="start_ns", by="thread", check_sortedness=False)
+    )
+    stretches = parts.group_by("thread", "inner_ns").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return stretches.select("start_ns", "end_ns", "thread").sort("start_ns", "thread")
+
+
+def _in_nodes(cpu_ops: pl.DataFrame, others: str, evaluated: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators inside nodes, with the start of the outermost node, except those of some names."""
+    model_ops = keep_rows(cpu_ops, ~matching(cpu_ops["name"], others))
+    opened = enclosing(model_ops, evaluated, "start_ns").alias("opened_ns")
+    inside = model_ops[["start_ns", "end_ns", "thread", "name"]].with_columns(opened)
+    return keep_rows(inside, opened.is_not_null())
 
 
 def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:

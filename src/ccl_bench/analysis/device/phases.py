@@ -23,6 +23,9 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 ACCUMULATION, REDUCTION = "gradient_accumulation", "gradient_communication"
 OTHER, UNKNOWN = "other", "unattributed"
 
+CHECKPOINT = r"(?i)checkpoint|recompute"
+"""Operators that are named after activation checkpointing, such as `CheckpointFunctionBackward`."""
+
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, ACCUMULATION, REDUCTION, OTHER, UNKNOWN)
 
 
@@ -30,6 +33,24 @@ PHASES = (FORWARD, BACKWARD, OPTIMIZER, ACCUMULATION, REDUCTION, OTHER, UNKNOWN)
     reads={
         "cpu_ops": ("start_ns", "end_ns", "name", "thread", "sequence_number", "forward_thread"),
     },
+    start_ns=("Int64", "start of its first operator, ns"),
+    end_ns=("Int64", "end of its last operator, ns"),
+    thread=("Int64", "CPU thread"),
+    is_named=(
+        "Boolean",
+        "whether an operator around it is named after checkpointing, such as a reentrant one",
+    ),
+)
+def recomputations(cpu_ops: pl.DataFrame) -> pl.DataFrame:
+    """One stretch of a CPU thread in which a node of autograd runs part of the forward pass again."""
+    evaluated, checkpoints = markers.named(cpu_ops, f"^{markers.EVALUATE}", CHECKPOINT)
+    again = markers.recomputing(cpu_ops, evaluated)
+    opened = markers.enclosing(again, checkpoints, "start_ns")
+    return again.with_columns(opened.is_not_null().alias("is_named"))
+
+
+@derived(
+    reads={"cpu_ops": ("start_ns", "end_ns", "name", "thread")},
     start_ns=("Int64", "start of the work, ns"),
     end_ns=("Int64", "end of the work, ns"),
     kind=("String", "`compute`, `communication` or `memory`"),
@@ -42,6 +63,7 @@ def phased_work(
     cpu_ops: pl.DataFrame,
     annotations: pl.DataFrame,
     autograd_links: pl.DataFrame,
+    recomputations: pl.DataFrame,
 ) -> pl.DataFrame:
     """One interval of work with its phase, from where and when it was launched.
 
@@ -63,7 +85,7 @@ def phased_work(
         "backward_ns": backward,
         "accumulated_ns": pl.concat([accumulated, ranges["accumulated_ns"]]),
         "reduced_ns": pl.concat([reduced, ranges["reduced_ns"]]),
-        "recomputed_ns": markers.recomputing(cpu_ops, evaluated),
+        "recomputed_ns": recomputations,
     }
     program = pl.concat([around.pop("step_ns"), ranges["optimizer_ns"], ranges["forward_ns"]])["thread"]
     opened = {name: markers.enclosing(origins, table, "launch_ns") for name, table in around.items()}

@@ -1,4 +1,4 @@
-"""Call sites: which stacks hold memory, how often memory is requested, and where it ran out."""
+"""Call sites: which stacks hold memory, how often it is requested, what recomputes, and where it ran out."""
 
 from __future__ import annotations
 
@@ -87,6 +87,78 @@ def memory_rates(memory_events: pl.DataFrame) -> pl.DataFrame:
         for name in ("allocations", "frees", "allocated_bytes")
     )
     return rates.sort("device").select(*DERIVED.get("memory_rates").table.columns)
+
+
+_CHECKPOINTS = (
+    r"(?:torch/utils/checkpoint|tensor_parallel/random|activation_checkpointing/checkpointing)\.py$"
+)
+"""Files of torch, Megatron and DeepSpeed that checkpoint activations."""
+
+_FORWARD, _AGAIN = ("checkpoint", "forward"), ("recompute_fn", "backward")
+"""Their functions that run the forward pass, and those that run it again."""
+
+_BACKWARD = r"torch/autograd/__init__\.py$"
+"""File that starts a backward pass; a reentrant checkpoint starts one after it has run forward again."""
+
+
+@derived(
+    device=("Int64", "device number"),
+    recomputations=("Int64", "number of times that it runs part of the forward pass again"),
+    bytes=("Int64", "bytes of their blocks, those that are still allocated when each of them ends"),
+)
+def memory_recomputed(
+    memory_lives: pl.DataFrame,
+    memory_events: pl.DataFrame,
+    memory_stacks: pl.DataFrame,
+    memory_frames: pl.DataFrame,
+) -> pl.DataFrame:
+    """One backward pass that runs checkpointed parts of the forward pass again, and what these would keep.
+
+    Consecutive allocations with a call stack of recomputation are one. A backward pass ends where
+    checkpointed parts run forward for the first time.
+    """
+    part = _checkpointed(memory_stacks, memory_frames)
+    births = memory_events.filter(pl.col("action").cast(pl.String) == "alloc").sort("device", "order")
+    marked = births.join(part, on="stack", how="left", maintain_order="left").select(
+        "device",
+        "part",
+        born="order",
+        run=pl.col("part").rle_id().over("device"),
+        forward=(pl.col("part") == "forward").fill_null(value=False).cum_sum().over("device"),
+    )
+    again = marked.filter(pl.col("part") == "again")
+    ends = again.with_columns(end=pl.col("born").max().over("device", "run"))
+    kept = memory_lives.join(ends, on=["device", "born"]).filter(
+        pl.col("freed").is_null() | (pl.col("freed") > pl.col("end"))
+    )
+    passes = kept.group_by("device", "forward").agg(
+        pl.col("run").n_unique().cast(pl.Int64).alias("recomputations"), pl.col("bytes").sum()
+    )
+    return passes.sort("device", "forward").select(*DERIVED.get("memory_recomputed").table.columns)
+
+
+def _checkpointed(memory_stacks: pl.DataFrame, memory_frames: pl.DataFrame) -> pl.DataFrame:
+    """Return each `stack` in checkpointed code with its `part`: `forward` or `again`.
+
+    What the backward pass inside a reentrant checkpoint allocates is neither.
+    """
+    file, function = pl.col("file"), pl.col("function")
+    is_checkpoint = file.str.contains(_CHECKPOINTS)
+    frames = memory_frames.select(
+        frames="frame",
+        forward=is_checkpoint & function.is_in(_FORWARD),
+        again=is_checkpoint & function.is_in(_AGAIN),
+        backward=file.str.contains(_BACKWARD),
+    )
+    places = memory_stacks.with_columns(place=pl.int_ranges(pl.col("frames").list.len()))
+    marked = places.explode("frames", "place").join(frames, on="frames", how="left")
+    first = marked.group_by("stack").agg(
+        pl.col("place").filter(pl.col(part)).min().alias(part) for part in ("forward", "again", "backward")
+    )
+    in_backward = (pl.col("backward") < pl.col("again")).fill_null(value=False)
+    part = pl.when(pl.col("again").is_not_null()).then(pl.lit("again")).otherwise(pl.lit("forward"))
+    inside = pl.col("again").is_not_null() | pl.col("forward").is_not_null()
+    return first.filter(inside & ~in_backward).select("stack", part=part)
 
 
 @derived(

@@ -88,7 +88,7 @@ class Evidence:
     """What one trace holds that can show its steps."""
 
     ranges: pl.DataFrame
-    """Named ranges of CPU threads: annotations, and operators where an old profiler wrote ranges as such."""
+    """Named ranges of CPU threads."""
     device_ranges: pl.DataFrame
     """Named ranges of the device."""
     cpu_ops: pl.DataFrame
@@ -99,8 +99,9 @@ def marked_steps(
     annotations: pl.DataFrame, cpu_ops: pl.DataFrame, device_work: pl.DataFrame
 ) -> pl.DataFrame | None:
     """Return `step`, `start_ns`, `end_ns` and `source` of the steps that a trace marks, or None."""
-    of_device = _named(keep_rows(annotations, annotations["on_device"]))
-    evidence = Evidence(_ranges(annotations, cpu_ops), of_device, cpu_ops, device_work)
+    on_device = annotations["on_device"]
+    ranges, of_device = (_named(keep_rows(annotations, place)) for place in (~on_device, on_device))
+    evidence = Evidence(ranges, of_device, cpu_ops, device_work)
     for source, find in SOURCES.items():
         steps = find(evidence)
         if steps is not None and steps.height:
@@ -118,14 +119,6 @@ def whole_trace(*tables: pl.DataFrame) -> pl.DataFrame:
         pl.lit(WHOLE_TRACE).alias("source"),
     )
     return whole if spans.height else whole.clear()
-
-
-def _ranges(annotations: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the named ranges of the CPU; torch 1.8 wrote them as operators."""
-    marks = "|".join((PROFILER_STEP, NUMBERED_RANGE, f"^{OPTIMIZER_RANGE}", LOADER_RANGE))
-    ranges = _named(keep_rows(annotations, ~annotations["on_device"]))
-    operators = _named(keep_rows(cpu_ops, matching(cpu_ops["name"], marks)))
-    return pl.concat([ranges, operators]) if operators.height else ranges
 
 
 def _named(ranges: pl.DataFrame) -> pl.DataFrame:

@@ -61,7 +61,7 @@ KINETO = register(
     Format(
         name="kineto",
         profile="torch",
-        revision=4,
+        revision=5,
         tables=frozenset(
             {
                 "kernels",

@@ -43,7 +43,7 @@ CUSTOM = custom_operators()
 CALL_NAMES = (OPERATOR, GLOO, NCCL, C10D, *CUSTOM)
 """How the names of CPU events begin that describe a communication call."""
 
-CALL_KINDS = {"kernel": "collective", "cpu_op": "name", "annotation": "name"}
+CALL_KINDS = {"kernel": "collective", "cpu_op": "name", "annotation": "name", "unsorted": "name"}
 """What describes communication calls, and by what: the argument `Collective name` or the event's name."""
 
 _NUMBERS = ("thread", "correlation", "external_id")

@@ -7,6 +7,7 @@ cheap. Sources: libkineto's output_json.cpp and PyTorch's profiler_kineto.cpp.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal  # noqa: TC003  msgspec resolves the annotations
 
 from msgspec import Raw, Struct, field
@@ -94,7 +95,7 @@ CATEGORIES = {
     "gpu_memset": "memset",
     "Memset": "memset",
     "cpu_op": "cpu_op",
-    "Operator": "cpu_op",
+    "Operator": "unsorted",
     "cuda_runtime": "launch",
     "cuda_driver": "launch",
     "hip_runtime": "launch",
@@ -114,8 +115,13 @@ CATEGORIES = {
 }
 """Kineto category → what its events are. Old names are those of torch 1.8 to 1.11.
 
+torch 1.8 and 1.9 gave operators and ranges the same category; `is_range` distinguishes these by name.
+
 An event of MTIA's command processor is work on the device, as its kernels are [libkineto ActivityType.h].
 """
+
+UNSORTED = "operators and ranges"
+"""Rows of operators and of ranges together."""
 
 ROWS = {
     "kernel": "kernels",
@@ -125,11 +131,24 @@ ROWS = {
     "launch": "launches",
     "annotation": "annotations",
     "device_annotation": "annotations",
+    "unsorted": UNSORTED,
 }
 """What complete events are → the rows they become."""
 
 TAILS, HEADS = "arrow tails", "arrow heads"
 """The rows that the two ends of arrows become."""
+
+_OPERATOR = re.compile(r"::|Backward\w*$|^[A-Z]\w*[A-Za-z]$|^(?:detach_?|record_param_comms)$")
+
+
+def is_range(name: str) -> bool:
+    """Whether an event of an old `Operator` category is what torch has since written as `user_annotation`.
+
+    Operators have a namespace, except for `detach` and `record_param_comms`; nodes of autograd and
+    functions in Python have the name of a class. A range with such a name counts as an operator.
+    """
+    return not _OPERATOR.search(name)
+
 
 COMPLETE, TAIL, HEAD = "X", "s", "f"
 """The phases of events that become rows."""

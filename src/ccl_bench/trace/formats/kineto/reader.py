@@ -26,6 +26,7 @@ from ccl_bench.trace.formats.kineto.events import (
     ROWS,
     TAIL,
     TAILS,
+    UNSORTED,
     UNUSED_CATEGORIES,
 )
 from ccl_bench.trace.formats.kineto.native.reader import native_rows
@@ -105,6 +106,7 @@ _MAKERS: dict[str, Callable[[Sequence[Event], Sequence[Args]], pl.DataFrame]] = 
     "cpu_ops": tables.cpu_ops,
     "launches": tables.launches,
     "annotations": tables.named_ranges,
+    UNSORTED: tables.cpu_ops,
     TAILS: tables.arrow_ends,
     HEADS: tables.arrow_ends,
 }
@@ -176,7 +178,7 @@ class RowBuilder:
             self.unlabelled += not event.ph or (bool(name) and not event.name)
         self.ignored.update(event.cat or "" for event in tables.pop(_UNKNOWN, ()))
         for name, members in tables.items():
-            self._rows.add(name, _MAKERS[name](members, [event.args or NO_ARGS for event in members]))
+            self._add_rows(name, _MAKERS[name](members, [event.args or NO_ARGS for event in members]))
         self._rows.relieve(_joined_by_clock)
         self._add_arguments(events)
 
@@ -185,8 +187,13 @@ class RowBuilder:
         if self._native:
             rows, ignored = self._native.take()
             for name, frame in rows.items():
-                self._rows.add(name, frame)
+                self._add_rows(name, frame)
             self.ignored.update(ignored)
+
+    def _add_rows(self, name: str, rows: pl.DataFrame) -> None:
+        for table, part in (tables.sorted_out(rows) if name == UNSORTED else {name: rows}).items():
+            if part.height:
+                self._rows.add(table, part)
 
     def _add_arguments(self, events: list[Event]) -> None:
         """Add the rows from the arguments of events: communication calls and matrix products."""

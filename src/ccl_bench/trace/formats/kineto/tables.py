@@ -12,7 +12,7 @@ import msgspec
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.formats.kineto.events import CATEGORIES, COMPLETE, NO_ARGS
+from ccl_bench.trace.formats.kineto.events import CATEGORIES, COMPLETE, NO_ARGS, ROWS, UNSORTED, is_range
 from ccl_bench.trace.values import (
     FACTORS,
     LARGEST,
@@ -165,12 +165,18 @@ def copy_kind(name: str, category: str | None) -> str:
     return next((kind for spelling, kind in _COPY_KINDS.items() if spelling in name), fallback)
 
 
+def is_pageable(name: str) -> bool | None:
+    """Whether the memory of the host is pageable, from the name of a copy; None if it does not say."""
+    return "Pageable" in name if "Pageable" in name or "Pinned" in name else None
+
+
 def memcpy(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
     """Return the `memcpy` rows of copies and memory sets."""
     return pl.DataFrame(
         times(events)
         | {
             "kind": pl.Series([copy_kind(event.name, event.cat) for event in events], dtype=pl.String),
+            "is_pageable": pl.Series([is_pageable(event.name) for event in events], dtype=pl.Boolean),
             "device": integers([arg.device for arg in args]),
             "stream": integers([arg.stream for arg in args]),
             "correlation": integers([arg.correlation for arg in args]),
@@ -233,6 +239,16 @@ def named_ranges(events: Sequence[Event], args: Sequence[Args]) -> pl.DataFrame:
     )
 
 
+def sorted_out(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return the rows of operators and ranges together, as `cpu_ops` makes them, by their table."""
+    distinct = rows["name"].unique()
+    names = distinct.filter([is_range(name) for name in distinct.cast(pl.String)])
+    marks = rows["name"].is_in(names.implode())
+    columns = ("ts", "dur", "process", "thread", "name", "external_id")
+    ranges = rows.filter(marks).select(*columns).with_columns(on_device=pl.lit(value=False))
+    return {"cpu_ops": rows.filter(~marks), "annotations": ranges}
+
+
 def arrow_ends(events: Sequence[Event], _: Sequence[Args]) -> pl.DataFrame:
     """Return one end of each `fwdbwd` arrow: its id, thread and time."""
     return pl.DataFrame(
@@ -265,7 +281,8 @@ PRODUCT_NAMES = tuple(FACTORS)
 
 def is_product(event: Event) -> bool:
     """Whether an event is an operator that multiplies matrices."""
-    return event.ph == COMPLETE and CATEGORIES.get(event.cat or "") == "cpu_op" and event.name in FACTORS
+    table = ROWS.get(CATEGORIES.get(event.cat or "", ""))
+    return event.ph == COMPLETE and table in {"cpu_ops", UNSORTED} and event.name in FACTORS
 
 
 def product(event: Event) -> dict[str, object]:

@@ -37,7 +37,7 @@ NSYS = register(
     Format(
         name="nsys",
         profile="nsys",
-        revision=4,
+        revision=5,
         tables=frozenset(
             {
                 "kernels",

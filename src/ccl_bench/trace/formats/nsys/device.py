@@ -32,6 +32,9 @@ _CUDA_DEVICE = {
 
 _MANY = 1 << 20
 
+_NO_KIND = -1
+"""Number that no kind of memory has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Devices:
@@ -220,6 +223,7 @@ def memcpy(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
             since_epoch("start", base_ns).alias("start_ns"),
             since_epoch("end", base_ns).alias("end_ns"),
             "kind",
+            _is_pageable(database).alias("is_pageable"),
             pl.col("deviceId").alias("device"),
             pl.col("streamId").alias("stream"),
             pl.col("correlationId").alias("correlation"),
@@ -229,7 +233,7 @@ def memcpy(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
 
 
 def _moved(database: Database, process: Process, table: str) -> pl.DataFrame:
-    kinds = _WORK | {"bytes": "integer", "copyKind": "integer"}
+    kinds = _WORK | {"bytes": "integer", "copyKind": "integer", "srcKind": "integer", "dstKind": "integer"}
     return _of_process(database.frame(table, kinds, rows_of(database, table, process)), process)
 
 
@@ -239,6 +243,17 @@ def _copy_kinds(database: Database) -> dict[int, str]:
     by_number = {number: name.removeprefix("CUDA_MEMCPY_KIND_") for number, name in complete_rows(rows)}
     names = (_COPY_NUMBERS | by_number).items()
     return {number: _COPY_KINDS[name] for number, name in names if name in _COPY_KINDS}
+
+
+def _is_pageable(database: Database) -> pl.Expr:
+    """Return whether either end of a copy is pageable, or pinned, as the export names its numbers."""
+    rows = database.frame("ENUM_CUDA_MEM_KIND", {"id": "integer", "label": "text"})
+    numbers = {label: number for number, label in complete_rows(rows)}
+    pageable, pinned = (
+        pl.any_horizontal(pl.col("srcKind", "dstKind") == numbers.get(label, _NO_KIND))
+        for label in ("Pageable", "Pinned")
+    )
+    return pl.when(pageable | pinned).then(pageable)
 
 
 def _work_table(name: str, rows: pl.DataFrame) -> pl.DataFrame:

@@ -23,6 +23,7 @@ from ccl_bench.trace.formats.kineto.events import (
     HEADS,
     ROWS,
     TAILS,
+    UNSORTED,
     UNUSED_CATEGORIES,
     Args,
     Event,
@@ -68,6 +69,11 @@ IGNORED = "ignored"
 
 _OLD = "external_id_old"
 
+_OPERATOR = (
+    *("ts", "dur", "pid", "tid", "name", "external_id", _OLD),
+    *("record_function_id", "sequence_number", "forward_thread"),
+)
+
 COLUMNS = {
     "kernels": (
         *("ts", "dur", "name", "device", "stream", "correlation", "external_id", _OLD, "collective"),
@@ -76,10 +82,8 @@ COLUMNS = {
     "memcpy": (
         *("ts", "dur", "name", "cat", "device", "stream", "correlation", "external_id", _OLD, "bytes"),
     ),
-    "cpu_ops": (
-        *("ts", "dur", "pid", "tid", "name", "external_id", _OLD),
-        *("record_function_id", "sequence_number", "forward_thread"),
-    ),
+    "cpu_ops": _OPERATOR,
+    UNSORTED: _OPERATOR,
     "launches": ("ts", "dur", "pid", "tid", "name", "correlation", "external_id", _OLD),
     "annotations": ("ts", "dur", "pid", "tid", "name", "cat", "external_id", _OLD),
     TAILS: ("id", "tid", "ts"),
@@ -261,7 +265,9 @@ def _shaped(name: str, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
     """Return rows of the native reader as `columns` makes them."""
     columns: dict[str, Any] = rows.to_dict()
     if name == "memcpy":
-        columns["kind"] = _by_row(tables.copy_kind, texts, columns.pop("name"), columns.pop("cat"))
+        names = columns.pop("name")
+        columns["kind"] = _by_row(tables.copy_kind, texts, names, columns.pop("cat"))
+        columns["is_pageable"] = _by_row(tables.is_pageable, texts, names).cast(pl.Boolean)
     if name == "annotations":
         columns["on_device"] = _by_row(tables.is_on_device, texts, columns.pop("cat"))
     columns |= {field: texts[columns[field].cast(pl.UInt32)] for field in TEXTS & columns.keys()}
