@@ -117,7 +117,7 @@ for _suffix, _collectives in KINDS.items():
         unit="GB/s",
         better="higher",
         applies=(checks.several_ranks,),
-        revision=2,
+        revision=3,
         otherwise=(_of_records,),
     )(_of_traces)
 

@@ -97,7 +97,7 @@ def distribution_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.Data
     better="neither",
     applies=(checks.several_ranks,),
     otherwise=(distribution_of_execution_traces,),
-    revision=3,
+    revision=4,
 )
 def traffic_distribution(
     traffic: pl.DataFrame,
