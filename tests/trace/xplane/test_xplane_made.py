@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from commands import invoke
 from made_profiles import (
     Event,
     MadePlane,
@@ -420,6 +421,24 @@ def test_a_collective_of_gpus_is_known_by_its_instruction(tmp_path):
     assert (row["registers"], row["shared_memory_bytes"], row["occupancy_pct"]) == (32, 16, 50.0)
     (copied,) = found.table("memcpy").to_dicts()
     assert (copied["kind"], copied["bytes"]) == ("DtoH", 64)
+
+
+def copied(start, number):
+    copy = "kind_src:device kind_dst:host size:64 dest:0 async:1"
+    return Event("MemcpyD2H", start, 5, {"correlation_id": number, "memcpy_details": copy})
+
+
+def test_a_device_that_only_copies_holds_work(tmp_path):
+    """One of three GPUs computes, one copies, and one does nothing."""
+    stated = {"hlo_op": "dot.1", "hlo_module": "jit_f", "program_id": 7}
+    kernels = [Event("gemm", at, 50, stated | {"correlation_id": at + 3}) for at in (10, 110, 210)]
+    folder = write_profile(tmp_path, gpu(0, *kernels, copied(70, 4)), gpu(1, copied(20, 5)), gpu(2), task())
+    codes = {gpus: {f.code for f in read(folder, gpus).findings} for gpus in ("GPU:0", "GPU:1", "GPU:2")}
+    assert ["no-events" in codes[gpus] for gpus in codes] == [False, False, True]
+    assert read(folder, "GPU:1").table("memcpy").height == 1
+    lines = invoke(["ccl-bench", "inspect", str(folder)]).stdout.splitlines()
+    assert " on 2 devices of unknown name: " in lines[1]
+    assert any(line.split()[:6] == ["devices", "1", "device", "of", "unknown", "name,"] for line in lines)
 
 
 def test_a_permute_sends_along_its_pairs(tmp_path):

@@ -242,7 +242,7 @@ class _DeviceReader:
             )
             yield Finding("clock-unanchored", "warning", message, self.file)
         yield from step_findings(steps, self.file)
-        if not tables["kernels"].height:
+        if tables["kernels"].is_empty() and tables["memcpy"].is_empty():
             yield Finding("no-events", "error", "the profile holds no work of this device", self.file)
 
     def _damage(self) -> Iterator[Finding]:
