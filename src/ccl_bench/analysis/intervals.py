@@ -117,7 +117,10 @@ PATTERN = "communication pattern"
 DEVICE_RANGE = "device range"
 """The source of steps that the device itself shows, as a TPU's does."""
 
-BY_START = (DEVICE_RANGE, PATTERN, WHOLE_TRACE)
+CHOSEN_PROGRAM = "chosen program"
+"""The source of steps that are runs of a program that the user chose."""
+
+BY_START = (DEVICE_RANGE, CHOSEN_PROGRAM, PATTERN, WHOLE_TRACE)
 """Sources of steps whose windows are the device's own, so that work belongs where it starts."""
 
 

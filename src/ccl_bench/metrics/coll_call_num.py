@@ -64,7 +64,9 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     if inside.is_empty() and not calls.is_empty():
         raise NotMeasurable(
             f"communication was recorded only outside the steps: {counted(calls.height, 'call')}",
-            fix="mark the steps around it in the training script, or choose them with --marker",
+            fix=checks.fix_of_steps(
+                steps, "mark the steps around it in the training script, or choose them with --marker"
+            ),
         )
     if inside.is_empty():
         raise NotMeasurable(
