@@ -392,7 +392,7 @@ def test_a_real_run_with_device_twins_has_three_steps(corpus):
 def chosen(*names, pattern=r"pass (\w+)"):
     """Return the numbers of steps that are ranges of these names, 10 ns each."""
     marks = [mark(name, 10 * place, 10 * place + 10) for place, name in enumerate(names)]
-    found = chosen_ranges(table("annotations", marks), pl.DataFrame({"pattern": [pattern]}))
+    found = chosen_ranges(table("annotations", marks), table("marker", [{"pattern": pattern}]))
     return None if found is None else found["step"].to_list()
 
 
@@ -414,7 +414,7 @@ def test_the_outermost_chosen_ranges_are_steps():
         mark("pass 9", 2, 3), mark("pass 2", 0, 9), mark("pass 4", 0, 10), mark("pass 5", 10, 20),
         mark("pass 6", 19, 20), mark("pass 7", 20, 20), mark("pass 8", 30, 40, on_device=True),
     ]  # fmt: skip
-    found = chosen_ranges(table("annotations", marks), pl.DataFrame({"pattern": [r"pass (\d+)"]}))
+    found = chosen_ranges(table("annotations", marks), table("marker", [{"pattern": r"pass (\d+)"}]))
     assert found.select("step", "start_ns", "end_ns").rows() == [(4, 0, 10), (5, 10, 20)]
 
 

@@ -1,4 +1,4 @@
-"""`--steps`, `--skip-steps` and `--marker`: the same in every command that measures, and shown by each."""
+"""`--steps`, `--skip-steps`, `--marker` and `--program` in every command that measures."""
 
 from __future__ import annotations
 
@@ -93,6 +93,12 @@ def test_numbers_of_different_choices_are_not_judged(sharded: Path, tmp_path: Pa
             ["--marker", "ProfilerSteps"],
             "no range matches 'ProfilerSteps'\n  fix: did you mean ProfilerStep#",
         ),
+        (
+            ["--program", "jit_f"],
+            "no trace has runs of a program 'jit_f'\n  fix: only profiles of XLA show programs",
+        ),
+        (["--program", ""], "the name of a program has 1 to 1,000 characters, not 0"),
+        (["--program", "jit_f", "--marker", "pass"], "steps are either ranges or runs of a program"),
     ],
 )
 def test_steps_that_cannot_be_chosen_are_wrong_usage(

@@ -179,6 +179,7 @@ def test_a_result_says_which_steps_were_chosen(transient: Path):
         "numbers": "1-3",
         "skip": 1,
         "marker": "",
+        "program": "",
     }
     assert measured(transient, STEP)[0].provenance.steps is None
 

@@ -261,6 +261,27 @@ def test_a_number_below_the_stated_number_of_ranks_is_a_rank_also_where_others_h
     )
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trace_20240311.json",
+        "trace-20240311-101500.json",
+        "model-7b.pt.trace.json",
+        "model-7.pt.trace.json",
+        "gpu8.json",
+        "1712345678.1234567-TP-8-DECODE.trace.json",
+    ],
+)
+@pytest.mark.parametrize("world_size", [None, 1])
+def test_the_number_in_the_name_of_the_only_trace_is_no_rank_and_no_finding(tmp_path, name, world_size):
+    assert ranks_of(tmp_path, [name], world_size) == ({name: None}, [])
+
+
+def test_a_number_in_one_of_two_names_is_a_finding(tmp_path):
+    names = ["model-7.pt.trace.json", "other.pt.trace.json"]
+    assert ranks_of(tmp_path, names) == (dict.fromkeys(names), ["rank-implausible"])
+
+
 def test_a_name_that_says_rank_is_believed(tmp_path):
     names = ["node1_rank12.json", "node2_worker-31.json"]
     assert ranks_of(tmp_path, names) == (dict(zip(names, (12, 31), strict=True)), [])

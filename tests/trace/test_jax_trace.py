@@ -72,7 +72,7 @@ def test_each_device_shows_the_steps_and_calls_that_its_program_states(
         kernels = content.tables["kernels"]
         calls = kernels.drop_nulls("collective").group_by("collective").len()
         assert dict(calls.iter_rows()) == {call.kind: call.times * STEPS for call in STATED[name].calls}
-        steps = content.tables["annotations"]["name"].cast(pl.String).to_list()
+        steps = [name for name in content.tables["annotations"]["name"] if "#step_num=" in name]
         program = "train" if STATED[name].is_marked else "jit_train_step"
         assert steps == [f"{program}#step_num={number}#" for number in range(STEPS)]
 
@@ -145,6 +145,43 @@ def test_steps_of_a_program_that_runs_ahead_are_measured_on_the_device(
 
 
 @needs_corpus
+def test_runs_of_a_chosen_program_are_those_that_the_trace_for_viewers_lists(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Counted here: the events of the program on the lines of modules; both formats give these steps."""
+    name = "corpus/tpu-v6e-4of8"
+    run, profile = alone(tmp_path_factory, name), jax_recording(tmp_path_factory, name)
+    (path,) = run.iterdir()
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    recorded = [event for event in document["traceEvents"] if "name" in event]
+    modules = {
+        (e["pid"], e["tid"])
+        for e in recorded
+        if e["name"] == "thread_name" and e["args"]["name"] == "XLA Modules"
+    }
+    expected = []
+    for line in sorted(modules):
+        runs = sorted(
+            (e["ts"], e["dur"])
+            for e in recorded
+            if e["name"].startswith("jit__psum(") and (e["pid"], e["tid"]) == line
+        )
+        ends = [*(start for start, _ in runs[1:]), sum(runs[-1])]
+        expected += [1000 * (end - start) for (start, _), end in zip(runs, ends, strict=True)]
+    assert len(expected) == 4 * 3
+    for place, calls in ((run, 1), (profile, 2)):  # an all-reduce, and a barrier that only the profile has
+        found = ccl.open(place, program="jit__psum")
+        steps = found.table("steps").sort("rank", "start_ns")
+        lengths = (steps["end_ns"] - steps["start_ns"]).to_list()
+        assert lengths == [pytest.approx(length, abs=2) for length in expected]
+        assert found.metric("coll_call_num").value == calls
+        assert "steps-by-program" not in {finding.code for finding in found.findings}
+    by_default = ccl.open(profile).metric("coll_call_num")
+    assert by_default.value is None
+    assert "--program" in by_default.fix
+
+
+@needs_corpus
 def test_a_gpus_calls_are_those_that_launched_its_own_work(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -176,7 +213,9 @@ def test_a_tpus_trace_shows_what_xprof_makes_of_its_profile(
     assert set(calls["in_elements"] * 4) == {5_368_709_120}
     assert set(calls["group_size"]) == {2}
     assert kernels.filter(pl.col("collective") == "all_reduce").height == 12
-    assert {content.tables["annotations"].height for content in found.values()} == {100}
+    for content in found.values():
+        names = content.tables["annotations"]["name"].cast(pl.String)
+        assert names.str.contains("#step_num=").sum() == 100
     copies = pl.concat([content.tables["memcpy"] for content in found.values()])
     assert Counter(copies["kind"]) == {"HtoD": 1200, "DtoH": 1200}
 

@@ -117,7 +117,10 @@ PATTERN = "communication pattern"
 DEVICE_RANGE = "device range"
 """The source of steps that the device itself shows, as a TPU's does."""
 
-BY_START = (DEVICE_RANGE, PATTERN, WHOLE_TRACE)
+CHOSEN_PROGRAM = "chosen program"
+"""The source of steps that are runs of a program that the user chose."""
+
+BY_START = (DEVICE_RANGE, CHOSEN_PROGRAM, PATTERN, WHOLE_TRACE)
 """Sources of steps whose windows are the device's own, so that work belongs where it starts."""
 
 
@@ -174,11 +177,13 @@ def assign_step(work: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     """Return for each piece of work the row of the step that it belongs to; null for none.
 
     Work belongs to the step that launched it, whenever it ran, and to none if it was launched before the
-    recording. Where the launch is unknown, it belongs to the step in whose device window it started. `work`
-    has
-    `start_ns`, `launch_ns` and `launched_before`.
+    recording, also where the whole trace is the only step. Where the launch is unknown, or the device itself
+    shows the steps, it belongs to the step in whose device window it started. `work` has `start_ns`,
+    `launch_ns` and `launched_before`.
     """
     started = window_at(work[START], device_windows(steps))
+    if WHOLE_TRACE in steps["source"]:
+        return started.zip_with(~work["launched_before"], _nulls(started))
     if are_of_device(steps):
         return started
     launched = window_at(work["launch_ns"], steps)

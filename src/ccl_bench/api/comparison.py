@@ -54,6 +54,7 @@ def compare(
     steps: str | None = None,
     skip_steps: int | None = None,
     marker: str | None = None,
+    program: str | None = None,
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
@@ -73,7 +74,7 @@ def compare(
     fields = [known_field(name) for name in study]
     names = _metric_names(registry, metric, limits)
     measured = [*dict.fromkeys([*names, *DIVIDED_METRICS])]
-    choice = step_choice(steps, skip_steps, marker)
+    choice = step_choice(steps, skip_steps, marker, program)
     sides = [
         _results_of(each, measured)
         if isinstance(each, MeasuredRun)

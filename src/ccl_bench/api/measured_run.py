@@ -49,6 +49,7 @@ def open(  # noqa: A001  it opens a run
     steps: str | None = None,
     skip_steps: int | None = None,
     marker: str | None = None,
+    program: str | None = None,
     jobs: int | None = None,
     use_cache: bool = True,
 ) -> MeasuredRun:
@@ -56,11 +57,12 @@ def open(  # noqa: A001  it opens a run
 
     Only its files are listed; no trace is read yet. `card` and `config` are a workload card and a training
     configuration elsewhere, `ceiling` is the output of nccl-tests; `profile_mode` is `auto`, `torch` or
-    `nsys`. `steps` (`"3-5"`), `skip_steps` and `marker` (a regular expression) choose the steps to measure.
+    `nsys`. `steps` (`"3-5"`), `skip_steps` and `marker` (a regular expression) or `program` (of a profile of
+    XLA) choose the steps to measure.
     `jobs` processes read traces, by default one per core. Raises InputError if there is nothing to read,
     and UsageError for an invalid choice.
     """
-    choice = step_choice(steps, skip_steps, marker)
+    choice = step_choice(steps, skip_steps, marker, program)
     run = open_run(place, card=card, config=config, ceiling=ceiling, profile_mode=profile_mode, choice=choice)
     return MeasuredRun(run, str(place), jobs=jobs, use_cache=use_cache)
 

@@ -21,6 +21,11 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def devices_named(count: int, name: str) -> str:
+    """Return `8 x NVIDIA A100`, or `8 devices of unknown name` for an empty name."""
+    return f"{count:,} x {name}" if name else f"{counted(count, 'device')} of unknown name"
+
+
 def ranks_do(ranks: Sequence[int], singular: str, plural: str) -> str:
     """Return `Rank 3 comes` or `Ranks 0 and 6 come`, with the verb for one and for several."""
     if len(ranks) == 1:

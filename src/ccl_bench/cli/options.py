@@ -122,11 +122,18 @@ class Steps:
             help="Pattern for the names of step ranges; its first group captures the number of a step.",
         ),
     ] = None
+    program: Annotated[
+        str | None,
+        Parameter(
+            metavar="NAME",
+            help="Program of a profile of XLA whose runs are the steps, such as jit_train_step.",
+        ),
+    ] = None
 
     @property
     def choice(self) -> StepChoice:
         """What was chosen; UsageError if that cannot be."""
-        return step_choice(self.steps, self.skip_steps, self.marker)
+        return step_choice(self.steps, self.skip_steps, self.marker, self.program)
 
 
 EVERY_STEP = Steps()
@@ -139,6 +146,7 @@ class ReadingArguments(TypedDict):
     steps: str | None
     skip_steps: int | None
     marker: str | None
+    program: str | None
     jobs: int | None
     use_cache: bool
 
@@ -163,6 +171,7 @@ class Reading:
             "steps": self.steps.steps,
             "skip_steps": self.steps.skip_steps,
             "marker": self.steps.marker,
+            "program": self.steps.program,
             "jobs": self.jobs,
             "use_cache": not self.no_cache,
         }

@@ -10,6 +10,7 @@ from ccl_bench.analysis.intervals import union_lengths
 from ccl_bench.analysis.steps.steps import slowest, step_times
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import devices_named
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result import WHOLE_TRACE
 from ccl_bench.result.diagnosis import PARTS, IdlePart, Verdict
@@ -57,7 +58,7 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
         steps["rank"].n_unique(),
         steps["step"].n_unique(),
         bool((graph.operations["place"] == "device").any()),
-        _devices(tables["devices"]),
+        _devices(tables["devices"], steps),
         means["unattributed"],
         _traced_s(steps, float(mean_ns) / SECOND_NS),  # type: ignore[arg-type]
         bool((steps["source"] == WHOLE_TRACE).all()),
@@ -174,8 +175,13 @@ def _shares(intervals: pl.DataFrame, windows: pl.DataFrame) -> dict[str, float]:
     return shares
 
 
-def _devices(devices: pl.DataFrame) -> str:
-    """Return the devices of all ranks, such as `8 x NVIDIA A100`."""
-    device_of_rank = devices.group_by("rank").agg(pl.col("name").drop_nulls().first()).drop_nulls("name")
-    counts = device_of_rank.group_by("name").len().sort("len", descending=True)
-    return ", ".join(f"{count} x {name}" for name, count in counts.iter_rows())
+def _devices(devices: pl.DataFrame, steps: pl.DataFrame) -> str:
+    """Return the devices of the ranks that worked in steps, such as `8 x NVIDIA A100`."""
+    worked = steps.filter(pl.col("work") > 0)["trace"].unique()
+    trace_without_rank = pl.when(pl.col("rank").is_null()).then("trace").alias("trace_without_rank")
+    name = pl.col("name").filter(pl.col("name") != "").first().fill_null("")
+    device_of_rank = devices.filter(pl.col("trace").is_in(worked.implode())).group_by(
+        "rank", trace_without_rank
+    )
+    counts = device_of_rank.agg(name)["name"].value_counts().sort("count", "name", descending=[True, False])
+    return ", ".join(devices_named(count, name) for name, count in counts.iter_rows())

@@ -14,16 +14,25 @@ from ccl_bench.analysis.device.completeness import (
     on_device,
     sign_of_device,
 )
-from ccl_bench.analysis.steps.marks import CHOSEN_RANGE, overlapping_ranges, range_names, select_steps
+from ccl_bench.analysis.intervals import CHOSEN_PROGRAM
+from ccl_bench.analysis.steps.marks import (
+    CHOSEN_RANGE,
+    FORMAT_RANGE,
+    overlapping_ranges,
+    program_names,
+    range_names,
+    select_steps,
+)
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine import kept_tables
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
-from ccl_bench.run.completeness import FORMAT_RANGE, TraceTables
+from ccl_bench.run.completeness import TraceTables
 from ccl_bench.schema import KEYS, TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import read_content
+from ccl_bench.trace.device_steps import DETECTED
 from ccl_bench.trace.quality import CUT_SHORT
 
 if TYPE_CHECKING:
@@ -41,8 +50,9 @@ _MOST_NAMES = 1_000
 
 def marker_table(choice: StepChoice, form: Format) -> pl.DataFrame:
     """Return the table that says which ranges are the steps: as chosen, else as the format marks them."""
-    pattern = choice.marker or form.step_marker
-    return TABLES["marker"].frame({"pattern": [pattern] if pattern else []})
+    pattern, program = choice.marker or form.step_marker or None, choice.program or None
+    rows = [] if pattern is None and program is None else [0]
+    return TABLES["marker"].frame({"pattern": [pattern for _ in rows], "program": [program for _ in rows]})
 
 
 def choose_steps(steps: pl.DataFrame, choice: StepChoice) -> dict[str, pl.DataFrame]:
@@ -53,9 +63,10 @@ def choose_steps(steps: pl.DataFrame, choice: StepChoice) -> dict[str, pl.DataFr
     return {"steps": select_steps(steps, choice), RECORDED: steps} if choice else {"steps": steps}
 
 
-def names_to_choose(content: TraceContent) -> tuple[str, ...]:
-    """Return the names of ranges, the most frequent first."""
-    return tuple(range_names(content.table("annotations"))[:_MOST_NAMES])
+def names_to_choose(choice: StepChoice, content: TraceContent) -> tuple[str, ...]:
+    """Return the names of programs or of ranges, whichever was chosen by name, the most frequent first."""
+    names = program_names if choice.program else range_names
+    return tuple(names(content.table("annotations"))[:_MOST_NAMES])
 
 
 def marker_findings(choice: StepChoice, content: TraceContent, trace: TraceFile) -> list[Finding]:
@@ -238,11 +249,13 @@ def _read_trace(task: Task, wanted_tables: tuple[str, ...]) -> TraceTables:
     recorded = tables.pop(RECORDED, steps)
     steps_from = "" if recorded is None else "".join(recorded["source"].head(1))
     notes = (*notes, *marker_findings(task.choice, content, task.trace))
+    is_chosen = steps_from in {CHOSEN_RANGE, CHOSEN_PROGRAM}
+    recorded_findings = [f for f in content.findings if not (is_chosen and f.code in DETECTED)]
     trace = TraceTables(
         task.trace,
         tables,
         [
-            *(_touching_own_tables(finding, task.trace.form) for finding in content.findings),
+            *(_touching_own_tables(finding, task.trace.form) for finding in recorded_findings),
             *conflict,
             *notes,
         ],
@@ -257,7 +270,7 @@ def _read_trace(task: Task, wanted_tables: tuple[str, ...]) -> TraceTables:
         whole_steps=None if steps is None else _whole_steps(steps, content),
         further=further,
         recorded_steps=tuple(recorded["step"]) if recorded is not None and task.choice else (),
-        range_names=names_to_choose(content) if task.choice.marker and steps_from != CHOSEN_RANGE else (),
+        range_names=names_to_choose(task.choice, content) if task.choice.is_by_name and not is_chosen else (),
     )
     if completeness:
         _note_completeness(trace, tables.pop(_COMPLETENESS).row(0, named=True))

@@ -163,7 +163,7 @@ def _trace(
 def _devices(devices: pl.DataFrame) -> list[InspectedDevice]:
     kind = ["name", "memory_bytes", "sms"]
     counted = devices.group_by("trace", *kind).len("count").group_by(kind).agg(pl.col("count").max())
-    return [InspectedDevice(*row) for row in counted.sort(kind).iter_rows()]
+    return [InspectedDevice(name or "", *row) for name, *row in counted.sort(kind).iter_rows()]
 
 
 def _libraries(traces: Iterable[TraceTables]) -> dict[str, list[str]]:

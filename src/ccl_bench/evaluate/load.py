@@ -15,6 +15,7 @@ from ccl_bench.analysis.findings import (
     memory_findings,
     source_findings,
 )
+from ccl_bench.analysis.intervals import CHOSEN_PROGRAM
 from ccl_bench.analysis.steps.findings import common_steps, step_findings, transient_findings
 from ccl_bench.analysis.steps.marks import CHOSEN_RANGE, select_step_times
 from ccl_bench.base.errors import UsageError
@@ -70,11 +71,11 @@ def choice_findings(
 ) -> list[Finding]:
     """Return the findings about a choice of steps; `recorded` are the step times of a side file.
 
-    Raises UsageError for a marker that matches no range, for steps that neither traces nor file have, and
-    if no step remains.
+    Raises UsageError for a marker or program that no trace has, for steps that neither traces nor file have,
+    and if no step remains.
     """
-    _check_marker(choice, traces)
-    times = None if choice.marker else recorded
+    _check_names(choice, traces)
+    times = None if choice.is_by_name else recorded
     sources = {"the traces": recorded_steps(traces)}
     if times is not None and choice:
         sources[times["source"][0]] = {*times["step"]}
@@ -102,14 +103,20 @@ def recorded_steps(traces: Iterable[TraceTables]) -> set[int]:
     return {step for trace in traces for step in trace.recorded_steps}
 
 
-def _check_marker(choice: StepChoice, traces: Sequence[TraceTables]) -> None:
-    """Raise UsageError if a marker matches no range of any trace."""
-    unmarked = [trace for trace in traces if trace.steps_from not in {"", CHOSEN_RANGE} or trace.range_names]
-    if not (choice.marker and unmarked) or any(trace.steps_from == CHOSEN_RANGE for trace in traces):
+def _check_names(choice: StepChoice, traces: Sequence[TraceTables]) -> None:
+    """Raise UsageError if no trace has a range that the marker matches, or the chosen program."""
+    chosen = {CHOSEN_RANGE, CHOSEN_PROGRAM}
+    others = [trace for trace in traces if trace.steps_from not in {"", *chosen} or trace.range_names]
+    if not (choice.is_by_name and others) or any(trace.steps_from in chosen for trace in traces):
         return
-    names = list(dict.fromkeys(name for trace in unmarked for name in trace.range_names))
-    hint = f"there are ranges such as {_listed(names)}" if names else "the traces contain no named range"
-    raise UsageError(f"no range matches {choice.marker!r}", fix=did_you_mean(choice.marker, names) or hint)
+    names = list(dict.fromkeys(name for trace in others for name in trace.range_names))
+    if choice.program:
+        message = f"no trace has runs of a program {choice.program!r}"
+        hint = f"there are programs {_listed(names)}" if names else "only profiles of XLA show programs"
+    else:
+        message = f"no range matches {choice.marker!r}"
+        hint = f"there are ranges such as {_listed(names)}" if names else "the traces contain no named range"
+    raise UsageError(message, fix=did_you_mean(choice.program or choice.marker, names) or hint)
 
 
 def _missing(choice: StepChoice, step_numbers: Collection[int]) -> Iterator[int]:
@@ -172,9 +179,9 @@ def stated_step_times(documents: RunDocuments) -> pl.DataFrame | None:
 def chosen_step_times(documents: RunDocuments, choice: StepChoice) -> pl.DataFrame | None:
     """Return `step_times` of the chosen steps from a side file; None if it has none of them.
 
-    Ranges of a marker are only in the traces, not in a side file.
+    Ranges and programs are only in the traces, not in a side file.
     """
-    recorded = None if choice.marker else stated_step_times(documents)
+    recorded = None if choice.is_by_name else stated_step_times(documents)
     if recorded is None or not choice:
         return recorded
     chosen_times = select_step_times(recorded, choice)

@@ -17,7 +17,7 @@ from ccl_bench.metrics.shared.per_step import (
 )
 
 
-@metric(unit="GB/s", better="higher", revision=2)
+@metric(unit="GB/s", better="higher", revision=3)
 def average_memory_bandwidth(copies: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Rate at which the device's copy engines moved data: bytes over time, all copies of the steps together.
 

@@ -90,7 +90,10 @@ def _family(
         if traffic is not None:
             need_kind(traffic.drop_nulls("step"), suffix)
         own_calls = transfers.filter(pl.col("collective").is_in(collectives))
-        measurement = _bandwidth(own_calls, suffix, facts, nccl_tests)
+        fix = _RECORD_NCCL
+        if steps is not None and own_calls.is_empty():
+            fix = checks.fix_of_steps(steps, fix)
+        measurement = _bandwidth(own_calls, suffix, facts, nccl_tests, fix)
         if collective_parts is None or steps is None:
             return measurement
         step_parts = of_steps(collective_parts.filter(pl.col("collective").is_in(collectives)), steps)
@@ -117,18 +120,20 @@ for _suffix, _collectives in KINDS.items():
         unit="GB/s",
         better="higher",
         applies=(checks.several_ranks,),
-        revision=2,
+        revision=3,
         otherwise=(_of_records,),
     )(_of_traces)
 
 
-def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts, tests: NcclTests | None) -> Measurement:
+_RECORD_NCCL = "record NCCL with torch 2.2 or later, whose kernels carry sizes and groups"
+
+
+def _bandwidth(
+    transfers: pl.DataFrame, kind: str, facts: Facts, tests: NcclTests | None, fix: str = _RECORD_NCCL
+) -> Measurement:
     usable = transfers.drop_nulls("bus_factor")
     if usable.is_empty():
-        raise NotMeasurable(
-            f"no {kind} with a known size and group size in a step",
-            fix="record NCCL with torch 2.2 or later, whose kernels carry sizes and groups",
-        )
+        raise NotMeasurable(f"no {kind} with a known size and group size in a step", fix=fix)
     basis = next(kind for kind in BASES if kind in usable["basis"])
     chosen = usable.filter(pl.col("basis") == basis)
     reaches = rates(chosen, "spans_nodes").sort("bytes", descending=True, maintain_order=True)

@@ -35,7 +35,7 @@ def calls_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) 
     applies=(checks.several_ranks,),
     aliases=("coll_call_num_16",),
     otherwise=(calls_of_execution_traces,),
-    revision=2,
+    revision=3,
 )
 def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Collective calls that one GPU issues in one step.
@@ -64,7 +64,9 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     if inside.is_empty() and not calls.is_empty():
         raise NotMeasurable(
             f"communication was recorded only outside the steps: {counted(calls.height, 'call')}",
-            fix="mark the steps around it in the training script, or choose them with --marker",
+            fix=checks.fix_of_steps(
+                steps, "mark the steps around it in the training script, or choose them with --marker"
+            ),
         )
     if inside.is_empty():
         raise NotMeasurable(

@@ -58,7 +58,7 @@ def _family(suffix: str, collectives: tuple[str, ...]) -> Callable[..., Measurem
         applies=(checks.several_ranks,),
         aliases=_ALIASES.get(suffix, ()),
         otherwise=(of_execution_traces,),
-        revision=2,
+        revision=3,
     )
     return declare(volume)
 

@@ -49,7 +49,7 @@ def comm_comp_overlap(
         HolisticTraceAnalysis `get_comm_comp_overlap`; it drops the last step and looks at the
         whole trace, this metric at every step. Exposed time as in TraceLens.
     """
-    need_communication(breakdown)
+    need_communication(breakdown, steps)
     totals = (
         breakdown.group_by(each_rank(), maintain_order=True)
         .agg(pl.col("^.*_ns$").sum(), pl.len().alias("steps"))

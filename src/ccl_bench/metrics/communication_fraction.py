@@ -33,7 +33,7 @@ def communication_fraction(
     Reference:
         Communication time of HolisticTraceAnalysis `get_gpu_kernel_breakdown`, as a share of steps.
     """
-    need_communication(breakdown)
+    need_communication(breakdown, steps)
     share = share_of_steps(breakdown, steps, "communication_ns")
     if communication_parts is None:
         return share

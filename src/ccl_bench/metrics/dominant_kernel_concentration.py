@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LISTED = 10
 
 
-@metric(unit="%", better="neither", revision=2)
+@metric(unit="%", better="neither", revision=3)
 def dominant_kernel_concentration(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Share of kernel time that the longest-running kernel takes.
 

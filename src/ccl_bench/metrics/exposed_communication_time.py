@@ -54,7 +54,7 @@ def exposed_communication_time(
     Reference:
         `exposed_comm_time` of AMD TraceLens, clipped to steps.
     """
-    need_communication(breakdown)
+    need_communication(breakdown, steps)
     details: dict[str, Any] = {
         "per_collective_s": _by_collective(exposed_calls, steps),
         "pct_of_step": mean_of(shares_by_rank(breakdown, "exposed_communication_ns", "window_ns"), "pct"),
@@ -153,7 +153,7 @@ def _part_of_exposed(
     part: str, breakdown: pl.DataFrame, communication_parts: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:
     """Return one part of exposed communication in a step; NotMeasurable if most of that is unknown."""
-    need_communication(breakdown)
+    need_communication(breakdown, steps)
     parts = of_steps(communication_parts, steps)
     each = divided(breakdown, parts, "exposed_communication_ns")
     reasons = _reasons(parts, steps)

@@ -83,7 +83,7 @@ def _beta_of_records(recorded_transfers: pl.DataFrame) -> Measurement:
     better="lower",
     applies=(checks.several_ranks,),
     aliases=("hockney_alpha_s",),
-    revision=2,
+    revision=3,
     otherwise=(_alpha_of_records,),
 )
 def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
@@ -109,7 +109,7 @@ def hockney_alpha(transfers: pl.DataFrame) -> Measurement:
     better="lower",
     applies=(checks.several_ranks,),
     aliases=("hockney_beta_s_per_byte",),
-    revision=2,
+    revision=3,
     otherwise=(_beta_of_records,),
 )
 def hockney_beta(transfers: pl.DataFrame) -> Measurement:

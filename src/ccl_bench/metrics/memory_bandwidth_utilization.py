@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ccl_bench.catalog.devices import Device
 
 
-@metric(unit="%", better="higher", revision=2)
+@metric(unit="%", better="higher", revision=3)
 def memory_bandwidth_utilization(
     copies: pl.DataFrame, devices: pl.DataFrame, steps: pl.DataFrame, facts: Facts
 ) -> Measurement:

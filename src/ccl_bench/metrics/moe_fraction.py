@@ -39,7 +39,7 @@ EXCHANGE = (
 """Libraries that only send tokens to experts and back."""
 
 
-@metric(unit="%", better="neither", revision=2)
+@metric(unit="%", better="neither", revision=3)
 def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
     """Share of kernel time in kernels that serve a mixture of experts.
 

@@ -35,7 +35,7 @@ def total_communication_time(
     Reference:
         Communication time of HolisticTraceAnalysis `get_gpu_kernel_breakdown`, by step.
     """
-    need_communication(breakdown)
+    need_communication(breakdown, steps)
     unions, sums = (
         seconds_by(communication_time, steps, "collective", column) for column in ("union_ns", "duration_ns")
     )

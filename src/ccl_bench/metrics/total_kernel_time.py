@@ -17,7 +17,7 @@ MUCH = 0.2
 """Share of kernel time of unknown type above which the result has a finding."""
 
 
-@metric(unit="s", better="lower", revision=2)
+@metric(unit="s", better="lower", revision=3)
 def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Time that one GPU's kernels take in one step, added up.
 
@@ -25,6 +25,7 @@ def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measure
         total_kernel_time = sum of the durations of kernels inside the step, mean over steps and ranks
 
     Caveats:
+        Kernels that no step launched, such as those queued before the recording, do not count.
         Concurrent kernels are each counted, so this can exceed the step; `gpu_busy` counts overlapping work
         once. Communication kernels that wait for a peer count in full. Copies and memory sets are not
         kernels. The types come from names, and a name may show nothing (`other`).

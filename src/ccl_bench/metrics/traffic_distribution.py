@@ -33,7 +33,8 @@ def attributed(traffic: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the calls inside `steps`, or raise NotMeasurable if most sizes are unknown."""
     inside = traffic.join(steps, on=["trace", "step"], how="semi", maintain_order="left")
     if inside["size_bytes"].drop_nulls().is_empty():
-        raise NotMeasurable("no communication call inside a step has a recorded size", fix=RECORD_SIZES)
+        fix = checks.fix_of_steps(steps, RECORD_SIZES) if inside.is_empty() else RECORD_SIZES
+        raise NotMeasurable("no communication call inside a step has a recorded size", fix=fix)
     need_sizes(inside, "communication")
     return inside
 
@@ -97,7 +98,7 @@ def distribution_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.Data
     better="neither",
     applies=(checks.several_ranks,),
     otherwise=(distribution_of_execution_traces,),
-    revision=3,
+    revision=4,
 )
 def traffic_distribution(
     traffic: pl.DataFrame,

@@ -24,7 +24,7 @@ def volume_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame)
     better="neither",
     applies=(checks.several_ranks,),
     otherwise=(volume_of_execution_traces,),
-    revision=2,
+    revision=3,
 )
 def traffic_distribution_16(traffic: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Bytes that one GPU communicates in one step, over all collectives.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, devices_named
 from ccl_bench.report.console import Described, Group, Text, aligned, bullet, heading, indented
 from ccl_bench.report.formatting import duration, plain, ranges, short, size, step_numbers
 from ccl_bench.report.results import STATUS_WORDS, counts, is_expected
@@ -103,7 +103,7 @@ def _devices(inspection: Inspection) -> Iterator[str]:
     for device in inspection.devices:
         memory = f", {size(device.memory_bytes)}" if device.memory_bytes else ""
         units = f", {device.multiprocessors} multiprocessors" if device.multiprocessors else ""
-        yield f"{device.count} x {device.name}{memory}{units}"
+        yield f"{devices_named(device.count, device.name)}{memory}{units}"
 
 
 def _traces(traces: Sequence[InspectedTrace]) -> RenderableType | None:

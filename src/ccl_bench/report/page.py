@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench import __version__, metrics
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, devices_named
 from ccl_bench.report.context import context_of
 from ccl_bench.report.formatting import ranges, size, step_numbers
 from ccl_bench.report.page_model import Page
@@ -53,7 +53,7 @@ def identity(inspection: Inspection) -> Iterator[tuple[str, str]]:
         "ranks",
         f"{len(inspection.ranks)}{of_all}: {ranges(inspection.ranks)}{missing}" if inspection.ranks else "",
     )
-    yield "devices", "; ".join(f"{each.count} x {each.name}" for each in inspection.devices)
+    yield "devices", "; ".join(devices_named(each.count, each.name) for each in inspection.devices)
     yield "libraries", ", ".join(f"{name} {' and '.join(v)}" for name, v in inspection.libraries.items())
     yield "traces", f"{counted(len(traces), f'{formats} file')}, {size(sum(t.size_bytes for t in traces))}"
     windows = sorted({trace.window for trace in traces if trace.window is not None})

@@ -52,7 +52,7 @@ class Verdict(Displayed):
     on_device: bool
     """Whether the parts are work on a device, or else on CPU threads."""
     devices: str = ""
-    """The devices, such as `8 x NVIDIA A100`."""
+    """The devices that worked, such as `8 x NVIDIA A100`."""
     unattributed: float = 0.0
     """Share of the step in `transfer` that may be waiting: the traces do not show which."""
     traced_step_s: float | None = None

@@ -46,6 +46,7 @@ class InspectedDevice:
     """One kind of device that the recording processes saw."""
 
     name: str
+    """Empty if unknown."""
     memory_bytes: int | None
     multiprocessors: int | None
     count: int

@@ -28,10 +28,17 @@ class StepChoice:
     """Steps left out at the beginning of each recording window."""
     marker: str = ""
     """Regular expression for the names of ranges that are the steps; empty for the usual detection."""
+    program: str = ""
+    """Program of XLA whose runs are the steps; empty for the usual detection."""
 
     def __bool__(self) -> bool:
         """Whether anything is chosen."""
         return self != StepChoice()
+
+    @property
+    def is_by_name(self) -> bool:
+        """Whether ranges or a program are chosen, which are only in the traces and in no side file."""
+        return bool(self.marker or self.program)
 
     @property
     def ranges(self) -> tuple[Range, ...]:
@@ -49,19 +56,30 @@ class StepChoice:
         named = f"{noun} {self.numbers}" if self.numbers else ""
         skipped = f"without the first {self.skip}" if self.skip else ""
         marked = f"marked by {self.marker!r}" if self.marker else ""
-        return " ".join(filter(None, (named, skipped, marked)))
+        run = f"of the program {self.program}" if self.program else ""
+        return " ".join(filter(None, (named, skipped, marked, run)))
 
 
 EVERY_STEP = StepChoice()
 
 
-def step_choice(numbers: str | None = None, skip: int | None = None, marker: str | None = None) -> StepChoice:
+def step_choice(
+    numbers: str | None = None,
+    skip: int | None = None,
+    marker: str | None = None,
+    program: str | None = None,
+) -> StepChoice:
     """Return the choice of steps by number, position and name; raise UsageError for invalid values."""
     if skip is not None and not 0 <= skip < 10**_DIGITS:
         raise UsageError(f"{skip} steps cannot be skipped", fix="give 0 or more")
     if marker is not None:
         _check_marker(marker)
-    return StepChoice(_joined(numbers) if numbers is not None else "", skip or 0, marker or "")
+    if program is not None and not 0 < len(program) <= _LONGEST:
+        message = f"the name of a program has 1 to {_LONGEST:,} characters, not {len(program):,}"
+        raise UsageError(message, fix="give the name of a program, such as jit_train_step")
+    if marker is not None and program is not None:
+        raise UsageError("steps are either ranges or runs of a program", fix="give --marker or --program")
+    return StepChoice(_joined(numbers) if numbers is not None else "", skip or 0, marker or "", program or "")
 
 
 def _joined(text: str) -> str:

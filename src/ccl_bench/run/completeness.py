@@ -13,7 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import raw_needs
-from ccl_bench.analysis.steps.marks import CHOSEN_RANGE, SOURCES
+from ccl_bench.analysis.intervals import CHOSEN_PROGRAM
+from ccl_bench.analysis.steps.marks import CHOSEN_RANGE, FORMAT_RANGE, SOURCES
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.text import counted
 from ccl_bench.result import WHOLE_TRACE
@@ -181,13 +182,13 @@ class TraceTables:
     recorded_steps: tuple[int, ...] = ()
     """Numbers of its steps before some were chosen; empty if none were."""
     range_names: tuple[str, ...] = ()
-    """Names of its ranges, the most frequent first, where none is what the chosen marker names."""
+    """Names of its ranges, the most frequent first, where none is what the chosen marker names.
+
+    If a program was chosen that it does not hold, the names of its programs.
+    """
 
 
-FORMAT_RANGE = "range of the format"
-"""Source of steps that are ranges of the name that the format of a trace gives them."""
-
-STEP_SOURCES = (CHOSEN_RANGE, FORMAT_RANGE, *SOURCES, WHOLE_TRACE)
+STEP_SOURCES = (CHOSEN_RANGE, CHOSEN_PROGRAM, FORMAT_RANGE, *SOURCES, WHOLE_TRACE)
 """How steps are found, the best first."""
 
 _NCCL = "nccl_version"

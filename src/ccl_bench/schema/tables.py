@@ -260,8 +260,9 @@ _TABLES = (
     ),
     _table(
         "marker",
-        "Which ranges are the steps; one row if the user names them, else none.",
-        pattern=("String", "regular expression for the names of the ranges"),
+        "Which ranges are the steps; one row if the user or the format names them, else none.",
+        pattern=("String", "regular expression for the names of the ranges; null without one"),
+        program=("String", "program of XLA whose runs are the steps instead; null without one"),
     ),
     _table(
         "memory_events",

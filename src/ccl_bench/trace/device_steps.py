@@ -74,6 +74,18 @@ class Step(NamedTuple):
         return f"{self.name}#step_num={self.number}#"
 
 
+class ProgramRun(NamedTuple):
+    """One run of a program on a device."""
+
+    program: str
+    start_ns: int
+    end_ns: int
+
+    def label(self, number: int) -> str:
+        """The name of the range that stands for it among the annotations; `number` counts all runs."""
+        return f"{self.program}#run={number}#"
+
+
 class Steps(NamedTuple):
     """The steps of a device, and how they were found; empty if nothing shows them."""
 
@@ -260,8 +272,17 @@ def numbered_steps(names: Sequence[str], starts: Sequence[int], ends: Sequence[i
     return Steps([Step("step", *row) for row in sorted(rows, key=lambda row: row[1])], ON_DEVICE)
 
 
+def is_of_program(name: str) -> bool:
+    """Whether a range of the host is the program's own; the runtime's have names of C++ or of its calls."""
+    return "::" not in name and "=>" not in name
+
+
 _DIGITS = 18
 """Digits that a number of 64 bits may not have."""
+
+
+DETECTED = frozenset({"steps-on-device", "steps-by-program"})
+"""Codes of the findings about steps that nobody chose."""
 
 
 def step_findings(steps: Steps, file: str) -> Iterator[Finding]:

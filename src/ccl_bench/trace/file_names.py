@@ -214,6 +214,8 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
     A number without the word beside it is a rank where it, and all in names of the same make, are below
     the number of ranks or, where that is not known, of traces; others count processes, ports or attempts.
     The number of a trace (`kineto_trace_3.json`) may be that of a rank whose peers' traces are not here.
+    The name of the only trace of a job that states no peers (`model-7.json`) is not expected to state a rank,
+    so that its number is no finding.
     """
     world_size = max((t.world_size for t in traces if t.world_size is not None), default=0)
     known_ranks = {t.rank for t in traces if t.rank_source in {"file", "map"}}
@@ -222,17 +224,16 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
         if trace.rank_source == "name" and not says_rank(trace.relative):
             by_pattern[trace.form.name, _NUMBER.sub("0", trace.path.name)].append(trace)
     implausible: list[TraceFile] = []
+    alone: list[TraceFile] = []
     for (form, _), group in by_pattern.items():
         present = sum(t.form.name == form for t in traces)
         is_numbered = all(t.form.ends_in_rank or numbers_trace(t.relative) for t in group)
         limit = world_size or max(present, LARGEST_JOB if is_numbered else 0)
         if any((t.rank or 0) >= limit and t.rank not in known_ranks for t in group):
-            implausible += group
-    if not implausible:
-        return traces, []
-    implausible_names = {t.relative for t in implausible}
-    plausible = [_without_rank(t) if t.relative in implausible_names else t for t in traces]
-    return plausible, [_implausible(implausible)]
+            (alone if present == 1 and world_size <= 1 else implausible).extend(group)
+    not_ranks = {t.relative for t in (*implausible, *alone)}
+    plausible = [_without_rank(t) if t.relative in not_ranks else t for t in traces]
+    return plausible, [_implausible(implausible)] if implausible else []
 
 
 def _implausible(traces: Sequence[TraceFile]) -> Finding:

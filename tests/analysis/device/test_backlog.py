@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections import defaultdict
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import pytest
-from local_traces import copy, kernel, launch, result, step, table, write
+from local_traces import copy, kernel, launch, result, step, table, value, write
+from plain_json import document
 
 from ccl_bench.analysis.device.breakdown import breakdown
 from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from local_traces import Event
@@ -90,3 +95,126 @@ def test_steps_with_different_numbers_of_calls_are_said(tmp_path: Path) -> None:
             "steps of the trace of rank 0 have different numbers of communication calls, such as 4, 5",
         )
     ]
+
+
+def beside_the_backlog() -> tuple[list[Event], list[Event]]:
+    """Return the events of two steps, and the work before them that the device still has to do.
+
+    Each step begins at once on another stream, with a kernel of 2 us and a copy, while the device works off
+    the backlog of both kinds until 80 us; then come two GEMMs of 20 us.
+    """
+    events = [step(number, LENGTH * number, LENGTH * (number + 1)) for number in range(2)]
+    correlation, at = 100, 80.0
+    for number in range(2):
+        asked = LENGTH * number + 1
+        work = [
+            kernel("early", 0, asked + 2, asked + 4, 40),
+            copy("DtoD", 1_000, 0, asked + 4, asked + 5, 30),
+            *(kernel(GEMM, 0, at + 20 * call, at + 20 * call + 20) for call in range(2)),
+        ]
+        at += 50
+        for place, each in enumerate(work):
+            each["args"]["correlation"] = correlation
+            events += [each, launch(correlation, asked + place / 5, asked + place / 5 + 0.1)]
+            correlation += 1
+    backlog = [kernel(GEMM, 10 + place, 20 * place, 20 * place + 15) for place in range(4)]
+    backlog += [copy("DtoD", 9_000, 20 + place, 20 * place, 20 * place + 8, 31) for place in range(4)]
+    return events, backlog
+
+
+def unlaunched(backlog: list[Event]) -> list[Event]:
+    return backlog
+
+
+def without_number(backlog: list[Event]) -> list[Event]:
+    """Return work that states no launch; the first launch that is recorded begins later, at 1 us."""
+    for event in backlog:
+        event["args"]["correlation"] = 0
+        event["ts"] -= LENGTH
+    return backlog
+
+
+def launched_outside(backlog: list[Event]) -> list[Event]:
+    return [*backlog, *(launch(each["args"]["correlation"], -10, -9) for each in backlog)]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "has_steps"),
+    [
+        (unlaunched, True),
+        (without_number, True),
+        (launched_outside, True),
+        (unlaunched, False),
+        (without_number, False),
+    ],
+)
+def test_work_that_no_step_launched_is_in_no_sum_of_kernels_or_copies(
+    tmp_path: Path, recorded: Callable[[list[Event]], list[Event]], *, has_steps: bool
+) -> None:
+    events, backlog = beside_the_backlog()
+    if not has_steps:
+        events = [event for event in events if event["cat"] != "user_annotation"]
+    healthy = write(tmp_path / "healthy", events)
+    behind = write(tmp_path / "behind", events + recorded(backlog))
+    count = 2 if has_steps else 1
+    for run in (healthy, behind):
+        assert value(run, "total_kernel_time") == pytest.approx(2 * (2 + 20 + 20) / count * 1e-6)
+        assert value(run, "dominant_kernel_concentration") == pytest.approx(100 * 40 / 42)
+        kernels = table(run, "kernel_time")
+        assert kernels["count"].sum() == 6
+        copies = table(run, "copies").select(pl.col("count", "bytes", "time_ns", "union_ns").sum())
+        assert copies.rows() == [(2, 2_000, 2_000, 2_000)]
+
+
+def test_work_without_a_number_after_the_first_launch_belongs_where_it_starts(tmp_path: Path) -> None:
+    events, _ = beside_the_backlog()
+    events.append(kernel("unnumbered", 0, 40, 47, 50))
+    run = write(tmp_path / "run", events)
+    assert value(run, "total_kernel_time") == pytest.approx((2 * (2 + 20 + 20) + 7) / 2 * 1e-6)
+
+
+def test_the_device_is_busy_with_work_that_no_step_launched(tmp_path: Path) -> None:
+    """The first window is 3 to 120 us: of it the backlog and the step leave 15-20, 35-40, ... 75-80 idle."""
+    events, backlog = beside_the_backlog()
+    parts = breakdown(*(table(write(tmp_path / "run", events + backlog), name) for name in ("steps", "work")))
+    assert parts["window_ns"][0] == 117_000
+    assert parts["idle_ns"][0] == 4 * 5_000
+    assert parts["compute_ns"][0] + parts["exposed_memory_ns"][0] + parts["idle_ns"][0] == 117_000
+
+
+@pytest.mark.parametrize("run", ["resnet-backlog", "healthy_backlog"])
+def test_recorded_steps_have_the_kernels_that_they_launched(corpus: Path, run: str) -> None:
+    per_rank = []
+    for path in sorted((corpus / "conclusions" / run).iterdir()):
+        events = [event for event in document(path)["traceEvents"] if event.get("ph") == "X"]
+        by_category: dict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            by_category[event.get("cat", "")].append(event)
+        marks = [e for e in by_category["user_annotation"] if e["name"].startswith("ProfilerStep")]
+        calls = by_category["cuda_runtime"] + by_category["cuda_driver"]
+        asked_at = {e["args"]["correlation"]: e["ts"] for e in calls if "correlation" in e["args"]}
+        total = sum(
+            e["dur"]
+            for e in by_category["kernel"]
+            for mark in marks
+            if mark["ts"] <= asked_at.get(e["args"]["correlation"], -1) < mark["ts"] + mark["dur"]
+        )
+        per_rank.append(float(total) / len(marks))
+    found = result(corpus / "conclusions" / run, "total_kernel_time")
+    assert found.value == pytest.approx(fmean(per_rank) * 1e-6, rel=1e-6)
+
+
+def test_kernels_queued_before_a_report_of_nsight_systems_do_not_count(corpus: Path) -> None:
+    """Of 2,017 and 1,993 kernels 12 each were launched before the recording; nothing marks a step."""
+    run = corpus / "nsys/two-gpu-sendrecv"
+    database = sqlite3.connect(f"file:{next(run.glob('*.sqlite'))}?mode=ro", uri=True)
+    summed = """
+        SELECT SUM(end - start), COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL AS kernel WHERE correlationId >= (
+            SELECT MIN(correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME AS call
+            WHERE call.globalTid / 0x1000000 = kernel.globalPid / 0x1000000
+        ) GROUP BY globalPid"""
+    (one, of_one), (other, of_other) = database.execute(summed)
+    assert {of_one, of_other} == {2_017 - 12, 1_993 - 12}
+    found = result(run, "total_kernel_time")
+    assert found.value == pytest.approx((one + other) / 2 * 1e-9)
+    assert found.details["kernels_per_step"] == (of_one + of_other) / 2

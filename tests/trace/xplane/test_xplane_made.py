@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from commands import invoke
 from made_profiles import (
     Event,
     MadePlane,
@@ -17,7 +18,8 @@ from made_profiles import (
 )
 
 import ccl_bench as ccl
-from ccl_bench.base.errors import InputError
+from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.trace.device_steps import DETECTED
 from ccl_bench.trace.formats.xplane.profile import list_devices
 from ccl_bench.trace.formats.xplane.reader import read_xplane
 
@@ -361,6 +363,117 @@ def test_unmarked_steps_of_several_programs_begin_with_the_first_of_them(tmp_pat
     assert "steps-by-program" in codes
 
 
+def program_steps(folder, **choice):
+    """Return number, start and end of each step of a profile, ns, and the codes of the findings."""
+    run = ccl.open(folder, **choice)
+    found = run.table("steps").select("step", "start_ns", "end_ns", "device_start_ns", "device_end_ns")
+    assert (found["device_start_ns"] == found["start_ns"]).all()
+    assert (found["device_end_ns"] == found["end_ns"]).all()
+    origin = MADE_START
+    rows = [(step, start - origin, end - origin) for step, start, end, *_ in found.rows()]
+    return rows, {finding.code for finding in run.findings}
+
+
+def two_programs(tmp_path):
+    """Return a profile of four runs of a program, two of one that reduces, and one of a third."""
+    runs = [("jit_a(1)", 100 * number, 60) for number in range(4)]
+    runs += [("jit_psum(2)", 165, 20), ("jit_psum(2)", 370, 15), ("jit_once(3)", 390, 5)]
+    runs.sort(key=lambda run: run[1])
+    modules = [Event(*run) for run in runs]
+    reduces = "%all-reduce.1 = f32[8]{0} all-reduce(f32[8]{0} %p), channel_id=1, replica_groups={{0,1}}"
+    ops = [
+        of("all-reduce.1", reduces, start, length)
+        if name.startswith("jit_psum")
+        else of("fusion.1", FUSION, start, length)
+        for name, start, length in runs
+    ]
+    reduce_ = instruction("all-reduce.1", "all-reduce", shape(F32, 8), 2, (36, 1), ALL, CHANNEL, GLOBAL)
+    content = program("jit_psum", [instruction("p", "parameter", shape(F32, 8), 1), reduce_], [[0], [1]])
+    plane = tpu(0, ("XLA Modules", modules), ("XLA Ops", ops))
+    return write_profile(tmp_path, plane, programs(jit_psum=(7, content)), task())
+
+
+def test_runs_of_a_chosen_program_are_the_steps(tmp_path):
+    """A step lasts until the next run begins, the last one until its run ends."""
+    folder = two_programs(tmp_path)
+    main = [(0, 0, 100), (1, 100, 200), (2, 200, 300), (3, 300, 360)]
+    for _ in range(2):  # the second time from the cache, which tells the choices apart
+        found, codes = program_steps(folder)
+        assert found == main
+        assert "steps-by-program" in codes
+        found, codes = program_steps(folder, program="jit_psum")
+        assert found == [(0, 165, 370), (1, 370, 385)]
+        assert not DETECTED & codes
+        assert program_steps(folder, program="jit_once")[0] == [(0, 390, 395)]
+        assert program_steps(folder, program="jit_a", steps="1-2")[0] == main[1:3]
+    assert {*ccl.open(folder, program="jit_psum").table("steps")["source"]} == {"chosen program"}
+
+
+def test_a_program_that_does_not_run_is_named_with_those_that_do(tmp_path):
+    folder = two_programs(tmp_path)
+    with pytest.raises(UsageError, match="no trace has runs of a program 'jit_sum'") as close:
+        program_steps(folder, program="jit_sum")
+    assert close.value.fix == "did you mean jit_psum or jit_a or jit_once?"
+    with pytest.raises(UsageError) as far:
+        program_steps(folder, program="nothing like it")
+    assert far.value.fix == "there are programs jit_a, jit_psum, jit_once"
+    with pytest.raises(UsageError, match="steps are either ranges or runs of a program"):
+        ccl.open(folder, program="jit_a", marker="pass")
+
+
+def test_communication_in_another_program_is_reached_by_choosing_it(tmp_path):
+    folder = two_programs(tmp_path)
+    (tmp_path / "run_metadata.json").write_text('{"world_size": 2}')
+    names = ("comm_comp_overlap", "total_communication_time", "coll_call_num")
+    by_default = {each.metric: each for each in ccl.open(folder).results(names)}
+    # the second step of the main program holds one of the two calls: 20 ns in four steps
+    assert by_default["total_communication_time"].value == pytest.approx(20e-9 / 4)
+    chosen = {each.metric: each for each in ccl.open(folder, program="jit_psum").results(names)}
+    assert chosen["coll_call_num"].value == 1
+    assert chosen["total_communication_time"].value == pytest.approx((20e-9 + 15e-9) / 2)
+    without = {each.metric: each for each in ccl.open(folder, program="jit_once").results(names)}
+    for each in without.values():
+        assert each.value is None
+        assert "--program" in each.fix
+        assert "--marker" in each.fix
+
+
+def test_runs_of_programs_on_a_gpu_begin_with_their_first_instruction(tmp_path):
+    entry = [
+        instruction("fusion.1", "fusion", shape(F32, 8), 1),
+        instruction("fusion.2", "fusion", shape(F32, 8), 2),
+    ]
+    stated = {name: {"hlo_module": name, "program_id": of} for name, of in (("jit_a", 7), ("jit_b", 8))}
+    events = [
+        Event(f"kernel_{op}", start, length, {**stated[name], "hlo_op": op, "correlation_id": start + 1})
+        for name, op, start, length in (
+            *(("jit_a", "fusion.1", 100 * n, 30) for n in range(4)),
+            *(("jit_a", "fusion.2", 100 * n + 40, 10) for n in range(4)),
+            *(("jit_b", "fusion.1", 55 + 200 * n, 20) for n in range(2)),
+            *(("jit_b", "fusion.2", 80 + 200 * n, 5) for n in range(2)),
+        )
+    ]  # fmt: skip
+    events.sort(key=lambda event: event.start_ns)
+    contents = {name: program(name, entry, [[0]]) for name in stated}
+    folder = write_profile(
+        tmp_path,
+        gpu(0, *events),
+        programs(jit_a=(7, contents["jit_a"]), jit_b=(8, contents["jit_b"])),
+        task(),
+    )
+    assert program_steps(folder)[0] == [(0, 0, 100), (1, 100, 200), (2, 200, 300), (3, 300, 350)]
+    assert program_steps(folder, program="jit_b")[0] == [(0, 55, 255), (1, 255, 285)]
+
+
+def test_a_marker_names_ranges_of_the_host(tmp_path):
+    plane = host((0, 90), (100, 95), (200, 90))
+    plane.line("worker", device_line((10, 70), (110, 80), (210, 70)), 2)
+    plane.line("more", [Event("pass 4", 0, 150), Event("pass 5", 150, 150)], 3)
+    run = ccl.open(write_profile(tmp_path, plane, task()), marker=r"^pass (\d+)$")
+    assert run.table("steps").select("step", "work").rows() == [(4, 2), (5, 1)]
+    assert {*run.table("steps")["source"]} == {"chosen range"}
+
+
 _RUNS = ("jit_a(1)", 0, 10), ("jit_b(2)", 15, 60), ("jit_c(3)", 78, 20)
 """Programs of a step: name, start and length."""
 
@@ -420,6 +533,24 @@ def test_a_collective_of_gpus_is_known_by_its_instruction(tmp_path):
     assert (row["registers"], row["shared_memory_bytes"], row["occupancy_pct"]) == (32, 16, 50.0)
     (copied,) = found.table("memcpy").to_dicts()
     assert (copied["kind"], copied["bytes"]) == ("DtoH", 64)
+
+
+def copied(start, number):
+    copy = "kind_src:device kind_dst:host size:64 dest:0 async:1"
+    return Event("MemcpyD2H", start, 5, {"correlation_id": number, "memcpy_details": copy})
+
+
+def test_a_device_that_only_copies_holds_work(tmp_path):
+    """One of three GPUs computes, one copies, and one does nothing."""
+    stated = {"hlo_op": "dot.1", "hlo_module": "jit_f", "program_id": 7}
+    kernels = [Event("gemm", at, 50, stated | {"correlation_id": at + 3}) for at in (10, 110, 210)]
+    folder = write_profile(tmp_path, gpu(0, *kernels, copied(70, 4)), gpu(1, copied(20, 5)), gpu(2), task())
+    codes = {gpus: {f.code for f in read(folder, gpus).findings} for gpus in ("GPU:0", "GPU:1", "GPU:2")}
+    assert ["no-events" in codes[gpus] for gpus in codes] == [False, False, True]
+    assert read(folder, "GPU:1").table("memcpy").height == 1
+    lines = invoke(["ccl-bench", "inspect", str(folder)]).stdout.splitlines()
+    assert " on 2 devices of unknown name: " in lines[1]
+    assert any(line.split()[:6] == ["devices", "1", "device", "of", "unknown", "name,"] for line in lines)
 
 
 def test_a_permute_sends_along_its_pairs(tmp_path):

@@ -30,7 +30,7 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     """One kind of kernel in one step of one trace, by type and name.
 
     A kernel that reaches over the edge of a step gives each step its part; the step that launched it
-    counts it.
+    counts it. A kernel that no step launched has no part in any.
     """
     if device_work.is_empty():
         return DERIVED.get("kernel_time").table.empty()
@@ -38,13 +38,10 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
     keys = ("window", "name", "kind", "collective")
     columns = ["start_ns", "end_ns", *keys[1:], "launch_ns", "launched_before"]
     kernels = keep_rows(device_work[columns], device_work["is_kernel"])
-    described = kernels[columns[:5]]
-    step_kernels = (
-        described[[*keys[1:]]].hstack([assign_step(kernels, steps).alias("window")]).drop_nulls("window")
-    )
+    step_kernels = _of_steps(kernels[columns[:5]], kernels, steps)
     counts = step_kernels.group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
     length = pl.col("end_ns") - pl.col("start_ns")
-    times = clip(described, windows).group_by(keys).agg(length.sum().alias("duration_ns"))
+    times = clip(step_kernels.drop("window"), windows).group_by(keys).agg(length.sum().alias("duration_ns"))
     rows = (
         counts.join(times, on=keys, how="full", coalesce=True, nulls_equal=True)
         .with_columns(pl.col("name").cast(pl.String), pl.col("count", "duration_ns").fill_null(0))
@@ -58,6 +55,11 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
         "count",
         "duration_ns",
     )
+
+
+def _of_steps(rows: pl.DataFrame, launched: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that belong to a step, with its row as `window`; `launched` has their launches."""
+    return rows.hstack([assign_step(launched, steps).alias("window")]).drop_nulls("window")
 
 
 def _types(rows: pl.DataFrame) -> pl.Series:
@@ -104,24 +106,20 @@ SET = "memset"
     union_ns=("Int64", "time inside the window with at least one copy of this kind, ns"),
 )
 def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """One kind of copy in one step of one trace."""
+    """One kind of copy in one step of one trace; a copy that no step launched is in none."""
     if memcpy.is_empty():
         return DERIVED.get("copies").table.empty()
     windows = device_windows(steps)
     length = pl.col("end_ns") - pl.col("start_ns")
     launched = with_launch(memcpy[["start_ns", "correlation"]], launches)
-    step_copies = memcpy.hstack([assign_step(launched, steps).alias("window")])
-    sums = (
-        step_copies.drop_nulls("window")
-        .group_by("window", "kind")
-        .agg(
-            pl.len().cast(pl.Int64).alias("count"),
-            pl.col("bytes").sum(),
-            pl.col("bytes").count().cast(pl.Int64).alias("sized"),
-            length.filter(pl.col("bytes").is_not_null()).sum().alias("duration_ns"),
-        )
+    step_copies = _of_steps(memcpy, launched, steps)
+    sums = step_copies.group_by("window", "kind").agg(
+        pl.len().cast(pl.Int64).alias("count"),
+        pl.col("bytes").sum(),
+        pl.col("bytes").count().cast(pl.Int64).alias("sized"),
+        length.filter(pl.col("bytes").is_not_null()).sum().alias("duration_ns"),
     )
-    inside = clip(memcpy[["start_ns", "end_ns", "kind"]], windows)
+    inside = clip(step_copies[["start_ns", "end_ns", "kind"]], windows)
     times = inside.group_by("window", "kind").agg(length.sum().alias("time_ns"))
     unions = (
         merge_intervals(inside, "window", "kind")

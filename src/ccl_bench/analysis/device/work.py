@@ -168,7 +168,8 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Add time and thread of the call that launched each piece, null if not recorded.
 
     CUPTI numbers launches from 1 in their order, so that 0 links nothing, and work with a number below the
-    first that was recorded was launched before the recording.
+    first that was recorded was launched before the recording. So was work without a number that started
+    before the first recorded launch.
     """
     numbers, work_numbers = launches["correlation"], work["correlation"]
     has_number = numbers > 0
@@ -177,9 +178,11 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     calls.columns = ["correlation", "launch_ns", "launch_end_ns", "thread"]
     first = calls.unique("correlation", keep="first", maintain_order=True)
     joined = work.join(first, on="correlation", how="left", maintain_order="left")
-    earliest = pl.Series([numbers.filter(has_number).min()], dtype=pl.Int64)
-    before = (work_numbers > 0) & (work_numbers < earliest)
-    return joined.hstack([before.fill_null(value=False).alias("launched_before")])
+    numbered = keep_rows(launches[["correlation", "start_ns"]], has_number.fill_null(value=False))
+    lowest, earliest = (pl.Series([numbered[name].min()], dtype=pl.Int64) for name in numbered.columns)
+    is_numbered = (work_numbers > 0).fill_null(value=False)
+    is_before = (work_numbers < lowest).zip_with(is_numbered, work["start_ns"] < earliest)
+    return joined.hstack([is_before.fill_null(value=False).alias("launched_before")])
 
 
 def communicating_operators(cpu_ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:

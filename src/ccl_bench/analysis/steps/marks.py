@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.device.markers import EVALUATE
 from ccl_bench.analysis.device.work import COMMUNICATION
-from ccl_bench.analysis.intervals import DEVICE_RANGE, PATTERN, outermost
+from ccl_bench.analysis.intervals import CHOSEN_PROGRAM, DEVICE_RANGE, PATTERN, outermost
 from ccl_bench.analysis.names import matching
 from ccl_bench.analysis.serving.forward_passes import DRAFT, OF_UNKNOWN_PHASE, PASS, phases
 from ccl_bench.base.lazy_imports import pl
@@ -74,6 +74,8 @@ NUMBERED_RANGE = (
 )
 DEVICE_STEP = r"#step_num=(\d+)#$"
 """Ranges of a device that are its steps, where a reader of XLA's profiles found them there."""
+PROGRAM_RUN = r"^(.+)#run=\d+#$"
+"""Ranges of a device that are the runs of a program, where a reader of XLA's profiles found them there."""
 LOADER_RANGE = r"^enumerate\(DataLoader\)#"
 
 OPTIMIZER_KERNEL = "optimizer"
@@ -280,18 +282,24 @@ SOURCES: dict[str, Callable[[Evidence], pl.DataFrame | None]] = {
 CHOSEN_RANGE = "chosen range"
 """Source of steps that are ranges of a chosen name."""
 
+FORMAT_RANGE = "range of the format"
+"""Source of steps that are ranges which the format itself marks, as profiles of XLA do."""
+
 _NUMBER = r"^\s*(\d{1,18})\s*$"
 
 
 def chosen_ranges(annotations: pl.DataFrame, marker: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the outermost ranges whose names match the marker as steps; None without any.
+    """Return as steps the runs of the chosen program, else the outermost ranges matching the marker, if any.
 
     What the first group of the marker captures is the number of a step where that gives each step a number
     of its own; else steps are counted from 0.
     """
     if marker.is_empty():
         return None
-    pattern = marker["pattern"][0]
+    pattern, program = marker["pattern"][0], marker["program"][0]
+    runs = None if program is None else _runs_of(annotations, program)
+    if runs is not None or pattern is None:
+        return runs
     ranges = _outermost(_matching(annotations, pattern))
     if ranges.is_empty():
         return None
@@ -299,6 +307,33 @@ def chosen_ranges(annotations: pl.DataFrame, marker: pl.DataFrame) -> pl.DataFra
     is_numbered = captured.null_count() == 0 and captured.n_unique() == ranges.height
     numbers = captured if is_numbered else pl.int_range(ranges.height, dtype=pl.Int64, eager=True)
     return ranges.select(numbers.alias("step"), "start_ns", "end_ns", pl.lit(CHOSEN_RANGE).alias("source"))
+
+
+def _runs_of(annotations: pl.DataFrame, program: str) -> pl.DataFrame | None:
+    """Return the runs of a program as steps, each until the next one; None without any."""
+    runs = _program_runs(annotations).filter(pl.col("program") == program).sort("start_ns")
+    if runs.is_empty():
+        return None
+    return runs.select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("step"),
+        "start_ns",
+        pl.col("start_ns").shift(-1).fill_null(pl.col("end_ns").max()).alias("end_ns"),
+        pl.lit(CHOSEN_PROGRAM).alias("source"),
+    )
+
+
+def _program_runs(annotations: pl.DataFrame) -> pl.DataFrame:
+    """Return start, end and `program` of the runs of programs on a device."""
+    ranges = _named(keep_rows(annotations, annotations["on_device"]))
+    program = pl.col("name").str.extract(PROGRAM_RUN, 1).alias("program")
+    return ranges.select("start_ns", "end_ns", program).drop_nulls("program")
+
+
+def program_names(annotations: pl.DataFrame) -> list[str]:
+    """Return the programs that ran on a device, the one that took most time first."""
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    totals = _program_runs(annotations).group_by("program").agg(length.alias("time_ns"))
+    return totals.sort("time_ns", "program", descending=[True, False])["program"].to_list()
 
 
 def overlapping_ranges(annotations: pl.DataFrame, pattern: str) -> int:

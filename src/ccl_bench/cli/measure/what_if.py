@@ -107,7 +107,7 @@ def _table(table: str, choice: StepChoice) -> Replays:
     """Return the replays of a table of operations."""
     from ccl_bench.whatif import TableReplays, read_operation_table
 
-    if choice.marker or choice.skip:
+    if choice.is_by_name or choice.skip:
         raise UsageError(
             "a table of operations has no ranges", fix="choose its steps by number, with --steps"
         )

@@ -13,6 +13,7 @@ from ccl_bench.api import measured_run
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.findings import fix_of, issue_of
 from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.text import devices_named
 from ccl_bench.integrations.agents.answer import Answer, call, fitting, quoted, room_for_rows
 from ccl_bench.report.formatting import ranges, with_unit
 from ccl_bench.report.verdict import gain, remarks, verdict_sentence
@@ -308,7 +309,7 @@ def _inspected(inspection: Inspection) -> dict[str, object]:
         "steps": ranges(steps),
         "metrics_by_status": statuses,
         "model": quoted(inspection.model) if inspection.model else None,
-        "devices": [f"{device.count} x {quoted(device.name, 80)}" for device in inspection.devices],
+        "devices": [devices_named(device.count, quoted(device.name, 80)) for device in inspection.devices],
         "calls_of_collectives": _clean(inspection.calls),
         "facts": {
             name: f"{_value(fact.value)} ({quoted(fact.source, 60)})"

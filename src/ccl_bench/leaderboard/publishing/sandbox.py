@@ -82,7 +82,10 @@ def _measure(request: SandboxRequest) -> SandboxAnswer:
 
     requested_choice = request.choice
     choice = step_choice(
-        requested_choice.numbers or None, requested_choice.skip, requested_choice.marker or None
+        requested_choice.numbers or None,
+        requested_choice.skip,
+        requested_choice.marker or None,
+        requested_choice.program or None,
     )
     run = open_run(request.run, card=request.card, choice=choice)
     seen = collect_report_data(run, jobs=1, use_cache=False)

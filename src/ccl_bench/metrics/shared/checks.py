@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.intervals import CHOSEN_PROGRAM, DEVICE_RANGE
+from ccl_bench.analysis.steps.marks import FORMAT_RANGE
 from ccl_bench.base.errors import NotApplicable, NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.metrics.shared.per_step import RECORD, label, need_rows
@@ -53,14 +55,24 @@ def experts_on_devices(facts: Facts) -> str | None:
     return None
 
 
-def need_communication(breakdown: pl.DataFrame) -> None:
+_OF_PROFILES = frozenset({DEVICE_RANGE, CHOSEN_PROGRAM, FORMAT_RANGE})
+"""Sources of steps that only profiles of XLA have."""
+
+
+def fix_of_steps(steps: pl.DataFrame, otherwise: str) -> str:
+    """Return the fix if the steps hold no call: in a profile of XLA another program may hold them."""
+    if _OF_PROFILES.isdisjoint(steps["source"].cast(pl.String)):
+        return otherwise
+    return "choose the program that communicates with --program, or ranges of the host with --marker"
+
+
+def need_communication(breakdown: pl.DataFrame, steps: pl.DataFrame) -> None:
     """Raise NotMeasurable if nothing communicated in any step, which a run of several ranks does."""
     need_rows(breakdown, "steps", RECORD)
     if not breakdown["communication_ns"].sum():
+        fix = "check that the traces are of all ranks, or write world_size 1 into run_metadata.json"
         raise NotMeasurable(
-            "no communication was recognised in any step",
-            fix="check that the traces are of all ranks, or write world_size 1 into run_metadata.json",
-            is_repairable=True,
+            "no communication was recognised in any step", fix=fix_of_steps(steps, fix), is_repairable=True
         )
 
 

@@ -51,7 +51,7 @@ JAX_TRACE = register(
     Format(
         name="jax_trace",
         profile="jax",
-        revision=1,
+        revision=2,
         tables=frozenset({"kernels", "memcpy", "cpu_ops", "launches", "annotations", "collectives"}),
         recognises=recognises,
         in_parts=InParts(_parts, _read),

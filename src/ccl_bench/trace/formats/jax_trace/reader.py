@@ -17,7 +17,9 @@ from ccl_bench.trace.device_steps import (
     MARKED,
     Mark,
     Moment,
+    ProgramRun,
     find_steps,
+    is_of_program,
     numbered_steps,
     runs_as_steps,
     step_findings,
@@ -65,13 +67,19 @@ def read_jax_trace(path: Path, file: str, part: str) -> TraceContent:
     threads = Threads(events)
     work = device_work(threads, device)
     calls = _calls(threads, device)
-    steps = _steps(threads, device, work, calls)
+    runs = _program_runs(threads, device, work)
+    steps = _steps(threads, device, work, calls, runs)
+    ranges = [event for event in threads.of_host if _is_range(event)]
     tables = {
         "kernels": [_kernel(item, device) for item in work if not item.copies],
         "memcpy": [_copy(item, device) for item in work if item.copies],
-        "cpu_ops": [_range(event) for event in threads.of_host if _is_range(event)],
+        "cpu_ops": [_range(event) for event in ranges],
         "launches": [_range(event) | {"correlation": run} for run, event in calls],
-        "annotations": [_step(step, on_device=steps.source != MARKED) for step in steps.steps],
+        "annotations": [
+            *(_annotation(step, step.label, on_device=steps.source != MARKED) for step in steps.steps),
+            *(_annotation(run, run.label(number), on_device=True) for number, run in enumerate(runs)),
+            *(_annotation(e, e.name, on_device=False) for e in ranges if is_of_program(e.name)),
+        ],
         "collectives": [row for item in work if (row := _collective(item))],
     }
     frames = {name: TABLES[name].frame(_columns(rows)).sort("start_ns") for name, rows in tables.items()}
@@ -164,8 +172,8 @@ def _mark(event: Event) -> Mark | None:
     return None if step is None else Mark(event.name, step, event.start_ns, event.end_ns, event.tid)
 
 
-def _step(step: Step, *, on_device: bool) -> Row:
-    return _span(step.start_ns, step.end_ns, step.label) | {"on_device": on_device}
+def _annotation(span: Step | ProgramRun | Event, name: str, *, on_device: bool) -> Row:
+    return _span(span.start_ns, span.end_ns, name) | {"on_device": on_device}
 
 
 def _is_range(event: Event) -> bool:
@@ -200,7 +208,16 @@ def _starts(event: Event, device: Device) -> bool:
     return event.name == _ENQUEUES and number(event.args.device_ordinal) == device.ordinal
 
 
-def _steps(threads: Threads, device: Device, work: Sequence[Work], calls: Calls) -> Steps:
+def _program_runs(threads: Threads, device: Device, work: Sequence[Work]) -> list[ProgramRun]:
+    """Return the runs of programs on a device, as it shows them itself, else as the instructions do."""
+    recorded = [(event.name, event.start_ns, event.end_ns) for event in threads.of(device)[RUNS]]
+    runs = recorded or _runs(work, device)
+    return [ProgramRun(program.partition("(")[0], start, end) for program, start, end in runs]
+
+
+def _steps(
+    threads: Threads, device: Device, work: Sequence[Work], calls: Calls, runs: Sequence[ProgramRun]
+) -> Steps:
     """Return the steps of a device: as marked, else its own, else the runs of its main program.
 
     A call on a thread that marks no step does not show which step asked for it.
@@ -216,9 +233,8 @@ def _steps(threads: Threads, device: Device, work: Sequence[Work], calls: Calls)
         )
         on_device = numbered_steps(names, [start for start, _ in spans], [end for _, end in spans])
     else:
-        runs = [(event.name, event.start_ns, event.end_ns) for event in lines[RUNS]] or _runs(work, device)
         starts, ends = (np.array([run[side] for run in runs], dtype=np.int64) for side in (1, 2))
-        on_device = runs_as_steps([program for program, _, _ in runs], starts, ends)
+        on_device = runs_as_steps([run.program for run in runs], starts, ends)
     return find_steps(marks, dispatches, as_columns(work), on_device)
 
 

@@ -40,7 +40,7 @@ XPLANE = register(
     Format(
         name="xplane",
         profile="jax",
-        revision=3,
+        revision=4,
         tables=frozenset(
             {
                 "kernels",

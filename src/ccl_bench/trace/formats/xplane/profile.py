@@ -14,7 +14,7 @@ import numpy as np
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.device_steps import Steps, numbered_steps, runs_together, tile_steps
+from ccl_bench.trace.device_steps import ProgramRun, Steps, numbered_steps, runs_together, tile_steps
 from ccl_bench.trace.formats.xplane.devices import (
     HostDevices,
     Job,
@@ -195,14 +195,33 @@ def line_steps(plane: Plane, name: str, base_ns: int) -> Steps:
     return Steps([], "")
 
 
-def work_as_steps(work: Operations, programs: Mapping[int, Program]) -> Steps:
+def program_begins(work: Operations, programs: Mapping[int, Program]) -> dict[int, Numbers]:
+    """Return when each program of the work began its runs, by the program's id."""
+    numbers = dict.fromkeys(kind.program for kind in work.kinds)
+    return {n: _begins(work, n, programs[n]) for n in numbers if n is not None and n in programs}
+
+
+def program_runs(
+    work: Operations, programs: Mapping[int, Program], begins: Mapping[int, Numbers]
+) -> Iterator[ProgramRun]:
+    """Yield the runs of each program: from an instruction that begins one to the last before the next."""
+    for number, starts in begins.items():
+        of_program = [place for place, kind in enumerate(work.kinds) if kind.program == number]
+        rows = np.flatnonzero(np.isin(work.kind, of_program))
+        run = np.searchsorted(starts, work.start_ns[rows], side="right") - 1
+        ends = starts.copy()
+        np.maximum.at(ends, run[run >= 0], work.end_ns[rows][run >= 0])
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            yield ProgramRun(programs[number].name, start, end)
+
+
+def work_as_steps(work: Operations, programs: Mapping[int, Program], begins: Mapping[int, Numbers]) -> Steps:
     """Return the runs of the program that begins a step, where only the instructions are known."""
     lengths = np.bincount(work.kind, weights=work.end_ns - work.start_ns, minlength=len(work.kinds))
     totals: dict[int, float] = {}
     for kind, length in zip(work.kinds, lengths.tolist(), strict=True):
         program = _UNKNOWN if kind.program is None else kind.program
         totals[program] = totals.get(program, 0.0) + length
-    begins = {number: _begins(work, number, programs[number]) for number in totals if number in programs}
     step_programs = runs_together(totals, begins)
     if not step_programs:
         return Steps([], "")

@@ -10,7 +10,14 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.device_steps import MARKED, find_steps, runs_as_steps, step_findings
+from ccl_bench.trace.device_steps import (
+    MARKED,
+    ProgramRun,
+    find_steps,
+    is_of_program,
+    runs_as_steps,
+    step_findings,
+)
 from ccl_bench.trace.formats.xplane import rows
 from ccl_bench.trace.formats.xplane.operations import (
     STEPS,
@@ -21,7 +28,13 @@ from ccl_bench.trace.formats.xplane.operations import (
     tpu_operations,
     tpu_runs,
 )
-from ccl_bench.trace.formats.xplane.profile import line_steps, open_profile, work_as_steps
+from ccl_bench.trace.formats.xplane.profile import (
+    line_steps,
+    open_profile,
+    program_begins,
+    program_runs,
+    work_as_steps,
+)
 from ccl_bench.trace.formats.xplane.space import Plane
 from ccl_bench.trace.protobuf import DamagedMessageError
 from ccl_bench.trace.quality import drop_impossible, drop_repeated
@@ -71,6 +84,7 @@ class _DeviceReader:
         self.calls: dict[int, Call] = {}
         self.dispatches: dict[int, Moment] = {}
         """Run → when and on which thread the program asked for it."""
+        self.runs: list[ProgramRun] = []
 
     def _is_relative(self) -> bool:
         planes = [plane for plane in (self.plane, self.profile.host) if plane is not None]
@@ -111,13 +125,17 @@ class _DeviceReader:
             self.calls = {run: call for run, call in queued if call}
             on_line = line_steps(self.plane, STEPS, self.base_ns)
             by_runs = runs_as_steps(runs.program, runs.start_ns, runs.end_ns)
+            names = [name.partition("(")[0] for name in runs.program]
+            self.runs = [*map(ProgramRun, names, runs.start_ns.tolist(), runs.end_ns.tolist())]
             return work, costs, self._steps(work, on_line if on_line.steps else by_runs)
         if self.device.kind == "GPU":
             work = gpu_operations(self.plane, programs, self.base_ns)
             self.calls = self._own_launches()
         else:
             work = self._numbered(cpu_operations(self.plane, self.device, programs, self.base_ns))
-        return work, work, self._steps(work, work_as_steps(work, programs))
+        begins = program_begins(work, programs)
+        self.runs = [*program_runs(work, programs, begins)]
+        return work, work, self._steps(work, work_as_steps(work, programs, begins))
 
     def _own_launches(self) -> dict[int, Call]:
         """Return the launches without those whose work ran on another GPU of the process."""
@@ -195,12 +213,17 @@ class _DeviceReader:
         return TABLES["launches"].frame(columns)
 
     def _annotations(self, steps: Steps) -> pl.DataFrame:
-        """Return the ranges of the program; steps carry their number in the name."""
+        """Return the ranges of the program; steps and runs of programs carry their number in the name."""
         step_ranges = [(item.label, item.start_ns, item.end_ns) for item in steps.steps]
-        marked_ranges = [item for item in self.host.ranges if _is_marked(item.name)]
+        runs = [(run.label(number), run.start_ns, run.end_ns) for number, run in enumerate(self.runs)]
+        marked_ranges = [item for item in self.host.ranges if is_of_program(item.name)]
         ranges = [(item.name, item.start_ns, item.end_ns) for item in marked_ranges]
-        all_ranges = [*step_ranges, *ranges]
-        on_device = [steps.source != MARKED] * len(step_ranges) + [False] * len(ranges)
+        all_ranges = [*step_ranges, *runs, *ranges]
+        on_device = [
+            *([steps.source != MARKED] * len(step_ranges)),
+            *([True] * len(runs)),
+            *([False] * len(ranges)),
+        ]
         return TABLES["annotations"].frame(
             {
                 "start_ns": [start for _, start, _ in all_ranges],
@@ -242,7 +265,7 @@ class _DeviceReader:
             )
             yield Finding("clock-unanchored", "warning", message, self.file)
         yield from step_findings(steps, self.file)
-        if not tables["kernels"].height:
+        if tables["kernels"].is_empty() and tables["memcpy"].is_empty():
             yield Finding("no-events", "error", "the profile holds no work of this device", self.file)
 
     def _damage(self) -> Iterator[Finding]:
@@ -266,11 +289,6 @@ class _DeviceReader:
             )
             touched_tables = ("collectives", "products", "hlo_operations")
             yield Finding("programs-missing", "warning", message, self.file, touches=touched_tables)
-
-
-def _is_marked(name: str) -> bool:
-    """Whether a range is the program's own; those of the runtime have names of C++ or of its calls."""
-    return "::" not in name and "=>" not in name
 
 
 def _positive(value: object) -> int | None:
