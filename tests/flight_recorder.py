@@ -32,6 +32,8 @@ def call(
     ended_ms: float | None = None,
     is_retired: bool = False,
     line: int = 10,
+    group_id: int = 0,
+    backend: str = "nccl",
 ) -> dict[str, object]:
     """Return one entry; `record` is its place among those of its rank by default."""
     is_p2p = operation.partition(" ")[0] in {"send", "recv"}
@@ -45,12 +47,12 @@ def call(
     }
     return {
         "record_id": record,
-        "pg_id": 0,
+        "pg_id": group_id,
         "process_group": group,
         "collective_seq_id": 0 if is_p2p else sequence,
         "p2p_seq_id": sequence if is_p2p else 0,
         "op_id": sequence,
-        "profiling_name": f"nccl:{operation}",
+        "profiling_name": f"{backend}:{operation}",
         "time_created_ns": BEGIN_NS + round(at_ms * MS),
         "input_sizes": tensors["sizes"] if given else [],
         "input_dtypes": tensors["dtypes"] if given else [],
@@ -67,9 +69,11 @@ def call(
 
 
 def dump(
-    calls: Sequence[dict[str, object]], groups: Mapping[str, Sequence[int]] | None = None
+    calls: Sequence[dict[str, object]],
+    groups: Mapping[str, Sequence[int]] | None = None,
+    status: Mapping[int, int] | None = None,
 ) -> dict[str, object]:
-    """Return a dump with these calls, and the groups {name: members} that it lists."""
+    """Return a dump with these calls, the groups {name: members} that it lists, and {group id: last call}."""
     numbered = [
         {**each, "record_id": place if each["record_id"] is None else each["record_id"]}
         for place, each in enumerate(calls)
@@ -81,7 +85,14 @@ def dump(
     return {
         "version": "2.10",
         "pg_config": config,
-        "pg_status": {},
+        "pg_status": {
+            str(number): {
+                "last_enqueued_collective": last,
+                "last_started_collective": -1,
+                "last_completed_collective": last - 1,
+            }
+            for number, last in (status or {}).items()
+        },
         "comm_lib_version": "",
         "entries": numbered,
     }
@@ -95,12 +106,13 @@ def write_dumps(folder: Path, dumps: Mapping[int, dict[str, object]]) -> Path:
     return folder
 
 
-def tables_of(dumps: Mapping[int, dict[str, object]]) -> dict[str, pl.DataFrame]:
-    """Return the tables of {rank: dump}, as a run has them."""
-    names = ("recorder_dumps", "recorded_calls", "recorded_groups", "recorded_stacks")
+def tables_of(dumps: Mapping[int, dict[str, object] | bytes]) -> dict[str, pl.DataFrame]:
+    """Return the tables of {rank: dump or its JSON}, as a run has them."""
+    names = ("recorder_dumps", "recorded_calls", "recorded_groups", "recorded_status", "recorded_stacks")
     parts: dict[str, list[pl.DataFrame]] = {name: [] for name in names}
     for trace, (rank, content) in enumerate(dumps.items()):
-        read = read_dump(io.BytesIO(json.dumps(content).encode()), f"rank_{rank}.json")
+        code = content if isinstance(content, bytes) else json.dumps(content).encode()
+        read = read_dump(io.BytesIO(code), f"rank_{rank}.json")
         keys = {"trace": trace, "rank": rank, "iteration": None}
         columns = [pl.lit(keys[name], dtype=column.type).alias(name) for name, column in KEYS.items()]
         for name in names:

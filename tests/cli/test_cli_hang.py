@@ -123,14 +123,54 @@ def test_a_misspelt_directory_is_met_with_the_nearest_one(tmp_path: Path) -> Non
     assert "did you mean dumps?" in ended.stderr
 
 
-def test_a_damaged_dump_is_a_finding_and_its_rank_has_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kept", "code"),
+    [(-40, "trace-unreadable"), (3, "trace-unrecognised"), (0, "trace-unrecognised")],
+    ids=["cut off", "the first bytes", "no byte"],
+)
+def test_a_damaged_dump_is_a_finding_and_its_rank_a_suspect(kept: int, code: str, tmp_path: Path) -> None:
     waits = dump([call("all_reduce", 1)])
     write_dumps(tmp_path, dict.fromkeys(range(3), waits))
     cut = tmp_path / "comm_lib_trace_rank_1"
-    cut.write_bytes(cut.read_bytes()[:-40])
+    cut.write_bytes(cut.read_bytes()[:kept])
     found = answer(tmp_path)
-    assert (found["culprits"], found["without_dump"]) == ([1], [1])
-    assert [(each["code"], each["file"]) for each in found["findings"]] == [("trace-unreadable", cut.name)]
+    assert (found["culprits"], found["damaged"], found["without_dump"]) == ([1], [1], [])
+    assert [each["kind"] for each in found["suspects"]] == ["damaged-dump"]
+    assert [each["code"] for each in found["findings"]] == [code]
+    assert all(cut.name in (each["file"] or each["message"]) for each in found["findings"])
+    out = invoke(["ccl-bench", "hang", str(tmp_path)]).stdout
+    assert "Rank 1 left a damaged dump, and ranks 0, 2 wait in all_reduce, collective 1 of default_pg" in out
+    assert "no dump" not in out
+
+
+def test_a_file_that_is_not_named_like_the_dumps_is_no_damaged_dump(tmp_path: Path) -> None:
+    write_dumps(tmp_path, dict.fromkeys(range(2), dump([call("all_reduce", 1)])))
+    (tmp_path / "other_rank_5").touch()
+    found = answer(tmp_path)
+    assert (found["culprits"], found["damaged"], found["ranks"]) == ([], [], [0, 1])
+
+
+@pytest.mark.parametrize("kept", range(200, 6000, 450))
+def test_json_that_is_cut_off_accuses_its_rank_unless_it_shows_the_call(kept: int, tmp_path: Path) -> None:
+    """Two ranks wait in the sixth call, of which the end in the text of rank 1 is known."""
+    calls = [call("all_reduce", number, ended_ms=number) for number in range(1, 6)] + [call("all_reduce", 6)]
+    code = json.dumps(dump(calls, {"0": [0, 1, 2]}))
+    for rank in range(3):
+        (tmp_path / f"rank_{rank}.json").write_text(code[:kept] if rank == 1 else code)
+    shows_all = kept > code.index('"record_id": 5') and kept >= code.rindex("}]}")
+    found = answer(tmp_path)
+    assert found["culprits"] == ([] if shows_all else [1])
+    assert [each["kind"] for each in found["suspects"]] == ([] if shows_all else ["damaged-dump"])
+    assert found["without_dump"] == []
+
+
+@pytest.mark.parametrize("name", ["fr-empty-dump", "fr-empty-and-damaged", "fr-hostnames"])
+def test_dumps_of_reported_issues_name_the_ranks_that_are_known(name: str, corpus: Path) -> None:
+    folder = corpus / "cases" / name
+    expected = json.loads((folder / "expected.json").read_text())
+    assert answer(folder / "run")["culprits"] == expected["expect"]["culprits"]
+    out = invoke(["ccl-bench", "hang", str(folder / "run")]).stdout
+    assert expected.get("must_not_say", "no such words") not in out
 
 
 def test_dumps_beside_traces_disturb_no_number(tmp_path: Path) -> None:

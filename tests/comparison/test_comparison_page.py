@@ -34,6 +34,7 @@ def test_a_page_draws_its_charts_and_asks_for_nothing(
     assert file.stat().st_size < 2_000_000
     complaints: list[str] = []
     page = browser.new_page(viewport={"width": 390, "height": 900}, color_scheme="dark")
+    page.set_default_timeout(300_000)
     page.on("console", lambda message: complaints.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
     page.on("request", lambda asked: asked.url == file.as_uri() or complaints.append(asked.url[:80]))

@@ -37,12 +37,16 @@ def tasks(folder: Path, sizes: Sequence[int]) -> dict[int, Task]:
 
 
 class Reading:
-    """Reads nothing for a while, and keeps the most bytes and traces that were in hand at once."""
+    """Reads nothing, and keeps the most bytes and traces that were in hand at once.
 
-    def __init__(self) -> None:
+    The first traces stay in hand until as many as expected are.
+    """
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
         self.in_hand: list[int] = []
         self.most_traces = self.most_bytes = 0
-        self.changing = threading.Lock()
+        self.changing = threading.Condition()
 
     def __call__(self, task: Task) -> TraceTables:
         """Read a trace."""
@@ -50,7 +54,9 @@ class Reading:
             self.in_hand.append(task.trace.size)
             self.most_traces = max(self.most_traces, len(self.in_hand))
             self.most_bytes = max(self.most_bytes, sum(self.in_hand))
-        time.sleep(0.02)
+            self.changing.notify_all()
+            assert self.changing.wait_for(lambda: self.most_traces >= self.expected, timeout=300)
+        time.sleep(0.02)  # in which one too many would be in hand as well
         with self.changing:
             self.in_hand.remove(task.trace.size)
         return TraceTables(task.trace)
@@ -68,7 +74,7 @@ class Reading:
 def test_traces_in_hand_stay_within_workers_and_memory(
     sizes: list[int], workers: int, room: int, traces: int, megabytes: int, tmp_path: Path
 ) -> None:
-    read = Reading()
+    read = Reading(traces)
     with ThreadPoolExecutor(6) as pool:
         found = dict(
             run_bounded(

@@ -57,7 +57,7 @@ class Browsing:
 
     def _opened(self, scripts: bool) -> Page:
         context = self._browser.new_context(java_script_enabled=scripts)
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(300_000)
         page = context.new_page()
         complain = self._complaints.append
         page.on("console", lambda message: complain(f"console: {message.text}"))

@@ -17,6 +17,7 @@ def opened(browser: Browser, file: Path, *, width: int, scheme: str) -> Iterator
     """Open a page whose charts are drawn, with everything that it said or asked for."""
     complaints: list[str] = []
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    context.set_default_timeout(300_000)
     page = context.new_page()
     page.on("console", lambda message: complaints.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: complaints.append(f"error: {error}"))

@@ -9,7 +9,7 @@ import pytest
 from ccl_bench.base.findings import Issue
 from ccl_bench.report.console import to_text
 from ccl_bench.report.hang import hang_page
-from ccl_bench.result.hang import Call, Divergence, Frame, Hang, Missing
+from ccl_bench.result.hang import Call, Divergence, Frame, Hang, IncompleteDump, Missing
 
 
 def call(rank: int, sequence: int | None = 4, line: int | None = 29, **changed: Any) -> Call:
@@ -126,3 +126,31 @@ def test_a_verdict_on_calls_that_differ_names_what_was_called_by_whom() -> None:
     assert "ranks 2-3 made a different call" in said([2, 3], kind="mismatch", waiting=[], differing=differing)
     message = divergence(kind="mismatch", operation="message 3->2", is_p2p=True, waiting=[call(2)])
     assert page(message)[3] == "  1 mismatch: message 4 from rank 3 to rank 2 in default_pg"
+
+
+def test_incomplete_dumps_are_listed_by_what_is_wrong_with_them_and_their_last_call() -> None:
+    incomplete = [
+        IncompleteDump(2, "empty dump", None),
+        IncompleteDump(3, "older dump", call(3, 2, line=None)),
+        IncompleteDump(4, "damaged dump", None),
+        IncompleteDump(5, "empty dump", None),
+    ]
+    place = divergence(kind="empty dump", incomplete=incomplete, without_dump=[6])
+    lines = page(place, culprits=[2, 3, 4, 5, 6], damaged=[4], without_dump=[6])
+    assert lines[1] == (
+        "  Ranks 2, 5 left empty dumps, rank 3 left an older dump, rank 4 left a damaged dump, "
+        "rank 6 left no dump, and ranks 0-1 wait in all_reduce, collective 4 of default_pg: look there first."
+    )
+    assert lines[6:] == [
+        "    damaged dump: rank 4",
+        "    empty dump: ranks 2, 5",
+        "    older dump: rank 3, last call all_reduce 2 Float[2,8] of default_pg",
+        "    no dump: rank 6",
+        "",
+        "  12 calls of 3 ranks; damaged dump of rank 4; no dump of rank 6",
+    ]
+
+
+def test_where_nobody_waits_ranks_whose_calls_are_not_all_shown_are_named() -> None:
+    said = page(culprits=[], unproven=[1, 2])[1]
+    assert said == "  No rank waits in these dumps, but they do not show every call of ranks 1-2."

@@ -1,6 +1,8 @@
 """Train on a few ranks and record each with torch's own handler, under the names that it gives by default.
 
 Started by torchrun: `profiled_ranks.py FOLDER WINDOWS`. The last rank works longest: the others wait for it.
+
+It begins to when they stand where it does.
 """
 
 from __future__ import annotations
@@ -20,15 +22,19 @@ def main(folder: str, windows: int) -> None:
 
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
+    store = dist.distributed_c10d._get_default_store()
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(256, 256))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     plan = schedule(wait=1, warmup=0, active=STEPS, repeat=windows)
     handler = tensorboard_trace_handler(folder)
     with profile(activities=[ProfilerActivity.CPU], schedule=plan, on_trace_ready=handler) as recorder:
-        for _ in range(windows * (STEPS + 1)):
+        for step in range(windows * (STEPS + 1)):
             loss = model(torch.ones(32, 256)).sum()
             if rank == world_size - 1:
+                store.wait([f"{step} {other}" for other in range(rank)])
                 time.sleep(0.2)
+            else:
+                store.set(f"{step} {rank}", "")
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

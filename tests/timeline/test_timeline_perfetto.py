@@ -89,7 +89,7 @@ def test_perfetto_shows_each_slice_that_was_written(browser: Browser, place: tup
     page = browser.new_page()
     try:
         page.goto(f"{address}/index.html#!/?url={address}/run.json.gz")
-        page.wait_for_function(LOADED, timeout=60_000)
+        page.wait_for_function(LOADED, timeout=300_000)
         rows = asked(page, SLICES, "process", "category", "name", "slices", "ns")
         assert {tuple(row[:3]): tuple(row[3:]) for row in rows} == summed(shown)
         assert asked(page, COMPLAINTS, "name", "value") == []

@@ -114,10 +114,66 @@ def test_a_dump_that_calls_code_is_refused_and_nothing_runs(tmp_path: Path) -> N
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("form", ["pickle", "json"])
-def test_a_dump_that_was_cut_off_is_refused(form: str) -> None:
-    content = dump([call("all_reduce", number) for number in range(1, 9)])
-    code = pickle.dumps(content, protocol=2) if form == "pickle" else json.dumps(content).encode()
+def test_a_pickle_that_was_cut_off_is_refused() -> None:
+    code = pickle.dumps(dump([call("all_reduce", number) for number in range(1, 9)]), protocol=2)
     for length in (len(code) // 2, len(code) - 1):
-        with pytest.raises(InputError, match=r"truncated|cut off|is refused"):
+        with pytest.raises(InputError, match=r"truncated|is refused"):
             read_dump(io.BytesIO(code[:length]), "rank_0")
+
+
+@pytest.mark.parametrize("is_sorted", [False, True], ids=["calls last", "calls among the first"])
+def test_of_json_that_was_cut_off_the_whole_calls_are_read(is_sorted: bool) -> None:
+    """torch sorts the keys; how many calls are whole is counted by their ends in the text."""
+    content = dump([call("all_reduce", number) for number in range(1, 9)], {"0": [0, 1]}, {0: 8})
+    entries: list[dict[str, object]] = content["entries"]  # type: ignore[assignment]
+    status = json.dumps(content["pg_status"], sort_keys=is_sorted)
+    code = json.dumps(content, sort_keys=is_sorted)
+    ends, at = [], 0
+    for entry in entries:
+        text = json.dumps(entry, sort_keys=is_sorted)
+        at = code.index(text, at) + len(text)
+        ends.append(at)
+    for length in range(code.index('"entries"'), len(code), 97):
+        whole = sum(end <= length for end in ends)
+        if not whole:
+            with pytest.raises(InputError, match="cut off"):
+                read_dump(io.BytesIO(code[:length].encode()), "rank_0")
+            continue
+        read = read_dump(io.BytesIO(code[:length].encode()), "rank_0")
+        assert read.table("recorded_calls")["sequence"].to_list() == [*range(1, whole + 1)]
+        assert read.table("recorder_dumps")["is_whole"].to_list() == [False]
+        assert [finding.code for finding in read.findings] == ["events-lost"]
+        states_whole = length >= code.index(status) + len(status)
+        assert read.table("recorded_status").height == states_whole
+
+
+def status_of(content: dict[str, object]) -> dict[str, int]:
+    """Return {group: last call} as the reader finds it in a dump."""
+    read = read_dump(io.BytesIO(json.dumps(content).encode()), "rank_0")
+    return dict(read.table("recorded_status").iter_rows())
+
+
+def test_the_status_of_a_group_is_found_by_the_calls_that_have_its_id() -> None:
+    calls = [call("all_reduce", 4, group=("7f", "tp"), group_id=1), call("all_reduce", 9)]
+    assert status_of(dump(calls, {"0": [0, 1], "7f": [0, 1]}, {0: 9, 1: 4, 2: 5})) == {"0": 9, "7f": 4}
+
+
+def test_without_calls_ids_count_the_listed_groups_in_the_order_of_their_numbers() -> None:
+    listed = {"10": [0, 2], "0": [0, 1, 2], "9": [0, 1]}
+    assert status_of(dump([], listed, {0: 3, 1: 4, 2: 5})) == {"0": 3, "9": 4, "10": 5}
+    agreeing = [call("all_reduce", 4, group=("9", "tp"), group_id=1)]
+    assert status_of(dump(agreeing, listed, {0: 3, 1: 4, 2: 5})) == {"0": 3, "9": 4, "10": 5}
+    contradicting = [call("all_reduce", 5, group=("9", "tp"), group_id=2)]
+    assert status_of(dump(contradicting, listed, {0: 3, 1: 4, 2: 5})) == {"9": 5}
+    assert status_of(dump([], {"0": [0, 1], "a hash": [0, 1]}, {0: 3, 1: 4})) == {}
+
+
+def test_a_status_of_minus_one_is_none_and_texts_are_numbers() -> None:
+    content = dump([], {"0": [0, 1], "1": [0, 1]})
+    content["pg_status"] = {
+        "0": {"last_enqueued_collective": "7"},
+        "1": {"last_enqueued_collective": "-1"},
+        "x": {"last_enqueued_collective": 3},
+        "2": 4,
+    }
+    assert status_of(content) == {"0": 7}

@@ -9,14 +9,14 @@ from ccl_bench.base.text import counted
 from ccl_bench.report.console import Group, Text, bullet, heading, indented
 from ccl_bench.report.formatting import plain, ranges
 from ccl_bench.report.inspection import issues
-from ccl_bench.result.hang import MISMATCH, MISSING, NO_DUMP
+from ccl_bench.result.hang import DAMAGED_DUMP, EMPTY_DUMP, MISMATCH, MISSING, NO_DUMP, OLDER_DUMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
 
-    from ccl_bench.result.hang import Call, Divergence, Hang, Missing
+    from ccl_bench.result.hang import Call, Divergence, Hang, IncompleteDump, Missing
 
 SHOWN = 8
 """Divergences that the text lists; JSON has all."""
@@ -37,6 +37,9 @@ def hang_page(hang: Hang) -> Group:
 
 def verdict(hang: Hang) -> str:
     """Return the answer in one sentence."""
+    if not hang.divergences and hang.unproven:
+        unproven = _ranks(hang.unproven)
+        return f"No rank waits in these dumps, but they do not show every call of {unproven}."
     if not hang.divergences:
         return "No rank is missing: in every group the ranks made the same calls, and no rank waits."
     first = hang.divergences[0]
@@ -52,8 +55,8 @@ def verdict(hang: Hang) -> str:
         state = "is" if is_one else "are"
         circle = ", and the ranks wait for each other in a cycle" if first.is_mutual else ""
         return f"{_capital(culprits)} {state} missing in {where}, where {_waiters(first)}{circle}."
-    if first.kind == NO_DUMP:
-        return f"{_capital(culprits)} left no dump, and {_waiters(first)} in {where}: look there first."
+    if first.incomplete or first.kind == NO_DUMP:
+        return f"{_capital(_left(hang))}, and {_waiters(first)} in {where}: look there first."
     if first.kind == MISSING:
         return (
             f"{_capital(_waiters(first))} in {where}; the calls of {culprits} in that group were overwritten."
@@ -62,6 +65,27 @@ def verdict(hang: Hang) -> str:
         f"No rank is missing: all members called {where}, but it has not finished on "
         f"{_ranks_of(first.waiting)}."
     )
+
+
+def _left(hang: Hang) -> str:
+    """Return what dump each culprit left, or that it left none."""
+    kinds = {each.rank: each.kind for each in hang.divergences[0].incomplete}
+    ranks_of: dict[str, list[int]] = {}
+    for rank in hang.culprits:
+        ranks_of.setdefault(kinds.get(rank, NO_DUMP), []).append(rank)
+    parts = []
+    for kind, ranks in ranks_of.items():
+        one, several = _WHAT_IT_LEFT[kind]
+        parts.append(f"{_ranks(ranks)} left {one if len(ranks) == 1 else several}")
+    return ", ".join(parts)
+
+
+_WHAT_IT_LEFT = {
+    NO_DUMP: ("no dump", "no dump"),
+    EMPTY_DUMP: ("an empty dump", "empty dumps"),
+    DAMAGED_DUMP: ("a damaged dump", "damaged dumps"),
+    OLDER_DUMP: ("an older dump", "older dumps"),
+}
 
 
 def _lines(divergence: Divergence) -> Iterator[str | Text]:
@@ -78,6 +102,8 @@ def _lines(divergence: Divergence) -> Iterator[str | Text]:
     yield from _calls("called instead" if divergence.waiting else "called", divergence.differing)
     for text, alike in groupby(sorted(divergence.missing, key=_last_call), _last_call):
         yield Text(plain(f"missing: {_ranks([each.rank for each in alike])}, {text}"))
+    for (kind, ends), dumps in groupby(sorted(divergence.incomplete, key=_incomplete), _incomplete):
+        yield Text(plain(f"{kind}: {_ranks([each.rank for each in dumps])}{ends}"))
     if divergence.without_dump:
         yield Text(f"no dump: {_ranks(divergence.without_dump)}")
     if divergence.overwritten:
@@ -98,8 +124,15 @@ def _last_call(missing: Missing) -> str:
     if missing.last is None:
         return "with no call at all"
     waits = f", waiting there ({missing.waits_in + 1})" if missing.waits_in is not None else ""
-    group = _group(missing.last.group, missing.last.description)
-    return f"last call {_call(missing.last)} of {group}{_frame(missing.last)}{waits}"
+    return f"{_ended(missing.last)}{waits}"
+
+
+def _incomplete(dump: IncompleteDump) -> tuple[str, str]:
+    return dump.kind, f", {_ended(dump.last)}" if dump.last else ""
+
+
+def _ended(last: Call) -> str:
+    return f"last call {_call(last)} of {_group(last.group, last.description)}{_frame(last)}"
 
 
 def _call(call: Call) -> str:
@@ -156,4 +189,5 @@ def _capital(text: str) -> str:
 
 def _coverage(hang: Hang) -> str:
     have = f"{counted(hang.calls, 'call')} of {counted(len(hang.ranks), 'rank')}"
-    return have + (f"; no dump of {_ranks(hang.without_dump)}" if hang.without_dump else "")
+    damaged = f"; damaged dump of {_ranks(hang.damaged)}" if hang.damaged else ""
+    return have + damaged + (f"; no dump of {_ranks(hang.without_dump)}" if hang.without_dump else "")

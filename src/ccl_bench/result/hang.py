@@ -10,6 +10,12 @@ from ccl_bench.base.text import encode_json
 MISSING, MISMATCH, NO_DUMP, UNFINISHED = "missing", "mismatch", "no dump", "unfinished"
 """Kinds of divergence: a member did not call, called something else, left no dump; or all are there."""
 
+EMPTY_DUMP, DAMAGED_DUMP, OLDER_DUMP = "empty dump", "damaged dump", "older dump"
+"""More kinds: a member's dump has no call, is damaged, or was written before the call that others wait in."""
+
+OVERWRITTEN = "overwritten"
+"""Kind of a suspect whose calls were all overwritten."""
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -56,11 +62,38 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
+class IncompleteDump:
+    """A member whose dump does not show whether it called."""
+
+    rank: int
+    kind: str
+    """`empty dump`, `damaged dump` or `older dump`."""
+    last: Call | None
+    """The last call in it; None if it holds none, or cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A rank to check first."""
+
+    rank: int
+    kind: str
+    """`missing`, `mismatch`, `no-dump`, `empty-dump`, `damaged-dump`, `older-dump` or `overwritten`."""
+    group: str
+    """Name of the process group in which others wait for it, or it differs."""
+    sequence: int
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
 class Divergence:
     """A place from which the members of a group behave differently."""
 
     kind: str
-    """`missing`, `mismatch`, `no dump` or `unfinished`."""
+    """`missing`, `mismatch`, `no dump`, `empty dump`, `damaged dump`, `older dump` or `unfinished`.
+
+    Of several incomplete dumps it is that of the first rank.
+    """
     group: str
     """Name of the process group."""
     description: str
@@ -85,6 +118,7 @@ class Divergence:
     is_p2p: bool = False
     possible: list[int] = field(default_factory=list)
     """Ranks that may also be members: no dump lists the members, but these ranks used the group."""
+    incomplete: list[IncompleteDump] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +127,7 @@ class Hang:
 
     run: str
     ranks: list[int]
-    """Ranks with a dump."""
+    """Ranks with a dump that can be read."""
     without_dump: list[int]
     """Ranks of the job without a dump, as far as other dumps show them."""
     calls: int
@@ -102,6 +136,12 @@ class Hang:
     """Ranks to check first; empty if no rank is missing and no call differs."""
     divergences: list[Divergence] = field(default_factory=list)
     """Causes first, in order of time."""
+    suspects: list[Suspect] = field(default_factory=list)
+    """Why each culprit is one, and where."""
+    damaged: list[int] = field(default_factory=list)
+    """Ranks whose dump cannot be read, or only in part."""
+    unproven: list[int] = field(default_factory=list)
+    """Ranks whose dumps do not show every call that other members of their groups made."""
     findings: list[Issue] = field(default_factory=list)
 
 

@@ -334,6 +334,10 @@ _TABLES = (
         version=("String", "version of its layout, such as `2.10`"),
         library=("String", "version of the communication library; empty for gloo"),
         calls=("Int64", "calls that it holds"),
+        is_whole=(
+            "Boolean",
+            "whether the file is whole; of one that is cut off only the first calls are known",
+        ),
     ),
     _table(
         "recorded_calls",
@@ -365,6 +369,12 @@ _TABLES = (
         group=("String", "name"),
         description=("String", "use of the group"),
         ranks=("List(Int64)", "members"),
+    ),
+    _table(
+        "recorded_status",
+        "How far a rank is in a process group, as a dump states it even if all calls are overwritten.",
+        group=("String", "name"),
+        enqueued=("Int64", "number of the last call; with NCCL that of a collective, a send or a receive"),
     ),
     _table(
         "recorded_stacks",

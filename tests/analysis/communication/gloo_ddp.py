@@ -1,6 +1,7 @@
 """Data-parallel ranks on the CPU, of which one is slowed down; they are forked, so that torch is loaded once.
 
-gloo_ddp.py FOLDER: writes a run for each of `DELAYED`, in which a rank spends DELAY_S more of each step so.
+gloo_ddp.py FOLDER: writes a run for each of `DELAYED`, in which a rank spends DELAY_S more of each step so,
+from when the others stand where it begins to.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def _train(folder: Path, rank: int, kind: str) -> None:
         on_trace_ready=lambda done: done.export_chrome_trace(f"{folder}/rank{rank}_trace.json"),
         record_shapes=True,
     ) as recorder:
-        for _ in range(STEPS + 1):
-            _delay(kind)
+        for step in range(STEPS + 1):
+            _delay(kind, step, rank)
             model(torch.ones(8, 64)).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -64,13 +65,19 @@ def _train(folder: Path, rank: int, kind: str) -> None:
     dist.destroy_process_group()
 
 
-def _delay(kind: str) -> None:
+def _delay(kind: str, step: int, rank: int) -> None:
+    store = dist.distributed_c10d._get_default_store()
+    if not kind:
+        store.set(f"{step} {rank}", "")
+        return
+    others = [f"{step} {other}" for other in range(RANKS) if other != rank]
     if kind == "sleep":
+        store.wait(others)
         time.sleep(DELAY_S)
-    elif kind == "compute":
-        operand, end = torch.ones(512, 512), time.perf_counter() + DELAY_S
-        while time.perf_counter() < end:
-            operand.sin_()
+        return
+    operand, end = torch.ones(512, 512), time.perf_counter() + DELAY_S
+    while time.perf_counter() < end or not store.check(others):
+        operand.sin_()
 
 
 if __name__ == "__main__":

@@ -35,7 +35,6 @@ SMALL_BUFFER = 4
 PAIRS = ((0, 1), (2, 3))
 DELAYED, DELAY_S, ROUNDS = 2, 0.02, 10
 """Of the scenario `late`: the rank that comes late, by how much at least each time, and how often."""
-LEAST_WAIT_S = 0.05
 LONGEST_S = 100
 """After which a rank is ended that waits for one which failed."""
 
@@ -99,10 +98,12 @@ def message(rank: int) -> None:
 def subgroup(rank: int) -> None:
     """Rank 3 stops; rank 1 waits for it in their group, and ranks 0 and 2 wait for both."""
     odd = dist.new_group([1, 3], group_desc="odd")
+    store = dist.distributed_c10d._get_default_store()
     if rank == 1:
         _reduce(odd)
+        store.set("called", "")
     elif rank != 3:
-        time.sleep(LEAST_WAIT_S)
+        store.wait(["called"])
         _reduce()
 
 

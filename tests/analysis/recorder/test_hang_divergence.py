@@ -151,7 +151,7 @@ def test_a_group_that_waits_for_a_waiting_rank_only_follows() -> None:
     dumps = {
         0: dump(reduces(4), world),
         1: dump(reduces(4), world | groups),
-        2: dump(reduces(3)[:2], world),
+        2: dump(reduces(4)[:3], world),
         3: dump([pair], groups),
     }
     found = hang(dumps)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
@@ -67,6 +68,17 @@ def files(run: Path) -> set[str]:
     """Return the files of a run, those of the launcher's logs left out."""
     found = (path for path in run.rglob("*") if path.is_file() or path.is_symlink())
     return {path.relative_to(run).as_posix() for path in found if "logs" not in path.parts}
+
+
+def own_bounds(recorded: Any, step: int, ranks: tuple[int, ...] = (0, 1)) -> tuple[float, float]:
+    """Return between which lengths the step of the slowest rank lies, s, by the clock of `training_loop.py`.
+
+    A step is marked around the loop's own: from the end of the one before at the earliest, to the begin of
+    the next.
+    """
+    own = [json.loads((recorded.folder / f"own.{rank}").read_text()) for rank in ranks]
+    inside = max(rank[step][1] - rank[step][0] for rank in own)
+    return inside, max(rank[step + 1][0] - rank[step - 1][1] for rank in own)
 
 
 @contextmanager

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+import os
 import re
 import shutil
-import subprocess
+from pathlib import Path
 
 import pytest
-from collected import collect, files, python
+from collected import collect, files, own_bounds, python
 from training_loop_facts import ACTIVE
 
 from ccl_bench.collect.launch.nsys import _ranks_by_node, _RecordedProcess
@@ -47,21 +49,27 @@ def test_the_report_lies_in_the_run_and_its_processes_are_ranks(recorded):
     assert named == {f"{recorded.run.name}.nsys-rep#pid{each['pid']}": each["rank"] for each in processes}
 
 
-def test_the_active_steps_are_marked_and_as_long_as_the_loop_says(recorded, tmp_path):
+def test_the_active_steps_are_marked_and_reach_around_those_of_the_loop(recorded, tmp_path):
     # Without the file of step times, the report itself has to tell them.
     for name in (f"{recorded.run.name}.nsys-rep", "ranks.json"):
         shutil.copy(recorded.run / name, tmp_path)
     (result,) = evaluate(open_run(tmp_path), ["iteration_wall_clock_time"], jobs=1)
-    own = [json.loads((recorded.folder / f"own.{rank}").read_text()) for rank in (0, 1)]
     assert list(map(int, result.details["per_step_s"])) == list(ACTIVE)
-    by_hand = [max(own[0][step], own[1][step]) for step in ACTIVE]
-    assert list(result.details["per_step_s"].values()) == pytest.approx(by_hand, abs=0.01)
+    for step, length in result.details["per_step_s"].items():
+        least, most = own_bounds(recorded, int(step))
+        assert least < length < most
 
 
 def test_no_session_is_left_behind(recorded):
-    listed = subprocess.run(["nsys", "sessions", "list"], capture_output=True, text=True, check=False).stdout
-    # Those of Slurm jobs, which other tests may run meanwhile, end in the number of a task.
-    assert re.findall(r" ccl-bench-[0-9a-f]+$", listed, flags=re.MULTILINE) == []
+    """Sessions of other runs of the tests have another cache; those of Slurm jobs end in a task's number."""
+    own, agents = f"CCL_BENCH_CACHE={os.environ['CCL_BENCH_CACHE']}".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if own in (process / "environ").read_bytes().split(b"\0"):
+                agents += re.findall(
+                    rb"--session-name=(ccl-bench-[0-9a-f]+)\0", (process / "cmdline").read_bytes()
+                )
+    assert agents == []
 
 
 PROGRAM = """
@@ -87,7 +95,7 @@ def both(nsys_installed, tmp_path, kineto_text):
     words = ("--output", "run", "--profile-mode", "both", "--force", "--", *python(PROGRAM))
     for _ in range(ATTEMPTS):
         ended = collect(tmp_path, *words)
-        if ended.returncode == 0:
+        if ended.returncode == 0 and "Agent lost" not in ended.stderr:
             break
     return tmp_path, ended
 

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 
     from slurm_site import Job
 
-OF_THE_SAME_SIZE = 0.5
-"""By how much a step may differ from the log's, which counts between two lines of its own, not between steps:
-on a busy machine either may hold a wait that the other does not."""
-
 
 def calls_of_rank_0(run: Path) -> float:
     """Count what rank 0 calls gloo for in a step, from the JSON alone."""
@@ -62,7 +58,6 @@ def assert_agrees(job: Job, ranks: int) -> None:
     logged, plain = job.logged_step_times(STEPS), job.logged_step_times(PLAIN)
     assert len(per_rank) == len(logged) == len(plain) == ranks
     assert per_rank == pytest.approx(step_seconds(job.run, ranks), rel=1e-6)
-    assert per_rank == pytest.approx(logged, rel=OF_THE_SAME_SIZE)
     # What the profiler adds to a step is reported, so that the steps without it are known as well.
     overhead = sum(logged) / sum(plain) - 1
     assert f"{overhead:+.0%} step time under the profiler" in job.text

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.recorder.divergence import DivergentCalls
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.result.hang import MISMATCH, MISSING, NO_DUMP
+from ccl_bench.result.hang import DAMAGED_DUMP, MISMATCH, MISSING, NO_DUMP
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator
+
+    from ccl_bench.analysis.recorder.divergence import Dumps
 
 _INPUT_ALONE = ("reduce", "_reduce_oop", "gather", "reduce_scatter", "reduce_scatter_v")
 """Operations whose outputs differ between ranks by design."""
@@ -177,7 +179,7 @@ _SEND, _RECEIVE = r"^send (?P<source>\d+)->(?P<target>\d+)$", r"^recv (?P<target
 
 
 def message_divergences(
-    calls: pl.DataFrame, groups: list[ProcessGroup], first_records: Mapping[int, int]
+    calls: pl.DataFrame, groups: list[ProcessGroup], dumps: Dumps
 ) -> Iterator[DivergentCalls]:
     """Yield, for each pair of ranks, the first message that one of them lacks or sees in another size.
 
@@ -186,7 +188,7 @@ def message_divergences(
     ends = _ends(calls, groups)
     if ends.is_empty():
         return
-    forgets = [rank for rank, first in first_records.items() if first > 0]
+    forgets = [rank for rank, first in dumps.first_records.items() if first > 0]
     pair = ["number", "source", "target"]
     partial = (pl.col("source").is_in(forgets) | pl.col("target").is_in(forgets)).alias("partial")
     numbered = (
@@ -198,14 +200,16 @@ def message_divergences(
     columns = [*pair, "message", "row", "elements", "is_done", "is_retired"]
     sent = numbered.filter("is_send").select(columns)
     received = numbered.filter(~pl.col("is_send")).select(columns)
-    messages = sent.join(received, on=[*pair, "message"], how="full", coalesce=True, suffix="_in").sort(
-        *pair, "message"
+    messages = (
+        sent.join(received, on=[*pair, "message"], how="full", coalesce=True, suffix="_in")
+        .with_columns(pl.min_horizontal(pl.col("row", "row_in").count().over(pair)).alias("reached"))
+        .sort(*pair, "message")
     )
     unequal = messages.filter(
         pl.col("row").is_null() | pl.col("row_in").is_null() | (pl.col("elements") != pl.col("elements_in"))
     ).filter(~_is_over())
     for row in unequal.unique(pair, keep="first", maintain_order=True).iter_rows(named=True):
-        yield _message_divergence(row, groups[row["number"]], first_records)
+        yield _message_divergence(row, groups[row["number"]], dumps)
 
 
 def _is_over() -> pl.Expr:
@@ -256,16 +260,26 @@ def _ends(calls: pl.DataFrame, groups: list[ProcessGroup]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _message_divergence(
-    row: dict[str, int], group: ProcessGroup, first_records: Mapping[int, int]
-) -> DivergentCalls:
+def _message_divergence(row: dict[str, int], group: ProcessGroup, dumps: Dumps) -> DivergentCalls:
     source, target, number = row["source"], row["target"], row["message"]
     sides = {source: row["row"], target: row["row_in"]}
     recorded_rows = {rank: place for rank, place in sides.items() if place is not None}
     operation = f"message {source}->{target}"
     if len(recorded_rows) == 2:
         return DivergentCalls(MISMATCH, group, number, operation, {}, [], recorded_rows, is_p2p=True)
-    missing = [rank for rank in sides if rank not in recorded_rows]
-    if missing[0] in first_records:
-        return DivergentCalls(MISSING, group, number, operation, recorded_rows, missing, is_p2p=True)
-    return DivergentCalls(NO_DUMP, group, number, operation, recorded_rows, [], {}, missing, is_p2p=True)
+    (missing,) = (rank for rank in sides if rank not in recorded_rows)
+    kind = DAMAGED_DUMP if missing in dumps.damaged else NO_DUMP
+    if missing in dumps.first_records:
+        is_older = row["reached"] < number - 1
+        kind = dumps.why_lacking(missing, may_be_empty=number == 1, is_older=is_older)
+    return DivergentCalls(
+        kind,
+        group,
+        number,
+        operation,
+        recorded_rows,
+        missing=[missing] if kind == MISSING else [],
+        without_dump=[missing] if kind == NO_DUMP else [],
+        incomplete={} if kind in (MISSING, NO_DUMP) else {missing: kind},
+        is_p2p=True,
+    )

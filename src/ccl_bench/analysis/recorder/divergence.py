@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.result.hang import MISMATCH, MISSING, NO_DUMP, UNFINISHED
+from ccl_bench.result.hang import (
+    DAMAGED_DUMP,
+    EMPTY_DUMP,
+    MISMATCH,
+    MISSING,
+    NO_DUMP,
+    OLDER_DUMP,
+    UNFINISHED,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from ccl_bench.analysis.recorder.calls import ProcessGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Dumps:
+    """What the dumps of the ranks can show."""
+
+    first_records: Mapping[int, int]
+    """Rank whose dump can be read → its first record, above 0 if older ones were overwritten."""
+    empty: Collection[int]
+    """Ranks whose dump holds no call."""
+    damaged: Collection[int]
+    """Ranks whose dump cannot be read, or only in part."""
+    enqueued: Mapping[tuple[int, int], int]
+    """(Rank, number of the group) → the last collective that the rank called, as its dump states it."""
+
+    def why_lacking(self, rank: int, *, may_be_empty: bool, is_older: bool) -> str:
+        """Return why a readable dump lacks a call that others made.
+
+        Its rank is missing there if the dump shows the rank's last calls: not if it holds none, unless the
+        rank may have made none, and not if it lacks earlier calls too (`is_older`).
+        """
+        if rank in self.damaged:
+            return DAMAGED_DUMP
+        if rank in self.empty and not may_be_empty:
+            return EMPTY_DUMP
+        return OLDER_DUMP if is_older else MISSING
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +63,43 @@ class DivergentCalls:
     differing: dict[int, int] = field(default_factory=dict)
     without_dump: list[int] = field(default_factory=list)
     overwritten: list[int] = field(default_factory=list)
+    incomplete: dict[int, str] = field(default_factory=dict)
+    """Rank whose dump does not show whether it called → what is wrong with the dump."""
     is_p2p: bool = False
 
     @property
     def suspects(self) -> list[int]:
         """Ranks that the others wait for, or that called something else."""
-        return [*self.missing, *self.differing] or self.without_dump or self.overwritten
+        unknown = sorted([*self.incomplete, *self.without_dump])
+        return [*self.missing, *self.differing] or unknown or self.overwritten
 
 
 def collective_divergences(
-    calls: pl.DataFrame, groups: list[ProcessGroup], first_records: Mapping[int, int]
+    calls: pl.DataFrame, groups: list[ProcessGroup], dumps: Dumps
 ) -> Iterator[DivergentCalls]:
-    """Yield the first divergence of each group that has one.
+    """Yield the first divergence of each group that has one; `calls` are prepared, with their place as `row`.
 
-    `calls` are prepared, with their place as `row`; `first_records` is {rank with a dump: its first record},
-    above 0 if older ones were overwritten. A ring buffer forgets, so that a group is compared from the
-    largest first number that any member still has.
+    A ring buffer forgets, so that a group is compared from the largest first number that any member still
+    has.
+    """
+    for members in _members_of_groups(calls, groups, dumps):
+        yield from members.divergence()
+
+
+def unproven_ranks(calls: pl.DataFrame, groups: list[ProcessGroup], dumps: Dumps) -> list[int]:
+    """Return the ranks whose dumps do not show every call that other members of their groups made."""
+    unproven = {*dumps.damaged, *(dumps.empty if calls.height else ())}
+    for members in _members_of_groups(calls, groups, dumps):
+        unproven |= {rank for rank in members.group.members if rank not in dumps.first_records}
+        unproven |= {rank for rank, reached in members.last.items() if reached < max(members.last.values())}
+        unproven.update(members.overwritten)
+    return sorted(unproven)
+
+
+def _members_of_groups(calls: pl.DataFrame, groups: list[ProcessGroup], dumps: Dumps) -> Iterator[_Members]:
+    """Yield the members of each group with recorded collectives.
+
+    A retired call that its rank went on from is over, also if the recorder did not see its end.
     """
     by_call = (
         calls.filter(~pl.col("is_p2p"))
@@ -53,85 +108,135 @@ def collective_divergences(
         .agg(
             pl.col("signature").sort_by("row").str.join("; "),
             pl.col("is_done").all(),
+            pl.col("is_retired").all(),
             pl.col("is_pending").any(),
             pl.col("row").min(),
         )
     )
-    spans = by_call.group_by("number", "rank").agg(
-        pl.col("sequence").min().alias("first"), pl.col("sequence").max().alias("last")
-    )
+    went_on = pl.col("sequence") < pl.col("sequence").max().over("number", "rank")
+    by_call = by_call.with_columns(is_over=pl.col("is_done") | (pl.col("is_retired") & went_on))
     of_group = {number: part for (number,), part in by_call.partition_by("number", as_dict=True).items()}
-    spans_of = {number: part for (number,), part in spans.partition_by("number", as_dict=True).items()}
     for group in groups:
         if group.number in of_group:
-            yield from _of_group(group, of_group[group.number], spans_of[group.number], first_records)
+            yield _Members(group, of_group[group.number], dumps)
 
 
-def _of_group(
-    group: ProcessGroup, calls: pl.DataFrame, spans: pl.DataFrame, first_records: Mapping[int, int]
-) -> Iterator[DivergentCalls]:
-    last: dict[int, int] = dict(spans.select("rank", "last").iter_rows())
-    begin = max(spans["first"])
-    without_calls = [rank for rank in group.members if rank in first_records and rank not in last]
-    overwritten = [rank for rank in without_calls if first_records[rank] > 0]
-    last |= {rank: begin - 1 for rank in without_calls if rank not in overwritten}
-    absent = [rank for rank in group.members if rank not in first_records]
-    calls = calls.filter(pl.col("sequence") >= begin)
-    differs = calls.group_by("sequence").agg(pl.col("signature").n_unique()).filter(pl.col("signature") > 1)
-    mismatch = min(differs["sequence"], default=None)
-    lacking = next(_lacking(calls, last), None)
-    if mismatch is not None and (lacking is None or mismatch <= lacking):
-        yield _mismatch(group, mismatch, calls, last, absent)
-        return
-    if lacking is not None:
-        rows = calls.filter(pl.col("sequence") == lacking).sort("rank")
-        waiting = dict(rows.filter(~pl.col("is_done")).select("rank", "row").iter_rows())
-        missing = sorted(rank for rank, number in last.items() if number < lacking)
-        operation = rows["signature"][0].partition(" ")[0]
-        yield DivergentCalls(MISSING, group, lacking, operation, waiting, missing, {}, absent, overwritten)
-        return
-    # A finished call shows that all members took part: then no rank without a list in a dump is missing.
-    others = group.possible if begin == 1 and calls["is_pending"].all() else ()
-    missing = [rank for rank in others if rank in first_records]
-    absent += [rank for rank in others if rank not in first_records]
-    yield from _all_wait(DivergentCalls(MISSING, group, 0, "", {}, missing, {}, absent, overwritten), calls)
+class _Members:
+    """The members of a group, and how far each of them is known to have come."""
 
+    def __init__(self, group: ProcessGroup, calls: pl.DataFrame, dumps: Dumps) -> None:
+        """Take the calls of the group, one row for each number and rank."""
+        self.group, self.dumps = group, dumps
+        spans = calls.group_by("rank").agg(
+            pl.col("sequence").min().alias("first"), pl.col("sequence").max().alias("last")
+        )
+        self.begin: int = max(spans["first"])
+        self.calls = calls.filter(pl.col("sequence") >= self.begin)
+        recorded = dict(spans.select("rank", "last").iter_rows())
+        self.last: dict[int, int] = {}
+        """Member with a readable dump → the last collective that it is known to have called."""
+        self.overwritten: list[int] = []
+        for rank in sorted({*recorded, *(each for each in group.members if each in dumps.first_records)}):
+            numbers = (recorded.get(rank), dumps.enqueued.get((rank, group.number)))
+            if reached := [number for number in numbers if number is not None]:
+                self.last[rank] = max(reached)
+            elif dumps.first_records[rank] > 0:
+                self.overwritten.append(rank)
+            else:
+                self.last[rank] = self.begin - 1
 
-def _all_wait(divergent: DivergentCalls, calls: pl.DataFrame) -> Iterator[DivergentCalls]:
-    """Yield the first collective in which all known members wait; nothing if there is none."""
-    waits = calls.group_by("sequence").agg(pl.col("is_pending").all()).filter("is_pending")
-    if waits.is_empty():
-        return
-    number = min(waits["sequence"])
-    rows = calls.filter(pl.col("sequence") == number).sort("rank")
-    other_kind = MISSING if divergent.overwritten else UNFINISHED
-    kind = MISSING if divergent.missing else NO_DUMP if divergent.without_dump else other_kind
-    operation = rows["signature"][0].partition(" ")[0]
-    waiting = dict(rows.select("rank", "row").iter_rows())
-    yield replace(divergent, kind=kind, sequence=number, operation=operation, waiting=waiting)
+    def divergence(self) -> Iterator[DivergentCalls]:
+        """Yield the first divergence, if there is one."""
+        unfinished = self._first_unfinished()
+        lacking = unfinished is not None and any(reached < unfinished for reached in self.last.values())
+        differs = self.calls.group_by("sequence").agg(pl.col("signature").n_unique())
+        mismatch = min(differs.filter(pl.col("signature") > 1)["sequence"], default=None)
+        if mismatch is not None and not (lacking and unfinished is not None and unfinished < mismatch):
+            yield self._mismatch(mismatch)
+        elif unfinished is not None:
+            yield self._unfinished(unfinished, is_lacking=lacking)
 
+    def _first_unfinished(self) -> int | None:
+        """Return the first collective that is not over, and that a member lacks or all known members wait in.
 
-def _lacking(calls: pl.DataFrame, last: Mapping[int, int]) -> Iterator[int]:
-    """Yield each collective that a member lacks and another waits in, in order.
+        Where every member that called it saw it end, the others were there too: their dumps are only older.
+        """
+        states = self.calls.group_by("sequence").agg(pl.col("is_over").all(), pl.col("is_pending").all())
+        slowest = min(self.last.values())
+        waits = states.filter(~pl.col("is_over") & (pl.col("is_pending") | (pl.col("sequence") > slowest)))
+        return min(waits["sequence"], default=None)
 
-    Where every member that called it saw it end, the others were there too: their dumps are only older.
-    """
-    reached = max(last.values())
-    for number in sorted({*last.values()} - {reached}):
-        rows = calls.filter(pl.col("sequence") == number + 1)
-        if rows.height and not rows["is_done"].all():
-            yield number + 1
+    def _unfinished(self, number: int, *, is_lacking: bool) -> DivergentCalls:
+        """Return the divergence at a call that is not over: who lacks it, and whose dump does not show it."""
+        rows = self.calls.filter(pl.col("sequence") == number).sort("rank")
+        missing, absent, incomplete = self._lacking(number)
+        if not is_lacking:
+            for rank in self._perhaps_members():
+                if rank in self.dumps.damaged:
+                    incomplete[rank] = DAMAGED_DUMP
+                elif rank not in self.dumps.first_records:
+                    absent.append(rank)
+                elif (kind := self._kind(rank, number, 0)) == MISSING:
+                    missing.append(rank)
+                else:
+                    incomplete[rank] = kind
+        first_kind = next(iter(dict(sorted(incomplete.items())).values()), NO_DUMP if absent else "")
+        other_kind = MISSING if missing or self.overwritten else UNFINISHED
+        return DivergentCalls(
+            MISSING if missing else first_kind or other_kind,
+            self.group,
+            number,
+            rows["signature"][0].partition(" ")[0],
+            dict(rows.filter(~pl.col("is_over")).select("rank", "row").iter_rows()),
+            missing,
+            {},
+            absent,
+            self.overwritten,
+            incomplete,
+        )
 
+    def _lacking(self, number: int) -> tuple[list[int], list[int], dict[int, str]]:
+        """Return the members that did not call, those without a dump, and those with an incomplete one."""
+        lacking = {
+            rank: self._kind(rank, number, reached)
+            for rank, reached in sorted(self.last.items())
+            if reached < number
+        }
+        absent = [rank for rank in self.group.members if rank not in self.dumps.first_records]
+        incomplete = {rank: kind for rank, kind in lacking.items() if kind != MISSING}
+        incomplete |= {rank: DAMAGED_DUMP for rank in absent if rank in self.dumps.damaged}
+        return (
+            [rank for rank in lacking if rank not in incomplete],
+            [rank for rank in absent if rank not in incomplete],
+            incomplete,
+        )
 
-def _mismatch(
-    group: ProcessGroup, number: int, calls: pl.DataFrame, last: Mapping[int, int], absent: list[int]
-) -> DivergentCalls:
-    """Return the divergence where calls differ: those of the fewer ranks, or of all without a majority."""
-    rows = calls.filter(pl.col("sequence") == number).sort("rank")
-    counts = Counter(rows["signature"].to_list()).most_common()
-    common = "" if counts[0][1] == counts[1][1] else counts[0][0]
-    differing = dict(rows.filter(pl.col("signature") != common).select("rank", "row").iter_rows())
-    waiting = dict(rows.filter(pl.col("signature") == common).select("rank", "row").iter_rows())
-    missing = sorted(rank for rank, reached in last.items() if reached < number)
-    operation = common.partition(" ")[0]
-    return DivergentCalls(MISMATCH, group, number, operation, waiting, missing, differing, absent)
+    def _kind(self, rank: int, number: int, reached: int) -> str:
+        """Return why a readable dump that ends at call `reached` lacks call `number`."""
+        between = self.calls.filter(pl.col("sequence").is_between(reached, number, closed="none"))
+        may_be_empty = number <= 1 or (rank, self.group.number) in self.dumps.enqueued
+        is_older = between.height > 0 or reached + 1 < self.begin
+        return self.dumps.why_lacking(rank, may_be_empty=may_be_empty, is_older=is_older)
+
+    def _perhaps_members(self) -> list[int]:
+        """Return ranks that no dump lists, but that may be members.
+
+        A finished call shows that all members took part, and were recorded unless their dump lacks calls.
+        """
+        if self.begin == 1 and self.calls["is_pending"].all():
+            return [*self.group.possible]
+        shown = {*self.dumps.first_records} - {*self.dumps.damaged, *self.dumps.empty}
+        return [rank for rank in self.group.possible if rank not in shown]
+
+    def _mismatch(self, number: int) -> DivergentCalls:
+        """Return the divergence where calls differ: of the fewer ranks, or of all without a majority."""
+        rows = self.calls.filter(pl.col("sequence") == number).sort("rank")
+        counts = Counter(rows["signature"].to_list()).most_common()
+        common = "" if counts[0][1] == counts[1][1] else counts[0][0]
+        differing = dict(rows.filter(pl.col("signature") != common).select("rank", "row").iter_rows())
+        waiting = dict(rows.filter(pl.col("signature") == common).select("rank", "row").iter_rows())
+        missing, absent, incomplete = self._lacking(number)
+        operation = common.partition(" ")[0]
+        return DivergentCalls(
+            MISMATCH, self.group, number, operation, waiting, missing, differing, absent, [], incomplete
+        )

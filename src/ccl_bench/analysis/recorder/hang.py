@@ -5,46 +5,109 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.recorder.calls import find_groups, message_divergences, prepared
-from ccl_bench.analysis.recorder.divergence import DivergentCalls, collective_divergences
+from ccl_bench.analysis.recorder.divergence import (
+    DivergentCalls,
+    Dumps,
+    collective_divergences,
+    unproven_ranks,
+)
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.result.hang import UNFINISHED, Call, Divergence, Frame, Hang, Missing
+from ccl_bench.result.hang import (
+    MISMATCH,
+    MISSING,
+    NO_DUMP,
+    OVERWRITTEN,
+    UNFINISHED,
+    Call,
+    Divergence,
+    Frame,
+    Hang,
+    IncompleteDump,
+    Missing,
+    Suspect,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 _OF_OTHERS = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "??")
 """What the paths of frames have that are no frames of the program."""
 _OF_TORCH = ("/torch/", "torch/", "typing_extensions.py", "/contextlib.py", "/functools.py", "??")
 
 
-def find_hang(tables: Mapping[str, pl.DataFrame], world_size: int | None, run: str) -> Hang:
-    """Return the missing ranks and where they are missing, from the Flight Recorder dumps of all ranks."""
+def find_hang(
+    tables: Mapping[str, pl.DataFrame], world_size: int | None, run: str, unreadable: Collection[int] = ()
+) -> Hang:
+    """Return the missing ranks and where they are missing, from the Flight Recorder dumps of all ranks.
+
+    `unreadable` are ranks whose dumps are so damaged that nothing in them can be read.
+    """
     dumps, recorded = tables["recorder_dumps"], tables["recorded_calls"].drop_nulls("rank")
     firsts = dict(recorded.group_by("rank").agg(pl.col("record").min()).iter_rows())
     first_records = {rank: firsts.get(rank, 0) for rank in sorted(dumps["rank"].drop_nulls().unique())}
-    groups = find_groups(recorded, tables["recorded_groups"].drop_nulls("rank"), first_records, world_size)
+    damaged = {*unreadable, *dumps.filter(~pl.col("is_whole"))["rank"].drop_nulls()}
+    listed = tables["recorded_groups"].drop_nulls("rank")
+    groups = find_groups(recorded, listed, {*first_records, *damaged}, world_size)
     calls = prepared(recorded.sort("rank", "record"), groups.of_rank).with_row_index("row")
+    state_of_dumps = Dumps(
+        first_records,
+        {*first_records} - {*firsts},
+        damaged,
+        _enqueued(tables["recorded_status"].drop_nulls("rank"), groups.of_rank, calls),
+    )
     divergent = [
-        *collective_divergences(calls, groups.groups, first_records),
-        *message_divergences(calls, groups.groups, first_records),
+        *collective_divergences(calls, groups.groups, state_of_dumps),
+        *message_divergences(calls, groups.groups, state_of_dumps),
     ]
     lookup = _Calls(calls, tables["recorded_stacks"])
     begin_of = {place: lookup.begin(each) for place, each in enumerate(divergent)}
     divergences = _explained(divergent, begin_of, lookup)
     everyone = {rank for group in groups.groups for rank in group.members}
-    without = sorted(everyone - {*first_records})
-    return Hang(run, [*first_records], without, calls.height, _culprits(divergences), divergences)
+    suspects = _suspects(divergences[0]) if divergences else []
+    return Hang(
+        run,
+        [*first_records],
+        sorted(everyone - {*first_records, *damaged}),
+        calls.height,
+        [each.rank for each in suspects],
+        divergences,
+        suspects,
+        sorted(damaged),
+        unproven_ranks(calls, groups.groups, state_of_dumps),
+    )
 
 
-def _culprits(divergences: Sequence[Divergence]) -> list[int]:
+_COUNTS_OTHERWISE = "gloo"
+"""Backend whose status numbers all of its operations, not only collectives (`ProcessGroupGloo::enqueue`)."""
+
+
+def _enqueued(status: pl.DataFrame, of_rank: pl.DataFrame, calls: pl.DataFrame) -> dict[tuple[int, int], int]:
+    """Return {(rank, number of the group): the last collective that the rank called}.
+
+    It is unknown of groups with sends and receives, whose numbers the status holds as well.
+    """
+    others = calls.filter(pl.col("is_p2p") | (pl.col("backend") == _COUNTS_OTHERWISE))["number"].unique()
+    usable = status.join(of_rank, on=["rank", "group"]).filter(~pl.col("number").is_in(others.implode()))
+    return {
+        (rank, number): enqueued
+        for rank, number, enqueued in usable.select("rank", "number", "enqueued").iter_rows()
+    }
+
+
+def _suspects(first: Divergence) -> list[Suspect]:
     """Return the ranks to look at first: those of the earliest cause that wait for nobody, else all."""
-    if not divergences:
-        return []
-    first = divergences[0]
-    if first.differing:
-        return [each.rank for each in first.differing]
     free = [each.rank for each in first.missing if each.waits_in is None]
-    return free or [each.rank for each in first.missing] or first.without_dump or first.overwritten
+    unknown = {each.rank: each.kind for each in first.incomplete} | dict.fromkeys(first.without_dump, NO_DUMP)
+    kinds = (
+        dict.fromkeys((each.rank for each in first.differing), MISMATCH)
+        or dict.fromkeys(free or [each.rank for each in first.missing], MISSING)
+        or dict(sorted(unknown.items()))
+        or dict.fromkeys(first.overwritten, OVERWRITTEN)
+    )
+    return [
+        Suspect(rank, kind.replace(" ", "-"), first.group, first.sequence, first.operation)
+        for rank, kind in kinds.items()
+    ]
 
 
 def _explained(
@@ -76,6 +139,7 @@ def _explained(
             mutual[place],
             each.is_p2p,
             [*each.group.possible] if each.kind != UNFINISHED else [],
+            [IncompleteDump(rank, kind, lookup.last(rank)) for rank, kind in sorted(each.incomplete.items())],
         )
         for place in order
         for each in [divergent[place]]

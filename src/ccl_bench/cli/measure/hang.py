@@ -16,7 +16,7 @@ ABOUT = """Show which rank is missing, and where, in a job that hangs, from dump
 
 In each process group, the calls of all ranks are compared. The first call that a member lacks, or that \
 differs between members, is where to look. A place that only follows from another one is marked. A rank \
-without a dump is reported too.
+without a dump, or with an empty, damaged or older one, is reported too.
 
 Record with TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1 and \
 TORCH_FR_DUMP_TEMP_FILE=DIR/comm_lib_trace_rank_ in the environment: NCCL's watchdog writes the dumps.

@@ -51,8 +51,10 @@ FLIGHT_RECORDER = register(
     Format(
         name="flight_recorder",
         profile="flight_recorder",
-        revision=1,
-        tables=frozenset({"recorder_dumps", "recorded_calls", "recorded_groups", "recorded_stacks"}),
+        revision=2,
+        tables=frozenset(
+            {"recorder_dumps", "recorded_calls", "recorded_groups", "recorded_status", "recorded_stacks"}
+        ),
         recognises=recognises,
         identity=identity,
         read=_read,

@@ -6,7 +6,9 @@ all of them, and each earlier one lacks some.
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,9 +47,10 @@ Row = dict[str, object]
 def read_dump(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of a dump; `file` names it in messages.
 
-    Raises InputError if the file is more than plain data, or no dump.
+    Of JSON that is cut off or damaged, what is whole before the damage is read. Raises InputError if that is
+    nothing, if a pickle is damaged, or if the file is more than plain data, or no dump.
     """
-    root = _data(storage.read_whole(stream, file, LARGEST_BYTES, _FEWER_CALLS), file)
+    root, damage = _data(storage.read_whole(stream, file, LARGEST_BYTES, _FEWER_CALLS), file)
     if not isinstance(root, dict):
         raise InputError("is no dump of the Flight Recorder", where=file, fix=_FIX)
     entries = root.get("entries", [])
@@ -55,31 +58,67 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
         raise InputError("is no dump of the Flight Recorder: its entries are no list", where=file, fix=_FIX)
     rows = [row for item in entries if isinstance(item, dict) and (row := _call(item)) is not None]
     rows.sort(key=lambda row: row["record"])  # type: ignore[arg-type, return-value]
+    status = _status(root.get("pg_status"), rows, root.get("pg_config"))
     stacks = _Stacks()
     for row in rows:
         row["stack"] = stacks.number(row.pop("frames"))
     calls = TABLES["recorded_calls"]
     dump = {"version": [_text(root.get("version"))], "library": [_text(root.get("comm_lib_version"))]}
     tables: dict[str, pl.DataFrame] = {
-        "recorder_dumps": TABLES["recorder_dumps"].frame({**dump, "calls": [len(rows)]}),
+        "recorder_dumps": TABLES["recorder_dumps"].frame(
+            {**dump, "calls": [len(rows)], "is_whole": [not damage]}
+        ),
         "recorded_calls": calls.frame({name: [row[name] for row in rows] for name in calls.columns}),
         "recorded_groups": _groups(root.get("pg_config")),
+        "recorded_status": status,
         "recorded_stacks": stacks.table(),
     }
-    return TraceContent(tables, findings=_findings(file, len(entries) - len(rows)))
+    findings = _findings(file, len(entries) - len(rows))
+    if damage:
+        message = f"the dump {damage}; {counted(len(rows), 'call')} before that are used"
+        findings.append(Finding("events-lost", "error", message, file, touches=("recorded_calls",)))
+    return TraceContent(tables, findings=findings)
 
 
-def _data(code: bytes, file: str) -> object:
+def _data(code: bytes, file: str) -> tuple[object, str]:
+    """Return the content of a dump, and what is wrong with a damaged file of which a part can be read."""
     if code[:1] == bytes([_PROTO]):
-        return unpickle(code, file, _PLAIN_DATA).root
+        return unpickle(code, file, _PLAIN_DATA).root, ""
     memory.hold_json(code)
     try:
-        return msgspec.json.decode(code)
+        return msgspec.json.decode(code), ""
     except RecursionError as error:
         raise InputError("is nested too deeply", where=file, fix=_FIX) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = f"is not valid JSON, probably because it was cut off: {error}"
-        raise InputError(message, where=file, fix=_FIX) from error
+        root = _before_damage(code)
+        if not root["entries"]:
+            raise InputError(message, where=file, fix=_FIX) from error
+        return root, message
+
+
+_WITHOUT_CALLS = ("version", "comm_lib_version", "pg_config", "pg_status")
+_ENTRIES = re.compile(r'"entries"\s*:\s*\[')
+_BETWEEN = re.compile(r"[\s,]*")
+
+
+def _before_damage(code: bytes) -> dict[str, object]:
+    """Return what is whole in JSON that is cut off or damaged: the entries up to the first that is not."""
+    memory.hold(len(code))  # as text
+    text, decoder = code.decode("utf-8", "replace"), json.JSONDecoder()
+    root: dict[str, object] = {}
+    for key in _WITHOUT_CALLS:
+        if place := re.search(rf'"{key}"\s*:\s*', text):
+            with suppress(ValueError, RecursionError):
+                root[key] = decoder.raw_decode(text, place.end())[0]
+    entries: list[object] = []
+    if begin := _ENTRIES.search(text):
+        at = begin.end()
+        with suppress(ValueError, RecursionError):
+            while between := _BETWEEN.match(text, at):
+                entry, at = decoder.raw_decode(text, between.end())
+                entries.append(entry)
+    return {**root, "entries": entries}
 
 
 def _call(entry: Row) -> Row | None:
@@ -112,6 +151,7 @@ def _call(entry: Row) -> Row | None:
         "timeout_ns": timeout * _MILLISECOND_NS if timeout and 0 < timeout < _LARGEST // 10**6 else None,
         "thread": _text(entry.get("thread_name")),
         "frames": entry.get("frames"),
+        "group_id": _whole(entry.get("pg_id")),
     }
 
 
@@ -141,6 +181,29 @@ def _groups(config: object) -> pl.DataFrame:
     names, descriptions, members_of = zip(*rows, strict=True) if rows else ((), (), ())
     columns = {"group": names, "description": descriptions, "ranks": members_of}
     return TABLES["recorded_groups"].frame(columns)
+
+
+def _status(status: object, calls: list[Row], config: object) -> pl.DataFrame:
+    """Return how far the rank is in each group, which the dump names by an id alone.
+
+    Calls show which group an id is. Ids count the groups of a process in the order of their making, as do
+    names that are numbers: so the place among the listed groups shows it too, unless a call contradicts.
+    """
+    of_calls = {each["group_id"]: str(each["group"]) for each in calls if each["group_id"] is not None}
+    names = [*config] if isinstance(config, dict) else []
+    in_order = sorted(names, key=int) if all(map(_NUMBER.fullmatch, names)) else []
+    names_by_id: dict[object, str] = dict(enumerate(in_order))
+    if any(names_by_id.get(number) != name for number, name in of_calls.items()):
+        names_by_id = {}
+    names_by_id |= of_calls
+    rows = [
+        (names_by_id[number], enqueued)
+        for key, state in (status.items() if isinstance(status, dict) else ())
+        if (number := _rank(key)) in names_by_id and isinstance(state, dict)
+        if (enqueued := _rank(state.get("last_enqueued_collective"))) is not None
+    ]
+    columns = zip(*rows, strict=True) if rows else [()] * 2
+    return TABLES["recorded_status"].frame(dict(zip(("group", "enqueued"), columns, strict=True)))
 
 
 class _Stacks:
