@@ -102,7 +102,7 @@ def _regular(gains: Gains, hosts: Hosts, others: Gain) -> Iterator[Opportunity]:
 
 
 def _is_worth(gain: Gain) -> bool:
-    return gain.is_sure and gain.share >= _WORTH
+    return gain.is_certain and gain.share >= _WORTH
 
 
 def _length(ns: float) -> str:
