@@ -21,8 +21,9 @@ from render_notebooks import NOTEBOOKS, render
 from ccl_bench import __version__, diagnosis, metrics
 from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.catalog import devices
-from ccl_bench.catalog.metric_names import assumed_of
+from ccl_bench.catalog.assumptions import assumed_in
 from ccl_bench.comparison.compare import json_schema as comparison_schema
+from ccl_bench.diagnosis.diagnose import inputs_behind
 from ccl_bench.evaluate.report_data import collect_report_data
 from ccl_bench.report.page import report_page
 from ccl_bench.report.render.images import image
@@ -33,8 +34,9 @@ from ccl_bench.schema import TABLES
 from ccl_bench.trace import formats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
+    from ccl_bench.catalog.assumptions import Assumption
     from ccl_bench.catalog.devices import Device
     from ccl_bench.diagnosis import Diagnosis
     from ccl_bench.metrics import Metric
@@ -124,23 +126,29 @@ def metric_page(metric: Metric, names: dict[str, str]) -> str:
         facts.append(
             ("the same as", f"[`{metric.variant_of}`]({metric.variant_of}.md) times {metric.scale:g}")
         )
-    rests = f"## Inputs and assumptions\n\n{assumptions_table(metric)}"
+    rests = f"## Inputs and assumptions\n\n{assumptions_table(tables_behind(metric.needs))}"
     return f"# `{metric.name}`\n\n{table(('', ''), facts)}\n{sections(metric.manual)}\n{rests}"
 
 
-def assumptions_table(metric: Metric) -> str:
-    """Return the inputs of a metric, what is assumed of each, and the findings that watch it."""
-    behind = tables_behind(metric.needs)
+def assumptions_table(behind: Collection[str]) -> str:
+    """Return what is assumed in the named inputs, where, and what watches it."""
     rows = [
         (
-            ", ".join(f"`{name}`" for name in found.tables if name in behind),
+            ", ".join(f"`{name}`" for name in found.made_in if name in behind),
             found.assumes,
-            ", ".join(f"[`{code}`](../findings.md)" for code in found.guards),
+            watched_by(found),
             found.refused or "-",
         )
-        for found in assumed_of(behind)
+        for found in assumed_in(behind)
     ]
-    return table(("input", "assumption", "checked by", "no number where"), rows)
+    return table(("made in", "assumption", "checked by", "no number where"), rows)
+
+
+def watched_by(assumption: Assumption) -> str:
+    """Return the findings that watch an assumption, and what none of them shows."""
+    codes = ", ".join(f"[`{code}`](../findings.md)" for code in assumption.guards)
+    missed = f"not checked: {assumption.unwatched}" if assumption.unwatched else ""
+    return "; ".join(filter(None, [codes, missed])) or "-"
 
 
 def sections(manual: str) -> str:
@@ -159,7 +167,8 @@ def sections(manual: str) -> str:
 def diagnosis_page(rule: Diagnosis) -> str:
     """Return the page of one diagnosis, generated from its docstring: its parts as headings."""
     manual = re.sub(r"^(\w[\w ]+):$", r"## \1\n", rule.manual, flags=re.MULTILINE)
-    return f"# `{rule.name}`\n\n{manual}\n"
+    rests = f"## Inputs and assumptions\n\n{assumptions_table(inputs_behind(rule))}"
+    return f"# `{rule.name}`\n\n{manual}\n\n{rests}"
 
 
 def metrics_index(registry: Iterable[Metric]) -> str:

@@ -17,7 +17,7 @@ from commands import ROOT
 from pages import PAGES, blocks
 from shared import made_once
 
-from ccl_bench import metrics
+from ccl_bench import diagnosis, metrics
 from ccl_bench.cli.commands import app
 
 if TYPE_CHECKING:
@@ -87,6 +87,16 @@ def test_every_metric_has_a_page_with_its_formula(manual: Path) -> None:
         page = (manual / "pages" / "metrics" / f"{name}.md").read_text(encoding="utf-8")
         assert "## Formula\n\n    " in page
         assert "## Reference" in page
+
+
+def test_every_diagnosis_has_a_page_with_its_assumptions(manual: Path) -> None:
+    for name in diagnosis.load().names():
+        page = (manual / "pages" / "diagnoses" / f"{name}.md").read_text(encoding="utf-8")
+        assert "## How it is seen" in page
+        rows = page.split("## Inputs and assumptions\n\n", 1)[1].splitlines()
+        assert rows[0] == "| made in | assumption | checked by | no number where |"
+        assert f"`{name}`" in rows[2]
+        assert any("[`ranks-missing`](../findings.md)" in row for row in rows)
 
 
 def test_every_command_is_in_the_reference(manual: Path) -> None:

@@ -9,13 +9,14 @@ import pytest
 
 from ccl_bench import diagnosis
 from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.diagnosis.diagnose import REPLAYED
 from ccl_bench.schema import TABLES as RAW_TABLES
 
 if TYPE_CHECKING:
     from ccl_bench.diagnosis import Diagnosis
 
 SECTIONS = ["How it is seen", "Why it costs", "What to do", "When it is no problem", "Reference"]
-INPUTS = {"gains", "graph", "facts"}
+INPUTS = {*REPLAYED, "facts"}
 
 DERIVED.load()
 every_rule = pytest.mark.parametrize("rule", list(diagnosis.load()), ids=lambda rule: rule.name)

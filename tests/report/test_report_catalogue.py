@@ -1,4 +1,4 @@
-"""The catalogue of metrics as text: its lists, and the manual page of one metric."""
+"""The catalogue of metrics as text: its lists, the manual page of one metric, and what it assumes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench import metrics
-from ccl_bench.catalog.metric_names import Assumption
+from ccl_bench.catalog.assumptions import Assumption
 from ccl_bench.report.catalogue import Entry, as_csv, as_json, entries, manual_page, names, table
 from ccl_bench.report.console import to_text
 
@@ -79,9 +79,10 @@ def test_assumptions_are_indented_with_their_checks_below_on_100_columns(
 ) -> None:
     made = [
         Assumption((), "a " * 60, ("torn", "late"), "clocks differ"),
-        Assumption((), "steps are marked", ("unmarked",), ""),
+        Assumption((), "steps are marked", ("unmarked",)),
+        Assumption((), "hosts are alike", unwatched="one with fewer cores"),
     ]
-    monkeypatch.setattr("ccl_bench.report.catalogue.assumed_of", lambda _: made)
+    monkeypatch.setattr("ccl_bench.report.catalogue.assumed_in", lambda _: made)
     assert manual_page(_metric(), {}).partition("\nAssumes:\n")[2].splitlines() == [
         "    " + "a " * 47 + "a",  # 4 + 47 * 2 + 1 is 99; one more would end in column 101
         "    " + "a " * 11 + "a",
@@ -89,6 +90,8 @@ def test_assumptions_are_indented_with_their_checks_below_on_100_columns(
         "        no number: clocks differ",
         "    steps are marked",
         "        checked by unmarked",
+        "    hosts are alike",
+        "        not checked: one with fewer cores",
     ]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import diagnosis
-from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding, issue_of
 from ccl_bench.diagnosis.gains import Gains
@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from ccl_bench.result.report_data import ReportData
     from ccl_bench.run import Run
 
-_REPLAYED = {"gains", "graph", "hosts"}
-"""Inputs of rules that come from the graph of a run."""
+REPLAYED = {
+    "graph": (*run_graph.TABLES, "facts"),
+    "gains": ("graph", "host_activity"),
+    "hosts": ("gains", "stalls"),
+}
+"""Inputs of rules that come from the graph of a run → what each is computed from."""
 
 NOTHING = "no gain beyond the noise of the steps"
 
@@ -41,7 +45,7 @@ NOTHING = "no gain beyond the noise of the steps"
 def needed_tables() -> list[str]:
     """Return the tables that verdict, replay and rules need."""
     DERIVED.load()
-    needs = {need for rule in diagnosis.load() for need in rule.needs} - _REPLAYED
+    needs = {need for rule in diagnosis.load() for need in rule.needs} - REPLAYED.keys()
     return sorted(
         {
             *run_graph.TABLES,
@@ -50,6 +54,17 @@ def needed_tables() -> list[str]:
             *(name for name in needs if name in DERIVED or name in RAW_TABLES),
         }
     )
+
+
+def inputs_behind(rule: Diagnosis) -> set[str]:
+    """Return the name of a rule, its inputs, and all tables and facts that they come from."""
+    DERIVED.load()
+    names = {rule.name}
+    queue = [*rule.needs]
+    for name in queue:
+        names.add(name)
+        queue += [need for need in REPLAYED.get(name, ()) if need not in names]
+    return tables_behind(names)
 
 
 def diagnose(
@@ -113,7 +128,9 @@ def _with_opportunities(
         missing = [need for need in rule.needs if need not in inputs]
         if missing:
             cause = diagnosed.why_no_gains or diagnosed.why_no_verdict
-            reason = cause if _REPLAYED & {*missing} and cause else f"there is no table {', '.join(missing)}"
+            reason = (
+                cause if REPLAYED.keys() & {*missing} and cause else f"there is no table {', '.join(missing)}"
+            )
             silent[rule.name] = reason
             continue
         try:

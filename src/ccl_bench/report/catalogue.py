@@ -1,4 +1,4 @@
-"""The catalogue of metrics as text: the list, and the manual page of one."""
+"""The catalogue of metrics as text: the list, the manual page of one, and what it and diagnoses assume."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import DERIVED, tables_behind
 from ccl_bench.base.text import csv_lines
-from ccl_bench.catalog.metric_names import assumed_of
+from ccl_bench.catalog.assumptions import assumed_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ccl_bench.base.registry import Registry
+    from ccl_bench.catalog.assumptions import Assumption
     from ccl_bench.metrics import Metric
     from ccl_bench.report.console import Aligned
 
@@ -93,18 +94,23 @@ def manual_page(metric: Metric, aliases: Mapping[str, str]) -> str:
         "defined in": metric.defined_in,
     }
     lines = [f"  {name + ':':<15}{value}" for name, value in facts.items() if value]
-    return "\n".join([metric.name, *lines, "", metric.manual, "", *_assumed(metric), ""])
-
-
-def _assumed(metric: Metric) -> list[str]:
-    """Return the assumptions of a metric, and what checks each of them."""
     DERIVED.load()
+    assumed = assumptions_text(assumed_in(tables_behind(metric.needs)))
+    return "\n".join([metric.name, *lines, "", metric.manual, "", assumed])
+
+
+def assumptions_text(assumptions: Iterable[Assumption]) -> str:
+    """Return assumptions as the last part of a manual page, each with what watches it."""
     lines = ["Assumes:"]
-    for assumption in assumed_of(tables_behind(metric.needs)):
-        watched = f"checked by {', '.join(assumption.guards)}"
-        lines += [_indented(assumption.assumes, 1), _indented(watched, 2)]
-        lines += [_indented(f"no number: {assumption.refused}", 2)] if assumption.refused else []
-    return lines
+    for assumption in assumptions:
+        watched = {
+            "checked by": ", ".join(assumption.guards),
+            "no number:": assumption.refused,
+            "not checked:": assumption.unwatched,
+        }
+        lines.append(_indented(assumption.assumes, 1))
+        lines += [_indented(f"{label} {text}", 2) for label, text in watched.items() if text]
+    return "\n".join([*lines, ""])
 
 
 def _indented(text: str, depth: int) -> str:

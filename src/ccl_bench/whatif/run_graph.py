@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ccl_bench.analysis.communication.groups import stages_of
+from ccl_bench.analysis.execution.dependencies import JUST_BEFORE_NS, LONG_CALL_NS
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.evaluate.load import load_tables
@@ -321,7 +322,12 @@ class _Builder:
         on_host, is_range = self.on_host, self.is_range
         at_start, at_end = waits & ~self.at_end, waits & self.at_end
         awaited_end = np.where(waits, end[self.awaited], NEVER)
-        launched = np.where(has_launch, start[self.launcher], NEVER)
+        # A call that takes long starts its work in the end, once it has loaded the code, unless it awaits it.
+        is_long = (end - start > LONG_CALL_NS) & ~at_end
+        is_after = start >= end[self.launcher] - JUST_BEFORE_NS
+        self.from_end = has_launch & ~on_host & ~is_range & is_long[self.launcher] & is_after
+        launched = np.where(self.from_end, end[self.launcher], start[self.launcher])
+        launched = np.where(has_launch, launched, NEVER)
         values = np.zeros((size, VALUES))
         latest = np.maximum(before, np.where(at_start, awaited_end, NEVER))
         host_gap = np.where(np.isfinite(latest), start - latest, 0)
@@ -373,7 +379,7 @@ class _Builder:
         answered = meets & ~self.eager
         by_start, by_end = self.at_start, (self.awaited != _NONE) & self.at_end
         edges = [
-            (2 * self.launcher, 2 * rows, VALUES * rows + LATENCY, self.has_launch),
+            (2 * self.launcher + self.from_end, 2 * rows, VALUES * rows + LATENCY, self.has_launch),
             (2 * self.awaited + 1, 2 * rows, VALUES * rows + TAIL, by_start),
             (2 * self.awaited + 1, 2 * rows + 1, VALUES * rows + TAIL, by_end),
             (2 * rows, meeting_event, np.full(size, zero), meets),

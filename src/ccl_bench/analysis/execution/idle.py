@@ -74,7 +74,7 @@ def host_activity(
     innermost range or operator that covers half of it. No rows without calls that launch work of a device.
     """
     calls = _calls(launches, device_work)
-    first_launches = device_work.sort("launch_ns").unique("name", keep="first")["launch_ns"]
+    first_launches = _first_launches(device_work)
     if calls.is_empty():
         return DERIVED.get("host_activity").table.empty()
     threads = calls["thread"].unique()
@@ -93,6 +93,14 @@ def host_activity(
     pauses = _named_pauses(keep_rows(gaps, is_long), cpu_ops, annotations, threads, steps)
     every = pl.concat([launching, pauses, _calls_apart(calls, first_launches)])
     return every.filter(pl.col("start_ns") < pl.col("end_ns")).sort("start_ns").select(_COLUMNS)
+
+
+def _first_launches(device_work: pl.DataFrame) -> pl.Series:
+    """Return when each kernel was launched first, if no later launch of it takes long too."""
+    is_long = pl.col("launch_end_ns") - pl.col("launch_ns") > PAUSE_NS
+    by_kernel = device_work.drop_nulls(["name", "launch_ns"]).group_by("name")
+    firsts = by_kernel.agg(pl.col("launch_ns").min(), long=pl.struct("launch_ns").filter(is_long).n_unique())
+    return firsts.filter(pl.col("long") == 1)["launch_ns"]
 
 
 def _calls(launches: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:

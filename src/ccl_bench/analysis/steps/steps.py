@@ -89,7 +89,7 @@ def steps(
 
     A step is as long as its device window, the time from the completion of the step before to its own. A host
     that takes longer sets the pace: the device idles until it is as far. Where the windows of a trace are
-    shorter together than the ranges on the host, steps are longer by what lacks, the first ones first.
+    shorter together than the ranges on the host, each step is longer by its part of what lacks.
     """
     spans = chosen_ranges(annotations, marker)
     if spans is None:
@@ -148,14 +148,10 @@ def _device_length() -> pl.Expr:
 
 
 def _lacking() -> pl.Expr:
-    """Return what each window lacks for all to be as long as the host's ranges together, ns.
-
-    A window begins later than the host and the window before only where other work ran; there is room for
-    more than the windows lack, since they end with the host's ranges or after them.
-    """
-    room = pl.col("device_start_ns") - pl.max_horizontal("start_ns", pl.col("device_end_ns").shift(1))
-    lacking = (pl.col("end_ns") - pl.col("start_ns") - _device_length()).sum() - (room.cum_sum() - room)
-    return pl.min_horizontal(room, pl.max_horizontal(lacking, pl.lit(0)))
+    """Return what each window lacks for all to be as long as the host's ranges together, ns."""
+    lacking = (pl.col("end_ns") - pl.col("start_ns") - _device_length()).sum().clip(lower_bound=0)
+    remainder = (pl.int_range(pl.len()) < lacking % pl.len()).cast(pl.Int64)
+    return lacking // pl.len() + remainder
 
 
 def _ahead(placed: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:

@@ -82,8 +82,13 @@ def _manual(name: str | None) -> int:
 
     registry = diagnosis.load()
     if name is not None:
+        from ccl_bench.catalog.assumptions import assumed_in
+        from ccl_bench.diagnosis.diagnose import inputs_behind
+        from ccl_bench.report.catalogue import assumptions_text
+
         rule = registry.get(name)
-        sys.stdout.write(f"{rule.name}\n  kind: {rule.kind}\n\n{rule.manual}\n")
+        assumed = assumptions_text(assumed_in(inputs_behind(rule)))
+        sys.stdout.write(f"{rule.name}\n  kind: {rule.kind}\n\n{rule.manual}\n\n{assumed}")
         return 0
     from ccl_bench.report.console import show
     from ccl_bench.report.diagnosis import diagnosis_catalogue
