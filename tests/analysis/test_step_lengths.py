@@ -165,7 +165,9 @@ def test_a_host_that_is_more_than_a_twentieth_ahead_is_reported(
 
 def test_the_step_of_a_run_is_the_mean_of_the_slowest_ranks() -> None:
     times = step_times(spans((10, 20), (30, 40)))
-    other = times.with_columns(rank=pl.lit(1, pl.Int64), duration_ns=pl.Series([30, 10]), host_ns=pl.lit(5, pl.Int64))
+    other = times.with_columns(
+        rank=pl.lit(1, pl.Int64), duration_ns=pl.Series([30, 10]), host_ns=pl.lit(5, pl.Int64)
+    )
     both = pl.concat([times, other])
     assert (mean_step_ns(both), host_range_ns(both)) == (35.0, 20.0)
     assert host_range_ns(both.with_columns(host_ns=pl.lit(None, pl.Int64))) is None

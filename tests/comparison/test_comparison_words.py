@@ -58,8 +58,8 @@ def test_the_verdict_is_silent_without_steps_and_careful_within_their_noise() ->
 def test_steps_without_the_profiler_come_first_with_the_traced_ones_beside() -> None:
     untraced = Untraced(part("window", 1.0, 1.2), None, is_within_noise=False)
     assert said(replace(SLOWER, untraced=untraced)) == (
-        "two is 20.0 % slower than one: 1.2 s a step (2.25 s while it is traced), 1 s there (2 s), "
-        "mostly compute (+500 ms)."
+        "two is 20.0 % slower than one: 1.2 s a step (2.25 s while it is traced), 1 s there (2 s); "
+        "of the traced step mostly compute (+500 ms)."
     )
     # traced steps that changed the other way, or within noise, do not explain it
     for traced in (FASTER, replace(SLOWER, is_within_noise=True)):

@@ -127,17 +127,20 @@ def _field_value(setting: object) -> str:
 def verdict(comparison: Comparison, pair: Pair) -> str:
     """Return in one sentence which run is faster, by how much and why; empty if steps are unknown."""
     attribution = pair.attribution
-    known = attribution and (attribution.untraced or attribution)
-    if not attribution or not known or not known.step.baseline_s:
+    if attribution is None:
         return ""
-    step, times = known.step, _step_times(attribution)
-    if known.is_within_noise:
+    difference = attribution.untraced or attribution
+    step, times = difference.step, _step_times(attribution)
+    if not step.baseline_s:
+        return ""
+    if difference.is_within_noise:
         return f"{pair.name} is as fast as {comparison.baseline} within the noise of the steps: {times}."
     word = "slower" if step.difference_s > 0 else "faster"
     share = f"{100 * abs(step.difference_s) / step.baseline_s:.1f} %"
     largest = max(attribution.finest_parts, key=lambda part: part.difference_s * step.difference_s)
     is_explained = attribution.step.difference_s * step.difference_s > 0 and not attribution.is_within_noise
-    why = f", mostly {label(largest.name)} ({seconds(largest)})" if is_explained else ""
+    which = "; of the traced step" if attribution.untraced else ","
+    why = f"{which} mostly {label(largest.name)} ({seconds(largest)})" if is_explained else ""
     return f"{pair.name} is {share} {word} than {comparison.baseline}: {times}{why}."
 
 
