@@ -156,6 +156,7 @@ rated_kernels = st.lists(
 def test_occupied_time_is_the_sum_over_every_nanosecond_of_each_adjacent_window(bounds, kernels):
     steps = pl.DataFrame(
         {"step": range(len(bounds)), **spans(bounds).rename(lambda name: f"device_{name}").to_dict()}
+        | {"length_ns": [end - start for start, end in bounds]}
     )
     work = spans(
         [pair for pair, _, _ in kernels],

@@ -199,6 +199,7 @@ def test_an_allocator_holds_no_more_than_the_largest_device(
 )
 def test_step_times_of_two_sources_may_differ_by_a_twentieth(stated_ns: int, codes: list[str]) -> None:
     traced = {"iteration": None, "trace": 0, "rank": 0, "step": 1, "start_ns": 0, "end_ns": 1000}
+    traced["length_ns"] = 1000
     stated = {"iteration": None, "rank": 0, "step": 1, "duration_ns": stated_ns, "source": "step_times.json"}
     inputs = {
         "facts": Facts(),
@@ -212,6 +213,7 @@ def test_step_times_of_two_sources_may_differ_by_a_twentieth(stated_ns: int, cod
 
 def step(number: int, trace: int = 0, **changed: Any) -> dict[str, Any]:
     known = {"iteration": None, "trace": trace, "rank": trace, "step": number, "source": "ProfilerStep"}
+    known |= {"start_ns": 0, "end_ns": 100, "length_ns": 100}
     return known | {"calls": 4, "unlaunched": 0, "work": 100} | changed
 
 

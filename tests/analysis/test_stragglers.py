@@ -50,6 +50,7 @@ def found(*rows: tuple[str, int, int]):
             "rank": members,
             "start_ns": [0] * size,
             "end_ns": [STEP_NS] * size,
+            "length_ns": [STEP_NS] * size,
             "source": ["ProfilerStep"] * size,
         },
         schema_overrides={"iteration": pl.Int64},

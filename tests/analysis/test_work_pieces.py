@@ -150,6 +150,7 @@ def test_what_an_operator_calls_at_its_very_end_is_no_work_of_its_own() -> None:
 def test_counts_of_instructions_are_those_of_the_step_in_which_they_began() -> None:
     steps = pl.DataFrame(
         {"step": [4, 5, 6], "device_start_ns": [100, 200, 300], "device_end_ns": [170, 300, 310]}
+        | {"length_ns": [70, 100, 10]}
     )
     rows = [(100, 3.0, 2.0, 64.0), (169, 5.0, None, None), (170, 7.0, 7.0, 7.0), (200, None, 1.0, 32.0)]
     counts = [
@@ -175,6 +176,7 @@ WORK = (
 def test_the_occupancy_of_a_step_is_weighted_by_the_time_of_kernels_inside_it() -> None:
     steps = pl.DataFrame(
         {"step": [4, 5, 6], "device_start_ns": [100, 200, 300], "device_end_ns": [200, 300, 310]}
+        | {"length_ns": [100, 100, 10]}
     )
     rows = [(90, 120, 50.0), (150, 160, 20.0), (170, 180, None), (190, 230, 10.0), (250, 260, None)]
     kernels = [

@@ -197,7 +197,7 @@ def test_what_is_shown_in_a_notebook_escapes_names_from_traces(tmp_path: Path) -
 
 
 def test_answers_show_themselves(gpus: ccl.MeasuredRun) -> None:
-    assert "626 ms a step on 8 x NVIDIA A100" in gpus.verdict()._repr_html_()
+    assert "634 ms a step on 8 x NVIDIA A100" in gpus.verdict()._repr_html_()
     assert "189.88" in gpus.metric("bandwidth_utilization_allreduce")._repr_html_()
     assert "not measurable" in gpus.metric("TTFT")._repr_html_()
     assert "without rank:0" in gpus.what_if(without="rank:0")._repr_html_()

@@ -53,7 +53,7 @@ def test_a_run_against_itself_says_no_change(capsys: Captured) -> None:
     assert "comparable: they did the same work" in out
     assert "worse" not in out
     assert "cannot tell" not in out
-    assert "The mean step on the device did not change: 455 ms." in out
+    assert "The mean traced step did not change: 468 ms." in out
 
 
 def test_other_work_is_not_compared_and_the_fields_are_named(capsys: Captured) -> None:

@@ -111,7 +111,7 @@ def test_differences_limits_and_the_step_stand_before_the_changes() -> None:
         "| data.seq\\_len | 8 | 16 | longer sequences |",
         "| tp | 2 | 4 | other degrees |",
     ]
-    assert changed_step.startswith("The mean step on the device got 500 ms longer")
+    assert changed_step.startswith("The mean step got 500 ms longer")
     assert _names(changes) == ["a"]
 
 

@@ -106,7 +106,7 @@ def test_what_is_compared_and_limits_are_lists_of_the_text() -> None:
         "  only one side states pp",
         "",
         "Where the step changed",
-        "  The mean step on the device got 500 ms longer (+25.0 %): compute +500 ms. Its noise is unknown.",
+        "  The mean step got 500 ms longer (+25.0 %): compute +500 ms. Its noise is unknown.",
     ]
     limits_at = lines.index("Limits")
     assert lines[limits_at - 1] == ""

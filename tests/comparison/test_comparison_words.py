@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from ccl_bench.comparison.changes import Change
 from ccl_bench.comparison.comparability import Comparability, Difference
 from ccl_bench.comparison.compare import Comparison, Pair
 from ccl_bench.comparison.noise import Interval
-from ccl_bench.comparison.step_breakdown import Attribution, Division, Part
+from ccl_bench.comparison.step_breakdown import Attribution, Division, Part, Untraced
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.comparison.page import changes_chart, parts_chart, sections
 from ccl_bench.report.comparison.text import page
@@ -54,22 +55,39 @@ def test_the_verdict_is_silent_without_steps_and_careful_within_their_noise() ->
     assert said(near) == "two is as fast as one within the noise of the steps: 1.5 s a step, 1 s there."
 
 
+def test_steps_without_the_profiler_come_first_with_the_traced_ones_beside() -> None:
+    untraced = Untraced(part("window", 1.0, 1.2), None, is_within_noise=False)
+    assert said(replace(SLOWER, untraced=untraced)) == (
+        "two is 20.0 % slower than one: 1.2 s a step (2.25 s while it is traced), 1 s there (2 s); "
+        "of the traced step mostly compute (+500 ms)."
+    )
+    # traced steps that changed the other way, or within noise, do not explain it
+    for traced in (FASTER, replace(SLOWER, is_within_noise=True)):
+        assert "mostly" not in said(replace(traced, untraced=untraced))
+    same = Untraced(part("window", 1.0, 1.2), Interval(-0.1, 0.5), is_within_noise=True)
+    assert said(replace(SLOWER, untraced=same)) == (
+        "two is as fast as one within the noise of the steps: 1.2 s a step (2.25 s while it is traced), "
+        "1 s there (2 s)."
+    )
+    sentence = phrases.step_sentence(replace(SLOWER, untraced=untraced))
+    assert sentence.startswith("The mean traced step got 250 ms longer (+12.5 %): ")
+
+
 def test_a_changed_step_lists_the_parts_that_changed_the_largest_first() -> None:
     known = attribution(*SLOWER.parts, interval=Interval(0.1, 0.4))
     assert phrases.step_sentence(known) == (
-        "The mean step on the device got 250 ms longer (+12.5 %): "
-        "compute +500 ms, exposed communication -250 ms."
+        "The mean step got 250 ms longer (+12.5 %): compute +500 ms, exposed communication -250 ms."
     )
     assert phrases.step_sentence(FASTER) == (
-        "The mean step on the device got 250 ms shorter (-14.3 %): "
+        "The mean step got 250 ms shorter (-14.3 %): "
         "compute -500 ms, exposed communication +250 ms. Its noise is unknown."
     )
     near = attribution(*SLOWER.parts, interval=Interval(-0.1, 0.4), is_within_noise=True)
     assert phrases.step_sentence(near).endswith("250 ms longer (+12.5 %), which may be noise.")
     same = attribution(part("compute", 1.0, 1.5), part("idle", 1.0, 0.5))
-    assert phrases.step_sentence(same) == "The mean step on the device did not change: 2 s."
+    assert phrases.step_sentence(same) == "The mean step did not change: 2 s."
     new = attribution(part("compute", 0.0, 1.0), interval=Interval(1, 1))
-    assert phrases.step_sentence(new) == "The mean step on the device got 1 s longer: compute +1 s."
+    assert phrases.step_sentence(new) == "The mean step got 1 s longer: compute +1 s."
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from results_by_hand import result
+from results_by_hand import mean_of, result
 
 from ccl_bench.comparison.step_breakdown import MOST_PARTS, Division, attribute_step, divide_step
 
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 def results(metric: str, **details: object) -> dict[str, Result]:
     """Return one result with only these details."""
     return {metric: result(1.0, metric=metric, details=details)}
+
+
+def busy(*ranks: dict[str, float], step_s: float | None = None, steps: tuple[float, ...] = ()) -> Result:
+    """Return a result with the parts of a mean step of each rank, s; the step of the run is the longest."""
+    listed = {str(rank): parts | {"window": sum(parts.values())} for rank, parts in enumerate(ranks)}
+    longest = step_s or max(parts["window"] for parts in listed.values())
+    lengths = {str(number): s for number, s in enumerate(steps or (longest,))}
+    details = {"per_rank_parts_s_per_step": listed, "step_s": longest, "longest_s_by_step": lengths}
+    return result(1.0, metric="gpu_busy", details=details)
 
 
 def divided(one: dict[str, float], other: dict[str, float]) -> Division:
@@ -61,25 +70,32 @@ def test_kernels_that_one_side_does_not_list_are_unknown_there() -> None:
     assert [(part.name, part.difference_s) for part in found.parts] == [("b", 3.0)]
 
 
-def test_the_parts_of_a_mean_step_add_up_to_it() -> None:
-    def side(*steps: tuple[float, float]) -> dict[str, Result]:
-        listed = {
-            str(number): {"compute": compute, "idle": idle, "window": compute + idle}
-            for number, (compute, idle) in enumerate(steps)
-        }
-        return results("gpu_busy", per_step_parts_s=listed)
-
-    # compute (1 + 3) / 2 = 2 and idle (1 + 2) / 2 = 1.5, against 4 and 1
-    found = attribute_step(side((1.0, 1.0), (3.0, 2.0)), side((4.0, 1.0), (4.0, 1.0)))
+def test_the_parts_of_a_step_are_means_over_ranks_and_add_up_to_the_step_of_the_slowest_rank() -> None:
+    # ranks compute for 2 and 3 s in steps of 4 and 5 s, and the step of the run takes 5 s; then 5 and 5.75 s
+    before = {"gpu_busy": busy({"compute": 2.0, "idle": 2.0}, {"compute": 3.0, "idle": 2.0}, step_s=5.0)}
+    after = {"gpu_busy": busy({"compute": 4.0, "idle": 1.0}, {"compute": 4.0, "idle": 1.0}, step_s=5.75)}
+    found = attribute_step(before, after)
     assert found is not None
-    assert (found.step.baseline_s, found.step.other_s, found.step.difference_s) == (3.5, 5.0, 1.5)
-    assert [(part.name, part.difference_s) for part in found.parts] == [("compute", 2.0), ("idle", -0.5)]
-    assert attribute_step(side((1.0, 1.0)), {}) is None
+    assert (found.step.baseline_s, found.step.other_s, found.step.difference_s) == (5.0, 5.75, 0.75)
+    assert [(part.name, part.baseline_s, part.other_s, part.difference_s) for part in found.parts] == [
+        ("compute", 2.5, 4.0, 1.5),
+        ("idle", 2.0, 1.0, -1.0),
+        ("beyond_the_mean_rank", 0.5, 0.75, 0.25),
+    ]
+    assert attribute_step(before, {}) is None
+    assert attribute_step(before, results("gpu_busy", per_step_parts_s={})) is None
+
+
+@pytest.mark.parametrize(("beyond_s", "has_part"), [(0.9e-12, False), (1.1e-12, True)])
+def test_a_rounding_error_is_no_part_of_a_step(beyond_s: float, has_part: bool) -> None:
+    side = {"gpu_busy": busy({"compute": 1e-3}, step_s=1e-3 + beyond_s)}
+    found = attribute_step(side, side)
+    assert found is not None
+    assert [part.name for part in found.parts] == ["compute", *(["beyond_the_mean_rank"] * has_part)]
 
 
 def test_equal_steps_are_within_noise() -> None:
-    listed = {"1": {"compute": 1.0, "window": 1.0}}
-    one, other = results("gpu_busy", per_step_parts_s=listed), results("gpu_busy", per_step_parts_s=listed)
+    one, other = ({"gpu_busy": busy({"compute": 1.0})} for _ in range(2))
     found = attribute_step(one, other)
     assert found is not None
     assert (found.interval, found.is_within_noise) == (None, True)
@@ -92,14 +108,36 @@ def test_a_step_whose_interval_holds_0_is_within_noise(
     after: tuple[float, ...], is_within_noise: bool
 ) -> None:
     def side(steps: tuple[float, ...]) -> dict[str, Result]:
-        listed = {str(n): {"compute": s, "window": s} for n, s in enumerate(steps)}
-        return results("gpu_busy", per_step_parts_s=listed)
+        return {"gpu_busy": busy({"compute": 1.0}, step_s=sum(steps) / len(steps), steps=steps)}
 
     found = attribute_step(side((1.0, 1.2, 0.9, 1.1)), side(after))
     assert found is not None
     assert found.step.difference_s > 0
     assert found.interval is not None
     assert (found.interval.low <= 0 <= found.interval.high, found.is_within_noise) == (is_within_noise,) * 2
+
+
+def test_steps_without_the_profiler_are_compared_if_side_files_of_both_give_them() -> None:
+    traced = {"gpu_busy": busy({"compute": 1.5}, steps=(1.5, 1.5))}
+    file = {"window": "step_times.json"}
+    one, other = (
+        traced | {"iteration_wall_clock_time": mean_of(*steps, **file)}
+        for steps in ((1.0, 1.0, 1.01, 0.99), (1.2, 1.2, 1.21, 1.19))
+    )
+    found = attribute_step(one, other)
+    assert found is not None
+    assert found.step.baseline_s == found.step.other_s == 1.5
+    untraced = found.untraced
+    assert untraced is not None
+    assert untraced.step.difference_s == pytest.approx(0.2)
+    assert untraced.interval is not None
+    assert untraced.interval.low < 0.2 < untraced.interval.high
+    assert not untraced.is_within_noise
+    of_traces = traced | {"iteration_wall_clock_time": mean_of(1.5, 1.5)}
+    for sides in ((one, of_traces), (of_traces, other), (of_traces, of_traces), (one, traced)):
+        found = attribute_step(*sides)
+        assert found is not None
+        assert found.untraced is None
 
 
 @pytest.mark.parametrize(("one", "other"), [({}, {"gemm": 1.0}), ({"gemm": 1.0}, {}), ({}, {})])
@@ -140,20 +178,20 @@ def test_what_has_no_value_is_not_divided() -> None:
 
 
 def test_waiting_and_transfer_replace_exposed_communication_in_the_finest_parts() -> None:
-    steps = {"1": {"compute": 3.0, "exposed_communication": 2.0, "window": 5.0}}
     parts = {"waiting": 1.5, "transfer": 0.5, "unknown": 0.0}
-    side = results("gpu_busy", per_step_parts_s=steps) | results("exposed_communication_time", parts_s=parts)
+    side = {"gpu_busy": busy({"compute": 3.0, "exposed_communication": 2.0})}
+    side |= results("exposed_communication_time", parts_s=parts)
     side |= results("total_kernel_time", per_type_s={"gemm": 3.0})
     found = attribute_step(side, side)
     assert found is not None
     assert [part.name for part in found.finest_parts] == ["compute", "transfer", "waiting"]
-    assert [each.name for each in found.further_divisions] == ["kernel types"]
+    assert [each.name for each in found.further_divisions] == ["kernel types", "step of each rank"]
     assert attribute_step({}, side) is None
 
 
 def test_a_part_that_only_one_side_has_is_0_on_the_other() -> None:
-    plain = results("gpu_busy", per_step_parts_s={"1": {"compute": 3.0, "window": 3.0}})
-    fused = results("gpu_busy", per_step_parts_s={"1": {"compute": 1.0, "fused": 1.5, "window": 2.5}})
+    plain = {"gpu_busy": busy({"compute": 3.0})}
+    fused = {"gpu_busy": busy({"compute": 1.0, "fused": 1.5})}
     found = attribute_step(plain, fused)
     assert found is not None
     assert [(part.name, part.difference_s) for part in found.parts] == [("compute", -2.0), ("fused", 1.5)]

@@ -26,6 +26,12 @@ class Step:
     start: int
     end: int
     device: Interval
+    lacking: int = 0
+    """What the step is longer than its window on the device, ns."""
+
+    @property
+    def length(self) -> int:
+        return self.device[1] - self.device[0] + self.lacking
 
 
 @dataclass(eq=False)
@@ -80,7 +86,18 @@ def device_windows(steps: list[tuple[int, int, int]], events: list[dict]) -> lis
         window_end = max(end, last_end[number], until)
         found.append(Step(number, start, end, (max(start, until), window_end)))
         until = window_end
+    give_lacking(found)
     return found
+
+
+def give_lacking(steps: list[Step]) -> None:
+    """Make steps as long together as the ranges on the CPU: the first ones whose window began late."""
+    missing = sum(step.end - step.start for step in steps) - sum(step.length for step in steps)
+    before = 0
+    for step in steps:
+        step.lacking = max(0, min(missing, step.device[0] - max(step.start, before)))
+        missing -= step.lacking
+        before = step.device[1]
 
 
 def on_device(path: Path, is_communication: Callable[[str], bool]) -> Timeline:
@@ -182,18 +199,19 @@ def apart(lengths: Counter[frozenset[str]], name: str, *without: str) -> int:
 
 @cache
 def states(line: Timeline) -> Counter[frozenset[str]]:
-    """Return how long each combination of work lasted, over all device windows of a rank."""
+    """Return how long each combination of work lasted, over all steps of a rank."""
     total: Counter[frozenset[str]] = Counter()
     for step in line.steps:
         total += time_by_state(
             step.device, compute=line.compute, communication=line.communication, memory=line.memory
         )
+        total[frozenset()] += step.lacking
     return total
 
 
-def window_time(line: Timeline) -> int:
-    """Return the length of all device windows of a rank."""
-    return sum(step.device[1] - step.device[0] for step in line.steps)
+def step_time(line: Timeline) -> int:
+    """Return the length of all steps of a rank."""
+    return sum(step.length for step in line.steps)
 
 
 def calls_in(line: Timeline, step: Step) -> int:

@@ -142,7 +142,8 @@ def test_waiting_is_a_part_of_busy_time_where_communication_and_its_parts_are_kn
 ) -> None:
     parts = table(part("waiting", 12), reason=pl.String) if has_parts else None
     devices = pl.DataFrame({"trace": [0], "rank": [0], "device": [0]})
-    found = gpu_busy(table(breakdown(0, 100, communication, 0)), ONE, devices, parts)
+    steps = ONE.with_columns(start_ns=0, end_ns=100, length_ns=100)
+    found = gpu_busy(table(breakdown(0, 100, communication, 0)), steps, devices, parts)
     assert found.value == pytest.approx(100)
     if has_parts and communication:
         assert found.details["waiting_pct"] == pytest.approx(12)
@@ -327,7 +328,7 @@ def test_what_explains_half_of_the_lag_is_its_cause(excess: tuple[int, int, int]
             for rank, ns in ((0, 0), (1, 80), (2, 100))
         )
     )
-    steps = THREE.with_columns(start_ns=0, end_ns=1000)
+    steps = THREE.with_columns(start_ns=0, end_ns=1000, length_ns=1000)
     usual = (500, 30, 5)
     # the mean of ranks 1 and 2 is as usual
     spent = [[ns + more for ns, more in zip(usual, excess, strict=True)]]

@@ -31,7 +31,7 @@ def each(*records: dict[str, Any], **types: Any) -> pl.DataFrame:
     )
 
 
-STEPS = each(*[{"source": "ProfilerStep", "start_ns": 0, "end_ns": 1000}] * 4)
+STEPS = each(*[{"source": "ProfilerStep", "start_ns": 0, "end_ns": 1000, "length_ns": 1000}] * 4)
 
 
 def details(metric: str, *given: Any) -> dict[str, Any]:
@@ -465,14 +465,16 @@ def test_network_cards_have_their_rates_in_both_directions() -> None:
     )  # fmt: skip
 
 
-TIMES = each(*[{"source": "ProfilerStep", "duration_ns": ns} for ns in (100, 400, 300, 200)])
+TIMES = each(
+    *[{"source": "ProfilerStep", "duration_ns": ns, "host_ns": ns // 2} for ns in (100, 400, 300, 200)]
+)
 
 
 def test_step_times_are_those_of_the_slowest_rank() -> None:
     found = details("iteration_wall_clock_time", TIMES)
     check(
         found, value=350e-9, per_step_s={"1": 300e-9, "2": 400e-9}, per_rank_s={"0": 250e-9, "1": 250e-9},
-        slowest_rank=[1, 0],
+        slowest_rank=[1, 0], host_range_s=175e-9,
     )  # fmt: skip
     check(found["spread_s"], count=2, min=300e-9, max=400e-9)
     stated = Facts(tokens_per_step=Fact(700, "card"), world_size=Fact(4, "card"))
@@ -492,11 +494,13 @@ def test_busy_time_is_divided_into_parts_of_ranks_and_steps() -> None:
         ]
     )
     parts = each(*[{"part": "waiting", "time_ns": ns, "exposed_ns": ns} for ns in (50, 100, 0, 100)])
-    found = details("gpu_busy", spans, STEPS, ONE_DEVICE, parts)
+    steps = STEPS.with_columns(length_ns=pl.Series([1000, 1000, 1000, 1400]))
+    found = details("gpu_busy", spans, steps, ONE_DEVICE, parts)
     check(
         found, value=60, per_rank_pct={"0": 60, "1": 60}, per_step_pct={"1": 40, "2": 80},
         per_rank_s_per_step={"0": 600e-9, "1": 600e-9}, waiting_pct=(7.5 + 5) / 2,
         busy_without_waiting_pct=60 - 6.25, per_rank_waiting_pct={"0": 7.5, "1": 5},
+        step_s=1200e-9, longest_s_by_step={"1": 1000e-9, "2": 1400e-9},
     )  # fmt: skip
     check(found["per_rank_parts_s_per_step"]["0"], compute=500e-9, exposed_communication=100e-9, window=1e-6)
     check(found["per_step_parts_s"]["1"], compute=300e-9, idle=600e-9, window=1e-6)

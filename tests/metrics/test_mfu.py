@@ -1,5 +1,6 @@
 """Model FLOPs utilisation, each number worked out by hand."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,9 +52,10 @@ def seconds(*durations: float) -> pl.DataFrame:
             "rank": [None] * len(durations),
             "step": list(range(len(durations))),
             "duration_ns": [round(duration * 1e9) for duration in durations],
+            "host_ns": [None] * len(durations),
             "source": ["step_times.json"] * len(durations),
         },
-        schema_overrides={"iteration": pl.Int64, "rank": pl.Int64},
+        schema_overrides=dict.fromkeys(("iteration", "rank", "host_ns"), pl.Int64),
     )
 
 
@@ -286,6 +288,21 @@ def test_several_steps_count_by_their_mean():
     )
 
     assert three.value == pytest.approx(one.value)
+
+
+def test_a_host_that_runs_ahead_does_not_raise_the_utilisation(corpus: Path, tmp_path: Path):
+    # the host leaves each step after 16.0 ms, the four devices complete one every 26.99 ms (truth.json)
+    for path in (corpus / "conclusions" / "healthy_nosync").iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    stated = {"world_size": 4, "tokens_per_step": 8192, "model_flops_per_token": 3e9, "gpu_peak_tflops": 1000}
+    (tmp_path / "run_metadata.json").write_text(json.dumps(stated))
+    truth = json.loads((corpus / "conclusions" / "truth.json").read_text())["healthy_nosync"]
+    of_model = 8192 * 3e9 / (4 * 1000e12)
+    run = open_run(tmp_path)
+    value, tokens = evaluate(run, ["mfu", "throughput_tokens_sec"], jobs=1, use_cache=False)
+    assert value.value == pytest.approx(100 * of_model / (truth["wall_per_step"] / 1e3), rel=1e-4)
+    assert value.value == pytest.approx(22.76, abs=0.01)  # of ranges of 16.0 ms it would be 38.4 %
+    assert tokens.value == pytest.approx(8192 / (truth["wall_per_step"] / 1e3), rel=1e-4)
 
 
 def write_llama_run(folder: Path, step_s: float, **metadata: object) -> None:

@@ -185,21 +185,22 @@ def test_calls_outside_of_all_steps_are_no_missing_communication():
 
 def test_step_times_of_windows_that_repeat_step_numbers_all_count():
     times = rows(
-        step(1, iteration=10, duration_ns=100),
-        step(1, iteration=20, duration_ns=300),
-        step(2, iteration=20, duration_ns=500),
+        step(1, iteration=10, duration_ns=100, host_ns=90),
+        step(1, iteration=20, duration_ns=300, host_ns=60),
+        step(2, iteration=20, duration_ns=500, host_ns=600),
     )
 
     found = iteration_wall_clock_time(times)
 
     assert found.details["per_step_s"] == {"10:1": 1e-7, "20:1": 3e-7, "20:2": 5e-7}
     assert found.value == pytest.approx(3e-7)
+    assert found.details["host_range_s"] == pytest.approx((90 + 60 + 600) / 3 * 1e-9)
 
 
 def test_the_slowest_rank_of_each_step_counts_and_not_the_slowest_mean():
     times = rows(
-        step(1, duration_ns=100), step(2, duration_ns=400),
-        step(1, rank=1, duration_ns=300), step(2, rank=1, duration_ns=100),
+        step(1, duration_ns=100, host_ns=80), step(2, duration_ns=400, host_ns=50),
+        step(1, rank=1, duration_ns=300, host_ns=70), step(2, rank=1, duration_ns=100, host_ns=90),
     )  # fmt: skip
 
     found = iteration_wall_clock_time(times)

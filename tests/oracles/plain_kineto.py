@@ -234,6 +234,19 @@ class Rank:
         """Return the device windows of the steps."""
         return [window for _, _, window in self.steps]
 
+    def lengths(self) -> list[int]:
+        """Return the lengths of the steps: their windows, and what these lack to the CPU ranges together.
+
+        Windows that begin later than their step and the window before are the longer ones, in order.
+        """
+        lacking = sum((end - start) - (until - begin) for _, (start, end), (begin, until) in self.steps)
+        found, before = [], 0
+        for _, (start, _), (begin, until) in self.steps:
+            more = min(max(lacking, 0), begin - max(start, before))
+            found.append(until - begin + more)
+            lacking, before = lacking - more, until
+        return found
+
     def in_windows(self, intervals: list[Interval]) -> list[list[Interval]]:
         """Return the intervals clipped to each step."""
         return [clip(intervals, window) for window in self.windows()]
@@ -268,11 +281,11 @@ def _times(ranks: list[Rank]) -> dict[str, float | None]:
     slowest: dict[int, int] = defaultdict(int)
     busy = []
     for rank in ranks:
-        for number, (start, end), _ in rank.steps:
-            slowest[number] = max(slowest[number], end - start)
+        for (number, _, _), time in zip(rank.steps, rank.lengths(), strict=True):
+            slowest[number] = max(slowest[number], time)
         work = [*rank.compute, *(c["span"] for c in rank.calls), *(e["span"] for e in rank.of(*WORK))]
         lengths = sum(map(length, rank.in_windows(work)))
-        busy.append(100 * lengths / sum(end - start for start, end in rank.windows()))
+        busy.append(100 * lengths / sum(rank.lengths()))
     share = mean(busy)
     return {
         "iteration_wall_clock_time": mean([time / 1e9 for time in slowest.values()]),
@@ -302,7 +315,7 @@ def _communication(ranks: list[Rank]) -> dict[str, float | None]:
         compute = rank.in_windows(rank.compute)
         communicated = sum(map(length, calls))
         both = sum(covered_by_both(one, other) for one, other in zip(calls, compute, strict=True))
-        window = sum(end - start for start, end in rank.windows())
+        window = sum(rank.lengths())
         hidden += [100 * both / communicated] if communicated else []
         total += [length(step) / 1e9 for step in calls]
         exposed += [
@@ -442,7 +455,7 @@ def _kernels(ranks: list[Rank]) -> dict[str, float | None]:
                 level_time += float(min(level, Decimal(1))) * (at - previous)
                 level, previous = level + changes[at], at
         concentration.append(100 * max(by_name.values()) / sum(by_name.values()))
-        occupied.append(100 * level_time / sum(end - start for start, end in rank.windows()))
+        occupied.append(100 * level_time / sum(rank.lengths()))
         computing.append(sum(map(length, rank.in_windows(rank.compute))) / len(rank.steps))
     found = {
         "total_kernel_time": mean(totals),
@@ -463,7 +476,7 @@ def _copies(ranks: list[Rank]) -> dict[str, float | None]:
             length(clip(copies, window)) - covered_by_both(clip(copies, window), clip(kernels, window))
             for window in rank.windows()
         )
-        exposed.append(100 * alone / sum(end - start for start, end in rank.windows()))
+        exposed.append(100 * alone / sum(rank.lengths()))
         moved = [copy for step in rank.by_step(rank.copies) for copy in step if "bytes" in copy["args"]]
         times = sum(copy["span"][1] - copy["span"][0] for copy in moved)
         rates += [sum(int(copy["args"]["bytes"]) for copy in moved) / times] if times else []

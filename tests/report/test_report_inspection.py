@@ -135,9 +135,9 @@ def test_a_whole_inspection_is_laid_out_in_columns() -> None:
         "  communication  1,201 calls: all_reduce 1,200, barrier 1",
         "",
         "Traces",
-        "  RANK  WINDOW  STEPS    SPAN  KERNELS  CPU OPS  CALLS  SIZE  FILE",
-        "     0  10      1-3    500 ms    1,200       40      6  2 kB  rank0.json",
-        "     1  20      1-2    250 ms        0        1      0  1 kB  rank1.json",
+        "  RANK  WINDOW  STEPS                    SPAN  KERNELS  CPU OPS  CALLS  SIZE  FILE",
+        "     0  10      3 steps (numbers 1-3)  500 ms    1,200       40      6  2 kB  rank0.json",
+        "     1  20      2 steps (numbers 1-2)  250 ms        0        1      0  1 kB  rank1.json",
         "",
         "Process groups",
         "  DIMENSION  SIZE  RANKS                      USED BY  DESCRIPTION",
@@ -165,8 +165,8 @@ def test_a_whole_inspection_is_laid_out_in_columns() -> None:
 
 def test_without_kernels_and_windows_their_columns_are_left_out() -> None:
     page = to_text(inspection.inspection_page(Inspection("run", 1, [0], [], _traces(1))), width=100)
-    assert "  RANK  STEPS    SPAN  CPU OPS  CALLS  SIZE  FILE" in page.splitlines()
-    assert "     0  1-2    500 ms        0      0  1 kB  rank0.json" in page.splitlines()
+    assert "  RANK  STEPS                    SPAN  CPU OPS  CALLS  SIZE  FILE" in page.splitlines()
+    assert "     0  2 steps (numbers 1-2)  500 ms        0      0  1 kB  rank0.json" in page.splitlines()
 
 
 @pytest.mark.parametrize(("count", "rest"), [(16, ""), (17, "... and 1 more"), (1216, "... and 1,200 more")])
@@ -220,8 +220,8 @@ def test_four_ranges_of_the_steps_of_a_trace_are_shown() -> None:
         lines = _lines(Inspection("run", traces=[trace]))
         return lines[lines.index("Traces") + 2]
 
-    assert row(1, 3, 4, 6, 8).startswith("0 1, 3-4, 6, 8 500 ms")
-    assert row(1, 3, 4, 6, 8, 10).startswith("0 1, 3-4, 6, 8, ... 10 500 ms")
+    assert row(1, 3, 4, 6, 8).startswith("0 5 steps (numbers 1, 3-4, 6, 8) 500 ms")
+    assert row(1, 3, 4, 6, 8, 10).startswith("0 6 steps (numbers 1, 3-4, 6, 8, ... 10) 500 ms")
 
 
 def test_windows_steps_and_calls_are_those_of_any_trace() -> None:

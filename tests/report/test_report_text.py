@@ -181,7 +181,7 @@ def test_the_head_of_a_page_states_what_the_run_is() -> None:
         "directory": "runs/one", "model": "llama3_8B", "parallelism": "dp_shard 4, tp 2",
         "ranks": "2 of 16: 0-1; missing 2-3", "devices": "", "libraries": "nccl_version 2.27 and 2.28",
         "traces": "2 kineto, nsys files, 3 kB", "windows": "10, 20",
-        "steps": "1-3, from ProfilerStep, annotations; chosen: steps 1-3",
+        "steps": "3 steps (numbers 1-3), from ProfilerStep, annotations; chosen: steps 1-3",
     }  # fmt: skip
     assert title(found) == "llama3_8B"
     assert title(Inspection("runs/two/")) == "two"

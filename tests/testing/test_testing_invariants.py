@@ -51,7 +51,7 @@ def test_windows_tile_and_their_parts_add_up(plan: Plan):
             divided = (
                 parts.compute_ns + parts.exposed_communication_ns + parts.exposed_memory_ns + parts.idle_ns
             )
-            assert divided == parts.window_ns
+            assert divided == parts.window_ns == parts.window_end_ns - parts.window_start_ns
             assert 0 <= parts.overlap_ns <= min(parts.compute_ns, parts.communication_ns)
             if before is not None:
                 assert parts.window_start_ns == max(parts.start_ns, before.window_end_ns)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.matching import MESSAGES
 from ccl_bench.analysis.execution_trace.linking import COMPARED, LEAST_RATE
-from ccl_bench.analysis.steps.steps import slowest
+from ccl_bench.analysis.steps.steps import mean_step_ns
 from ccl_bench.analysis.steps.steps import step_times as recorded_step_times
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
@@ -239,7 +239,8 @@ def _step_times(tables: Mapping[str, object]) -> list[Finding]:
     source = "".join(stated_times["source"].unique().sort().head(1))
     if marked.is_empty() or stated_times.is_empty() or source in set(steps["source"]):
         return []
-    stated_s, traced_s = (_mean_s(table) for table in (stated_times, recorded_step_times(marked)))
+    both = (stated_times, recorded_step_times(marked))
+    stated_s, traced_s = (mean_step_ns(times) / SECOND_NS for times in both)
     if abs(traced_s - stated_s) <= STEP_TOLERANCE * stated_s:
         return []
     message = (
@@ -247,10 +248,6 @@ def _step_times(tables: Mapping[str, object]) -> list[Finding]:
         "step time; shares of a step refer to the traced step"
     )
     return [Finding("step-times-differ", "note", message, touches=_SOURCES)]
-
-
-def _mean_s(step_times: pl.DataFrame) -> float:
-    return float(slowest(step_times).select(pl.col("duration_ns").mean()).item()) / SECOND_NS
 
 
 def _memory(tables: Mapping[str, object], facts: Facts) -> list[Finding]:

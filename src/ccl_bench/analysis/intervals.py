@@ -196,3 +196,8 @@ def assign_step(work: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
 def device_windows(steps: pl.DataFrame) -> pl.DataFrame:
     """Return the device windows of `steps` as plain intervals, in the same order."""
     return pl.DataFrame([steps["device_start_ns"].alias(START), steps["device_end_ns"].alias(END)])
+
+
+def beyond_windows(steps: pl.DataFrame) -> pl.Series:
+    """Return how much longer than its device window each of `steps` is, ns: there the host sets the pace."""
+    return (steps["length_ns"] - (steps["device_end_ns"] - steps["device_start_ns"])).alias("beyond_ns")

@@ -9,7 +9,14 @@ from ccl_bench.analysis.communication.matching import point_to_point
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
 from ccl_bench.analysis.device.work import computing_times
-from ccl_bench.analysis.intervals import clip, device_windows, merge_intervals, subtract, union_lengths
+from ccl_bench.analysis.intervals import (
+    beyond_windows,
+    clip,
+    device_windows,
+    merge_intervals,
+    subtract,
+    union_lengths,
+)
 from ccl_bench.analysis.names import is_one_of
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema.table import keep_rows
@@ -93,21 +100,29 @@ def _times_of(phases: pl.DataFrame, phase: str, time: str, name: str) -> pl.Data
 @derived(
     step=("Int64", "step"),
     part=("String", "part of the step"),
-    window_ns=("Int64", "length of the part, ns"),
+    window_ns=("Int64", "length of the part; those of a step add up to its length, ns"),
     compute_ns=("Int64", "time with compute, ns"),
     exposed_collectives_ns=("Int64", "time with collectives, messages left out, and no compute, ns"),
     exposed_messages_ns=("Int64", "time with messages between two ranks and nothing else, ns"),
 )
-def stage_time(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """One part of a step of one trace, with messages between two ranks apart from other communication."""
+def stage_time(
+    steps: pl.DataFrame, stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame
+) -> pl.DataFrame:
+    """One part of a step of one trace, with messages between two ranks apart from other communication.
+
+    The time by which a step is longer than its device window lies before it, in the first part.
+    """
     compute, spans, is_message = computing_times(work), calls[["start_ns", "end_ns"]], _are_messages(calls)
     computing = union_lengths(compute, stage_parts)
     busy = union_lengths(pl.concat([compute, keep_rows(spans, ~is_message)]), stage_parts)
     everything = union_lengths(pl.concat([compute, spans]), stage_parts) if is_message.any() else busy
-    return stage_parts.select(
+    beyond = steps[["step"]].hstack([beyond_windows(steps)])
+    parts = stage_parts.join(beyond, on="step", how="left", maintain_order="left")
+    before = pl.when(pl.col("step").is_first_distinct()).then("beyond_ns").otherwise(0)
+    return parts.select(
         "step",
         "part",
-        (pl.col("end_ns") - pl.col("start_ns")).alias("window_ns"),
+        (pl.col("end_ns") - pl.col("start_ns") + before).alias("window_ns"),
         computing.alias("compute_ns"),
         (busy - computing).alias("exposed_collectives_ns"),
         (everything - busy).alias("exposed_messages_ns"),
@@ -146,12 +161,12 @@ def exposed_messages(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.Da
     step=("Int64", "step"),
     rank=("Int64", "rank"),
     stage=("Int64", "pipeline stage, from 0"),
-    window_ns=("Int64", "length of the step's device window, ns"),
+    window_ns=("Int64", "length of the step, ns"),
     compute_ns=("Int64", "time with compute, ns"),
     exposed_collectives_ns=("Int64", "time with collectives and no compute, ns"),
     exposed_transfer_ns=("Int64", "time in which messages moved data and nothing else ran, ns"),
     message_wait_ns=("Int64", "time spent in messages beyond their transfer, nothing else running, ns"),
-    bubble_ns=("Int64", "window without compute, exposed collectives and exposed transfer, ns"),
+    bubble_ns=("Int64", "step without compute, exposed collectives and exposed transfer, ns"),
     warm_up_ns=("Int64", "of `bubble_ns`, before the first backward work; null if unknown"),
     steady_ns=("Int64", "of `bubble_ns`, between; null if unknown"),
     cool_down_ns=("Int64", "of `bubble_ns`, after the last forward work; null if unknown"),

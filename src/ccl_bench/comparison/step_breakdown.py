@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.comparison.noise import Interval, difference_interval
+from ccl_bench.comparison.run_results import samples_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from ccl_bench.result import Result
     from ccl_bench.result.details import (
@@ -68,6 +70,9 @@ class _DivisionRule:
 STEP = "window"
 DIVIDED = "gpu_busy"
 """The metric whose details divide a step into its parts."""
+
+STEP_TIME = "iteration_wall_clock_time"
+"""The metric that is the length of a step."""
 
 BY_TYPE, BY_KERNEL = "kernel types", "kernels with most time"
 
@@ -164,12 +169,28 @@ _DIVISION_RULES = (
     _DivisionRule("step of each rank", DIVIDED, _rank_steps, needs_both=True),
 )
 
-DIVIDED_METRICS = tuple(dict.fromkeys((DIVIDED, *(way.metric for way in _DIVISION_RULES))))
-"""Metrics whose details divide a step."""
+DIVIDED_METRICS = tuple(dict.fromkeys((STEP_TIME, DIVIDED, *(way.metric for way in _DIVISION_RULES))))
+"""Metrics that give the length of a step, and divide it."""
 
 
-PARTS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle")
+BEYOND = "beyond_the_mean_rank"
+"""The part of a step by which it is longer than that of the mean rank, because it is the slowest rank's."""
+
+_OF_RANKS = ("compute", "fused", "exposed_communication", "exposed_memory", "idle")
+PARTS = (*_OF_RANKS, BEYOND)
 """The parts of a step; `fused` only if kernels compute and communicate in one."""
+
+_ROUNDING_S = 1e-12
+"""Difference of two sums of whole nanoseconds that is one of their rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Untraced:
+    """The difference between the steps without the profiler, where side files of both runs give them."""
+
+    step: Part
+    interval: Interval | None
+    is_within_noise: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +198,15 @@ class Attribution:
     """The breakdown of the difference between two mean steps."""
 
     step: Part
-    """The step on the device, mean over ranks and steps."""
+    """The step in the traces, mean over steps of the slowest rank's."""
     parts: tuple[Part, ...]
-    """Compute, fused, exposed communication, exposed memory, idle: their differences add up to the step's."""
+    """`PARTS`, mean over ranks: their differences add up to the step's."""
     divisions: tuple[Division, ...] = ()
     interval: Interval | None = None
     """Interval of the step's difference, from the spread over steps."""
     is_within_noise: bool = False
     """Whether the steps may be equally long."""
+    untraced: Untraced | None = None
 
     @property
     def finest_parts(self) -> tuple[Part, ...]:
@@ -200,28 +222,51 @@ class Attribution:
 
 def attribute_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> Attribution | None:
     """Return the breakdown of the change from the baseline to `other`; None if details are missing."""
-    sides = [_steps(results) for results in (baseline, other)]
-    if not all(sides):
+    sides = [details_of(results, DIVIDED) for results in (baseline, other)]
+    means = [_parts(details) for details in sides]
+    if not all(means):
         return None
-    means = [_means(side) for side in sides]
     step = part_difference(STEP, *means)
-    interval = difference_interval(*([each[STEP] for each in side] for side in sides))
+    interval = difference_interval(*([*details["longest_s_by_step"].values()] for details in sides))
     return Attribution(
         step,
         tuple(part_difference(name, *means) for name in PARTS if any(name in each for each in means)),
         tuple(divide_step(baseline, other)),
         interval,
-        step.difference_s == 0 or (interval is not None and interval.has_zero),
+        _is_noise(step, interval),
+        _untraced(baseline, other),
     )
 
 
-def _steps(results: Mapping[str, Result]) -> list[dict[str, float]]:
-    """Return the parts of each step, mean over ranks, s."""
-    return list(details_of(results, DIVIDED).get("per_step_parts_s", {}).values())
+def _is_noise(step: Part, interval: Interval | None) -> bool:
+    return step.difference_s == 0 or (interval is not None and interval.has_zero)
 
 
-def _means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean parts over steps; the step is their sum."""
-    listed = [name for name in PARTS if name in steps[0]]
-    means = {name: sum(step[name] for step in steps) / len(steps) for name in listed}
-    return {**means, STEP: sum(means.values())}
+def _parts(details: Mapping[str, Any]) -> dict[str, float]:
+    """Return a mean step and its parts, s; empty if the details lack them."""
+    ranks = list(details.get("per_rank_parts_s_per_step", {}).values())
+    if not ranks or "step_s" not in details:
+        return {}
+    names = [name for name in (*_OF_RANKS, STEP) if name in ranks[0]]
+    means = {name: fmean(rank[name] for rank in ranks) for name in names}
+    beyond_s = details["step_s"] - means[STEP]
+    beyond = {BEYOND: beyond_s} if abs(beyond_s) > _ROUNDING_S else {}
+    return {**means, **beyond, STEP: details["step_s"]}
+
+
+def _untraced(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> Untraced | None:
+    """Return the difference of the steps without the profiler; None unless side files of both give them."""
+    one, two = (_of_side_file(results) for results in (baseline, other))
+    if one is None or two is None:
+        return None
+    step = part_difference(STEP, {STEP: one.value or 0.0}, {STEP: two.value or 0.0})
+    interval = difference_interval(samples_of(one), samples_of(two))
+    return Untraced(step, interval, _is_noise(step, interval))
+
+
+def _of_side_file(results: Mapping[str, Result]) -> Result | None:
+    """Return the step time, unless it is that of the traces."""
+    result = results.get(STEP_TIME)
+    if result is None or result.value is None or result.window == results[DIVIDED].window:
+        return None
+    return result

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.execution.idle import WAITING_LONG
 from ccl_bench.analysis.intervals import union_lengths
-from ccl_bench.analysis.steps.steps import slowest, step_times
+from ccl_bench.analysis.steps.steps import mean_step_ns, step_times
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import devices_named
@@ -36,7 +36,7 @@ _KIND = {"compute": "compute", "fused": "compute", "operator": "compute", "memor
 def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
     """Return the breakdown of the mean step; raise NotMeasurable if no step shows it."""
     steps: pl.DataFrame = tables["steps"]
-    lengths = slowest(tables["step_times"])["duration_ns"]
+    times: pl.DataFrame = tables["step_times"]
     intervals = _intervals(graph, tables["matched"])
     windows = _windows(steps, tables["clock_offsets"])
     of_trace = {key[0]: part for key, part in intervals.partition_by("trace", as_dict=True).items()}
@@ -46,21 +46,21 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
         .partition_by("trace", as_dict=True)
         .items()
     ]
-    if not shares or lengths.is_empty():
+    if not shares or times.is_empty():
         raise NotMeasurable("no step contains recorded work", fix="record at least one whole step")
     means = {part: fmean(each[part] for each in shares) for part in shares[0]}
     parts = {part: means[part] for part in PARTS[:-1]}
-    mean_ns = lengths.mean()
     idle = 1 - sum(parts.values())
+    step_s = mean_step_ns(times) / SECOND_NS
     return Verdict(
-        float(mean_ns) / SECOND_NS,  # type: ignore[arg-type]
+        step_s,
         {**parts, "idle": idle},
         steps["rank"].n_unique(),
         steps["step"].n_unique(),
         bool((graph.operations["place"] == "device").any()),
         _devices(tables["devices"], steps),
         means["unattributed"],
-        _traced_s(steps, float(mean_ns) / SECOND_NS),  # type: ignore[arg-type]
+        _traced_s(steps, step_s),
         bool((steps["source"] == WHOLE_TRACE).all()),
         _idle_parts(idle, tables["idle_causes"], steps) if "idle_causes" in tables else [],
     )
@@ -93,8 +93,7 @@ def _idle_parts(idle: float, causes: pl.DataFrame, steps: pl.DataFrame) -> list[
 
 def _traced_s(steps: pl.DataFrame, step_s: float) -> float | None:
     """Return the length of the mean step in the traces, s; None if equal to the known one."""
-    traced = slowest(step_times(steps))["duration_ns"]
-    traced_s = float(traced.mean()) / SECOND_NS  # type: ignore[arg-type]
+    traced_s = mean_step_ns(step_times(steps)) / SECOND_NS
     return traced_s if abs(traced_s - step_s) > _ALIKE * step_s else None
 
 
@@ -109,14 +108,8 @@ def on_common_clock(table: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
 
 def _windows(steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """Return the steps' windows on the device, on the clock of all ranks."""
-    windows = steps.select(
-        "iteration",
-        "rank",
-        "trace",
-        start_ns="device_start_ns",
-        end_ns="device_end_ns",
-        length_ns="length_ns",
-    )
+    names = ("iteration", "rank", "trace", "length_ns")
+    windows = steps.select(*names, start_ns="device_start_ns", end_ns="device_end_ns")
     return on_common_clock(windows, offsets)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.details import BubbleDetails
 
 
-@metric(unit="s", better="lower", applies=(checks.pipeline,), aliases=("pipeline_bubble_16",), revision=3)
+@metric(unit="s", better="lower", applies=(checks.pipeline,), aliases=("pipeline_bubble_16",), revision=4)
 def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
     """Pipeline bubble: time in a step in which a stage neither computes nor moves data.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
 
 
-@metric(unit="%", better="lower", applies=(checks.several_ranks,), revision=2)
+@metric(unit="%", better="lower", applies=(checks.several_ranks,), revision=3)
 def communication_fraction(
     breakdown: pl.DataFrame, steps: pl.DataFrame, communication_parts: pl.DataFrame | None = None
 ) -> Measurement:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PARTS = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard", "other")
 
 
-@metric(unit="%", better="lower", revision=3)
+@metric(unit="%", better="lower", revision=4)
 def fsdp_overhead(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
     """Share of the time of steps that goes to FSDP's own work while the model computes nothing.
 

@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.steps.steps import mean_step_ns, slowest, step_times
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import metric
-from ccl_bench.metrics.shared.per_step import parts_by_rank, parts_by_step, share_by_device, share_of_steps
+from ccl_bench.metrics.shared.per_step import (
+    few_steps,
+    parts_by_rank,
+    parts_by_step,
+    share_by_device,
+    share_of_steps,
+    step_labels,
+)
 from ccl_bench.metrics.shared.waiting import divided, of_steps
 
 if TYPE_CHECKING:
@@ -14,7 +23,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
 
 
-@metric(unit="%", better="higher", aliases=("aggregate_gpu_utilization",), revision=3)
+@metric(unit="%", better="higher", aliases=("aggregate_gpu_utilization",), revision=4)
 def gpu_busy(
     breakdown: pl.DataFrame,
     steps: pl.DataFrame,
@@ -37,8 +46,12 @@ def gpu_busy(
         "GPU Utilization" of torch-tb-profiler; copies count as work here.
     """
     busy = share_of_steps(breakdown, steps, "busy_ns")
+    times = step_times(steps)
+    listed = few_steps(slowest(times))
     details = {
         **busy.details,
+        "step_s": mean_step_ns(times) / SECOND_NS,
+        "longest_s_by_step": dict(zip(step_labels(listed), listed["duration_ns"] / SECOND_NS, strict=True)),
         "per_rank_parts_s_per_step": parts_by_rank(breakdown),
         "per_step_parts_s": parts_by_step(breakdown),
         **share_by_device(breakdown, device_used, "busy_ns", "window_ns"),

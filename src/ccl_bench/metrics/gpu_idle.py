@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
 
 
-@metric(unit="%", better="lower", revision=3)
+@metric(unit="%", better="lower", revision=4)
 def gpu_idle(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Share of the time of steps in which the device had no work at all.
 

@@ -21,7 +21,7 @@ from ccl_bench.metrics.shared.per_step import (
 CAUSES = {"host": "host_wait_ns", "kernel": "kernel_wait_ns", "other": "other_ns"}
 
 
-@metric(unit="%", better="lower", revision=2)
+@metric(unit="%", better="lower", revision=3)
 def idle_breakdown(
     idle: pl.DataFrame, stream_idle: pl.DataFrame, launching: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:

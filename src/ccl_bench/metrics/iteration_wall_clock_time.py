@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.statistics import spread
-from ccl_bench.analysis.steps.steps import slowest
+from ccl_bench.analysis.steps.steps import host_range_ns, mean_step_ns, slowest
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
@@ -23,13 +23,13 @@ def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
     the traces. Side files come first because no profiler slows them down.
 
     Formula:
-        iteration_wall_clock_time = mean over steps of max over ranks of step duration
+        iteration_wall_clock_time = mean over steps of max over ranks of step length
 
     Caveats:
         Step times from a trace include the profiler's overhead. With a device a step lasts from the
-        completion of the one before to its own: its window on the device, or the range on the host where that
-        is longer. The details give the host's range, which is too short where the host runs ahead. Where the
-        trace holds no steps, the whole trace counts as one, and `window` says so.
+        completion of the one before to its own: its device window, or the range on the host where that is
+        longer. The details give the range on the host, which is too short where the host runs ahead. Where
+        the trace holds no steps, the whole trace counts as one, and `window` says so.
 
     Reference:
         torch.profiler schedule and `ProfilerStep#`; coefficient of variation as std / mean.
@@ -44,10 +44,10 @@ def iteration_wall_clock_time(step_times: pl.DataFrame) -> Measurement:
         "slowest_rank": steps["slowest_rank"].to_list(),
         "spread_s": spread(seconds),
     }
-    if (ranges := steps["host_ns"].drop_nulls()).len():
-        details["host_range_s"] = float(ranges.mean()) / SECOND_NS  # type: ignore[arg-type]
+    if (host_ns := host_range_ns(step_times)) is not None:
+        details["host_range_s"] = host_ns / SECOND_NS
     return Measurement(
-        sum(seconds) / len(seconds),
+        mean_step_ns(step_times) / SECOND_NS,
         details,
         window=window_of(step_times),
         ranks=ranks_in(step_times),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ccl_bench.base.lazy_imports import pl
 
 
-@metric(unit="%", better="lower", revision=2)
+@metric(unit="%", better="lower", revision=3)
 def memory_transfer_overhead(
     copy_time: pl.DataFrame, copies: pl.DataFrame, steps: pl.DataFrame
 ) -> Measurement:

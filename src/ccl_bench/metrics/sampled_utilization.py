@@ -48,7 +48,13 @@ def tensor_core_active(sampled_counters: pl.DataFrame, steps: pl.DataFrame) -> M
     return _share(sampled_counters, steps, {"tensor": ("Tensor Active",)}, "Tensor Active")
 
 
-@metric(unit="%", better="higher", prefers=("counters",), otherwise=(dram_utilization_of_programs,))
+@metric(
+    unit="%",
+    better="higher",
+    prefers=("counters",),
+    otherwise=(dram_utilization_of_programs,),
+    revision=2,
+)
 def dram_utilization(sampled_counters: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     """Share of the device memory's bandwidth that was used, reads and writes together, over steps.
 

@@ -22,7 +22,7 @@ from ccl_bench.metrics.shared.per_step import (
 _SUMS = ("window_ns", "occupied_ns", "compute_occupied_ns", "communication_occupied_ns", "kernel_ns")
 
 
-@metric(unit="%", better="higher", prefers=("counters",), revision=2)
+@metric(unit="%", better="higher", prefers=("counters",), revision=3)
 def sm(
     sm_use: pl.DataFrame, sm_samples: pl.DataFrame, steps: pl.DataFrame, device_used: pl.DataFrame
 ) -> Measurement:

@@ -173,6 +173,10 @@ class LoadImbalanceDetails(TypedDict):
 class BusyDetails(TypedDict):
     """Details of `gpu_busy` that are its own."""
 
+    step_s: float
+    """Mean over steps of the slowest rank's step in the traces."""
+    longest_s_by_step: dict[str, float]
+    """Step → its length on the slowest rank."""
     per_rank_parts_s_per_step: dict[str, dict[str, float]]
     per_step_parts_s: dict[str, dict[str, float]]
     waiting_pct: NotRequired[float]

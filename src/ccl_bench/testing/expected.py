@@ -89,6 +89,8 @@ class StepParts:
     """Start of the step's window on the device, true ns."""
     window_end_ns: int
     """End of the step's window on the device, true ns."""
+    window_ns: int
+    """Length of the step: its window, and what that lacks where the host sets the pace."""
     compute_ns: int
     """Time with at least one compute kernel."""
     communication_ns: int
@@ -100,19 +102,9 @@ class StepParts:
     exposed_memory_ns: int
     """Time with copies alone."""
     idle_ns: int
-    """Time with nothing."""
+    """Time with nothing, and what the window lacks."""
     fused_ns: int = 0
     """Time with kernels that compute and communicate in one, which no plan has."""
-
-    @property
-    def duration_ns(self) -> int:
-        """Length of the step as recorded, ns."""
-        return self.end_ns - self.start_ns
-
-    @property
-    def window_ns(self) -> int:
-        """Length of the step's window on the device, ns."""
-        return self.window_end_ns - self.window_start_ns
 
     @property
     def busy_ns(self) -> int:
@@ -170,6 +162,10 @@ class Expected:
     def _windows(self) -> dict[int, list[tuple[int, int]]]:
         return {}
 
+    @cached_property
+    def _lacking(self) -> dict[int, list[int]]:
+        return {}
+
     def parts(self, rank: int, step: int) -> StepParts:
         """Return the times of a step by kind."""
         if rank not in self._parts:
@@ -193,6 +189,27 @@ class Expected:
                 windows.append((start, reached_ns))
             self._windows[rank] = windows
         return self._windows[rank]
+
+    def lacking_ns(self, rank: int) -> list[int]:
+        """Return the time by which each step is longer than its window, ns.
+
+        If windows are shorter than `ProfilerStep`s together, those that began late get the difference: the
+        first ones first, up to the time by which they were late.
+        """
+        if rank not in self._lacking:
+            records = [of_step[rank] for of_step in self.timeline.steps]
+            windows = self.windows(rank)
+            missing = sum(each.host_end_ns - each.host_start_ns for each in records)
+            missing -= sum(end - start for start, end in windows)
+            lacking: list[int] = []
+            reached_ns = 0
+            for record, (start, end) in zip(records, windows, strict=True):
+                late = start - max(record.host_start_ns, reached_ns)
+                lacking.append(max(0, min(late, missing)))
+                missing -= lacking[-1]
+                reached_ns = end
+            self._lacking[rank] = lacking
+        return self._lacking[rank]
 
     def _first_kernel_ns(self, rank: int, record: RankStep) -> int:
         items = self.timeline.program(rank).instructions
@@ -218,6 +235,7 @@ class Expected:
 
     def _divided(self, rank: int, index: int, spans: list[Span]) -> StepParts:
         window, record = self.windows(rank)[index], self.timeline.steps[index][rank]
+        lacking = self.lacking_ns(rank)[index]
         lengths = divide_window(window, spans)
         communication = time_with(lengths, COMMUNICATION)
         overlap = time_with(lengths, COMMUNICATION, COMPUTE)
@@ -226,12 +244,13 @@ class Expected:
             end_ns=record.host_end_ns,
             window_start_ns=window[0],
             window_end_ns=window[1],
+            window_ns=window[1] - window[0] + lacking,
             compute_ns=time_with(lengths, COMPUTE),
             communication_ns=communication,
             overlap_ns=overlap,
             exposed_communication_ns=communication - overlap,
             exposed_memory_ns=lengths.get(frozenset({MEMORY}), 0),
-            idle_ns=lengths.get(NOTHING, 0),
+            idle_ns=lengths.get(NOTHING, 0) + lacking,
         )
 
     def calls(self, rank: int, step: int) -> list[RankCall]:
@@ -277,7 +296,8 @@ class Expected:
 
     def bubble_ns(self, rank: int, step: int) -> int:
         """Return the pipeline bubble: step - compute - exposed group calls - exposed stage transfers, ns."""
-        window = self.windows(rank)[step - self.plan.first_step]
+        index = step - self.plan.first_step
+        window = self.windows(rank)[index]
         spans = [(kind, start, end) for kind, start, end in self._spans(rank) if kind == COMPUTE]
         for call in self._calls.get(rank, []):
             operation = call.operation
@@ -285,7 +305,8 @@ class Expected:
                 spans.append((_TRANSFER, operation.end_ns - operation.transfer_ns, operation.end_ns))
             else:
                 spans.append((_OTHER, call.start_ns, operation.end_ns))
-        return time_without(divide_window(window, spans), COMPUTE, _OTHER, _TRANSFER)
+        bubble = time_without(divide_window(window, spans), COMPUTE, _OTHER, _TRANSFER)
+        return bubble + self.lacking_ns(rank)[index]
 
     def exposed_parts_ns(self, rank: int, step: int) -> dict[str, int]:
         """Return a step's exposed communication by kind: waiting, transfer and unknown, ns.
@@ -354,7 +375,7 @@ def _of_steps(expected: Expected) -> dict[str, float]:
     plan = expected.plan
     ranks = plan.present_ranks
     parts = {rank: [expected.parts(rank, step) for step in plan.step_numbers] for rank in ranks}
-    slowest = [max(steps[index].duration_ns for steps in parts.values()) for index in range(plan.steps)]
+    slowest = [max(steps[index].window_ns for steps in parts.values()) for index in range(plan.steps)]
     seconds = fmean(slowest) / SECOND_NS
     tokens_per_s = plan.tokens_per_step / seconds
     flops = plan.model_flops_per_token * tokens_per_s
@@ -371,7 +392,7 @@ def _of_steps(expected: Expected) -> dict[str, float]:
 
 
 def _share(steps: list[StepParts], name: str) -> float:
-    """Return a part of the device windows, %."""
+    """Return a part of the steps, %."""
     part_ns: int = sum(getattr(part, name) for part in steps)
     return 100 * part_ns / sum(part.window_ns for part in steps)
 

@@ -280,8 +280,8 @@ def test_busy_without_waiting_is_the_time_in_which_something_is_done(late: Late)
     busy = found["gpu_busy"]
     for rank in range(4):
         waits = sum(expected.exposed_parts_ns(rank, step)["waiting"] for step in steps)
-        window = sum(expected.parts(rank, step).window_ns for step in steps)
-        assert busy.details["per_rank_waiting_pct"][str(rank)] == pytest.approx(100 * waits / window)
+        length = sum(expected.parts(rank, step).window_ns for step in steps)
+        assert busy.details["per_rank_waiting_pct"][str(rank)] == pytest.approx(100 * waits / length)
     assert busy.details["busy_without_waiting_pct"] + busy.details["waiting_pct"] == pytest.approx(busy.value)
 
 

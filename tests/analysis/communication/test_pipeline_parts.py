@@ -111,11 +111,27 @@ def test_without_stages_microbatches_or_schedule_there_is_no_theory(unknown: str
 
 
 def test_messages_hidden_under_compute_are_not_exposed():
-    steps = frame("stage_parts", [{"step": 1, "part": "whole", "start_ns": 0, "end_ns": 100}])
+    steps = frame("steps", [{"step": 1, "device_start_ns": 0, "device_end_ns": 100, "length_ns": 100}])
+    parts = frame("stage_parts", [{"step": 1, "part": "whole", "start_ns": 0, "end_ns": 100}])
     work = frame("work", [{"start_ns": 0, "end_ns": 60, "kind": "compute"}])
     calls = frame("calls", [call(0, 1, 40, 80, collective="recv", peer=1)])
-    [row] = DERIVED.get("stage_time").compute(steps, work, calls).to_dicts()
+    [row] = DERIVED.get("stage_time").compute(steps, parts, work, calls).to_dicts()
     assert (row["compute_ns"], row["exposed_messages_ns"], row["exposed_collectives_ns"]) == (60, 20, 0)
-    exposed = DERIVED.get("exposed_messages").compute(steps, work, calls)
+    exposed = DERIVED.get("exposed_messages").compute(parts, work, calls)
     assert exposed.select("start_ns", "end_ns", "call_end_ns").rows() == [(60, 80, 80)]
     assert isinstance(exposed, pl.DataFrame)
+
+
+def test_what_a_step_is_longer_than_its_window_is_bubble_of_its_first_part():
+    windows = [(1, 0, 100, 110), (2, 100, 200, 100)]
+    names = ("step", "device_start_ns", "device_end_ns", "length_ns")
+    steps = frame("steps", [dict(zip(names, row, strict=True)) for row in windows])
+    rows = [(1, "warm-up", 0, 0), (1, "steady", 0, 70), (1, "cool-down", 70, 100), (2, "whole", 100, 200)]
+    names = ("step", "part", "start_ns", "end_ns")
+    parts = frame("stage_parts", [dict(zip(names, row, strict=True)) for row in rows])
+    work = frame("work", [{"start_ns": 10, "end_ns": 60, "kind": "compute"}])
+    found = DERIVED.get("stage_time").compute(steps, parts, work, frame("calls", []))
+    # the host was 10 ns behind before the window of step 1
+    assert found.select("step", "part", "window_ns", "compute_ns").rows() == [
+        (1, "warm-up", 10, 0), (1, "steady", 70, 50), (1, "cool-down", 30, 0), (2, "whole", 100, 0),
+    ]  # fmt: skip

@@ -83,7 +83,10 @@ def by_hand(work_ns: dict[int, int], idle_ns: dict[int, int]) -> dict[str, Any]:
     """Return the details of `straggler` of one step of 50 us in one group, with `WAITS_NS`."""
     key = {"iteration": None, "step": 1, "group": "g", "dimension": "dp", "collectives": 1, "complete": True}
     waits = [key | {"trace": r, "rank": r, "wait_ns": w, "caused_ns": 0} for r, w in WAITS_NS.items()]
-    steps = [{"trace": r, "rank": r, "step": 1, "start_ns": 0, "end_ns": 50_000} for r in WAITS_NS]
+    steps = [
+        {"trace": r, "rank": r, "step": 1, "start_ns": 0, "end_ns": 50_000, "length_ns": 50_000}
+        for r in WAITS_NS
+    ]
     parts = [
         {"trace": r, "rank": r, "step": 1, "compute_ns": work_ns.get(r, 0), "idle_ns": idle_ns.get(r, 0)}
         | {"exposed_memory_ns": 0}

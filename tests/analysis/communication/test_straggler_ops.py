@@ -88,7 +88,8 @@ def straggler(corpus: Path) -> Callable[[str], Measurement]:
             start=pl.col("start_ns").min(), end=(pl.col("start_ns") + pl.col("length_ns")).max()
         )
         rows = [
-            {"rank": w, "step": s, "start_ns": start, "end_ns": end} for w, s, start, end in spans.iter_rows()
+            {"rank": w, "step": s, "start_ns": start, "end_ns": end, "length_ns": end - start}
+            for w, s, start, end in spans.iter_rows()
         ]
         times = frame("steps", rows)
         return metrics.load().get("straggler").compute(waits(found), times, breakdown(found), facts())

@@ -71,6 +71,21 @@ class Trace:
             before = until
         return steps
 
+    @cached_property
+    def lacking(self) -> list[int]:
+        """What each step is longer than its window, for all to be as long as the CPU ranges together.
+
+        The first steps whose window began late get it, up to the time by which that was.
+        """
+        missing = sum(end - start for _, (start, end), _ in self.steps)
+        missing -= sum(end - start for _, _, (start, end) in self.steps)
+        found, before = [], 0
+        for _, (start, _), window in self.steps:
+            found.append(max(0, min(missing, window[0] - max(start, before))))
+            missing -= found[-1]
+            before = window[1]
+        return found
+
 
 @cache
 def trace_of(path: Path) -> Trace:

@@ -51,7 +51,7 @@ def test_every_step_counts_the_calls_that_it_launched(tmp_path: Path, backlog: i
     found = result(write(tmp_path / "run", queued(backlog), queued(backlog)), "coll_call_num")
     assert found.value == CALLS
     assert found.details["per_step"] == {"0": 4, "1": 4, "2": 4}
-    assert found.findings == []
+    assert [finding.code for finding in found.findings] == ["host-ahead"]  # by 20 of 120 us
 
 
 @pytest.mark.parametrize("backlog", [0, 1, 2])
@@ -93,7 +93,8 @@ def test_steps_with_different_numbers_of_calls_are_said(tmp_path: Path) -> None:
         (
             "steps-unequal",
             "steps of the trace of rank 0 have different numbers of communication calls, such as 4, 5",
-        )
+        ),
+        ("host-ahead", "the host runs ahead of the device"),
     ]
 
 

@@ -89,6 +89,15 @@ def test_a_trace_without_any_work_is_of_no_device() -> None:
         assert table_of(steps, origins.clear()).is_empty()
 
 
+def test_what_a_step_is_longer_than_its_window_waits_for_the_host() -> None:
+    steps, origins = _tables([(10, 20, 7, 5)], [(0, 100)])
+    longer = steps.with_columns(pl.col("length_ns") + 7 * UNIT)
+    (row,), (before,) = (idle(table_of, origins).to_dicts() for table_of in (longer, steps))
+    assert before["window_ns"] == 100 * UNIT
+    more = {"window_ns": 7 * UNIT, "idle_ns": 7 * UNIT, "host_wait_ns": 7 * UNIT}
+    assert row == {name: value + more.get(name, 0) for name, value in before.items()}
+
+
 def test_idle_time_without_any_launch_cannot_be_explained(tmp_path: Path) -> None:
     run = write(tmp_path, [step(1, 0, 100), kernel("a", 1, 10, 50)])
     assert result(run, "idle_breakdown").status == "not_measurable"
@@ -136,8 +145,10 @@ def _timeline(
 
 def _tables(work: list[Piece], windows: list[tuple[int, int]]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the tables of steps and of origins."""
-    times = dict.fromkeys(("step", "device_start_ns", "device_end_ns"), pl.Int64)
-    placed = [(step, start * UNIT, end * UNIT) for step, (start, end) in enumerate(windows)]
+    times = dict.fromkeys(("step", "device_start_ns", "device_end_ns", "length_ns"), pl.Int64)
+    placed = [
+        (step, start * UNIT, end * UNIT, (end - start) * UNIT) for step, (start, end) in enumerate(windows)
+    ]
     rows = [
         (start * UNIT, end * UNIT, stream, None if at is None else at * UNIT, True)
         for start, end, stream, at in work
@@ -231,8 +242,9 @@ def test_idle_time_of_recorded_runs_equals_a_plain_walk(corpus: Path, run: str) 
         steps = trace.steps
         gaps = _gaps(trace, steps[0][2][0], steps[-1][2][1])
         own = rows.filter(pl.col("rank") == rank).iter_rows(named=True)
-        for (_, _, window), row in zip(steps, own, strict=True):
+        for (_, _, window), lacking, row in zip(steps, trace.lacking, own, strict=True):
             sums = Counter({cause: length(clip(spans, window)) for cause, spans in gaps.items()})
+            sums["host"] += lacking
             assert (row["host_wait_ns"], row["kernel_wait_ns"], row["other_ns"]) == (
                 sums["host"], sums["kernel"], sums["other"],
             )  # fmt: skip

@@ -12,7 +12,7 @@ from ccl_bench.analysis.device.phases import PHASES, phases
 
 STEPS = pl.DataFrame(
     {"step": [4, 5], "start_ns": [0, 100], "end_ns": [100, 250]}
-    | {"device_start_ns": [0, 100], "device_end_ns": [100, 250]}
+    | {"device_start_ns": [0, 100], "device_end_ns": [100, 250], "length_ns": [100, 150]}
 )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.groups import stages_of
 from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.steps.steps import slowest, step_times
+from ccl_bench.analysis.steps.steps import mean_step_ns, step_times
 from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def find_stragglers(
 ) -> Stragglers:
     """Return the late ranks of a run. `waits` are those of its `steps`, and not empty."""
     lag = _mean(lags(waits), "lag_ns")
-    step_ns = _mean(slowest(step_times(in_steps_of(steps, waits))), "duration_ns")
+    step_ns = mean_step_ns(step_times(in_steps_of(steps, waits)))
     floor_ns = NOISE_FLOOR * step_ns
     within_stage = within_stages(waits, facts)
     members = waits_by_member(within_stage, floor_ns)

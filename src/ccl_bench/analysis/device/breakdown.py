@@ -8,6 +8,7 @@ from operator import or_
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, FUSED
 from ccl_bench.analysis.intervals import (
+    beyond_windows,
     clip,
     device_windows,
     merge_intervals,
@@ -150,8 +151,8 @@ def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
 
     The work that ends a gap shows its cause, as HTA has it: the host was late if that was
     launched after the gap began. A gap that nothing ends in the trace counts as waiting
-    for the host, for nothing that was launched is left to run; so does what a step is longer than its
-    device window.
+    for the host, for nothing that was launched is left to run. So does the time by which a step is longer
+    than its device window.
     """
     if not origins["on_device"].any():
         return DERIVED.get("idle").table.empty()
@@ -161,12 +162,11 @@ def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
         name: union_lengths(keep_rows(gaps, gaps["cause"] == cause), windows)
         for name, cause in _CAUSES.items()
     }
-    behind_host = steps["length_ns"] - (windows["end_ns"] - windows["start_ns"])
-    lengths["host_wait_ns"] += behind_host
-    idle_ns = union_lengths(gaps, windows) + behind_host
-    return pl.DataFrame(
-        {"step": steps["step"], "window_ns": steps["length_ns"], "idle_ns": idle_ns, **lengths}
-    )
+    beyond = beyond_windows(steps)
+    lengths["host_wait_ns"] += beyond
+    idle_ns = union_lengths(gaps, windows) + beyond
+    numbered = {"step": steps["step"], "window_ns": steps["length_ns"]}
+    return pl.DataFrame({**numbered, "idle_ns": idle_ns, **lengths})
 
 
 @derived(

@@ -29,27 +29,38 @@ from ccl_bench.schema.table import keep_rows
     source=("String", "file, or how the step was found in the trace"),
 )
 def step_times(steps: pl.DataFrame) -> pl.DataFrame:
-    """One step on one rank: how long it took, from a side file where the run has one.
-
-    Every number and sentence about the length of a step comes from here.
-    """
+    """One step on one rank: how long it took, from a side file where the run has one."""
     length = pl.col("length_ns").alias("duration_ns")
     host = (pl.col("end_ns") - pl.col("start_ns")).alias("host_ns")
     return steps.select("iteration", "rank", "step", length, host, "source")
 
 
 def slowest(step_times: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a step: the duration and the host's range, each on the slowest rank, in order."""
+    """Return one row a step: the duration on the slowest rank, in order."""
     return (
         step_times.group_by("iteration", "step", maintain_order=True)
         .agg(
             pl.col("duration_ns").max(),
             pl.col("rank").get(pl.col("duration_ns").arg_max()).alias("slowest_rank"),
-            pl.col("host_ns").max(),
             pl.col("rank").n_unique().alias("ranks"),
         )
         .sort("iteration", "step", nulls_last=False)
     )
+
+
+def mean_step_ns(step_times: pl.DataFrame) -> float:
+    """Return the length of a step of a run, ns: the mean over steps of the slowest rank's. Needs a step.
+
+    Every metric, verdict, report, comparison and forecast has the length of a step from here.
+    """
+    return float(slowest(step_times)["duration_ns"].mean())  # type: ignore[arg-type]  # of numbers it is one
+
+
+def host_range_ns(step_times: pl.DataFrame) -> float | None:
+    """Return the mean over steps of the longest range on the host, ns; None for a side file."""
+    longest = step_times.group_by("iteration", "step", maintain_order=True).agg(pl.col("host_ns").max())
+    mean = longest["host_ns"].mean()
+    return mean if isinstance(mean, float) else None
 
 
 @derived(
@@ -61,7 +72,7 @@ def slowest(step_times: pl.DataFrame) -> pl.DataFrame:
     device_end_ns=("Int64", "end of the step's window on the device, ns"),
     length_ns=(
         "Int64",
-        "length of the step: that of its window on the device, or more if the host sets the pace, ns",
+        "length of the step: its window on the device, and more if the host sets the pace, ns",
     ),
     queued_until_ns=(
         "Int64",
@@ -120,7 +131,7 @@ def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFr
         of_device = windows.with_columns(device_start_ns=begins, device_end_ns="end_ns")
         return of_device.with_columns(length_ns=_device_length())[[*_WINDOW]]
     queues = pl.DataFrame([_ahead(placed, windows), unrecorded])
-    windows = windows.with_columns(queues.select(pl.max_horizontal(pl.all()).alias("queued_until_ns")))
+    windows = windows.hstack(queues.select(pl.max_horizontal(pl.all()).alias("queued_until_ns")))
     first = pl.when("is_kernel").then("start_ns").min().alias("first_ns")
     by_window = keep_rows(placed, row.is_not_null()).group_by("window")
     reach = sum_per_window(windows, by_window.agg(first, pl.col("end_ns").max().alias("last_ns")))
@@ -133,7 +144,7 @@ def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFr
         .when(pl.col("first_ns").is_not_null())
         .then("queued_until_ns"),
     )
-    tiled = windows.hstack([*reach.iter_columns()]).with_columns(device_start_ns=begins, device_end_ns=ends)
+    tiled = windows.hstack(reach).with_columns(device_start_ns=begins, device_end_ns=ends)
     return tiled.with_columns(length_ns=_device_length() + _lacking())[[*_WINDOW]]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ccl_bench.analysis.steps.steps import slowest
+from ccl_bench.analysis.steps.steps import mean_step_ns
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
@@ -57,7 +57,7 @@ def step_time_lag(step_times: pl.DataFrame) -> StepTimeLag:
     ordered = means.sort("duration_ns", "rank", descending=[True, False])
     return StepTimeLag(
         ordered["duration_ns"][0] - ordered["duration_ns"][-1],
-        slowest(shared).select(pl.col("duration_ns").mean()).item() / SECOND_NS,
+        mean_step_ns(shared) / SECOND_NS,
         label(ordered["rank"][0]),
         by_rank(means, "duration_ns"),
         ranks_in(shared),

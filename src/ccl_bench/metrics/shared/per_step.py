@@ -204,7 +204,7 @@ def _means(breakdown: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 
 def share_of_steps(breakdown: pl.DataFrame, steps: pl.DataFrame, column: str) -> Measurement:
-    """Return a column of `breakdown` as percent of the device windows, over all steps, mean over ranks."""
+    """Return a column of `breakdown` as percent of the length of steps, over all of them, mean over ranks."""
     need_rows(breakdown, "steps", RECORD)
     totals = (
         breakdown.group_by(each_rank(), maintain_order=True)

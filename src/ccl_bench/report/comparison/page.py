@@ -39,6 +39,7 @@ _PART_COLOURS = (
     ("unknown communication", COMMUNICATION_PARTS["unknown"]),
     ("exposed memory", "var(--memory)"),
     ("idle", "var(--idle)"),
+    ("beyond the mean rank", "var(--c6)"),
 )
 _ROOM = 1.25
 _ROW = 20

@@ -127,31 +127,44 @@ def _field_value(setting: object) -> str:
 def verdict(comparison: Comparison, pair: Pair) -> str:
     """Return in one sentence which run is faster, by how much and why; empty if steps are unknown."""
     attribution = pair.attribution
-    if attribution is None or not attribution.step.baseline_s:
+    if attribution is None:
         return ""
-    step = attribution.step
-    other_step, baseline_step = duration(step.other_s), duration(step.baseline_s)
-    if attribution.is_within_noise:
-        return (
-            f"{pair.name} is as fast as {comparison.baseline} within the noise of the steps: "
-            f"{other_step} a step, {baseline_step} there."
-        )
+    difference = attribution.untraced or attribution
+    step, times = difference.step, _step_times(attribution)
+    if not step.baseline_s:
+        return ""
+    if difference.is_within_noise:
+        return f"{pair.name} is as fast as {comparison.baseline} within the noise of the steps: {times}."
     word = "slower" if step.difference_s > 0 else "faster"
     share = f"{100 * abs(step.difference_s) / step.baseline_s:.1f} %"
     largest = max(attribution.finest_parts, key=lambda part: part.difference_s * step.difference_s)
-    why = f"mostly {label(largest.name)} ({seconds(largest)})"
-    times = f"{other_step} a step, {baseline_step} there"
-    return f"{pair.name} is {share} {word} than {comparison.baseline}: {times}, {why}."
+    is_explained = attribution.step.difference_s * step.difference_s > 0 and not attribution.is_within_noise
+    which = "; of the traced step" if attribution.untraced else ","
+    why = f"{which} mostly {label(largest.name)} ({seconds(largest)})" if is_explained else ""
+    return f"{pair.name} is {share} {word} than {comparison.baseline}: {times}{why}."
+
+
+def _step_times(attribution: Attribution) -> str:
+    """Return the steps of a run and of the baseline, the traced ones beside those without the profiler."""
+    traced = attribution.step
+    if attribution.untraced is None:
+        return f"{duration(traced.other_s)} a step, {duration(traced.baseline_s)} there"
+    step = attribution.untraced.step
+    return (
+        f"{duration(step.other_s)} a step ({duration(traced.other_s)} while it is traced), "
+        f"{duration(step.baseline_s)} there ({duration(traced.baseline_s)})"
+    )
 
 
 def step_sentence(attribution: Attribution) -> str:
-    """Return the change of the step, and of its parts."""
+    """Return the change of the traced step, and of its parts."""
     step = attribution.step
+    what = "mean traced step" if attribution.untraced else "mean step"
     if not step.difference_s:
-        return f"The mean step on the device did not change: {duration(step.baseline_s)}."
+        return f"The {what} did not change: {duration(step.baseline_s)}."
     word = "longer" if step.difference_s > 0 else "shorter"
     share = f" ({signed_percent(step.difference_s / step.baseline_s)})" if step.baseline_s else ""
-    changed = f"The mean step on the device got {duration(abs(step.difference_s))} {word}{share}"
+    changed = f"The {what} got {duration(abs(step.difference_s))} {word}{share}"
     if attribution.is_within_noise:
         return f"{changed}, which may be noise."
     largest = sorted(attribution.finest_parts, key=lambda part: -abs(part.difference_s))

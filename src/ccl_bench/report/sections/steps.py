@@ -193,8 +193,8 @@ def time_breakdown(context: Context) -> Section:
         f"{_about_communication(parts, shown_parts)}"
         "Exposed memory is copies and sets while nothing else runs. Idle is the rest. "
         f"{_FUSED if 'fused' in shown_parts else ''}"
-        "Together they are the device window of the traced step. Shares refer to each rank's own "
-        "step; the table shows their mean over ranks.",
+        "Together they are the traced step. Shares refer to each rank's own step; the table shows "
+        "their mean over ranks.",
         numbers,
         (
             _by_rank(parts, shares, context.series.ranks_each),
