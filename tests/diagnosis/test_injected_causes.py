@@ -67,6 +67,19 @@ def test_a_healthy_run_is_left_alone(name: str, tmp_path: Path) -> None:
     assert found.why_no_gains == ""
 
 
+def test_recording_windows_with_equal_numbers_are_steps_of_their_own(tmp_path: Path) -> None:
+    """Rank 2 is late in the second of two windows: the mean of their six steps gains half."""
+    late = Straggler(2, host_ns=2_000_000)
+    write_run(SHARDED, tmp_path / "iteration_1")
+    write_run(replace(SHARDED, stragglers=(late,)), tmp_path / "iteration_2")
+    found = diagnose(open_run(tmp_path), jobs=1)
+    (cause,) = found.diagnoses
+    assert (cause.name, cause.ranks, cause.steps) == ("late_ranks", [2], [4, 5, 6])
+    assert cause.gain_s == pytest.approx(0.001)
+    assert found.verdict is not None
+    assert found.verdict.steps == 6
+
+
 def test_a_rank_that_is_slow_in_some_steps_is_seen_in_those(tmp_path: Path) -> None:
     late = Straggler(3, host_ns=2_000_000, steps=(2, 5, 8))
     found = only(diagnosed(replace(SHARDED, steps=8, stragglers=(late,)), tmp_path))

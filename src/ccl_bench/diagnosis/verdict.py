@@ -56,7 +56,7 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
         step_s,
         {**parts, "idle": idle},
         steps["rank"].n_unique(),
-        steps["step"].n_unique(),
+        steps.select("iteration", "step").n_unique(),
         bool((graph.operations["place"] == "device").any()),
         _devices(tables["devices"], steps),
         means["unattributed"],

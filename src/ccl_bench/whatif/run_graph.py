@@ -175,7 +175,7 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
     if operations is None or operations.is_empty():
         fix = "give a run that was recorded with torch.profiler or Nsight Systems, host and device"
         raise NotMeasurable("no trace holds operations with times", where=str(run.path), fix=fix)
-    steps = tables["steps"]
+    steps = _counted_on(tables["steps"])
     placed = _placed(operations, steps, tables["clock_offsets"]).join(
         tables["calls"][["trace", "call", "collective", "size_bytes", "group"]].join(
             tables["groups"][["group", "dimension", "size"]].unique("group"), on="group", how="left"
@@ -187,6 +187,21 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
     meetings = find_meetings(placed, tables)
     placed = placed.with_columns(stage=_stages(placed, meetings.stages, tables["facts"]))
     return build(run.path.name, placed, meetings.pairs, steps, (*loaded.findings, *meetings.findings))
+
+
+def _counted_on(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return steps whose numbers count on where those of a recording window begin again."""
+    windows = (
+        steps.group_by("iteration").agg(pl.col("step").min(), last=pl.col("step").max()).sort("iteration")
+    )
+    before = windows["last"].shift(1).cum_max()
+    if not (windows["step"] <= before).any():
+        return steps
+    spans = windows["last"] - windows["step"] + 1
+    shifts = windows["step"][0] + spans.cum_sum() - spans - windows["step"]
+    by_window = windows.select("iteration", shift=shifts)
+    on = steps.join(by_window, on="iteration", how="left", nulls_equal=True, maintain_order="left")
+    return on.with_columns(pl.col("step") + pl.col("shift")).drop("shift")
 
 
 def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
