@@ -17,7 +17,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema.table import keep_rows
 from ccl_bench.whatif.critical_path import PathEvents, StepEvents
 from ccl_bench.whatif.replays import COMPUTE, TRANSFER, Names, PathLabels, Replays
-from ccl_bench.whatif.run_graph import GAP, OWN, VALUES
+from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +118,12 @@ class RunReplays(Replays):
 
     def _changed(self, ideal: pl.DataFrame) -> Times:
         values = self.run.values.copy()
-        values[ideal["value"].to_numpy()] = ideal["ideal"].to_numpy()
+        changed = ideal["value"].to_numpy()
+        values[changed] = ideal["ideal"].to_numpy()
+        # The time of a host since what it awaited is held twice: since the operation before, and since that.
+        gaps = changed[changed % VALUES == GAP]
+        held_twice = gaps[self.run.values[gaps + TAIL] == self.run.values[gaps]]
+        values[held_twice + TAIL] = values[held_twice]
         return values
 
     def without(self, mask: Mask) -> Times:
@@ -138,6 +143,7 @@ class RunReplays(Replays):
         values[rows * VALUES + OWN] *= factor
         on_host = rows[(self.run.operations["place"] == "host").to_numpy()[rows]]
         values[on_host * VALUES + GAP] *= factor
+        values[on_host * VALUES + TAIL] *= factor
         return values
 
     def ideal_but(self, mask: Mask) -> Times:

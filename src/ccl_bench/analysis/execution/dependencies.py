@@ -24,6 +24,9 @@ JUST_BEFORE_NS = 12_000
 LONG_CALL_NS = 100_000
 """A call that takes longer may have waited for the device."""
 
+SOON_NS = 1_000_000
+"""A host that waited for a range goes on at most this long after its end; else it did something meanwhile."""
+
 _LONGEST_OVERLAP = 0.01
 """Share of a thread's time that may overlap with the host's chain if it takes turns with it."""
 
@@ -230,7 +233,8 @@ class _Rank:
                 continue
             tail, idle = starts[following] - end, end - reach[following - 1]
             issued = self.launcher[work]
-            directly = issued != _NONE and self.end[issued] >= reach[following - 1]
+            soon = tail <= max(idle, SOON_NS)
+            directly = issued != _NONE and self.end[issued] >= reach[following - 1] and soon
             ends_here = self.lane[work] in host_lanes and not self.is_send[work]
             if self.is_send[work] and not directly:
                 continue
