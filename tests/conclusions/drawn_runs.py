@@ -11,7 +11,7 @@ import causes
 from job_author import LAYER, build
 from program_changes import base_ns, host_times, without_transfers, without_waits, work_times
 from simulate import Busy
-from training_job import GLOO, REDUCTIONS, TENSOR, Job, Program, period_ns, step_lengths
+from training_job import GLOO, REDUCTIONS, TENSOR, Job, Program, period_ns, stated_ns, step_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,6 +53,8 @@ class Case:
     """Mean distance at which the recorded steps complete, s."""
     gain_s: float = 0.0
     """By how much it is shorter without the cause, s."""
+    stated_s: float | None = None
+    """Length of a step as it is defined, where hosts set the pace, s."""
     rules: tuple[str, ...] = ()
     """None for a run in which nothing is to be named."""
     ranks: tuple[int, ...] | None = None
@@ -200,7 +202,7 @@ def _case(name: str, injection: Injection, cause: Cause) -> Case | None:
     if cause.is_hidden:
         if abs(gain) > HIDDEN * recorded:
             return None
-        return Case(name, injection.program, recorded / 1e9, gain / 1e9)
+        return Case(name, injection.program, recorded / 1e9, gain / 1e9, stated_ns(job, records) / 1e9)
     lengths = step_lengths(job, records)
     if gain < CLEAR * recorded or max(lengths) < cause.longest * median(lengths):
         return None
@@ -216,6 +218,7 @@ def _case(name: str, injection: Injection, cause: Cause) -> Case | None:
         injection.program,
         recorded / 1e9,
         gain / 1e9,
+        stated_ns(job, records) / 1e9,
         injection.rules,
         injection.ranks,
         injection.word,
@@ -265,7 +268,7 @@ def draw_healthy(seed: int, number: int) -> Case:
         if max(lengths) > EVEN * median(lengths):
             continue
         if all(recorded - base_ns(each) < limit * recorded for each, limit in _changes(program)):
-            return Case(f"healthy:{number}", program, recorded / 1e9)
+            return Case(f"healthy:{number}", program, recorded / 1e9, 0.0, stated_ns(job, records) / 1e9)
     raise RuntimeError(f"no healthy run for seed {seed}, number {number}")
 
 

@@ -64,8 +64,9 @@ def judge(case: Case, diagnosed: Diagnosed) -> Judgement:
     """
     found = diagnosed.diagnoses
     verdict = diagnosed.verdict
-    is_length_right = verdict is not None and abs(verdict.step_s - case.step_s) <= LENGTH * case.step_s
-    truth = f"step {1e3 * case.step_s:.2f} ms"
+    length_s = case.step_s if case.stated_s is None else case.stated_s
+    is_length_right = verdict is not None and abs(verdict.step_s - length_s) <= LENGTH * length_s
+    truth = f"step {1e3 * length_s:.2f} ms"
     answer = _answer(diagnosed)
     if not case.rules:
         alarms = tuple(each.name for each in found)

@@ -42,12 +42,16 @@ RECORDED = {
     "gc_even": Recorded(("host_pauses",), _near(7.35), None, 35.16),
     "healthy_nosync": Recorded(step_ms=27.0),
     "healthy_backlog": Recorded(step_ms=27.0),
-    "resnet-loader": Recorded(("data_loading",), _near(216.0)),
+    "resnet-loader": Recorded(("data_loading",), (163.0, 177.0)),
     "old-loader": Recorded(("data_loading",), _near(48.0)),
     "gloo-late-rank": Recorded(("late_ranks",), (60.0, 70.0), (1,)),
     "gloo-gc": Recorded(("host_pauses", "garbage_collection")),
 }
-"""Run → what is known: re-simulated from recordings (see `truth.json`), or recorded with the cause."""
+"""Run → what is known: re-simulated from recordings (see `truth.json`), or recorded with the cause.
+
+The loader of `resnet-loader` takes 216 of 333 ms; the device is idle for 163 ms of it, and busy for 156 ms of
+the step, which no loader can undercut.
+"""
 
 
 def wrong(known: Recorded, found: Diagnosed) -> list[str]:

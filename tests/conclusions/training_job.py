@@ -201,6 +201,20 @@ def step_lengths(job: Job, records: list[RankRecord]) -> list[int]:
     return [max(of_step) for of_step in zip(*distances, strict=True)]
 
 
+def stated_ns(job: Job, records: list[RankRecord]) -> float:
+    """Return the length of a step as it is defined: the period, or that of a host's ranges if that is more.
+
+    A host whose ranges are longer together than the distances sets the pace.
+    """
+    rows = []
+    for record in records:
+        distances = [late - early for early, late in pairwise(completions(job, record))]
+        ranges = [record.marks[completed(step)] - record.marks[step_name(step)] for step in range(job.steps)]
+        lacking = max(0, sum(ranges) - sum(distances)) / job.steps
+        rows.append([distance + lacking for distance in distances])
+    return fmean(max(of_step) for of_step in zip(*rows, strict=True))
+
+
 def period_ns(job: Job, records: list[RankRecord]) -> float:
     """Return the mean distance at which recorded steps complete, ns."""
     return fmean(step_lengths(job, records))
