@@ -1,4 +1,7 @@
-"""Metrics of an Nsight Systems export by SQL rows, lists and loops, the whole recording being one window."""
+"""Metrics of an Nsight Systems export by SQL rows, lists and loops, the whole recording being one window.
+
+Counts and sums leave out work that was launched before the recording; shares of busy time contain it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ class Process:
             kernel["name"] = names[kernel["demangledName"]]
         self.copies, sets = (self._rows(base, table, process) for table in MEMORY)
         self.memory = [*self.copies, *sets]
-        timed = [*self.kernels, *self.memory, *self._rows(base, "CUPTI_ACTIVITY_KIND_RUNTIME", process)]
+        calls = self._rows(base, "CUPTI_ACTIVITY_KIND_RUNTIME", process)
+        self._first_number = min((call["correlationId"] for call in calls), default=0)
+        timed = [*self.kernels, *self.memory, *calls]
         timed += [row for row in self._rows(base, "NVTX_EVENTS", process) if row["eventType"] in (59, 60)]
         self.window = min(row["start"] for row in timed), max(row["end"] or row["start"] for row in timed)
 
@@ -46,6 +51,10 @@ class Process:
         return [
             row for row in rows if (row.get("globalPid") or row.get("globalTid")) // PID == process // PID
         ]
+
+    def launched(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the rows that were launched in the recording, which numbers launches in their order."""
+        return [row for row in rows if row["correlationId"] >= self._first_number]
 
     def spans(self, rows: list[dict[str, Any]]) -> list[Interval]:
         """Return the times of rows."""
@@ -61,11 +70,13 @@ def metrics_of(exports: list[Path]) -> dict[str, float | None]:
         kernels, copies = process.spans(process.kernels), process.spans(process.copies)
         busy.append(100 * length([*kernels, *process.spans(process.memory)]) / window)
         exposed.append(100 * (length(copies) - covered_by_both(copies, kernels)) / window)
-        lengths = sum(end - start for start, end in copies)
-        rates += [sum(copy["bytes"] for copy in process.copies) / lengths] if lengths else []
-        times.append(sum(end - start for start, end in kernels) / 1e9)
+        own_copies = process.launched(process.copies)
+        lengths = sum(end - start for start, end in process.spans(own_copies))
+        rates += [sum(copy["bytes"] for copy in own_copies) / lengths] if lengths else []
+        own_kernels = process.launched(process.kernels)
+        times.append(sum(end - start for start, end in process.spans(own_kernels)) / 1e9)
         by_name: Counter[str] = Counter()
-        for kernel in process.kernels:
+        for kernel in own_kernels:
             by_name[kernel["name"]] += kernel["end"] - kernel["start"]
         concentration.append(100 * max(by_name.values()) / sum(by_name.values()))
     share = mean(busy)
@@ -99,7 +110,7 @@ def _communication(processes: list[Process]) -> dict[str, float | None]:
         compute = process.spans([k for k in process.kernels if "nccl" not in k["name"].lower()])
         if not calls:
             return {}
-        counts.append(float(len(calls)))
+        counts.append(float(sum("nccl" in k["name"].lower() for k in process.launched(process.kernels))))
         hidden.append(100 * covered_by_both(calls, compute) / length(calls))
         total.append(length(calls) / 1e9)
         exposed.append((length(calls) - covered_by_both(calls, compute)) / 1e9)
