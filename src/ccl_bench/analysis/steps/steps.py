@@ -175,14 +175,17 @@ def _behind_unrecorded(work: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     """Return until when the device ran work that no trace shows, for the window that waited for it.
 
     The first kernel of a recording that begins amid saturated work starts when all that was queued before
-    the recording has run, long after its own launch.
+    the recording has run, long after its own launch, or after the recording began if it was launched before.
     """
     nothing = pl.Series("unrecorded", [None], dtype=pl.Int64).new_from_index(0, windows.height)
-    kernels = keep_rows(work[["start_ns", "launch_end_ns"]], work["is_kernel"])
-    if kernels.is_empty() or kernels["launch_end_ns"][0] is None or windows.is_empty():
+    kernels = keep_rows(work[["start_ns", "launch_end_ns", "launched_before"]], work["is_kernel"])
+    if kernels.is_empty() or windows.is_empty():
         return nothing
-    start, launched = kernels.row(0)
-    ended = work["end_ns"].filter(work["end_ns"] <= start).max()
+    start, launched, launched_before = kernels.row(0)
+    launched = windows["start_ns"][0] if launched_before else launched
+    if launched is None:
+        return nothing
+    ended = work["end_ns"].filter((work["start_ns"] < start) & (work["end_ns"] <= start)).max()
     if start - max(launched, ended if isinstance(ended, int) else launched) <= QUEUED_NS:
         return nothing
     place = max(0, int(windows["start_ns"].search_sorted(launched, side="right")) - 1)
