@@ -198,6 +198,8 @@ class _Rank:
         ready = np.where(has_awaited, np.maximum(ready, self.end[self.awaited[self.away]]), ready)
         late = self.away[(self.start[self.away] - ready > JUST_BEFORE_NS) & launched]
         lasting = self.away[self.end[self.away] > self.start[self.away]]
+        if not lasting.size:
+            return
         by_end = lasting[np.argsort(self.end[lasting], kind="stable")]
         at = np.searchsorted(self.end[by_end], self.start[late], side="right") - 1
         near = (at >= 0) & (self.start[late] - self.end[by_end[at]] <= JUST_BEFORE_NS)
