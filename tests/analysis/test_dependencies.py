@@ -146,6 +146,20 @@ def test_work_may_start_12_us_after_it_could(start: int, waits: bool) -> None:
     assert awaited(found[4]) == ((3, INFERRED, False) if waits else (None, None, False))
 
 
+def test_work_without_length_delays_none() -> None:
+    """Stream 8 ends at 40 us and at once at 50; work of stream 7 starts then, 50 us after its launch."""
+    operations = (
+        host(0, 5, correlation=1), host(5, 9, correlation=2), work(10, 40 * US, lane=8, correlation=2),
+        work(50 * US, 50 * US, lane=8), work(50 * US, 50 * US, lane=7, correlation=1),
+    )  # fmt: skip
+    assert awaited(depend(*operations)[4]) == (2, INFERRED, False)
+    alone = depend(
+        host(0, 5, correlation=1), host(5, 9, correlation=2), work(10, 10, lane=8, correlation=2),
+        work(50 * US, 50 * US, correlation=1),
+    )  # fmt: skip
+    assert [awaited(row) for row in alone] == [(None, None, False)] * 4
+
+
 def test_on_a_cpu_ranges_belong_to_the_operator_that_started_them_and_the_host_waits_for_them() -> None:
     found = depend(
         host(0, 10, kind="issue"), work(12, 50, launch_ns=2), host(60, 70, kind="compute"),

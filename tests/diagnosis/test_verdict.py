@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from commands import invoke
 from injected import SHARDED, diagnosed
+from local_traces import kernel, launch, note, step, write
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.diagnosis.diagnose import diagnose, observe_run
@@ -26,6 +27,8 @@ from ccl_bench.testing import Straggler, timeline, write_run
 from ccl_bench.testing.plans import two_ranks
 
 if TYPE_CHECKING:
+    from local_traces import Event
+
     from ccl_bench.result.diagnosis import Diagnosed
     from ccl_bench.testing import Plan
 
@@ -92,6 +95,47 @@ def _painted(plan: Plan) -> dict[str, float]:
     return {part: count / sum(sums.values()) for part, count in sums.items()}
 
 
+def test_idle_time_adds_up_from_what_the_host_did_and_what_is_unknown(tmp_path: Path) -> None:
+    """Two steps of 2 ms; work runs from 0.1 to 0.5 ms, and to the end of the step from 1.9 ms.
+
+    The second piece of the first step is launched at 0.2 ms, and waits for 1.4 ms for what is not recorded;
+    that of the second step is launched at 1.89 ms, after an evaluation.
+    """
+    events: list[Event] = [note("evaluation", 2_250, 3_880)]
+    for number, second in enumerate((200, 1_889)):
+        at = 2_000 * number
+        events += [
+            step(number, at, at + 2_000),
+            launch(10 + number, at + 90, at + 99), kernel("a", 10 + number, at + 100, at + 500),
+            launch(20 + number, at + second, at + second + 1),
+            kernel("b", 20 + number, at + 1_900, at + 2_000),
+        ]  # fmt: skip
+    found = diagnose(open_run(write(tmp_path, events)), jobs=1, use_cache=False).verdict
+    assert found is not None
+    assert found.parts["idle"] == pytest.approx(3_000 / 4_000)
+    shares = {(part.cause, part.name): part.share * 4_000 for part in found.idle}
+    assert shares == pytest.approx({
+        ("unknown", None): 1_400,
+        ("named range", "evaluation"): 1_389,  # from 2,500 to 3,889
+        ("unnamed pause", None): 90,  # the end of one that begins at 201, while work is queued
+        ("launching", None): 90 + 9 + 9 + 1,  # up to the first call, and in three calls
+        ("between queued work", None): 1 + 1 + 10,
+    })  # fmt: skip
+
+
+def test_who_waits_for_whom_is_found_with_the_gain(tmp_path: Path) -> None:
+    """Of four equal ranks rank 2 is late by 2 ms; the others wait alike, of which the first is named."""
+    found = diagnosed(
+        replace(SHARDED, stragglers=(Straggler(2, host_ns=2_000_000),)), tmp_path / "late"
+    ).waiting
+    assert found is not None
+    assert (found.latest, found.longest) == ([2], [0])
+    assert found.gain_of_latest_s == pytest.approx(0.002)
+    assert found.gain_of_all_s == pytest.approx(0.002)
+    assert diagnosed(SHARDED, tmp_path / "healthy").waiting is None
+    assert diagnosed(replace(SHARDED, dp_shard=1), tmp_path / "alone").waiting is None
+
+
 CORPUS = os.environ.get("CCL_BENCH_CORPUS")
 ALONE = "nccl-args"
 """One of two ranks: nothing shows what its calls waited."""
@@ -114,6 +158,8 @@ def test_the_parts_are_those_of_the_metrics(run: Path) -> None:
     if busy.value is not None:
         assert 100 * (1 - found.parts["idle"]) == pytest.approx(busy.value, abs=0.01)
     assert (found.unattributed > 0.05) == (run.name == ALONE)
+    if found.on_device:
+        assert sum(part.share for part in found.idle) == pytest.approx(found.parts["idle"], abs=1e-6)
     share = 100 * (found.parts["waiting"] + found.parts["transfer"])
     assert share == pytest.approx(exposed.details["pct_of_step"], abs=0.01)
 
@@ -125,7 +171,7 @@ def test_megatron_waits_for_more_than_half_of_its_step() -> None:
     assert found.verdict is not None
     shown = {part: round(100 * share) for part, share in found.verdict.parts.items()}
     assert shown == {"compute": 21, "waiting": 59, "transfer": 8, "copies": 0, "idle": 12}
-    assert [each.name for each in found.diagnoses] == ["launch_bound"]
+    assert [each.name for each in found.diagnoses] == ["host_pauses"]
 
 
 def test_the_verdict_is_the_first_line_of_every_form(late_host: Path) -> None:

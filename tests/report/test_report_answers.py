@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ccl_bench.analysis.execution import idle as idle_causes
+from ccl_bench.catalog.host_stalls import COMPILATION, DATA_LOADING, GARBAGE_COLLECTION
 from ccl_bench.report.console import to_text
 from ccl_bench.report.diagnosis import diagnose_page
 from ccl_bench.report.page_model import Number, Page, Quantity
 from ccl_bench.report.render.markdown import markdown
 from ccl_bench.report.verdict import gain, remarks, verdict, verdict_sentence
 from ccl_bench.report.what_if import what_if_page
-from ccl_bench.result.diagnosis import Diagnosed, Evidence, Opportunity, Verdict
+from ccl_bench.result.diagnosis import Diagnosed, Evidence, IdlePart, Opportunity, Verdict, Waiting
 from ccl_bench.result.what_if import CriticalPath, Explained, OnPath, ScenarioAnswer, WhatIf
 
 
@@ -79,6 +82,84 @@ def test_gains_have_their_share_and_error(opportunity: Opportunity, text: str) -
 def test_what_an_answer_cannot_say_is_remarked(more: dict[str, Any], said: list[str]) -> None:
     found = list(remarks(Diagnosed("run", **more)))
     assert [text.startswith(start) for text, start in zip(found, said, strict=True)] == [True] * len(said)
+
+
+def idle(share: float, *causes: str, **more: Any) -> Verdict:
+    """Return a step that is idle for a share, in equal parts by cause."""
+    parts = [IdlePart(cause, share / len(causes)) for cause in causes]
+    return step(parts={"compute": 1 - share, "waiting": 0.0, "idle": share}, idle=parts, **more)
+
+
+NO_CAUSE = "No cause of lost time exceeds the noise of the steps."
+NO_CALL = "what they waited for is not known, since no call of a host was recorded"
+OF_ONE_STEP = "No change gains 3 % of the step; with one step its noise is unknown."
+ALL_THE_SAME = "The devices are idle for 72 % of the step all the same"
+
+
+@pytest.mark.parametrize(
+    ("breakdown", "text"),
+    [
+        (idle(0.72, "launching"), f"{NO_CAUSE} {ALL_THE_SAME}."),
+        (
+            idle(0.72, "unknown", "launching"),
+            f"{NO_CAUSE} {ALL_THE_SAME}: the traces do not show what they waited for.",
+        ),
+        (
+            idle(0.72, "ends of the recording"),
+            f"{NO_CAUSE} {ALL_THE_SAME}: the traces do not show what they waited for.",
+        ),
+        (
+            idle(0.72, "no host recorded", steps=1),
+            f"{OF_ONE_STEP} {ALL_THE_SAME}: {NO_CALL}.",
+        ),
+        (idle(0.1, "launching"), f"{NO_CAUSE} The devices are idle for 10 % of the step all the same."),
+        (idle(0.0999, "launching"), NO_CAUSE),
+        (idle(0.72, "launching", on_device=False), NO_CAUSE),
+    ],
+)
+def test_without_a_cause_idle_devices_are_mentioned_from_a_tenth_on(breakdown: Verdict, text: str) -> None:
+    assert list(remarks(Diagnosed("run", breakdown)))[-1] == text
+
+
+def test_idle_time_is_divided_in_words_by_what_hosts_did() -> None:
+    parts = [
+        IdlePart("data loading", 0.2, "next_batch"),
+        IdlePart("launching", 0.005),
+        IdlePart("unknown", 0.0049),
+    ]
+    breakdown = replace(idle(0.2099, "unknown"), idle=parts)
+    first, *_ = remarks(Diagnosed("run", breakdown))
+    assert first == (
+        "Devices are idle 20 % in data loading (next_batch), 0.5 % while hosts launch call after call."
+    )
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        *(idle_causes.LAUNCHING, *idle_causes.PAUSES, idle_causes.BLOCKING_CALL, idle_causes.FIRST_USE),
+        *(idle_causes.QUEUED, idle_causes.WAITING_LONG, idle_causes.ENDS, idle_causes.NO_HOST),
+        *(DATA_LOADING, GARBAGE_COLLECTION, COMPILATION),
+    ],
+)
+def test_every_cause_of_idle_time_has_words(cause: str) -> None:
+    assert next(iter(remarks(Diagnosed("run", idle(0.5, cause))))).startswith("Devices are idle 50 % ")
+
+
+@pytest.mark.parametrize(
+    ("of_latest_s", "more"),
+    [(0.0005, ""), (0.000499, ", since other ranks are nearly as late, or late at other times")],
+)
+def test_who_waits_for_whom_is_a_sentence(of_latest_s: float, more: str) -> None:
+    """Below half of what all ranks would gain, the latest one does not explain the waiting."""
+    breakdown = step(parts={"compute": 0.6, "waiting": 0.4, "idle": 0.0})
+    waiting = Waiting([2], [0], of_latest_s, 0.001)
+    (said,) = remarks(Diagnosed("run", breakdown, [worth(0.2, 0.4)], waiting=waiting))
+    assert said == (
+        "Ranks wait 40 % of the step for others. Rank 2 is late for most time: with the times of the others "
+        f"it would gain {1e6 * of_latest_s:.0f} µs a step; "
+        f"if all ranks took the median of their times, 1 ms{more}."
+    )
 
 
 @pytest.mark.parametrize(

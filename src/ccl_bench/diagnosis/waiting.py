@@ -19,7 +19,9 @@ def find_waiting(gains: Gains) -> Waiting | None:
         return None
     of_latest = gains.replays.without(gains.where(pl.col("rank") == late[0]))
     latest, every = gains.of(of_latest, gains.replays.ideal)
-    return Waiting([late[0]], _longest(gains), max(0.0, latest.mean_s), max(0.0, every.mean_s))
+    gain_s = max(0.0, latest.mean_s)
+    # The median of few ranks has part of the latest one's time in it.
+    return Waiting([late[0]], _longest(gains), gain_s, max(gain_s, every.mean_s))
 
 
 def _longest(gains: Gains) -> list[int]:

@@ -110,8 +110,6 @@ class Diagnosed(Displayed):
     run: str
     verdict: Verdict | None
     """None if the traces do not show the step breakdown; `why_no_verdict` states why."""
-    waiting: Waiting | None = None
-    """None if no rank waits for another, or gains are unknown."""
     diagnoses: list[Opportunity] = field(default_factory=list)
     """Most gain first; unknown gains last."""
     silent: dict[str, str] = field(default_factory=dict)
@@ -125,6 +123,8 @@ class Diagnosed(Displayed):
     """Share of the recorded step that the replay does not explain."""
     steps: list[int] = field(default_factory=list)
     findings: list[Issue] = field(default_factory=list)
+    waiting: Waiting | None = None
+    """None if no rank waits for another, or gains are unknown."""
 
 
 def to_json(diagnosed: Diagnosed) -> bytes:

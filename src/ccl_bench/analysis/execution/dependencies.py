@@ -128,7 +128,7 @@ class _Rank:
         took = self.start[self.away[has_launcher]] - self.start[by_number[at[has_launcher]]]
         waits = self._previous_end()[self.away[has_launcher]] > self.start[by_number[at[has_launcher]]]
         idle = took[~waits & (took >= 0)]
-        return int(np.quantile(idle, _LATENCY_QUANTILE)) if idle.size else 0
+        return min(int(np.quantile(idle, _LATENCY_QUANTILE)), LONG_CALL_NS) if idle.size else 0
 
     def find_stream_waits(self, stream_waits: pl.DataFrame) -> None:
         """Let work begin after another stream's if its thread made a stream wait before it launched it."""
@@ -201,6 +201,8 @@ class _Rank:
         ready = np.where(has_awaited, np.maximum(ready, self.end[self.awaited[self.away]]), ready)
         late = self.away[(self.start[self.away] - ready > JUST_BEFORE_NS) & launched]
         lasting = self.away[self.end[self.away] > self.start[self.away]]
+        if not lasting.size:
+            return
         by_end = lasting[np.argsort(self.end[lasting], kind="stable")]
         at = np.searchsorted(self.end[by_end], self.start[late], side="right") - 1
         near = (at >= 0) & (self.start[late] - self.end[by_end[at]] <= JUST_BEFORE_NS)

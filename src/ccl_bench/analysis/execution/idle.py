@@ -68,23 +68,23 @@ def host_activity(
     steps: pl.DataFrame,
     device_work: pl.DataFrame,
 ) -> pl.DataFrame:
-    """One stretch of the host's time in one trace, from its first call to its last one, without a hole.
+    """One stretch of the host's time in one trace, from its first call or step to its last, without a hole.
 
     The threads that launch are one host. A stretch of more than 1 ms without a call is a pause, by the
-    innermost range or operator that covers half of it. No rows without calls that launch work of a device.
+    innermost range or operator that covers more than half of it. No rows without calls that launch work of a
+    device.
     """
     calls = _calls(launches, device_work)
     first_launches = _first_launches(device_work)
     if calls.is_empty():
         return DERIVED.get("host_activity").table.empty()
-    threads = calls["thread"].unique()
-    busy = merge_intervals(calls)
-    between = pl.DataFrame(
-        [busy["end_ns"].head(-1).alias("start_ns"), busy["start_ns"].slice(1).alias("end_ns")]
-    )
-    first, last = busy["start_ns"].head(1), busy["end_ns"].tail(1)
-    before = pl.DataFrame([steps["start_ns"].head(1), first.alias("end_ns")])
-    after = pl.DataFrame([last.alias("start_ns"), steps["end_ns"].tail(1)])
+    threads = calls["thread"].unique().sort()
+    # A call without length is one: a host that makes such calls does not pause.
+    ordered = calls.sort("start_ns")
+    reach = ordered["end_ns"].cum_max()
+    between = pl.DataFrame([reach.head(-1).alias("start_ns"), ordered["start_ns"].slice(1).alias("end_ns")])
+    before = pl.DataFrame([steps["start_ns"].head(1), ordered["start_ns"].head(1).alias("end_ns")])
+    after = pl.DataFrame([reach.tail(1).alias("start_ns"), steps["end_ns"].tail(1)])
     gaps = pl.concat([before, between, after]).filter(pl.col("start_ns") < pl.col("end_ns"))
     is_long = gaps["end_ns"] - gaps["start_ns"] > PAUSE_NS
     launching = keep_rows(gaps, ~is_long).with_columns(
@@ -145,7 +145,7 @@ def _calls_apart(calls: pl.DataFrame, first_launches: pl.Series) -> pl.DataFrame
 
 def _disjoint(intervals: pl.DataFrame) -> pl.DataFrame:
     """Return intervals cut so that none begins before all earlier ones have ended."""
-    ordered = intervals.sort("start_ns")
+    ordered = intervals.sort("start_ns", maintain_order=True)
     reach = pl.col("end_ns").cum_max().shift(1)
     return ordered.with_columns(start_ns=pl.max_horizontal("start_ns", reach)).filter(
         pl.col("start_ns") < pl.col("end_ns")
@@ -192,14 +192,15 @@ class _Around:
     def cause_of(self, start: int, end: int, at: Sequence[int | None]) -> tuple[str, str | None]:
         """Return the cause of a pause and its name, given the innermost row in its middle on each thread.
 
-        The shortest range that covers half of the pause names it, unless one around that is a known stall.
+        The shortest range that covers more than half of the pause names it, unless one around that is a known
+        stall. Such a range holds the middle.
         """
         covering: list[tuple[int, str, str]] = []
         for innermost in at:
             row = innermost
             while row is not None:
                 range_start, range_end, name, kind, row = self.rows[row]
-                if 2 * (min(end, range_end) - max(start, range_start)) >= end - start:
+                if 2 * (min(end, range_end) - max(start, range_start)) > end - start:
                     if stall := stall_of_range(name):
                         return stall, name
                     covering.append((range_end - range_start, kind, name))
@@ -239,10 +240,10 @@ def idle_causes(steps: pl.DataFrame, device_work: pl.DataFrame, host_activity: p
         none,
     )
     spans = of_host[["start_ns", "end_ns"]]
-    known = clip(host_activity, spans.sort("start_ns"))[[*_COLUMNS]]
+    meanwhile = clip(host_activity, spans.sort("start_ns"))[[*_COLUMNS]]
     beyond = pl.lit(ENDS if host_activity.height else NO_HOST)
     rest = subtract(spans, host_activity).select("start_ns", "end_ns", beyond.alias("cause"), none)
-    every = pl.concat([waiting, known, rest]).sort("start_ns")
+    every = pl.concat([waiting, meanwhile, rest]).sort("start_ns")
     inside = clip(every, windows)
     return inside.with_columns(step=steps["step"].gather(inside["window"])).select(*table.columns)
 
@@ -254,6 +255,8 @@ def _gaps(device_work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     begins = pl.concat([pl.Series([first], dtype=pl.Int64), busy["end_ns"]])
     stops = pl.concat([busy["start_ns"], pl.Series([last], dtype=pl.Int64)])
     gaps = pl.DataFrame({"start_ns": begins, "end_ns": stops})
-    launched = device_work.group_by(end_ns="start_ns").agg(launched_ns=pl.col("launch_end_ns").min())
-    found = gaps.join(launched, on="end_ns", how="left", maintain_order="left")
-    return found.filter(pl.col("start_ns") < pl.col("end_ns"))
+    # What was launched before the recording was launched before all gaps.
+    launched_ns = pl.when(~pl.col("launched_before")).then("launch_end_ns").otherwise(gaps["start_ns"].min())
+    launched = device_work.group_by(end_ns="start_ns").agg(launched_ns=launched_ns.min())
+    with_launch = gaps.join(launched, on="end_ns", how="left", maintain_order="left")
+    return with_launch.filter(pl.col("start_ns") < pl.col("end_ns"))

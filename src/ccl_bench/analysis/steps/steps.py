@@ -94,9 +94,9 @@ def steps(
 
     Under asynchronous launch the device works on a step after the CPU has left it. The device
     window of a step therefore ends with the last work launched in the step. It starts where
-    the previous one ended, where what was launched outside of the steps before it ended, or where the
-    CPU entered the step, whichever is latest, so that windows of adjacent steps tile the trace and none
-    holds what another one launched [torch-tb-profiler, OverallParser].
+    the previous one ended, where what was launched before the recording or outside of the steps before it
+    ended, or where the CPU entered the step, whichever is latest, so that windows of adjacent steps tile the
+    trace and none holds what another one launched [torch-tb-profiler, OverallParser].
 
     A step is as long as its device window, the time from the completion of the step before to its own. A host
     that takes longer sets the pace: the device idles until it is as far. Where the windows of a trace are
@@ -136,9 +136,11 @@ def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFr
     by_window = keep_rows(placed, row.is_not_null()).group_by("window")
     reach = sum_per_window(windows, by_window.agg(first, pl.col("end_ns").max().alias("last_ns")))
     ends = pl.max_horizontal("end_ns", "last_ns").cum_max()
+    backlog = pl.lit(placed["end_ns"].filter(placed["launched_before"]).max(), dtype=pl.Int64)
     begins = pl.max_horizontal(
         "start_ns",
         ends.shift(1),
+        pl.when(backlog < ends).then(backlog),
         pl.when(pl.col("first_ns") < pl.col("queued_until_ns"))
         .then("first_ns")
         .when(pl.col("first_ns").is_not_null())
@@ -182,14 +184,17 @@ def _behind_unrecorded(work: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     """Return until when the device ran work that no trace shows, for the window that waited for it.
 
     The first kernel of a recording that begins amid saturated work starts when all that was queued before
-    the recording has run, long after its own launch.
+    the recording has run, long after its own launch, or after the recording began if it was launched before.
     """
     nothing = pl.Series("unrecorded", [None], dtype=pl.Int64).new_from_index(0, windows.height)
-    kernels = keep_rows(work[["start_ns", "launch_end_ns"]], work["is_kernel"])
-    if kernels.is_empty() or kernels["launch_end_ns"][0] is None or windows.is_empty():
+    kernels = keep_rows(work[["start_ns", "launch_end_ns", "launched_before"]], work["is_kernel"])
+    if kernels.is_empty() or windows.is_empty():
         return nothing
-    start, launched = kernels.row(0)
-    ended = work["end_ns"].filter(work["end_ns"] <= start).max()
+    start, launched, launched_before = kernels.row(0)
+    launched = windows["start_ns"][0] if launched_before else launched
+    if launched is None:
+        return nothing
+    ended = work["end_ns"].filter((work["start_ns"] < start) & (work["end_ns"] <= start)).max()
     if start - max(launched, ended if isinstance(ended, int) else launched) <= QUEUED_NS:
         return nothing
     place = max(0, int(windows["start_ns"].search_sorted(launched, side="right")) - 1)

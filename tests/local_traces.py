@@ -53,15 +53,27 @@ def copy(kind: str, size: int, correlation: int, start: float, end: float, strea
 
 
 def write(
-    folder: Path, *ranks: Sequence[Event], device: str = "", backend: str = "nccl", **facts: Any
+    folder: Path,
+    *ranks: Sequence[Event],
+    device: str = "",
+    backend: str = "nccl",
+    has_group: bool = False,
+    **facts: Any,
 ) -> Path:
-    """Write a run with one trace a rank, and what `facts` of run_metadata.json are given."""
+    """Write a run with one trace a rank, and what `facts` of run_metadata.json are given.
+
+    With `has_group` the traces state that the only process group is that of all ranks.
+    """
     folder.mkdir(exist_ok=True)
     for rank, events in enumerate(ranks):
         document: dict[str, Any] = {
             "distributedInfo": {"rank": rank, "world_size": len(ranks), "backend": backend},
             "traceEvents": list(events),
         }
+        if has_group:
+            members = {"pg_size": len(ranks), "ranks": [*range(len(ranks))]}
+            group = {"pg_name": "0", "pg_desc": "default_pg", **members}
+            document["distributedInfo"] |= {"pg_count": 1, "pg_config": [group]}
         if device:
             document["deviceProperties"] = [{"id": 0, "name": device, "totalGlobalMem": 85_000_000_000}]
         (folder / f"kineto_trace_{rank}.json").write_text(json.dumps(document))
