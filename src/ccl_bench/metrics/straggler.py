@@ -24,7 +24,7 @@ from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import RANK_STEP_TIMES, step_time_lag
 from ccl_bench.metrics.shared.per_step import RECORD, by_rank, by_step, label, need_rows, ranks_in
 from ccl_bench.metrics.shared.recorded_calls import FLIGHT_RECORDER, recorded_lag
-from ccl_bench.metrics.shared.waiting import elsewhere_findings, waiting_elsewhere
+from ccl_bench.metrics.shared.waiting import with_waiting_elsewhere
 from ccl_bench.metrics.straggler_lag_16 import need_waits
 
 if TYPE_CHECKING:
@@ -119,10 +119,17 @@ def straggler(
     waits = in_steps_of(waits, steps)
     need_waits(waits)
     stragglers = find_stragglers(waits, steps, breakdown, facts)
+    step_ns = stragglers.step_ns
+    ratio = stragglers.lag_ns / step_ns if step_ns else math.inf
+    details = _details(stragglers, waits, breakdown)
+    measurement = Measurement(ratio, details, "matched collectives inside steps", ranks_in(waits))
+    return with_waiting_elsewhere(measurement, other_waits, steps)
+
+
+def _details(stragglers: Stragglers, waits: pl.DataFrame, breakdown: pl.DataFrame) -> StragglerDetails:
     late, worst, step_ns = stragglers.late, stragglers.slowest, stragglers.step_ns
     per_rank = _per_rank(waits)
-    elsewhere = waiting_elsewhere(other_waits, steps)
-    details: StragglerDetails = {
+    return {
         "slowest_rank": str(worst) if worst is not None else "none",
         "late_ranks": [label(rank) for rank in late],
         "straggler_lag_s": stragglers.lag_ns / SECOND_NS,
@@ -137,11 +144,6 @@ def straggler(
         "cause": _cause(breakdown, stragglers.members, late, late if worst is None else [worst]),
         "members_complete": bool(waits["complete"].all()),
     }
-    if elsewhere:
-        details["waiting_elsewhere_s"] = elsewhere
-    ratio = stragglers.lag_ns / step_ns if step_ns else math.inf
-    findings = elsewhere_findings(elsewhere, steps)
-    return Measurement(ratio, details, "matched collectives inside steps", ranks_in(waits), findings)
 
 
 def _persistence(stragglers: Stragglers) -> float:

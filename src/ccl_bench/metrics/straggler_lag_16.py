@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ccl_bench.analysis.communication.stragglers import in_steps_of, lags, waits_by_rank_and_step
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
@@ -12,7 +10,7 @@ from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import RANK_STEP_TIMES, step_time_lag
 from ccl_bench.metrics.shared.per_step import by_rank, by_step, label, mean_of, ranks_in, step_labels
-from ccl_bench.metrics.shared.waiting import elsewhere_findings, waiting_elsewhere
+from ccl_bench.metrics.shared.waiting import with_waiting_elsewhere
 
 _MOST_WAITS = 100_000
 """Ranks times steps up to which details list the waiting of each."""
@@ -87,19 +85,15 @@ def straggler_lag_16(
         .group_by("rank")
         .agg((pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"))
     )
-    elsewhere = waiting_elsewhere(other_waits, steps)
-    details: dict[str, Any] = {
-        "wait_s_per_step": by_rank(per_rank, "wait_s"),
-        "per_step_s": by_step(lags(waits).with_columns(pl.col("lag_ns") / SECOND_NS), "lag_ns"),
-        "per_rank_per_step_wait_s": _waits_by_step(waits),
-        "members_complete": bool(waits["complete"].all()),
-    }
-    if elsewhere:
-        details["waiting_elsewhere_s"] = elsewhere
-    return Measurement(
+    measurement = Measurement(
         mean_of(lags(waits), "lag_ns") / SECOND_NS,
-        details,
+        details={
+            "wait_s_per_step": by_rank(per_rank, "wait_s"),
+            "per_step_s": by_step(lags(waits).with_columns(pl.col("lag_ns") / SECOND_NS), "lag_ns"),
+            "per_rank_per_step_wait_s": _waits_by_step(waits),
+            "members_complete": bool(waits["complete"].all()),
+        },
         window="matched collectives inside steps",
         ranks=ranks_in(waits),
-        findings=elsewhere_findings(elsewhere, steps),
     )
+    return with_waiting_elsewhere(measurement, other_waits, steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.calls import PARTS, TRANSFER, UNKNOWN, WAITING
@@ -21,6 +22,8 @@ from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ccl_bench.metrics import Measurement
 
 _STEP = ["trace", "step"]
 _COLUMNS = [f"{part}_ns" for part in PARTS]
@@ -107,18 +110,23 @@ differ before that is a finding, `step-times-differ`.
 """
 
 
-def waiting_elsewhere(other_waits: pl.DataFrame | None, steps: pl.DataFrame) -> dict[str, float]:
-    """Return {collective: exposed waiting in a step that stragglers leave out, mean over ranks, s}."""
+def with_waiting_elsewhere(
+    measurement: Measurement, other_waits: pl.DataFrame | None, steps: pl.DataFrame
+) -> Measurement:
+    """Return a number of stragglers with the exposed waiting that it leaves out, and a finding if it is much.
+
+    The detail `waiting_elsewhere_s` is {collective: waiting in a step, mean over ranks, s}.
+    """
     if other_waits is None or other_waits.is_empty():
-        return {}
+        return measurement
     by_collective = seconds_by(of_steps(other_waits, steps), steps, "collective", "wait_ns")
-    return dict(sorted(by_collective.items(), key=lambda each: -each[1]))
+    elsewhere = dict(sorted(by_collective.items(), key=lambda each: -each[1]))
+    details = {**measurement.details, "waiting_elsewhere_s": elsewhere}
+    return replace(measurement, details=details, findings=elsewhere_findings(elsewhere, steps))
 
 
 def elsewhere_findings(by_collective: Mapping[str, float], steps: pl.DataFrame) -> list[Finding]:
     """Return the finding about waiting that stragglers leave out, if it is much of the step."""
-    if not by_collective:
-        return []
     share = sum(by_collective.values()) / (mean_of(steps, "length_ns") / SECOND_NS)
     if share < MUCH_ELSEWHERE:
         return []
