@@ -35,7 +35,7 @@ def waiting_of(
 WAITS_FOR = "Ranks wait 25 % of the step for others. Rank 0 is latest"
 
 
-ALONE = "One rank alone gains little, because others are nearly as late, or late at other times."
+ALONE = "One rank alone gains less, because others are nearly as late, or late at other times."
 NO_GAIN = (
     "The lag of 200 ms is how much less rank 0 waits than the rank that waits most; a step would not gain as "
     "much."
@@ -70,16 +70,16 @@ def test_who_waits_is_joined_with_what_the_step_gains(
     assert waiting_of(latest, of_all, late=late) == f"{begin} {said}".strip()
 
 
-def test_the_rank_alone_gains_little_below_half_of_what_all_gain() -> None:
+def test_the_rank_alone_gains_less_below_half_of_what_all_gain() -> None:
     assert ALONE not in waiting_of(0.2, 0.4)
     assert ALONE in waiting_of(0.199, 0.4)
 
 
 def test_waiting_that_equal_ranks_would_not_shorten_is_by_design() -> None:
     assert waiting_of(0.0, 0.0049) == (
-        f"{WAITS_FOR}, but a step would be as long if all ranks took the median of their times. {NO_GAIN}"
+        f"{WAITS_FOR}, but a step would hardly gain if all ranks took the median of their times. {NO_GAIN}"
     )
-    assert "as long" not in waiting_of(0.0, 0.005)
+    assert "hardly" not in waiting_of(0.0, 0.005)
 
 
 def test_waiting_that_the_lag_leaves_out_is_said_with_its_time() -> None:

@@ -131,7 +131,7 @@ def who_waits(diagnosed: Diagnosed) -> Iterator[str]:
         return
     latest = ranks_do(waiting.latest, "is", "are")
     if waiting.gain_of_all_s < _SMALL * (breakdown.traced_step_s or breakdown.step_s):
-        yield f"{latest} latest, but a step would be as long if all ranks took the median of their times."
+        yield f"{latest} latest, but a step would hardly gain if all ranks took the median of their times."
         return
     yield (
         f"{latest} latest: with the times of the other ranks, a step would be "
@@ -139,7 +139,7 @@ def who_waits(diagnosed: Diagnosed) -> Iterator[str]:
         f"{duration(waiting.gain_of_all_s)}."
     )
     if waiting.gain_of_latest_s < ALONE * waiting.gain_of_all_s:
-        yield "One rank alone gains little, because others are nearly as late, or late at other times."
+        yield "One rank alone gains less, because others are nearly as late, or late at other times."
 
 
 ALONE = 0.5
