@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from commands import invoke
-from injected import SHARDED, diagnosed
+from injected import CASES, SHARDED, STALLED, diagnosed, diagnosed_case, step_s
 from local_traces import kernel, launch, note, step, write
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.diagnosis.diagnose import diagnose, observe_run
 from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.report.formatting import duration
 from ccl_bench.report.page import report_page
+from ccl_bench.report.page_model import Quantity
 from ccl_bench.report.render.html import run_page
 from ccl_bench.report.render.markdown import markdown
 from ccl_bench.report.render.text import text
@@ -181,6 +183,9 @@ def test_the_verdict_is_the_first_line_of_every_form(late_host: Path) -> None:
     page = report_page(observed)
     lines = text(page).splitlines()
     assert sentence in " ".join(lines[1:3])
+    [waits] = [section for section in page.sections if section.key == "waiting"]
+    assert waits.notes[-1].startswith("Ranks wait 37 % of the step for others. Rank 2 is latest: ")
+    assert f"a step would be {duration(2e-3)} shorter" in waits.notes[-1]
     for written in (text(page), markdown(page), run_page(page)):
         first = written.replace("\n", " ").index(sentence[:60])
         assert first < written.index("Rank 2 comes late") < written.index("Data quality")
@@ -188,6 +193,35 @@ def test_the_verdict_is_the_first_line_of_every_form(late_host: Path) -> None:
     assert observed.diagnosed is not None
     assert observed.inspection.verdict == observed.diagnosed.verdict
     assert from_json(to_json(observed)) == observed
+
+
+@pytest.mark.parametrize(
+    ("case", "words", "name"),
+    [
+        ("data loader", "in data loading", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"),
+        ("pause without a name", "in pauses of hosts without a name", ""),
+    ],
+)
+def test_a_report_shows_what_hosts_did_while_devices_were_idle(
+    case: str, words: str, name: str, tmp_path: Path
+) -> None:
+    """Hosts launch nothing for 1.5 ms at the start of each step."""
+    diagnosed_case(CASES[case], tmp_path)
+    page = report_page(observe_run(open_run(tmp_path), jobs=1))
+    [shown] = [
+        table
+        for section in page.sections
+        for table in section.tables
+        if table.caption == "What hosts did while devices were idle"
+    ]
+    shares = {row[0]: row[2].value for row in shown.rows if isinstance(row[2], Quantity)}
+    assert shares["together"] == pytest.approx(100 * _painted(STALLED)["idle"], abs=1e-3)
+    assert sum(shares.values()) == pytest.approx(2 * shares["together"])
+    assert shares[words] == pytest.approx(100 * STALLED.host.gap_ns / 1e9 / step_s(STALLED), rel=0.01)
+    assert shown.rows[0][:2] == (words, name)
+    for written in (text(page), markdown(page), run_page(page)):
+        assert "What hosts did while devices were idle" in written
+        assert words in written
 
 
 def test_an_inspection_begins_with_the_sentence(late_host: Path) -> None:

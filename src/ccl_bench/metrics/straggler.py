@@ -24,6 +24,7 @@ from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import RANK_STEP_TIMES, step_time_lag
 from ccl_bench.metrics.shared.per_step import RECORD, by_rank, by_step, label, need_rows, ranks_in
 from ccl_bench.metrics.shared.recorded_calls import FLIGHT_RECORDER, recorded_lag
+from ccl_bench.metrics.shared.waiting import with_waiting_elsewhere
 from ccl_bench.metrics.straggler_lag_16 import need_waits
 
 if TYPE_CHECKING:
@@ -79,7 +80,13 @@ def straggler_of_recorded_calls(recorded_arrivals: pl.DataFrame, facts: Facts) -
     otherwise=(straggler_of_recorded_calls, straggler_of_step_times),
     revision=4,
 )
-def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame, facts: Facts) -> Measurement:
+def straggler(
+    waits: pl.DataFrame,
+    steps: pl.DataFrame,
+    breakdown: pl.DataFrame,
+    facts: Facts,
+    other_waits: pl.DataFrame | None = None,
+) -> Measurement:
     """Time that ranks lose to their slowest peer, as a share of the step.
 
     Formula:
@@ -96,12 +103,14 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         it is the one with more work than its peers, if that explains the lag (a late pipeline stage makes
         the next one late), else the one that caused most waiting. Groups across pipeline stages count in
         the lag but name no rank: stages end a step one after the other by design. Below 1 % of the step the
-        answer is "none". Only symmetric collectives show waiting. The cause is the activity in which late
-        ranks spend more time than their peers: compute, copies, or an idle device (the host); it explains
-        at least half of the lag. Only steps count in which every trace has the same collectives; if there
-        are none, traces that lack some are left out. Lag and step come from one recording. Step times show
-        less than waiting: ranks that wait for each other end a step together. The Flight Recorder keeps the
-        time of calls on the host; clocks of hosts are corrected only if ends of calls contradict them.
+        answer is "none". Only symmetric collectives show waiting; `waiting_elsewhere_s` is the exposed
+        waiting in rooted ones, uneven all-to-alls and messages that are not of a pipeline, until the last
+        member starts on aligned clocks, and a finding from 5 % of the step on. The cause is the activity in
+        which late ranks spend more time than their peers: compute, copies, or an idle device (the host); it
+        explains at least half of the lag. Only steps count in which every trace has the same collectives; if
+        there are none, traces that lack some are left out. Lag and step come from one recording. Step times
+        show less than waiting: ranks that wait for each other end a step together. The Flight Recorder keeps
+        the time of calls on the host; clocks of hosts are corrected only if ends of calls contradict them.
 
     Reference:
         Waiting as duration beyond the shortest member's: torch-tb-profiler and TraceLens; needs no clock.
@@ -110,9 +119,17 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
     waits = in_steps_of(waits, steps)
     need_waits(waits)
     stragglers = find_stragglers(waits, steps, breakdown, facts)
+    step_ns = stragglers.step_ns
+    ratio = stragglers.lag_ns / step_ns if step_ns else math.inf
+    details = _details(stragglers, waits, breakdown)
+    measurement = Measurement(ratio, details, "matched collectives inside steps", ranks_in(waits))
+    return with_waiting_elsewhere(measurement, other_waits, steps)
+
+
+def _details(stragglers: Stragglers, waits: pl.DataFrame, breakdown: pl.DataFrame) -> StragglerDetails:
     late, worst, step_ns = stragglers.late, stragglers.slowest, stragglers.step_ns
     per_rank = _per_rank(waits)
-    details: StragglerDetails = {
+    return {
         "slowest_rank": str(worst) if worst is not None else "none",
         "late_ranks": [label(rank) for rank in late],
         "straggler_lag_s": stragglers.lag_ns / SECOND_NS,
@@ -127,8 +144,6 @@ def straggler(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame,
         "cause": _cause(breakdown, stragglers.members, late, late if worst is None else [worst]),
         "members_complete": bool(waits["complete"].all()),
     }
-    ratio = stragglers.lag_ns / step_ns if step_ns else math.inf
-    return Measurement(ratio, details, "matched collectives inside steps", ranks_in(waits))
 
 
 def _persistence(stragglers: Stragglers) -> float:

@@ -10,6 +10,7 @@ from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import RANK_STEP_TIMES, step_time_lag
 from ccl_bench.metrics.shared.per_step import by_rank, by_step, label, mean_of, ranks_in, step_labels
+from ccl_bench.metrics.shared.waiting import with_waiting_elsewhere
 
 _MOST_WAITS = 100_000
 """Ranks times steps up to which details list the waiting of each."""
@@ -54,7 +55,9 @@ def lag_of_step_times(step_times: pl.DataFrame) -> Measurement:
     otherwise=(lag_of_step_times,),
     revision=2,
 )
-def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
+def straggler_lag_16(
+    waits: pl.DataFrame, steps: pl.DataFrame, other_waits: pl.DataFrame | None = None
+) -> Measurement:
     """Difference between the rank that waits most and the rank that waits least, in a step.
 
     Formula:
@@ -68,8 +71,9 @@ def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         Where members were not recorded, the shortest recorded duration is an upper bound of the transfer,
         and waits are lower bounds; `members_complete` says so. Only steps count in which every trace has
         the same collectives; if there are none, traces that lack some are left out. Rooted collectives,
-        messages and uneven all-to-alls show no waiting time and are excluded. Step times show less: ranks
-        that wait for each other end a step together, however late one of them was.
+        messages and uneven all-to-alls show no waiting time and are excluded; `waiting_elsewhere_s` is the
+        exposed waiting in them, by aligned clocks, and a finding from 5 % of the step on. Step times show
+        less: ranks that wait for each other end a step together, however late one of them was.
 
     Reference:
         torch-tb-profiler's synchronising time; TraceLens `NcclAnalyser`.
@@ -81,7 +85,7 @@ def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         .group_by("rank")
         .agg((pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"))
     )
-    return Measurement(
+    measurement = Measurement(
         mean_of(lags(waits), "lag_ns") / SECOND_NS,
         details={
             "wait_s_per_step": by_rank(per_rank, "wait_s"),
@@ -92,3 +96,4 @@ def straggler_lag_16(waits: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
         window="matched collectives inside steps",
         ranks=ranks_in(waits),
     )
+    return with_waiting_elsewhere(measurement, other_waits, steps)

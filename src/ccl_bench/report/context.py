@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.page_model import Cell
     from ccl_bench.result import Result
+    from ccl_bench.result.diagnosis import Diagnosed
     from ccl_bench.result.inspection import Inspection
     from ccl_bench.result.report_data import ReportData, Series
 
@@ -30,6 +31,8 @@ class Context:
     series: Series
     why_all: bool = False
     """Whether to also list the metrics for other kinds of runs."""
+    diagnosed: Diagnosed | None = None
+    """The verdict and the opportunities."""
 
     def valued(self, metric: str) -> Result | None:
         """Return a metric's result if it has a value."""
@@ -47,7 +50,8 @@ class Context:
 
 def context_of(observed: ReportData, *, why: bool = False) -> Context:
     """Return an observation with its results by name."""
-    return Context(observed.inspection, {r.metric: r for r in observed.results}, observed.series, why)
+    results = {result.metric: result for result in observed.results}
+    return Context(observed.inspection, results, observed.series, why, observed.diagnosed)
 
 
 def absent(key: str, title: str, why: str) -> Section:

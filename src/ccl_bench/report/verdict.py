@@ -80,7 +80,7 @@ def remarks(diagnosed: Diagnosed) -> Iterator[str]:
         yield _no_cause(diagnosed.verdict)
 
 
-_DID = {
+DID = {
     "launching": "while hosts launch call after call",
     "data loading": "in data loading",
     "garbage collection": "in garbage collection",
@@ -105,34 +105,45 @@ MUCH = 0.1
 
 def _idle(breakdown: diagnosis.Verdict) -> Iterator[str]:
     """Yield what hosts did while their devices were idle."""
-    if breakdown.parts["idle"] < _SMALL or not breakdown.idle:
+    idle = breakdown.parts["idle"]
+    if idle < _SMALL or not breakdown.idle:
         return
     listed = [part for part in breakdown.idle if part.share >= _SMALL]
     texts = [
-        f"{_share(part.share)} {_DID[part.cause]}{f' ({part.name})' if part.name else ''}" for part in listed
+        f"{_share(part.share)} {DID[part.cause]}{f' ({part.name})' if part.name else ''}" for part in listed
     ]
     if texts:
-        yield f"Devices are idle {', '.join(texts)}."
+        yield f"Devices are idle for {_share(idle)} of the step: {', '.join(texts)}."
 
 
 def _waiting(diagnosed: Diagnosed) -> Iterator[str]:
-    """Yield who waits for whom, and why one rank's times explain less than those of all."""
+    if diagnosed.waiting is not None and (sentences := [*who_waits(diagnosed)]):
+        yield " ".join(sentences)
+
+
+def who_waits(diagnosed: Diagnosed) -> Iterator[str]:
+    """Yield how long ranks wait, who is latest, and what the step gains without."""
     waiting, breakdown = diagnosed.waiting, diagnosed.verdict
-    if waiting is None or breakdown is None or breakdown.parts["waiting"] < _SMALL:
+    if breakdown is None or breakdown.parts["waiting"] < _SMALL:
         return
-    share = _share(breakdown.parts["waiting"])
-    sentence = (
-        f"Ranks wait {share} of the step for others. {ranks_do(waiting.latest, 'is', 'are')} late for most "
-        f"time: with the times of the others it would gain {duration(waiting.gain_of_latest_s)} a step; "
-        f"if all ranks took the median of their times, {duration(waiting.gain_of_all_s)}"
+    yield f"Ranks wait {_share(breakdown.parts['waiting'])} of the step for others."
+    if waiting is None:
+        return
+    latest = ranks_do(waiting.latest, "is", "are")
+    if waiting.gain_of_all_s < _SMALL * (breakdown.traced_step_s or breakdown.step_s):
+        yield f"{latest} latest, but a step would hardly gain if all ranks took the median of their times."
+        return
+    yield (
+        f"{latest} latest: with the times of the other ranks, a step would be "
+        f"{duration(waiting.gain_of_latest_s)} shorter; if all ranks took the median of their times, "
+        f"{duration(waiting.gain_of_all_s)}."
     )
     if waiting.gain_of_latest_s < ALONE * waiting.gain_of_all_s:
-        sentence += ", since other ranks are nearly as late, or late at other times"
-    yield f"{sentence}."
+        yield "One rank alone gains less, because others are nearly as late, or late at other times."
 
 
 ALONE = 0.5
-"""Share of the gain of all ranks below which the latest one does not explain the waiting."""
+"""Share of a time that is lost in waiting below which the gain of the latest rank does not explain it."""
 
 
 def _no_cause(breakdown: diagnosis.Verdict) -> str:

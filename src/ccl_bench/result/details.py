@@ -54,6 +54,8 @@ class StragglerDetails(TypedDict):
     per_group: NotRequired[dict[str, GroupWait]]
     cause: NotRequired[Cause]
     members_complete: NotRequired[bool]
+    waiting_elsewhere_s: NotRequired[dict[str, float]]
+    """Collective → exposed waiting in a step that the lag leaves out, mean over ranks."""
 
 
 class LagDetails(TypedDict, total=False):

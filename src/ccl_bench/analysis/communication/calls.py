@@ -15,6 +15,7 @@ from ccl_bench.analysis.communication.arguments import (
     with_sizes,
     with_types,
 )
+from ccl_bench.analysis.communication.clocks import members_without_wait, until_last_arrival
 from ccl_bench.analysis.communication.groups import with_groups
 from ccl_bench.analysis.communication.matching import MESSAGES, symmetric_collectives, with_peers
 from ccl_bench.analysis.communication.stragglers import attributable_waits
@@ -355,6 +356,51 @@ def collective_parts(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> 
     keys = ["iteration", "trace", "rank", "step", "collective"]
     pieces = _pieces(call_stretches, call_parts).filter(~pl.col("is_exposed"))
     return part_lengths(pieces, *keys).sort(*keys, "part")
+
+
+@derived(
+    across_ranks=True,
+    iteration=("Int64", "recording window"),
+    trace=("Int64", "trace"),
+    rank=("Int64", "rank"),
+    step=("Int64", "step"),
+    collective=("String", "canonical collective"),
+    wait_ns=("Int64", "exposed time in which the rank waited and no other call moved data, ns"),
+)
+def other_waits(
+    call_stretches: pl.DataFrame,
+    call_parts: pl.DataFrame,
+    matched: pl.DataFrame,
+    messages: pl.DataFrame,
+    clock_offsets: pl.DataFrame,
+) -> pl.DataFrame:
+    """Waiting of one trace in one step in one collective that `waits` leaves out.
+
+    These are rooted collectives, uneven all-to-alls and messages; those between pipeline stages are the
+    bubble, and not among them.
+    """
+    table = DERIVED.get("other_waits").table
+    members = members_without_wait(matched, messages)
+    of_members = call_parts.join(members, on=["trace", "call"], how="semi")
+    spans = of_members.group_by("trace", "call").agg(
+        pl.col("iteration", "rank", "collective", "dimension").first(),
+        pl.col("start_ns").min(),
+        pl.col("end_ns").max(),
+    )
+    waited = until_last_arrival(spans.join(members, on=["trace", "call"]), clock_offsets)
+    if waited.is_empty():
+        return table.empty()
+    marked = waited.with_columns(end_ns="until_ns", part=pl.lit(WAITING), reason=pl.lit(SHOWS_NONE))
+    moved = waited.with_columns(
+        start_ns="until_ns", part=pl.lit(TRANSFER), reason=pl.lit(None, dtype=pl.String)
+    )
+    others = call_parts.join(waited, on=["trace", "call"], how="anti", maintain_order="left")
+    parts = pl.concat([others, *(each.select(others.columns) for each in (marked, moved))])
+    exposed = _disjoint_of_all_traces(_pieces(call_stretches, parts).filter("is_exposed"))
+    keys = ["iteration", "trace", "rank", "step", "collective"]
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    waits = exposed.filter((pl.col("part") == WAITING) & pl.col("reason").is_not_null())
+    return waits.group_by(keys).agg(length.alias("wait_ns")).sort(keys)
 
 
 def part_lengths(pieces: pl.DataFrame, *keys: str) -> pl.DataFrame:

@@ -1,10 +1,11 @@
-"""Alignment of clocks: the offset of each rank, its uncertainty, and arrivals at collectives."""
+"""Alignment of clocks: the offset of each rank, its uncertainty, and who came when to a call."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from ccl_bench.analysis.communication.matching import MESSAGES, rooted_collectives
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.base.lazy_imports import pl
 
@@ -175,6 +176,56 @@ def arrivals(matched: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl.DataFrame
         )
         .select(*DERIVED.get("arrivals").table.columns)
         .sort("iteration", "group", "number")
+    )
+
+
+def members_without_wait(matched: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+    """Return `trace` and `call` of each member of a call whose durations show no waiting, and which it is."""
+    is_uneven = pl.col("uneven").fill_null(value=False)
+    columns = ("trace", "call", "group", "number", is_uneven)
+    collectives = matched.filter(
+        pl.col("wait_ns").is_null()
+        & pl.col("agrees")
+        & (pl.col("collective").is_in(rooted_collectives()) | is_uneven)
+    ).select(columns)
+    agreed = messages.filter(pl.col("agrees") & (pl.col("dimension") != "pp").fill_null(value=True))
+    numbered = agreed.select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("number"),
+        *(f"{side}_{name}" for side in MESSAGES for name in ("trace", "call")),
+        group=pl.lit(None, dtype=pl.String),
+        uneven=pl.lit(value=False),
+    )
+    sides = [
+        numbered.rename({f"{side}_trace": "trace", f"{side}_call": "call"}).select(columns)
+        for side in MESSAGES
+    ]
+    return pl.concat([collectives, *sides])
+
+
+def until_last_arrival(members: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls in which a member waited, with `until_ns`.
+
+    It waits until the last member starts, on a common clock: what is within the uncertainty of the clocks
+    does not count. Without such a clock it is the time beyond the shortest member's, which in an uneven
+    all-to-all shows nothing.
+    """
+    key = ["iteration", "group", "number"]
+    clocks = clock_offsets.select("iteration", "rank", "offset_ns", "residual_ns", "island")
+    placed = members.join(
+        clocks, on=["iteration", "rank"], how="left", nulls_equal=True, maintain_order="left"
+    )
+    arrival, length = pl.col("start_ns") - pl.col("offset_ns"), pl.col("end_ns") - pl.col("start_ns")
+    has_one_clock = (pl.col("island").is_not_null().all() & (pl.col("island").n_unique() == 1)).over(key)
+    until_last = arrival.max().over(key) - arrival
+    is_sure = until_last > pl.col("residual_ns").max().over(key)
+    wait = (
+        pl.when(has_one_clock)
+        .then(pl.when(is_sure).then(pl.min_horizontal(until_last, length)))
+        .when(~pl.col("uneven"))
+        .then(length - length.min().over(key))
+    )
+    return placed.with_columns(until_ns=pl.col("start_ns") + wait).filter(
+        pl.col("until_ns") > pl.col("start_ns")
     )
 
 

@@ -192,6 +192,11 @@ def symmetric_collectives() -> list[str]:
     return [name for name, facts in known_collectives().items() if facts.is_symmetric]
 
 
+def rooted_collectives() -> list[str]:
+    """Return the collectives in which one rank is the source or the sink."""
+    return [name for name, facts in known_collectives().items() if facts.is_rooted]
+
+
 def point_to_point() -> list[str]:
     """Return the names of messages between two ranks."""
     return [name for name, facts in known_collectives().items() if facts.is_point_to_point]

@@ -87,6 +87,35 @@ def recomputing(cpu_ops: pl.DataFrame, evaluated: pl.DataFrame) -> pl.DataFrame:
     return stretches.select("start_ns", "end_ns", "thread").sort("start_ns", "thread")
 
 
+def before_gradients(
+    cpu_ops: pl.DataFrame, checkpoints: pl.DataFrame, evaluated: pl.DataFrame
+) -> pl.DataFrame:
+    """Return what nodes named after checkpointing run before the first node of the backward pass in them.
+
+    Traces without sequence numbers show recomputation only so: a reentrant node runs the forward pass of its
+    block, and then lets autograd evaluate the nodes that this recorded.
+    """
+    nodes = checkpoints.join(evaluated, on=checkpoints.columns, how="semi")
+    opened = nodes.select("thread", "start_ns", opened_ns="start_ns", until_ns="end_ns").sort("start_ns")
+
+    def inside(ranges: pl.DataFrame) -> pl.DataFrame:
+        ordered = ranges.sort("start_ns")
+        placed = ordered.join_asof(opened, on="start_ns", by="thread", check_sortedness=False)
+        return placed.filter(
+            (pl.col("start_ns") > pl.col("opened_ns")) & (pl.col("start_ns") < pl.col("until_ns"))
+        )
+
+    key = ["thread", "opened_ns"]
+    nested = inside(evaluated).group_by(key).agg(gradient_ns=pl.col("start_ns").min())
+    operators = cpu_ops[["start_ns", "end_ns", "thread"]].join(
+        checkpoints, on=checkpoints.columns, how="anti"
+    )
+    placed = inside(operators).join(nested, on=key, how="left", maintain_order="left")
+    before = placed.filter((pl.col("start_ns") < pl.col("gradient_ns")).fill_null(value=True))
+    stretches = before.group_by(key).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return stretches.select("start_ns", "end_ns", "thread").sort("start_ns", "thread")
+
+
 def _in_nodes(cpu_ops: pl.DataFrame, others: str, evaluated: pl.DataFrame) -> pl.DataFrame:
     """Return the operators inside nodes, with the start of the outermost node, except those of some names."""
     model_ops = keep_rows(cpu_ops, ~matching(cpu_ops["name"], others))

@@ -46,7 +46,12 @@ def recomputations(cpu_ops: pl.DataFrame) -> pl.DataFrame:
     evaluated, checkpoints = markers.named(cpu_ops, f"^{markers.EVALUATE}", CHECKPOINT)
     again = markers.recomputing(cpu_ops, evaluated)
     opened = markers.enclosing(again, checkpoints, "start_ns")
-    return again.with_columns(opened.is_not_null().alias("is_named"))
+    by_record = again.with_columns(opened.is_not_null().alias("is_named"))
+    by_name = markers.before_gradients(cpu_ops, checkpoints, evaluated).with_columns(
+        is_named=pl.lit(value=True)
+    )
+    others = by_name.filter(union_lengths(again, by_name) == 0) if again.height else by_name
+    return pl.concat([by_record, others.select(by_record.columns)]).sort("start_ns", "thread")
 
 
 @derived(

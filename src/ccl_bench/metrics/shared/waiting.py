@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from ccl_bench.analysis.communication.calls import PARTS, TRANSFER, UNKNOWN, WAITING
+from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics.shared.per_step import (
     columns_by_rank,
     columns_by_step,
     mean_of,
+    seconds_by,
     seconds_by_keys,
     seconds_of,
     shares_by_rank,
 )
 from ccl_bench.schema.table import keep_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ccl_bench.metrics import Measurement
 
 _STEP = ["trace", "step"]
 _COLUMNS = [f"{part}_ns" for part in PARTS]
@@ -89,3 +100,39 @@ def parts_by(table: pl.DataFrame, steps: pl.DataFrame, key: str, column: str) ->
     for (name, part), value in seconds_by_keys(counted, steps, [key, "part"], column).items():
         parts.setdefault(name, {})[part] = value
     return {name: {part: parts[name].get(part, 0.0) for part in PARTS} for name in sorted(parts)}
+
+
+MUCH_ELSEWHERE = 0.05
+"""Share of the step from which waiting that a number leaves out is a finding.
+
+Below it the number and the time that ranks wait differ by less than two sources of the length of a step may
+differ before that is a finding, `step-times-differ`.
+"""
+
+
+def with_waiting_elsewhere(
+    measurement: Measurement, other_waits: pl.DataFrame | None, steps: pl.DataFrame
+) -> Measurement:
+    """Return a number of stragglers with the exposed waiting that it leaves out, and a finding if it is much.
+
+    The detail `waiting_elsewhere_s` is {collective: waiting in a step, mean over ranks, s}.
+    """
+    if other_waits is None or other_waits.is_empty():
+        return measurement
+    by_collective = seconds_by(of_steps(other_waits, steps), steps, "collective", "wait_ns")
+    elsewhere = dict(sorted(by_collective.items(), key=lambda each: -each[1]))
+    details = {**measurement.details, "waiting_elsewhere_s": elsewhere}
+    return replace(measurement, details=details, findings=elsewhere_findings(elsewhere, steps))
+
+
+def elsewhere_findings(by_collective: Mapping[str, float], steps: pl.DataFrame) -> list[Finding]:
+    """Return the finding about waiting that stragglers leave out, if it is much of the step."""
+    share = sum(by_collective.values()) / (mean_of(steps, "length_ns") / SECOND_NS)
+    if share < MUCH_ELSEWHERE:
+        return []
+    listed = ", ".join(f"{name} {1000 * wait:.3g} ms" for name, wait in by_collective.items())
+    message = (
+        f"ranks wait another {100 * share:.3g} % of the step in calls that this number leaves out, because "
+        f"their durations show no waiting: {listed} a step, mean over ranks"
+    )
+    return [Finding("waiting-elsewhere", "warning", message, touches=("waits",))]

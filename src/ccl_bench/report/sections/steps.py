@@ -11,6 +11,7 @@ from ccl_bench.report.formatting import duration, percent, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section
 from ccl_bench.report.sections.headline import exposed_share, share_of_step, step_time_label
 from ccl_bench.report.theme import COMMUNICATION_PARTS
+from ccl_bench.report.verdict import DID
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -200,7 +201,7 @@ def time_breakdown(context: Context) -> Section:
             _by_rank(parts, shares, context.series.ranks_each),
             *_phases(context),
         ),
-        tuple(_idle(context)),
+        (*_idle(context), *_by_host(context)),
     )
 
 
@@ -310,3 +311,20 @@ def _idle(context: Context) -> Iterator[Table]:
     ]
     head = ("device idle because", "time in a mean step", "share of idle, mean over ranks")
     yield table(head, rows, caption="Idle time by cause")
+
+
+def _by_host(context: Context) -> Iterator[Table]:
+    """Yield the idle time of the verdict by what hosts did; its rows add up to it."""
+    verdict = context.diagnosed.verdict if context.diagnosed else None
+    if verdict is None or not verdict.idle:
+        return
+    rows: list[tuple[Cell, ...]] = [
+        (DID[part.cause], part.name or "", _share_of_step(part.share)) for part in verdict.idle
+    ]
+    rows.append(("together", "", _share_of_step(verdict.parts["idle"])))
+    head = ("devices are idle", "most of it in", "share of the step, mean over ranks")
+    yield table(head, rows, caption="What hosts did while devices were idle", left=(0, 1), wide=(1,))
+
+
+def _share_of_step(share: float) -> Quantity:
+    return Quantity(100 * share, percent(100 * share))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import bars, heat_map
@@ -10,9 +11,10 @@ from ccl_bench.report.formatting import duration, percent, time_unit
 from ccl_bench.report.page_model import Chart, Quantity, Section
 from ccl_bench.report.sections.headline import share_of_step
 from ccl_bench.report.theme import COMMUNICATION_PARTS
+from ccl_bench.report.verdict import ALONE, who_waits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, Table
@@ -25,8 +27,10 @@ KEY, TITLE = "waiting", "Waiting and stragglers"
 def waiting(context: Context) -> Section:
     """Return the section."""
     grid = context.series.waits
+    joined = _joined(context)
     if grid is None and context.valued("straggler") is None:
-        return absent(KEY, TITLE, context.why("straggler"))
+        why = context.why("straggler")
+        return Section(KEY, TITLE, why, notes=(joined,)) if joined else absent(KEY, TITLE, why)
     share = "Lag, share of the recorded time" if is_of_recorder(context) else "Lag, share of a step"
     lag = (
         *tile(context, "straggler_lag_16", "Lag of the slowest rank"),
@@ -37,7 +41,7 @@ def waiting(context: Context) -> Section:
         if is_of_recorder(context):
             other_source = "Flight Recorder dumps show when each rank made its calls."
         about = f"The traces show no waiting. {other_source}"
-        return Section(KEY, TITLE, about, lag, notes=tuple(_late(context)))
+        return Section(KEY, TITLE, about, lag, notes=_notes(_late(context), joined))
     return Section(
         KEY,
         TITLE,
@@ -45,8 +49,12 @@ def waiting(context: Context) -> Section:
         "rank that waits least is late; the one that waits most loses time.",
         lag,
         (_over_steps(grid) if len(grid.steps) > 1 else _over_ranks(grid),),
-        notes=(*_unhidden(context), *_late(context)),
+        notes=_notes(chain(_unhidden(context), _late(context)), joined),
     )
+
+
+def _notes(notes: Iterable[str], joined: str) -> tuple[str, ...]:
+    return (*notes, joined) if joined else tuple(notes)
 
 
 def is_of_recorder(context: Context) -> bool:
@@ -73,14 +81,54 @@ def _late(context: Context) -> Iterator[str]:
         yield "No rank is late by more than the noise."
         return
     worst = details["slowest_rank"]
-    slowest = f"; the slowest is rank {worst}" if len(late) > 1 else ""
+    slowest = f"; the slowest is rank {worst}" if len(late) > 1 and worst != "none" else ""
     subject = f"Ranks {', '.join(late)} are" if len(late) > 1 else f"Rank {late[0]} is"
     yield f"{subject} late{slowest}."
     cause = details.get("cause", {})
     if cause.get("kind") in _CAUSES:
-        yield f"Rank {worst} " + _CAUSES[cause["kind"]].format(duration(cause["excess_s"][cause["kind"]]))
+        who = f"Rank {worst}" if worst != "none" else "On average, each of them"
+        yield f"{who} " + _CAUSES[cause["kind"]].format(duration(cause["excess_s"][cause["kind"]]))
     elif cause:
         yield "The cause is unknown: no single activity explains half of the lag."
+
+
+def _joined(context: Context) -> str:
+    """Return who waits, who is late and what the step gains without, and how that fits the lag."""
+    if context.diagnosed is None:
+        return ""
+    return " ".join((*_elsewhere(context), *who_waits(context.diagnosed), *_beside_lag(context)))
+
+
+def _elsewhere(context: Context) -> Iterator[str]:
+    """Yield the waiting that the lag leaves out."""
+    result = context.valued("straggler")
+    elsewhere = cast("StragglerDetails", result.details).get("waiting_elsewhere_s", {}) if result else {}
+    if any(finding.code == "waiting-elsewhere" for finding in (result.findings if result else [])):
+        listed = ", ".join(f"{name} {duration(wait)}" for name, wait in elsewhere.items())
+        yield f"The lag leaves out waiting in other calls: {listed} a step, mean over ranks."
+
+
+def _beside_lag(context: Context) -> Iterator[str]:
+    """Yield why the replay and the lag may name different ranks or times."""
+    diagnosed, result = context.diagnosed, context.valued("straggler")
+    waiting, verdict = (diagnosed.waiting, diagnosed.verdict) if diagnosed else (None, None)
+    if waiting is None or verdict is None or result is None:
+        return
+    details = cast("StragglerDetails", result.details)
+    slowest, lag, latest = details["slowest_rank"], details["straggler_lag_s"], str(waiting.latest[0])
+    if slowest == "none":
+        if waiting.gain_of_latest_s >= details["noise_floor_ratio"] * verdict.step_s:
+            yield "The lag names no rank: ranks do not differ enough in how long they wait in collectives."
+    elif slowest != latest:
+        yield (
+            f"The lag names rank {slowest}, which waits least in collectives; over all calls and messages, "
+            f"rank {latest} is late for more time."
+        )
+    elif waiting.gain_of_latest_s < ALONE * lag:
+        yield (
+            f"The lag of {duration(lag)} is how much less rank {slowest} waits than the rank that waits "
+            "most; a step would not gain as much."
+        )
 
 
 _CAUSES = {
