@@ -101,11 +101,12 @@ class RunGraph:
     def _beside(self) -> dict[tuple[int, int], float]:
         """By how much each step of each trace is longer than its operations show, ns.
 
-        Steps that the host paces are longer than their windows on the device.
+        Steps that the host paces are longer than their windows on the device. Steps that the device shows
+        itself are shorter where an operation goes on after them.
         """
         recorded = self.events.recorded
         return {
-            (step, trace): max(0.0, self.windows[step, trace].length_ns - float(rows.length(recorded)))
+            (step, trace): self.windows[step, trace].length_ns - float(rows.length(recorded))
             for step, of_step in self._rows_of_steps.items()
             for trace, rows in of_step.items()
         }

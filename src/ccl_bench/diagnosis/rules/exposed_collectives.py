@@ -38,7 +38,8 @@ def exposed_collectives(gains: Gains) -> Iterator[Opportunity]:
 
     How it is seen:
     The run is replayed with collectives of one dimension that take no time after their last
-    rank arrives. The gain is the most that hiding them can bring; waiting for late ranks remains.
+    rank arrives. The gain is the most that hiding them can bring; waiting for late ranks remains. Without the
+    traces of the other ranks waiting is part of it, and the answer says so.
 
     Why it costs:
     The device does nothing else while it waits for data.
@@ -67,10 +68,16 @@ def exposed_collectives(gains: Gains) -> Iterator[Opportunity]:
             continue
         calls = gains.operations.filter(pl.Series(mask))["collective"]
         of = "" if name == "unknown" else f" of {name}"
+        most = calls.mode().sort()[0]
+        title = f"Collectives{of} move data while nothing computes (mostly {most})"
+        change = "they take no time after all ranks arrive, as if they were hidden"
+        if 2 * int((gains.graph.meets[mask] >= 0).sum()) < int(mask.sum()):
+            title = f"Collectives{of} wait or move data while nothing computes (mostly {most})"
+            change = "they take no time at all; no trace shows when the other ranks arrived"
         yield gains.opportunity(
             gain,
             variant,
-            title=f"Collectives{of} move data while nothing computes (mostly {calls.mode().sort()[0]})",
+            title=title,
             remedy=_HIDE.get(_ALSO.get(name, name), _ANY),
-            change="they take no time after all ranks arrive, as if they were hidden",
+            change=change,
         )
