@@ -85,10 +85,8 @@ class Hosts:
         found = np.zeros_like(gains.graph.values)
         places = long["value"].to_numpy()
         found[places] = long["excess"].to_numpy()
-        # The time of a host since what it awaited is held twice: since its previous call, and since that.
-        gaps = places[places % VALUES == GAP]
-        held_twice = gaps[gains.graph.values[gaps + TAIL] == gains.graph.values[gaps]]
-        found[held_twice + TAIL] = found[held_twice]
+        gaps = gains.graph.held_twice(places)
+        found[gaps + TAIL] = found[gaps]
         return found
 
     def _not_of_late_ranks(self, pauses: pl.DataFrame) -> pl.DataFrame:

@@ -88,6 +88,15 @@ class RunGraph:
             np.repeat(operation_begins, 2), np.full(self.events.size - 2 * len(operation_begins), every)
         )
 
+    def held_twice(self, changed: Numbers) -> Numbers:
+        """Return those of some values that are gaps, and the time since what the host awaited as well.
+
+        Both hold the time of a host before an operation: since the one before, and since what it awaited.
+        """
+        gaps = changed[changed % VALUES == GAP]
+        twice: Numbers = gaps[self.values[gaps + TAIL] == self.values[gaps]]
+        return twice
+
     def clock_error(self) -> Times:
         """Return for each event the remaining error of the clock of its rank, ns; 0 for meetings."""
         residuals = self.operations["residual_ns"].fill_null(0).to_numpy().astype(np.float64)

@@ -120,10 +120,8 @@ class RunReplays(Replays):
         values = self.run.values.copy()
         changed = ideal["value"].to_numpy()
         values[changed] = ideal["ideal"].to_numpy()
-        # The time of a host since what it awaited is held twice: since the operation before, and since that.
-        gaps = changed[changed % VALUES == GAP]
-        held_twice = gaps[self.run.values[gaps + TAIL] == self.run.values[gaps]]
-        values[held_twice + TAIL] = values[held_twice]
+        gaps = self.run.held_twice(changed)
+        values[gaps + TAIL] = values[gaps]
         return values
 
     def without(self, mask: Mask) -> Times:
