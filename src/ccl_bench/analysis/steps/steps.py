@@ -100,7 +100,8 @@ def steps(
 
     A step is as long as its device window, the time from the completion of the step before to its own. A host
     that takes longer sets the pace: the device idles until it is as far. Where the windows of a trace are
-    shorter together than the ranges on the host, each step is longer by its part of what lacks.
+    shorter together than the ranges on the host, those that begin late are short, and steps are longer than
+    their windows by what lacks, the first ones first.
     """
     spans = chosen_ranges(annotations, marker)
     if spans is None:
@@ -161,10 +162,14 @@ def _device_length() -> pl.Expr:
 
 
 def _lacking() -> pl.Expr:
-    """Return what each window lacks for all to be as long as the host's ranges together, ns."""
-    lacking = (pl.col("end_ns") - pl.col("start_ns") - _device_length()).sum().clip(lower_bound=0)
-    remainder = (pl.int_range(pl.len()) < lacking % pl.len()).cast(pl.Int64)
-    return lacking // pl.len() + remainder
+    """Return what each window lacks for all to be as long as the host's ranges together, ns.
+
+    A window begins later than the host and the window before only where other work ran; there is room for
+    more than the windows lack, since they end with the host's ranges or after them.
+    """
+    room = pl.col("device_start_ns") - pl.max_horizontal("start_ns", pl.col("device_end_ns").shift(1))
+    lacking = (pl.col("end_ns") - pl.col("start_ns") - _device_length()).sum() - (room.cum_sum() - room)
+    return pl.min_horizontal(room, pl.max_horizontal(lacking, pl.lit(0)))
 
 
 def _ahead(placed: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
