@@ -109,7 +109,7 @@ def test_two_streams_at_once_count_once():
 
 
 def test_a_synchronisation_is_no_work():
-    synchronised = [{"name": "cudaStreamSynchronize", "start_ns": 10, "end_ns": 90, "correlation": 5}]
+    synchronised = [{"name": "cudaStreamSynchronize", "start_ns": 0, "end_ns": 90, "correlation": 5}]
     found = derive(
         "breakdown",
         annotations=table("annotations", step_marks([(0, 100)])),

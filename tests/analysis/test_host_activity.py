@@ -118,14 +118,23 @@ def painted_activity(made: Made, steps: pl.DataFrame) -> dict[int, Cause]:
 
 
 def _first_launches(made: Made) -> set[int]:
-    """Return when each kernel was launched for the first time; copies count as one kernel."""
+    """Return when each kernel was launched for the first time, if no other launch of it takes long.
+
+    Copies have no name. A kernel that also ran for an unknown launch may have been loaded by that.
+    """
     by_number = {call.number: call for call in made.calls if call.number}
-    launched: dict[str, list[int]] = {}
+    launched: dict[str, list[Span | None]] = {}
     for work in made.work:
         call = by_number.get(work.number)
-        name = "copy" if call and call.name == COPY else work.name
-        launched.setdefault(name, []).append(call.start if call else BEFORE)
-    return {min(starts) for starts in launched.values()}
+        if not (call and call.name == COPY):
+            launched.setdefault(work.name, []).append(call)
+    firsts = set()
+    for calls in launched.values():
+        known = [call for call in calls if call is not None]
+        long = {call.start for call in known if call.end - call.start > LONG}
+        if len(known) == len(calls) and len(long) == 1:
+            firsts.add(min(call.start for call in known))
+    return firsts
 
 
 def _cause_of_call(call: Span, firsts: set[int]) -> str | None:

@@ -96,11 +96,18 @@ def host_activity(
 
 
 def _first_launches(device_work: pl.DataFrame) -> pl.Series:
-    """Return when each kernel was launched first, if no later launch of it takes long too."""
+    """Return when each kernel was launched first, if that is known and no other launch of it takes long."""
     is_long = pl.col("launch_end_ns") - pl.col("launch_ns") > PAUSE_NS
-    by_kernel = device_work.drop_nulls(["name", "launch_ns"]).group_by("name")
-    firsts = by_kernel.agg(pl.col("launch_ns").min(), long=pl.struct("launch_ns").filter(is_long).n_unique())
-    return firsts.filter(pl.col("long") == 1)["launch_ns"]
+    firsts = (
+        device_work.drop_nulls("name")
+        .group_by("name")
+        .agg(
+            pl.col("launch_ns").min(),
+            known=pl.col("launch_ns").is_not_null().all(),
+            long=pl.col("launch_ns").filter(is_long).n_unique(),
+        )
+    )
+    return firsts.filter(pl.col("known") & (pl.col("long") == 1))["launch_ns"]
 
 
 def _calls(launches: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:

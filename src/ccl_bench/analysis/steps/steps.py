@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ccl_bench.analysis.derived import derived
-from ccl_bench.analysis.device.work import COMMUNICATION, gloo_ranges
+from ccl_bench.analysis.device.work import COMMUNICATION, COMPUTE, FUSED, gloo_ranges
 from ccl_bench.analysis.intervals import (
     are_of_device,
     assign_step,
@@ -94,9 +94,9 @@ def steps(
 
     Under asynchronous launch the device works on a step after the CPU has left it. The device
     window of a step therefore ends with the last work launched in the step. It starts where
-    the previous one ended, where what was launched before the recording or outside of the steps before it
-    ended, or where the CPU entered the step, whichever is latest, so that windows of adjacent steps tile the
-    trace and none holds what another one launched [torch-tb-profiler, OverallParser].
+    the previous one ended, where what was launched outside of the steps before it ended, or where the
+    CPU entered the step, whichever is latest, so that windows of adjacent steps tile the trace and none
+    holds what another one launched [torch-tb-profiler, OverallParser].
 
     A step is as long as its device window, the time from the completion of the step before to its own. A host
     that takes longer sets the pace: the device idles until it is as far. Where the windows of a trace are
@@ -123,7 +123,7 @@ as long as that runs.
 def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Add to each step its window on the device; a whole trace and a pattern of kernels are such windows."""
     row = window_at(work["launch_ns"], windows).alias("window")
-    placed = work[["start_ns", "end_ns", "launch_ns", "launched_before", "is_kernel"]].hstack([row])
+    placed = work[["start_ns", "end_ns", "launch_ns", "launched_before", "kind"]].hstack([row])
     unrecorded = _behind_unrecorded(work, windows)
     if are_of_device(windows):
         is_whole = windows["source"] == WHOLE_TRACE
@@ -133,19 +133,18 @@ def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFr
         return of_device.with_columns(length_ns=_device_length())[[*_WINDOW]]
     queues = pl.DataFrame([_ahead(placed, windows), unrecorded])
     windows = windows.hstack(queues.select(pl.max_horizontal(pl.all()).alias("queued_until_ns")))
-    first = pl.when("is_kernel").then("start_ns").min().alias("first_ns")
+    # A call that waits for its peers may begin long before the step before is complete.
+    computes = pl.col("kind").is_in([COMPUTE, FUSED])
+    first = pl.when(computes).then("start_ns").min().alias("first_ns")
     by_window = keep_rows(placed, row.is_not_null()).group_by("window")
     reach = sum_per_window(windows, by_window.agg(first, pl.col("end_ns").max().alias("last_ns")))
     ends = pl.max_horizontal("end_ns", "last_ns").cum_max()
-    backlog = pl.lit(placed["end_ns"].filter(placed["launched_before"]).max(), dtype=pl.Int64)
     begins = pl.max_horizontal(
         "start_ns",
         ends.shift(1),
-        pl.when(backlog < ends).then(backlog),
-        pl.when(pl.col("first_ns") < pl.col("queued_until_ns"))
-        .then("first_ns")
-        .when(pl.col("first_ns").is_not_null())
-        .then("queued_until_ns"),
+        pl.when(pl.col("last_ns").is_not_null() & pl.col("queued_until_ns").is_not_null()).then(
+            pl.min_horizontal("first_ns", "queued_until_ns")
+        ),
     )
     tiled = windows.hstack(reach).with_columns(device_start_ns=begins, device_end_ns=ends)
     return tiled.with_columns(length_ns=_device_length() + _lacking())[[*_WINDOW]]
