@@ -123,7 +123,8 @@ as long as that runs.
 def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Add to each step its window on the device; a whole trace and a pattern of kernels are such windows."""
     row = window_at(work["launch_ns"], windows).alias("window")
-    placed = work[["start_ns", "end_ns", "launch_ns", "launched_before", "kind"]].hstack([row])
+    columns = ("start_ns", _possible_ends(), "launch_ns", "launched_before", "kind")
+    placed = work.select(columns).hstack([row])
     unrecorded = _behind_unrecorded(work, windows)
     if are_of_device(windows):
         is_whole = windows["source"] == WHOLE_TRACE
@@ -148,6 +149,17 @@ def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFr
     )
     tiled = windows.hstack(reach).with_columns(device_start_ns=begins, device_end_ns=ends)
     return tiled.with_columns(length_ns=_device_length() + _lacking())[[*_WINDOW]]
+
+
+def _possible_ends() -> pl.Expr:
+    """Return the ends of work, which lies in order of start; of impossible ones the next start on the stream.
+
+    A stream runs one piece after the other. Neighbours may overlap by the error of the recorder's clock, but a
+    record that goes on 1 ms longer has a damaged time, and would make its step as long.
+    """
+    following = pl.col("start_ns").shift(-1).over("stream")
+    is_impossible = (pl.col("end_ns") - following > QUEUED_NS) & pl.col("stream").is_not_null()
+    return pl.when(is_impossible).then(following).otherwise("end_ns").alias("end_ns")
 
 
 _WINDOW = (
