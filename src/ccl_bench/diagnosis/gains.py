@@ -40,8 +40,8 @@ SEEN = 0.02
 _OFTEN, _RARELY = 0.2, 0.1
 """Smallest share of steps with an intermittent cause, and largest share in which its removal costs time."""
 
-_FEWEST = 3
-"""Smallest number of steps with such a cause."""
+_FEWEST = 2
+"""Smallest number of steps with such a cause: of a single one nothing shows that it comes again."""
 
 _INTERVAL = 0.975
 _SHOWN = 3
@@ -107,15 +107,14 @@ class Gain:
             error, worth = self.replay_error_s, WORTH_ALONE
         return self.mean_s - error > worth * float(self.step_s.mean())
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether removing time of the host gains enough, whatever other steps would show.
+    def is_certain(self, repeats: int) -> bool:
+        """Whether removing time of the host gains enough, given the number of steps that have some of it.
 
         Unlike the times of other ranks, time that is removed has no noise: a replay without it only gets
-        shorter. It counts as in a single step, if several steps gain and none loses.
+        shorter. It counts as in a single step, if several steps have it and none loses.
         """
         enough = self.mean_s - self.replay_error_s > WORTH_ALONE * float(self.step_s.mean())
-        several = self.seen.sum() >= min(2, len(self.by_step))
+        several = repeats >= min(2, len(self.by_step))
         return self.is_sure or bool(enough and several and (self.by_step > -SEEN * self.step_s).all())
 
     def beyond(self, other: Times) -> Gain:
@@ -219,6 +218,12 @@ class Gains:
         if self.activity.is_empty():
             return places_by_range(self.graph, operations, before_ns)
         return places_by_activity(operations, before_ns, self.activity)
+
+    def steps_changed(self, variant: Times) -> int:
+        """Return the number of steps whose operations a variant shortens by more than their noise."""
+        saved = self.operations.select("step", saved=pl.Series(self.saved(variant).sum(axis=1)))
+        by_step = saved.drop_nulls("step").group_by("step").agg(pl.col("saved").sum())
+        return by_step.filter(pl.col("saved") > SEEN * float(self.step_s.mean()) / self.replays.unit_s).height
 
     def saved(self, variant: Times) -> Times:
         """Return by how much a variant shortens each part of each operation, `[operation, part]`, ns."""

@@ -36,7 +36,7 @@ def without_stalls(
         raise Silent(f"the traces show no {' or '.join(kinds)}")
     variant = without_intervals(gains, chosen_stalls)
     (gain,) = gains.of(variant)
-    if not gain.is_certain:
+    if not gain.is_certain(gains.steps_changed(variant)):
         return
     longest = chosen_stalls.group_by("name").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
     name = longest.sort("ns", "name", descending=[True, False])["name"][0]

@@ -100,8 +100,8 @@ def steps(
 
     A step is as long as its device window, the time from the completion of the step before to its own. A host
     that takes longer sets the pace: the device idles until it is as far. Where the windows of a trace are
-    shorter together than the ranges on the host, those that begin late are short, and steps are longer than
-    their windows by what lacks, the first ones first.
+    shorter together than the ranges on the host, the steps whose range is longer than their window are longer
+    by what lacks, the first ones first.
     """
     spans = chosen_ranges(annotations, marker)
     if spans is None:
@@ -152,7 +152,7 @@ def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFr
 
 
 def _possible_ends() -> pl.Expr:
-    """Return the ends of work, which lies in order of start; of impossible ones the next start on the stream.
+    """Return the ends of work in order of start, but of impossible ones the next start on the stream.
 
     A stream runs one piece after the other. Neighbours may overlap by the error of the recorder's clock, but a
     record that goes on 1 ms longer has a damaged time, and would make its step as long.
@@ -175,11 +175,11 @@ def _device_length() -> pl.Expr:
 def _lacking() -> pl.Expr:
     """Return what each window lacks for all to be as long as the host's ranges together, ns.
 
-    A window begins later than the host and the window before only where other work ran; there is room for
-    more than the windows lack, since they end with the host's ranges or after them.
+    No step becomes longer than its range on the host.
     """
-    room = pl.col("device_start_ns") - pl.max_horizontal("start_ns", pl.col("device_end_ns").shift(1))
-    lacking = (pl.col("end_ns") - pl.col("start_ns") - _device_length()).sum() - (room.cum_sum() - room)
+    shorter = pl.col("end_ns") - pl.col("start_ns") - _device_length()
+    room = pl.max_horizontal(shorter, pl.lit(0))
+    lacking = shorter.sum() - (room.cum_sum() - room)
     return pl.min_horizontal(room, pl.max_horizontal(lacking, pl.lit(0)))
 
 

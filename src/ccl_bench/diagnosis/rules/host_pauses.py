@@ -14,12 +14,15 @@ from ccl_bench.diagnosis.stalls import without_intervals
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.diagnosis.gains import Gain, Gains
+    from ccl_bench.diagnosis.gains import Gain, Gains, Times
     from ccl_bench.diagnosis.hosts import Hosts
     from ccl_bench.result.diagnosis import Opportunity
 
 _WORTH = 0.05
 """Share of the step that it must gain: a few milliseconds of Python between steps are in every program."""
+
+_MOST = 0.9
+"""Share of the gain of all pauses from which some ranges explain it: gains are right to a tenth."""
 
 _PLACES = 5
 """Number of ranges to replay one by one: those with most time."""
@@ -59,8 +62,8 @@ def host_pauses(gains: Gains, hosts: Hosts) -> Iterator[Opportunity]:
         raise Silent("no host pauses for more than 1 ms beyond its known stalls")
     kinds, others = gains.of(hosts.without_stalls, hosts.without_irregular)
     gain = others.beyond(kinds.by_step)
-    if _is_worth(gain):
-        only = np.minimum(gains.graph.values, gains.graph.values - hosts.irregular)
+    only = gains.graph.values - hosts.irregular
+    if _is_worth(gains, gain, only):
         ranks = gains.operations["rank"].n_unique()
         who = "Each rank's host pauses in other steps" if ranks > 1 else "The host pauses in some steps"
         longest = float(hosts.irregular.max())
@@ -75,7 +78,7 @@ def host_pauses(gains: Gains, hosts: Hosts) -> Iterator[Opportunity]:
 
 
 def _regular(gains: Gains, hosts: Hosts, others: Gain) -> Iterator[Opportunity]:
-    """Yield the opportunity of each range with pauses, the longest first; of all if none suffices alone."""
+    """Yield the opportunity of each range with pauses, the longest first; of all if these are not most."""
     took = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns")
     places = hosts.pauses.group_by("cause", "name").agg(took).sort("ns", "name", descending=[True, False])
     parts = [hosts.pauses]
@@ -89,8 +92,11 @@ def _regular(gains: Gains, hosts: Hosts, others: Gain) -> Iterator[Opportunity]:
         for pauses, variant, whole in zip(parts, variants, wholes, strict=True)
     ]
     together, *one_by_one = candidates
-    worth = [each for each in one_by_one if _is_worth(each[2])]
-    for pauses, variant, gain in worth or filter(lambda each: _is_worth(each[2]), [together]):
+    worth = [each for each in one_by_one if _is_worth(gains, each[2], each[1])]
+    explained_s = sum(gain.mean_s for _, _, gain in worth)
+    if explained_s < _MOST * together[2].mean_s:
+        worth = [together] if _is_worth(gains, together[2], together[1]) else []
+    for pauses, variant, gain in worth:
         longest = float((pauses["end_ns"] - pauses["start_ns"]).max())  # type: ignore[arg-type]
         yield gains.opportunity(
             gain,
@@ -101,8 +107,8 @@ def _regular(gains: Gains, hosts: Hosts, others: Gain) -> Iterator[Opportunity]:
         )
 
 
-def _is_worth(gain: Gain) -> bool:
-    return gain.is_certain and gain.share >= _WORTH
+def _is_worth(gains: Gains, gain: Gain, variant: Times) -> bool:
+    return gain.is_certain(gains.steps_changed(variant)) and gain.share >= _WORTH
 
 
 def _length(ns: float) -> str:
