@@ -82,10 +82,10 @@ def host_activity(
     # A call without length is one: a host that makes such calls does not pause.
     ordered = calls.sort("start_ns")
     reach = ordered["end_ns"].cum_max()
-    between = pl.DataFrame([reach.head(-1).alias("start_ns"), ordered["start_ns"].slice(1).alias("end_ns")])
-    before = pl.DataFrame([steps["start_ns"].head(1), ordered["start_ns"].head(1).alias("end_ns")])
-    after = pl.DataFrame([reach.tail(1).alias("start_ns"), steps["end_ns"].tail(1)])
-    gaps = pl.concat([before, between, after]).filter(pl.col("start_ns") < pl.col("end_ns"))
+    begin = pl.concat([steps["start_ns"], ordered["start_ns"]]).head(1)
+    end = pl.concat([reach, steps["end_ns"]]).tail(1)
+    bounds = {"start_ns": pl.concat([begin, reach]), "end_ns": pl.concat([ordered["start_ns"], end])}
+    gaps = pl.DataFrame(bounds).filter(pl.col("start_ns") < pl.col("end_ns"))
     is_long = gaps["end_ns"] - gaps["start_ns"] > PAUSE_NS
     launching = keep_rows(gaps, ~is_long).with_columns(
         cause=pl.lit(LAUNCHING), name=pl.lit(None, dtype=pl.String)
@@ -96,11 +96,17 @@ def host_activity(
 
 
 def _first_launches(device_work: pl.DataFrame) -> pl.Series:
-    """Return when each kernel was launched first, if no later launch of it takes long too."""
-    is_long = pl.col("launch_end_ns") - pl.col("launch_ns") > PAUSE_NS
-    by_kernel = device_work.drop_nulls(["name", "launch_ns"]).group_by("name")
-    firsts = by_kernel.agg(pl.col("launch_ns").min(), long=pl.struct("launch_ns").filter(is_long).n_unique())
-    return firsts.filter(pl.col("long") == 1)["launch_ns"]
+    """Return when each kernel was launched first, if no later launch of it takes long too.
+
+    A launch that the trace does not show was an earlier one.
+    """
+    launch_ns = pl.col("launch_ns")
+    is_long = pl.col("launch_end_ns") - launch_ns > PAUSE_NS
+    by_kernel = device_work.drop_nulls("name").group_by("name")
+    firsts = by_kernel.agg(
+        launch_ns.min(), long=launch_ns.filter(is_long).n_unique(), unseen=launch_ns.null_count()
+    )
+    return firsts.filter(pl.col("long") == 1, pl.col("unseen") == 0)["launch_ns"]
 
 
 def _calls(launches: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
