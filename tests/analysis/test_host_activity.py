@@ -354,6 +354,27 @@ def test_a_kernel_that_was_launched_before_the_recording_is_loaded() -> None:
     assert (0, 2 * MS, "long call", LAUNCH) in derived("host_activity", launches=calls, kernels=kernels)
 
 
+def test_a_first_launch_does_not_load_the_kernel_if_a_later_one_is_as_long() -> None:
+    second = 3 * MS
+    kernels = [kernel(5, 10, 1), kernel(second + 5, second + 10, 2)]
+    for took, cause in ((MS, "first use"), (MS + 1, "long call")):
+        calls = [call(0, 2 * MS, 1), call(second, second + took, 2)]
+        assert (0, 2 * MS, cause, LAUNCH) in derived("host_activity", launches=calls, kernels=kernels)
+
+
+def test_a_host_without_chosen_steps_is_active_from_its_first_call_to_its_last() -> None:
+    raw = {name: table(name, rows) for name, rows in two_launches(2 * MS).items()}
+    empty = {name: table(name, []) for name in ("cpu_ops", "annotations")}
+    steps, work = derive("steps", **raw).clear(), derive("device_work", **raw)
+    activity = host_activity(raw["launches"], **empty, steps=steps, device_work=work)
+    assert activity.select("start_ns", "end_ns", "cause").rows() == [
+        (0, 10, "launching"),
+        (10, 10 + 2 * MS, "unnamed pause"),
+        (10 + 2 * MS, 20 + 2 * MS, "launching"),
+    ]
+    assert idle_causes(steps, work, activity).is_empty()
+
+
 @pytest.mark.parametrize(("queued_ns", "cause"), [(MS, "between queued work"), (MS + 1, "unknown")])
 def test_work_that_was_launched_starts_within_1_ms_or_waits_for_something_unknown(
     queued_ns: int, cause: str

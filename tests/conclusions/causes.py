@@ -44,6 +44,8 @@ class Injection(NamedTuple):
     """What the title must hold."""
     also: Mapping[str, Program] = MappingProxyType({})
     """Diagnoses that are true as well, with what they say changed: they may have larger gains."""
+    first: int = 0
+    """Number of first recorded steps of which each must be long."""
 
 
 def slow_device(random: Random, job: Job, size: float) -> Injection:
@@ -283,17 +285,18 @@ def recomputation(random: Random, job: Job, size: float) -> Injection:
 
 
 def _single(random: Random, job: Job, size: float, steps: set[int], rule: str) -> Injection:
+    """Make the hosts of all ranks pause in single steps: their pauses are true as well."""
     base, where = build(job), random.random()
     pause = Busy(round(size * job.steps * base_ns(base) / len(steps)))
     program = base.changed(
         lambda _, step, actions: inserted(actions, where, pause) if step in steps else actions
     )
-    return Injection(program, base, (rule,), ())
+    return Injection(program, base, (rule,), (), also={"host_pauses": base})
 
 
 def warm_up(random: Random, job: Job, size: float) -> Injection:
     count = random.choice((1, 2)) if job.steps > 5 else 1
-    return _single(random, job, size, set(range(count)), "warm_up")
+    return _single(random, job, size, set(range(count)), "warm_up")._replace(first=count)
 
 
 def outlier_steps(random: Random, job: Job, size: float) -> Injection:

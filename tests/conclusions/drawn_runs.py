@@ -84,7 +84,10 @@ class Cause:
     is_hidden: bool = False
     """Whether the cause is to be there and cost nothing."""
     longest: float = 0.0
-    """Least length of the longest step over the median one."""
+    """Least length of the longest step over the median one; of warm-up, of each of its steps.
+
+    A device that is behind its host hides some or all of a pause in the first step.
+    """
 
 
 def draw_job(random: Random, **fixed: object) -> Job:
@@ -204,7 +207,8 @@ def _case(name: str, injection: Injection, cause: Cause) -> Case | None:
             return None
         return Case(name, injection.program, recorded / 1e9, gain / 1e9, stated_ns(job, records) / 1e9)
     lengths = step_lengths(job, records)
-    if gain < CLEAR * recorded or max(lengths) < cause.longest * median(lengths):
+    longest = min(lengths[: injection.first], default=max(lengths))
+    if gain < CLEAR * recorded or longest < cause.longest * median(lengths):
         return None
     if abs(gain - (recorded - base_ns(_from_recording_on(injection)))) > AGREED * gain:
         return None

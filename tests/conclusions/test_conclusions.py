@@ -95,7 +95,7 @@ def test_what_is_known_of_recorded_runs_is_their_truth() -> None:
 
 # What is judged right: a cause that costs 10 of 50 ms.
 
-LATE = Case("late_host:0", Program(Job(), []), 0.050, 0.010, ("late_ranks",), (1,))
+LATE = Case("late_host:0", Program(Job(), []), step_s=0.050, gain_s=0.010, rules=("late_ranks",), ranks=(1,))
 
 
 def found(*named: tuple[str, list[int], float | None], step_s: float = 0.050) -> Diagnosed:

@@ -130,7 +130,8 @@ def test_idle_time_is_divided_in_words_by_what_hosts_did() -> None:
     breakdown = replace(idle(0.2099, "unknown"), idle=parts)
     first, *_ = remarks(Diagnosed("run", breakdown))
     assert first == (
-        "Devices are idle 20 % in data loading (next_batch), 0.5 % while hosts launch call after call."
+        "Devices are idle for 21 % of the step: 20 % in data loading (next_batch), 0.5 % while hosts launch "
+        "call after call."
     )
 
 
@@ -143,22 +144,26 @@ def test_idle_time_is_divided_in_words_by_what_hosts_did() -> None:
     ],
 )
 def test_every_cause_of_idle_time_has_words(cause: str) -> None:
-    assert next(iter(remarks(Diagnosed("run", idle(0.5, cause))))).startswith("Devices are idle 50 % ")
+    first, *_ = remarks(Diagnosed("run", idle(0.5, cause)))
+    assert first.startswith("Devices are idle for 50 % of the step: 50 % ")
 
 
 @pytest.mark.parametrize(
     ("of_latest_s", "more"),
-    [(0.0005, ""), (0.000499, ", since other ranks are nearly as late, or late at other times")],
+    [
+        (0.005, ""),
+        (0.00499, " One rank alone gains less, because others are nearly as late, or late at other times."),
+    ],
 )
 def test_who_waits_for_whom_is_a_sentence(of_latest_s: float, more: str) -> None:
     """Below half of what all ranks would gain, the latest one does not explain the waiting."""
     breakdown = step(parts={"compute": 0.6, "waiting": 0.4, "idle": 0.0})
-    waiting = Waiting([2], [0], of_latest_s, 0.001)
+    waiting = Waiting([2], [0], of_latest_s, 0.01)
     (said,) = remarks(Diagnosed("run", breakdown, [worth(0.2, 0.4)], waiting=waiting))
     assert said == (
-        "Ranks wait 40 % of the step for others. Rank 2 is late for most time: with the times of the others "
-        f"it would gain {1e6 * of_latest_s:.0f} µs a step; "
-        f"if all ranks took the median of their times, 1 ms{more}."
+        "Ranks wait 40 % of the step for others. Rank 2 is latest: with the times of the other ranks, a step "
+        f"would be {1e3 * of_latest_s:.3g} ms shorter; if all ranks took the median of their times, 10 ms."
+        f"{more}"
     )
 
 

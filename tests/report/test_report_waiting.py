@@ -23,7 +23,7 @@ def waiting_of(
     """Return notes on waiting of a run with steps of 1 s, in which rank 0 is latest, for these gains in s."""
     parts = {"compute": 0.5, "waiting": share, "transfer": 0.0, "copies": 0.0, "idle": 0.25}
     breakdown = Verdict(1.0, parts, ranks=4, steps=3, on_device=True)
-    found = Diagnosed("runs/one", breakdown, Waiting([0], [1], latest, of_all), **more)
+    found = Diagnosed("runs/one", breakdown, waiting=Waiting([0], [1], latest, of_all), **more)
     lag = ok(
         "straggler", 0.2, "ratio", late_ranks=[] if late == "none" else [late], slowest_rank=late,
         straggler_lag_s=0.2, noise_floor_ratio=0.01,
@@ -97,7 +97,8 @@ def test_waiting_is_shown_where_no_collective_shows_it() -> None:
     why = missing("straggler", "no symmetric collective")
     parts = {"compute": 0.5, "waiting": 0.25, "transfer": 0.0, "copies": 0.0, "idle": 0.25}
     breakdown = Verdict(1.0, parts, ranks=4, steps=3, on_device=True)
-    observed = replace(made(why), diagnosed=Diagnosed("runs/one", breakdown, Waiting([0], [1], 0.2, 0.2)))
+    found = Diagnosed("runs/one", breakdown, waiting=Waiting([0], [1], 0.2, 0.2))
+    observed = replace(made(why), diagnosed=found)
     section = waiting(context_of(observed))
     assert (section.absent, section.about) == ("", "Not measurable: no symmetric collective.")
     assert section.notes[0].startswith(WAITS_FOR)

@@ -40,8 +40,8 @@ SEEN = 0.02
 _OFTEN, _RARELY = 0.2, 0.1
 """Smallest share of steps with an intermittent cause, and largest share in which its removal costs time."""
 
-_FEWEST = 2
-"""Smallest number of steps with such a cause: of a single one nothing shows that it comes again."""
+_FEWEST = 3
+"""Smallest number of steps with such a cause."""
 
 _INTERVAL = 0.975
 _SHOWN = 3
@@ -108,7 +108,7 @@ class Gain:
         return self.mean_s - error > worth * float(self.step_s.mean())
 
     def is_certain(self, repeats: int) -> bool:
-        """Whether removing time of the host gains enough, given the number of steps that have some of it.
+        """Whether removing some time gains enough, given the number of steps that have some of it.
 
         Unlike the times of other ranks, time that is removed has no noise: a replay without it only gets
         shorter. It counts as in a single step, if several steps have it and none loses.

@@ -19,13 +19,13 @@ def places_by_activity(operations: pl.DataFrame, before_ns: Numbers, activity: p
     """
     middle = operations.select("trace", at=pl.col("start_ns") - pl.Series((before_ns + 1) // 2))
     stretches = activity.select("trace", "name", at="start_ns").sort("at")
-    found = (
+    last_begun = (
         middle.with_row_index("place")
         .sort("at")
         .join_asof(stretches, on="at", by="trace", check_sortedness=False)
         .sort("place")
     )
-    names: list[str] = found["name"].fill_null("").to_list()
+    names: list[str] = last_begun["name"].fill_null("").to_list()
     return names
 
 
@@ -34,10 +34,10 @@ def places_by_range(graph: RunGraph, operations: pl.DataFrame, before_ns: Number
     around: dict[int, str] = {}
     for trace in operations["trace"].unique().sort():
         around |= ranges_of_rows(graph, trace)
-    own = operations["name"].cast(pl.String).fill_null("").to_list()
+    own_names = operations["name"].cast(pl.String).fill_null("").to_list()
     ranges = [around.get(row, OUTSIDE) for row in operations["row"]]
     is_before: Mask = before_ns > 0
     return [
         name if not before else "" if place == OUTSIDE else place
-        for place, name, before in zip(ranges, own, is_before.tolist(), strict=True)
+        for place, name, before in zip(ranges, own_names, is_before.tolist(), strict=True)
     ]

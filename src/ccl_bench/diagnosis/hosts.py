@@ -82,12 +82,12 @@ class Hosts:
         excess = of_host.select("value", "row", excess=pl.col("ns") - usual)
         least = max(PAUSE_NS, IRREGULAR * 1e9 * float(gains.step_s.mean()))
         long = self._not_of_late_ranks(excess.filter(pl.col("excess") > least))
-        found = np.zeros_like(gains.graph.values)
+        excess_ns = np.zeros_like(gains.graph.values)
         places = long["value"].to_numpy()
-        found[places] = long["excess"].to_numpy()
+        excess_ns[places] = long["excess"].to_numpy()
         gaps = gains.graph.held_twice(places)
-        found[gaps + TAIL] = found[gaps]
-        return found
+        excess_ns[gaps + TAIL] = excess_ns[gaps]
+        return excess_ns
 
     def _not_of_late_ranks(self, pauses: pl.DataFrame) -> pl.DataFrame:
         """Return pauses without those of ranks that pause most, in steps or in time, unless all ranks do."""

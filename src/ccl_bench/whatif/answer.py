@@ -43,13 +43,7 @@ def answer_what_if(
     original, unexplained = replay_recorded(replays)
     (ideal,) = replays.steps_s([replays.ideal])
     t_recorded, t_original, t_ideal = (float(each.mean()) for each in (replays.recorded_s, original, ideal))
-    if t_ideal > (1 + _ROUNDING) * t_original:
-        message = (
-            f"the step with ideal times is {t_ideal / t_original - 1:.1%} longer than the recorded one: the "
-            "ranks differ less than their noise, so no rank's times are an ideal of the others"
-        )
-        raise NotMeasurable(message, where=replays.name, fix="record more steps")
-    replay_error = t_original / t_recorded - 1
+    _check_ideal(t_ideal, t_original, where=replays.name)
     names_of_kind = {kind: replays.names(kind) for kind in replays.answered}
     parts = [
         (kind, name) for kind in replays.answered for name in _in_order(names_of_kind[kind].unique_names)
@@ -73,7 +67,7 @@ def answer_what_if(
         slowdown=t_original / t_ideal,
         launch_slowdown=t_recorded / t_original,
         idealisation=replays.idealisation,
-        replay_error=replay_error,
+        replay_error=t_original / t_recorded - 1,
         unexplained=unexplained,
         m_w=_worst_workers(replays, by, slow),
         m_s=_last_stage(replays, slow),
@@ -87,6 +81,16 @@ def answer_what_if(
         steps=list(replays.steps),
         findings=list(replays.findings),
     )
+
+
+def _check_ideal(t_ideal: float, t_original: float, *, where: str) -> None:
+    """Raise NotMeasurable if the step with ideal times is longer than the replayed one."""
+    if t_ideal > (1 + _ROUNDING) * t_original:
+        message = (
+            f"the step with ideal times is {t_ideal / t_original - 1:.1%} longer than the recorded one: the "
+            "ranks differ less than their noise, so no rank's times are an ideal of the others"
+        )
+        raise NotMeasurable(message, where=where, fix="record more steps")
 
 
 def replay_recorded(replays: Replays) -> tuple[Times, float]:

@@ -305,5 +305,5 @@ def ideal_values(values: pl.DataFrame, changed: Mask | None = None) -> pl.DataFr
             break
     # Noise makes every second operation slower than the median, but what is faster on the whole is no ideal.
     is_slower = pl.col("ns").sum().over("own") > pl.col("ideal").sum().over("own")
-    found = pl.concat([*ideals, targets.select("value", "own", "ns", ideal="ns")])
-    return found.select("value", pl.when(is_slower).then("ideal").otherwise("ns").alias("ideal"))
+    every_value = pl.concat([*ideals, targets.select("value", "own", "ns", ideal="ns")])
+    return every_value.select("value", pl.when(is_slower).then("ideal").otherwise("ns").alias("ideal"))

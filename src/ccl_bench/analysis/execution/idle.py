@@ -82,10 +82,10 @@ def host_activity(
     # A call without length is one: a host that makes such calls does not pause.
     ordered = calls.sort("start_ns")
     reach = ordered["end_ns"].cum_max()
-    between = pl.DataFrame([reach.head(-1).alias("start_ns"), ordered["start_ns"].slice(1).alias("end_ns")])
-    before = pl.DataFrame([steps["start_ns"].head(1), ordered["start_ns"].head(1).alias("end_ns")])
-    after = pl.DataFrame([reach.tail(1).alias("start_ns"), steps["end_ns"].tail(1)])
-    gaps = pl.concat([before, between, after]).filter(pl.col("start_ns") < pl.col("end_ns"))
+    begin = pl.concat([steps["start_ns"], ordered["start_ns"]]).head(1)
+    end = pl.concat([reach, steps["end_ns"]]).tail(1)
+    bounds = {"start_ns": pl.concat([begin, reach]), "end_ns": pl.concat([ordered["start_ns"], end])}
+    gaps = pl.DataFrame(bounds).filter(pl.col("start_ns") < pl.col("end_ns"))
     is_long = gaps["end_ns"] - gaps["start_ns"] > PAUSE_NS
     launching = keep_rows(gaps, ~is_long).with_columns(
         cause=pl.lit(LAUNCHING), name=pl.lit(None, dtype=pl.String)

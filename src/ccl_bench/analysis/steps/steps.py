@@ -154,8 +154,8 @@ def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFr
 def _possible_ends() -> pl.Expr:
     """Return the ends of work in order of start, but of impossible ones the next start on the stream.
 
-    A stream runs one piece after the other. Neighbours may overlap by the error of the recorder's clock, but a
-    record that goes on 1 ms longer has a damaged time, and would make its step as long.
+    A stream runs one piece after the other. Neighbours may overlap by the error of the recorder's clock, but
+    a record that goes on 1 ms longer has a damaged time, and would make its step as long.
     """
     following = pl.col("start_ns").shift(-1).over("stream")
     is_impossible = (pl.col("end_ns") - following > QUEUED_NS) & pl.col("stream").is_not_null()

@@ -62,15 +62,7 @@ def recomputation(
     Reference:
     Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, MLSys'23
     """
-    if not phases.filter(pl.col("phase") == BACKWARD)["busy_ns"].sum():
-        raise Silent("the traces show no backward pass")
-    if recomputations.is_empty():
-        raise Silent("no operator of the forward pass runs again in the backward pass")
-    if memory_recomputed.is_empty() and not recomputations["is_named"].any():
-        raise Silent(
-            "nodes of autograd run operators of the forward pass again, as checkpointing by hooks does, but "
-            "neither a name nor a memory snapshot with call stacks shows what that is for"
-        )
+    _check_recomputes(phases, recomputations, memory_recomputed)
     stretches = on_common_clock(recomputations, clock_offsets)
     variant = without_intervals(gains, stretches)
     variant[_launched_in(gains, stretches).to_numpy() * VALUES + OWN] = 0
@@ -84,6 +76,21 @@ def recomputation(
         remedy=f"recompute selectively, or checkpoint fewer layers; {_saved(memory_recomputed)}",
         change="nothing is recomputed",
     )
+
+
+def _check_recomputes(
+    phases: pl.DataFrame, recomputations: pl.DataFrame, memory_recomputed: pl.DataFrame
+) -> None:
+    """Raise Silent unless a backward pass recomputes, by a name or a memory snapshot."""
+    if not phases.filter(pl.col("phase") == BACKWARD)["busy_ns"].sum():
+        raise Silent("the traces show no backward pass")
+    if recomputations.is_empty():
+        raise Silent("no operator of the forward pass runs again in the backward pass")
+    if memory_recomputed.is_empty() and not recomputations["is_named"].any():
+        raise Silent(
+            "nodes of autograd run operators of the forward pass again, as checkpointing by hooks does, but "
+            "neither a name nor a memory snapshot with call stacks shows what that is for"
+        )
 
 
 def _launched_in(gains: Gains, stretches: pl.DataFrame) -> pl.Series:
