@@ -100,8 +100,7 @@ def steps(
 
     A step is as long as its device window, the time from the completion of the step before to its own. A host
     that takes longer sets the pace: the device idles until it is as far. Where the windows of a trace are
-    shorter together than the ranges on the host, the steps whose range is longer than their window are longer
-    by what lacks, the first ones first.
+    shorter together than the ranges on the host, each step is longer by its part of what lacks.
     """
     spans = chosen_ranges(annotations, marker)
     if spans is None:
@@ -173,14 +172,13 @@ def _device_length() -> pl.Expr:
 
 
 def _lacking() -> pl.Expr:
-    """Return what each window lacks for all to be as long as the host's ranges together, ns.
+    """Return the part of each window in what all lack to be as long as the host's ranges together, ns.
 
-    No step becomes longer than its range on the host.
+    The parts are equal: nothing shows in which steps a device waits for a host whose queue it works off.
     """
-    shorter = pl.col("end_ns") - pl.col("start_ns") - _device_length()
-    room = pl.max_horizontal(shorter, pl.lit(0))
-    lacking = shorter.sum() - (room.cum_sum() - room)
-    return pl.min_horizontal(room, pl.max_horizontal(lacking, pl.lit(0)))
+    lacking = (pl.col("end_ns") - pl.col("start_ns") - _device_length()).sum().clip(lower_bound=0)
+    remainder = (pl.int_range(pl.len()) < lacking % pl.len()).cast(pl.Int64)
+    return lacking // pl.len() + remainder
 
 
 def _ahead(placed: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
