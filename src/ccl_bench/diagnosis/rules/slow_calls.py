@@ -62,7 +62,7 @@ def slow_calls(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     mask = of_rows(gains, slow["row"])
     variant = with_transfer(gains, mask, slow["usual"].to_numpy())
     (gain,) = gains.of(variant)
-    if gain.is_certain(gains.steps_changed(variant)):
+    if gain.is_sure:
         share = 100 * len(slow) / len(repeated_calls)
         which = slow["collective"].mode().sort()[0]
         yield gains.opportunity(
