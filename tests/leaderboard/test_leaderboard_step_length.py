@@ -38,9 +38,7 @@ def data(*words: str) -> Any:
     ("run", "step_s", "traced_s"),
     [
         ("kineto/megatron-tp8", 0.633541, None),
-        ("kineto/dlrm-8rank", 0.019901, None),
         ("conclusions/healthy_nosync", 0.026993, None),
-        ("conclusions/gloo-gc", 0.856223, None),
         (EXAMPLE, 0.307559, 0.467930),
     ],
 )

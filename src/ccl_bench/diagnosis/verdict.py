@@ -75,13 +75,14 @@ def _idle_parts(idle: float, causes: pl.DataFrame, steps: pl.DataFrame) -> list[
         return []
     lengths = steps.group_by("trace").agg(whole=pl.col("length_ns").sum())
     took = pl.col("end_ns") - pl.col("start_ns")
-    by_trace = causes.group_by("trace", "cause", "name").agg(took.sum().alias("ns")).join(lengths, on="trace")
-    shares = by_trace.group_by("cause", "name").agg(
+    in_trace = causes.group_by("trace", "cause", "name", maintain_order=True).agg(took.sum().alias("ns"))
+    by_trace = in_trace.join(lengths, on="trace", maintain_order="left")
+    shares = by_trace.group_by("cause", "name", maintain_order=True).agg(
         share=(pl.col("ns") / pl.col("whole")).sum() / lengths.height
     )
     by_cause = (
         shares.sort("share", "name", descending=[True, False])
-        .group_by("cause")
+        .group_by("cause", maintain_order=True)
         .agg(pl.col("share").sum(), pl.col("name").drop_nulls().first())
     )
     parts = [IdlePart(*row) for row in by_cause.filter(pl.col("cause") != WAITING_LONG).iter_rows()]
