@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.2
 
 _NEARLY = 0.9
-"""Share of the limit from which a killed process reached it: the kernel counts in ticks, a thread at a time."""
+"""Share of the limit from which a killed process reached it: the kernel counts processor time in ticks."""
 
 
 class Interrupted(CclBenchError):  # noqa: N818 (an answer, not an error)
