@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.matching import MESSAGES
 from ccl_bench.analysis.execution_trace.linking import COMPARED, LEAST_RATE
@@ -16,26 +16,14 @@ from ccl_bench.catalog.collectives import collectives as known_collectives
 from ccl_bench.result import WHOLE_TRACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from ccl_bench.analysis.facts import Facts
-
-
-def cross_rank_findings(tables: Mapping[str, object]) -> list[Finding]:
-    """Return the findings that follow from those tables across ranks that were computed."""
-    findings: list[Finding] = []
-    for name, look in _LOOKS.items():
-        table = tables.get(name)
-        if isinstance(table, pl.DataFrame):
-            findings += look(table)
-    return findings
 
 
 _KEY = ["iteration", "group", "number"]
 """The columns that identify a collective."""
 
 
-def _disagreements(matched: pl.DataFrame) -> list[Finding]:
+def disagreements(matched: pl.DataFrame) -> list[Finding]:
     """Report contradictions between ranks of a recorded group; an assumed group proves nothing."""
     of_known_size = matched.filter(~pl.col("agrees"), pl.col("size").is_not_null())
     disagreeing = of_known_size.unique(_KEY, keep="first", maintain_order=True)
@@ -46,10 +34,11 @@ def _disagreements(matched: pl.DataFrame) -> list[Finding]:
         f"{disagreeing.height} collectives differ between ranks in name or size, first number "
         f"{first['number']} of group {first['group']}; their waiting is unknown"
     )
-    return [Finding("collectives-disagree", "error", message, count=disagreeing.height, touches=("matched",))]
+    return [Finding("collectives-disagree", "error", message, count=disagreeing.height)]
 
 
-def _missing_members(matched: pl.DataFrame) -> list[Finding]:
+def missing_members(matched: pl.DataFrame) -> list[Finding]:
+    """Report collectives of which not every member has a trace."""
     incomplete = matched.filter(pl.col("present") < pl.col("size")).unique(_KEY)
     if incomplete.is_empty():
         return []
@@ -57,10 +46,10 @@ def _missing_members(matched: pl.DataFrame) -> list[Finding]:
         f"{incomplete.height} collectives lack members in the traces: their transfer times are upper bounds "
         "and their waits lower bounds"
     )
-    return [Finding("members-missing", "warning", message, count=incomplete.height, touches=("matched",))]
+    return [Finding("members-missing", "warning", message, count=incomplete.height)]
 
 
-def _lacking(matched: pl.DataFrame) -> list[Finding]:
+def lacking(matched: pl.DataFrame) -> list[Finding]:
     """Report the number of steps in which some traces lack collectives, and the source of waits then."""
     steps = matched.drop_nulls("step").unique(["iteration", "step", "trace"])
     incomplete = steps.filter(pl.col("gaps") > 0)
@@ -78,10 +67,11 @@ def _lacking(matched: pl.DataFrame) -> list[Finding]:
         f"in {count} of {total} steps, traces lack collectives that other traces of their groups have"
         f"{f' (ranks {ranks})' if ranks else ''}; {basis}"
     )
-    return [Finding("collectives-lacking", "warning", message, count=count, touches=("waits", "call_parts"))]
+    return [Finding("collectives-lacking", "warning", message, count=count)]
 
 
-def _refused_arrivals(arrivals: pl.DataFrame) -> list[Finding]:
+def refused_arrivals(arrivals: pl.DataFrame) -> list[Finding]:
+    """Report collectives at which the order of arrival is unknown."""
     without_order = arrivals.filter(pl.col("order").is_null())
     if without_order.is_empty():
         return []
@@ -89,10 +79,11 @@ def _refused_arrivals(arrivals: pl.DataFrame) -> list[Finding]:
         f"the order of arrival at {without_order.height} of {arrivals.height} collectives is unknown: the "
         "uncertainty of the clocks exceeds the time between arrivals"
     )
-    return [Finding("arrival-refused", "note", message, count=without_order.height, touches=("arrivals",))]
+    return [Finding("arrival-refused", "note", message, count=without_order.height)]
 
 
-def _ambiguous_groups(groups: pl.DataFrame) -> list[Finding]:
+def ambiguous_groups(groups: pl.DataFrame) -> list[Finding]:
+    """Report groups that more ranks use than they have members."""
     ambiguous = groups.filter("ambiguous")
     if ambiguous.is_empty():
         return []
@@ -100,10 +91,11 @@ def _ambiguous_groups(groups: pl.DataFrame) -> list[Finding]:
         f"{ambiguous.height} process groups do not list their members, and several may share a name; "
         "their calls are not matched"
     )
-    return [Finding("groups-ambiguous", "warning", message, count=ambiguous.height, touches=("groups",))]
+    return [Finding("groups-ambiguous", "warning", message, count=ambiguous.height)]
 
 
-def _groups_off_the_mesh(groups: pl.DataFrame) -> list[Finding]:
+def groups_off_the_mesh(groups: pl.DataFrame) -> list[Finding]:
+    """Report groups that lie along another axis than the one that they are described as."""
     contradicting = groups.filter("contradicts_mesh")
     if contradicting.is_empty():
         return []
@@ -113,10 +105,11 @@ def _groups_off_the_mesh(groups: pl.DataFrame) -> list[Finding]:
         f"stated mesh, first {first['group']}: stages, and dimensions of groups without a description, "
         "may be wrong"
     )
-    return [Finding("mesh-contradicted", "warning", message, count=contradicting.height, touches=("groups",))]
+    return [Finding("mesh-contradicted", "warning", message, count=contradicting.height)]
 
 
-def _assumed_groups(matched: pl.DataFrame) -> list[Finding]:
+def assumed_groups(matched: pl.DataFrame) -> list[Finding]:
+    """Report groups of which neither members nor size are recorded."""
     assumed = matched.filter(pl.col("size").is_null())
     if assumed.is_empty():
         return []
@@ -127,10 +120,11 @@ def _assumed_groups(matched: pl.DataFrame) -> list[Finding]:
     )
     if mismatched := assumed.filter(~pl.col("agrees"))["group"].n_unique():
         message += f"; the calls of {mismatched} do not match, and their waiting is unknown"
-    return [Finding("groups-assumed", "warning", message, count=count, touches=("matched",))]
+    return [Finding("groups-assumed", "warning", message, count=count)]
 
 
-def _unequal_messages(messages: pl.DataFrame) -> list[Finding]:
+def unequal_messages(messages: pl.DataFrame) -> list[Finding]:
+    """Report messages of which sender and receiver state different sizes."""
     unequal = messages.filter(~pl.col("agrees"))
     if unequal.is_empty():
         return []
@@ -139,10 +133,11 @@ def _unequal_messages(messages: pl.DataFrame) -> list[Finding]:
         f"{counted(unequal.height, 'message differs', 'messages differ')} in size between sender and "
         f"receiver, first number {first['number']} from rank {first['source']} to rank {first['target']}"
     )
-    return [Finding("messages-disagree", "error", message, count=unequal.height, touches=("messages",))]
+    return [Finding("messages-disagree", "error", message, count=unequal.height)]
 
 
-def _without_size(traffic: pl.DataFrame) -> list[Finding]:
+def calls_without_size(traffic: pl.DataFrame) -> list[Finding]:
+    """Report calls that move data and state no size."""
     without_size = traffic.filter(
         pl.col("size_bytes").is_null() & pl.col("collective").is_in(_sized_collectives())
     )
@@ -150,12 +145,10 @@ def _without_size(traffic: pl.DataFrame) -> list[Finding]:
         return []
     names = ", ".join(without_size["collective"].unique().sort())
     message = f"{without_size.height} of {traffic.height} communication calls have no recorded size ({names})"
-    return [
-        Finding("calls-without-size", "warning", message, count=without_size.height, touches=("traffic",))
-    ]
+    return [Finding("calls-without-size", "warning", message, count=without_size.height)]
 
 
-def _even_assumed(table: pl.DataFrame, *touches: str) -> list[Finding]:
+def even_assumed(table: pl.DataFrame) -> list[Finding]:
     """Report exchanges of which nothing says whether their parts are even."""
     count = table.filter(pl.col("uneven").is_null()).height
     if not count:
@@ -164,10 +157,10 @@ def _even_assumed(table: pl.DataFrame, *touches: str) -> list[Finding]:
         f"{count} calls of all-to-all record no split sizes and are treated as even: if they are not, their "
         "sizes and waiting are wrong"
     )
-    return [Finding("splits-unknown", "warning", message, count=count, touches=touches)]
+    return [Finding("splits-unknown", "warning", message, count=count)]
 
 
-def _unpaired(traffic: pl.DataFrame) -> list[Finding]:
+def unpaired(traffic: pl.DataFrame) -> list[Finding]:
     """Report ranges of gloo that no operator describes: they are named as gloo carries them out."""
     unpaired = traffic.filter(~pl.col("is_paired"))
     if unpaired.is_empty():
@@ -177,26 +170,30 @@ def _unpaired(traffic: pl.DataFrame) -> list[Finding]:
         f"the operators that started {unpaired.height} of {traffic.height} gloo ranges are uncertain "
         f"({names}): a reduce-scatter may be among the all-reduces, and groups and sizes may be missing"
     )
-    return [Finding("calls-unpaired", "warning", message, count=unpaired.height, touches=("calls",))]
+    return [Finding("calls-unpaired", "warning", message, count=unpaired.height)]
 
 
-def _peer_findings(traffic: pl.DataFrame) -> list[Finding]:
-    """Report messages whose other end is this rank itself, or not known."""
+def messages_to_self(traffic: pl.DataFrame) -> list[Finding]:
+    """Report messages whose other end is the rank that sends or receives them."""
     messages = traffic.filter(pl.col("collective").is_in(MESSAGES))
-    findings = []
-    if to_self := messages.filter(pl.col("peer") == pl.col("rank")).height:
-        message = (
-            f"{counted(to_self, 'message goes', 'messages go')} from a rank to itself: "
-            "the trace names the wrong rank, so senders and receivers are unknown"
-        )
-        touches = ("traffic", "bubbles", "traffic_matrix")
-        findings.append(Finding("message-to-self", "error", message, count=to_self, touches=touches))
-    if without_peer := messages["peer"].null_count():
-        message = f"{without_peer} of {messages.height} sends and receives do not name the other rank"
-        findings.append(
-            Finding("peers-unknown", "warning", message, count=without_peer, touches=("traffic",))
-        )
-    return findings
+    count = messages.filter(pl.col("peer") == pl.col("rank")).height
+    if not count:
+        return []
+    message = (
+        f"{counted(count, 'message goes', 'messages go')} from a rank to itself: "
+        "the trace names the wrong rank, so senders and receivers are unknown"
+    )
+    return [Finding("message-to-self", "error", message, count=count)]
+
+
+def unknown_peers(traffic: pl.DataFrame) -> list[Finding]:
+    """Report messages that do not name their other end."""
+    messages = traffic.filter(pl.col("collective").is_in(MESSAGES))
+    count = messages["peer"].null_count()
+    if not count:
+        return []
+    message = f"{count} of {messages.height} sends and receives do not name the other rank"
+    return [Finding("peers-unknown", "warning", message, count=count)]
 
 
 def _sized_collectives() -> list[str]:
@@ -204,7 +201,8 @@ def _sized_collectives() -> list[str]:
     return [name for name, facts in known_collectives().items() if facts.transfers]
 
 
-def _unmatched_messages(bubbles: pl.DataFrame) -> list[Finding]:
+def unmatched_messages(bubbles: pl.DataFrame) -> list[Finding]:
+    """Report exposed messages of a pipeline of which the other end is not recorded."""
     count = int(bubbles["unmatched"].sum())
     if not count:
         return []
@@ -212,29 +210,15 @@ def _unmatched_messages(bubbles: pl.DataFrame) -> list[Finding]:
         f"{count} exposed messages have no recorded partner; their whole time counts as waiting, "
         "so bubbles are upper bounds"
     )
-    return [Finding("messages-unmatched", "warning", message, count=count, touches=("bubbles",))]
+    return [Finding("messages-unmatched", "warning", message, count=count)]
 
 
 STEP_TOLERANCE = 0.05
 """Share by which step times of two sources may differ without a finding; profilers cost time."""
 
-_SOURCES = ("sources",)
-"""What these findings touch: no metric, since a metric alone does not gather all sources."""
 
-
-_PEAKS = ("memory_peaks",)
-
-
-def source_findings(inputs: Mapping[str, Any]) -> list[Finding]:
-    """Return the contradictions between sources of a run, as far as those tables were computed."""
-    return [*_step_times(inputs), *_memory(inputs, inputs["facts"])]
-
-
-def _step_times(tables: Mapping[str, object]) -> list[Finding]:
+def differing_step_times(stated_times: pl.DataFrame, steps: pl.DataFrame) -> list[Finding]:
     """Compare the step times of a side file with those of the traces."""
-    stated_times, steps = tables.get("step_times"), tables.get("steps")
-    if not isinstance(stated_times, pl.DataFrame) or not isinstance(steps, pl.DataFrame):
-        return []
     marked = steps.filter(pl.col("source") != WHOLE_TRACE)
     source = "".join(stated_times["source"].unique().sort().head(1))
     if marked.is_empty() or stated_times.is_empty() or source in set(steps["source"]):
@@ -247,56 +231,42 @@ def _step_times(tables: Mapping[str, object]) -> list[Finding]:
         f"a step takes {stated_s:.4g} s in {source} and {traced_s:.4g} s in the traces; the file gives the "
         "step time; shares of a step refer to the traced step"
     )
-    return [Finding("step-times-differ", "note", message, touches=_SOURCES)]
+    return [Finding("step-times-differ", "note", message)]
 
 
-def _memory(tables: Mapping[str, object], facts: Facts) -> list[Finding]:
+def memory_beyond_device(peaks: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> list[Finding]:
     """Compare the memory that the allocator reserved with the memory of the device."""
-    peaks = tables.get("memory_peaks")
-    if not isinstance(peaks, pl.DataFrame) or peaks["peak_reserved_bytes"].drop_nulls().is_empty():
-        return []
-    device_memory = _device_memory(tables, facts)
-    reserved = int(peaks.select(pl.col("peak_reserved_bytes").max()).item())
-    if device_memory is None or reserved <= device_memory[0]:
+    device_memory = _device_memory(devices, facts)
+    reserved = peaks["peak_reserved_bytes"].max()
+    if device_memory is None or not isinstance(reserved, int) or reserved <= device_memory[0]:
         return []
     size_bytes, source = device_memory
     message = (
         f"the allocator held {reserved / GIGA:.4g} GB of a device with {size_bytes / GIGA:.4g} GB ({source})"
     )
-    return [Finding("memory-beyond-device", "error", message, touches=_SOURCES)]
+    return [Finding("memory-beyond-device", "error", message)]
 
 
-def _device_memory(tables: Mapping[str, object], facts: Facts) -> tuple[int, str] | None:
+def _device_memory(devices: pl.DataFrame, facts: Facts) -> tuple[int, str] | None:
     """Return the largest memory of a device, bytes, and its source."""
     if facts.gpu_hbm_bytes:
         return facts.gpu_hbm_bytes.value, facts.gpu_hbm_bytes.source
-    devices = tables.get("devices")
-    if not isinstance(devices, pl.DataFrame) or devices["memory_bytes"].drop_nulls().is_empty():
-        return None
-    return int(devices.select(pl.col("memory_bytes").max()).item()), "the traces"
+    largest = devices["memory_bytes"].max()
+    return (largest, "the traces") if isinstance(largest, int) else None
 
 
-def memory_findings(tables: Mapping[str, object]) -> list[Finding]:
-    """Return the findings that follow from the peaks of snapshots, where these were computed."""
-    peaks = tables.get("memory_peaks")
-    if not isinstance(peaks, pl.DataFrame) or peaks.is_empty():
-        return []
-    looks = (_without_history, _with_late_history, _contradicting, _out_of_memory)
-    return [finding for look in looks for finding in look(peaks)]
-
-
-def _without_history(peaks: pl.DataFrame) -> list[Finding]:
+def without_history(peaks: pl.DataFrame) -> list[Finding]:
+    """Report snapshots that show no history of the allocator."""
     without_history = peaks.filter((pl.col("events") == 0) & (pl.col("reserved_bytes") > 0))
     if without_history.is_empty():
         return []
     which = counted(without_history.height, "snapshot has", "snapshots have")
     message = f"{which} no history, so peaks are unknown"
-    return [
-        Finding("memory-history-missing", "warning", message, count=without_history.height, touches=_PEAKS)
-    ]
+    return [Finding("memory-history-missing", "warning", message, count=without_history.height)]
 
 
-def _with_late_history(peaks: pl.DataFrame) -> list[Finding]:
+def with_late_history(peaks: pl.DataFrame) -> list[Finding]:
+    """Report histories of the allocator that begin when memory was in use."""
     not_empty = peaks.filter(pl.col("start_allocated_bytes") > 0)
     if not_empty.is_empty():
         return []
@@ -305,25 +275,27 @@ def _with_late_history(peaks: pl.DataFrame) -> list[Finding]:
         f"{counted(not_empty.height, 'history begins', 'histories begin')} with up to {largest_gb:.3g} GB "
         "allocated; earlier peaks are not visible and may be higher"
     )
-    return [Finding("memory-history-late", "warning", message, count=not_empty.height, touches=_PEAKS)]
+    return [Finding("memory-history-late", "warning", message, count=not_empty.height)]
 
 
-def _contradicting(peaks: pl.DataFrame) -> list[Finding]:
+def contradicting_history(peaks: pl.DataFrame) -> list[Finding]:
+    """Report events of the allocator that contradict others."""
     count = int(peaks["contradictions"].sum())
     if not count:
         return []
     which = counted(count, "event contradicts", "events contradict")
     message = f"{which} later ones of the allocator, or its state at the snapshot"
-    return [Finding("memory-history-contradicts", "error", message, count=count, touches=_PEAKS)]
+    return [Finding("memory-history-contradicts", "error", message, count=count)]
 
 
-def _out_of_memory(peaks: pl.DataFrame) -> list[Finding]:
+def out_of_memory(peaks: pl.DataFrame) -> list[Finding]:
+    """Report failed allocations."""
     count = int(peaks["ooms"].sum())
     if not count:
         return []
     devices = peaks.filter(pl.col("ooms") > 0).height
     message = f"memory ran out {counted(count, 'time')} on {counted(devices, 'device')}"
-    return [Finding("memory-ran-out", "warning", message, count=count, touches=_PEAKS)]
+    return [Finding("memory-ran-out", "warning", message, count=count)]
 
 
 _WHOLE = 0.95
@@ -340,8 +312,7 @@ def et_disagreements(et_agreement: pl.DataFrame) -> list[Finding]:
         f"{disagreeing.height} of {et_agreement.height} communication calls differ between Execution Trace "
         f"and Kineto, first {_sizes_in(first, 'et_')} and {_sizes_in(first, '')} on rank {first['rank']}"
     )
-    touches = ("calls", "et_calls", "et_agreement")
-    return [Finding("et-kineto-disagree", "warning", message, count=disagreeing.height, touches=touches)]
+    return [Finding("et-kineto-disagree", "warning", message, count=disagreeing.height)]
 
 
 def _sizes_in(call: dict[str, object], prefix: str) -> str:
@@ -361,33 +332,6 @@ def unlinked(et_links: pl.DataFrame) -> list[Finding]:
             + ("" if row["rate"] >= LEAST_RATE else "; the two are treated as recordings of different steps"),
             rank=row["rank"],
             count=min(row["nodes"], row["ops"]) - row["linked"],
-            touches=("et_links", "et_calls"),
         )
         for row in incomplete.iter_rows(named=True)
     ]
-
-
-_LOOKS: dict[str, Callable[[pl.DataFrame], list[Finding]]] = {
-    "groups": lambda groups: [*_ambiguous_groups(groups), *_groups_off_the_mesh(groups)],
-    "matched": lambda matched: [
-        *_disagreements(matched),
-        *_missing_members(matched),
-        *_lacking(matched),
-        *_assumed_groups(matched),
-        *_even_assumed(matched, "waits", "call_parts"),
-    ],
-    "messages": _unequal_messages,
-    "arrivals": _refused_arrivals,
-    "traffic": lambda traffic: [
-        *_without_size(traffic),
-        *_even_assumed(traffic, "traffic"),
-        *_unpaired(traffic),
-        *_peer_findings(traffic),
-    ],
-    "et_agreement": et_disagreements,
-    "et_links": unlinked,
-    "bubbles": _unmatched_messages,
-}
-
-LOOKED_AT = tuple(_LOOKS)
-"""Tables in which findings are looked for, in the order in which they are reported."""

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
+NO_NUMBER = ("no table",)
+"""What a finding touches that affects no number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

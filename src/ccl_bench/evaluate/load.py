@@ -7,14 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import engine, metrics
+from ccl_bench.analysis.checks import Checking, checked_tables
 from ccl_bench.analysis.derived import DERIVED, computation_order, missing_tables, raw_needs
 from ccl_bench.analysis.facts import TrackedFacts
-from ccl_bench.analysis.findings import (
-    LOOKED_AT,
-    cross_rank_findings,
-    memory_findings,
-    source_findings,
-)
 from ccl_bench.analysis.intervals import CHOSEN_PROGRAM
 from ccl_bench.analysis.steps.findings import common_steps, step_findings, transient_findings
 from ccl_bench.analysis.steps.marks import CHOSEN_RANGE, select_step_times
@@ -200,7 +195,7 @@ def _table(rows: Sequence[tuple[int | None, int, float]], source: str) -> pl.Dat
     )
 
 
-_LOOKED_AT = {"devices", "memory_peaks", "step_times", "steps"}
+_LOOKED_AT = {"devices", "steps"}
 """Tables that are checked for findings after all are computed."""
 
 
@@ -231,12 +226,15 @@ def load_tables(
 ) -> LoadedRun:
     """Read the run's traces and return the tables and other inputs of metrics with these `names`.
 
+    What is wrong with the data behind them is found too: the tables that show it are computed with them.
     Raises UsageError if the run does not have the chosen steps.
     """
     DERIVED.load()
     inputs = stated_inputs(run)
     missing_names = [name for name in names if name not in inputs]
-    tables = tuple(dict.fromkeys([*missing_names, *(_steps_behind(missing_names) if run.choice else ())]))
+    wanted_tables = [*missing_names, *(_steps_behind(missing_names) if run.choice else ())]
+    shown_by = sorted(checked_tables(wanted_tables) - inputs.keys())
+    tables = tuple(dict.fromkeys([*wanted_tables, *shown_by]))
     forms = {trace.form for trace in run.traces}
     local = engine.tables_of_each_trace(tables, forms)
     files = {name: _files_behind(run, name) for name in inputs}
@@ -257,9 +255,8 @@ def load_tables(
     _drop(inputs, ("steps", *contents), excluded.other_steps, len(evidence.traces))
     if not excluded.whole_steps:
         evidence.findings += _restrict_to_common_steps(evidence, contents, excluded.incomplete)
-    _add_tables_across_ranks(tables, forms, evidence)
-    looks = (device_contradictions, memory_findings, source_findings)
-    evidence.findings += [finding for look in looks for finding in look(inputs)]
+    _add_tables_across_ranks(wanted_tables, shown_by, forms, evidence)
+    evidence.findings += device_contradictions(inputs)
     _drop(inputs, ("steps", *contents), excluded.incomplete, len(evidence.traces))
     _keep_steps(inputs, ("steps", *contents), excluded.whole_steps, len(evidence.traces))
     evidence.findings += transient_findings(
@@ -304,22 +301,27 @@ def _restrict_to_common_steps(
 
 
 def _add_tables_across_ranks(
-    wanted_tables: Sequence[str], forms: Collection[Format], evidence: LoadedRun
+    wanted_tables: Sequence[str], shown_by: Sequence[str], forms: Collection[Format], evidence: LoadedRun
 ) -> None:
-    """Compute every table across ranks; drop intermediate tables after their last use."""
-    inputs = evidence.inputs
-    order = [n for n in computation_order(wanted_tables) if DERIVED.get(n).across_ranks and n not in inputs]
-    findings_by_table: dict[str, list[Finding]] = {}
+    """Compute every table across ranks, and check them; drop intermediate tables after their last use."""
+    inputs, checking = evidence.inputs, Checking()
+    behind = computation_order([*wanted_tables, *shown_by])
+    order = [name for name in behind if DERIVED.get(name).across_ranks and name not in inputs]
+    checking.look(inputs)
     for done, name in enumerate(order, start=1):
         if engine.has_rows(name, forms):
             _add_across_ranks(name, evidence)
         else:
             inputs[name] = DERIVED.get(name).table.empty()
-        findings_by_table[name] = cross_rank_findings({name: inputs.get(name)})
-        needed = {need for later in order[done:] for need in DERIVED.get(later).needs}
+        checking.look(inputs)
+        later = order[done:]
+        needed = checking.needs([*inputs, *later])
+        needed |= {need for each in later for need in DERIVED.get(each).needs}
         for over in inputs.keys() - {*wanted_tables, *needed, *evidence.given_inputs, *_LOOKED_AT}:
             del inputs[over]
-    evidence.findings += [finding for name in LOOKED_AT for finding in findings_by_table.get(name, ())]
+    for over in inputs.keys() & {*shown_by} - {*wanted_tables, *evidence.given_inputs, *_LOOKED_AT}:
+        del inputs[over]
+    evidence.findings += checking.findings
 
 
 def _add_across_ranks(name: str, evidence: LoadedRun) -> None:

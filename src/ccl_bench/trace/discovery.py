@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.base.findings import Finding
+from ccl_bench.base.findings import NO_NUMBER, Finding
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.storage import is_remote, local_copy
 from ccl_bench.trace import file_names, formats
@@ -29,9 +29,6 @@ MOST_FILES = 50_000
 
 _OF_THE_KERNEL = (Path("/proc"), Path("/sys"))
 """Places that look like folders: they lead to every process, and reading there can wait or have effects."""
-
-NO_NUMBER = ("no table",)
-"""What a finding touches that concerns files and no number."""
 
 _NAMED = 3
 """Files that a message names."""

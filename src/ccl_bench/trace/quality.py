@@ -1,7 +1,6 @@
 """Data quality of a trace: impossible and repeated events are left out and counted.
 
-Overflowed counters give durations of days (TraceLens#669), dropped records give a start of zero (kineto#109),
-and a kernel whose end was lost runs beside all that follow it on its stream, which runs one after the other.
+Overflowed counters give durations of days (TraceLens#669), dropped records give a start of zero (kineto#109).
 One such event would stretch every window and union it touches. Two processes that write one file, or a writer
 that tries again, leave events twice: no two events of a trace are alike in everything, since on one thread or
 stream one ends before the next begins, or lies inside it. A second writer may number the copies anew.
@@ -24,14 +23,6 @@ CUT_SHORT = frozenset({"file-truncated", "file-broken-off"})
 
 DAY_NS = 86_400 * 10**9
 """No profiler window is a day long, and no event in it starts a day from the others."""
-
-
-BESIDE = 100
-"""Kernels of one stream may overlap their neighbours a little, and never so many."""
-
-FEW_BESIDE = 0.01
-"""Share of the kernels up to which such ones are damaged records, and not the way a device works."""
-
 
 IDS = ("correlation", "external_id", "record_function_id", "sequence_number", "sequence")
 """Columns that number events: copies may have other numbers."""
@@ -77,41 +68,7 @@ def drop_impossible(
         return tables, []
     plausible = {name: _plausible(table, middle) for name, table in tables.items()}
     findings = [*_findings(tables, plausible, file), *_stopped_clocks(plausible, file)]
-    if "kernels" in plausible:
-        remaining = _without_overlaps(plausible["kernels"])
-        if count := plausible["kernels"].height - remaining.height:
-            subject = counted(count, "kernel overlaps", "kernels overlap")
-            message = f"{subject} with {BESIDE} others or more of the same stream: left out"
-            findings.append(
-                Finding("impossible-time", "warning", message, file, count=count, touches=("kernels",))
-            )
-            plausible["kernels"] = remaining
     return plausible, findings
-
-
-def _without_overlaps(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return the kernels without those during which many others of their own stream start.
-
-    Kernels of one launch are of a graph, whose branches may run beside each other; where more than a few
-    do, streams are no streams there.
-    """
-    if kernels.height <= BESIDE or kernels["stream"].null_count() == kernels.height:
-        return kernels
-    starts, ends = kernels["start_ns"], kernels["end_ns"]
-    if starts.is_sorted() and not (ends.slice(0, kernels.height - BESIDE) > starts.slice(BESIDE)).any():
-        return kernels  # of no stream do so many start meanwhile
-    line = ["device", "stream"]
-    spans = kernels.select(*line, "start_ns", "end_ns", "correlation").with_row_index("row")
-    later = pl.col("start_ns").shift(-BESIDE).over(line)
-    overlapping = spans.sort("start_ns", "end_ns", maintain_order=True).filter(pl.col("end_ns") > later)
-    correlation = kernels["correlation"]
-    of_graphs = correlation.filter(correlation.is_duplicated()).unique()
-    overlaps = overlapping.filter(~pl.col("correlation").is_in(of_graphs.implode()))
-    if overlaps.is_empty() or overlaps.height > FEW_BESIDE * kernels.height:
-        return kernels
-    return (
-        kernels.with_row_index("row").join(overlaps, on="row", how="anti", maintain_order="left").drop("row")
-    )
 
 
 def _plausible(table: pl.DataFrame, middle: int) -> pl.DataFrame:

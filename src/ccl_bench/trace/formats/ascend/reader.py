@@ -22,6 +22,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import memory, quality
 from ccl_bench.trace.content import TraceContent
+from ccl_bench.trace.device_order import drop_disordered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -224,8 +225,9 @@ def read_ascend(stream: BinaryIO, file: str) -> TraceContent:
     frames = {name: _framed(name, rows) for name, rows in tables.items()}
     possible, implausible = quality.drop_impossible(frames, file)
     unique, repeats = quality.drop_repeated(possible, file)
+    ordered, disordered = drop_disordered(unique, file)
     return TraceContent(
-        tables=dict(unique), findings=[*_doubts(events, unknown, file), *implausible, *repeats]
+        tables=ordered, findings=[*_doubts(events, unknown, file), *implausible, *repeats, *disordered]
     )
 
 

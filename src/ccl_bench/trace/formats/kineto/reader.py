@@ -13,7 +13,8 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
 from ccl_bench.schema import TABLES
-from ccl_bench.trace import content, memory, quality
+from ccl_bench.schema.table import keep_rows
+from ccl_bench.trace import content, device_order, memory, quality
 from ccl_bench.trace.content import OnDisk, TraceContent
 from ccl_bench.trace.formats.kineto import communication, document, tables
 from ccl_bench.trace.formats.kineto.document import Losses, event_lists
@@ -335,7 +336,8 @@ def _clean_tables(gathering: RowBuilder, base_ns: int, file: str) -> tuple[Table
         return _one_by_one(gathering, gathering.folder, base_ns, file)
     tables, implausible = quality.drop_impossible(dict(gathering.tables(base_ns)), file)
     unique, repeats = quality.drop_repeated(tables, file)
-    return dict(unique), [*implausible, *repeats, *quality.doubt_ids(unique, file)]
+    ordered, disordered = device_order.drop_disordered(unique, file)
+    return dict(ordered), [*implausible, *repeats, *disordered, *quality.doubt_ids(ordered, file)]
 
 
 def _one_by_one(
@@ -350,7 +352,11 @@ def _one_by_one(
         tables[name] = _to_disk(unique[name], name, folder)
         implausible += impossible
         repeats += [*copies, *quality.doubt_ids(unique, file)]
-    return tables, [*implausible, *repeats]
+    kernels, memcpy, launches = (_columns(tables[name], each) for name, each in device_order.COLUMNS.items())
+    is_possible, disordered = device_order.in_order(kernels, memcpy, launches, file)
+    for name, mask in is_possible.items():
+        tables[name] = _to_disk(keep_rows(_columns(tables[name]), mask), name, folder)
+    return tables, [*implausible, *repeats, *disordered]
 
 
 def _to_disk(table: pl.DataFrame, name: str, folder: Scratch) -> pl.DataFrame | OnDisk:
@@ -439,7 +445,11 @@ def _lost_operators(tables: Tables, file: str) -> Iterator[Finding]:
 
 
 def _column(table: pl.DataFrame | OnDisk, name: str) -> pl.Series:
-    return (table.frame([name]) if isinstance(table, OnDisk) else table)[name]
+    return _columns(table, [name])[name]
+
+
+def _columns(table: pl.DataFrame | OnDisk, names: Sequence[str] | None = None) -> pl.DataFrame:
+    return table.frame(names) if isinstance(table, OnDisk) else table
 
 
 def read_kineto(stream: BinaryIO, file: str) -> TraceContent:

@@ -9,6 +9,7 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
 from ccl_bench.trace.content import TraceContent
+from ccl_bench.trace.device_order import drop_disordered
 from ccl_bench.trace.formats.nsys import communication, counters, device, host
 from ccl_bench.trace.formats.nsys.database import complete_rows, open_database, session_start_ns, settings
 from ccl_bench.trace.formats.nsys.device import devices_of
@@ -145,6 +146,7 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
     }
     tables, implausible = drop_impossible(raw_tables, file)
     tables, repeats = drop_repeated(tables, file)
+    tables, disordered = drop_disordered(tables, file)
     tables["launches"] = _own_launches(database, process, tables)
     return TraceContent(
         tables=tables,
@@ -154,6 +156,7 @@ def _content(database: Database, process: Process, file: str) -> TraceContent:
             *completeness_findings(database, process, file),
             *implausible,
             *repeats,
+            *disordered,
             *_about(tables, ranges, start, file),
         ],
         attributes=_attributes(database),

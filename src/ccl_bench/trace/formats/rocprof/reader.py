@@ -10,6 +10,7 @@ from ccl_bench.catalog import collectives as catalogue
 from ccl_bench.schema import TABLES
 from ccl_bench.trace import quality
 from ccl_bench.trace.content import TraceContent
+from ccl_bench.trace.device_order import drop_disordered
 from ccl_bench.trace.formats.rocprof.database import damage_findings, open_rocpd, process_of
 from ccl_bench.trace.formats.rocprof.document import GPU, process_in
 from ccl_bench.trace.values import integers, whole
@@ -57,7 +58,10 @@ def _content(process: Process, file: str) -> TraceContent:
     by_start = {name: rows.sort("start_ns", maintain_order=True) for name, rows in tables.items()}
     possible, implausible = quality.drop_impossible(by_start, file)
     unique, repeats = quality.drop_repeated(possible, file)
-    findings = [*_doubts(unique, file), *implausible, *repeats]
+    disordered: list[Finding] = []
+    if _has_streams((*records.kernel_dispatch, *records.memory_copy)):  # a queue may serve several streams
+        unique, disordered = drop_disordered(unique, file)
+    findings = [*_doubts(unique, file), *implausible, *repeats, *disordered]
     return TraceContent(tables={**unique, "devices": devices.table()}, findings=findings)
 
 
@@ -118,10 +122,13 @@ def _correlations(records: Iterable[Record]) -> pl.Series:
     return integers([record.correlation.internal or None for record in records])
 
 
+def _has_streams(records: Iterable[Record]) -> bool:
+    return any(record.stream and record.stream.handle for record in records)
+
+
 def _streams(records: Sequence[Record]) -> pl.Series:
     """Return the stream of each record, or the queue where streams were not recorded."""
-    has_streams = any(record.stream and record.stream.handle for record in records)
-    if has_streams:
+    if _has_streams(records):
         return integers([record.stream and record.stream.handle for record in records])
     return integers([record.dispatch.queue.handle or None for record in records])
 

@@ -10,6 +10,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
+from ccl_bench.trace.device_order import drop_disordered
 from ccl_bench.trace.device_steps import (
     MARKED,
     ProgramRun,
@@ -106,11 +107,14 @@ class _DeviceReader:
         }
         tables, implausible = drop_impossible(tables, self.file)
         tables, repeats = drop_repeated(tables, self.file)
+        disordered: list[Finding] = []
+        if self.device.kind == "GPU":  # a core of a TPU runs asynchronous instructions beside others
+            tables, disordered = drop_disordered(tables, self.file)
         return TraceContent(
             tables=tables,
             rank=self.device.rank,
             world_size=self.profile.job.world_size,
-            findings=[*implausible, *repeats, *self._findings(steps, tables)],
+            findings=[*implausible, *repeats, *disordered, *self._findings(steps, tables)],
             attributes=self._attributes(),
         )
 

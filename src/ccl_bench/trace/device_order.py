@@ -1,0 +1,264 @@
+"""Order of a device's work: a stream runs one piece after another, each after its launch.
+
+Work that breaks this order has a damaged time: a counter that overflowed (TraceLens#669), a lost end, another
+unit. In no recording that we have does a piece end before an earlier one of its stream, begin before its
+launch, or end after a wait for the device returned. Kernels of one graph may run beside each other, also
+where the recorder gives them one stream, and a kernel may begin before the one before it ends (programmatic
+dependent launch). Few damaged records are left out; with many the trace is refused.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.errors import InputError
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
+from ccl_bench.schema.table import keep_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CLOCK_NS = 2_000
+"""Time by which records may break the order: start and duration are each rounded to whole microseconds."""
+
+FEW, FEW_SHARE = 3, 0.01
+"""Pieces of work, as a count and as a share of all, up to which single records are damaged."""
+
+OVERLAP_SHARE = 0.01
+"""Share of a device's work that may run beside its own stream without a finding."""
+
+SHORTEST_NS = 100
+"""Length of a kernel that no device reaches: the shortest in our recordings takes 639 ns."""
+
+ROUNDED_NS = 3_000
+"""Length from which a kernel cannot have been rounded to 0 where times are whole microseconds."""
+
+_OF_WORK = ("start_ns", "end_ns", "device", "stream", "correlation")
+
+COLUMNS = {
+    "kernels": (*_OF_WORK, "name"),
+    "memcpy": _OF_WORK,
+    "launches": ("start_ns", "end_ns", "name", "correlation"),
+}
+"""The tables that show the order, each with the columns that do."""
+
+_WAITS = r"^(?:cuda|hip)DeviceSynchronize|^(?:cu|hip)CtxSynchronize"
+"""Names of calls that return when all work of the device is done."""
+
+_WORK = ("kernels", "memcpy")
+_UNIT_FIX = "check the unit of its times, or record the trace again"
+
+
+def drop_disordered(
+    tables: Mapping[str, pl.DataFrame], file: str
+) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
+    """Return the tables without damaged records of a device, and findings on its times.
+
+    Raises InputError if too many are damaged.
+    """
+    possible, findings = in_order(tables["kernels"], tables["memcpy"], tables["launches"], file)
+    return dict(tables) | {name: keep_rows(tables[name], mask) for name, mask in possible.items()}, findings
+
+
+def in_order(
+    kernels: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame, file: str
+) -> tuple[dict[str, pl.Series], list[Finding]]:
+    """Return which rows of `kernels` and `memcpy` are possible, where any is not, and findings on all times.
+
+    The tables need no columns but `COLUMNS`. Raises InputError if too many are impossible.
+    """
+    work = pl.concat([kernels.select(_OF_WORK), memcpy.select(_OF_WORK)])
+    if work.is_empty():
+        return {}, []
+    lengths = kernels["end_ns"] - kernels["start_ns"]
+    _check_unit(lengths, file)
+    beside = _beside_their_stream(work)
+    launched = _with_launches(work, launches)
+    late = _after_waits(launched, launches)
+    is_damaged = beside | late
+    if (count := int(is_damaged.sum())) > max(FEW, FEW_SHARE * work.height):
+        message = (
+            f"{count:,} of {work.height:,} kernels and copies end after later ones of their stream, or after "
+            "a wait for the device: their durations cannot be right"
+        )
+        raise InputError(message, where=file, fix=_UNIT_FIX)
+    rest = keep_rows(work, ~is_damaged)
+    early = _before_launches(keep_rows(launched, ~is_damaged), file)
+    findings = [*_left_out(count, file), *_overlapping(rest, file), *early, *_without_length(kernels, file)]
+    if not count:
+        return {}, findings
+    split = kernels.height
+    return {"kernels": ~is_damaged.head(split), "memcpy": ~is_damaged.slice(split)}, findings
+
+
+def _check_unit(lengths: pl.Series, file: str) -> None:
+    count = int(((lengths > 0) & (lengths < SHORTEST_NS)).sum())
+    if count > max(FEW, FEW_SHARE * lengths.len()):
+        message = (
+            f"{count:,} of {lengths.len():,} kernels last less than {SHORTEST_NS} ns, which no device does: "
+            "times are in another unit than its format states"
+        )
+        raise InputError(message, where=file, fix=_UNIT_FIX)
+
+
+_STREAM = ("device", "stream")
+
+
+def _beside_their_stream(work: pl.DataFrame) -> pl.Series:
+    """Mark the work that must be left out, as little as possible, for each stream to end in order."""
+    none = pl.Series([False]).new_from_index(0, work.height)
+    rows = work.with_row_index("row").drop_nulls("stream").sort("start_ns", "end_ns")
+    if not (rows.select(_reach() - pl.col("end_ns") > CLOCK_NS).to_series()).any():
+        return none
+    units = _units(rows)
+    suspects = units.filter((_reach() - pl.col("end_ns") > CLOCK_NS).any().over(*_STREAM))
+    limits = [
+        limit for _, stream in suspects.group_by(*_STREAM, maintain_order=True) for limit in _limits(stream)
+    ]
+    damaged = pl.DataFrame(limits, {"unit": pl.Int64, "limit_ns": pl.Int64}, orient="row")
+    culprits = rows.with_columns(_unit()).join(damaged, on="unit", maintain_order="left")
+    beyond = (pl.col("end_ns") > pl.col("limit_ns") + CLOCK_NS) | pl.col("limit_ns").is_null()
+    return none.scatter(culprits.filter(beyond)["row"], True)
+
+
+def _reach() -> pl.Expr:
+    """Return until when the earlier work of a stream goes on; rows are in order of start."""
+    return pl.col("end_ns").cum_max().shift(1).over(*_STREAM)
+
+
+def _unit() -> pl.Expr:
+    """Return the first row of the same stream and launch; a graph launches several pieces at once."""
+    is_numbered = pl.col("correlation") > 0
+    first = pl.col("row").first().over(*_STREAM, "correlation")
+    return pl.when(is_numbered).then(first).otherwise("row").cast(pl.Int64).alias("unit")
+
+
+def _units(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return what one launch started on a stream, as one piece, in order of start."""
+    numbered = rows.with_columns(_unit())
+    spans = (pl.col("start_ns").min(), pl.col("end_ns").max())
+    return numbered.group_by("unit", *_STREAM, maintain_order=True).agg(spans).sort("start_ns", "end_ns")
+
+
+def _limits(stream: pl.DataFrame) -> list[tuple[int, int | None]]:
+    """Return the damaged units of a stream, each with its latest possible end; None if no end is possible."""
+    ends = stream["end_ns"].to_list()
+    kept = _longest_in_order(ends)
+    before = list(accumulate((end if keep else 0 for end, keep in zip(ends, kept, strict=True)), max))
+    far = max(ends) + 1
+    after = list(
+        accumulate(
+            (end if keep else far for end, keep in zip(reversed(ends), reversed(kept), strict=True)), min
+        )
+    )[::-1]
+    return [
+        (unit, limit if end > limit + CLOCK_NS else None)
+        for unit, end, keep, least, limit in zip(stream["unit"], ends, kept, before, after, strict=True)
+        if not keep and (end > limit + CLOCK_NS or end < least - CLOCK_NS)
+    ]
+
+
+def _longest_in_order(ends: Sequence[int]) -> list[bool]:
+    """Mark the most of `ends` that do not decrease, by patience sorting; of two that do, the smaller."""
+    tails: list[int] = []
+    places: list[int] = []
+    before: list[int] = []
+    for place, end in enumerate(ends):
+        pile = bisect_right(tails, end)
+        before.append(places[pile - 1] if pile else -1)
+        if pile == len(tails):
+            tails.append(end)
+            places.append(place)
+        else:
+            tails[pile], places[pile] = end, place
+    kept = [False] * len(ends)
+    place = places[-1] if places else -1
+    while place >= 0:
+        kept[place] = True
+        place = before[place]
+    return kept
+
+
+def _with_launches(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return start and end of work, in its order, with those of its launch; null without one."""
+    calls = launches.select("correlation", launch_ns="start_ns", launch_end_ns="end_ns")
+    first = calls.filter(pl.col("correlation") > 0).unique("correlation", keep="first", maintain_order=True)
+    return work.join(first, on="correlation", how="left", maintain_order="left")
+
+
+def _after_waits(launched: pl.DataFrame, launches: pl.DataFrame) -> pl.Series:
+    """Mark the work that ends after a wait for the device that began when it had been launched.
+
+    A wait is for one device, so that those of a process with several say nothing.
+    """
+    none = pl.Series([False]).new_from_index(0, launched.height)
+    waits = launches.filter(pl.col("name").cast(pl.String).str.contains(_WAITS))
+    if waits.is_empty() or launched["device"].n_unique() > 1:
+        return none
+    waits = waits.select("start_ns", over_ns="end_ns").sort("start_ns")
+    over = waits["over_ns"].reverse().cum_min().reverse()
+    following = waits["start_ns"].search_sorted(launched["launch_end_ns"], side="left")
+    over_ns = over.extend_constant(None, 1).gather(following)
+    return (launched["end_ns"] > over_ns + CLOCK_NS).fill_null(value=False)
+
+
+def _before_launches(launched: pl.DataFrame, file: str) -> list[Finding]:
+    early = (launched["launch_ns"] - launched["start_ns"]).drop_nulls()
+    early = early.filter(early > CLOCK_NS)
+    if early.is_empty():
+        return []
+    most_ns = int(early.max())  # type: ignore[arg-type]  # of numbers it is one
+    subject = counted(early.len(), "kernel or copy begins", "kernels and copies begin")
+    message = (
+        f"{subject} before its launch, by up to {most_ns / 1e6:.4g} ms: the clocks of host and device "
+        "differ, or times are damaged"
+    )
+    return [Finding("work-before-launch", "error", message, file, count=early.len(), touches=_WORK)]
+
+
+def _left_out(count: int, file: str) -> list[Finding]:
+    if not count:
+        return []
+    subject = counted(count, "kernel or copy ends", "kernels and copies end")
+    message = f"{subject} after later work of the same stream, or after a wait for the device: left out"
+    return [Finding("impossible-time", "warning", message, file, count=count, touches=_WORK)]
+
+
+def _overlapping(work: pl.DataFrame, file: str) -> list[Finding]:
+    """Report work that begins before the work of earlier launches on its stream ends."""
+    rows = work.with_row_index("row").drop_nulls("stream").sort("start_ns", "end_ns")
+    overlap = pl.min_horizontal(_reach().fill_null(0), "end_ns") - pl.col("start_ns")
+    if not (rows.select(overlap > CLOCK_NS).to_series()).any():
+        return []
+    units = _units(rows).select(overlap=overlap.clip(0), length=pl.col("end_ns") - pl.col("start_ns"))
+    beside_ns, length_ns = int(units["overlap"].sum()), int(units["length"].sum())
+    if beside_ns <= OVERLAP_SHARE * length_ns:
+        return []
+    count = int((units["overlap"] > CLOCK_NS).sum())
+    message = (
+        f"{counted(count, 'kernel or copy begins', 'kernels and copies begin')} before earlier work of the "
+        f"same stream ends, {100 * beside_ns / length_ns:.2g} % of its time: by programmatic dependent "
+        "launch, or durations are too long; sums of times count this part twice"
+    )
+    return [Finding("streams-overlap", "warning", message, file, count=count, touches=_WORK)]
+
+
+def _without_length(kernels: pl.DataFrame, file: str) -> list[Finding]:
+    """Report kernels of no length, of which none is so short: not by rounding to whole microseconds."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    is_empty = kernels.select(length == 0).to_series()
+    if not is_empty.any():
+        return []
+    is_lost = is_empty
+    if not (kernels["start_ns"] % 1_000 != 0).any():
+        shortest = kernels.select(pl.when(length > 0).then(length).min().over("name")).to_series()
+        is_lost = is_empty & (shortest >= ROUNDED_NS).fill_null(value=bool(is_empty.all()))
+    if not (count := int(is_lost.sum())):
+        return []
+    subject = counted(count, "kernel has", "kernels have")
+    message = f"{subject} no length, which no kernel is: times of kernels are too low"
+    return [Finding("lengths-lost", "warning", message, file, count=count, touches=("kernels",))]
