@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from ccl_bench.testing import Copy, Experts, Host, Message, Plan, Straggler
 
-durations = st.integers(0, 5_000)
+# No kernel takes less than 100 ns.
+durations = st.integers(100, 5_000)
+delays = st.integers(0, 5_000)
 messages = st.builds(Message, st.integers(1, 10_000), durations)
 hosts = st.builds(
     Host,
@@ -28,7 +30,7 @@ def made_plans(draw: st.DrawFn) -> Plan:
     row = st.tuples(*[st.integers(0, 50)] * ep)
     experts = st.builds(Experts, st.tuples(*[row] * ep), st.integers(0, 20), durations)
     world = dp_shard * cp * tp * pp * dp_replicate
-    slow = st.builds(Straggler, st.integers(0, world - 1), durations, durations, durations)
+    slow = st.builds(Straggler, st.integers(0, world - 1), delays, delays, delays)
     per_stage = st.one_of(durations, st.tuples(*[durations] * pp))
     return Plan(
         dp_replicate=dp_replicate,
@@ -43,7 +45,7 @@ def made_plans(draw: st.DrawFn) -> Plan:
         forward_ns=draw(per_stage),
         backward_ns=draw(per_stage),
         optimizer_ns=draw(durations),
-        shard_copy_ns=draw(st.integers(0, 100)),
+        shard_copy_ns=draw(st.integers(100, 200)),
         prefetch=draw(st.booleans()),
         jitter_ns=draw(st.integers(0, 300)),
         seed=draw(st.integers(0, 9)),

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+from checking import findings_in
 
 from ccl_bench.analysis.facts import Fact, Facts
-from ccl_bench.analysis.findings import cross_rank_findings, memory_findings, source_findings
+from ccl_bench.analysis.findings import differing_step_times, memory_beyond_device
 from ccl_bench.analysis.steps.findings import common_steps, step_findings
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def table(*records: dict[str, Any]) -> pl.DataFrame:
 
 
 def found(**tables: pl.DataFrame) -> list[tuple[str, int]]:
-    return [(each.code, each.count) for each in cross_rank_findings(tables)]
+    return [(each.code, each.count) for each in findings_in(tables)]
 
 
 def call(number: int, **changed: Any) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def call(number: int, **changed: Any) -> dict[str, Any]:
 
 
 def of_matched(*calls: dict[str, Any]) -> list[Finding]:
-    return list(cross_rank_findings({"matched": table(*calls)}))
+    return list(findings_in({"matched": table(*calls)}))
 
 
 def test_matched_collectives_without_a_fault_need_no_word() -> None:
@@ -110,7 +111,7 @@ def test_doubts_about_groups_messages_arrivals_and_bubbles_are_counted() -> None
     )
     assert found(groups=groups) == [("groups-ambiguous", 2), ("mesh-contradicted", 2)]
     messages = [{"number": n, "source": 0, "target": 1, "agrees": n == 0} for n in range(3)]
-    [finding] = cross_rank_findings({"messages": table(*messages)})
+    [finding] = findings_in({"messages": table(*messages)})
     assert (finding.code, finding.count) == ("messages-disagree", 2)
     assert "first number 1 from rank 0 to rank 1" in finding.message
     arrivals = pl.DataFrame({"order": [[0, 1], None, None]})
@@ -131,7 +132,7 @@ def test_doubts_about_single_calls_are_counted() -> None:
         traffic("all_reduce", is_paired=False), traffic("send", peer=0), traffic("send", peer=1),
         traffic("recv", peer=None), traffic("recv", rank=1, peer=1),
     )  # fmt: skip
-    findings = list(cross_rank_findings({"traffic": rows}))
+    findings = list(findings_in({"traffic": rows}))
     assert [(each.code, each.count) for each in findings] == [
         ("calls-without-size", 2), ("splits-unknown", 1), ("calls-unpaired", 1), ("message-to-self", 2),
         ("peers-unknown", 1),
@@ -167,12 +168,12 @@ PEAKS = {"events": 5, "reserved_bytes": 8, "start_allocated_bytes": 0, "contradi
 )
 def test_histories_of_memory_have_their_doubts(changed: dict[str, int], codes: list[tuple[str, int]]) -> None:
     peaks = table(PEAKS, PEAKS | changed, PEAKS | changed)
-    assert [(each.code, each.count) for each in memory_findings({"memory_peaks": peaks})] == codes
+    assert [(each.code, each.count) for each in findings_in({"memory_peaks": peaks})] == codes
     late = table(
         PEAKS, PEAKS | {"start_allocated_bytes": 2 * GB}, PEAKS | {"start_allocated_bytes": 7 * GB // 2}
     )
-    assert "3.5 GB" in memory_findings({"memory_peaks": late})[0].message
-    assert memory_findings({"memory_peaks": peaks.clear()}) == memory_findings({}) == []
+    assert "3.5 GB" in findings_in({"memory_peaks": late})[0].message
+    assert findings_in({"memory_peaks": peaks.clear()}) == findings_in({}) == []
 
 
 @pytest.mark.parametrize(
@@ -189,8 +190,7 @@ def test_an_allocator_holds_no_more_than_the_largest_device(
 ) -> None:
     peaks = pl.DataFrame({"peak_reserved_bytes": [1, reserved, None]})
     devices = pl.DataFrame({"memory_bytes": [40 * GB, 80 * GB]})
-    inputs = {"memory_peaks": peaks, "devices": devices, "facts": facts}
-    assert [each.code for each in source_findings(inputs)] == codes
+    assert [each.code for each in memory_beyond_device(peaks, devices, facts)] == codes
 
 
 @pytest.mark.parametrize(
@@ -201,14 +201,9 @@ def test_step_times_of_two_sources_may_differ_by_a_twentieth(stated_ns: int, cod
     traced = {"iteration": None, "trace": 0, "rank": 0, "step": 1, "start_ns": 0, "end_ns": 1000}
     traced["length_ns"] = 1000
     stated = {"iteration": None, "rank": 0, "step": 1, "duration_ns": stated_ns, "source": "step_times.json"}
-    inputs = {
-        "facts": Facts(),
-        "step_times": table(stated),
-        "steps": table(traced | {"source": "ProfilerStep"}),
-    }
-    assert [each.code for each in source_findings(inputs)] == codes
-    inputs["steps"] = table(traced | {"source": "whole trace"})
-    assert source_findings(inputs) == []
+    steps = table(traced | {"source": "ProfilerStep"})
+    assert [each.code for each in differing_step_times(table(stated), steps)] == codes
+    assert differing_step_times(table(stated), table(traced | {"source": "whole trace"})) == []
 
 
 def step(number: int, trace: int = 0, **changed: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from commands import invoke, recorded_by
 from small_runs import trace, write
 
 from ccl_bench.analysis.facts import Fact, Facts
-from ccl_bench.analysis.findings import source_findings
+from ccl_bench.analysis.findings import memory_beyond_device
 from ccl_bench.base.errors import InputError
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.inspect import inspect
@@ -55,10 +55,13 @@ def test_a_file_that_says_what_the_traces_say_is_not_remarked(pair):
     assert "step-times-differ" not in codes(pair)
 
 
+NO_DEVICES = pl.DataFrame({"memory_bytes": pl.Series([], dtype=pl.Int64)})
+
+
 def memory(held, has):
     peaks = pl.DataFrame({"peak_reserved_bytes": [held]})
     facts = Facts(gpu_hbm_bytes=Fact(has, "run_metadata.json"))
-    return [f.code for f in source_findings({"memory_peaks": peaks, "facts": facts})]
+    return [f.code for f in memory_beyond_device(peaks, NO_DEVICES, facts)]
 
 
 def test_an_allocator_that_held_more_than_the_device_has_is_an_error():
@@ -68,7 +71,7 @@ def test_an_allocator_that_held_more_than_the_device_has_is_an_error():
 
 def test_memory_of_a_device_nobody_names_contradicts_nothing():
     peaks = pl.DataFrame({"peak_reserved_bytes": [10**12]})
-    assert source_findings({"memory_peaks": peaks, "facts": Facts()}) == []
+    assert memory_beyond_device(peaks, NO_DEVICES, Facts()) == []
 
 
 def test_mistakes_in_a_side_file_stay_with_the_numbers_that_use_it(run):

@@ -18,8 +18,8 @@ def test_each_category_becomes_a_row_of_its_table(write):
         write(
             [
                 kernel(),
-                event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", device=0, stream=7, bytes=64),
-                event("gpu_memset", "Memset (Device)", device=0, stream=7, bytes=8),
+                event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", device=0, stream=8, bytes=64),
+                event("gpu_memset", "Memset (Device)", device=0, stream=9, bytes=8),
                 event("cpu_op", "aten::add"),
                 event("cuda_runtime", "cudaLaunchKernel", correlation=1),
                 event("cuda_driver", "cuLaunchKernel", correlation=2),

@@ -1,7 +1,7 @@
 """Times in Kineto files: exact to the nanosecond, and left out where they cannot be true."""
 
 import pytest
-from writing import LAYOUTS, Text, compact, kernel, names, read
+from writing import LAYOUTS, Text, compact, event, kernel, names, read
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 
@@ -100,7 +100,7 @@ def test_impossible_times_among_long_ones_are_left_out_too():
 
 
 def test_an_event_of_no_length_is_kept():
-    content = read(compact([kernel("set", 5, 0)]))
-    row = content.table("kernels").to_dicts()[0]
+    content = read(compact([event("gpu_memset", "set", 5, 0)]))
+    row = content.table("memcpy").to_dicts()[0]
     assert (row["start_ns"], row["end_ns"]) == (5_000, 5_000)
     assert content.findings == []

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from checking import findings_in
 from cross_plain import nccl_kernels
 from cross_runs import call, documents, group, matched, tables
 from recorded_runs import tables_of
 
 from ccl_bench.analysis.communication.clocks import format_duration
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.analysis.findings import cross_rank_findings
 from ccl_bench.testing import Message, Plan, Straggler, write_run
 
 MESHES = {
@@ -126,7 +126,7 @@ def test_the_order_is_reported_where_members_are_further_apart_than_clocks_are_u
 def test_the_order_is_refused_where_the_residual_exceeds_the_skew_and_that_is_said():
     found = uncertain(4)
     assert found["order"].to_list() == found["last_rank"].to_list() == [None, None, None]
-    [finding] = cross_rank_findings({"arrivals": found})
+    [finding] = findings_in({"arrivals": found})
     assert (finding.code, finding.count) == ("arrival-refused", 3)
 
 

@@ -2,11 +2,11 @@
 
 import polars as pl
 import pytest
+from checking import findings_in
 from cross_runs import call, facts, frame, group, matched
 
 from ccl_bench.analysis.communication.matching import with_peers
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.analysis.findings import cross_rank_findings
 
 TWO = group("g", 0, 1)
 
@@ -51,7 +51,7 @@ def test_without_recorded_numbers_such_recordings_contradict_each_other():
     rows += [call(1, k - 1, 10 * k + 2, 10 * k + 5, size_bytes=k) for k in (2, 3)]
     found = matched(rows, TWO)
     assert (found["agrees"].any(), found["wait_ns"].null_count()) == (False, 4)
-    findings = cross_rank_findings({"matched": found})
+    findings = findings_in({"matched": found})
     assert [(finding.code, finding.count) for finding in findings] == [
         ("collectives-disagree", 2),
         ("collectives-lacking", 1),
@@ -90,7 +90,7 @@ def test_a_group_without_size_is_one_group_unless_the_card_states_several():
     assert compute(silent, facts(world_size=4, tp=4))["ambiguous"].to_list() == [False]
     assert compute(silent, facts(world_size=4, tp=2, dp_shard=2))["ambiguous"].to_list() == [True]
     rows = [call(rank, 1, rank, 10, group="? size") for rank in (0, 1)]
-    [finding] = cross_rank_findings({"matched": matched(rows, group("? size"))})
+    [finding] = findings_in({"matched": matched(rows, group("? size"))})
     assert (finding.code, finding.count) == ("groups-assumed", 1)
 
 
@@ -122,7 +122,7 @@ def test_an_assumed_group_in_which_one_call_does_not_fit_shows_no_waiting_at_all
     ]
     found = matched(rows, group("? size"))
     assert found["wait_ns"].to_list() == [None] * 6
-    [finding] = cross_rank_findings({"matched": found})
+    [finding] = findings_in({"matched": found})
     assert (finding.code, finding.severity) == ("groups-assumed", "warning")
     assert "the calls of 1 do not match" in finding.message
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from checking import findings_in
 from cross_runs import (
     call,
     frame,
@@ -20,7 +21,6 @@ from cross_runs import (
 from ccl_bench.analysis.communication.arguments import with_sizes
 from ccl_bench.analysis.communication.bandwidth import RAW
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.analysis.findings import cross_rank_findings
 from ccl_bench.schema import TABLES
 from ccl_bench.testing import Experts, Plan, plans, trace_path, write_run
 
@@ -216,7 +216,7 @@ def test_a_message_whose_ends_contradict_each_other_is_said_to():
     ]
     found = DERIVED.get("messages").compute(frame("traffic", rows))
     assert found["agrees"].to_list() == [False]
-    assert [finding.code for finding in cross_rank_findings({"messages": found})] == ["messages-disagree"]
+    assert [finding.code for finding in findings_in({"messages": found})] == ["messages-disagree"]
 
 
 def test_calls_without_size_are_listed_and_not_counted_as_nothing(tmp_path: Path):

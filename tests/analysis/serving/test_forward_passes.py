@@ -327,7 +327,7 @@ def test_kernels_launched_between_passes_or_before_the_recording_are_part_of_non
 
 
 def test_a_pass_beside_a_longer_one_that_was_launched_before_is_not_behind_it(tmp_path: Path) -> None:
-    prefill, decode = (EXTEND, 0, 50, [(10, 100, 9_000)]), (DECODE_8, 60, 50, [(70, 200, 300)])
+    prefill, decode = (EXTEND, 0, 50, [(10, 100, 9_000)]), (DECODE_8, 60, 50, [(70, 200, 300, 9)])
     (result,) = _measured(tmp_path, "decode_step_time", rank0_trace=_served(prefill, decode))
     assert result.value == pytest.approx(300e-6, rel=1e-9)
 

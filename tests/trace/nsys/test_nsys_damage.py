@@ -32,7 +32,7 @@ def place(tmp_path):
 @pytest.fixture
 def large(tmp_path):
     """Write an export whose kernels take up most of it."""
-    kernels = [kernel(n, n + 1) for n in range(MANY)]
+    kernels = [kernel(1_000 * n, 1_000 * n + 900) for n in range(MANY)]
     return export(
         tmp_path / "large.sqlite",
         {"NVTX_EVENTS": [mark(1, 2, "a")], "CUPTI_ACTIVITY_KIND_KERNEL": kernels},

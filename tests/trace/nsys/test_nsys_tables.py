@@ -352,7 +352,7 @@ def test_a_graph_whose_kernels_were_recorded_hides_nothing(tmp_path):
 )
 def test_launches_without_kernel_are_reported_beyond_one_in_a_hundred(tmp_path, missing, expected):
     calls = [graph_launch(2 * n, n + 1) | {"nameId": 3} for n in range(100)]
-    ran = [kernel(1000 + n, 1001 + n, correlationId=n + 1) for n in range(missing, 100)]
+    ran = [kernel(1_000 * (n + 1), 1_000 * (n + 2), correlationId=n + 1) for n in range(missing, 100)]
     assert [finding.code for finding in lost(tmp_path, *ran, launches=calls)] == expected
 
 
