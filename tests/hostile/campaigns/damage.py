@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _chosen(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="1", help="numbers, separated by commas")
-    parser.add_argument("--only", default="", help="a kind, or a part of its name")
+    parser.add_argument("--only", default="", help="the name of a kind, or a part of names")
     parser.add_argument("--run", default="", choices=["", *RUNS])
     parser.add_argument("--report", type=Path, help="write what came of it here, as JSON")
     parser.add_argument("--keep", type=Path, help="folder in which the damaged runs are kept")
@@ -169,7 +169,7 @@ def _cases(run: str, only: str, seeds: str) -> list[Case]:
     every = [
         Case(name, kind.family, kind.name, int(seed)) for seed in seeds.split(",") for name, kind in kinds
     ]
-    return [case for case in every if only in case.name]
+    return [case for case in every if case.name == only] or [case for case in every if only in case.name]
 
 
 def _is_bad(case: Case, verdict: Verdict) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import judging
@@ -46,7 +47,7 @@ def judged(folder: Path, undamaged: Path, before: Results, watched: Watched, *, 
         return Verdict(TRACEBACK, broken, codes)
     silent = [*_silent(before, after)]
     if silent:
-        said = _inspected(folder, watched) - _inspected(undamaged, watched)
+        said = _inspected(folder, watched) - _inspected_undamaged(undamaged, watched)
         return Verdict(BY_INSPECT, silent, sorted(said)) if said else Verdict(SILENT, silent, codes)
     changed = [name for name in {**before, **after} if _changed(before.get(name), after.get(name))]
     if is_neutral and changed:
@@ -58,6 +59,11 @@ def metrics(folder: Path, watched: Watched) -> Answer:
     """Return what all metrics of a run come to."""
     words = ["--trace", str(folder), "--all", "--format", "json", "--no-cache", "--jobs", "1"]
     return watched.answer(["ccl-metrics", *words])
+
+
+@cache
+def _inspected_undamaged(folder: Path, watched: Watched) -> set[str]:
+    return _inspected(folder, watched)
 
 
 def _inspected(folder: Path, watched: Watched) -> set[str]:

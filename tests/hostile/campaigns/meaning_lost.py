@@ -98,7 +98,8 @@ def _last_step(document: Document, _: random.Random) -> None:
 
 
 def _one_mark(document: Document, chance: random.Random) -> None:
-    name = chance.choice(steps(document))["name"]
+    marks = steps(document)
+    name = chance.choice(marks[1:-1] or marks)["name"]
     drop(document, [event for event in step_marks(document) if event["name"] == name])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import shutil
 import sqlite3
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import bytes_damage
+import msgspec
 from subjects import CORPUS_VARIABLE
 
 Document = dict[str, Any]
@@ -49,7 +49,7 @@ class Traces:
     def document(self, name: str) -> Document:
         """Return the content of a file; what the caller changes in it is kept."""
         if name not in self._read:
-            self._read[name] = json.loads(gzip.decompress((self.folder / name).read_bytes()))
+            self._read[name] = msgspec.json.decode(gzip.decompress((self.folder / name).read_bytes()))
         return self._read[name]
 
     def put(self, name: str, document: Document) -> None:
@@ -72,7 +72,7 @@ class Traces:
     def write(self) -> None:
         """Write the documents that were asked for."""
         for name, document in self._read.items():
-            (self.folder / name).write_bytes(bytes_damage.packed(json.dumps(document).encode()))
+            (self.folder / name).write_bytes(bytes_damage.packed(msgspec.json.encode(document)))
 
 
 def origin(run: str) -> Path:

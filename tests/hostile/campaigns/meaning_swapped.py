@@ -14,6 +14,7 @@ from meaning_events import (
     device,
     end,
     events,
+    found,
     kernels,
     number,
     share,
@@ -207,23 +208,23 @@ def _operator_renamed(document: Document, chance: random.Random) -> None:
 
 
 def _groups_swapped(document: Document, chance: random.Random) -> None:
-    one, other = _pair(calls(document), chance, lambda event: event["args"]["Process Group Name"])
+    stated = [event for event in calls(document) if "Process Group Name" in event["args"]]
+    one, other = _pair(stated, chance, lambda event: event["args"]["Process Group Name"])
     keys = ("Process Group Name", "Process Group Description", "Process Group Ranks", "Group size")
     values = [{key: event["args"].get(key) for key in keys} for event in (one, other)]
     places = {values[0][keys[0]]: values[1], values[1][keys[0]]: values[0]}
-    for event in calls(document):
+    for event in stated:
         event["args"] |= places.get(event["args"]["Process Group Name"], {})
 
 
 SIZES = ("In msg nelems", "Out msg nelems")
 
 
-def _scaled_sizes(event: Event, factor: float) -> None:
-    arguments = event["args"]
-    for key in SIZES:
-        if key in arguments:
-            arguments[key] = int(arguments[key] * factor)
-    if arguments.get("Input Dims"):
+def _scale_sizes(arguments: dict[str, Any], factor: float) -> None:
+    stated = [key for key in SIZES if key in arguments]
+    for key in stated:
+        arguments[key] = int(arguments[key] * factor)
+    if not stated and arguments.get("Input Dims"):
         arguments["Input Dims"] = _scaled(arguments["Input Dims"], factor)
 
 
@@ -235,30 +236,22 @@ def _scaled(dimensions: Any, factor: float) -> Any:
 
 
 def _sized(document: Document) -> list[Event]:
-    """Return all that states sizes of collectives, on the host and on the device."""
+    """Return what holds the dimensions of collectives, on the host."""
     ranges = [event for event in events(document) if event["name"].startswith(("nccl:", "gloo:"))]
-    known = _distinct((*_or_none(calls, document), *_or_none(call_operators, document), *ranges))
-    stated = [event for event in known if {*SIZES, "Input Dims"} & {*(event.get("args") or {})}]
-    if not stated:
-        raise InapplicableError
-    return stated
+    known = _distinct((*_or_none(call_operators, document), *ranges))
+    return found(event for event in known if (event.get("args") or {}).get("Input Dims"))
 
 
 def _sizes(factor: float, *, of_one: bool = False) -> OfTrace:
+    """Return a change of numbers of elements, or of first dimensions where these are all that is stated."""
+
     def change(document: Document, chance: random.Random) -> None:
-        for event in [chance.choice(_sized(document))] if of_one else _sized(document):
-            _scaled_sizes(event, factor)
+        counted = [event for event in _or_none(calls, document) if {*SIZES} & {*event["args"]}]
+        sized = counted or _sized(document)
+        for event in [chance.choice(sized)] if of_one else sized:
+            _scale_sizes(event["args"], factor)
 
     return change
-
-
-def _sizes_in_bytes(document: Document, _: random.Random) -> None:
-    """Multiply numbers of elements by 4; where a trace has only dimensions, the first of these."""
-    counted = [event for event in _or_none(calls, document) if {*SIZES} & {*event["args"]}]
-    for event in counted or _sized(document):
-        held = event["args"].pop("Input Dims", None) if counted else None
-        _scaled_sizes(event, 4)
-        event["args"] |= {"Input Dims": held} if held is not None else {}
 
 
 def _argument(key: str, value: Callable[[Any], Any]) -> OfTrace:
@@ -344,7 +337,7 @@ SWAPPED = {
 WRONG = {
     "size of one collective x 1000": _sizes(1000, of_one=True),
     "sizes of collectives x 1000": _sizes(1000),
-    "sizes in bytes": _sizes_in_bytes,
+    "sizes in bytes": _sizes(4),
     "sizes negative": _sizes(-1),
     "dtype": _argument("dtype", lambda held: "Half" if held == "Float" else "Float"),
     "group of other ranks": _argument("Process Group Ranks", _ranks_beyond),

@@ -32,8 +32,7 @@ ALL = "cpu_op cuda_runtime gpu_memcpy kernel user_annotation"
 HOST = "cpu_op cuda_runtime user_annotation"
 DEVICE = "gpu_memcpy kernel"
 GROUP = "Process Group Name, Process Group Ranks, Group size"
-SIZES = "In msg nelems, Input Dims, Out msg nelems"
-CALL = f"Collective name, {SIZES}, dtype, {GROUP}"
+CALL = f"Collective name, In msg nelems, Input Dims, Out msg nelems, dtype, {GROUP}"
 
 STRUCK = {
     "lost: kernels": "lost kernel",
@@ -79,9 +78,9 @@ STRUCK = {
     "swapped: groups of collectives": "changed Process Group Name, Process Group Description",
     "mixed: a rank of another window": "changed name, ts",
     "mixed: half of a rank from another": f"lost {ALL}; foreign {ALL}",
-    "wrong field: sizes of collectives x 1000": f"changed {SIZES}",
+    "wrong field: sizes of collectives x 1000": "changed In msg nelems, Out msg nelems",
     "wrong field: sizes in bytes": "changed In msg nelems, Out msg nelems",
-    "wrong field: sizes negative": f"changed {SIZES}",
+    "wrong field: sizes negative": "changed In msg nelems, Out msg nelems",
     "wrong field: dtype": "changed dtype",
     "wrong field: group of other ranks": "changed Process Group Ranks",
     "wrong field: group size": "changed Group size",
@@ -219,6 +218,22 @@ def test_swapped_lengths_overlap_the_next_kernel_or_fit_before_it(origin: Path, 
                 if event["cat"] == "kernel" and event["args"]["stream"] == stream]  # fmt: skip
         crossings = [end(one) > other["ts"] for one, other in pairwise(line)]
         assert any(crossings) is overlaps
+
+
+def test_sizes_are_numbers_of_elements_or_the_first_dimensions_without_these(
+    origin: Path, tmp_path: Path
+) -> None:
+    run = Traces(origin, tmp_path / "own")
+    document = run.document(run.names[0])
+    run.remove(run.names[1])
+    kind("wrong field: sizes of collectives x 1000").apply(run, random.Random(1))
+    held = [event["args"] for event in document["traceEvents"] if event["name"] == "record_param_comms"]
+    assert {(a["In msg nelems"], str(a["Input Dims"])) for a in held} == {(1_000_000, "[[[10, 100]], []]")}
+    for event in document["traceEvents"]:
+        for key in ("In msg nelems", "Out msg nelems"):
+            event["args"].pop(key, None)
+    kind("wrong field: sizes in bytes").apply(run, random.Random(1))
+    assert {str(arguments["Input Dims"]) for arguments in held} == {"[[[40, 100]], []]"}
 
 
 def test_files_of_ranks_are_lost_copied_and_exchanged(origin: Path, tmp_path: Path) -> None:
