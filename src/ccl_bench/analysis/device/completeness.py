@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.device.launches import GRAPH_LAUNCH
+from ccl_bench.analysis.device.starting_calls import STARTS_COPY, STARTS_GRAPH, STARTS_KERNEL
 from ccl_bench.analysis.device.work import COMMUNICATION, FUSED
-from ccl_bench.analysis.names import all_matching, is_one_of, matching
+from ccl_bench.analysis.names import matching
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.devices import accelerator_backend, operator_pattern
-from ccl_bench.schema.table import keep_rows
+from ccl_bench.result import WHOLE_TRACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,11 +55,6 @@ def device_used(kernels: pl.DataFrame) -> pl.DataFrame:
     return kernels.select(pl.col("device").drop_nulls().mode().min())
 
 
-KERNEL_LAUNCH = r"^(?:cu|cuda|hip)(?:ExtModule|Module|Ext)?Launch(?:Cooperative)?(?:MultiDevice)?Kernel"
-COPY = r"^(?:cu|cuda|hip)Memcpy"
-CAPTURE_BEGINS = r"^(?:cu|cuda|hip)StreamBeginCapture"
-CAPTURE_ENDS = r"^(?:cu|cuda|hip)StreamEndCapture"
-
 FEW = 0.01
 """Share of launches that may lack their work without a word: calls that fail, work cut off at the end."""
 
@@ -69,9 +64,7 @@ MANY = 0.1
 
 @derived(
     reads={
-        "kernels": ("correlation",),
-        "memcpy": ("correlation",),
-        "launches": ("start_ns", "end_ns", "name", "process", "thread", "correlation"),
+        **dict.fromkeys(("kernels", "memcpy", "launches"), ("start_ns",)),
         "cpu_ops": ("name",),
     },
     calls=("Int64", "pieces of work that are recognised as communication"),
@@ -91,9 +84,11 @@ MANY = 0.1
     hidden_graphs=("Int64", "of them, without any work in the trace"),
     copy_calls=("Int64", "calls in steps that copy"),
     lost_copies=("Int64", "of them, without any work in the trace"),
+    queued=("Int64", "calls whose work was still queued when the recording ended, and is in no step"),
 )
 def completeness(
     steps: pl.DataFrame,
+    starting_calls: pl.DataFrame,
     work: pl.DataFrame,
     device_work: pl.DataFrame,
     kernels: pl.DataFrame,
@@ -105,22 +100,10 @@ def completeness(
     process_groups: pl.DataFrame,
 ) -> pl.DataFrame:
     """One trace: what shows that it is of a device, and which launches in its steps have no work."""
-    recorded = pl.concat([kernels["correlation"], memcpy["correlation"]])
-    calls = _in_steps(launches, steps)
-    begins, ends, *kinds = all_matching(
-        calls["name"], CAPTURE_BEGINS, CAPTURE_ENDS, KERNEL_LAUNCH, COPY, GRAPH_LAUNCH
-    )
-    edges = [calls["start_ns"].filter(is_edge).sort() for is_edge in (begins, ends)]
-    calls = calls[["process", "thread", "start_ns", "end_ns", "correlation"]].hstack(
-        [is_one_of(calls["correlation"], recorded).alias("fruitful")]
-    )
-    of_kernels, of_copies, of_graphs = (keep_rows(calls, is_kind) for is_kind in kinds)
-    lost = {
-        "kernel_launches": ("lost_kernels", _outside_captures(of_kernels, *edges)),
-        "graph_launches": ("hidden_graphs", of_graphs),
-        "copy_calls": ("lost_copies", _outside_captures(of_copies, *edges)),
-    }
-    counts = {name: _fates(kind_calls) for name, (_, kind_calls) in lost.items()}
+    is_queued = pl.col("is_behind") & (pl.lit(_are_marked(steps)).not_() | ~_in_steps(steps))
+    queued = starting_calls.filter(is_queued)
+    calls = starting_calls.filter(_in_steps(steps), ~is_queued)
+    counts = {kind: _fates(calls.filter(kind=kind)) for kind in _COUNTED}
     backends = filter(None, map(accelerator_backend, process_groups["backend"].drop_nulls()))
     return DERIVED.get("completeness").table.frame(
         {
@@ -133,8 +116,9 @@ def completeness(
             "devices_seen": [devices.height],
             "backend": [next(backends, None)],
             "device_operators": [int(matching(cpu_ops["name"], operator_pattern()).sum())],
-            **{name: [total] for name, (total, _) in counts.items()},
-            **{lost[name][0]: [missing] for name, (_, missing) in counts.items()},
+            **{total: [counts[kind][0]] for kind, (total, _) in _COUNTED.items()},
+            **{lost: [counts[kind][1]] for kind, (_, lost) in _COUNTED.items()},
+            "queued": [queued.height],
         }
     )
 
@@ -157,41 +141,31 @@ def _operators(device_work: pl.DataFrame) -> dict[str, Sequence[object]]:
     }
 
 
-def _in_steps(launches: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls made between the start of the first step and the end of the last one.
+def _in_steps(steps: pl.DataFrame) -> pl.Expr:
+    """Return whether a call lies between the start of the first step and the end of the last one.
 
-    What is launched after the last step may still be waiting for its turn when the recording ends, and
-    is part of no number.
+    What is launched after the last step is part of no number.
     """
     if steps.is_empty():
-        return launches
-    first, last = cast("tuple[int, int]", (steps["start_ns"].min(), steps["end_ns"].max()))
-    return keep_rows(launches, launches["start_ns"].is_between(first, last, closed="left"))
+        return pl.lit(value=True)
+    return pl.col("start_ns").is_between(steps["start_ns"].min(), steps["end_ns"].max(), closed="left")
 
 
-def _outside_captures(calls: pl.DataFrame, begins: pl.Series, ends: pl.Series) -> pl.DataFrame:
-    """Return the calls that do not only record a graph, which starts nothing."""
-    if begins.is_empty() and ends.is_empty():
-        return calls
-    begin_counts, end_counts = (
-        edges.search_sorted(calls["start_ns"], side="right").cast(pl.Int64) for edges in (begins, ends)
-    )
-    return keep_rows(calls, begin_counts <= end_counts)
+def _are_marked(steps: pl.DataFrame) -> bool:
+    return steps.height > 0 and steps["source"][0] != WHOLE_TRACE
 
 
-def _fates(launches: pl.DataFrame) -> tuple[int, int]:
-    """Return the number of `launches`, and the number of those that started no work in the trace.
+_COUNTED = {
+    STARTS_KERNEL: ("kernel_launches", "lost_kernels"),
+    STARTS_GRAPH: ("graph_launches", "hidden_graphs"),
+    STARTS_COPY: ("copy_calls", "lost_copies"),
+}
+"""Kind of call → the columns with their number, and with that of those whose work is lost."""
 
-    A call within another is part of it: the runtime calls the driver.
-    """
-    numbered_calls = keep_rows(launches, launches["correlation"] > 0)
-    if numbered_calls["fruitful"].all():
-        return numbered_calls.height, 0
-    ordered = numbered_calls.sort("process", "thread", "start_ns", "end_ns")
-    reach = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
-    outermost = (pl.col("start_ns") >= reach).fill_null(value=True)
-    calls = ordered.group_by(call=outermost.cast(pl.Int64).cum_sum()).agg(pl.col("fruitful").any())
-    return calls.height, int((~calls["fruitful"]).sum())
+
+def _fates(calls: pl.DataFrame) -> tuple[int, int]:
+    """Return the number of `calls`, and the number of those that started no work in the trace."""
+    return calls.height, int((~calls["has_work"]).sum())
 
 
 class Subject(NamedTuple):
@@ -205,6 +179,12 @@ def lost_work(row: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
     """Yield findings about lost device work of a trace, from its row of `completeness`."""
     if not row["kernels"]:
         return
+    if queued := row["queued"]:
+        message = (
+            f"the recording ended before the work of {queued:,} launches and copies had run: numbers are of "
+            "the time before"
+        )
+        yield _finding("window-ended", "note", message, queued, of, ("kernels", "memcpy"))
     hidden, graphs = row["hidden_graphs"], row["graph_launches"]
     if hidden > FEW * graphs:
         message = (

@@ -89,6 +89,7 @@ def steps(
     launches: pl.DataFrame,
     cpu_ops: pl.DataFrame,
     marker: pl.DataFrame,
+    starting_calls: pl.DataFrame,
 ) -> pl.DataFrame:
     """One step of one trace.
 
@@ -107,8 +108,29 @@ def steps(
         spans = marks.marked_steps(annotations, cpu_ops, device_work)
     if spans is None:
         spans = marks.whole_trace(annotations, device_work, launches, cpu_ops)
-    windows = _with_device_windows(spans.sort("start_ns"), device_work)
+    windows = _with_device_windows(_run_to_their_end(spans.sort("start_ns"), starting_calls), device_work)
     return windows.hstack(_counts(windows, device_work, gloo_ranges(annotations)))
+
+
+FEW_QUEUED = 0.01
+"""Share of a step's launches whose work may lack at the end of a recording: calls that fail start none."""
+
+
+def _run_to_their_end(spans: pl.DataFrame, starting_calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps without the last ones, of which work was still queued when the recording ended.
+
+    A step that is all there is stays: its numbers are refused where they would be wrong.
+    """
+    queued = starting_calls.filter("is_behind")
+    if queued.is_empty() or are_of_device(spans):
+        return spans
+    counts = (
+        assign_window(calls, spans).group_by("window").agg(pl.len().cast(pl.Int64).alias(name))
+        for calls, name in ((starting_calls, "calls"), (queued, "queued"))
+    )
+    counted_calls = sum_per_window(spans, *counts).fill_null(0)
+    has_run = counted_calls.select(pl.col("queued") <= FEW_QUEUED * pl.col("calls")).to_series()
+    return keep_rows(spans, has_run) if has_run.any() else spans
 
 
 QUEUED_NS = 1_000_000
