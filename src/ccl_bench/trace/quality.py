@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
@@ -61,14 +62,24 @@ def drop_impossible(
 ) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
     """Return the tables without impossible events, and a finding for each table that had some.
 
-    `middle` is the median start of all events where these are not all tables.
+    `middle` is the median start of all events where these are not all tables. Raises InputError if most
+    events are impossible: times of another unit are beyond every range.
     """
     middle = median_start(_starts(tables)) if middle is None else middle
-    if middle is None:
-        return tables, []
-    plausible = {name: _plausible(table, middle) for name, table in tables.items()}
+    plausible = {name: _plausible(table, middle or 0) for name, table in tables.items()}
+    _check_most(tables, plausible, file)
     findings = [*_findings(tables, plausible, file), *_stopped_clocks(plausible, file)]
     return plausible, findings
+
+
+def _check_most(before: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame], file: str) -> None:
+    for name, table in before.items():
+        lost = table.height - after[name].height
+        if table.height >= STILL and 2 * lost > table.height:
+            message = f"{lost:,} of {table.height:,} rows of {name} have no possible time"
+            raise InputError(
+                message, where=file, fix="check the unit of its times, or record the trace again"
+            )
 
 
 def _plausible(table: pl.DataFrame, middle: int) -> pl.DataFrame:
