@@ -36,7 +36,7 @@ CHECKS = (
     Check(("groups",), found.ambiguous_groups, ("groups",)),
     Check(("groups",), found.groups_off_the_mesh, ("groups",)),
     Check(("matched",), found.disagreements, ("calls",)),
-    Check(("matched",), found.missing_members, ("matched",)),
+    Check(("matched",), found.missing_members, CALLS_OF_A_RANK),
     Check(("matched",), found.lacking, CALLS_OF_A_RANK),
     Check(("matched",), found.assumed_groups, ("matched",)),
     Check(("matched",), found.even_assumed, ("waits", "call_parts")),

@@ -56,7 +56,7 @@ def device_used(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 FEW = 0.01
-"""Share of launches that may lack their work without a word: calls that fail, work cut off at the end."""
+"""Share of launches that may lack their work without a warning: calls that fail start none."""
 
 MANY = 0.1
 """Share of kernel launches without a kernel from which numbers of the device are refused."""
@@ -193,14 +193,15 @@ def lost_work(row: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
         )
         yield _finding("cuda-graphs-hide-kernels", "error", message, hidden, of, ("kernels", "memcpy"))
     lost, launched = row["lost_kernels"], row["kernel_launches"]
-    if lost > FEW * launched:
-        share = f"{lost} of {launched} kernel launches in steps ({100 * lost / launched:.1f} %)"
+    if lost:
+        share = f"{lost:,} of {launched:,} kernel launches in steps ({100 * lost / launched:.1f} %)"
         if lost > MANY * launched:
             message = f"{share} have no kernel in the trace: every number of the device is too low"
             yield _finding("kernels-lost", "error", message, lost, of, ("kernels", "memcpy"))
         else:
             message = f"{share} have no kernel in the trace: numbers of the device are too low by this share"
-            yield _finding("kernels-missing", "warning", message, lost, of, ("kernels",))
+            severity = "warning" if lost > FEW * launched else "note"
+            yield _finding("kernels-missing", severity, message, lost, of, ("kernels",))
     silent, operators = row["silent_operators"], row["launching_operators"]
     if silent > FEW * operators:
         message = (
@@ -209,10 +210,11 @@ def lost_work(row: Mapping[str, Any], of: Subject) -> Iterator[Finding]:
         )
         yield _finding("kernels-unclassified", "warning", message, silent, of, ("device_work",))
     lost, called = row["lost_copies"], row["copy_calls"]
-    if lost > FEW * called:
-        share = f"{lost} of {called} copy calls in steps ({100 * lost / called:.1f} %)"
+    if lost:
+        share = f"{lost:,} of {called:,} copy calls in steps ({100 * lost / called:.1f} %)"
         message = f"{share} have no copy in the trace: numbers of copies are too low by this share"
-        yield _finding("copies-missing", "warning", message, lost, of, ("memcpy",))
+        severity = "warning" if lost > FEW * called else "note"
+        yield _finding("copies-missing", severity, message, lost, of, ("memcpy",))
 
 
 def _finding(

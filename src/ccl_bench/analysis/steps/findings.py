@@ -20,12 +20,13 @@ _STEPS = ("steps",)
 """What these findings touch: everything that is measured in a step."""
 
 LAUNCHES_MISSING = 0.01
-"""Share of a device's work in steps that may lack its launch without a word."""
+"""Share of a device's work in steps that may lack its launch without a warning."""
 
 
 def step_findings(steps: pl.DataFrame) -> list[Finding]:
     """Return the findings about the steps that were found in the traces of a run."""
-    return [*_not_marked(steps), *_unequal(steps), *_without_launch(steps), *_host_ahead(steps)]
+    looks = (_not_marked, _unequal, _without_launch, _host_ahead, _skipped, _amid_operators)
+    return [finding for look in looks for finding in look(steps)]
 
 
 def _not_marked(steps: pl.DataFrame) -> list[Finding]:
@@ -57,13 +58,14 @@ _LISTED = 5
 
 def _without_launch(steps: pl.DataFrame) -> list[Finding]:
     missing, work = (int(steps[name].sum()) for name in ("unlaunched", "work"))
-    if missing <= LAUNCHES_MISSING * work:
+    if not missing:
         return []
+    severity = "warning" if missing > LAUNCHES_MISSING * work else "note"
     message = (
         f"{missing:,} of {work:,} kernels, copies and sets in steps have no recorded launch: they count in "
         "the step in which they ran, although another step may have launched them"
     )
-    return [Finding("launches-missing", "warning", message, count=missing, touches=_STEPS)]
+    return [Finding("launches-missing", severity, message, count=missing, touches=_STEPS)]
 
 
 HOST_AHEAD = 0.05
@@ -84,6 +86,32 @@ def _host_ahead(steps: pl.DataFrame) -> list[Finding]:
         f"{_seconds(step_ns)} from the completion of the one before to its own, which is the length used"
     )
     return [Finding("host-ahead", "note", message, touches=_STEPS)]
+
+
+def _skipped(steps: pl.DataFrame) -> list[Finding]:
+    """Report traces whose numbers of steps go on by more than they usually do."""
+    of_trace = pl.col("step").diff().over("trace")
+    distances = steps.sort("trace", "start_ns").with_columns(distance=of_trace).drop_nulls("distance")
+    skipped = distances.filter(pl.col("distance") > pl.col("distance").min())
+    if skipped.is_empty():
+        return []
+    first = skipped.row(0, named=True)
+    message = (
+        f"{_traces(skipped.unique('trace'))} lack steps between others, such as those between "
+        f"{first['step'] - first['distance']} and {first['step']}: they are in no number"
+    )
+    return [Finding("steps-skipped", "note", message, count=skipped.height, touches=_STEPS)]
+
+
+def _amid_operators(steps: pl.DataFrame) -> list[Finding]:
+    amid = steps.filter("is_amid_operator")
+    if amid.is_empty():
+        return []
+    message = (
+        f"{amid.height:,} of {steps.height:,} steps begin within operators of their own thread: the marks of "
+        "steps, or the operators, have damaged times"
+    )
+    return [Finding("steps-amid-operators", "warning", message, count=amid.height, touches=_STEPS)]
 
 
 def _traces(rows: pl.DataFrame) -> str:

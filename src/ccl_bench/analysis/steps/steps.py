@@ -12,6 +12,7 @@ from ccl_bench.analysis.intervals import (
     sum_per_window,
     window_at,
 )
+from ccl_bench.analysis.names import is_one_of
 from ccl_bench.analysis.steps import marks
 from ccl_bench.analysis.steps.marks import chosen_ranges
 from ccl_bench.base.lazy_imports import pl
@@ -64,7 +65,7 @@ def host_range_ns(step_times: pl.DataFrame) -> float | None:
 
 
 @derived(
-    reads={"launches": ("start_ns", "end_ns"), "cpu_ops": ("start_ns", "end_ns", "name")},
+    reads={"launches": ("start_ns", "end_ns"), "cpu_ops": ("start_ns", "end_ns", "name", "thread")},
     step=("Int64", "number of the step as recorded, counted on where it begins again, else from 0"),
     start_ns=("Int64", "start as recorded, ns"),
     end_ns=("Int64", "end as recorded, ns"),
@@ -79,6 +80,7 @@ def host_range_ns(step_times: pl.DataFrame) -> float | None:
         "until when the device ran what no step had launched, ns; null if nothing was queued before the step",
     ),
     source=("String", "how the step was found"),
+    is_amid_operator=("Boolean", "whether the range that marks it begins within an operator of its thread"),
     calls=("Int64", "communication calls that belong to the step"),
     work=("Int64", "kernels, copies and sets of a device that belong to the step"),
     unlaunched=("Int64", "those whose launch is not in the trace"),
@@ -109,7 +111,29 @@ def steps(
     if spans is None:
         spans = marks.whole_trace(annotations, device_work, launches, cpu_ops)
     windows = _with_device_windows(_run_to_their_end(spans.sort("start_ns"), starting_calls), device_work)
-    return windows.hstack(_counts(windows, device_work, gloo_ranges(annotations)))
+    amid = _amid_operators(windows, annotations, cpu_ops)
+    return windows.hstack([amid]).hstack(_counts(windows, device_work, gloo_ranges(annotations)))
+
+
+ROUNDING_NS = 2_000
+"""Time by which ranges of one thread may overlap, as start and duration are each rounded to whole microseconds."""
+
+
+def _amid_operators(windows: pl.DataFrame, annotations: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.Series:
+    """Return for each step whether an operator of its thread begins before its range and ends within it.
+
+    What one thread does lies inside or outside of a range. Steps that no range of one thread marks cannot be.
+    """
+    none = pl.Series("is_amid_operator", [False]).new_from_index(0, windows.height)
+    is_mark = is_one_of(annotations["start_ns"], windows["start_ns"]) & ~annotations["on_device"]
+    threads = keep_rows(annotations[["start_ns", "thread"]], is_mark)["thread"].drop_nulls().mode()
+    if threads.is_empty() or are_of_device(windows):
+        return none
+    own = keep_rows(cpu_ops[["start_ns", "end_ns"]], (cpu_ops["thread"] == threads[0]).fill_null(value=False))
+    own = own.sort("start_ns")
+    earlier = own["start_ns"].search_sorted(windows["start_ns"], side="left").cast(pl.Int64)
+    reach = pl.concat([pl.Series([None], dtype=pl.Int64), own["end_ns"].cum_max()]).gather(earlier)
+    return (reach > windows["start_ns"] + ROUNDING_NS).fill_null(value=False).alias(none.name)
 
 
 FEW_QUEUED = 0.01
