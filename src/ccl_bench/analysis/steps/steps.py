@@ -116,7 +116,7 @@ def steps(
 
 
 ROUNDING_NS = 2_000
-"""Time by which ranges of one thread may overlap, as start and duration are each rounded to whole microseconds."""
+"""Time by which ranges of one thread may overlap: start and duration are rounded to whole microseconds."""
 
 
 def _amid_operators(windows: pl.DataFrame, annotations: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.Series:
