@@ -168,7 +168,8 @@ GRANULARITIES = ("model_fwd_bwd_pass", "model_fwd", "layer", "kernel", "attentio
 TRACE_TYPES = (
     "json", "json_tpu", "kineto", "kineto_trace", "kineto_cpu_trace", "torch_profiler",
     "torch_et", "pytorch_et", "nsys", "nsys_sqlite", "memory_snapshot",
-    "vllm", "sglang", "genai_bench", "aiperf", "llmperf", "tpu_profiler", "xla_trace",
+    "vllm", "sglang", "genai_bench", "aiperf", "llmperf", "inference_perf", "guidellm",
+    "tpu_profiler", "xla_trace",
 )  # fmt: skip
 """Kinds of trace that cards name; `json` is a Kineto trace, `json_tpu` one of JAX's profiler."""
 
