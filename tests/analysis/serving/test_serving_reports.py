@@ -34,10 +34,12 @@ def test_rates_that_aiperf_states_are_read_where_it_states_no_duration(tmp_path:
         "output_token_throughput": {"unit": "tokens/sec", "avg": 44.9},
         "request_latency": {"unit": "ms", "avg": 2000.0},
         "request_count": {"unit": "requests", "avg": 80.0},
+        "input_config": {"endpoint": {"streaming": False}},
     }
     results = measured(tmp_path, *RATES, "TTFT", summary__json=summary)
     assert [result.value for result in results] == [0.5, 44.9, None, None]
     assert results[0].details["source"] == "as the tool stored it"
+    assert results[3].reason.startswith("the answers were not streamed")
 
 
 def test_a_rate_that_can_be_computed_is_not_the_stored_one(tmp_path: Path) -> None:

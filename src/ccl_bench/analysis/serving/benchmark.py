@@ -126,7 +126,9 @@ def _are_in_one_piece(ok: pl.DataFrame) -> bool:
 
 
 def _is_summary_in_one_piece(values: Mapping[tuple[str, str], float]) -> bool:
-    """Whether there were more tokens than answers, and no time between them."""
+    """Whether nothing was streamed: it says so, or has more tokens than answers and no time between them."""
+    if values.get(("streaming", "total")) == 0:
+        return True
     answers, tokens = values.get(("completed", "total"), 0.0), values.get(("output_tokens", "total"), 0.0)
     return tokens > answers > 0 and values.get(("itl", "mean"), 1.0) <= 0
 

@@ -19,6 +19,7 @@ from ccl_bench.trace.formats.serving.json_values import (
     in_seconds,
     instant_ns,
     lines,
+    mapping,
     one_value,
     parsed,
     read_whole,
@@ -75,6 +76,8 @@ def read_aiperf(stream: BinaryIO, file: str) -> TraceContent:
         if not isinstance(summary, dict):
             raise InputError("is not an object", where=file)
         rows.stored += [*_stored(summary), *_failures(summary), *_objectives(summary)]
+        if mapping(mapping(summary, "input_config"), "endpoint").get("streaming") is False:
+            rows.stored.append(StoredStatistic(0, "streaming", "total", 0.0))
         if summary.get("was_cancelled") is True:
             rows.findings.append(_cut_short(file))
         return rows.content()
