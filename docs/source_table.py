@@ -48,7 +48,7 @@ SOURCES = {
     "Flight Recorder": ("flight_recorder",),
     "memory snapshot": ("memory_snapshot",),
     "serving benchmark": (
-        *("aiperf", "genai_bench", "llmperf", "sglang"),
+        *("aiperf", "genai_bench", "llmperf", "inference_perf", "guidellm", "sglang"),
         *("vllm", "vllm_latency", "vllm_throughput"),
     ),
 }

@@ -35,6 +35,14 @@ def test_the_run_is_named_with_or_without_an_option(
     assert "2 runs are given" in capsys.readouterr().err
 
 
+def test_choices_are_read_in_any_case(sharded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = [str(sharded), "-m", "coll_call_num", "--profile-mode", "TORCH", "-f"]
+    assert main([*named, "VALUE"]) == OK
+    assert capsys.readouterr() == ("16\n", "")
+    assert main([*named, "XML"]) == WRONG_USAGE
+    assert 'invalid value "XML" for -f' in capsys.readouterr().err
+
+
 def test_a_number_reads_back_as_the_same_float(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--trace", str(small), "--metric", "gpu_busy"])
     printed = capsys.readouterr().out

@@ -37,6 +37,7 @@ def test_layers_are_added_up_and_listed_apart() -> None:
         "coefficient_of_variation_ratio": pytest.approx(45 / 90),
         "per_rank_tokens": {"0": 80, "1": 100},
         "tokens_per_expert": {"0": 18, "1": 27, "2": 80, "3": 55},
+        "imbalance_over_experts_ratio": pytest.approx(80 / 45),
         "per_layer": {"a": pytest.approx(130 / 80), "b": pytest.approx(15 / 10)},
         "dropped_tokens_count": 0,
     }
@@ -89,6 +90,27 @@ def test_the_degree_of_a_record_comes_before_that_of_the_card() -> None:
     assert found.value == pytest.approx(6 / 3)
     with pytest.raises(NotMeasurable, match="no token"):
         measured(ExpertTokens((0, 0, 0, 0)))
+
+
+def test_without_a_degree_experts_have_an_imbalance_and_devices_have_none() -> None:
+    # 80 : 55 : 45 of three experts, whose mean is 60
+    records = (ExpertTokens((30, 40, 20), rank=0), ExpertTokens((50, 15, 25), rank=1))
+    found = token_to_expert_assignment(MoeAssignments(records), NO_ROWS, NO_GROUPS, Facts())
+    assert found.value == found.details["imbalance_over_experts_ratio"] == pytest.approx(80 / 60)
+    assert found.details["tokens_per_expert"] == {"0": 80, "1": 55, "2": 45}
+    assert found.details["per_rank_tokens"] == {"0": 90, "1": 90}
+    assert "tokens_per_device" not in found.details
+    assert [finding.code for finding in found.findings] == ["expert-devices-unknown"]
+
+
+def test_without_a_degree_traces_that_show_devices_count() -> None:
+    rows = {"group": ["g"] * 2, "rank": [0, 1], "received_rows": [30, 70], "trace": [0, 1]}
+    groups = pl.DataFrame(
+        {"group": ["g"], "ambiguous": [False], "size": [2], "members": [[0, 1]], "dimension": ["ep"]}
+    )
+    records = MoeAssignments((ExpertTokens((3, 1)),))
+    found = token_to_expert_assignment(records, pl.DataFrame(rows), groups, Facts())
+    assert (found.value, [*found.findings]) == (pytest.approx(1.4), [])
 
 
 def test_splits_of_traces_are_stated_beside_the_file() -> None:

@@ -39,6 +39,23 @@ def test_the_answer_has_the_keys_that_programs_read(slow: str) -> None:
     assert first["gain_s"] > 0
 
 
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("rank:0,1", "rank:0,rank:1"),
+        ("worker:1/0, 1/1", "worker:1/0,worker:1/1"),
+        ("stage:0,rank:0,1", "stage:0,rank:0,rank:1"),
+        ("RANK:1", "rank:1"),
+        ("Operation:Optimizer", "operation:optimizer"),
+    ],
+)
+def test_a_part_without_a_kind_has_that_of_the_part_before_it(slow: str, text: str, same: str) -> None:
+    ran = invoke(["ccl-bench", "what-if", slow, "--without", text, "--without", same, "--format", "json"])
+    assert ran.returncode == 0
+    scenarios = json.loads(ran.stdout)["scenarios"]
+    assert scenarios[0]["step_s"] == scenarios[1]["step_s"]
+
+
 def test_the_text_names_the_gain_and_the_slow_rank(slow: str) -> None:
     ran = invoke(["ccl-bench", "what-if", slow, "--without", "rank:1", "--scale", "operation:optimizer=0"])
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -54,6 +71,8 @@ def test_the_text_names_the_gain_and_the_slow_rank(slow: str) -> None:
         (["--without", "rnk:1"], "'rnk:1' names no operations", "did you mean rank?"),
         (["--without", "rank:7"], "there is no rank '7'", "there are 0, 1"),
         (["--without", "operation:optimiser"], "there is no operation", "did you mean optimizer?"),
+        (["--without", "rank:0,7"], "there is no rank '7'", "there are 0, 1"),
+        (["--without", "7,rank:1"], "'7' names no operations", "write KIND:NAME"),
         (["--without", "rank:1,"], "'' names no operations", "write KIND:NAME"),
         (["--scale", "operation:optimizer"], "is not a change of durations", "operation:NAME=0.5"),
         (["--scale", "operation:optimizer=-1"], "is not a change of durations", "a factor from 0"),

@@ -29,6 +29,8 @@ class Facts:
     """Number of ranks in the job."""
     global_batch_size: Fact[int] | None = None
     """Sequences in one step over all ranks."""
+    batch_sizes: Fact[tuple[int, ...]] | None = None
+    """Batch sizes of a sweep, which has no single one."""
     seq_len: Fact[int] | None = None
     """Tokens in one sequence."""
     tokens_per_step: Fact[int] | None = None
@@ -89,6 +91,14 @@ class Facts:
     """Attention heads."""
     head_dim: Fact[int] | None = None
     """Size of one attention head."""
+    num_prompts: Fact[int] | None = None
+    """Requests that were sent to a server."""
+    request_rate: Fact[str] | None = None
+    """Requests sent in one second; `inf` for all at once."""
+    max_concurrency: Fact[int] | None = None
+    """Most requests under way at once."""
+    max_tokens: Fact[int] | None = None
+    """Most tokens generated for one request."""
     slo_ttft_s: Fact[float] | None = None
     """Longest time to first token that users accept, s."""
     slo_tpot_s: Fact[float] | None = None
@@ -134,6 +144,22 @@ def tokens_per_step(facts: Facts) -> Fact[int] | None:
         return None
     sources = " and ".join(dict.fromkeys((batch.source, length.source)))
     return Fact(batch.value * length.value, f"global_batch_size x seq_len from {sources}")
+
+
+def needed_tokens_per_step(facts: Facts) -> Fact[int]:
+    """Return tokens in one step, or raise NotMeasurable: they may be unknown, or differ in a sweep."""
+    tokens = tokens_per_step(facts)
+    if tokens is not None:
+        return tokens
+    reason = "the number of tokens in a step is unknown"
+    if facts.batch_sizes and not facts.global_batch_size:
+        sizes = ", ".join(map(str, facts.batch_sizes.value))
+        reason += f": batch_size is a sweep over {sizes} in the {facts.batch_sizes.source}"
+    raise NotMeasurable(
+        reason,
+        fix="write tokens_per_step, or global_batch_size and seq_len, into run_metadata.json",
+        is_repairable=True,
+    )
 
 
 class TrackedFacts:

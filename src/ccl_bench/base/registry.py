@@ -22,6 +22,11 @@ _MISSPELT = 0.8
 """Least similarity of a misspelt word to the correct one."""
 
 
+def spelling(word: str) -> str:
+    """Return a word without the differences that carry no meaning: case, hyphens and spaces."""
+    return word.strip().lower().replace("-", "_").replace(" ", "_")
+
+
 def did_you_mean(word: str, known_words: Iterable[str], *, cutoff: float = 0.5) -> str:
     """Return a hint naming the closest known words, or an empty string; `cutoff` is the least similarity."""
     close = difflib.get_close_matches(word, list(known_words), n=3, cutoff=cutoff)

@@ -45,14 +45,18 @@ def entry(
     also: tuple[str, ...] = (),
     examples: tuple[object, ...] = (),
     literal: bool = False,
+    sweep: str = "",
+    unlimited: bool = False,
     **pydantic_options: Any,
 ) -> Any:
     """Return a documented field that may be absent.
 
     `key` is its name in the file where that is not the attribute's, `unit` the unit of the number, `units`
     spellings of it that may follow the number, `also` other keys in use for the same thing. `literal` is for
-    a word taken as a program wrote it: "none" is a value, and its own spelling needs no note. A field with
-    `examples` is in the template. `pydantic_options` goes to pydantic: limits, and a default other than None.
+    a word taken as a program wrote it: "none" is a value, and its own spelling needs no note. `sweep` is the
+    attribute that a list of values in place of one becomes. An `unlimited` number may be infinite. A field
+    with `examples` is in the template. `pydantic_options` goes to pydantic: limits, and a default other than
+    None.
     """
     pydantic_options.setdefault("default", None)
     if "default_factory" in pydantic_options:
@@ -61,6 +65,8 @@ def entry(
         "units": [unit, *units] if unit else list(units),
         "also": list(also),
         "literal": literal,
+        "sweep": [sweep] if sweep else [],
+        "unlimited": unlimited,
     }
     if unit:
         extra = {"unit": unit, **extra}
@@ -78,7 +84,7 @@ def _hints(extra: dict[str, Any]) -> dict[str, Any]:
 
 
 def hint(info: FieldInfo, name: str) -> list[str]:
-    """Return the list stored with a field under `units` or `also`."""
+    """Return the list stored with a field under `units`, `also` or `sweep`."""
     extra = info.json_schema_extra
     hints = extra.get(f"x-{name}", []) if isinstance(extra, dict) else []
     return [str(item) for item in hints] if isinstance(hints, list) else []
@@ -88,6 +94,12 @@ def is_literal(info: FieldInfo) -> bool:
     """Whether "none" and the like are values of this field."""
     extra = info.json_schema_extra
     return isinstance(extra, dict) and bool(extra.get("x-literal"))
+
+
+def is_unlimited(info: FieldInfo) -> bool:
+    """Whether the number in this field may be infinite."""
+    extra = info.json_schema_extra
+    return isinstance(extra, dict) and bool(extra.get("x-unlimited"))
 
 
 def unit_of(info: FieldInfo) -> str:
@@ -145,7 +157,12 @@ class AcceleratorType(StrEnum):
 
 
 SYNONYMS: dict[type[StrEnum], dict[str, str]] = {
-    Phase: {"train": "training", "serving": "inference", "serve": "inference", "infer": "inference"},
+    Phase: {
+        **dict.fromkeys(("train", "pretraining", "pre_training", "pretrain", "post_training"), "training"),
+        **dict.fromkeys(("finetuning", "fine_tuning", "finetune", "fine_tune", "sft"), "training"),
+        **dict.fromkeys(("serving", "serve", "infer", "online_serving", "offline_serving"), "inference"),
+        **dict.fromkeys(("online_inference", "offline_inference", "generation"), "inference"),
+    },
     Precision: {
         "float64": "fp64", "double": "fp64",
         "float32": "fp32", "float": "fp32", "f32": "fp32", "torch.float32": "fp32",
@@ -162,13 +179,17 @@ SYNONYMS: dict[type[StrEnum], dict[str, str]] = {
 }  # fmt: skip
 """Other spellings, in lower case, that mean exactly one word of the set."""
 
-GRANULARITIES = ("model_fwd_bwd_pass", "model_fwd", "layer", "kernel", "attention_kernel", "single_op")
+GRANULARITIES = (
+    "model_fwd_bwd_pass", "model_fwd", "model_fwd_pass", "request", "layer", "kernel",
+    "attention_kernel", "single_op",
+)  # fmt: skip
 """What a trace covers, as cards name it."""
 
 TRACE_TYPES = (
     "json", "json_tpu", "kineto", "kineto_trace", "kineto_cpu_trace", "torch_profiler",
     "torch_et", "pytorch_et", "nsys", "nsys_sqlite", "memory_snapshot",
-    "vllm", "sglang", "genai_bench", "aiperf", "llmperf", "tpu_profiler", "xla_trace",
+    "vllm", "sglang", "genai_bench", "aiperf", "llmperf", "inference_perf", "guidellm",
+    "tpu_profiler", "xla_trace", "xplane",
 )  # fmt: skip
 """Kinds of trace that cards name; `json` is a Kineto trace, `json_tpu` one of JAX's profiler."""
 

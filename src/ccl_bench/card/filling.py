@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, get_origin
 from ruamel.yaml import YAML
 
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.card.fields import Section, key_of, unit_of
 from ccl_bench.card.model import Card
 from ccl_bench.card.reading import card_in_text
-from ccl_bench.card.sections import field_names, is_section, leaf_paths, spelling, value_type
+from ccl_bench.card.sections import field_names, is_section, leaf_paths, value_type
 from ccl_bench.card.yaml_tree import (
     Entry,
     IssueLog,

@@ -18,11 +18,13 @@ from ccl_bench.card.fields import (
     Section,
     entry,
 )
-from ccl_bench.catalog.collectives import experts_are_an_axis
+from ccl_bench.catalog.collectives import experts_are_an_axis, is_serving_engine
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Parameters = Annotated[int, Field(ge=1, le=10**16)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
+Rate = Annotated[float, Field(gt=0)]
+"""A number for each second; infinite where there is no limit."""
 
 
 class Architecture(Section):
@@ -83,15 +85,52 @@ class Model(Section):
     architecture: Architecture = entry("sizes of the model", key="model_arch", default_factory=Architecture)
 
 
+class Serving(Section):
+    """The load of a server."""
+
+    scalar_field: ClassVar[str] = "mode"
+
+    mode: str | None = entry(
+        "how requests come: online (over time) or offline (all at once)", examples=("online",)
+    )
+    num_prompts: Count | None = entry(
+        "requests sent", unit="requests", also=("num_requests",), examples=(1000,)
+    )
+    request_rate: Rate | None = entry(
+        "requests sent in one second; inf sends all at once",
+        unit="requests/s",
+        units=("req/s", "rps"),
+        unlimited=True,
+        examples=(4, "inf"),
+    )
+    max_concurrency: Count | None = entry(
+        "most requests under way at once", unit="requests", also=("concurrency",), examples=(64,)
+    )
+    max_tokens: Count | None = entry(
+        "most tokens generated for one request",
+        unit="tokens",
+        also=("max_new_tokens", "max_output_tokens"),
+        examples=(128,),
+    )
+
+
 class Data(Section):
     """What it was run on."""
+
+    adopted_parts: ClassVar[tuple[str, ...]] = ("serving",)
 
     batch_size: Count | None = entry(
         "sequences in one step over all ranks",
         unit="sequences",
         units=("samples", "requests"),
         also=("global_batch_size",),
+        sweep="batch_sizes",
         examples=(32,),
+    )
+    batch_sizes: tuple[Count, ...] = entry(
+        "batch sizes that were run one after the other, where there is not one",
+        unit="sequences",
+        default=(),
     )
     batch_size_scope: BatchScope | None = entry(
         "whose sequences batch_size counts: global (all ranks) or local (one data-parallel rank)",
@@ -110,6 +149,7 @@ class Data(Section):
     max_num_seqs: Count | None = entry("most sequences the server runs at once", unit="sequences")
     max_num_batched_tokens: Count | None = entry("most tokens the server runs in one step", unit="tokens")
     dataset: str | None = entry("name of the data", examples=("c4", "sharegpt"))
+    serving: Serving = entry("the load of a server", default_factory=Serving)
 
 
 class Bandwidth(Section):
@@ -169,10 +209,13 @@ class Device(Section):
     )
     node_count: Count | None = entry("nodes of the run", key="num_nodes", unit="nodes")
     memory_gb: Positive | None = entry("memory of one device; 1 GB is 10^9 bytes", unit="GB", examples=(40,))
+    topology: str | None = entry("how the devices of a node or slice are connected")
 
 
 class Hardware(Section):
     """What it ran on."""
+
+    adopted_parts: ClassVar[tuple[str, ...]] = ("network",)
 
     network: Network = entry("how the devices are connected", key="network_topo", default_factory=Network)
     device: Device = entry("the processing units", key="xpu_spec", default_factory=Device)
@@ -182,7 +225,7 @@ class Hardware(Section):
 class Workload(Section):
     """Model, data and hardware."""
 
-    adopted_parts: ClassVar[tuple[str, ...]] = ("model",)
+    adopted_parts: ClassVar[tuple[str, ...]] = ("model", "data")
 
     model: Model = entry("what was run", default_factory=Model)
     data: Data = entry("what it was run on", default_factory=Data)
@@ -369,8 +412,20 @@ class Card(Section):
         """Ranks of the run, or None if the card does not say or contradicts itself."""
         plan, device_count = self.parallelism, self.hardware.device.device_count
         product = plan.complete_product and plan.complete_product * self.executor.experts_own_ranks
+        if self.has_spanning_experts:
+            product = None
         stated_sizes = {device_count, plan.world_size, product} - {None}
         return stated_sizes.pop() if len(stated_sizes) == 1 else None
+
+    @property
+    def has_spanning_experts(self) -> bool:
+        """Whether the experts of a server lie on all ranks of a stage, of which dp and tp state fewer."""
+        plan = self.parallelism
+        ranks = self.hardware.device.device_count or plan.world_size
+        serves = self.model.phase is Phase.INFERENCE or is_serving_engine(self.framework.name or "")
+        if not serves or not plan.ep or not ranks or self.executor.experts_own_ranks > 1:
+            return False
+        return plan.ep * (plan.pp or 1) == ranks and plan.product < ranks and ranks % plan.product == 0
 
     @property
     def global_batch_size(self) -> int | None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Issue, Severity
-from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.card.fields import GRANULARITIES, TRACE_TYPES, BatchScope, Phase
 from ccl_bench.card.model import Card
-from ccl_bench.card.sections import read_section, spelling
+from ccl_bench.card.sections import read_section
 from ccl_bench.card.yaml_tree import (
     IssueLog,
     MappingNode,
@@ -99,6 +99,13 @@ def _degrees(card: Card, log: IssueLog) -> None:
     ranks = device_count or plan.world_size
     product = plan.product * card.executor.experts_own_ranks
     if ranks is None or product == ranks:
+        return
+    if card.has_spanning_experts:
+        log.note(
+            f"{PLAN}.ep",
+            f"{plan.ep} is read as spanning the ranks of dp and tp: it does not multiply the {ranks} ranks",
+            f"write the dp and tp of the server: their product must be {ranks // product} times as large",
+        )
         return
     message = f"the product of the degrees is {product}, but there are {ranks} devices"
     if plan.complete_product is None and ranks % product == 0:
@@ -211,7 +218,7 @@ def _architecture(card: Card, log: IssueLog) -> None:
 
 def _phase(card: Card, log: IssueLog) -> None:
     model, data = card.model, card.data
-    if model.phase is Phase.INFERENCE and model.granularity == "model_fwd_bwd_pass":
+    if model.phase is Phase.INFERENCE and spelling(model.granularity or "") == "model_fwd_bwd_pass":
         log.warning(f"{MODEL}.granularity", "inference has no backward pass", "write model_fwd")
     if model.phase is Phase.INFERENCE and data.seq_len and data.input_len and data.output_len:
         total = data.input_len + data.output_len
@@ -246,14 +253,14 @@ def _batch(card: Card, log: IssueLog) -> None:
 
 def _words(card: Card, log: IssueLog) -> None:
     granularity = card.model.granularity
-    if granularity and granularity not in GRANULARITIES:
+    if granularity and spelling(granularity) not in GRANULARITIES:
         log.warning(
             f"{MODEL}.granularity",
             f"{shown(granularity)} is not a known granularity",
             _hint(granularity, GRANULARITIES),
         )
     for index, name in enumerate(card.metric_source.traces):
-        if name.lower().replace("-", "_") not in TRACE_TYPES:
+        if spelling(name) not in TRACE_TYPES:
             log.warning(
                 f"metric_source.traces[{index}]",
                 f"{shown(name)} is not a known kind of trace",
@@ -262,7 +269,7 @@ def _words(card: Card, log: IssueLog) -> None:
 
 
 def _hint(word: str, known_words: tuple[str, ...]) -> str:
-    return did_you_mean(word.lower(), known_words) or f"known: {', '.join(known_words)}"
+    return did_you_mean(spelling(word), known_words) or f"known: {', '.join(known_words)}"
 
 
 def _publication(card: Card, log: IssueLog) -> None:

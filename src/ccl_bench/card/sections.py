@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import math
 import types
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
-from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.card import yaml_tree
-from ccl_bench.card.fields import SYNONYMS, Section, hint, is_literal, key_of, unit_of
+from ccl_bench.card.fields import SYNONYMS, Section, hint, is_literal, is_unlimited, key_of, unit_of
 from ccl_bench.card.yaml_tree import (
     Entry,
     MappingNode,
@@ -36,9 +37,7 @@ MAX_UNKNOWN = 50
 """Unknown keys of one mapping that are reported one by one."""
 
 
-def spelling(key: str) -> str:
-    """Return `key` without the differences that carry no meaning: case, hyphens and spaces."""
-    return key.strip().lower().replace("-", "_").replace(" ", "_")
+_INFINITE = frozenset({"inf", "infinity", "infinite", "unlimited"})
 
 
 def value_type(info: FieldInfo) -> Any:
@@ -260,10 +259,15 @@ def validated(part: type[P], raw: dict[str, Any], log: IssueLog) -> P:
 
 
 def _leave_out(raw: dict[str, Any], loc: tuple[int | str, ...]) -> None:
+    """Replace a value with None; a list of which one value breaks a limit is taken out."""
+    *parts, name = (step for step in loc if isinstance(step, str))
     inner: Any = raw
-    for step in loc[:-1]:
+    for step in parts:
         inner = inner[step]
-    inner[loc[-1]] = None
+    if isinstance(loc[-1], int):
+        inner.pop(name, None)
+    else:
+        inner[name] = None
 
 
 class _Walk:
@@ -281,8 +285,24 @@ class _Walk:
             inner = f"{path}.{key_of(name, info)}" if path else key_of(name, info)
             self.log.place(inner, entries[0].line)
             entry = self.keys.only(entries, inner)
-            values[name] = self._value(entry, info, inner) if entry else None
+            if entry and hint(info, "sweep") and isinstance(entry.node, SequenceNode) and entry.node.items:
+                name, entry = self._of_sweep(name, entry, entry.node.items, info, inner)
+            values[name] = self._value(entry, part.model_fields[name], inner) if entry else None
         return {name: value for name, value in values.items() if value is not None or may_be_none(part, name)}
+
+    def _of_sweep(
+        self, name: str, entry: Entry, items: tuple[Node, ...], info: FieldInfo, path: str
+    ) -> tuple[str, Entry]:
+        """Return the attribute of a list and its entry: one value is that value, several are a sweep."""
+        if len(items) == 1:
+            message, fix = "a list of one value is read as the value", "write it without brackets and hyphen"
+            entry = Entry(entry.key, items[0], entry.line)
+        else:
+            message = f"is read as a sweep over {len(items)} values"
+            fix = "write one value if the traces are of one: numbers that need one are unknown"
+            name = hint(info, "sweep")[0]
+        self.log.note(path, message, fix, line=entry.line)
+        return name, entry
 
     def _value(self, entry: Entry, info: FieldInfo, path: str) -> Any:
         node, kind = entry.node, value_type(info)
@@ -295,7 +315,7 @@ class _Walk:
             if get_origin(kind) is dict:
                 return self._variables(node, path)
             if get_origin(kind) is tuple:
-                return self._texts(node, path)
+                return self._texts(node, path) if get_args(kind)[0] is str else self._counts(node, info)
             return self._scalar(node, kind, info, path)
         except NotUnderstoodError as problem:
             self.log.error(path, problem.message, problem.fix, line=node.line)
@@ -349,6 +369,8 @@ class _Walk:
             return None
         if kind is str:
             return node.text.strip()
+        if is_unlimited(info) and node.text.strip().lower().lstrip(".") in _INFINITE:
+            return math.inf
         units = hint(info, "units")
         value, note = _readers(kind, units)(node)
         if note and not is_literal(info):
@@ -376,6 +398,16 @@ class _Walk:
                 path, "a single value is read as a list", "write one `- item` line for each", line=node.line
             )
         return tuple(texts)
+
+    def _counts(self, node: Node, info: FieldInfo) -> list[int]:
+        """Return whole numbers in order; limits of them are checked with those of all values."""
+        items = node.items if isinstance(node, SequenceNode) else (node,)
+        counts = []
+        for item in items:
+            if not isinstance(item, ScalarNode):
+                raise NotUnderstoodError(f"holds {kind_of(item)} where numbers are expected")
+            counts.append(yaml_tree.whole_number(item, hint(info, "units"))[0])
+        return counts
 
     def _variables(self, node: Node, path: str) -> dict[str, str]:
         if isinstance(node, ScalarNode) and yaml_tree.is_absent(node):

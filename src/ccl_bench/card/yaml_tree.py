@@ -18,6 +18,7 @@ from ruamel.yaml.error import YAMLError
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Issue, Severity
+from ccl_bench.base.registry import spelling
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -146,8 +147,7 @@ def truth(scalar: ScalarNode) -> tuple[bool, str]:
 def word(scalar: ScalarNode, known_words: Collection[str], synonyms: Mapping[str, str]) -> tuple[str, str]:
     """Return one of the `known_words` and a note on its spelling, or raise NotUnderstoodError."""
     text = scalar.text.strip()
-    plain = text.lower()
-    for candidate in (plain, plain.replace("-", "_").replace(" ", "_")):
+    for candidate in (text.lower(), spelling(text)):
         intended = synonyms.get(candidate, candidate)
         if intended in known_words:
             return intended, "" if intended == text else f"read as {intended}"

@@ -269,10 +269,14 @@ def mesh_order(framework: str = "", phase: str = "") -> list[str]:
     Without a framework that is known, those of inference lie as serving engines put them.
     """
     layouts = load_data("parallelism")
-    serving = layouts["serving_mesh"]
+    serves = is_serving_engine(framework) or (not framework.strip() and phase == "inference")
+    return list(layouts["serving_mesh" if serves else "mesh"]["order"])
+
+
+def is_serving_engine(framework: str) -> bool:
+    """Whether a framework is an inference engine."""
     name = re.sub(r"[\s_-]+", "-", framework.strip().lower())
-    serves = name.startswith(tuple(serving["frameworks"])) or (not name and phase == "inference")
-    return list((serving if serves else layouts["mesh"])["order"])
+    return name.startswith(tuple(load_data("parallelism")["serving_mesh"]["frameworks"]))
 
 
 def experts_are_an_axis(framework: str) -> bool:

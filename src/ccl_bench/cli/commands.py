@@ -88,7 +88,11 @@ def completion_command(program: str) -> App:
 
     @completion_app.default
     def completion(
-        shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="Shell that reads the script.")], /
+        shell: Annotated[
+            Literal["bash", "zsh", "fish"],
+            Parameter(converter=options.choice, help="Shell that reads the script."),
+        ],
+        /,
     ) -> int:
         from ccl_bench.cli.measure import metrics
 

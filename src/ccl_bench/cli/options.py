@@ -6,7 +6,7 @@ import contextlib
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_args
 
 from cyclopts import (
     App,
@@ -24,13 +24,14 @@ from cyclopts import (
 
 from ccl_bench import __version__
 from ccl_bench.base.errors import UsageError
-from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.cli import PROGRAM
 from ccl_bench.result.step_choice import step_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from cyclopts import Token
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
@@ -50,9 +51,24 @@ Ceiling = Annotated[
         "run's own.",
     ),
 ]
+
+
+def choice(choices: Any, tokens: Sequence[Token]) -> Any:
+    """Return the choice that is meant, in any case and with any hyphens; an unknown one is an error."""
+    from cyclopts import convert
+
+    known_words = [word for each in (choices, *get_args(choices)) for word in get_args(each)]
+    spellings = {spelling(word): word for word in known_words if isinstance(word, str)}
+    token = tokens[0]
+    return convert(choices, [token.evolve(value=spellings.get(spelling(token.value), token.value))])
+
+
 ProfileMode = Annotated[
     Literal["auto", "torch", "nsys"],
-    Parameter(help="Profiler whose traces to read if a run has both; auto lets each metric choose."),
+    Parameter(
+        converter=choice,
+        help="Profiler whose traces to read if a run has both; auto lets each metric choose.",
+    ),
 ]
 
 
@@ -205,7 +221,8 @@ DEFAULT_READING = Reading()
 
 
 TextOrJson = Annotated[
-    Literal["text", "json"], Parameter(name="--format", alias="-f", help="Format of the output.")
+    Literal["text", "json"],
+    Parameter(name="--format", alias="-f", converter=choice, help="Format of the output."),
 ]
 
 Why = Annotated[

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import pkgutil
 import re
 import tomllib
@@ -102,7 +103,7 @@ def _leaves(part: Any, path: str) -> Iterator[tuple[str, Plain]]:
         elif isinstance(value, (list, tuple)):
             if value:
                 yield f"{path}{name}", [str(item) for item in value]
-        elif isinstance(value, (bool, int, float)):
+        elif isinstance(value, (bool, int, float)) and math.isfinite(value):
             yield f"{path}{name}", value
         elif value is not None:
             yield f"{path}{name}", str(value)

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.engine.pools import read_in_subprocesses, read_in_threads
 from ccl_bench.engine.read_trace import ConcatenatedTables, Engine, Task, TraceStream, read_trace
 from ccl_bench.trace import content, memory
@@ -108,13 +108,14 @@ def use_engine(name: str) -> Iterator[None]:
 
 
 def _open_engine(name: str) -> contextlib.AbstractContextManager[Engine]:
-    if name in _LOCAL:
-        return contextlib.nullcontext(_LOCAL[name])
-    kind, _, rest = name.partition(":")
+    kind, colon, rest = name.partition(":")
+    kind = spelling(kind)
+    if kind in _LOCAL and not colon:
+        return contextlib.nullcontext(_LOCAL[kind])
     if kind in _SCHEDULERS and rest.startswith("//") and rest != "//":
         from ccl_bench.engine.dask import connect_dask
 
-        return connect_dask(name.replace("dask:", "tcp:", 1))
+        return connect_dask(f"{kind.replace('dask', 'tcp')}:{rest}")
     if kind == _SLURM:
         from ccl_bench.engine.slurm import start_jobs
 

@@ -13,7 +13,7 @@ import msgspec
 
 from ccl_bench import metrics
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
-from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.comparison.load_results import load_results
 from ccl_bench.integrations import require
 from ccl_bench.integrations.watching.watch import LIST, MeasuredWindow, last_step
@@ -104,6 +104,7 @@ def _kept_windows(folder: Path, names: set[str]) -> Iterator[MeasuredWindow]:
 def parse_tracker(to: str) -> tuple[str, str]:
     """Return name and place of the tracker at `NAME:PLACE`; raise UsageError for an unknown tracker."""
     kind, _, place = to.partition(":")
+    kind = spelling(kind)
     if kind not in _TRACKERS:
         fix = did_you_mean(kind, _TRACKERS) or "write tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT"
         raise UsageError(f"there is no tracker {kind!r}", fix=fix)

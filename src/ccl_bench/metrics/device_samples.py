@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.facts import tokens_per_step
+from ccl_bench.analysis.facts import needed_tokens_per_step
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.catalog import load_data
@@ -99,13 +99,7 @@ def energy_per_token(
     Reference:
         Joules per token as serving benchmarks report them, over devices only.
     """
-    tokens = tokens_per_step(facts)
-    if tokens is None:
-        raise NotMeasurable(
-            "the number of tokens in a step is unknown",
-            fix="write tokens_per_step, or global_batch_size and seq_len, into run_metadata.json",
-            is_repairable=True,
-        )
+    tokens = needed_tokens_per_step(facts)
     energy = energy_per_step(device_samples, steps, device_used, facts)
     details = {
         **energy.details,

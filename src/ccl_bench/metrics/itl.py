@@ -25,7 +25,8 @@ def ITL(  # noqa: N802 (the name it has everywhere)
     Caveats:
         A mean over gaps, in which a long answer counts more than a short one; `TPOT` is the mean over
         requests. A chunk may hold several tokens, so gaps are between chunks. AIPerf calls its TPOT
-        inter-token latency and these gaps inter-chunk latency. genai-bench and LLMPerf record no gaps.
+        inter-token latency and these gaps inter-chunk latency. genai-bench and LLMPerf record no gaps;
+        GuideLLM only states their mean.
 
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Inter Chunk Latency.

@@ -27,10 +27,11 @@ def output_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame) 
 
     Caveats:
         Tools count tokens from the server's usage data or with their own tokeniser; the details state
-        which. Tokens of failed or cancelled requests are excluded.
+        which. Tokens of failed or cancelled requests are excluded. Where tokens or length are not recorded,
+        the rate that the tool states is used.
 
     Reference:
         vLLM, `vllm bench serve`; AIPerf, Output Token Throughput.
     """
     benchmark = needed_benchmark(requests, serving_statistics)
-    return rate(benchmark, total(benchmark, "output_tokens"), "output tokens")
+    return rate(benchmark, total(benchmark, "output_tokens"), "output tokens", "output_throughput")

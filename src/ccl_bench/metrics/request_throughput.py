@@ -28,4 +28,4 @@ def request_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFrame)
         vLLM, `vllm bench serve`; AIPerf, Request Throughput.
     """
     benchmark = needed_benchmark(requests, serving_statistics)
-    return rate(benchmark, completed(benchmark), "requests that succeeded")
+    return rate(benchmark, completed(benchmark), "requests that succeeded", "request_throughput")

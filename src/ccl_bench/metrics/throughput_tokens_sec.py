@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.facts import tokens_per_step
-from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.analysis.facts import needed_tokens_per_step
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_time
 
@@ -32,13 +31,7 @@ def throughput_tokens_sec(step_times: pl.DataFrame, facts: Facts) -> Measurement
     Reference:
         Throughput as torchtitan and MLPerf Training report it, over all devices.
     """
-    tokens = tokens_per_step(facts)
-    if tokens is None:
-        raise NotMeasurable(
-            "the number of tokens in a step is unknown",
-            fix="write tokens_per_step, or global_batch_size and seq_len, into run_metadata.json",
-            is_repairable=True,
-        )
+    tokens = needed_tokens_per_step(facts)
     time = iteration_wall_clock_time(step_times)
     rate = tokens.value / time.value
     details: ThroughputDetails = {

@@ -41,6 +41,9 @@ def token_to_expert_assignment(
 
         tokens over all recorded layers and steps; of several expert-parallel groups, their mean.
 
+        Without an expert-parallel degree the tokens of each expert take the place of those of each device,
+        with a finding.
+
     Caveats:
         Counts come from `moe_assignments*.json` where the run has it, else from the rows that each rank
         receives in all-to-alls that dispatch tokens (a combine, the same splits the other way round, is not
@@ -53,11 +56,13 @@ def token_to_expert_assignment(
         Shazeer et al., Outrageously large neural networks, arXiv 1701.06538, coefficient of variation.
     """
     traced = _from_splits(expert_rows, groups, facts)
-    if moe_assignments is not None and moe_assignments.records:
-        value, details = _from_records(moe_assignments, facts)
+    records = () if moe_assignments is None else moe_assignments.records
+    has_degree = facts.ep is not None or any(record.devices is not None for record in records)
+    if moe_assignments is not None and records and (has_degree or traced is None):
+        value, details = _from_records(moe_assignments, facts, has_degree=has_degree)
         if traced:
             details["from_splits_ratio"] = traced[0]
-        findings = _assumed(moe_assignments.records, facts)
+        findings = [*_assumed(records, facts), *([] if has_degree else [_over_experts()])]
         return Measurement(value, details, window="all recorded layers", findings=findings)
     if traced is None:
         raise NotMeasurable(
@@ -67,19 +72,24 @@ def token_to_expert_assignment(
     return Measurement(traced[0], traced[1], window="whole trace", ranks=ranks_in(expert_rows))
 
 
-def _from_records(assignments: MoeAssignments, facts: Facts) -> tuple[float, ExpertsDetails]:
+def _from_records(
+    assignments: MoeAssignments, facts: Facts, *, has_degree: bool
+) -> tuple[float, ExpertsDetails]:
+    """Return the imbalance over devices, without a degree that over experts."""
     layers: dict[str, list[list[int]]] = {}
     experts: list[tuple[int, ...]] = []
     records = _filled(assignments.records, facts)
     for record in records:
-        devices = _devices(record, facts)
+        devices = _devices(record, facts) if has_degree else len(record.tokens)
         layers.setdefault(record.layer or "all", []).append(by_device(record.tokens, devices))
-        if len(record.tokens) > devices:
+        if len(record.tokens) > devices or not has_degree:
             experts.append(record.tokens)
     sums = {layer: sum_rows(rows) for layer, rows in layers.items() if _alike(rows)}
     tokens = sum_rows(_alike([*sums.values()]))
     value = imbalance(tokens)
-    details: ExpertsDetails = {"source": _FILE, "tokens_per_device": _listed(tokens)}
+    details: ExpertsDetails = {"source": _FILE}
+    if has_degree:
+        details["tokens_per_device"] = _listed(tokens)
     details["coefficient_of_variation_ratio"] = coefficient_of_variation(tokens)
     if ranks := {record.rank for record in records if record.rank is not None}:
         details["per_rank_tokens"] = {
@@ -87,7 +97,9 @@ def _from_records(assignments: MoeAssignments, facts: Facts) -> tuple[float, Exp
             for rank in sorted(ranks)
         }
     if experts and len(experts) == len(records):
-        details["tokens_per_expert"] = _listed(sum_rows(_alike(experts)))
+        tokens_per_expert = sum_rows(_alike(experts))
+        details["tokens_per_expert"] = _listed(tokens_per_expert)
+        details["imbalance_over_experts_ratio"] = imbalance(tokens_per_expert)
     if len(sums) > 1:
         details["per_layer"] = {layer: imbalance(row) for layer, row in sums.items() if any(row)}
     if assignments.dropped_tokens is not None:
@@ -122,6 +134,14 @@ def _assumed(records: Sequence[ExpertTokens], facts: Facts) -> list[Finding]:
     count = max(len(record.tokens) for record in records)
     message = f"{count} experts are assumed: {_FILE} names none above {count - 1}"
     return [Finding("experts-assumed", "note", message)]
+
+
+def _over_experts() -> Finding:
+    message = (
+        "the expert-parallel degree is unknown, so that this is the imbalance over experts; that over "
+        "devices is unknown"
+    )
+    return Finding("expert-devices-unknown", "warning", message)
 
 
 def _devices(record: ExpertTokens, facts: Facts) -> int:

@@ -30,5 +30,10 @@ def total_token_throughput(requests: pl.DataFrame, serving_statistics: pl.DataFr
     benchmark = needed_benchmark(requests, serving_statistics)
     input_tokens, output_tokens = total(benchmark, "input_tokens"), total(benchmark, "output_tokens")
     return rate(
-        benchmark, all_tokens(benchmark), "tokens", input_tokens=input_tokens, output_tokens=output_tokens
+        benchmark,
+        all_tokens(benchmark),
+        "tokens",
+        "total_token_throughput",
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
     )

@@ -322,6 +322,8 @@ class ExpertsDetails(TypedDict, total=False):
     tokens_per_expert: dict[str, int]
     per_rank_tokens: dict[str, int]
     """Tokens that each rank counted."""
+    imbalance_over_experts_ratio: float
+    """Tokens of the busiest expert over the mean of experts."""
     coefficient_of_variation_ratio: float
     per_layer: dict[str, float]
     per_group: dict[str, ExpertGroup]

@@ -405,16 +405,22 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
+_AXES = {"tp", "pp", "cp", "ep"}
+
+
 def _from_card(card: Card | None) -> Source:
     if card is None:
         return {}
     plan, model, sizes = card.parallelism, card.model, card.model.architecture
-    device = card.hardware.device
+    device, serving = card.hardware.device, card.data.serving
     return _facts_of(
         CARD,
         world_size=card.world_size,
         global_batch_size=card.global_batch_size,
+        batch_sizes=card.data.batch_sizes or None,
         seq_len=card.data.seq_len,
+        request_rate=_text(serving.request_rate),
+        **serving.model_dump(include={"num_prompts", "max_concurrency", "max_tokens"}),
         device=device.model if device.type is None or str(device.type).upper() != "CPU" else None,
         precision=_text(model.precision),
         phase=_text(model.phase),
@@ -426,10 +432,7 @@ def _from_card(card: Card | None) -> Source:
         dp=plan.dp if plan.dp_replicate is None and plan.dp_shard is None else None,
         dp_replicate=plan.dp_replicate,
         dp_shard=plan.dp_shard,
-        tp=plan.tp,
-        pp=plan.pp,
-        cp=plan.cp,
-        ep=plan.ep,
+        **plan.model_dump(include=_AXES),
         microbatches=card.microbatches,
         pp_schedule=plan.schedule,
         virtual_stages=plan.virtual_stages,
@@ -482,10 +485,7 @@ def _from_config(config: TrainConfig | None, world_size: int | None) -> Source:
         precision="fp8" if config.is_in_float8 else None,
         dp_replicate=plan.dp_replicate,
         dp_shard=shards if shards and shards > 0 else None,
-        tp=plan.tp,
-        pp=plan.pp,
-        cp=plan.cp,
-        ep=plan.ep,
+        **plan.model_dump(include=_AXES),
         pp_schedule=plan.schedule if plan.pp and plan.pp > 1 else None,
     )
 

@@ -12,6 +12,7 @@ from ccl_bench import storage
 from ccl_bench.analysis.facts import Facts
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.registry import spelling
 from ccl_bench.catalog import load_data
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import RANK_MAP, completeness_findings, step_time_findings
@@ -113,6 +114,7 @@ def discover_run(
     among: Sequence[Path] | None = None,
 ) -> Run:
     """Return the run at `place` like `open_run`, also if nothing in it can be read."""
+    profile_mode = spelling(profile_mode)
     if profile_mode not in PROFILE_MODES:
         raise UsageError(f"unknown profile mode {profile_mode!r}", fix=f"one of: {', '.join(PROFILE_MODES)}")
     root = storage.to_path(place)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.registry import did_you_mean, spelling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,7 +46,7 @@ def parse_scenarios(
 ) -> list[Scenario]:
     """Return the requested scenarios; raise UsageError if one is invalid.
 
-    Commas separate the parts of one scenario: `rank:1,stage:3`.
+    Commas separate the parts of one scenario: `rank:1,stage:3`, or `rank:3,7` for two ranks.
     """
     return [
         *(_without(replays, text) for text in without),
@@ -74,16 +74,17 @@ def _scaled(replays: Replays, text: str) -> Scenario:
 
 
 def _ideal(replays: Replays, text: str) -> Scenario:
-    if text not in IDEALS:
+    which = spelling(text)
+    if which not in IDEALS:
         raise UsageError(f"{text!r} has no ideal time", fix=f"write {', '.join(IDEALS[:-1])} or {IDEALS[-1]}")
     masks = {"compute": replays.is_compute, "comm": ~replays.is_compute}
-    mask = masks.get(text, np.ones_like(replays.is_compute))
-    return Scenario(f"ideal {text}", lambda: replays.ideal_but(~mask))
+    mask = masks.get(which, np.ones_like(replays.is_compute))
+    return Scenario(f"ideal {which}", lambda: replays.ideal_but(~mask))
 
 
 def _overlapped(replays: Replays, text: str) -> Scenario:
     """Return the scenario in which computing hides a collective: a step is no shorter than its transfers."""
-    mask = _part(replays, f"{replays.kinds_of_communication}:{text}")
+    mask = _mask(replays, f"{replays.kinds_of_communication}:{text}")
     return Scenario(f"overlap {text}", lambda: replays.scaled(mask, 0.0), replays.transfer_s(mask))
 
 
@@ -107,21 +108,33 @@ def _factor(text: str) -> float | None:
 
 
 def _mask(replays: Replays, text: str) -> Mask:
-    """Return a mask of the operations that any part of a text names."""
-    masks = [_part(replays, part.strip()) for part in text.split(",")]
+    """Return a mask of the operations that any part of a text names.
+
+    A part without a kind has that of the part before it, as in `rank:3,7`. Names of kernels contain commas.
+    """
+    masks: list[Mask] = []
+    last_kind = ""
+    for part in map(str.strip, text.split(",")):
+        kind, colon, name = part.partition(":")
+        kind, name = (spelling(kind), name.strip()) if colon else (last_kind, part)
+        masks.append(_part(replays, kind, name, part))
+        last_kind = kind if kind != "kernel" else ""
     mask: Mask = np.logical_or.reduce(masks)
     return mask
 
 
-def _part(replays: Replays, text: str) -> Mask:
-    kind, _, name = text.partition(":")
+def _part(replays: Replays, kind: str, name: str, part: str) -> Mask:
     if kind not in replays.kinds or not name:
         kinds = f"{', '.join(replays.kinds[:-1])} or {replays.kinds[-1]}"
-        fix = did_you_mean(kind, replays.kinds) or f"write KIND:NAME, KIND being {kinds}, such as rank:1"
-        raise UsageError(f"{text!r} names no operations", fix=fix)
+        meant = "" if kind in replays.kinds else did_you_mean(kind, replays.kinds)
+        fix = meant or f"write KIND:NAME, KIND being {kinds}, such as rank:1"
+        raise UsageError(f"{part!r} names no operations", fix=fix)
     mask = replays.matches(kind, name)
     if not mask.any():
         names = [each for each in replays.names(kind).unique_names if each]
+        respelt = next((each for each in names if spelling(each) == spelling(name)), name)
+        mask = replays.matches(kind, respelt)
+    if not mask.any():
         there_are = f"there are {', '.join(names[:20])}" if names else f"the recording shows no {kind}"
         raise UsageError(f"there is no {kind} {name!r}", fix=did_you_mean(name, names) or there_are)
     return mask

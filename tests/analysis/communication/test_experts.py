@@ -121,9 +121,10 @@ def test_the_degree_in_the_file_counts_before_that_of_the_card(tmp_path: Path):
     assert measured(run, NAME).value == pytest.approx(5 / 2)
 
 
-def test_experts_without_a_known_degree_are_refused(tmp_path: Path):
+def test_experts_without_a_known_degree_are_compared_with_each_other(tmp_path: Path):
     found = result(write_ranks(tmp_path, {"token_counts": [1, 3]}, ep=None), NAME)
-    assert (found.status, found.reason) == ("not_measurable", "ep is unknown")
+    assert (found.status, found.value) == ("ok", 1.5)
+    assert "expert-devices-unknown" in {finding.code for finding in found.findings}
 
 
 def test_experts_that_do_not_spread_over_the_devices_are_refused(tmp_path: Path):

@@ -127,6 +127,85 @@ def aiperf(names: str = "new", **changes: Any) -> list[dict[str, Any]]:
     return found
 
 
+def inference_perf(layout: str = "new", **changes: Any) -> list[dict[str, Any]]:
+    """Return `per_request_lifecycle_metrics.json` of inference-perf; sizes are flat in the `old` layout."""
+    found = []
+    for index, (ttft, gaps) in enumerate(zip(TTFTS, GAPS, strict=True)):
+        start = 100.0 + index
+        times = [start + ttft + sum(gaps[:place]) for place in range(len(gaps) + 1)]
+        answer = {"output_tokens": OUTPUTS[index], "output_token_times": times}
+        infos = {
+            "old": {"input_tokens": INPUTS[index], **answer},
+            "new": {
+                "request_metrics": {"text": {"input_tokens": INPUTS[index]}},
+                "response_metrics": answer,
+            },
+        }
+        entry = {"start_time": start, "end_time": start + LATENCIES[index], "request": "{}", "response": ""}
+        found.append(entry | {"info": infos[layout], "error": None} | changes)
+    return found
+
+
+def inference_perf_summary(load: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Return a summary of inference-perf; `load` is what a stage says of its load, in addition."""
+    latency = {
+        "request_latency": {"mean": 0.7 / 3, "median": 0.2},
+        "time_to_first_token": {"mean": 0.2, "p99": 0.298},
+        "time_per_output_token": {"mean": 0.04},
+        "inter_token_latency": {"mean": 0.1 / 3},
+    }
+    throughput = {"requests_per_sec": 1.5, "output_tokens_per_sec": 3.0, "total_tokens_per_sec": 33.0}
+    successes = {"count": 3, "latency": latency, "throughput": throughput, "output_len": {"mean": 2.0}}
+    whole = {
+        "load_summary": {"count": 3, "schedule_delay": {"mean": 0.0}} | (load or {}),
+        "successes": successes,
+        "failures": {"count": 0, "request_latency": None},
+    }
+    return whole | changes
+
+
+def guidellm(layout: str = "new", rate: float = 1.5) -> dict[str, Any]:
+    """Return one of the benchmarks of a GuideLLM report, of a version with `new` or `old` names."""
+    listed: list[dict[str, Any]] = []
+    for index, ttft in enumerate(TTFTS):
+        start, latency, tokens = 1000.0 + index, LATENCIES[index], OUTPUTS[index]
+        listed.append(
+            {
+                "new": {
+                    "info": {"timings": {"request_start": start, "request_end": start + latency}},
+                    "request_latency": latency,
+                    "time_to_first_token_ms": ttft * 1000,
+                },
+                "old": {
+                    "start_time": start,
+                    "end_time": start + latency,
+                    "first_token_time": start + ttft,
+                },
+            }[layout]
+            | {"request_id": f"r{index}", "prompt_tokens": INPUTS[index], "output_tokens": tokens}
+        )
+    means = {
+        "time_to_first_token_ms": 200.0,
+        "request_latency": 0.7 / 3,
+        "inter_token_latency_ms": 100 / 3,
+        "time_per_output_token_ms": 5.0,
+        "requests_per_second": 9.0,
+    }
+    metrics = {name: {"successful": {"mean": mean, "count": 3}} for name, mean in means.items()}
+    metrics["output_token_count"] = {"successful": {"total_sum": 6.0}}
+    metrics["prompt_token_count"] = {"successful": {"total_sum": 60.0}}
+    strategy = {"strategy": {"type_": "constant", "rate": rate}}
+    about: dict[str, Any] = {"new": {"config": strategy}, "old": {"args": strategy}}[layout]
+    window = {"start_time": 1000.0, "end_time": 1000.0 + DURATION}
+    lists = {"successful": listed, "errored": [], "incomplete": []}
+    return {"type_": "generative_benchmark", **about, "metrics": metrics, "requests": lists, **window}
+
+
+def guidellm_report(*benchmarks: dict[str, Any]) -> dict[str, Any]:
+    """Return `benchmarks.json` of GuideLLM."""
+    return {"metadata": {"guidellm_version": "0.6.0"}, "benchmarks": [*benchmarks]}
+
+
 def _milliseconds(value: Any) -> Any:
     return [_milliseconds(each) for each in value] if isinstance(value, list) else value * 1000
 

@@ -84,7 +84,8 @@ def test_a_list_that_is_none_is_refused_with_its_name() -> None:
 def test_missing_lists_take_only_what_rests_on_them(tmp_path: Path) -> None:
     names = ("TTFT", "TPOT", "ITL", "output_throughput")
     results = measured(tmp_path, *names, bench__json=vllm(itls=None, errors=None))
-    assert [result.status for result in results] == ["ok", "not_measurable", "not_measurable", "ok"]
+    assert [result.status for result in results] == ["ok", "ok", "not_measurable", "ok"]
+    assert results[1].value == pytest.approx(0.04)  # mean_tpot_ms of the file: no request has a latency
 
 
 def test_a_result_cut_off_is_refused_with_the_place() -> None:

@@ -12,6 +12,9 @@ from serving_files import (
     as_lines,
     codes,
     genai_bench,
+    guidellm,
+    guidellm_report,
+    inference_perf,
     llmperf,
     read,
     sglang,
@@ -32,6 +35,10 @@ RESULTS = {
     "aiperf": as_lines(aiperf()),
     "aiperf with old names": as_lines(aiperf("old")),
     "llmperf": llmperf(),
+    "inference_perf": inference_perf(),
+    "inference_perf with flat sizes": inference_perf("old"),
+    "guidellm": guidellm_report(guidellm()),
+    "guidellm with old names": guidellm_report(guidellm("old")),
 }
 
 every_tool = pytest.mark.parametrize("name", RESULTS)
@@ -57,7 +64,7 @@ def test_a_sound_result_gives_no_findings(name: str) -> None:
     assert codes(read(RESULTS[name])) == []
 
 
-@pytest.mark.parametrize("name", ["vllm", "sglang", "aiperf"])
+@pytest.mark.parametrize("name", ["vllm", "sglang", "aiperf", "inference_perf"])
 def test_gaps_stay_with_their_request(name: str) -> None:
     found = read(RESULTS[name]).table("requests")["gaps_s"].to_list()
     assert found == [pytest.approx(each) for each in GAPS]

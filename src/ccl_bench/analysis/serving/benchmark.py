@@ -26,7 +26,14 @@ _SINCE_FIRST_TOKEN = ("ttft", "tpot", "itl")
 _TOLERANCE = 1e-3
 """Share by which the mean latency of the requests may differ from that of the summary beside them."""
 
-_ONE_OF_THEM = "give the file or directory of one of them; of a sweep, one such as run=0.json"
+_ONE_OF_THEM = (
+    "give the file or directory of one of them, such as run=0.json or stage_0_lifecycle_metrics.json of a "
+    "sweep; if one file holds them all, write one of them into a file of its own"
+)
+
+_LOADS = {"request_rate": "{:g} requests/s", "concurrency": "concurrency {:g}", "completed": "{:g} completed"}
+"""Quantities that distinguish benchmarks, with their words."""
+_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +64,10 @@ class Benchmark:
 def benchmark_of(requests: pl.DataFrame, statistics: pl.DataFrame) -> Benchmark | None:
     """Return the benchmark that a run holds, or None; NotMeasurable if it holds several.
 
-    The requests of one tool and its summary in another file are one benchmark, if they agree.
+    The requests of one tool and its summary in another file are one benchmark, if they agree. So are
+    summaries in two files that state the same.
     """
+    statistics = _without_repeated(statistics)
     tool = _only_tool(requests, statistics)
     if tool is None:
         return None
@@ -117,9 +126,26 @@ def _are_in_one_piece(ok: pl.DataFrame) -> bool:
 
 
 def _is_summary_in_one_piece(values: Mapping[tuple[str, str], float]) -> bool:
-    """Whether there were more tokens than answers, and no time between them."""
+    """Whether nothing was streamed: it says so, or has more tokens than answers and no time between them."""
+    if values.get(("streaming", "total")) == 0:
+        return True
     answers, tokens = values.get(("completed", "total"), 0.0), values.get(("output_tokens", "total"), 0.0)
     return tokens > answers > 0 and values.get(("itl", "mean"), 1.0) <= 0
+
+
+def _without_repeated(statistics: pl.DataFrame) -> pl.DataFrame:
+    """Return statistics without those of files that repeat what another one states of a benchmark."""
+    without_load = statistics.filter(~pl.col("quantity").is_in(["request_rate", "concurrency"]))
+    contents: dict[tuple[object, ...], int] = {}
+    repeated = []
+    for (trace, benchmark), rows in without_load.group_by(_SOURCE, maintain_order=True):
+        content = tuple(rows.select("tool", "quantity", "statistic", "value").sort(pl.all()).rows())
+        if contents.setdefault(content, trace) != trace:
+            repeated.append((trace, benchmark))
+    if not repeated:
+        return statistics
+    sources = pl.DataFrame(repeated, statistics.select(_SOURCE).schema, orient="row")
+    return statistics.join(sources, on=_SOURCE, how="anti", nulls_equal=True)
 
 
 def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
@@ -134,11 +160,24 @@ def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
     )
     if both.height > 1 and not has_summary_apart:
         raise NotMeasurable(
-            f"the run holds {both.height} results of serving benchmarks; a mean over them would describe "
-            "none of them",
+            f"the run holds {both.height} results of serving benchmarks{_loads(statistics)}; a mean over "
+            "them would describe none of them",
             fix=_ONE_OF_THEM,
         )
     return str(both["tool"][0]) if both.height else None
+
+
+def _loads(statistics: pl.DataFrame) -> str:
+    """Return the loads of several benchmarks in words, empty if unknown."""
+    load_rows = statistics.filter(pl.col("quantity").is_in([*_LOADS]) & (pl.col("statistic") == "total"))
+    loads = []
+    for _, rows in load_rows.sort(_SOURCE, maintain_order=True).group_by(_SOURCE, maintain_order=True):
+        values = dict(rows.select("quantity", "value").iter_rows())
+        loads.append(
+            ", ".join(words.format(values[name]) for name, words in _LOADS.items() if name in values)
+        )
+    more = [f"{len(loads) - _SHOWN} more"] if len(loads) > _SHOWN else []
+    return f" ({'; '.join([*loads[:_SHOWN], *more])})" if loads else ""
 
 
 def _duration(ok: pl.DataFrame, stored: Mapping[tuple[str, str], float]) -> tuple[float | None, str]:
@@ -219,8 +258,8 @@ def longest(benchmark: Benchmark) -> float:
 def distribution(values: Sequence[float]) -> dict[str, float]:
     """Return count, mean, extremes, percentiles and deviation of values; the mean is rounded once.
 
-    Percentiles are interpolated linearly, as all five tools do. `std` is the sample deviation, as LLMPerf
-    has it; `std_population` divides by n, as the other four do.
+    Percentiles are interpolated linearly, as all tools do. `std` is the sample deviation, as LLMPerf
+    has it; `std_population` divides by n, as the others do.
     """
     mean = math.fsum(values) / len(values)
     summary = spread(values) | {"mean": mean, "p90": percentile(values, 90), "p99": percentile(values, 99)}

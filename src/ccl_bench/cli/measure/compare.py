@@ -86,7 +86,12 @@ def compare(
     output: options.Output = None,
     form: Annotated[
         Form | None,
-        Parameter(name="--format", alias="-f", help="Format of the output, whatever the file's name."),
+        Parameter(
+            name="--format",
+            alias="-f",
+            converter=options.choice,
+            help="Format of the output, whatever the file's name.",
+        ),
     ] = None,
     reading: options.Reading = options.DEFAULT_READING,
     force: options.Force = False,

@@ -62,7 +62,10 @@ All = Annotated[bool, Parameter(name="--all", alias="-a", help="Compute every me
 Format = Annotated[
     Literal["value", "table", "json", "csv"] | None,
     Parameter(
-        name="--format", alias="-f", help="By default, a value for one metric and a table for several."
+        name="--format",
+        alias="-f",
+        converter=options.choice,
+        help="By default, a value for one metric and a table for several.",
     ),
 ]
 ListMetrics = Annotated[

@@ -63,7 +63,12 @@ def report(
     output: options.Output = None,
     form: Annotated[
         Form | None,
-        Parameter(name="--format", alias="-f", help="Format of the output, whatever the file's name."),
+        Parameter(
+            name="--format",
+            alias="-f",
+            converter=options.choice,
+            help="Format of the output, whatever the file's name.",
+        ),
     ] = None,
     charts: Annotated[
         str | None, Parameter(metavar="DIR", help="Write each chart into this folder, as a picture.")

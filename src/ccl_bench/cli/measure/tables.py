@@ -57,7 +57,10 @@ def tables(
     form: Annotated[
         Form | None,
         Parameter(
-            name="--format", alias="-f", help="Format of the files, parquet by default, or of the list."
+            name="--format",
+            alias="-f",
+            converter=options.choice,
+            help="Format of the files, parquet by default, or of the list.",
         ),
     ] = None,
     ranks: Ranks = None,

@@ -23,7 +23,7 @@ each rank and step. The answer is how much longer a step takes than without stra
 and operation causes this, and what each scenario gains.
 
 WHAT is rank:R, stage:S or operation:NAME; for a run also kernel:NAME, comm:COLLECTIVE and dimension:NAME; \
-for a table also worker:R/S (rank R of stage S). Commas join several.
+for a table also worker:R/S (rank R of stage S). Commas join several, as in rank:3,7.
 
 Exit status: 0; 2 wrong usage; 3 the replay explains too little of the step; 4 nothing can be read.
 """

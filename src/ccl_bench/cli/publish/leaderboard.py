@@ -276,7 +276,10 @@ def token(
     *,
     role: Annotated[
         Literal["submitter", "maintainer", "admin"],
-        Parameter(help="What they may do: publish; also approve and withdraw; also create tokens."),
+        Parameter(
+            converter=options.choice,
+            help="What they may do: publish; also approve and withdraw; also create tokens.",
+        ),
     ] = "submitter",
     days: Annotated[
         int | None, Parameter(metavar="N", help="Validity in days, at most 366; 90 by default.")

@@ -54,7 +54,10 @@ Card = Annotated[
 ]
 Profiler = Annotated[
     Literal["torch", "nsys", "both"],
-    Parameter(help="Profiler: torch (or JAX's) inside the command, nsys around it, or both in two runs."),
+    Parameter(
+        converter=options.choice,
+        help="Profiler: torch (or JAX's) inside the command, nsys around it, or both in two runs.",
+    ),
 ]
 NsysOptions = Annotated[
     str,

@@ -23,7 +23,7 @@ MOST_LISTED = 5000
 
 BENCHMARK_IT = (
     "put the result of a serving benchmark into the run: vllm bench serve --save-result --save-detailed, "
-    "SGLang bench_serving --output-details, genai-bench, AIPerf or LLMPerf"
+    "SGLang bench_serving --output-details, genai-bench, AIPerf, LLMPerf, inference-perf or GuideLLM"
 )
 
 OF_TRAINING = "if the run trains, write phase: training into the workload card; if it serves, "
@@ -91,7 +91,7 @@ def times(
 ) -> Measurement:
     """Return the mean of times in s with their distribution; `missing` says why there are none.
 
-    Where the tool recorded no single requests, its own mean is used, if it is of the same quantity.
+    Where the tool did not record it for single requests, its own mean is used, if it is of the same quantity.
     """
     need_success(benchmark)
     stored_values = {
@@ -109,8 +109,9 @@ def times(
         spread = distribution(values)
         about |= {"source": "each request", "distribution_s": spread, **sampled_times(values), **more}
         return Measurement(spread["mean"], about, window_of(benchmark))
-    if benchmark.ok.is_empty() and "mean" in stored_values:
-        about["source"] = "statistics that the tool stored; it recorded no single requests"
+    if "mean" in stored_values:
+        lacking = "single requests" if benchmark.ok.is_empty() else "it for single requests"
+        about["source"] = f"statistics that the tool stored; it did not record {lacking}"
         return Measurement(stored_values["mean"], about, window_of(benchmark))
     raise NotMeasurable(_why_none(benchmark, quantity, missing), fix=BENCHMARK_IT)
 
@@ -133,9 +134,17 @@ def sampled_times(values: Sequence[float]) -> dict[str, Any]:
     return details | ({"values_left_out": len(values) - MOST_LISTED} if len(values) > MOST_LISTED else {})
 
 
-def rate(benchmark: Benchmark, amount: int | None, what: str, **more: Any) -> Measurement:
-    """Return an amount for each second of the benchmark."""
+def rate(
+    benchmark: Benchmark, amount: int | None, what: str, stored: str = "", /, **more: Any
+) -> Measurement:
+    """Return an amount for each second of the benchmark.
+
+    Where amount or length is unknown, the tool's own rate is used: the total of the quantity `stored`.
+    """
     need_success(benchmark)
+    stored_rate = benchmark.stored.get((stored, "total"), 0.0)
+    if stored_rate > 0 and (amount is None or benchmark.duration_s is None):
+        return _stored_rate(benchmark, stored_rate)
     if amount is None:
         raise NotMeasurable(f"the {title(benchmark.tool)} result does not say how many {what} there were")
     if benchmark.duration_s is None:
@@ -158,6 +167,16 @@ def rate(benchmark: Benchmark, amount: int | None, what: str, **more: Any) -> Me
         **more,
     }
     return Measurement(amount / benchmark.duration_s, details, window_of(benchmark))
+
+
+def _stored_rate(benchmark: Benchmark, stored_rate: float) -> Measurement:
+    """Return a rate that the tool itself computed, 1/s."""
+    details = {
+        "tool": title(benchmark.tool),
+        "source": "as the tool stored it",
+        "requests": ends_of(benchmark),
+    }
+    return Measurement(stored_rate, details, window_of(benchmark))
 
 
 PROFILE_IT = "record with the profiler of a recent vLLM or SGLang, whose ranges say what each pass does"

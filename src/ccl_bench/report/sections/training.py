@@ -80,17 +80,17 @@ def experts(context: Context) -> Section:
     if result is None:
         return absent(EXPERTS_KEY, EXPERTS_TITLE, context.why("token_to_expert_assignment"))
     details = cast("ExpertsDetails", result.details)
+    owner = "device" if {"tokens_per_device", "per_group"} & details.keys() else "expert"
     return Section(
         EXPERTS_KEY,
         EXPERTS_TITLE,
-        f"Tokens that each device received for its experts, from {details['source']}. An "
-        "imbalance of 1 is balanced.",
+        f"Tokens that each {owner} received, from {details['source']}. An imbalance of 1 is balanced.",
         (
-            *tile(context, "token_to_expert_assignment", "Busiest device over mean"),
+            *tile(context, "token_to_expert_assignment", f"Busiest {owner} over mean"),
             *tile(context, "moe_fraction", "Kernel time in experts"),
         ),
         tuple(_expert_charts(details)),
-        tuple(_layers(details)),
+        tuple(_layers(details, owner)),
     )
 
 
@@ -117,8 +117,8 @@ def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> Chart:
     return Chart(key, title, spec, summary, table((what, "tokens"), rows), note)
 
 
-def _layers(details: ExpertsDetails) -> Iterator[Table]:
+def _layers(details: ExpertsDetails, owner: str) -> Iterator[Table]:
     layers = details.get("per_layer", {})
     if layers:
         rows = [(name, Quantity(value, amount(value))) for name, value in layers.items()]
-        yield table(("layer", "busiest device over mean"), rows, caption="By layer")
+        yield table(("layer", f"busiest {owner} over mean"), rows, caption="By layer")

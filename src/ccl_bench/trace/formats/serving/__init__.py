@@ -1,4 +1,4 @@
-"""Results of inference benchmarks: vLLM, SGLang, genai-bench, AIPerf and LLMPerf, recognised by content."""
+"""Results of inference benchmarks, recognised by content: vLLM, SGLang, AIPerf, GuideLLM and others."""
 
 from __future__ import annotations
 
@@ -56,6 +56,18 @@ def _llmperf(stream: BinaryIO, file: str) -> TraceContent:
     return read_llmperf(stream, file)
 
 
+def _inference_perf(stream: BinaryIO, file: str) -> TraceContent:
+    from ccl_bench.trace.formats.serving.inference_perf import read_inference_perf
+
+    return read_inference_perf(stream, file)
+
+
+def _guidellm(stream: BinaryIO, file: str) -> TraceContent:
+    from ccl_bench.trace.formats.serving.guidellm import read_guidellm
+
+    return read_guidellm(stream, file)
+
+
 _READERS: dict[str, tuple[Callable[[bytes], bool], Callable[[BinaryIO, str], TraceContent]]] = {
     "vllm": (recognition.is_vllm, _vllm),
     "vllm_latency": (recognition.is_vllm_latency, _vllm_latency),
@@ -64,6 +76,8 @@ _READERS: dict[str, tuple[Callable[[bytes], bool], Callable[[BinaryIO, str], Tra
     "genai_bench": (recognition.is_genai_bench, _genai_bench),
     "aiperf": (recognition.is_aiperf, _aiperf),
     "llmperf": (recognition.is_llmperf, _llmperf),
+    "inference_perf": (recognition.is_inference_perf, _inference_perf),
+    "guidellm": (recognition.is_guidellm, _guidellm),
 }
 
 SERVING = tuple(
@@ -71,7 +85,7 @@ SERVING = tuple(
         Format(
             name=name,
             profile="serving",
-            revision=2,
+            revision=3,
             tables=frozenset({"requests", "serving_statistics"}),
             recognises=recognises,
             read=read,

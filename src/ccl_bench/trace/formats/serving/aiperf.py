@@ -15,9 +15,11 @@ from ccl_bench.trace import memory
 from ccl_bench.trace.formats.serving.json_values import (
     Impossible,
     finite,
+    first_of,
     in_seconds,
     instant_ns,
     lines,
+    mapping,
     one_value,
     parsed,
     read_whole,
@@ -30,7 +32,7 @@ from ccl_bench.trace.formats.serving.recognition import is_aiperf_records
 from ccl_bench.trace.formats.serving.requests import Request, RequestRows, StoredStatistic, statistic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
@@ -50,6 +52,9 @@ _TOTALS = {
     "total_osl": "output_tokens",
     "goodput": "goodput",
     "good_request_count": "good",
+    "request_throughput": "request_throughput",
+    "output_token_throughput": "output_throughput",
+    "total_token_throughput": "total_token_throughput",
 }
 _OBJECTIVES = dict.fromkeys(_TTFT, "ttft") | {"inter_token_latency": "tpot", "request_latency": "latency"}
 """Objectives that AIPerf states in ms."""
@@ -71,6 +76,8 @@ def read_aiperf(stream: BinaryIO, file: str) -> TraceContent:
         if not isinstance(summary, dict):
             raise InputError("is not an object", where=file)
         rows.stored += [*_stored(summary), *_failures(summary), *_objectives(summary)]
+        if mapping(mapping(summary, "input_config"), "endpoint").get("streaming") is False:
+            rows.stored.append(StoredStatistic(0, "streaming", "total", 0.0))
         if summary.get("was_cancelled") is True:
             rows.findings.append(_cut_short(file))
         return rows.content()
@@ -202,9 +209,9 @@ def _usual(line: bytearray, number: int) -> Request | None:
         return Request(
             0,
             text(metadata.x_request_id) or f"line {number}",
-            start_ns=instant_ns(_first(sent), "start"),
-            end_ns=instant_ns(_first(ended), "end"),
-            ttft_s=_first((_said_s(metrics.time_to_first_token), _said_s(metrics.ttft))),
+            start_ns=instant_ns(first_of(*sent), "start"),
+            end_ns=instant_ns(first_of(*ended), "end"),
+            ttft_s=first_of(_said_s(metrics.time_to_first_token), _said_s(metrics.ttft)),
             latency_s=_said_s(metrics.request_latency),
             own_tpot_s=_said_s(metrics.inter_token_latency),
             input_tokens=tokens(_value_of(metrics.input_sequence_length), ""),
@@ -253,28 +260,23 @@ def _record(line: bytearray, number: int) -> Request:
         metadata.get("request_start_ns"),
         metadata.get("timestamp_ns"),
     )
-    start = instant_ns(_first(sent), "start")
+    start = instant_ns(first_of(*sent), "start")
     status, why = _status(entry, metadata)
     if status != "ok":
         return Request(0, name, status, start, error=why)
-    end = _first((_value(metrics, "max_response_timestamp"), metadata.get("request_end_ns")))
+    end = first_of(_value(metrics, "max_response_timestamp"), metadata.get("request_end_ns"))
     return Request(
         0,
         name,
         start_ns=start,
         end_ns=instant_ns(end, "end"),
-        ttft_s=_first(_time(metrics, key) for key in _TTFT),
+        ttft_s=first_of(*(_time(metrics, key) for key in _TTFT)),
         latency_s=_time(metrics, "request_latency"),
         own_tpot_s=_time(metrics, "inter_token_latency"),
         input_tokens=tokens(_value(metrics, "input_sequence_length"), "input_sequence_length"),
         output_tokens=tokens(_value(metrics, "output_sequence_length"), "output_sequence_length"),
         gaps_s=_gaps(metrics),
     )
-
-
-def _first(values: Iterable[Any]) -> Any:
-    """Return the first value that there is."""
-    return next((value for value in values if value is not None), None)
 
 
 def _status(entry: dict[str, Any], metadata: dict[str, Any]) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from msgspec import Raw
 from msgspec.json import Decoder
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.storage import DAMAGED, decode_text
 from ccl_bench.trace import memory
 
@@ -259,6 +260,22 @@ def instant_ns(value: object, name: str) -> int | None:
     if type(value) is not int or not 0 <= value < _LATEST_NS:
         raise Impossible(f"{name} is not a time in nanoseconds")
     return value
+
+
+def as_instant_ns(instant_s: float | None) -> int | None:
+    """Return a point in time that is known in seconds; None for one that is no time of a clock."""
+    return None if instant_s is None or not 0 <= instant_s < SECOND_NS * 8 else round(instant_s * SECOND_NS)
+
+
+def mapping(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return an object inside another; an empty one where there is none."""
+    value = document.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def first_of(*values: Any) -> Any:
+    """Return the first value that there is."""
+    return next((value for value in values if value is not None), None)
 
 
 def text(value: object) -> str:

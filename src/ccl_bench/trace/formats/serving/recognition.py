@@ -61,3 +61,27 @@ is_llmperf_summary = _names(b"results_num_completed_requests", b"results_ttft_s_
 
 is_llmperf = any_of(_names(b"inter_token_latency_s", b"end_to_end_latency_s", b"ttft_s"), is_llmperf_summary)
 """Whatever LLMPerf writes: one request after the other, or the summary."""
+
+is_inference_perf = any_of(
+    all_of(
+        _names(b"load_summary", b"successes", b"failures", b"throughput", b"request_latency"),
+        none_of(_names(b"queue_len")),
+    ),
+    all_of(
+        begins(rb'[\xef\xbb\xbf \t\r\n]*\[\s*\{\s*"start_time"\s*:\s*[^,"]+,\s*"end_time"\s*:\s*[^,"]+,\s*"'),
+        any_of(_names(b"info"), _names(b"request"), _names(b"computed_metrics")),
+    ),
+)
+"""Whatever inference-perf writes of requests; what it asks Prometheus is the server's own and has a queue."""
+
+is_guidellm = all_of(
+    _names(b"benchmarks"),
+    any_of(
+        _names(b"generative_benchmark"),
+        _names(b"guidellm_version"),
+        _names(b"metrics", b"request_totals"),
+        _names(b"metrics", b"requests_per_second"),
+        _names(b"metrics", b"time_to_first_token_ms"),
+    ),
+)
+"""GuideLLM's `benchmarks.json`."""

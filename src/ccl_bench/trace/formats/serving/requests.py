@@ -234,7 +234,8 @@ TOLERANCE = 1e-3
 
 _IN_MILLISECONDS = re.compile(r"(mean|median|std|min|max|p\d+(?:\.\d+)?)_(ttft|tpot|itl|e2el|e2e_latency)_ms")
 _LATENCY = {"e2el", "e2e_latency"}
-_STATISTICS = {"avg": "mean", "median": "p50", "stddev": "std"}
+_STATISTICS = {"avg": "mean", "median": "p50", "stddev": "std", "std_dev": "std"}
+_STATISTIC = re.compile(r"mean|median|std_dev|min|max|p\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +257,16 @@ def total(stored: Iterable[StoredStatistic], quantity: str) -> float | None:
 def statistic(name: str) -> str:
     """Return the one name of a statistic that tools call differently."""
     return _STATISTICS.get(name, name)
+
+
+def statistics_of(
+    summary: Mapping[str, object], quantity: str, benchmark: int, unit_s: float = 1.0
+) -> Iterator[StoredStatistic]:
+    """Yield what the keys of a summary state of a time, such as `mean`, `median` and `p99`."""
+    for key, value in summary.items():
+        number = finite(value)
+        if number is not None and _STATISTIC.fullmatch(key):
+            yield StoredStatistic(benchmark, quantity, statistic(key), in_seconds(number, unit_s))
 
 
 def in_milliseconds(document: Mapping[str, object], benchmark: int) -> Iterator[StoredStatistic]:

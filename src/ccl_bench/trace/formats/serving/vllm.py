@@ -24,6 +24,7 @@ from ccl_bench.base.units import SECOND_NS
 from ccl_bench.trace.formats.serving.json_values import (
     Fields,
     Impossible,
+    as_instant_ns,
     as_times,
     finite,
     part,
@@ -62,6 +63,12 @@ _TOTALS = {
     "total_output_tokens": "output_tokens",
     "request_goodput": "goodput",
     "request_goodput:": "goodput",
+    "request_throughput": "request_throughput",
+    "output_throughput": "output_throughput",
+    "total_token_throughput": "total_token_throughput",
+    "total_throughput": "total_token_throughput",
+    "max_concurrency": "concurrency",
+    "request_rate": "request_rate",
 }
 
 
@@ -129,7 +136,7 @@ def _request(entry: dict[str, Any], index: int, benchmark: int) -> Request:
     ttft = seconds(entry.get("ttfts"), "ttft") or None  # 0 if the answer was not streamed
     gaps = _gaps(entry.get("itls"))
     latency = None if ttft is None or gaps is None else math.fsum([ttft, *gaps])
-    start_ns = _start_ns(finite(entry.get("start_times")))
+    start_ns = as_instant_ns(finite(entry.get("start_times")))
     return Request(
         benchmark,
         str(index),
@@ -141,10 +148,6 @@ def _request(entry: dict[str, Any], index: int, benchmark: int) -> Request:
         output_tokens=tokens(entry.get("output_lens"), "output_len"),
         gaps_s=gaps,
     )
-
-
-def _start_ns(start: float | None) -> int | None:
-    return None if start is None or not 0 <= start < SECOND_NS * 8 else round(start * SECOND_NS)
 
 
 def _end_ns(start_ns: int | None, latency: float | None) -> int | None:
@@ -199,7 +202,7 @@ def _whole_lists(document: Fields, benchmark: int) -> pl.DataFrame | None:
     gaps, latencies = waited
     absent = [None] * len(ttfts)
     errors, counts = [text(error) for error in lists["errors"]], lists["output_lens"]
-    starts = [_start_ns(start) for start in lists.get("start_times", absent)]
+    starts = [as_instant_ns(start) for start in lists.get("start_times", absent)]
     ends = [_end_ns(start, latency) for start, latency in zip(starts, latencies, strict=True)]
     try:
         columns = {
