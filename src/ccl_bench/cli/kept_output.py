@@ -199,11 +199,13 @@ def _entries(places: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _inside(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(folder) as entries:
-        visible_entries = [entry for entry in entries if entry.name[0] != "." and entry.name != _OURS]
-    for entry in sorted(visible_entries, key=lambda entry: entry.name):
-        if entry.is_symlink():
-            raise UnwatchableError
-        yield entry.path, entry.stat()
-        if entry.is_dir():
-            yield from _inside(entry.path)
+    pending = [folder]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            visible_entries = [entry for entry in entries if entry.name[0] != "." and entry.name != _OURS]
+        for entry in sorted(visible_entries, key=lambda entry: entry.name):
+            if entry.is_symlink():
+                raise UnwatchableError
+            yield entry.path, entry.stat()
+            if entry.is_dir():
+                pending.append(entry.path)

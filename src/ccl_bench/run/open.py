@@ -26,6 +26,7 @@ from ccl_bench.run.facts import (
 )
 from ccl_bench.run.grouping import above, keep_one_run
 from ccl_bench.storage import remote_errors
+from ccl_bench.storage.files import MIB, read_text
 from ccl_bench.trace import discovery, formats
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ PROFILE_MODES = ("auto", "torch", "nsys")
 
 _MOST_FILES_READ = 20
 """Number of other files whose beginning is read, to recognise what they are."""
+
+_RANK_MAP_BYTES = 64 * MIB
 
 ENVIRONMENT = "environment.json"
 """Description of the machine that `ccl-bench collect` writes for people; no number uses it."""
@@ -245,11 +248,10 @@ def _rank_map(root: Path) -> dict[str, int]:
         with remote_errors(root):
             if not root.is_dir() or not path.is_file():
                 return {}
-            stored = path.read_bytes()
-        return msgspec.json.decode(stored, type=dict[str, int])
+        return msgspec.json.decode(read_text(path, _RANK_MAP_BYTES), type=dict[str, int])
     except PermissionError as error:
         raise storage.unreadable(root, error) from error
-    except (OSError, msgspec.MsgspecError) as error:
+    except msgspec.MsgspecError as error:
         raise InputError(
             f"does not map files to ranks: {error}",
             where=str(path),

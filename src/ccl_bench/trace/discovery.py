@@ -16,6 +16,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.storage import is_remote, local_copy
+from ccl_bench.storage.files import walk
 from ccl_bench.trace import file_names, formats
 from ccl_bench.trace.formats import Part, TraceFile
 
@@ -26,9 +27,6 @@ _SKIPPED_FOLDERS = {"__pycache__", "trace_analysis", "node_modules"}
 
 MOST_FILES = 50_000
 """Files that a run may hold: 1,024 ranks with 48 each. Looking at so many takes 3 s."""
-
-_OF_THE_KERNEL = (Path("/proc"), Path("/sys"))
-"""Places that look like folders: they lead to every process, and reading there can wait or have effects."""
 
 NO_NUMBER = ("no table",)
 """What a finding touches that concerns files and no number."""
@@ -75,8 +73,7 @@ def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
 
 
 def _refuse_the_kernels(root: Path) -> None:
-    real = Path(_real(root))
-    if any(real.is_relative_to(place) for place in _OF_THE_KERNEL):
+    if storage.is_of_the_kernel(root):
         message = "is a view of the operating system's kernel, not a run"
         raise InputError(message, where=str(root), fix="name the directory of the run itself")
 
@@ -119,14 +116,17 @@ def _folders(root: Path, errors: list[OSError]) -> Iterator[tuple[str, str, list
     seen = {str(above) for above in Path(os.path.realpath(root)).parents}
     pending = [root]
     while pending:
-        for folder, subfolders, names in os.walk(pending.pop(0), onerror=errors.append):
-            real = _real(folder)
+        start = pending.pop(0)
+        real_start = _real(start).rstrip("/")
+        for folder, subfolders, names in walk(start, onerror=errors.append):
+            real = os.path.normpath(f"{real_start}/{folder[len(str(start)) :]}")  # only `start` is a link
             if real in seen:
                 subfolders.clear()
                 continue
             seen.add(real)
             subfolders[:] = sorted(n for n in subfolders if n[0] != "." and n not in _SKIPPED_FOLDERS)
-            pending += [link for name in subfolders if _is_link(link := Path(folder, name))]
+            links = [link for name in subfolders if _is_link(link := Path(folder, name))]
+            pending += [link for link in links if not storage.is_of_the_kernel(link)]
             yield folder, real, names
 
 
