@@ -222,6 +222,15 @@ def test_a_crowd_of_files_is_refused(leaderboard: Leaderboard) -> None:
     _refused(leaderboard, archive({f"run/{number}": b"" for number in range(101)}), "more than 100 files")
 
 
+def test_an_archive_with_a_gzip_header_of_half_a_megabyte_is_refused(
+    leaderboard: Leaderboard, bundle: Files
+) -> None:
+    sent = archive(bundle)  # packed without a name: the header has ten bytes
+    named = sent[:3] + b"\x08" + sent[4:10] + b"n" * (520 << 10) + b"\0" + sent[10:]
+    assert gzip.decompress(named) == gzip.decompress(sent)
+    _refused(leaderboard, named, "is damaged, or not a gzip-compressed tar archive")
+
+
 def test_a_size_that_is_a_lie_is_refused(leaderboard: Leaderboard, bundle: Files) -> None:
     info = tarfile.TarInfo("run/trace.json")
     info.size = 1 << 60

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,6 +98,32 @@ OF_OTHER_PROFILERS = {
         "trace_view.json",
     ),
 }
+
+
+SNAPSHOT_DATABASES = {
+    "torch": (
+        "CREATE TABLE device_traces (id INTEGER PRIMARY KEY, time_us, action, addr, size, frames)",
+        "CREATE TABLE segments (segment_id INTEGER PRIMARY KEY, address, total_size)",
+        "CREATE TABLE blocks (segment_id, addr, size, state)",
+    ),
+    "memsnapdump": (
+        "CREATE TABLE dictionary (`table` TEXT, `column` TEXT, `key` TEXT, `value` TEXT)",
+        "CREATE TABLE trace_entry_0 (id INTEGER PRIMARY KEY, action INTEGER, address INTEGER, callstack)",
+        "CREATE TABLE block_0 (id INTEGER PRIMARY KEY, address INTEGER, state INTEGER)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SNAPSHOT_DATABASES)
+@pytest.mark.parametrize("name", ["snapshot.db", "rank0_memory_snapshot.sqlite", "snapshot.pickle.db"])
+def test_a_memory_snapshot_in_a_database_is_refused_by_name(tmp_path: Path, kind: str, name: str) -> None:
+    with closing(sqlite3.connect(tmp_path / name)) as database:
+        for script in SNAPSHOT_DATABASES[kind]:
+            database.execute(script)
+    for place in (tmp_path, tmp_path / name):
+        with pytest.raises(InputError, match="memory snapshot") as refused:
+            open_run(place)
+        assert "pickle" in refused.value.fix
 
 
 @pytest.mark.parametrize("name", OF_OTHER_PROFILERS)

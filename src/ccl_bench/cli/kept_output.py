@@ -194,16 +194,20 @@ def _entries(places: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
             yield real, status
             if stat.S_ISDIR(status.st_mode):
                 yield from _inside(real)
+            else:
+                yield from ((str(journal), journal.stat()) for journal in storage.journals_of(Path(real)))
     except OSError as error:
         raise UnwatchableError from error
 
 
 def _inside(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(folder) as entries:
-        visible_entries = [entry for entry in entries if entry.name[0] != "." and entry.name != _OURS]
-    for entry in sorted(visible_entries, key=lambda entry: entry.name):
-        if entry.is_symlink():
-            raise UnwatchableError
-        yield entry.path, entry.stat()
-        if entry.is_dir():
-            yield from _inside(entry.path)
+    pending = [folder]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            visible_entries = [entry for entry in entries if entry.name[0] != "." and entry.name != _OURS]
+        for entry in sorted(visible_entries, key=lambda entry: entry.name):
+            if entry.is_symlink():
+                raise UnwatchableError
+            yield entry.path, entry.stat()
+            if entry.is_dir():
+                pending.append(entry.path)

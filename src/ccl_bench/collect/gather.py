@@ -17,6 +17,7 @@ from ccl_bench.card import is_card_file
 from ccl_bench.collect.layout import destination, fallback_destination
 from ccl_bench.side_files import is_train_config_file, side_file
 from ccl_bench.storage import write_atomically
+from ccl_bench.storage.files import walk
 from ccl_bench.trace.discovery import discover_traces, files_under
 
 if TYPE_CHECKING:
@@ -94,7 +95,9 @@ def rename_unfinished_traces(target: Path) -> list[str]:
 
 
 def _rename_unfinished(target: Path) -> Iterator[str]:
-    for path in sorted(target.rglob(f"*.json{_UNFINISHED_SUFFIX}")):
+    suffix = f".json{_UNFINISHED_SUFFIX}"
+    below = (Path(folder, name) for folder, _, names in walk(target) for name in names)
+    for path in sorted(path for path in below if path.name.endswith(suffix)):
         final_path = path.with_name(path.name.removesuffix(_UNFINISHED_SUFFIX))
         if final_path.exists() or not path.stat().st_size:
             continue

@@ -16,6 +16,7 @@ from ccl_bench.base.errors import InputError, NotMeasurable
 from ccl_bench.base.findings import Finding, Issue
 from ccl_bench.catalog.devices import models
 from ccl_bench.catalog.dtypes import dtype
+from ccl_bench.trace.discovery import files_under
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -196,8 +197,7 @@ def _keep_ceiling(documents: RunDocuments, place: Path) -> None:
     """Keep what nccl-tests measured, of a file or those in a folder; InputError for nothing."""
     from ccl_bench import side_files
 
-    within = sorted(place.rglob("*")) if place.is_dir() else []
-    for path in filter(side_files.is_nccl_tests_file, within) if place.is_dir() else [place]:
+    for path in filter(side_files.is_nccl_tests_file, files_under(place)[0]) if place.is_dir() else [place]:
         read = functools.partial(side_files.read_nccl_tests, before=documents.nccl_tests)
         documents.keep(CEILING, CEILING, path, read)
     if documents.nccl_tests is None or not documents.nccl_tests.measured:

@@ -27,6 +27,7 @@ from ccl_bench.run.facts import (
 )
 from ccl_bench.run.grouping import above, keep_one_run
 from ccl_bench.storage import remote_errors
+from ccl_bench.storage.files import MIB, read_text
 from ccl_bench.trace import discovery, formats
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ PROFILE_MODES = ("auto", "torch", "nsys")
 
 _MOST_FILES_READ = 20
 """Number of other files whose beginning is read, to recognise what they are."""
+
+_RANK_MAP_BYTES = 64 * MIB
 
 ENVIRONMENT = "environment.json"
 """Description of the machine that `ccl-bench collect` writes for people; no number uses it."""
@@ -132,7 +135,7 @@ def discover_run(
     used, exports = _without_exports(used)
     traces, stray_findings = keep_one_run(used, discovered.findings)
     sources = fact_sources(documents, traces)
-    others = _not_understood(discovered.others, documents, root)
+    others = _not_understood(discovered, documents, root)
     run = Run(root, traces, others, merge_facts(sources), documents, choice=choice)
     findings = [
         *discovered.findings,
@@ -235,9 +238,15 @@ def _named_other(paths: Iterable[Path]) -> InputError | None:
     return None
 
 
-def _not_understood(paths: Iterable[Path], documents: RunDocuments, root: Path) -> list[Path]:
+_BESIDE_DATABASES = ("-journal", "-wal", "-shm")
+"""How the names of files end that SQLite keeps beside a database."""
+
+
+def _not_understood(discovered: discovery.DiscoveredFiles, documents: RunDocuments, root: Path) -> list[Path]:
     understood = {*documents.files, *documents.limits, root / RANK_MAP, root / ENVIRONMENT, root / REPORT}
-    return [path for path in paths if path not in understood and path.suffix != ".log"]
+    databases = {trace.path for trace in discovered.traces}
+    understood |= {path.with_name(path.name + end) for path in databases for end in _BESIDE_DATABASES}
+    return [path for path in discovered.others if path not in understood and path.suffix != ".log"]
 
 
 def _rank_map(root: Path) -> dict[str, int]:
@@ -247,11 +256,10 @@ def _rank_map(root: Path) -> dict[str, int]:
         with remote_errors(root):
             if not root.is_dir() or not path.is_file():
                 return {}
-            stored = path.read_bytes()
-        return msgspec.json.decode(stored, type=dict[str, int])
+        return msgspec.json.decode(read_text(path, _RANK_MAP_BYTES), type=dict[str, int])
     except PermissionError as error:
         raise storage.unreadable(root, error) from error
-    except (OSError, msgspec.MsgspecError) as error:
+    except msgspec.MsgspecError as error:
         raise InputError(
             f"does not map files to ranks: {error}",
             where=str(path),

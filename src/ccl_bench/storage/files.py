@@ -1,12 +1,14 @@
-"""Files by path or address: opened decompressed, hashed, replaced at once; small texts; the cache folder."""
+"""Files by path or address: found, opened decompressed, hashed, replaced at once; small texts; the cache."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import shlex
+import stat
 import tempfile
 from io import BytesIO
 from pathlib import Path
@@ -17,11 +19,13 @@ from ccl_bench.storage import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import BufferedReader
     from typing import BinaryIO
 
     from upath import UPath
 
 GZIP_MAGIC = b"\x1f\x8b"
+SQLITE_MAGIC = b"SQLite format 3\0"
 _HASHED_BYTES = 4 << 20
 _LEAST_HASHED_BYTES = 64 << 10
 """Bytes of the buffer for a small file: to clear a large one takes longer than to hash the file."""
@@ -51,12 +55,51 @@ def _gzip(raw: BinaryIO) -> BinaryIO:
     return cast("BinaryIO", GzipFile(raw))
 
 
+_OF_THE_KERNEL = (Path("/proc"), Path("/sys"))
+"""Places of files that look regular: reading one may wait, never end, or show another process."""
+
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def is_of_the_kernel(path: Path) -> bool:
+    """Whether a local path leads, after its links, to a view of the kernel such as `/proc`."""
+    real = Path(os.path.realpath(path))
+    return any(real.is_relative_to(place) for place in _OF_THE_KERNEL)
+
+
+def open_raw(path: Path) -> BinaryIO:
+    """Open a file for reading as it is stored, here or behind an address.
+
+    Raises OSError for anything but a regular file, before it is opened: a device, a pipe and a view of the
+    kernel may wait, never end, or act.
+    """
+    if files.is_remote(path):
+        return path.open("rb")
+    if is_of_the_kernel(path):
+        raise OSError(errno.EINVAL, "it is a view of the operating system's kernel, not a file", str(path))
+    _refuse_special(path, path.stat())
+    descriptor = os.open(path, os.O_RDONLY | _AT_ONCE)
+    try:
+        _refuse_special(path, os.fstat(descriptor))  # another may have come in its place
+        return os.fdopen(descriptor, "rb")
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+def _refuse_special(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is a device, a pipe or a socket, not a file", str(path))
+
+
 @contextlib.contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed when its first bytes are those of gzip."""
     with contextlib.ExitStack() as stack:
         try:
-            raw = stack.enter_context(path.open("rb"))
+            raw = stack.enter_context(open_raw(path))
             magic = raw.read(2)
             raw.seek(0)
         except OSError as error:
@@ -107,8 +150,8 @@ def read_whole(stream: BinaryIO, file: str, largest_bytes: int, fix: str) -> byt
     return bytes(content)
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file as it lies on disk, in hexadecimal.
+def sha256(path: Path, *more: Path) -> str:
+    """Return the SHA-256 of files as they lie on disk, as of one file, in hexadecimal.
 
     Large blocks let several threads hash at once: each block is one turn of the interpreter.
 
@@ -117,14 +160,15 @@ def sha256(path: Path) -> str:
     expected = _HASHED_BYTES if files.is_remote(path) else path.stat().st_size
     buffer = bytearray(min(_HASHED_BYTES, max(expected, _LEAST_HASHED_BYTES)))
     digest, view = hashlib.sha256(), memoryview(buffer)
-    at = zeros = 0
-    with path.open("rb", buffering=0) as stream:
-        while size := stream.readinto(buffer):
-            digest.update(view[:size])
-            at += size
-            zeros = zeros + size if buffer.startswith(_ZEROS) else 0
-            if zeros > MOST_ZEROS:
-                raise unwritten(at - zeros, zeros, str(path))
+    for each in (path, *more):
+        at = zeros = 0
+        with open_raw(each) as stream:
+            while size := cast("BufferedReader", stream).readinto(buffer):
+                digest.update(view[:size])
+                at += size
+                zeros = zeros + size if buffer.startswith(_ZEROS) else 0
+                if zeros > MOST_ZEROS:
+                    raise unwritten(at - zeros, zeros, str(each))
     return digest.hexdigest()
 
 
@@ -135,7 +179,7 @@ def refuse_holes(path: Path) -> None:
     """
     if files.is_remote(path):
         return
-    with path.open("rb") as stream:
+    with open_raw(path) as stream:
         end, size = 0, path.stat().st_size
         while end < size:
             hole = _next_place(stream, end, os.SEEK_HOLE, otherwise=size)
@@ -216,6 +260,36 @@ def write_atomically(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def walk(
+    root: str | Path, onerror: Callable[[OSError], object] | None = None
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield each folder with the names of its folders and files, as `os.walk` does from the top.
+
+    `os.walk` of Python 3.11 calls itself for every level, and ends with an error a thousand levels down.
+    """
+    pending = [os.fspath(root)]
+    while pending:
+        folder = pending.pop()
+        try:
+            with os.scandir(folder) as entries:
+                is_folder = {entry.name: _is_folder(entry) for entry in entries}
+        except OSError as error:
+            if onerror:
+                onerror(error)
+            continue
+        subfolders = [name for name, is_one in is_folder.items() if is_one]
+        yield folder, subfolders, [name for name, is_one in is_folder.items() if not is_one]
+        paths = [os.path.join(folder, name) for name in reversed(subfolders)]  # noqa: PTH118  many paths
+        pending += [path for path in paths if not os.path.islink(path)]  # noqa: PTH114  many paths
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle
+        return False
+
+
 Location = str | Path
 
 MIB = 1 << 20
@@ -249,7 +323,7 @@ def _raw(name: Location, limit: int) -> bytes:
         if not path.is_file():
             problem = "is not a regular file" if path.exists() else "does not exist"
             raise InputError(problem, where=str(name), fix="check the path")
-        with path.open("rb") as stream:
+        with open_raw(path) as stream:
             return bytes(stream.read(limit + 1))
     except OSError as error:
         raise unreadable(path, error) from error
@@ -365,16 +439,29 @@ def first_bytes(path: Path, size: int) -> bytes:
 
 @contextlib.contextmanager
 def local_copy(path: Path) -> Iterator[Path]:
-    """Give a local copy of a remote file, fetched once; a local file is given as it is."""
+    """Give a local copy of a remote file, with its journals, fetched once; a local file is given as it is."""
     if not is_remote(path):
         yield path
         return
-    place = cast("UPath", path)
     with tempfile.TemporaryDirectory(prefix="ccl-bench-") as folder:
         copy = Path(folder, path.name)
         with remote_errors(path):
-            place.fs.get_file(place.path, str(copy))
+            _fetch(path, copy)
+            for journal in _journals_of(path, read_head(copy, len(SQLITE_MAGIC))):
+                _fetch(journal, copy.with_name(journal.name))
         yield copy
+
+
+def _journals_of(path: Path, head: bytes) -> list[Path]:
+    """Return the journals of a file that begins so; none if it is no database."""
+    from ccl_bench.storage.journals import journals_of
+
+    return journals_of(path) if head == SQLITE_MAGIC else []
+
+
+def _fetch(path: Path, copy: Path) -> None:
+    place = cast("UPath", path)
+    place.fs.get_file(place.path, str(copy))
 
 
 def stored_version(path: Path) -> str:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, cast
 from isal import igzip
 from isal.igzip_lib import IsalError
 
+from ccl_bench.base.errors import InputError
+
 if TYPE_CHECKING:
     from typing import BinaryIO
 
@@ -28,11 +30,17 @@ FREE_BYTES = 256 << 20
 MOST_RATIO = 64
 """Bytes out of one byte beyond that. Traces reach 22, indented ones included; DEFLATE reaches 1032."""
 
+_HEADER_BYTES = 512 << 10
+"""Longest header that the library reads; a name and a comment take a few hundred bytes."""
+
 _DAMAGED = (EOFError, OSError, ValueError, cast("type[Exception]", IsalError))
 
 
 class GzipFile(igzip.IGzipFile):
-    """A gzip file open for reading, which raises OSError only after all that could be read."""
+    """A gzip file open for reading, which raises OSError only after all that could be read.
+
+    InputError if its header is longer than that of any file that is no attack.
+    """
 
     def __init__(self, raw: BinaryIO) -> None:
         super().__init__(fileobj=raw, mode="rb")  # type: ignore[no-untyped-call]
@@ -46,6 +54,10 @@ class GzipFile(igzip.IGzipFile):
         if not self._damage:
             try:
                 block = bytes(super().read(size))
+            except OverflowError as error:
+                fix = "unpack it, or pack it again: gunzip FILE.gz && gzip -n FILE"
+                problem = f"has a gzip header of more than {_HEADER_BYTES >> 10} KiB"
+                raise InputError(problem, fix=fix) from error
             except _DAMAGED as error:
                 self._damage = str(error) or type(error).__name__
                 self._remainder = io.BytesIO(_inflated_after(self._raw, self._returned_bytes))

@@ -97,7 +97,7 @@ def inflated_bytes(trace: TraceFile) -> int:
     """
     if is_remote(trace.path):
         return trace.size * (_LIKELY_RATIO if trace.path.suffix == ".gz" else 1)
-    with contextlib.suppress(OSError), trace.path.open("rb") as stream:
+    with contextlib.suppress(OSError), storage.open_raw(trace.path) as stream:
         if stream.read(2) != GZIP_MAGIC:
             return trace.size
         stream.seek(-4, 2)

@@ -16,6 +16,7 @@ from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.side_files import SideFile, side_file_named
+from ccl_bench.storage.files import walk
 from ccl_bench.trace import discovery, formats
 from ccl_bench.trace.file_names import window_in_path, windows_in_time, writer_in_name
 
@@ -128,7 +129,7 @@ def _files(root: Path, without: Path | None) -> Iterator[FileState]:
             "the watched directory no longer exists", where=str(root), fix="start again with its new path"
         )
     start = len(str(root)) + 1
-    for folder, subfolders, names in os.walk(root):
+    for folder, subfolders, names in walk(root):
         subfolders[:] = [n for n in subfolders if n[0] != "." and n not in _SKIPPED]
         if without and without.parent == Path(folder):
             subfolders[:] = [name for name in subfolders if name != without.name]

@@ -72,7 +72,7 @@ def _add_file(archive: tarfile.TarFile, name: str, path: Path) -> None:
     info = tarfile.TarInfo(name)
     try:
         info.size = path.stat().st_size
-        with path.open("rb") as stream:
+        with storage.open_raw(path) as stream:
             archive.addfile(info, stream)
     except ValueError as error:
         fix = "put the traces into object storage: --traces s3://bucket/folder"
@@ -83,7 +83,7 @@ def _add_file(archive: tarfile.TarFile, name: str, path: Path) -> None:
 
 _TAR_BLOCK = tarfile.BLOCKSIZE
 _BLOCK_BYTES = 1 << 20
-_DAMAGE = (EOFError, OSError, ValueError, zlib.error, cast("type[Exception]", IsalError))
+_DAMAGE = (EOFError, OSError, OverflowError, ValueError, zlib.error, cast("type[Exception]", IsalError))
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _KINDS = {
     tarfile.DIRTYPE: "a folder",

@@ -27,6 +27,7 @@ from ccl_bench.result import to_json as results_json
 from ccl_bench.result.report_data import to_json as report_json
 from ccl_bench.run.completeness import RANK_MAP
 from ccl_bench.run.facts import CARD as CARD_KIND
+from ccl_bench.storage.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -43,8 +44,8 @@ _MAX_CHARACTERS = 200
 def environment_summary(folder: Path) -> dict[str, str]:
     """Return processor, system, driver and versions of libraries; no host, user, path or address."""
     try:
-        environment = msgspec.json.decode((folder / FILE_NAME).read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError):
+        environment = msgspec.json.decode(read_text(folder / FILE_NAME), type=dict[str, Any])
+    except (InputError, msgspec.DecodeError):
         return {}
     return {
         name: str(value)[:_MAX_CHARACTERS]
@@ -156,7 +157,7 @@ def _provenance(run: Run, results: list[Result]) -> BundleProvenance:
     traces: dict[str, TraceFile] = {}
     for trace in run.traces:
         name = trace.relative.removesuffix(f"#{trace.part}")
-        digest = known_digests.get(trace.relative) or storage.sha256(trace.path)
+        digest = known_digests.get(trace.relative) or storage.content_sha256(trace.path)
         is_shared = name in traces
         rank = None if is_shared else trace.rank
         traces[name] = TraceFile(name, digest, trace.size, trace.form.name, rank)

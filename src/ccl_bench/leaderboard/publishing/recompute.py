@@ -25,6 +25,7 @@ from ccl_bench.leaderboard.store.rows import measurement_basis
 from ccl_bench.result.report_data import from_json as report_from_json
 from ccl_bench.result.step_choice import EVERY_STEP
 from ccl_bench.storage import remote_errors, remote_path
+from ccl_bench.storage.files import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -130,10 +131,10 @@ def _processor_s() -> float:
 def _bytes_below(folder: Path) -> int:
     """Return the size of the files below a folder, while files appear and disappear."""
     total = 0
-    for place, _, names in os.walk(folder):
+    for place, _, names in walk(folder):
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118  as os.walk gives it
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118  as walk gives it
     return total
 
 

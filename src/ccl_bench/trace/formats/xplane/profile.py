@@ -148,7 +148,7 @@ def _is_converted(stream: BinaryIO) -> bool:
 def open_profile(path: Path, file: str) -> Iterator[Profile]:
     """Open the profile at a path; `file` names it in messages. Raises InputError if it is none."""
     try:
-        with path.open("rb") as stream:
+        with storage.open_raw(path) as stream:
             yield _profile(stream, file)
     except OSError as error:
         raise storage.unreadable(path, error) from error
