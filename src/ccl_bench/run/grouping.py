@@ -356,7 +356,8 @@ def _by_claims(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) ->
     twice = {
         finding.rank
         for finding in claimed_twice
-        if (holder := holders.get((finding.rank, _folder_of(finding.file))))
+        if "kernels" in finding.touches
+        and (holder := holders.get((finding.rank, _folder_of(finding.file))))
         and finding.file.removesuffix(".gz") != holder.relative.removesuffix(".gz")
     }
     if 2 * len(twice) <= len(ranks):

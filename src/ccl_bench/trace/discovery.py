@@ -367,13 +367,16 @@ def _is_exported(path: str, suffix: str, export: str, names: set[str]) -> bool:
 
 
 def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces without copies, at most one for each rank and window, and findings on the others."""
+    """Return the traces without copies, at most one for each rank and window, and findings on the others.
+
+    Linked Execution Traces are beside those that torch recorded, as are those of another format.
+    """
     remaining: list[TraceFile] = []
     findings: list[Finding] = []
-    claims: dict[tuple[str, int | None, int | None], TraceFile] = {}
+    claims: dict[tuple[Hashable, ...], TraceFile] = {}
     unique, lost = _without_copies(traces)
     for trace in sorted(unique, key=_place_of_form):
-        key = (trace.form.name, trace.rank, trace.iteration)
+        key = (trace.form.name, file_names.is_linked(trace), trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)
         if holder is trace or trace.rank is None:
             remaining.append(trace)
