@@ -18,6 +18,7 @@ from ccl_bench.base.registry import did_you_mean
 from ccl_bench.storage import is_remote, local_copy
 from ccl_bench.trace import file_names, formats
 from ccl_bench.trace.formats import Part, TraceFile
+from ccl_bench.trace.node_ranks import with_ranks_of_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -375,7 +376,8 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
     findings: list[Finding] = []
     claims: dict[tuple[Hashable, ...], TraceFile] = {}
     unique, lost = _without_copies(traces)
-    for trace in sorted(unique, key=_place_of_form):
+    with_ranks, assumed = with_ranks_of_nodes(unique)
+    for trace in sorted(with_ranks, key=_place_of_form):
         key = (trace.form.name, file_names.is_linked(trace), trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)
         if holder is trace or trace.rank is None:
@@ -389,7 +391,7 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
         findings.append(
             Finding("rank-duplicate", "error", message, trace.relative, rank=trace.rank, touches=touches)
         )
-    return sorted(remaining, key=lambda trace: trace.relative), [*findings, *lost]
+    return sorted(remaining, key=lambda trace: trace.relative), [*findings, *lost, *assumed]
 
 
 def _place_of_form(trace: TraceFile) -> tuple[int, str]:

@@ -91,10 +91,30 @@ def _number_before(suffixes: tuple[str, ...]) -> re.Pattern[str]:
 
 def rank_in_name(relative: str) -> int | None:
     """Return the rank that a file name carries, or None; without the word it may be another number."""
-    name = PurePosixPath(relative).name
+    match = _rank_match(PurePosixPath(relative).name)
+    return int(match[1]) if match else None
+
+
+def _rank_match(name: str) -> re.Match[str] | None:
     patterns = (_RANK_IN_NAME, *_NUMBER_IN_NAME, _number_before(formats.suffixes()))
-    matches = (pattern.search(name) for pattern in patterns)
-    return next((int(match[1]) for match in matches if match), None)
+    return next(filter(None, (pattern.search(name) for pattern in patterns)), None)
+
+
+_VARYING = re.compile(r"\b(?:iteration|iter|step)[-_]\d+|\d{10,}|\.gz$", re.IGNORECASE)
+"""What differs between the files of one node: the window, and the time of writing."""
+
+
+def place_of_rank(relative: str) -> str | None:
+    """Return a path without the numbers of rank, window and time, which ranks of one node have in common.
+
+    None if the name carries no rank.
+    """
+    path = PurePosixPath(relative)
+    match = _rank_match(path.name)
+    if match is None:
+        return None
+    name = f"{path.name[: match.start(1)]}*{path.name[match.end(1) :]}"
+    return _VARYING.sub("*", str(path.with_name(name)))
 
 
 _LAST_RANK = re.compile(r".*rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
