@@ -200,6 +200,11 @@ def test_a_rank_comes_from_file_then_map_then_name(tmp_path, in_file, in_map, na
         ("rank0.nccl_data.json.gz", 0),
         ("profile_trace/rank15_trace.json", 15),
         ("torch_et_3.json", 3),
+        ("trace_linked.3.json", 3),
+        ("llama3_8b.1.json.gz", 1),
+        ("trace_8.1.json", 1),
+        ("allreduce_16.12.et", 12),
+        ("1712345678.1234567.trace.json", None),
         ("host1-TP-3.trace.json.gz", 3),
         ("node1_rank3.json", 3),
         ("iteration_10.json", None),
@@ -285,6 +290,42 @@ def test_a_number_in_one_of_two_names_is_a_finding(tmp_path):
 def test_a_name_that_says_rank_is_believed(tmp_path):
     names = ["node1_rank12.json", "node2_worker-31.json"]
     assert ranks_of(tmp_path, names) == (dict(zip(names, (12, 31), strict=True)), [])
+
+
+def test_the_rank_in_the_name_of_a_numbered_trace_is_one_in_other_names_too(tmp_path):
+    names = ["host.6.json", "host.7.json"]
+    assert ranks_of(tmp_path, names) == (dict.fromkeys(names), ["rank-implausible"])
+    put(tmp_path, {f"iteration_1/kineto_trace_{rank}.json": trace(None, f"{rank}x") for rank in (6, 7)})
+    found = discovery.discover_traces(tmp_path)
+    assert ([t.rank for t in found.traces], codes(found)) == ([6, 7, 6, 7], [])
+
+
+def execution_trace(rank, first=1):
+    """Return a file of `ExecutionTraceObserver`, which does not say of which rank it is."""
+    node = {"id": 2 + rank, "name": "aten::mm", "ctrl_deps": 1, "attrs": [{"name": "rf_id", "value": first}]}
+    header = {"schema": "1.1.1-chakra.0.0.4", "pid": 7, "start_ts": 1}
+    return json.dumps(header | {"nodes": [node]}).encode()
+
+
+@pytest.mark.parametrize("of_linker", ["trace_linked.{}.json", "et_plus_{}.json", "a/host_device_8.{}.json"])
+@pytest.mark.parametrize("of_torch", ["trace_pytorch.{}.json", "pytorch_et_{}.json"])
+def test_linked_execution_traces_beside_those_of_torch_are_not_used(tmp_path, of_torch, of_linker):
+    files = {of_torch.format(rank): execution_trace(rank) for rank in (0, 1)}
+    files |= {of_linker.format(rank): execution_trace(rank, first=100) for rank in (0, 1)}
+    files |= {f"trace_kineto.{rank}.json": trace(None, f"{rank}x") for rank in (0, 1)}
+    run = open_run(put(tmp_path, files))
+    found = {t.relative: t.rank for t in run.traces}
+    assert found == {name.format(r): r for name in (of_torch, "trace_kineto.{}.json") for r in (0, 1)}
+    assert [f.code for f in run.findings if f.severity != "note"] == []
+    assert [f.count for f in run.findings if f.code == "chakra-set-aside"] == [2]
+
+
+def test_two_execution_traces_of_each_rank_are_not_two_runs(tmp_path):
+    files = {
+        f"{name}_et_{r}.json": execution_trace(r, first) for first, name in enumerate("ab") for r in (0, 1)
+    }
+    run = open_run(put(tmp_path, files | {f"kineto_trace_{r}.json": trace(r, f"{r}x") for r in (0, 1)}))
+    assert {f.code for f in run.findings if f.severity == "error"} == {"rank-duplicate"}
 
 
 def sglang(tp, *more, stage=""):

@@ -24,6 +24,7 @@ from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.run.completeness import TraceTables
+from ccl_bench.run.copies import Sketch  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.trace import content
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class _AnswerHeader(msgspec.Struct):
     filled: frozenset[str]
     devices: frozenset[str]
     span_ns: tuple[int, int] | None
+    sketch: Sketch | None
     whole_steps: frozenset[int] | None
     recorded_steps: tuple[int, ...]
     range_names: tuple[str, ...]

@@ -29,6 +29,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine import kept_tables
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import TraceTables
+from ccl_bench.run.copies import Sketch, sketch
 from ccl_bench.schema import KEYS, TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import read_content
@@ -267,6 +268,7 @@ def _read_trace(task: Task, wanted_tables: tuple[str, ...]) -> TraceTables:
         filled=frozenset(name for name in raw if content.height(name)),
         devices=frozenset(content.table("devices")["name"]) - {None},
         span_ns=_span(content, raw),
+        sketch=_sketch(content, raw),
         whole_steps=None if steps is None else _whole_steps(steps, content),
         further=further,
         recorded_steps=tuple(recorded["step"]) if recorded is not None and task.choice else (),
@@ -315,6 +317,16 @@ def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None
     if not known_bounds:
         return None
     return min(start for start, _ in known_bounds), max(end for _, end in known_bounds)
+
+
+_OF_WORK = ("kernels", "cpu_ops")
+"""Tables of which a trace is recognised, the best first."""
+
+
+def _sketch(content: TraceContent, raw: Collection[str]) -> Sketch | None:
+    """Return the sample of the work of a trace; None if nothing wanted holds it."""
+    name = next((name for name in _OF_WORK if name in raw and content.height(name)), None)
+    return sketch(content.table(name, _SPAN)) if name else None
 
 
 def unread_trace(task: Task, code: str, message: str) -> TraceTables:

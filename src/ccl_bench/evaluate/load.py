@@ -20,7 +20,8 @@ from ccl_bench.base.registry import did_you_mean
 from ccl_bench.base.text import counted
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
-from ccl_bench.run.completeness import CODES, completeness_findings, find_exclusions
+from ccl_bench.run.completeness import CODES, TraceTables, completeness_findings, find_exclusions
+from ccl_bench.run.copies import copy_findings, find_copies
 from ccl_bench.run.facts import device_contradictions
 from ccl_bench.run.grouping import find_windows, renumber_windows
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ccl_bench.engine import Progress
     from ccl_bench.metrics import Metric
     from ccl_bench.run import Run
-    from ccl_bench.run.completeness import TraceTables
     from ccl_bench.run.facts import RunDocuments
     from ccl_bench.trace.formats import Format
 
@@ -272,13 +272,24 @@ def _steps_behind(tables: Iterable[str]) -> list[str]:
     return [name for name in computation_order(tables) if name == "steps"]
 
 
+def _leave_out_copies(evidence: LoadedRun, tables: dict[str, pl.DataFrame]) -> frozenset[int]:
+    """Remove what was read of traces that hold the recording of another one; return their positions."""
+    traces, copies = evidence.traces, find_copies(evidence.traces)
+    _drop(tables, tables, frozenset(copies), len(traces))
+    findings = {copy: copy_findings(traces[copy], traces[original]) for copy, original in copies.items()}
+    for copy in copies:
+        traces[copy] = TraceTables(traces[copy].trace, findings=findings[copy], rank=traces[copy].rank)
+    return frozenset(copies)
+
+
 def _put_in_windows(run: Run, evidence: LoadedRun, tables: dict[str, pl.DataFrame]) -> None:
-    """Assign traces to windows by their times, and recompute the missing ranks of each."""
+    """Assign traces to windows by their times, without copies, and recompute the missing ranks of each."""
+    copies = _leave_out_copies(evidence, tables)
     windows = find_windows(evidence.traces)
-    if windows.numbers:
-        renumber_windows(windows, evidence.traces, tables)
+    renumber_windows(windows, evidence.traces, tables)
+    if copies or windows.numbers:
         others = [finding for finding in evidence.findings if finding.code not in CODES]
-        traces = [reduced.trace for reduced in evidence.traces]
+        traces = [trace.trace for position, trace in enumerate(evidence.traces) if position not in copies]
         evidence.findings = [*others, *completeness_findings(run.facts, traces, run.others)]
     evidence.findings += windows.findings
 

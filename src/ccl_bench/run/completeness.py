@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.base.lazy_imports import pl
+    from ccl_bench.run.copies import Sketch
     from ccl_bench.side_files import RankStepTimes
     from ccl_bench.trace.formats import TraceFile
 
@@ -175,6 +176,8 @@ class TraceTables:
     """Names of the devices that the recording process saw."""
     span_ns: tuple[int, int] | None = None
     """Start and end of what was recorded, on the clock of its host; None if nothing wanted has times."""
+    sketch: Sketch | None = None
+    """Sample of what was recorded when; None if nothing wanted has it."""
     whole_steps: frozenset[int] | None = None
     """Steps that are whole in a file that was cut short; None if it was not."""
     further: list[dict[str, pl.DataFrame]] = field(default_factory=list)

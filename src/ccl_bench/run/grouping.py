@@ -27,6 +27,7 @@ from ccl_bench.base.units import SECOND_NS
 from ccl_bench.storage import is_remote
 from ccl_bench.trace import discovery, file_names
 from ccl_bench.trace.file_names import window_in_path
+from ccl_bench.trace.node_ranks import names_node
 from ccl_bench.trace.quality import CUT_SHORT
 
 if TYPE_CHECKING:
@@ -345,7 +346,11 @@ def _by_folder(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) ->
         if 2 * count > more or fewer == count > 1:
             both = " and ".join(folder or "." for folder in pair)
             ranks = f"{count} ranks" if count > 1 else "rank"
-            return [_error(f"{both} hold the traces of the same {ranks}", len(pair))]
+            message = f"{both} hold the traces of the same {ranks}"
+            if all(map(names_node, pair)):
+                local = "files are named by local rank, or hold several jobs"
+                return [Finding(SEVERAL, "error", f"{message}: {local}", count=len(pair))]
+            return [_error(message, len(pair))]
     return []
 
 
@@ -356,7 +361,8 @@ def _by_claims(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) ->
     twice = {
         finding.rank
         for finding in claimed_twice
-        if (holder := holders.get((finding.rank, _folder_of(finding.file))))
+        if "kernels" in finding.touches
+        and (holder := holders.get((finding.rank, _folder_of(finding.file))))
         and finding.file.removesuffix(".gz") != holder.relative.removesuffix(".gz")
     }
     if 2 * len(twice) <= len(ranks):

@@ -29,6 +29,7 @@ from ccl_bench.run.grouping import above, keep_one_run
 from ccl_bench.storage import remote_errors
 from ccl_bench.storage.files import MIB, read_text
 from ccl_bench.trace import discovery, formats
+from ccl_bench.trace.file_names import is_linked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -173,9 +174,11 @@ def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[
 
 
 def _without_exports(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces without those of Chakra, if the run also has the Execution Traces behind these."""
-    chakra = [trace for trace in traces if trace.form.name == "chakra"]
-    others = [trace for trace in traces if trace.form.name != "chakra"]
+    """Return the traces without those of Chakra's tools, if the run also has those of torch behind these."""
+    of_chakra = {trace.relative: trace.form.name == "chakra" or is_linked(trace) for trace in traces}
+    chakra, others = (
+        [trace for trace in traces if of_chakra[trace.relative] is wanted] for wanted in (True, False)
+    )
     if not chakra or not any("et_nodes" in trace.form.tables for trace in others):
         return traces, []
     message = f"Chakra's traces ({len(chakra)}) are not used, because the run also has the Execution Traces"

@@ -19,6 +19,7 @@ from ccl_bench.storage import content_sha256, is_remote, journals_of, local_copy
 from ccl_bench.storage.files import walk
 from ccl_bench.trace import file_names, formats
 from ccl_bench.trace.formats import Format, Part, TraceFile
+from ccl_bench.trace.node_ranks import with_ranks_of_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -376,13 +377,17 @@ def _is_exported(path: str, suffix: str, export: str, names: set[str]) -> bool:
 
 
 def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
-    """Return the traces without copies, at most one for each rank and window, and findings on the others."""
+    """Return the traces without copies, at most one for each rank and window, and findings on the others.
+
+    Linked Execution Traces are beside those that torch recorded, as are those of another format.
+    """
     remaining: list[TraceFile] = []
     findings: list[Finding] = []
-    claims: dict[tuple[str, int | None, int | None], TraceFile] = {}
+    claims: dict[tuple[Hashable, ...], TraceFile] = {}
     unique, lost = _without_copies(traces)
-    for trace in sorted(unique, key=_place_of_form):
-        key = (trace.form.name, trace.rank, trace.iteration)
+    with_ranks, assumed = with_ranks_of_nodes(unique)
+    for trace in sorted(with_ranks, key=_place_of_form):
+        key = (trace.form.name, file_names.is_linked(trace), trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)
         if holder is trace or trace.rank is None:
             remaining.append(trace)
@@ -395,7 +400,7 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
         findings.append(
             Finding("rank-duplicate", "error", message, trace.relative, rank=trace.rank, touches=touches)
         )
-    return sorted(remaining, key=lambda trace: trace.relative), [*findings, *lost]
+    return sorted(remaining, key=lambda trace: trace.relative), [*findings, *lost, *assumed]
 
 
 def _place_of_form(trace: TraceFile) -> tuple[int, str]:

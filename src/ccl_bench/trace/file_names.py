@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _TRACE_IN_NAME = re.compile(
-    r"(?:kineto|trace|(?<![a-z])e[tg]|profile|nsys|report|snapshot)[-_.]?(?:trace[-_.]?)?(\d{1,5})(?=\.|$)",
+    r"(?:kineto|trace|(?<![a-z])e[tg]|profile|nsys|report|snapshot)[-_.]?(?:trace[-_.]?)?(\d{1,5})"
+    r"(?=\.(?!\d{1,4}\.)|$)",
     re.IGNORECASE,
 )
 _NUMBER_IN_NAME = (
     re.compile(r"(?:^|[^a-z])(?:gpu|proc)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE),
-    re.compile(r"\.(\d{1,7})\.et(?:\.gz)?$", re.IGNORECASE),
     _TRACE_IN_NAME,
 )
 """Patterns in order of how much they say."""
@@ -40,6 +40,9 @@ _PLACES = (
     ),
 )
 """Names of vLLM (`dp0_pp0_tp1_dcp0_ep1_rank1`) and of SGLang (`<time>-TP-1-DP-0-PP-0-EP-1-DECODE`)."""
+
+_LINKED_IN_PATH = re.compile(r"link|plus|merged|host_device", re.IGNORECASE)
+"""What names of the output of `chakra_trace_link` have in common: `et_plus`, `linked`, `host_device`."""
 
 _WINDOW_IN_PATH = re.compile(r"(?:iteration|iter|step)[-_](\d{1,18})(?!\d)", re.IGNORECASE)
 _WRITTEN = (
@@ -80,18 +83,38 @@ class Written(NamedTuple):
 
 @cache
 def _number_before(suffixes: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of any number before the suffix that counts no steps."""
+    """Return the pattern of any number before the suffix that counts no steps, and no parts of a second."""
     ends = "|".join(re.escape(suffix) for suffix in suffixes if suffix.startswith("."))
-    number = r"(?<!iteration)(?<!iter)(?<!step)[-_](\d{1,7})"
+    number = r"(?<!iteration)(?<!iter)(?<!step)(?:[-_]|(?<!\d{8})\.)(\d{1,7})"
     return re.compile(rf"{number}(?=(?:\.pt)?(?:\.trace)?(?:{ends}))", re.IGNORECASE)
 
 
 def rank_in_name(relative: str) -> int | None:
     """Return the rank that a file name carries, or None; without the word it may be another number."""
-    name = PurePosixPath(relative).name
+    match = _rank_match(PurePosixPath(relative).name)
+    return int(match[1]) if match else None
+
+
+def _rank_match(name: str) -> re.Match[str] | None:
     patterns = (_RANK_IN_NAME, *_NUMBER_IN_NAME, _number_before(formats.suffixes()))
-    matches = (pattern.search(name) for pattern in patterns)
-    return next((int(match[1]) for match in matches if match), None)
+    return next(filter(None, (pattern.search(name) for pattern in patterns)), None)
+
+
+_VARYING = re.compile(r"\b(?:iteration|iter|step)[-_]\d+|\d{10,}|\.gz$", re.IGNORECASE)
+"""What differs between the files of one node: the window, and the time of writing."""
+
+
+def place_of_rank(relative: str) -> str | None:
+    """Return a path without the numbers of rank, window and time, which ranks of one node have in common.
+
+    None if the name carries no rank.
+    """
+    path = PurePosixPath(relative)
+    match = _rank_match(path.name)
+    if match is None:
+        return None
+    name = f"{path.name[: match.start(1)]}*{path.name[match.end(1) :]}"
+    return _VARYING.sub("*", str(path.with_name(name)))
 
 
 _LAST_RANK = re.compile(r".*rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
@@ -114,6 +137,11 @@ def says_rank(relative: str) -> bool:
 def numbers_trace(relative: str) -> bool:
     """Return whether the number in a name is that of a trace, as in `kineto_trace_3.json`."""
     return _TRACE_IN_NAME.search(PurePosixPath(relative).name) is not None
+
+
+def is_linked(trace: TraceFile) -> bool:
+    """Whether a trace is an Execution Trace to which a tool has added the times of a Kineto trace."""
+    return trace.form.name == "execution_trace" and _LINKED_IN_PATH.search(trace.relative) is not None
 
 
 def place_in_name(relative: str) -> Place | None:
@@ -213,12 +241,13 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
 
     A number without the word beside it is a rank where it, and all in names of the same make, are below
     the number of ranks or, where that is not known, of traces; others count processes, ports or attempts.
-    The number of a trace (`kineto_trace_3.json`) may be that of a rank whose peers' traces are not here.
+    The number of a trace (`kineto_trace_3.json`) may be that of a rank whose peers' traces are absent. It is
+    then a rank in other names too (`linked.3.json`).
     The name of the only trace of a job that states no peers (`model-7.json`) is not expected to state a rank,
     so that its number is no finding.
     """
     world_size = max((t.world_size for t in traces if t.world_size is not None), default=0)
-    known_ranks = {t.rank for t in traces if t.rank_source in {"file", "map"}}
+    known_ranks = {t.rank for t in traces if t.rank_source in {"file", "map"} or _is_numbered(t)}
     by_pattern: dict[tuple[str, str], list[TraceFile]] = defaultdict(list)
     for trace in traces:
         if trace.rank_source == "name" and not says_rank(trace.relative):
@@ -227,13 +256,19 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
     alone: list[TraceFile] = []
     for (form, _), group in by_pattern.items():
         present = sum(t.form.name == form for t in traces)
-        is_numbered = all(t.form.ends_in_rank or numbers_trace(t.relative) for t in group)
+        is_numbered = all(map(_is_numbered, group))
         limit = world_size or max(present, LARGEST_JOB if is_numbered else 0)
         if any((t.rank or 0) >= limit and t.rank not in known_ranks for t in group):
             (alone if present == 1 and world_size <= 1 else implausible).extend(group)
     not_ranks = {t.relative for t in (*implausible, *alone)}
     plausible = [_without_rank(t) if t.relative in not_ranks else t for t in traces]
     return plausible, [_implausible(implausible)] if implausible else []
+
+
+def _is_numbered(trace: TraceFile) -> bool:
+    """Whether a name states the number of a rank or of a trace, of a job of any size."""
+    named = trace.form.ends_in_rank or numbers_trace(trace.relative) or says_rank(trace.relative)
+    return named and trace.rank is not None and trace.rank < LARGEST_JOB
 
 
 def _implausible(traces: Sequence[TraceFile]) -> Finding:

@@ -1,0 +1,150 @@
+"""Copies: traces that hold the recording of another trace, whatever their bytes.
+
+A file that was written anew, with another process or rank in it, holds the same times. Clocks and durations
+scatter on every machine: no two ranks have the same starts and durations, however alike their work is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_imports import pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ccl_bench.run.completeness import TraceTables
+
+CODE = "trace-overwritten"
+
+SAMPLED = 256
+"""Pairs of start and duration that are kept of a trace."""
+
+_CANDIDATES = 4 * SAMPLED
+"""Rows from which they are chosen, about: rows may be repeated."""
+
+_LARGEST = (1 << 64) - 1
+
+LEAST_COMMON = 32
+"""Sampled pairs that two traces have in common at least, if one is a copy of the other.
+
+Two ranks on one host share one in some hundred by chance, if times are recorded in whole microseconds.
+"""
+
+LEAST_DURATIONS = 32
+"""Different durations of a recording. Generated work has few, and its ranks may truly be alike."""
+
+LEAST_SHARE = 0.5
+"""Share of the pairs of the smaller trace that the larger one has too: a copy may lack events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A sample of what was recorded in a trace, the same in every copy: the smallest hashes of its rows."""
+
+    rows: int
+    by_clock: bytes
+    """Hashes of start and duration, sorted, 8 bytes each; empty if the times are no recorded ones."""
+    by_first: bytes
+    """The same, with starts counted from the first: a copy may have another clock."""
+
+
+_FACTORS = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9], dtype=np.uint64)
+"""Odd numbers of 64 bits, as multiplicative hashes use them: for starts and for durations."""
+
+
+def sketch(rows: pl.DataFrame) -> Sketch:
+    """Return the sample of a table with `start_ns` and `end_ns`."""
+    start, end = (rows[name].to_numpy().astype(np.uint64) for name in ("start_ns", "end_ns"))
+    if not start.size:
+        return Sketch(0, b"", b"")
+    durations = end - start
+    hashes = start * _FACTORS[0] + durations * _FACTORS[1]
+    from_first = hashes - start.min(keepdims=True) * _FACTORS[0]
+    return Sketch(start.size, _sample(hashes, durations), _sample(from_first, durations))
+
+
+def _sample(hashes: NDArray[np.uint64], durations: NDArray[np.uint64]) -> bytes:
+    """Return the smallest hashes; none if the rows have too few different durations."""
+    if hashes.size > _CANDIDATES:
+        is_small = hashes < np.uint64(_CANDIDATES * (_LARGEST // hashes.size))
+        hashes, durations = hashes[is_small], durations[is_small]
+    if np.unique(durations).size < LEAST_DURATIONS:
+        return b""
+    return np.unique(hashes)[:SAMPLED].tobytes()
+
+
+def find_copies(traces: Sequence[TraceTables]) -> dict[int, int]:
+    """Return {position of a copy: position of the trace of which it holds the recording}.
+
+    Of traces that hold one recording, that with the most rows is no copy. Parts of one file, and files of
+    different formats, are no copies of each other.
+    """
+    read = [position for position, trace in enumerate(traces) if trace.sketch]
+    read.sort(key=lambda position: _precedence(traces[position]))
+    copies: dict[int, int] = {}
+    for kind in ("by_clock", "by_first"):
+        samples = {position: _hashes(traces[position], kind) for position in read}
+        for original, copy in _with_common(samples):
+            one, other = traces[original].trace, traces[copy].trace
+            is_other_file = one.form.name == other.form.name and one.path != other.path
+            if is_other_file and _is_copy(samples[original], samples[copy]):
+                copies.setdefault(copy, original)
+    return copies
+
+
+def _precedence(trace: TraceTables) -> tuple[int, bool, str]:
+    rows = trace.sketch.rows if trace.sketch else 0
+    return -rows, trace.trace.iteration is None, trace.trace.relative
+
+
+def _hashes(trace: TraceTables, kind: str) -> NDArray[np.uint64]:
+    return np.frombuffer(getattr(trace.sketch, kind), dtype=np.uint64)
+
+
+def _with_common(samples: dict[int, NDArray[np.uint64]]) -> list[tuple[int, int]]:
+    """Return pairs of traces with many hashes in common: each trace with the first that has them."""
+    rows = pl.DataFrame(
+        {
+            "position": np.repeat(
+                np.array([*samples], dtype=np.int64), [len(each) for each in samples.values()]
+            ),
+            "hash": np.concatenate([*samples.values(), np.array([], dtype=np.uint64)]),
+        }
+    )
+    shared = rows.with_columns(original=pl.col("position").first().over("hash"))
+    pairs = (
+        shared.filter(pl.col("original") != pl.col("position"))
+        .group_by("original", "position", maintain_order=True)
+        .len()
+        .filter(pl.col("len") >= LEAST_COMMON)
+    )
+    return [(original, position) for original, position, _ in pairs.iter_rows()]
+
+
+def _is_copy(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> bool:
+    """Whether the smaller of two traces has most of its rows in common with the other.
+
+    Up to the smaller of the largest hashes both samples hold every hash of their traces.
+    """
+    until = min(one[-1], other[-1])
+    one, other = one[one <= until], other[other <= until]
+    common = np.intersect1d(one, other, assume_unique=True).size
+    return common >= LEAST_COMMON and common >= LEAST_SHARE * min(one.size, other.size)
+
+
+def copy_findings(copy: TraceTables, original: TraceTables) -> list[Finding]:
+    """Return the finding about a copy in the place of another recording; none about one of the same."""
+    if copy.rank is None or (copy.rank, copy.trace.iteration) == (original.rank, original.trace.iteration):
+        return []
+    name = copy.trace.relative
+    message = (
+        f"{name} holds the recording of {original.trace.relative}: the trace of rank {copy.rank} is lost"
+    )
+    return [Finding(CODE, "error", message, name, rank=copy.rank)]
