@@ -40,6 +40,8 @@ CHECKS = (
     Check(("matched",), found.lacking, CALLS_OF_A_RANK),
     Check(("matched",), found.assumed_groups, ("matched",)),
     Check(("matched",), found.even_assumed, ("waits", "call_parts")),
+    Check(("name_lengths",), found.lengths_of_another_unit, ("kernels", "cpu_ops", "annotations")),
+    Check(("transfers", "devices"), found.impossible_rates, ("traffic", *CALLS_OF_A_RANK)),
     Check(("messages",), found.unequal_messages, ("messages",)),
     Check(("arrivals",), found.refused_arrivals, ("arrivals",)),
     Check(("traffic",), found.calls_without_size, ("traffic",)),

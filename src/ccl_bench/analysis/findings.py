@@ -13,6 +13,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
 from ccl_bench.base.units import GIGA, SECOND_NS
 from ccl_bench.catalog.collectives import collectives as known_collectives
+from ccl_bench.catalog.devices import device, fastest_link_bytes_per_s, models
 from ccl_bench.result import WHOLE_TRACE
 
 if TYPE_CHECKING:
@@ -194,6 +195,67 @@ def unknown_peers(traffic: pl.DataFrame) -> list[Finding]:
         return []
     message = f"{count} of {messages.height} sends and receives do not name the other rank"
     return [Finding("peers-unknown", "warning", message, count=count)]
+
+
+def impossible_rates(transfers: pl.DataFrame, devices: pl.DataFrame) -> list[Finding]:
+    """Report calls that are faster than any link of the devices, and than switches that reduce make them."""
+    links = [_link_bytes_per_s(name) for name in devices["name"].unique().drop_nulls()]
+    limit = _WITH_SWITCHES * max(links, default=fastest_link_bytes_per_s())
+    rate = pl.col("size_bytes") * pl.col("bus_factor").fill_null(1.0) / (pl.col("time_ns") + _ROUNDING_NS)
+    beyond = transfers.filter(rate * SECOND_NS > limit)
+    if beyond.is_empty():
+        return []
+    subject = counted(beyond.height, "call is", "calls are")
+    message = (
+        f"{subject} faster than {limit / GIGA:,.0f} GB/s, which no link of the devices is: sizes or times "
+        "are wrong, or several ranks share a device"
+    )
+    return [Finding("rate-impossible", "error", message, count=beyond.height)]
+
+
+_WITH_SWITCHES = 2
+"""Times the speed of a link that an all-reduce may show where switches reduce (NVLink SHARP)."""
+
+_ROUNDING_NS = 2_000
+"""Time that a recorded length may lack: start and duration are each rounded to whole microseconds."""
+
+
+def _link_bytes_per_s(device_name: str) -> float:
+    """Return the speed of a device's link in one direction; that of the fastest one where it is not known."""
+    links = [device(model).link_bytes_per_s_per_direction for model in models(device_name)]
+    return max((link for link in links if link), default=fastest_link_bytes_per_s())
+
+
+POWER = 0.8
+"""Power of ten by which lengths of a rank differ from those of others where they are in another unit."""
+
+FEWEST_NAMES = 5
+"""Names that ranks have in common from which on a difference in all of them is one of their units."""
+
+
+def lengths_of_another_unit(name_lengths: pl.DataFrame) -> list[Finding]:
+    """Report traces whose kernels, or operators, take ten times as long or short as the same in others."""
+    logs = name_lengths.with_columns(log=pl.col("median_ns").log10())
+    same = ("table", "name")
+    others = logs.with_columns(traces=pl.col("trace").n_unique().over(same)).filter(pl.col("traces") > 1)
+    opposite = pl.col("log").sum().over(same) - pl.col("log")
+    usual = pl.when(pl.col("traces") == 2).then(opposite).otherwise(pl.col("log").median().over(same))
+    factors = (
+        others.with_columns(power=pl.col("log") - usual)
+        .group_by("trace", "rank", "table", maintain_order=True)
+        .agg(pl.col("power").median(), names=pl.len())
+        .filter(pl.col("power").abs() >= POWER, pl.col("names") >= FEWEST_NAMES)
+    )
+    if factors.is_empty():
+        return []
+    first = factors.row(0, named=True)
+    which = ", ".join(map(str, factors["rank"].unique().sort()))
+    what = "kernels" if first["table"] == "kernels" else "operators"
+    message = (
+        f"{what} of rank {which} take {10 ** first['power']:.3g} times as long as the same ones of other "
+        "ranks: times are in another unit"
+    )
+    return [Finding("times-of-another-unit", "error", message, count=factors["trace"].n_unique())]
 
 
 def _sized_collectives() -> list[str]:

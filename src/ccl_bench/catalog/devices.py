@@ -104,6 +104,18 @@ def models(name: str) -> list[str]:
         return []
 
 
+@cache
+def fastest_memory_bytes_per_s() -> float:
+    """Return the highest memory bandwidth of the catalog: no device reads or writes more."""
+    return max(each.memory_bandwidth_bytes_per_s or 0.0 for each in _catalog().values())
+
+
+@cache
+def fastest_link_bytes_per_s() -> float:
+    """Return the highest scale-up bandwidth of the catalog in one direction."""
+    return max(each.link_bytes_per_s_per_direction or 0.0 for each in _catalog().values())
+
+
 def names() -> list[str]:
     """Return the names in the catalog."""
     return list(_catalog())

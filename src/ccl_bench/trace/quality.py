@@ -14,6 +14,8 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
+from ccl_bench.base.units import SECOND_NS
+from ccl_bench.catalog.devices import fastest_link_bytes_per_s, fastest_memory_bytes_per_s
 from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
@@ -69,7 +71,50 @@ def drop_impossible(
     plausible = {name: _plausible(table, middle or 0) for name, table in tables.items()}
     _check_most(tables, plausible, file)
     findings = [*_findings(tables, plausible, file), *_stopped_clocks(plausible, file)]
-    return plausible, findings
+    sized = {name: _with_possible_sizes(name, table) for name, table in plausible.items()}
+    return sized, [*findings, *_size_findings(plausible, sized, file)]
+
+
+SIZES = {"memcpy": ("bytes",), "collectives": ("in_elements", "out_elements")}
+"""Table → columns that hold sizes."""
+
+_ROUNDING_NS = 2_000
+"""Time that a recorded length may lack: start and duration are each rounded to whole microseconds."""
+
+_OF_HOST = ("HtoD", "DtoH", "HtoH")
+
+
+def _with_possible_sizes(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table in which sizes are unknown that are negative, or that no device could have moved.
+
+    The host is reached through a link that is no faster than those between devices.
+    """
+    sizes = [column for column in SIZES.get(name, ()) if column in table.columns]
+    if not sizes or not table.height:
+        return table
+    is_possible = [pl.col(column).is_null() | (pl.col(column) >= 0) for column in sizes]
+    if name == "memcpy":
+        limit = pl.when(pl.col("kind").is_in(_OF_HOST)).then(fastest_link_bytes_per_s())
+        limit = limit.otherwise(fastest_memory_bytes_per_s())
+        time_ns = pl.col("end_ns") - pl.col("start_ns") + _ROUNDING_NS
+        is_possible = [is_possible[0] & (pl.col("bytes").fill_null(0) <= time_ns * limit / SECOND_NS)]
+    masks = table.select(mask.alias(column) for mask, column in zip(is_possible, sizes, strict=True))
+    impossible = [column for column in sizes if not masks[column].all()]
+    return table.with_columns(pl.when(masks[column]).then(column).alias(column) for column in impossible)
+
+
+def _size_findings(
+    before: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame], file: str
+) -> Iterator[Finding]:
+    for name, columns in SIZES.items():
+        if name not in before:
+            continue
+        lost = [after[name][each].null_count() - before[name][each].null_count() for each in columns]
+        if count := max(lost, default=0):
+            message = (
+                f"{counted(count, 'row')} of {name} with a size that is negative or no device could move"
+            )
+            yield Finding("sizes-impossible", "warning", message, file, count=count, touches=(name,))
 
 
 def _check_most(before: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame], file: str) -> None:
