@@ -89,8 +89,9 @@ def test_steps_in_which_traces_lack_collectives_are_counted(
 
 def test_groups_without_members_are_counted_by_name() -> None:
     rows = [call(1, size=None), call(2, size=None), call(1, size=None, group="h", agrees=False)]
-    [finding] = of_matched(*rows)
+    finding, unmatched = of_matched(*rows)
     assert (finding.code, finding.count) == ("groups-assumed", 2)
+    assert (unmatched.code, unmatched.count) == ("streams-unmatched", 1)
     assert "the calls of 1 do not match" in finding.message
     [plain] = of_matched(*rows[:2])
     assert "do not match" not in plain.message
@@ -207,8 +208,10 @@ def test_step_times_of_two_sources_may_differ_by_a_twentieth(stated_ns: int, cod
 
 
 def step(number: int, trace: int = 0, **changed: Any) -> dict[str, Any]:
-    known = {"iteration": None, "trace": trace, "rank": trace, "step": number, "source": "ProfilerStep"}
-    known |= {"start_ns": 0, "end_ns": 100, "length_ns": 100}
+    known: dict[str, Any] = {"iteration": None, "trace": trace, "rank": trace, "step": number}
+    known |= {"source": "ProfilerStep", "is_amid_operator": False}
+    start = changed.get("start_ns", 0)
+    known |= {"start_ns": start, "end_ns": start + 100, "length_ns": 100}
     return known | {"calls": 4, "unlaunched": 0, "work": 100} | changed
 
 
@@ -219,7 +222,11 @@ def step(number: int, trace: int = 0, **changed: Any) -> dict[str, Any]:
         ([step(1, source="whole trace"), step(1, 1, source="whole trace")], [("steps-not-found", 2)]),
         ([step(1), step(2, calls=5), step(1, 1), step(2, 1)], [("steps-unequal", 1)]),
         ([step(1, calls=4), step(1, 1, calls=5)], []),
-        ([step(1, unlaunched=1), step(2, unlaunched=1)], []),
+        ([step(1, unlaunched=1), step(2, unlaunched=1)], [("launches-missing", 2)]),
+        ([step(1), step(2, start_ns=100), step(3, start_ns=200)], []),
+        ([step(1, source="s"), step(3, source="s", start_ns=200), step(5, source="s", start_ns=400)], []),
+        ([step(1), step(3, start_ns=200)], [("steps-skipped", 1)]),
+        ([step(1), step(2, is_amid_operator=True)], [("steps-amid-operators", 1)]),
         ([step(1, unlaunched=2), step(2, unlaunched=1)], [("launches-missing", 3)]),
     ],
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ONE_A_FILE = {SOURCE / "metrics", SOURCE / "diagnosis" / "rules"}
 """Folders of metrics and rules, each in a file with its manual page: they are not counted."""
 
-MOST_MODULES = 390
+MOST_MODULES = 400
 LEAST_MEDIAN_LINES = 150
 
 

@@ -27,8 +27,8 @@ class Check:
     """Tables that are in doubt then, with every number that rests on one of them."""
 
 
-CALLS_OF_A_RANK = ("calls", "work", "kernel_time")
-"""What a rank that lacks calls has too little of: calls, and time in which they ran."""
+CALLS_OF_A_RANK = ("calls", "work", "kernel_time", "copies", "copy_time")
+"""What a rank that lacks calls may have too little of: calls, other work, and time in which it ran."""
 
 _PEAKS = ("memory_peaks",)
 
@@ -39,6 +39,7 @@ CHECKS = (
     Check(("matched",), found.missing_members, CALLS_OF_A_RANK),
     Check(("matched",), found.lacking, CALLS_OF_A_RANK),
     Check(("matched",), found.assumed_groups, ("matched",)),
+    Check(("matched",), found.unmatched_streams, CALLS_OF_A_RANK),
     Check(("matched",), found.even_assumed, ("waits", "call_parts")),
     Check(("name_lengths",), found.lengths_of_another_unit, ("kernels", "cpu_ops", "annotations")),
     Check(("transfers", "devices"), found.impossible_rates, ("traffic", *CALLS_OF_A_RANK)),

@@ -1,8 +1,8 @@
-"""Counts of a trace's content, which describe it without reading every row."""
+"""What a trace contains: its span, counts, and the usual lengths of its kernels and operators."""
 
 from __future__ import annotations
 
-from ccl_bench.analysis.derived import derived
+from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.base.lazy_imports import pl
 
 
@@ -42,3 +42,31 @@ def contents(
 def call_counts(calls: pl.DataFrame) -> pl.DataFrame:
     """One collective of one trace: how often it was called, steps or not."""
     return calls.group_by("collective").agg(pl.len().cast(pl.Int64).alias("calls")).sort("collective")
+
+
+MOST_NAMES = 30
+"""Names that are compared between traces, the most frequent ones."""
+
+_READ = ("start_ns", "end_ns", "name")
+
+
+@derived(
+    reads={"kernels": _READ, "cpu_ops": _READ},
+    table=("String", "`kernels` or `cpu_ops`"),
+    name=("String", "name as recorded"),
+    median_ns=("Float64", "median length of those that take any time, ns"),
+)
+def name_lengths(kernels: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
+    """One of the most frequent names of one trace: how long its kernels or operators usually take."""
+    length = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
+    parts = [
+        rows.select("name", length)
+        .filter(pl.col("length_ns") > 0)
+        .group_by("name")
+        .agg(pl.len(), pl.col("length_ns").median().alias("median_ns"))
+        .with_columns(pl.col("name").cast(pl.String), table=pl.lit(table))
+        .sort("len", "name", descending=[True, False])
+        .head(MOST_NAMES)
+        for table, rows in (("kernels", kernels), ("cpu_ops", cpu_ops))
+    ]
+    return DERIVED.get("name_lengths").table.frame(pl.concat(parts).drop("len").to_dict())

@@ -124,6 +124,18 @@ def assumed_groups(matched: pl.DataFrame) -> list[Finding]:
     return [Finding("groups-assumed", "warning", message, count=count)]
 
 
+def unmatched_streams(matched: pl.DataFrame) -> list[Finding]:
+    """Report streams without recorded groups on which ranks made different calls."""
+    count = matched.filter(pl.col("size").is_null(), ~pl.col("agrees"))["group"].n_unique()
+    if not count:
+        return []
+    message = (
+        f"ranks made different calls on {counted(count, 'stream')} of which no group is recorded: they "
+        "belong to different groups, or calls of a rank were lost"
+    )
+    return [Finding("streams-unmatched", "note", message, count=count)]
+
+
 def unequal_messages(messages: pl.DataFrame) -> list[Finding]:
     """Report messages of which sender and receiver state different sizes."""
     unequal = messages.filter(~pl.col("agrees"))

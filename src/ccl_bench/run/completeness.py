@@ -223,18 +223,21 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
             "steps-unmarked",
             other_steps,
             "its steps are not marked in the way that those of other ranks are",
+            ("steps",),
         ),
         (
             "no-device-work",
             without_device,
             "it contains no device work, but the traces of other ranks do",
+            ("steps",),
         ),
-        ("trace-left-out", cut, "it is truncated, so the numbers of its steps would be too low"),
+        ("trace-left-out", cut, "it is truncated, so the numbers of its steps would be too low", ()),
     )
     left_out = tuple(
-        _finding(code, read[position], why, ("steps", *contents))
-        for code, positions, why in reasons
+        _finding(code, read[position], why, (*more, *contents))
+        for code, positions, why, more in reasons
         for position in positions
+        if more or contents
     )
     if whole and contents:
         left_out += (_cut_steps(whole, contents),)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 GZIP_MAGIC = b"\x1f\x8b"
 SQLITE_MAGIC = b"SQLite format 3\0"
+ROLLBACK, LOG = "-journal", "-wal"
+"""What SQLite appends to the name of a database for its journals."""
+
 _HASHED_BYTES = 4 << 20
 _LEAST_HASHED_BYTES = 64 << 10
 """Bytes of the buffer for a small file: to clear a large one takes longer than to hash the file."""
@@ -447,16 +450,11 @@ def local_copy(path: Path) -> Iterator[Path]:
         copy = Path(folder, path.name)
         with remote_errors(path):
             _fetch(path, copy)
-            for journal in _journals_of(path, read_head(copy, len(SQLITE_MAGIC))):
-                _fetch(journal, copy.with_name(journal.name))
+            is_database = read_head(copy, len(SQLITE_MAGIC)) == SQLITE_MAGIC
+            for name in [path.name + ending for ending in (ROLLBACK, LOG)] if is_database else []:
+                if (journal := path.with_name(name)).exists():
+                    _fetch(journal, copy.with_name(name))
         yield copy
-
-
-def _journals_of(path: Path, head: bytes) -> list[Path]:
-    """Return the journals of a file that begins so; none if it is no database."""
-    from ccl_bench.storage.journals import journals_of
-
-    return journals_of(path) if head == SQLITE_MAGIC else []
 
 
 def _fetch(path: Path, copy: Path) -> None:

@@ -17,13 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.storage.files import is_remote, open_raw, sha256
+from ccl_bench.storage.files import LOG, ROLLBACK, is_remote, open_raw, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-ROLLBACK, LOG = "-journal", "-wal"
-"""What SQLite appends to the name of a database for its journals."""
 
 _LOG_HEADER_BYTES = 32
 _LEAST_BYTES = {ROLLBACK: 1, LOG: _LOG_HEADER_BYTES + 1}

@@ -29,7 +29,7 @@ FEW, FEW_SHARE = 3, 0.01
 """Pieces of work, as a count and as a share of all, up to which single records are damaged."""
 
 OVERLAP_SHARE = 0.01
-"""Share of a device's work that may run beside its own stream without a finding."""
+"""Share of a device's work that may run beside its own stream without a warning."""
 
 SHORTEST_NS = 100
 """Length of a kernel that no device reaches: the shortest in our recordings takes 639 ns."""
@@ -94,7 +94,12 @@ def in_order(
         raise InputError(message, where=file, fix=_UNIT_FIX)
     rest = keep_rows(work, ~is_damaged)
     early = _before_launches(keep_rows(launched, ~is_damaged), file)
-    findings = [*_left_out(count, file), *_overlapping(rest, file), *early, *_without_length(kernels, file)]
+    findings = [
+        *_left_out(count, file),
+        *_overlapping(rest, file),
+        *early,
+        *_without_length(kernels, memcpy, file),
+    ]
     if not count:
         return {}, findings
     split = kernels.height
@@ -241,30 +246,30 @@ def _overlapping(work: pl.DataFrame, file: str) -> list[Finding]:
     if not (rows.select(overlap > CLOCK_NS).to_series()).any():
         return []
     units = _units(rows).select(overlap=overlap.clip(0), length=pl.col("end_ns") - pl.col("start_ns"))
-    beside_ns, length_ns = int(units["overlap"].sum()), int(units["length"].sum())
-    if beside_ns <= OVERLAP_SHARE * length_ns:
+    if not (count := int((units["overlap"] > CLOCK_NS).sum())):
         return []
-    count = int((units["overlap"] > CLOCK_NS).sum())
+    beside_ns, length_ns = int(units["overlap"].sum()), int(units["length"].sum())
+    severity = "warning" if beside_ns > OVERLAP_SHARE * length_ns else "note"
     message = (
         f"{counted(count, 'kernel or copy begins', 'kernels and copies begin')} before earlier work of the "
         f"same stream ends, {100 * beside_ns / length_ns:.2g} % of its time: by programmatic dependent "
         "launch, or durations are too long; sums of times count this part twice"
     )
-    return [Finding("streams-overlap", "warning", message, file, count=count, touches=_WORK)]
+    return [Finding("streams-overlap", severity, message, file, count=count, touches=_WORK)]
 
 
-def _without_length(kernels: pl.DataFrame, file: str) -> list[Finding]:
-    """Report kernels of no length, of which none is so short: not by rounding to whole microseconds."""
+def _without_length(kernels: pl.DataFrame, memcpy: pl.DataFrame, file: str) -> list[Finding]:
+    """Report kernels and copies that are shorter than any device runs one, and not because of rounding."""
     length = pl.col("end_ns") - pl.col("start_ns")
     is_empty = kernels.select(length == 0).to_series()
-    if not is_empty.any():
-        return []
     is_lost = is_empty
-    if not (kernels["start_ns"] % 1_000 != 0).any():
+    if is_empty.any() and not (kernels["start_ns"] % 1_000 != 0).any():
         shortest = kernels.select(pl.when(length > 0).then(length).min().over("name")).to_series()
         is_lost = is_empty & (shortest >= ROUNDED_NS).fill_null(value=bool(is_empty.all()))
-    if not (count := int(is_lost.sum())):
+    is_short = (length > 0) & (length < SHORTEST_NS)
+    short = sum(int(table.select(is_short).to_series().sum()) for table in (kernels, memcpy))
+    if not (count := int(is_lost.sum()) + short):
         return []
-    subject = counted(count, "kernel has", "kernels have")
-    message = f"{subject} no length, which no kernel is: times of kernels are too low"
-    return [Finding("lengths-lost", "warning", message, file, count=count, touches=("kernels",))]
+    subject = counted(count, "kernel or copy is", "kernels and copies are")
+    message = f"{subject} shorter than any device runs one: times of kernels and copies are too low"
+    return [Finding("lengths-lost", "warning", message, file, count=count, touches=_WORK)]

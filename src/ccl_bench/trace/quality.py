@@ -94,8 +94,8 @@ def _with_possible_sizes(name: str, table: pl.DataFrame) -> pl.DataFrame:
         return table
     is_possible = [pl.col(column).is_null() | (pl.col(column) >= 0) for column in sizes]
     if name == "memcpy":
-        limit = pl.when(pl.col("kind").is_in(_OF_HOST)).then(fastest_link_bytes_per_s())
-        limit = limit.otherwise(fastest_memory_bytes_per_s())
+        is_of_host = pl.col("kind").is_in(_OF_HOST)
+        limit = pl.when(is_of_host).then(fastest_link_bytes_per_s()).otherwise(fastest_memory_bytes_per_s())
         time_ns = pl.col("end_ns") - pl.col("start_ns") + _ROUNDING_NS
         is_possible = [is_possible[0] & (pl.col("bytes").fill_null(0) <= time_ns * limit / SECOND_NS)]
     masks = table.select(mask.alias(column) for mask, column in zip(is_possible, sizes, strict=True))

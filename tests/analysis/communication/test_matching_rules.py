@@ -122,7 +122,7 @@ def test_an_assumed_group_in_which_one_call_does_not_fit_shows_no_waiting_at_all
     ]
     found = matched(rows, group("? size"))
     assert found["wait_ns"].to_list() == [None] * 6
-    [finding] = findings_in({"matched": found})
+    finding, _ = findings_in({"matched": found})
     assert (finding.code, finding.severity) == ("groups-assumed", "warning")
     assert "the calls of 1 do not match" in finding.message
 

@@ -50,10 +50,10 @@ def starting_calls(kernels: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.Dat
         _outermost(of_graphs, STARTS_GRAPH),
         _outermost(_outside_captures(of_copies, *edges), STARTS_COPY),
     ]
-    found = pl.concat(parts).sort("start_ns", maintain_order=True)
-    beyond = _end_of_window(work, launches) if not found["has_work"].all() else None
+    ordered = pl.concat(parts).sort("start_ns", maintain_order=True)
+    beyond = _end_of_window(work, launches) if not ordered["has_work"].all() else None
     is_behind = pl.lit(value=False) if beyond is None else ~pl.col("has_work") & (pl.col("start_ns") > beyond)
-    return DERIVED.get("starting_calls").table.frame(found.with_columns(is_behind=is_behind).to_dict())
+    return DERIVED.get("starting_calls").table.frame(ordered.with_columns(is_behind=is_behind).to_dict())
 
 
 def _outside_captures(calls: pl.DataFrame, begins: pl.Series, ends: pl.Series) -> pl.DataFrame:

@@ -269,9 +269,12 @@ def _period(names: list[int]) -> int | None:
     return None
 
 
+PROFILER_RANGE = "ProfilerStep"
+"""Source of steps that torch's profiler marks, which numbers them one after the other."""
+
 SOURCES: dict[str, Callable[[Evidence], pl.DataFrame | None]] = {
     DEVICE_RANGE: _device_steps,
-    "ProfilerStep": _profiler_steps,
+    PROFILER_RANGE: _profiler_steps,
     "numbered range": _numbered_ranges,
     "optimizer range": _by_optimizer,
     "forward pass": _by_pass,

@@ -129,10 +129,12 @@ def _amid_operators(windows: pl.DataFrame, annotations: pl.DataFrame, cpu_ops: p
     threads = keep_rows(annotations[["start_ns", "thread"]], is_mark)["thread"].drop_nulls().mode()
     if threads.is_empty() or are_of_device(windows):
         return none
-    own = keep_rows(cpu_ops[["start_ns", "end_ns"]], (cpu_ops["thread"] == threads[0]).fill_null(value=False))
-    own = own.sort("start_ns")
-    earlier = own["start_ns"].search_sorted(windows["start_ns"], side="left").cast(pl.Int64)
-    reach = pl.concat([pl.Series([None], dtype=pl.Int64), own["end_ns"].cum_max()]).gather(earlier)
+    operators = keep_rows(
+        cpu_ops[["start_ns", "end_ns"]], (cpu_ops["thread"] == threads[0]).fill_null(value=False)
+    )
+    operators = operators.sort("start_ns")
+    earlier = operators["start_ns"].search_sorted(windows["start_ns"], side="left").cast(pl.Int64)
+    reach = pl.concat([pl.Series([None], dtype=pl.Int64), operators["end_ns"].cum_max()]).gather(earlier)
     return (reach > windows["start_ns"] + ROUNDING_NS).fill_null(value=False).alias(none.name)
 
 
