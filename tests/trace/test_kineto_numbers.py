@@ -71,6 +71,42 @@ def test_events_without_length_may_lie_at_one_time():
     assert (content.height("memcpy"), finding_codes(content)) == (100, [])
 
 
+@pytest.mark.parametrize(
+    ("stated", "codes"),
+    [("allreduce", []), ("_allgather_base", ["names-contradict"]), ("barrier", []), ("broadcast", [])],
+)
+def test_a_kernel_named_after_another_collective_than_it_states_is_reported(stated, codes):
+    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    content = read(compact([kernel(name, **{"Collective name": stated})]))
+    assert finding_codes(content) == codes
+
+
+def test_sizes_below_zero_are_unknown_and_reported():
+    args = {"device": 0, "stream": 7, "correlation": 1}
+    copies = [
+        event("gpu_memcpy", "Memcpy DtoD", 20 * n, **args, bytes=size) for n, size in enumerate([8, -8])
+    ]
+    content = read(compact(copies))
+    assert content.table("memcpy")["bytes"].to_list() == [8, None]
+    assert finding_codes(content) == ["sizes-impossible"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "codes"),
+    [
+        ("HtoD (Pinned -> Device)", 10_800_000, []),  # 10 us and two roundings at 900 GB/s
+        ("HtoD (Pinned -> Device)", 10_900_000, ["sizes-impossible"]),
+        ("DtoD (Device -> Device)", 90_000_000, []),  # at 8,000 GB/s
+        ("DtoD (Device -> Device)", 97_000_000, ["sizes-impossible"]),
+    ],
+)
+def test_no_copy_is_faster_than_the_fastest_device(kind, size, codes):
+    args = {"device": 0, "stream": 7, "correlation": 1}
+    assert (
+        finding_codes(read(compact([event("gpu_memcpy", f"Memcpy {kind}", 0, **args, bytes=size)]))) == codes
+    )
+
+
 def test_copies_are_counted_by_their_own_numbers_too():
     content = read(compact([*serial(), *serial()[:3]]))
     assert content.height("kernels") == 100

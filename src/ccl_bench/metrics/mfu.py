@@ -142,7 +142,7 @@ def _recorded_precision(product_types: pl.DataFrame | None, device: Device) -> t
     whole = sum(sums["flops"].to_list())
     shares = {name: done / whole for name, done in sums.select("dtype", "flops").iter_rows()}
     name, share = next(iter(shares.items()))
-    typed = sums.filter(pl.col("dtype").is_not_null())["products"].sum() / sums["products"].sum()
+    typed = sum(sums.drop_nulls("dtype")["products"].to_list()) / sum(sums["products"].to_list())
     listed = ", ".join(f"{100 * part:.3g} % {each or 'of unknown type'}" for each, part in shares.items())
     if name is None or share < MOST_PRODUCTS or typed < MOST_PRODUCTS:
         why = f"the recorded matrix products have no single precision: {listed} of their operations"

@@ -15,6 +15,7 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
 from ccl_bench.base.units import SECOND_NS
+from ccl_bench.catalog.collectives import canonical, of_kernel
 from ccl_bench.catalog.devices import fastest_link_bytes_per_s, fastest_memory_bytes_per_s
 from ccl_bench.schema.table import keep_rows
 
@@ -181,6 +182,25 @@ def doubt_ids(tables: Mapping[str, pl.DataFrame], file: str) -> Iterator[Finding
         if count := lacking + int((numbers < 0).sum()):
             message = f"{counted(count, 'row')} of {name} without a usable {column} number"
             yield Finding("ids-damaged", "warning", message, file, count=count, touches=(name,))
+    if "kernels" in tables and (count := _contradicting_names(tables["kernels"])):
+        subject = counted(count, "kernel is", "kernels are")
+        message = f"{subject} named after another collective than their arguments state, which count"
+        yield Finding("names-contradict", "warning", message, file, count=count, touches=("kernels",))
+
+
+_OWN_KERNEL = ("all_reduce", "all_gather", "reduce_scatter")
+"""Collectives that NCCL runs in kernels of their name, if all members have as much."""
+
+
+def _contradicting_names(kernels: pl.DataFrame) -> int:
+    """Return how many kernels bear the name of one collective and state another."""
+    pairs = kernels.lazy().drop_nulls("collective").group_by("name", "collective").len().collect()
+    counts = (
+        count
+        for name, stated, count in pairs.cast({"name": pl.String}).iter_rows()
+        if {of_kernel(name), canonical(stated)} <= {*_OWN_KERNEL} and of_kernel(name) != canonical(stated)
+    )
+    return sum(counts)
 
 
 _ROW = "place in the table"
