@@ -40,9 +40,10 @@ def queued(unrecorded: int, host_end: int = 1_000, marks: int = 1) -> list[Event
     return events + [kernel("gemm", n + 1, 20 + 10 * n, 30 + 10 * n) for n in range(100 - unrecorded)]
 
 
-@pytest.mark.parametrize(("host_end", "code"), [(430, "window-ended"), (432, "kernels-lost")])
+@pytest.mark.parametrize(("host_end", "code"), [(461, "window-ended"), (462, "kernels-lost")])
 def test_work_behind_the_end_of_a_recording_is_not_lost(host_end: int, code: str, tmp_path: Path) -> None:
-    # 40 kernels had run at 420 us. The 41st, of 10 us, would have been recorded at 431 us.
+    # 40 kernels had run from 20 to 420 us; records of the last tenth, 40 us, may be missing. The last launch
+    # ends 1 us before the host does.
     events = [each for each in queued(60, host_end) if each["name"] != "ProfilerStep#1"]
     found = result(write(tmp_path, events, world_size=1), "total_kernel_time")
     assert code in {each.code for each in found.findings}
@@ -90,7 +91,8 @@ def test_launches_after_the_last_step_may_still_wait_for_their_turn(tmp_path: Pa
 
 def test_a_launch_at_the_very_end_of_the_last_step_lies_behind_it(tmp_path: Path) -> None:
     at_the_end = [launch(1000 + number, 1010, 1010.5, tid=2 + number) for number in range(50)]
-    assert reported(result(write(tmp_path, steady() + at_the_end, world_size=1), "gpu_busy")) == []
+    found = result(write(tmp_path, steady() + at_the_end, world_size=1), "gpu_busy")
+    assert reported(found) == [("window-ended", "note", 50)]
 
 
 def test_launches_without_a_correlation_are_not_taken_for_lost(tmp_path: Path) -> None:

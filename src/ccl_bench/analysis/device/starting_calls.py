@@ -17,6 +17,12 @@ CAPTURE_ENDS = r"^(?:cu|cuda|hip)StreamEndCapture"
 
 STARTS_KERNEL, STARTS_GRAPH, STARTS_COPY = "kernel", "graph", "copy"
 
+UNDELIVERED = 0.1
+"""Share of the device's time by which its records may end before those of the host at the end of a recording.
+
+Profilers deliver records of work in blocks, and the last block not at all if they are stopped.
+"""
+
 _WORK = ("start_ns", "end_ns", "device", "stream", "correlation")
 
 
@@ -82,8 +88,9 @@ def _end_of_window(work: pl.DataFrame, launches: pl.DataFrame) -> int | None:
     """Return after which call the work was still queued when the recording ended; None if it lasted longer.
 
     A recording that ends in time ends for host and device alike: the device's records stop no longer before
-    the host's than the piece takes that ran then. A stream that was busy until the end has all that was
-    launched after its last piece still before it. Which stream a call is for is not recorded.
+    the host's than the piece takes that ran then, or a few that were not delivered any more. A stream that was
+    busy until the end has all that was launched after its last piece still before it. Which stream a call is
+    for is not recorded.
     """
     ordered = work.join(
         launches.select("correlation", launch_ns="start_ns").unique("correlation", keep="first"),
@@ -97,7 +104,8 @@ def _end_of_window(work: pl.DataFrame, launches: pl.DataFrame) -> int | None:
     )
     last_ns = cast("int", streams["end_ns"].max())
     longest_ns = cast("int", streams["longest_ns"].max())
-    if cast("int", launches["end_ns"].max()) - last_ns > longest_ns:
+    undelivered_ns = UNDELIVERED * (last_ns - cast("int", work["start_ns"].min()))
+    if cast("int", launches["end_ns"].max()) - last_ns > max(longest_ns, undelivered_ns):
         return None
     busy = streams.filter(pl.col("end_ns") >= last_ns - pl.col("longest_ns"))
     return cast("int", busy["launch_ns"].min())
