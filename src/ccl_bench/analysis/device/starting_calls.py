@@ -88,7 +88,7 @@ def _end_of_window(work: pl.DataFrame, launches: pl.DataFrame) -> int | None:
     """Return after which call the work was still queued when the recording ended; None if it lasted longer.
 
     A recording that ends in time ends for host and device alike: the device's records stop no longer before
-    the host's than the piece takes that ran then, or a few that were not delivered any more. A stream that was
+    the host's than the piece takes that ran then, or a few that were not delivered. A stream that was
     busy until the end has all that was launched after its last piece still before it. Which stream a call is
     for is not recorded.
     """
