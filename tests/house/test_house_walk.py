@@ -7,7 +7,7 @@ import sys
 
 from checkout import ROOT
 
-MOST_FILES = 60
+MOST_FILES = 61
 
 PROGRAM = """
 import sys
@@ -40,7 +40,7 @@ print(len(entered))
 """
 
 
-def test_one_metric_of_the_example_run_enters_at_most_60_files() -> None:
+def test_one_metric_of_the_example_run_enters_at_most_61_files() -> None:
     run = ROOT / "examples" / "runs" / "megatron-tp8-a100"
     words = [str(run), "--metric", "iteration_wall_clock_time", "--jobs", "1"]
     done = subprocess.run(

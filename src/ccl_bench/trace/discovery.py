@@ -376,8 +376,10 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
     findings: list[Finding] = []
     claims: dict[tuple[Hashable, ...], TraceFile] = {}
     unique, lost = _without_copies(traces)
-    with_ranks, assumed = with_ranks_of_nodes(unique)
-    for trace in sorted(with_ranks, key=_place_of_form):
+    if len({(t.form.name, t.rank, t.iteration) for t in unique}) < len(unique):
+        unique, assumed = with_ranks_of_nodes(unique)
+        findings += assumed
+    for trace in sorted(unique, key=_place_of_form):
         key = (trace.form.name, file_names.is_linked(trace), trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)
         if holder is trace or trace.rank is None:
@@ -391,7 +393,7 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
         findings.append(
             Finding("rank-duplicate", "error", message, trace.relative, rank=trace.rank, touches=touches)
         )
-    return sorted(remaining, key=lambda trace: trace.relative), [*findings, *lost, *assumed]
+    return sorted(remaining, key=lambda trace: trace.relative), [*findings, *lost]
 
 
 def _place_of_form(trace: TraceFile) -> tuple[int, str]:
