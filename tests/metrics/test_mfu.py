@@ -391,3 +391,79 @@ def test_a_model_of_nothing_but_its_embedding_has_the_operations_of_its_attentio
     )  # fmt: skip
     found = mfu(seconds(4.0), devices([A100]), known)
     assert found.details["model_flops_per_token"] == 6_442_450_944
+
+
+def types(*rows: tuple[str | None, int, float], narrow: int = 0) -> pl.DataFrame:
+    """Return the table of the types of matrix products: type, products and operations."""
+    schema = {"dtype": pl.String, "products": pl.Int64, "flops": pl.Float64, "narrow_kernels": pl.Int64}
+    return pl.DataFrame([(*row, narrow) for row in rows], schema, orient="row")
+
+
+UNSTATED = replace(STATED, precision=None)
+
+
+def test_the_precision_of_recorded_products_gives_the_peak_from_95_percent_of_their_operations_on():
+    found = mfu(seconds(2.0), devices([A100]), UNSTATED, types(("fp32", 9, 5e9), ("fp16", 10, 95e9)))
+
+    # the peak in fp16 is that in bf16, as in the test with stated operations
+    assert found.value == pytest.approx(26.2564, abs=1e-4)
+    assert (found.details["precision"], found.details["gpu_peak_tflops"]) == ("fp16", 312)
+    (note,) = found.findings
+    assert (note.code, note.severity) == ("precision-recorded", "note")
+    assert note.message == "precision fp16 is that of 95 % of the operations of the recorded matrix products"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "why"),
+    [
+        (types(("fp32", 9, 6e9), ("fp16", 10, 94e9)), "94 % fp16, 6 % fp32 of their operations"),
+        (types(("fp16", 10, 1e9), (None, 1, 0.0)), "only 90.9 % of the recorded matrix products"),
+        (types(("bf16", 10, 1e9), narrow=1), "other kernels multiply elements of 8 bits or less"),
+        (types(("fp32", 10, 1e9)), "fp32, which tensor cores may multiply in TF32"),
+        (types((None, 10, 0.0)), "the peak is unknown too"),
+        (types(), "the peak is unknown too"),
+    ],
+)
+def test_a_precision_that_recorded_products_do_not_show_is_unknown(recorded: pl.DataFrame, why: str):
+    with pytest.raises(NotMeasurable, match="precision of the matrix") as refusal:
+        mfu(seconds(2.0), devices([A100]), UNSTATED, recorded)
+    assert why in refusal.value.message
+    assert "bf16" not in (refusal.value.fix or "")
+
+
+def test_a_stated_precision_counts_whatever_was_recorded():
+    found = mfu(seconds(2.0), devices([A100]), STATED, types(("fp16", 10, 1e9)))
+    assert (found.details["precision"], [*found.findings]) == ("bf16", [])
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "kernel", "expected"),
+    [
+        (["c10::Half"] * 19 + ["float"], "ampere_fp16_s1688gemm_fp16_128x64", "fp16"),
+        (["c10::Half"] * 18 + ["float"] * 2, "ampere_fp16_s1688gemm_fp16_128x64", None),
+        (["c10::BFloat16"], "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n", None),
+        (["c10::BFloat16"], "void at::native::copy_kernel<c10::Float8_e4m3fn>()", "bf16"),
+    ],
+)
+def test_the_types_of_products_are_read_from_the_trace(
+    tmp_path: Path, dtypes: list[str], kernel: str, expected: str | None
+):
+    common = {"ph": "X", "pid": 1, "tid": 1, "dur": 5}
+    args = {"Input Dims": [[64, 64], [64, 64]]}
+    products = [
+        common
+        | {"cat": "cpu_op", "name": "aten::mm", "ts": 10 * n, "args": args | {"Input type": [each, each]}}
+        for n, each in enumerate(dtypes)
+    ]
+    work = {"ph": "X", "cat": "kernel", "name": kernel, "pid": 0, "tid": 7, "ts": 3, "dur": 5}
+    device = {"id": 0, "name": A100[0], "totalGlobalMem": A100[1], "numSms": 108}
+    trace = {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": [*products, work]}
+    (tmp_path / "trace.json").write_text(json.dumps(trace))
+    stated = {"world_size": 1, "tokens_per_step": 100, "model_flops_per_token": 1e9}
+    (tmp_path / "run_metadata.json").write_text(json.dumps(stated))
+    (tmp_path / "step_times.json").write_text("[1.0]")
+
+    (found,) = evaluate(open_run(tmp_path), ["mfu"], use_cache=False, jobs=1)
+
+    assert found.details.get("precision") == expected
+    assert ("precision-recorded" in {finding.code for finding in found.findings}) is (expected is not None)

@@ -14,6 +14,7 @@ from ccl_bench.analysis.intervals import assign_window, sum_per_window
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.dtypes import dtype
+from ccl_bench.catalog.kernel_types import kernel_type
 
 FORWARD_PASSES = {"inference": 1, "training": 3}
 """What a step costs in forward passes: the backward pass costs two [PaLM app. B]."""
@@ -73,6 +74,28 @@ def product_work(steps: pl.DataFrame, products: pl.DataFrame) -> pl.DataFrame:
         return with_zeros("product_work", steps["step"])
     sums = assign_window(costs(innermost(products)), steps).group_by("window").agg(_sums())
     return sum_per_window(steps, sums).select(steps["step"], pl.exclude("window").fill_null(0))
+
+
+_NARROW = r"(?i)fp8|float8|e4m3|e5m2|fp4|e2m1|int8|imma|nvjet_q|scaled_mm|blockscaled|deep_gemm"
+"""Names of matrix products of elements of 8 bits or less, whose operators are none of the products."""
+
+
+@derived(
+    dtype=("String", "element type of the factors, as devices list their peaks; null if it is unknown"),
+    products=("Int64", "matrix products that call no other"),
+    flops=("Float64", "operations of those with a recorded shape"),
+    narrow_kernels=("Int64", "names of kernels that multiply matrices with elements of 8 bits or less"),
+)
+def product_types(products: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """One element type of one trace: the matrix products of such factors."""
+    names = kernels["name"].unique().cast(pl.String)
+    narrow = sum(kernel_type(name) == "gemm" for name in names.filter(names.str.contains(_NARROW)))
+    work = costs(innermost(products))
+    peak_of = {name: _peak(name) for name in work["dtype"].unique().drop_nulls()}
+    peaks = work["dtype"].replace_strict(peak_of, default=None, return_dtype=pl.String)
+    by_type = work.with_columns(dtype=peaks).group_by("dtype", maintain_order=True)
+    sums = by_type.agg(pl.len().cast(pl.Int64).alias("products"), pl.col("flops").sum())
+    return sums.with_columns(narrow_kernels=pl.lit(narrow, pl.Int64))
 
 
 @derived(
@@ -151,6 +174,13 @@ def _widths(names: pl.Series) -> pl.Series:
     """Return the bytes of one element for each recorded type; null for types that are not known."""
     width_of = {name: _width(name) for name in names.unique().to_list() if name is not None}
     return names.replace_strict([*width_of], [*width_of.values()], default=None, return_dtype=pl.Float64)
+
+
+def _peak(name: str) -> str | None:
+    try:
+        return dtype(name).peak or None
+    except NotMeasurable:
+        return None
 
 
 def _width(name: str) -> float | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis import flops
 from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
+from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import devices as device_catalog
 from ccl_bench.metrics import Measurement, metric
@@ -15,6 +16,7 @@ from ccl_bench.metrics.throughput_tokens_sec import throughput_tokens_sec
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
+    from ccl_bench.catalog.devices import Device
     from ccl_bench.result.details import MfuDetails
 
 TERA = 1e12
@@ -34,10 +36,22 @@ class _Peak:
     device: str
     precision: str
     source: str
+    findings: list[Finding] = field(default_factory=list)
 
 
-@metric(unit="%", better="higher", otherwise=(mfu_of_programs,), revision=3)
-def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measurement:
+MOST_PRODUCTS = 0.95
+"""Share of the operations of recorded matrix products from which on their precision is that of the run."""
+
+_STATE_PRECISION = "write the precision of the matrix products into the workload card"
+
+
+@metric(unit="%", better="higher", otherwise=(mfu_of_programs,), revision=4)
+def mfu(
+    step_times: pl.DataFrame,
+    devices: pl.DataFrame,
+    facts: Facts,
+    product_types: pl.DataFrame | None = None,
+) -> Measurement:
     """Model FLOPs utilisation: operations that the model needs, as a share of the peak of the devices.
 
     Formula:
@@ -49,35 +63,29 @@ def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measur
         experts counts its active parameters.
 
     Caveats:
-        The peak is the dense one of the run's precision. If the device or the precision is unknown, there
-        is no value; no default is assumed. The details name the convention and the value under others:
-        causal attention counted by half (Megatron-LM), and HFU with full recomputation. Compare only values
-        of the same convention. Above 100 % a stated value is wrong.
+        The peak is the dense one of the run's precision: as stated, else that of at least 95 % of the
+        operations of the recorded matrix products. If the device or the precision is unknown, there is no
+        value; no default is assumed. The details name the convention and the value under others: causal
+        attention counted by half (Megatron-LM), and HFU with full recomputation. Compare only values of
+        the same convention. Above 100 % a stated value is wrong.
 
     Reference:
         PaLM, arXiv 2204.02311, appendix B; HFU: arXiv 2205.05198.
     """
-    peak = _peak(devices, facts)
+    peak = _peak(devices, facts, product_types)
     rate = throughput_tokens_sec(step_times, facts)
     count = facts.needed("world_size")
     work = _flops_per_token(facts)
     scale = 100 * rate.value / (float(str(count.value)) * peak.per_device)
     value = work.per_token * scale
-    if value > 100:
-        raise CclBenchError(
-            f"model FLOPs utilisation is {value:.1f} %, more than the hardware can reach",
-            fix=f"check tokens per step, FLOPs per token ({work.source}), world_size ({count.source}) "
-            f"and the peak ({peak.source})",
-        )
+    _check(value, work, count.source, peak)
+    per_step = rate.details["per_step_tokens_per_s"]
     details: MfuDetails = {
         "convention": work.convention,
         "model_flops_per_token": work.per_token,
         "model_flops_per_token_source": work.source,
         "tokens_per_s": rate.value,
-        "per_step_pct": {
-            step: work.per_token * scale * tokens / rate.value
-            for step, tokens in rate.details["per_step_tokens_per_s"].items()
-        },
+        "per_step_pct": {step: value * tokens / rate.value for step, tokens in per_step.items()},
         "gpus": count.value,
         "gpu_peak_tflops": peak.per_device / TERA,
         "gpu_peak_source": peak.source,
@@ -86,10 +94,20 @@ def mfu(step_times: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> Measur
         "achieved_tflops_per_gpu": value / 100 * peak.per_device / TERA,
         "other_conventions_pct": {name: per_token * scale for name, per_token in work.others.items()},
     }
-    return Measurement(value, details, rate.window, rate.ranks)
+    return Measurement(value, details, rate.window, rate.ranks, peak.findings)
 
 
-def _peak(devices: pl.DataFrame, facts: Facts) -> _Peak:
+def _check(value: float, work: _Flops, count_source: str, peak: _Peak) -> None:
+    """Raise CclBenchError if a value is more than the hardware can reach."""
+    if value > 100:
+        raise CclBenchError(
+            f"model FLOPs utilisation is {value:.1f} %, more than the hardware can reach",
+            fix=f"check tokens per step, FLOPs per token ({work.source}), world_size ({count_source}) "
+            f"and the peak ({peak.source})",
+        )
+
+
+def _peak(devices: pl.DataFrame, facts: Facts, product_types: pl.DataFrame | None) -> _Peak:
     """Return the dense peak of one device, as stated or from the catalog."""
     precision = str(facts.precision.value) if facts.precision else ""
     seen = _seen(devices)
@@ -104,15 +122,46 @@ def _peak(devices: pl.DataFrame, facts: Facts) -> _Peak:
         device = device_catalog.device(name, memory_bytes=memory_bytes)
     except NotMeasurable as error:
         raise NotApplicable(error.message, fix=error.fix, is_repairable=True) from error
+    findings = []
     if not precision:
-        raise NotMeasurable(
-            "the precision of the matrix multiplications is unknown, so the peak is unknown too",
-            fix="write precision, such as bf16, into the workload card",
-            is_repairable=True,
-        )
-    return _Peak(
-        device.peak_flops(precision), device.name, precision, f"catalog, {device.name} {precision} ({source})"
+        precision, finding = _recorded_precision(product_types, device)
+        findings = [finding]
+    peak_source = f"catalog, {device.name} {precision} ({source})"
+    return _Peak(device.peak_flops(precision), device.name, precision, peak_source, findings)
+
+
+def _recorded_precision(product_types: pl.DataFrame | None, device: Device) -> tuple[str, Finding]:
+    """Return the precision of nearly all recorded matrix products, with a note; else raise NotMeasurable."""
+    unknown = "the precision of the matrix multiplications is unknown, so the peak is unknown too"
+    if product_types is None or not product_types["flops"].sum():
+        raise NotMeasurable(unknown, fix=_STATE_PRECISION, is_repairable=True)
+    sums = product_types.group_by("dtype").agg(pl.col("products", "flops").sum())
+    shares = dict(
+        sums.sort("flops", descending=True)
+        .select("dtype", pl.col("flops") / pl.col("flops").sum())
+        .iter_rows()
     )
+    counts = dict(sums.select("dtype", "products").iter_rows())
+    typed = 1 - counts.get(None, 0) / sum(counts.values())
+    name, share = next(iter(shares.items()))
+    listed = ", ".join(f"{100 * part:.3g} % {each or 'of unknown type'}" for each, part in shares.items())
+    if name is None or share < MOST_PRODUCTS or typed < MOST_PRODUCTS:
+        why = f"the recorded matrix products have no single precision: {listed} of their operations"
+        if typed < MOST_PRODUCTS:
+            why = f"only {100 * typed:.3g} % of the recorded matrix products have a known precision"
+        raise NotMeasurable(f"{unknown}: {why}", fix=_STATE_PRECISION, is_repairable=True)
+    if product_types["narrow_kernels"].sum():
+        why = (
+            f"the recorded matrix products are {name}, but other kernels multiply elements of 8 bits or less"
+        )
+        raise NotMeasurable(f"{unknown}: {why}", fix=_STATE_PRECISION, is_repairable=True)
+    if name == "fp32" and device.peaks.get("tf32", 0) > device.peaks.get("fp32", 0):
+        why = "the recorded matrix products are fp32, which tensor cores may multiply in TF32"
+        raise NotMeasurable(f"{unknown}: {why}", fix=f"{_STATE_PRECISION}: fp32 or tf32", is_repairable=True)
+    message = (
+        f"precision {name} is that of {100 * share:.3g} % of the operations of the recorded matrix products"
+    )
+    return name, Finding("precision-recorded", "note", message)
 
 
 def _seen(devices: pl.DataFrame) -> list[tuple[str, int | None, list[int]]]:
