@@ -12,6 +12,8 @@ import pytest
 from flight_recorder import call, dump, write_dumps
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.evaluate.hang import hang_of_run
+from ccl_bench.run import open_run
 from ccl_bench.trace.discovery import discover_traces
 from ccl_bench.trace.file_names import rank_at_end
 from ccl_bench.trace.formats import recognised
@@ -177,3 +179,51 @@ def test_a_status_of_minus_one_is_none_and_texts_are_numbers() -> None:
         "2": 4,
     }
     assert status_of(content) == {"0": 7}
+
+
+def old_call(operation: str, sequence: int, group_id: int = 0, state: str = "completed") -> dict[str, object]:
+    """Return an entry as `TraceUtils.h` of torch 2.2 writes it."""
+    return {
+        "pg_id": group_id,
+        "seq_id": sequence,
+        "profiling_name": f"nccl:{operation}",
+        "time_created_us": 1_700_000_000_000_000 + sequence,
+        "input_sizes": [[8]],
+        "output_sizes": [[8]],
+        "state": state,
+        "retired": state == "completed",
+        "frames": [{"name": "train", "filename": "/src/train.py", "line": 7}],
+    }
+
+
+def test_of_a_list_of_torch_2_2_the_calls_of_all_ranks_show_who_is_missing(tmp_path: Path) -> None:
+    whole = [old_call("all_reduce", 1), old_call("all_gather", 1, group_id=1)]
+    waits = [*whole, old_call("all_reduce", 2, state="started")]
+    for rank in range(3):
+        entries = whole if rank == 1 else waits
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(entries, protocol=2))
+    hang = hang_of_run(open_run(tmp_path), use_cache=False)
+    assert (hang.culprits, hang.calls) == ([1], 5)
+    (message,) = {finding.message for finding in hang.findings}
+    assert message.endswith("nor process groups, so 1 call of other groups cannot be compared")
+
+
+def test_the_fields_of_a_list_of_torch_2_2_are_those_of_later_dumps() -> None:
+    entries = [old_call("all_reduce", 3), old_call("send 0->1", 4), {"pg_id": []}, 7]
+    read = read_dump(io.BytesIO(pickle.dumps(entries, protocol=2)), "rank_0")
+    columns = ["group", "sequence", "p2p_sequence", "is_p2p", "created_ns", "is_retired"]
+    assert read.table("recorded_calls").select(columns).rows() == [
+        ("0", 3, None, False, 1_700_000_000_000_003_000, True),
+        ("0", None, 4, True, 1_700_000_000_000_004_000, True),
+    ]
+    assert [(f.code, f.count) for f in read.findings] == [("dump-of-old-torch", 1), ("events-lost", 2)]
+
+
+def test_a_list_of_torch_2_2_that_calls_code_is_refused(tmp_path: Path) -> None:
+    code = pickle.dumps(
+        [old_call("all_reduce", 1) | {"state": _Program(f"touch '{tmp_path}/ran'")}], protocol=2
+    )
+    assert recognised(code) is not None
+    with pytest.raises(InputError):
+        read_dump(io.BytesIO(code), "rank_0")
+    assert [*tmp_path.iterdir()] == []

@@ -64,9 +64,10 @@ def mfu(
 
     Caveats:
         The peak is the dense one of the run's precision: as stated, else that of at least 95 % of the
-        operations of the recorded matrix products. If device or precision is unknown, there is no value.
-        The details name the convention and the value under others: causal attention counted by half
-        (Megatron-LM), and HFU with full recomputation. Compare only values of one convention.
+        operations of the recorded matrix products. If the device or the precision is unknown, there is no
+        value; no default is assumed. The details name the convention and the value under others: causal
+        attention counted by half (Megatron-LM), and HFU with full recomputation. Compare only values of
+        the same convention. Above 100 % a stated value is wrong.
 
     Reference:
         PaLM, arXiv 2204.02311, appendix B; HFU: arXiv 2205.05198.
@@ -78,15 +79,13 @@ def mfu(
     scale = 100 * rate.value / (float(str(count.value)) * peak.per_device)
     value = work.per_token * scale
     _check(value, work, count.source, peak)
+    per_step = rate.details["per_step_tokens_per_s"]
     details: MfuDetails = {
         "convention": work.convention,
         "model_flops_per_token": work.per_token,
         "model_flops_per_token_source": work.source,
         "tokens_per_s": rate.value,
-        "per_step_pct": {
-            step: work.per_token * scale * tokens / rate.value
-            for step, tokens in rate.details["per_step_tokens_per_s"].items()
-        },
+        "per_step_pct": {step: value * tokens / rate.value for step, tokens in per_step.items()},
         "gpus": count.value,
         "gpu_peak_tflops": peak.per_device / TERA,
         "gpu_peak_source": peak.source,
@@ -136,13 +135,15 @@ def _recorded_precision(product_types: pl.DataFrame | None, device: Device) -> t
     unknown = "the precision of the matrix multiplications is unknown, so the peak is unknown too"
     if product_types is None or not product_types["flops"].sum():
         raise NotMeasurable(unknown, fix=_STATE_PRECISION, is_repairable=True)
-    sums = (
-        product_types.group_by("dtype").agg(pl.col("products", "flops").sum()).sort("flops", descending=True)
+    sums = product_types.group_by("dtype").agg(pl.col("products", "flops").sum())
+    shares = dict(
+        sums.sort("flops", descending=True)
+        .select("dtype", pl.col("flops") / pl.col("flops").sum())
+        .iter_rows()
     )
-    whole = sum(sums["flops"].to_list())
-    shares = {name: done / whole for name, done in sums.select("dtype", "flops").iter_rows()}
+    counts = dict(sums.select("dtype", "products").iter_rows())
+    typed = 1 - counts.get(None, 0) / sum(counts.values())
     name, share = next(iter(shares.items()))
-    typed = sum(sums.drop_nulls("dtype")["products"].to_list()) / sum(sums["products"].to_list())
     listed = ", ".join(f"{100 * part:.3g} % {each or 'of unknown type'}" for each, part in shares.items())
     if name is None or share < MOST_PRODUCTS or typed < MOST_PRODUCTS:
         why = f"the recorded matrix products have no single precision: {listed} of their operations"

@@ -134,7 +134,7 @@ def _ranks(
     if size <= len(local) or local != {*range(len(local))} or not is_of_nodes:
         return {}, ""
     where = _listed(ordered or nodes)
-    basis = f"{where} have the same ranks, but their calls name {size}: names state local ranks"
+    conflict = f"{where} have the same ranks, but their calls name {size}: names state local ranks"
     ranks = {
         trace.relative: number * len(local) + rank
         for number, place in enumerate(ordered)
@@ -142,9 +142,10 @@ def _ranks(
     }
     fits = all(group.may_hold(rank) for file, rank in ranks.items() for group in groups[file])
     if is_world and ranks and fits:
-        return {**ranks}, f"{basis}, and ranks follow the order of the nodes, unless ranks.json states others"
+        assumed = "ranks follow the order of the nodes, unless ranks.json states others"
+        return {**ranks}, f"{conflict}, and {assumed}"
     unknown = dict.fromkeys(trace.relative for node in nodes.values() for trace in node.values())
-    return unknown, f"{basis}, and the ranks are unknown; state them in ranks.json"
+    return unknown, f"{conflict}, and the ranks are unknown; state them in ranks.json"
 
 
 def _in_order(nodes: Iterable[str]) -> tuple[list[str], str]:

@@ -21,8 +21,8 @@ _FIRST_TIME = re.compile(
 )
 
 
-_ENTRY = holds(b"collective_seq_id", b"profiling_name")
-"""What every entry has, in each version from 2.0 on."""
+_ENTRY = holds(b"seq_id", b"profiling_name")
+"""What every entry has, in each version."""
 
 _WITHOUT_ENTRIES = holds(b"pg_config", b"entries", b"version")
 
@@ -51,7 +51,7 @@ FLIGHT_RECORDER = register(
     Format(
         name="flight_recorder",
         profile="flight_recorder",
-        revision=2,
+        revision=3,
         tables=frozenset(
             {"recorder_dumps", "recorded_calls", "recorded_groups", "recorded_status", "recorded_stacks"}
         ),

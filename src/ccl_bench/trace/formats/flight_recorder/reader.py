@@ -1,7 +1,7 @@
 """Reader of dumps of the Flight Recorder.
 
 The fields are those of `FlightRecorderDetail.hpp` and `FlightRecorder.cpp` of PyTorch: version 2.10 writes
-all of them, and each earlier one lacks some.
+all of them, and each earlier one lacks some. torch 2.2 (`TraceUtils.h`) writes a list of entries alone.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _LONGEST_TEXT = 1000
 _DEEPEST_STACK = 200
 _LARGEST = 1 << 63
 _MILLISECOND_NS = 1_000_000
+_MICROSECOND_NS = 1_000
 _PROTO = 0x80
 _NUMBER = re.compile(r"\d{1,9}")
 
@@ -51,6 +52,7 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
     nothing, if a pickle is damaged, or if the file is more than plain data, or no dump.
     """
     root, damage = _data(storage.read_whole(stream, file, LARGEST_BYTES, _FEWER_CALLS), file)
+    root, findings = _of_list(root, file) if isinstance(root, list) else (root, [])
     if not isinstance(root, dict):
         raise InputError("is no dump of the Flight Recorder", where=file, fix=_FIX)
     entries = root.get("entries", [])
@@ -73,11 +75,49 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
         "recorded_status": status,
         "recorded_stacks": stacks.table(),
     }
-    findings = _findings(file, len(entries) - len(rows))
+    findings += _findings(file, len(entries) - len(rows))
     if damage:
         message = f"the dump {damage}; {counted(len(rows), 'call')} before that are used"
         findings.append(Finding("events-lost", "error", message, file, touches=("recorded_calls",)))
     return TraceContent(tables, findings=findings)
+
+
+_ALL_RANKS = ("0", "default_pg")
+"""Name and description of the first process group of each process."""
+
+
+def _of_list(entries: list[object], file: str) -> tuple[Row, list[Finding]]:
+    """Return a dump of torch 2.2 as later versions write it, and a finding on what it lacks.
+
+    It names a group by its number in the process, which is another group in another process: only calls of
+    the first group, that of all ranks, are comparable.
+    """
+    of_all: list[object] = []
+    left_out = 0
+    for place, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            of_all.append(entry)
+        elif _whole(entry.get("pg_id")):
+            left_out += 1
+        else:
+            of_all.append(_as_later(entry, place))
+    lost = f", so {counted(left_out, 'call')} of other groups cannot be compared" if left_out else ""
+    message = f"the dump is of torch 2.2 and states neither element types nor process groups{lost}"
+    finding = Finding("dump-of-old-torch", "warning", message, file, touches=("recorded_calls",))
+    return {"entries": of_all}, [finding]
+
+
+def _as_later(entry: Row, place: int) -> Row:
+    created, sequence = _whole(entry.get("time_created_us")), entry.get("seq_id")
+    is_p2p = re.match(r"nccl:(?:send|recv)", str(entry.get("profiling_name"))) is not None
+    later: Row = {
+        "record_id": place,
+        "process_group": _ALL_RANKS,
+        "p2p_seq_id" if is_p2p else "collective_seq_id": sequence,
+        "is_p2p": is_p2p,
+        "time_created_ns": created * _MICROSECOND_NS if created else None,
+    }
+    return {**later, **entry}
 
 
 def _data(code: bytes, file: str) -> tuple[object, str]:
