@@ -314,6 +314,14 @@ def test_too_many_files_have_no_signature(tmp_path: Path, monkeypatch: pytest.Mo
         file_signature([str(tmp_path)])
 
 
+def test_the_journal_beside_a_database_counts(tmp_path: Path) -> None:
+    database = tmp_path / "a.sqlite"
+    database.touch()
+    before = file_signature([str(database)])
+    database.with_name("a.sqlite-wal").write_bytes(bytes(99))
+    assert file_signature([str(database)])[0] != before[0]
+
+
 def test_hidden_files_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     before = file_signature([str(tmp_path)])

@@ -194,6 +194,8 @@ def _entries(places: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
             yield real, status
             if stat.S_ISDIR(status.st_mode):
                 yield from _inside(real)
+            else:
+                yield from ((str(journal), journal.stat()) for journal in storage.journals_of(Path(real)))
     except OSError as error:
         raise UnwatchableError from error
 

@@ -133,7 +133,7 @@ def discover_run(
     used, exports = _without_exports(used)
     traces, stray_findings = keep_one_run(used, discovered.findings)
     sources = fact_sources(documents, traces)
-    others = _not_understood(discovered.others, documents, root)
+    others = _not_understood(discovered, documents, root)
     run = Run(root, traces, others, merge_facts(sources), documents, choice=choice)
     findings = [
         *discovered.findings,
@@ -236,9 +236,15 @@ def _named_other(paths: Iterable[Path]) -> InputError | None:
     return None
 
 
-def _not_understood(paths: Iterable[Path], documents: RunDocuments, root: Path) -> list[Path]:
+_BESIDE_DATABASES = ("-journal", "-wal", "-shm")
+"""How the names of files end that SQLite keeps beside a database."""
+
+
+def _not_understood(discovered: discovery.DiscoveredFiles, documents: RunDocuments, root: Path) -> list[Path]:
     understood = {*documents.files, *documents.limits, root / RANK_MAP, root / ENVIRONMENT, root / REPORT}
-    return [path for path in paths if path not in understood and path.suffix != ".log"]
+    databases = {trace.path for trace in discovered.traces}
+    understood |= {path.with_name(path.name + end) for path in databases for end in _BESIDE_DATABASES}
+    return [path for path in discovered.others if path not in understood and path.suffix != ".log"]
 
 
 def _rank_map(root: Path) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Storage: local and remote paths, compression, the cache, safe writing.
 
 `files` opens, reads and replaces files, on disk and behind addresses such as `s3://`. `gzip_file` reads
-damaged ones to the last whole byte.
+damaged ones to the last whole byte, `journals` databases that were not closed.
 """
 
 from ccl_bench.storage.files import (
@@ -9,6 +9,7 @@ from ccl_bench.storage.files import (
     DAMAGED,
     GZIP_MAGIC,
     MOST_ZEROS,
+    SQLITE_MAGIC,
     cache_directory,
     decode_text,
     is_of_the_kernel,
@@ -32,16 +33,20 @@ from ccl_bench.storage.files import (
     unwritten,
     write_atomically,
 )
+from ccl_bench.storage.journals import content_sha256, journals_of
 
 __all__ = [
     "CACHE_VARIABLE",
     "DAMAGED",
     "GZIP_MAGIC",
     "MOST_ZEROS",
+    "SQLITE_MAGIC",
     "cache_directory",
+    "content_sha256",
     "decode_text",
     "is_of_the_kernel",
     "is_remote",
+    "journals_of",
     "kept_text",
     "load_text",
     "local_copy",

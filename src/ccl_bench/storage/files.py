@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from upath import UPath
 
 GZIP_MAGIC = b"\x1f\x8b"
+SQLITE_MAGIC = b"SQLite format 3\0"
+ROLLBACK, LOG = "-journal", "-wal"
+"""What SQLite appends to the name of a database for its journals."""
+
 _HASHED_BYTES = 4 << 20
 _LEAST_HASHED_BYTES = 64 << 10
 """Bytes of the buffer for a small file: to clear a large one takes longer than to hash the file."""
@@ -149,8 +153,8 @@ def read_whole(stream: BinaryIO, file: str, largest_bytes: int, fix: str) -> byt
     return bytes(content)
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file as it lies on disk, in hexadecimal.
+def sha256(path: Path, *more: Path) -> str:
+    """Return the SHA-256 of files as they lie on disk, as of one file, in hexadecimal.
 
     Large blocks let several threads hash at once: each block is one turn of the interpreter.
 
@@ -159,14 +163,15 @@ def sha256(path: Path) -> str:
     expected = _HASHED_BYTES if files.is_remote(path) else path.stat().st_size
     buffer = bytearray(min(_HASHED_BYTES, max(expected, _LEAST_HASHED_BYTES)))
     digest, view = hashlib.sha256(), memoryview(buffer)
-    at = zeros = 0
-    with open_raw(path) as stream:
-        while size := cast("BufferedReader", stream).readinto(buffer):
-            digest.update(view[:size])
-            at += size
-            zeros = zeros + size if buffer.startswith(_ZEROS) else 0
-            if zeros > MOST_ZEROS:
-                raise unwritten(at - zeros, zeros, str(path))
+    for each in (path, *more):
+        at = zeros = 0
+        with open_raw(each) as stream:
+            while size := cast("BufferedReader", stream).readinto(buffer):
+                digest.update(view[:size])
+                at += size
+                zeros = zeros + size if buffer.startswith(_ZEROS) else 0
+                if zeros > MOST_ZEROS:
+                    raise unwritten(at - zeros, zeros, str(each))
     return digest.hexdigest()
 
 
@@ -437,16 +442,24 @@ def first_bytes(path: Path, size: int) -> bytes:
 
 @contextlib.contextmanager
 def local_copy(path: Path) -> Iterator[Path]:
-    """Give a local copy of a remote file, fetched once; a local file is given as it is."""
+    """Give a local copy of a remote file, with its journals, fetched once; a local file is given as it is."""
     if not is_remote(path):
         yield path
         return
-    place = cast("UPath", path)
     with tempfile.TemporaryDirectory(prefix="ccl-bench-") as folder:
         copy = Path(folder, path.name)
         with remote_errors(path):
-            place.fs.get_file(place.path, str(copy))
+            _fetch(path, copy)
+            is_database = read_head(copy, len(SQLITE_MAGIC)) == SQLITE_MAGIC
+            for name in [path.name + ending for ending in (ROLLBACK, LOG)] if is_database else []:
+                if (journal := path.with_name(name)).exists():
+                    _fetch(journal, copy.with_name(name))
         yield copy
+
+
+def _fetch(path: Path, copy: Path) -> None:
+    place = cast("UPath", path)
+    place.fs.get_file(place.path, str(copy))
 
 
 def stored_version(path: Path) -> str:

@@ -34,7 +34,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
-from ccl_bench.storage import local_copy, stored_version
+from ccl_bench.storage import journals_of, local_copy, stored_version
 from ccl_bench.trace import memory
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ _DECODER = msgspec.json.Decoder(_About)
 
 def cache_folder(trace: TraceFile) -> Path:
     """Return the folder that keeps the tables of `trace`."""
-    return _folder_of(trace, _state_of(trace.path))
+    return _folder_of(trace, _state_of(trace))
 
 
 def _folder_of(trace: TraceFile, state: tuple[object, ...]) -> Path:
@@ -202,8 +202,18 @@ def _folder_of(trace: TraceFile, state: tuple[object, ...]) -> Path:
     return storage.cache_directory() / "traces" / hashlib.sha256(repr(key).encode()).hexdigest()[:32]
 
 
-def _state_of(path: Path) -> tuple[object, ...]:
-    """Return the name of a file and the attributes that change with its content."""
+def _state_of(trace: TraceFile) -> tuple[object, ...]:
+    """Return the names of a trace's file and journals, and the attributes that change with their content."""
+    files = (trace.path, *_journals_of(trace, trace.path))
+    return tuple(value for path in files for value in _state_of_file(path))
+
+
+def _journals_of(trace: TraceFile, path: Path) -> list[Path]:
+    """Return the journals beside a trace's file, or a copy of it; only databases have some."""
+    return journals_of(path) if trace.form.in_parts else []
+
+
+def _state_of_file(path: Path) -> tuple[object, ...]:
     stat = path.stat()
     times = getattr(stat, "st_mtime_ns", None) or stat.st_mtime, getattr(stat, "st_ctime_ns", 0)
     return str(path.absolute()), stat.st_size, times, getattr(stat, "st_ino", 0), stored_version(path)
@@ -297,12 +307,14 @@ def read_content(
     """Return the content of `trace`, with at least the named tables, and the file's SHA-256."""
     try:
         # Named before the file is read: what is written meanwhile is another file with another place.
-        state = _state_of(trace.path)
+        state = _state_of(trace)
         place = _folder_of(trace, state)
         if use_cache and (cached := load_cached(place, tables)):
             return cached
         with local_copy(trace.path) as path, ThreadPoolExecutor(1) as executor:
-            hashed = _hash(path, state, executor)  # on another core, where there is one
+            hashed = _hash(
+                path, _journals_of(trace, path), state, executor
+            )  # on another core, where there is one
             content, sha256 = _read(trace, path), hashed.result()
     except OSError as error:
         raise storage.unreadable(trace.path, error) from error
@@ -317,12 +329,14 @@ _MOST_HASHES = 64
 _ASKING = threading.Lock()
 
 
-def _hash(path: Path, state: tuple[object, ...], executor: ThreadPoolExecutor) -> Future[str]:
+def _hash(
+    path: Path, journals: list[Path], state: tuple[object, ...], executor: ThreadPoolExecutor
+) -> Future[str]:
     """Return the SHA-256 of a file in some state, for which all ask that read it."""
     with _ASKING:
         future = _HASHES.get(state)
         if future is None or (future.done() and future.exception()):
-            future = _HASHES[state] = executor.submit(storage.sha256, path)
+            future = _HASHES[state] = executor.submit(storage.sha256, path, *journals)
             for oldest in [*_HASHES][:-_MOST_HASHES]:
                 del _HASHES[oldest]
         return future

@@ -15,10 +15,10 @@ from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.storage import is_remote, local_copy
+from ccl_bench.storage import content_sha256, is_remote, journals_of, local_copy
 from ccl_bench.storage.files import walk
 from ccl_bench.trace import file_names, formats
-from ccl_bench.trace.formats import Part, TraceFile
+from ccl_bench.trace.formats import Format, Part, TraceFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -202,7 +202,7 @@ def _beginning(trace: TraceFile) -> Hashable:
 
 
 def _content(trace: TraceFile) -> Hashable:
-    return _unless_gone(trace, storage.sha256)
+    return _unless_gone(trace, content_sha256)
 
 
 def _unless_gone(trace: TraceFile, look: Callable[[Path], Hashable]) -> Hashable:
@@ -249,15 +249,17 @@ class DiscoveredFiles:
 def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[TraceFile]:
     """Return the traces in `path`, none if it is not of a known format."""
     head = storage.read_head(path, HEAD_BYTES)
-    form = formats.recognised(head)
+    journals = journals_of(path) if head.startswith(storage.SQLITE_MAGIC) else []
+    if journals:
+        from ccl_bench.storage.journals import recovered
+
+        with local_copy(path) as local, recovered(local, relative) as whole:
+            form, parts = _form_and_parts(storage.read_head(whole.path, HEAD_BYTES), whole.path)
+    else:
+        form, parts = _form_and_parts(head, path)
     if form is None:
         return []
-    if form.in_parts is None:
-        parts = [Part("", form.identity(head))]
-    else:
-        with local_copy(path) as local:
-            parts = form.in_parts.parts(local)
-    window, size = file_names.window_in_path(relative), _size(path)
+    window, size = file_names.window_in_path(relative), _size(path, journals)
     rank_of_name = file_names.rank_at_end if form.ends_in_rank else file_names.rank_in_name
     named_rank = rank_of_name(relative) if form.of_rank and len(parts) == 1 else None
     traces = []
@@ -267,6 +269,15 @@ def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[Tr
         world_size, recording = part.identity.world_size, part.identity.recording
         traces.append(TraceFile(path, name, form, rank, source, window, world_size, size, part.id, recording))
     return traces
+
+
+def _form_and_parts(head: bytes, path: Path) -> tuple[Format | None, list[Part]]:
+    """Return the format of a file with this beginning, and what it holds; None if it is not known."""
+    form = formats.recognised(head)
+    if form is None or form.in_parts is None:
+        return form, [Part("", form.identity(head))] if form else []
+    with local_copy(path) as local:
+        return form, form.in_parts.parts(local)
 
 
 def _rank_of(
@@ -338,10 +349,10 @@ def discover_traces(
     return run_files
 
 
-def _size(path: Path) -> int:
-    """Return the size of a file on disk; InputError for one that is gone since it was found."""
+def _size(path: Path, journals: Sequence[Path]) -> int:
+    """Return the size on disk of a file and its journals; InputError for one that was removed."""
     try:
-        return path.stat().st_size
+        return sum(each.stat().st_size for each in (path, *journals))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
 

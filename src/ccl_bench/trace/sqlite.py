@@ -1,8 +1,9 @@
 """Reader of profilers' SQLite databases: untrusted, of any schema version, perhaps damaged.
 
-The file is opened immutable and read-only. Only real tables are read, never a view, a virtual table or a
-generated column, so that no SQL of the file's author runs. A table that lacks a column has nulls in it, one
-that is damaged gives the rows before the damage; whatever a column holds becomes a typed value or null.
+The file is opened immutable and read-only; if a journal lies beside it, SQLite first recovers a copy. Only
+real tables are read, never a view, a virtual table or a generated column, so that no SQL of the file's author
+runs. A table that lacks a column has nulls in it, one that is damaged gives the rows before the damage;
+whatever a column holds becomes a typed value or null.
 Tables with nothing unusual in them are read by C, where that is compiled, to the same rows.
 """
 
@@ -20,6 +21,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
+from ccl_bench.storage.journals import recovered
 from ccl_bench.trace import memory
 from ccl_bench.trace.native.library import Bounds, Field, Layout, Refused, open_tables
 
@@ -154,6 +156,8 @@ class Database:
         """How many texts rows refer to that are not in the file."""
         self.cut = ""
         """Why the file as a whole is not as it should be; empty for a sound one."""
+        self.unfinished = ""
+        """What its writer did not finish; empty if nothing is known to be missing."""
         self.pages: TableFile | None = None
         """What reads tables of a sound file by C; None where SQLite reads all of them."""
         self._connection = connection
@@ -435,6 +439,13 @@ def open_database(path: Path, name: str, origin: Origin) -> Iterator[Database]:
 
     `name` names the file in messages.
     """
+    with recovered(path, name) as whole, _opened(whole.path, name, origin) as database:
+        database.unfinished = whole.unfinished
+        yield database
+
+
+@contextmanager
+def _opened(path: Path, name: str, origin: Origin) -> Iterator[Database]:
     try:
         status = path.stat()
         address = path.absolute().as_uri() + "?mode=ro&immutable=1"
@@ -455,6 +466,16 @@ def open_database(path: Path, name: str, origin: Origin) -> Iterator[Database]:
                 yield database
         except sqlite3.DatabaseError as error:
             raise InputError(f"is damaged: {error}", where=name, fix=origin.fix) from error
+
+
+def whole_file_findings(database: Database, file: str) -> Iterator[Finding]:
+    """Report a file that is cut off or damaged, or that its writer did not finish."""
+    if database.cut:
+        message = f"the database is truncated or damaged ({database.cut}); what can be read is used"
+        yield Finding("file-truncated", "error", message, file)
+    if database.unfinished:
+        message = f"the database was not closed by its writer: {database.unfinished}"
+        yield Finding("database-unfinished", "error", message, file)
 
 
 def absent_names(database: Database, file: str, touches: tuple[str, ...]) -> Iterator[Finding]:

@@ -8,10 +8,10 @@ import pytest
 from exports import OWNER, START_NS, changed, codes, content, export, kernel, mark, rows
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.storage import SQLITE_MAGIC
 from ccl_bench.trace import sqlite
 from ccl_bench.trace.formats.nsys.database import open_database
 from ccl_bench.trace.formats.nsys.processes import processes
-from ccl_bench.trace.formats.nsys.recognition import SQLITE_MAGIC
 
 MANY = 10_000
 

@@ -157,7 +157,7 @@ def _provenance(run: Run, results: list[Result]) -> BundleProvenance:
     traces: dict[str, TraceFile] = {}
     for trace in run.traces:
         name = trace.relative.removesuffix(f"#{trace.part}")
-        digest = known_digests.get(trace.relative) or storage.sha256(trace.path)
+        digest = known_digests.get(trace.relative) or storage.content_sha256(trace.path)
         is_shared = name in traces
         rank = None if is_shared else trace.rank
         traces[name] = TraceFile(name, digest, trace.size, trace.form.name, rank)

@@ -28,6 +28,7 @@ from ccl_bench.collect.environment.machine import FILE_NAME
 from ccl_bench.leaderboard.bundle.build import input_files, run_name
 from ccl_bench.run import open_run
 from ccl_bench.run.completeness import RANK_MAP
+from ccl_bench.storage.journals import recovered
 from ccl_bench.trace.formats.nsys.export import export_of
 
 if TYPE_CHECKING:
@@ -172,10 +173,12 @@ def redact_export(export: Path, target: Path) -> None:
         connection.create_function("is_kept", 1, _is_kept_message, deterministic=True)
         connection.create_function("ranks_of", 2, _rank_variables, deterministic=True)
         try:
-            connection.execute("ATTACH ? AS source", (f"{export.absolute().as_uri()}?mode=ro",))
-            _copy_tables(connection, {table.name: table for table in _tables(connection)})
-            connection.commit()
-            connection.execute("DETACH source")
+            with recovered(export, str(export)) as whole:
+                source = f"{whole.path.absolute().as_uri()}?mode=ro&immutable=1"
+                connection.execute("ATTACH ? AS source", (source,))
+                _copy_tables(connection, {table.name: table for table in _tables(connection)})
+                connection.commit()
+                connection.execute("DETACH source")
         except sqlite3.Error as error:
             fix = "export the report again, or publish without the traces"
             raise InputError(f"cannot be copied: {error}", where=str(export), fix=fix) from error
@@ -307,9 +310,13 @@ def stage_run(run: Run, folder: Path, reopened: Callable[[Path], Run] = open_run
     reports = [
         trace.relative.removesuffix(f"#{trace.part}") for trace in run.traces if trace.form.name == "nsys"
     ]
+    files, place = input_files(run), folder / run_name(run)
+    for name, path in files.items():
+        if name not in reports and storage.journals_of(path):
+            fix = "open it once with sqlite3 and run PRAGMA wal_checkpoint(TRUNCATE), or record it again"
+            raise InputError("has a journal beside it, without which it is incomplete", where=name, fix=fix)
     if not reports:
         return StagedRun(run)
-    files, place = input_files(run), folder / run_name(run)
     if RANK_MAP in files and any(not name.endswith(".sqlite") for name in reports):
         fix = f"export them with nsys export --type sqlite, and name the exports in {RANK_MAP}"
         raise InputError(

@@ -126,6 +126,9 @@ def export_of(path: Path, name: str = "") -> Path:
             is_packed = stream.read(len(storage.GZIP_MAGIC)) == storage.GZIP_MAGIC
         if not is_packed and not is_converted and not is_json:
             return path
+        if is_packed and storage.journals_of(path.with_suffix("")):
+            fix = "unpack it, and leave its journal beside it"
+            raise InputError("is packed, and its journal is not", where=name, fix=fix)
         place = _place(path)
     except OSError as error:
         raise storage.unreadable(path, error) from error

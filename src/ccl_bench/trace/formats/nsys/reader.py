@@ -16,7 +16,7 @@ from ccl_bench.trace.formats.nsys.export import export_of
 from ccl_bench.trace.formats.nsys.json_lines import number_of_lost_lines
 from ccl_bench.trace.formats.nsys.processes import rows_of, select_process
 from ccl_bench.trace.quality import DAY_NS, drop_impossible, drop_repeated
-from ccl_bench.trace.sqlite import absent_names
+from ccl_bench.trace.sqlite import absent_names, whole_file_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,9 +95,7 @@ def _refused(database: Database, file: str) -> Iterator[Finding]:
 
 def damage_findings(database: Database, file: str) -> Iterator[Finding]:
     """Yield the findings on unreadable parts of the file."""
-    if database.cut:
-        message = f"the database is truncated or damaged ({database.cut}); what can be read is used"
-        yield Finding("file-truncated", "error", message, file)
+    yield from whole_file_findings(database, file)
     if lost := number_of_lost_lines(settings(database)):
         yield Finding(
             "events-lost", "error", f"{counted(lost, 'line is', 'lines are')} unreadable", file, count=lost

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ccl_bench.storage import SQLITE_MAGIC
 from ccl_bench.trace.formats import all_of, any_of, begins, holds
 
-SQLITE_MAGIC = b"SQLite format 3\x00"
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
 
 _TABLES = (b"StringIds", b"TARGET_INFO_SESSION_START_TIME", b"CUPTI_ACTIVITY_KIND_", b"NVTX_EVENTS")

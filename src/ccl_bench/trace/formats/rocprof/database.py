@@ -32,7 +32,7 @@ from ccl_bench.trace.formats.rocprof.document import (
     Strings,
     Symbol,
 )
-from ccl_bench.trace.sqlite import Filter, absent_names
+from ccl_bench.trace.sqlite import Filter, absent_names, whole_file_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -287,9 +287,7 @@ def _id_or_absent(number: int | None) -> int:
 
 def damage_findings(database: Database, file: str) -> Iterator[Finding]:
     """Yield the findings on unreadable parts of a database."""
-    if database.cut:
-        message = f"the database is truncated or damaged ({database.cut}); what can be read is used"
-        yield Finding("file-truncated", "error", message, file)
+    yield from whole_file_findings(database, file)
     yield from absent_names(database, file, ("kernels", "launches", "annotations"))
     for table, why in database.damage.items():
         yield Finding("table-damaged", "error", f"{table} is damaged: {why}", file)
