@@ -185,7 +185,7 @@ def doubt_ids(tables: Mapping[str, pl.DataFrame], file: str) -> Iterator[Finding
     if "kernels" in tables and (count := _contradicting_names(tables["kernels"])):
         subject = counted(count, "kernel is", "kernels are")
         message = f"{subject} named after another collective than their arguments state, which count"
-        yield Finding("names-contradict", "warning", message, file, count=count, touches=("kernels",))
+        yield Finding("names-contradict", "warning", message, file, count=count, touches=("calls",))
 
 
 _OWN_KERNEL = ("all_reduce", "all_gather", "reduce_scatter")
