@@ -27,7 +27,7 @@ class Check:
     """Tables that are in doubt then, with every number that rests on one of them."""
 
 
-CALLS_OF_A_RANK = ("calls", "work", "kernel_time", "copies", "copy_time")
+CALLS_OF_A_RANK = ("calls", "work", "kernel_time", "copies", "copy_time", "product_work")
 """What a rank that lacks calls may have too little of: calls, other work, and time in which it ran."""
 
 _PEAKS = ("memory_peaks",)

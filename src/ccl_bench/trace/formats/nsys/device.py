@@ -227,7 +227,7 @@ def memcpy(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
             pl.col("deviceId").alias("device"),
             pl.col("streamId").alias("stream"),
             pl.col("correlationId").alias("correlation"),
-            pl.when(pl.col("bytes") >= 0).then("bytes").alias("bytes"),
+            "bytes",
         ),
     )
 
