@@ -209,7 +209,7 @@ def test_step_times_of_two_sources_may_differ_by_a_twentieth(stated_ns: int, cod
 
 def step(number: int, trace: int = 0, **changed: Any) -> dict[str, Any]:
     known: dict[str, Any] = {"iteration": None, "trace": trace, "rank": trace, "step": number}
-    known |= {"source": "ProfilerStep", "is_amid_operator": False}
+    known |= {"source": "ProfilerStep", "cuts_operator": False}
     start = changed.get("start_ns", 0)
     known |= {"start_ns": start, "end_ns": start + 100, "length_ns": 100}
     return known | {"calls": 4, "unlaunched": 0, "work": 100} | changed
@@ -226,7 +226,7 @@ def step(number: int, trace: int = 0, **changed: Any) -> dict[str, Any]:
         ([step(1), step(2, start_ns=100), step(3, start_ns=200)], []),
         ([step(1, source="s"), step(3, source="s", start_ns=200), step(5, source="s", start_ns=400)], []),
         ([step(1), step(3, start_ns=200)], [("steps-skipped", 1)]),
-        ([step(1), step(2, is_amid_operator=True)], [("steps-amid-operators", 1)]),
+        ([step(1), step(2, cuts_operator=True)], [("steps-amid-operators", 1)]),
         ([step(1, unlaunched=2), step(2, unlaunched=1)], [("launches-missing", 3)]),
     ],
 )

@@ -155,7 +155,7 @@ def spans(*rows: tuple[int, int]) -> pl.DataFrame:
     records = [
         {"iteration": None, "trace": 0, "rank": 0, "step": number, "source": "ProfilerStep", "start_ns": 0}
         | {"end_ns": host, "length_ns": length, "calls": 1, "work": 1, "unlaunched": 0}
-        | {"is_amid_operator": False}
+        | {"cuts_operator": False}
         for number, (host, length) in enumerate(rows)
     ]
     return pl.DataFrame(records, schema_overrides={"iteration": pl.Int64})

@@ -197,8 +197,9 @@ def _contradicting_names(kernels: pl.DataFrame) -> int:
     pairs = kernels.lazy().drop_nulls("collective").group_by("name", "collective").len().collect()
     counts = (
         count
-        for name, stated, count in pairs.cast({"name": pl.String}).iter_rows()
-        if {of_kernel(name), canonical(stated)} <= {*_OWN_KERNEL} and of_kernel(name) != canonical(stated)
+        for name, collective, count in pairs.cast({"name": pl.String}).iter_rows()
+        if {of_kernel(name), canonical(collective)} <= {*_OWN_KERNEL}
+        and of_kernel(name) != canonical(collective)
     )
     return sum(counts)
 

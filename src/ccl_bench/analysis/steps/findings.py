@@ -106,7 +106,7 @@ def _skipped(steps: pl.DataFrame) -> list[Finding]:
 
 
 def _amid_operators(steps: pl.DataFrame) -> list[Finding]:
-    amid = steps.filter("is_amid_operator")
+    amid = steps.filter("cuts_operator")
     if amid.is_empty():
         return []
     message = (

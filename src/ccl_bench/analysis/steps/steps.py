@@ -80,7 +80,7 @@ def host_range_ns(step_times: pl.DataFrame) -> float | None:
         "until when the device ran what no step had launched, ns; null if nothing was queued before the step",
     ),
     source=("String", "how the step was found"),
-    is_amid_operator=("Boolean", "whether the range that marks it begins within an operator of its thread"),
+    cuts_operator=("Boolean", "whether the range that marks it begins within an operator of its thread"),
     calls=("Int64", "communication calls that belong to the step"),
     work=("Int64", "kernels, copies and sets of a device that belong to the step"),
     unlaunched=("Int64", "those whose launch is not in the trace"),
@@ -125,7 +125,7 @@ def _amid_operators(windows: pl.DataFrame, annotations: pl.DataFrame, cpu_ops: p
 
     What one thread does lies inside or outside of a range. Steps that no range of one thread marks cannot be.
     """
-    none = pl.Series("is_amid_operator", [False]).new_from_index(0, windows.height)
+    none = pl.Series("cuts_operator", [False]).new_from_index(0, windows.height)
     is_mark = is_one_of(annotations["start_ns"], windows["start_ns"]) & ~annotations["on_device"]
     threads = keep_rows(annotations[["start_ns", "thread"]], is_mark)["thread"].drop_nulls().mode()
     if threads.is_empty() or are_of_device(windows):
