@@ -110,8 +110,7 @@ def steps(
         spans = marks.marked_steps(annotations, cpu_ops, device_work)
     if spans is None:
         spans = marks.whole_trace(annotations, device_work, launches, cpu_ops)
-    complete = _run_to_their_end(spans.sort("start_ns"), starting_calls, device_work)
-    windows = _with_device_windows(complete, device_work)
+    windows = _with_device_windows(_run_to_their_end(spans.sort("start_ns"), starting_calls), device_work)
     amid = _amid_operators(windows, annotations, cpu_ops)
     return windows.hstack([amid]).hstack(_counts(windows, device_work, gloo_ranges(annotations)))
 
@@ -143,20 +142,13 @@ FEW_QUEUED = 0.01
 """Share of a step's launches whose work may lack at the end of a recording: calls that fail start none."""
 
 
-def _run_to_their_end(
-    spans: pl.DataFrame, starting_calls: pl.DataFrame, device_work: pl.DataFrame
-) -> pl.DataFrame:
+def _run_to_their_end(spans: pl.DataFrame, starting_calls: pl.DataFrame) -> pl.DataFrame:
     """Return the steps without the last ones, of which work was still queued when the recording ended.
 
-    A whole trace ends with its last work then. A marked step that is all there is stays: its numbers are
-    refused where they would be wrong.
+    A step that is all there is stays: its numbers are refused where they would be wrong.
     """
     queued = starting_calls.filter("is_behind")
-    if queued.is_empty():
-        return spans
-    if spans["source"].eq(WHOLE_TRACE).any():
-        return spans.with_columns(pl.min_horizontal("end_ns", pl.lit(device_work["end_ns"].max())))
-    if are_of_device(spans):
+    if queued.is_empty() or are_of_device(spans):
         return spans
     counts = (
         assign_window(calls, spans).group_by("window").agg(pl.len().cast(pl.Int64).alias(name))
