@@ -223,17 +223,18 @@ def load_tables(
     jobs: int | None = None,
     use_cache: bool = True,
     progress: Progress | None = None,
+    checked: bool = True,
 ) -> LoadedRun:
     """Read the run's traces and return the tables and other inputs of metrics with these `names`.
 
-    What is wrong with the data behind them is found too: the tables that show it are computed with them.
+    What is wrong with the data behind them is found too, if `checked`: the tables that show it are computed.
     Raises UsageError if the run does not have the chosen steps.
     """
     DERIVED.load()
     inputs = stated_inputs(run)
     missing_names = [name for name in names if name not in inputs]
     wanted_tables = [*missing_names, *(_steps_behind(missing_names) if run.choice else ())]
-    shown_by = sorted(checked_tables(wanted_tables) - inputs.keys())
+    shown_by = sorted(checked_tables(wanted_tables) - inputs.keys()) if checked else []
     tables = tuple(dict.fromkeys([*wanted_tables, *shown_by]))
     forms = {trace.form for trace in run.traces}
     local = engine.tables_of_each_trace(tables, forms)
