@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 from checking import findings_in
+from local_traces import kernel, op, result, step, table, write
 
 from ccl_bench import metrics
 from ccl_bench.analysis.checks import CHECKS, checked_tables
 from ccl_bench.analysis.derived import DERIVED, tables_behind
-from ccl_bench.analysis.findings import impossible_rates, lengths_of_another_unit
+from ccl_bench.analysis.findings import foreign_groups, impossible_rates, lengths_of_another_unit
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.schema import TABLES
@@ -73,21 +74,24 @@ def lengths(*medians: tuple[int, float], names: int = 5) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("usual", "said"),
     [
         (lengths((0, 1e4), (1, 1e4), (2, 1e4), (3, 6.2e4)), None),  # 10^0.79
         (lengths((0, 1e4), (1, 1e4), (2, 1e4), (3, 6.4e4)), "kernels of rank 3 take 6.4 times"),  # 10^0.81
-        (lengths((0, 1e4), (1, 1e4), (2, 1e7), (3, 1e4)), "kernels of rank 2 take 1e+03 times"),
-        (lengths((0, 1e4), (1, 10.0)), "kernels of rank 0, 1 take 1e+03 times"),
+        (lengths((0, 1e4), (1, 1e4), (2, 1e7), (3, 1e4)), "kernels of rank 2 take 1,000 times"),
+        (
+            lengths((0, 1e4), (1, 10.0)),
+            "rank 0 take 1,000 times as long as the same ones of",
+        ),
         (lengths((0, 1e4), (1, 1e7), names=4), None),
         (lengths((0, 1e7)), None),
     ],
 )
-def test_lengths_of_a_rank_may_not_differ_by_a_power_of_ten(table: pl.DataFrame, said: str | None) -> None:
-    found = findings_in({"name_lengths": table})
+def test_lengths_of_a_rank_may_not_differ_by_a_power_of_ten(usual: pl.DataFrame, said: str | None) -> None:
+    found = findings_in({"name_lengths": usual})
     assert [each.code for each in found] == ["times-of-another-unit"] * (said is not None)
     assert all(str(said) in each.message for each in found)
-    assert lengths_of_another_unit(table.clear()) == []
+    assert lengths_of_another_unit(usual.clear()) == []
 
 
 def calls(size_bytes: int, time_ns: int) -> pl.DataFrame:
@@ -106,3 +110,34 @@ def test_the_fastest_link_is_the_limit_of_an_unknown_device() -> None:
     nothing = pl.DataFrame({"name": pl.Series([None], dtype=pl.String)})
     assert impossible_rates(calls(100_000_000, 98_000), nothing) == []  # 1,500 GB/s, NVLink 5 has 1,800
     assert [each.count for each in impossible_rates(calls(1_000_000_000, 98_000), nothing)] == [1]
+
+
+def test_the_usual_length_of_a_name_is_the_median_of_those_that_take_any_time(tmp_path: Path) -> None:
+    lengths_us = (10, 0, 30, 20, 40)
+    events = [kernel("gemm", n + 1, 100 * n, 100 * n + length) for n, length in enumerate(lengths_us)]
+    run = write(tmp_path, [*events, op("aten::mm", 0, 7), op("aten::mm", 20, 27)], world_size=1)
+    rows = table(run, "name_lengths").select("table", "name", "median_ns").rows()
+    assert rows == [("kernels", "gemm", 25_000.0), ("cpu_ops", "aten::mm", 7_000.0)]
+
+
+@pytest.mark.parametrize(("over_us", "codes"), [(2, []), (3, ["steps-amid-operators"])])
+def test_no_step_begins_within_an_operator_of_its_own_thread(
+    over_us: int, codes: list[str], tmp_path: Path
+) -> None:
+    # The operator of another thread may go on; that of the same one by two roundings.
+    events = [step(1, 0, 100), step(2, 100, 200), op("aten::add", 90, 100 + over_us)]
+    events += [op("aten::mul", 50, 150, tid=2), op("aten::mm", 110, 120)]
+    found = result(write(tmp_path, events, world_size=1), "iteration_wall_clock_time")
+    assert [each.code for each in found.findings if each.code == "steps-amid-operators"] == codes
+
+
+def groups_of(*rows: tuple[int | None, list[int] | None]) -> pl.DataFrame:
+    types = {"rank": pl.Int64, "members": pl.List(pl.Int64)}
+    return pl.DataFrame([*rows], types, orient="row")
+
+
+def test_a_rank_is_a_member_of_the_groups_that_it_communicates_in() -> None:
+    assert foreign_groups(groups_of((0, [0, 1]), (1, [0, 1]), (2, None), (None, [0, 1]))) == []
+    (finding,) = foreign_groups(groups_of((0, [0, 1]), (1, [2, 3])))
+    assert (finding.code, finding.count) == ("groups-foreign", 1)
+    assert "[2, 3] on rank 1" in finding.message

@@ -3,6 +3,8 @@
 import pytest
 from writing import LAYOUTS, Text, compact, event, kernel, names, read
 
+from ccl_bench.base.errors import InputError
+
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 
 
@@ -97,6 +99,17 @@ def test_impossible_times_among_long_ones_are_left_out_too():
     content = read(compact(events))
     assert names(content, "kernels") == [f"k{n}" for n in range(5)]
     assert [(f.code, f.count) for f in content.findings] == [("impossible-time", 5)]
+
+
+@pytest.mark.parametrize(("impossible", "is_refused"), [(10, False), (11, True)])
+def test_a_trace_of_which_most_times_are_impossible_is_refused(impossible, is_refused):
+    # 10^17 us are beyond what nanoseconds of 64 bits hold.
+    events = [kernel(f"k{n}", 10**17 if n < impossible else 20 * n, correlation=n + 1) for n in range(20)]
+    if is_refused:
+        with pytest.raises(InputError, match="11 of 20 rows of kernels have no possible time"):
+            read(compact(events))
+    else:
+        assert read(compact(events)).height("kernels") == 10
 
 
 def test_an_event_of_no_length_is_kept():

@@ -35,6 +35,7 @@ _PEAKS = ("memory_peaks",)
 CHECKS = (
     Check(("groups",), found.ambiguous_groups, ("groups",)),
     Check(("groups",), found.groups_off_the_mesh, ("groups",)),
+    Check(("call_groups",), found.foreign_groups, ("groups",)),
     Check(("matched",), found.disagreements, ("calls",)),
     Check(("matched",), found.missing_members, CALLS_OF_A_RANK),
     Check(("matched",), found.lacking, CALLS_OF_A_RANK),

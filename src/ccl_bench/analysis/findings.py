@@ -11,7 +11,7 @@ from ccl_bench.analysis.steps.steps import step_times as recorded_step_times
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
-from ccl_bench.base.units import GIGA, SECOND_NS
+from ccl_bench.base.units import GIGA, ROUNDING_NS, SECOND_NS
 from ccl_bench.catalog.collectives import collectives as known_collectives
 from ccl_bench.catalog.devices import device, fastest_link_bytes_per_s, models
 from ccl_bench.result import WHOLE_TRACE
@@ -107,6 +107,20 @@ def groups_off_the_mesh(groups: pl.DataFrame) -> list[Finding]:
         "may be wrong"
     )
     return [Finding("mesh-contradicted", "warning", message, count=contradicting.height)]
+
+
+def foreign_groups(call_groups: pl.DataFrame) -> list[Finding]:
+    """Report groups that a rank communicates in without being one of the members that it lists."""
+    listed = call_groups.drop_nulls(["rank", "members"])
+    foreign = listed.filter(~pl.col("members").list.contains(pl.col("rank")))
+    if foreign.is_empty():
+        return []
+    first = foreign.row(0, named=True)
+    message = (
+        f"{counted(foreign.height, 'process group lists', 'process groups list')} members without the rank "
+        f"that communicates in it, first {first['members']} on rank {first['rank']}: one of them is wrong"
+    )
+    return [Finding("groups-foreign", "error", message, count=foreign.height)]
 
 
 def assumed_groups(matched: pl.DataFrame) -> list[Finding]:
@@ -213,7 +227,7 @@ def impossible_rates(transfers: pl.DataFrame, devices: pl.DataFrame) -> list[Fin
     """Report calls that are faster than any link of the devices, and than switches that reduce make them."""
     links = [_link_bytes_per_s(name) for name in devices["name"].unique().drop_nulls()]
     limit = _WITH_SWITCHES * max(links, default=fastest_link_bytes_per_s())
-    rate = pl.col("size_bytes") * pl.col("bus_factor").fill_null(1.0) / (pl.col("time_ns") + _ROUNDING_NS)
+    rate = pl.col("size_bytes") * pl.col("bus_factor").fill_null(1.0) / (pl.col("time_ns") + ROUNDING_NS)
     beyond = transfers.filter(rate * SECOND_NS > limit)
     if beyond.is_empty():
         return []
@@ -227,9 +241,6 @@ def impossible_rates(transfers: pl.DataFrame, devices: pl.DataFrame) -> list[Fin
 
 _WITH_SWITCHES = 2
 """Times the speed of a link that an all-reduce may show where switches reduce (NVLink SHARP)."""
-
-_ROUNDING_NS = 2_000
-"""Time that a recorded length may lack: start and duration are each rounded to whole microseconds."""
 
 
 def _link_bytes_per_s(device_name: str) -> float:
@@ -261,11 +272,11 @@ def lengths_of_another_unit(name_lengths: pl.DataFrame) -> list[Finding]:
     if factors.is_empty():
         return []
     first = factors.row(0, named=True)
-    which = ", ".join(map(str, factors["rank"].unique().sort()))
+    ranks = ", ".join(map(str, factors["rank"].unique(maintain_order=True)))
     what = "kernels" if first["table"] == "kernels" else "operators"
     message = (
-        f"{what} of rank {which} take {10 ** first['power']:.3g} times as long as the same ones of other "
-        "ranks: times are in another unit"
+        f"{what} of rank {first['rank']} take {10 ** first['power']:,.4g} times as long as the same ones of "
+        f"other ranks: times of one of them are in another unit (ranks {ranks} differ)"
     )
     return [Finding("times-of-another-unit", "error", message, count=factors["trace"].n_unique())]
 

@@ -8,5 +8,8 @@ SECOND_NS = 1_000_000_000
 MILLISECOND_NS = 1_000_000
 """Nanoseconds of a millisecond."""
 
+ROUNDING_NS = 2_000
+"""Time by which a recorded end may be off: old profilers round start and duration to whole microseconds."""
+
 GIGA = 1e9
 """Bytes of a GB, and as many of anything else: 10^9, never 2^30."""

@@ -27,7 +27,7 @@ from ccl_bench.run.facts import (
 )
 from ccl_bench.run.grouping import above, keep_one_run
 from ccl_bench.storage import remote_errors
-from ccl_bench.storage.files import MIB, read_text
+from ccl_bench.storage.files import LOG, MIB, ROLLBACK, read_text
 from ccl_bench.trace import discovery, formats
 from ccl_bench.trace.file_names import is_linked
 
@@ -241,7 +241,7 @@ def _named_other(paths: Iterable[Path]) -> InputError | None:
     return None
 
 
-_BESIDE_DATABASES = ("-journal", "-wal", "-shm")
+_BESIDE_DATABASES = (ROLLBACK, LOG, "-shm")
 """How the names of files end that SQLite keeps beside a database."""
 
 

@@ -312,9 +312,8 @@ def read_content(
         if use_cache and (cached := load_cached(place, tables)):
             return cached
         with local_copy(trace.path) as path, ThreadPoolExecutor(1) as executor:
-            hashed = _hash(
-                path, _journals_of(trace, path), state, executor
-            )  # on another core, where there is one
+            # on another core, where there is one
+            hashed = _hash(path, _journals_of(trace, path), state, executor)
             content, sha256 = _read(trace, path), hashed.result()
     except OSError as error:
         raise storage.unreadable(trace.path, error) from error

@@ -17,13 +17,11 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
+from ccl_bench.base.units import MILLISECOND_NS, ROUNDING_NS
 from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-CLOCK_NS = 2_000
-"""Time by which records may break the order: start and duration are each rounded to whole microseconds."""
 
 FEW, FEW_SHARE = 3, 0.01
 """Pieces of work, as a count and as a share of all, up to which single records are damaged."""
@@ -123,16 +121,16 @@ def _beside_their_stream(work: pl.DataFrame) -> pl.Series:
     """Mark the work that must be left out, as little as possible, for each stream to end in order."""
     none = pl.Series([False]).new_from_index(0, work.height)
     rows = work.with_row_index("row").drop_nulls("stream").sort("start_ns", "end_ns")
-    if not (rows.select(_reach() - pl.col("end_ns") > CLOCK_NS).to_series()).any():
+    if not (rows.select(_reach() - pl.col("end_ns") > ROUNDING_NS).to_series()).any():
         return none
     units = _units(rows)
-    suspects = units.filter((_reach() - pl.col("end_ns") > CLOCK_NS).any().over(*_STREAM))
+    suspects = units.filter((_reach() - pl.col("end_ns") > ROUNDING_NS).any().over(*_STREAM))
     limits = [
         limit for _, stream in suspects.group_by(*_STREAM, maintain_order=True) for limit in _limits(stream)
     ]
     damaged = pl.DataFrame(limits, {"unit": pl.Int64, "limit_ns": pl.Int64}, orient="row")
     culprits = rows.with_columns(_unit()).join(damaged, on="unit", maintain_order="left")
-    beyond = (pl.col("end_ns") > pl.col("limit_ns") + CLOCK_NS) | pl.col("limit_ns").is_null()
+    beyond = (pl.col("end_ns") > pl.col("limit_ns") + ROUNDING_NS) | pl.col("limit_ns").is_null()
     return none.scatter(culprits.filter(beyond)["row"], True)
 
 
@@ -167,9 +165,9 @@ def _limits(stream: pl.DataFrame) -> list[tuple[int, int | None]]:
         )
     )[::-1]
     return [
-        (unit, limit if end > limit + CLOCK_NS else None)
+        (unit, limit if end > limit + ROUNDING_NS else None)
         for unit, end, keep, least, limit in zip(stream["unit"], ends, kept, before, after, strict=True)
-        if not keep and (end > limit + CLOCK_NS or end < least - CLOCK_NS)
+        if not keep and (end > limit + ROUNDING_NS or end < least - ROUNDING_NS)
     ]
 
 
@@ -214,19 +212,19 @@ def _after_waits(launched: pl.DataFrame, launches: pl.DataFrame) -> pl.Series:
     over = waits["over_ns"].reverse().cum_min().reverse()
     following = waits["start_ns"].search_sorted(launched["launch_end_ns"], side="left")
     over_ns = over.extend_constant(None, 1).gather(following)
-    return (launched["end_ns"] > over_ns + CLOCK_NS).fill_null(value=False)
+    return (launched["end_ns"] > over_ns + ROUNDING_NS).fill_null(value=False)
 
 
 def _before_launches(launched: pl.DataFrame, file: str) -> list[Finding]:
     early = (launched["launch_ns"] - launched["start_ns"]).drop_nulls()
-    early = early.filter(early > CLOCK_NS)
+    early = early.filter(early > ROUNDING_NS)
     if early.is_empty():
         return []
     most_ns = int(early.max())  # type: ignore[arg-type]  # of numbers it is one
     subject = counted(early.len(), "kernel or copy begins", "kernels and copies begin")
     message = (
-        f"{subject} before its launch, by up to {most_ns / 1e6:.4g} ms: the clocks of host and device "
-        "differ, or times are damaged"
+        f"{subject} before its launch, by up to {most_ns / MILLISECOND_NS:.4g} ms: the clocks of host and "
+        "device differ, or times are damaged"
     )
     return [Finding("work-before-launch", "error", message, file, count=early.len(), touches=_WORK)]
 
@@ -243,10 +241,10 @@ def _overlapping(work: pl.DataFrame, file: str) -> list[Finding]:
     """Report work that begins before the work of earlier launches on its stream ends."""
     rows = work.with_row_index("row").drop_nulls("stream").sort("start_ns", "end_ns")
     overlap = pl.min_horizontal(_reach().fill_null(0), "end_ns") - pl.col("start_ns")
-    if not (rows.select(overlap > CLOCK_NS).to_series()).any():
+    if not (rows.select(overlap > ROUNDING_NS).to_series()).any():
         return []
     units = _units(rows).select(overlap=overlap.clip(0), length=pl.col("end_ns") - pl.col("start_ns"))
-    if not (count := int((units["overlap"] > CLOCK_NS).sum())):
+    if not (count := int((units["overlap"] > ROUNDING_NS).sum())):
         return []
     beside_ns, length_ns = int(units["overlap"].sum()), int(units["length"].sum())
     severity = "warning" if beside_ns > OVERLAP_SHARE * length_ns else "note"

@@ -29,7 +29,6 @@ _SKIPPED_FOLDERS = {"__pycache__", "trace_analysis", "node_modules"}
 MOST_FILES = 50_000
 """Files that a run may hold: 1,024 ranks with 48 each. Looking at so many takes 3 s."""
 
-
 _NAMED = 3
 """Files that a message names."""
 

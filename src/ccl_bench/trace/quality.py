@@ -14,7 +14,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
-from ccl_bench.base.units import SECOND_NS
+from ccl_bench.base.units import ROUNDING_NS, SECOND_NS
 from ccl_bench.catalog.collectives import canonical, of_kernel
 from ccl_bench.catalog.devices import fastest_link_bytes_per_s, fastest_memory_bytes_per_s
 from ccl_bench.schema.table import keep_rows
@@ -79,9 +79,6 @@ def drop_impossible(
 SIZES = {"memcpy": ("bytes",), "collectives": ("in_elements", "out_elements")}
 """Table → columns that hold sizes."""
 
-_ROUNDING_NS = 2_000
-"""Time that a recorded length may lack: start and duration are each rounded to whole microseconds."""
-
 _OF_HOST = ("HtoD", "DtoH", "HtoH")
 
 
@@ -97,7 +94,7 @@ def _with_possible_sizes(name: str, table: pl.DataFrame) -> pl.DataFrame:
     if name == "memcpy":
         is_of_host = pl.col("kind").is_in(_OF_HOST)
         limit = pl.when(is_of_host).then(fastest_link_bytes_per_s()).otherwise(fastest_memory_bytes_per_s())
-        time_ns = pl.col("end_ns") - pl.col("start_ns") + _ROUNDING_NS
+        time_ns = pl.col("end_ns") - pl.col("start_ns") + ROUNDING_NS
         is_possible = [is_possible[0] & (pl.col("bytes").fill_null(0) <= time_ns * limit / SECOND_NS)]
     masks = table.select(mask.alias(column) for mask, column in zip(is_possible, sizes, strict=True))
     impossible = [column for column in sizes if not masks[column].all()]

@@ -16,6 +16,7 @@ from ccl_bench.analysis.names import is_one_of
 from ccl_bench.analysis.steps import marks
 from ccl_bench.analysis.steps.marks import chosen_ranges
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.units import ROUNDING_NS
 from ccl_bench.result import WHOLE_TRACE
 from ccl_bench.schema.table import keep_rows
 
@@ -113,10 +114,6 @@ def steps(
     windows = _with_device_windows(_run_to_their_end(spans.sort("start_ns"), starting_calls), device_work)
     amid = _amid_operators(windows, annotations, cpu_ops)
     return windows.hstack([amid]).hstack(_counts(windows, device_work, gloo_ranges(annotations)))
-
-
-ROUNDING_NS = 2_000
-"""Time by which ranges of one thread may overlap: start and duration are rounded to whole microseconds."""
 
 
 def _amid_operators(windows: pl.DataFrame, annotations: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.Series:
