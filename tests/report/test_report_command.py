@@ -51,6 +51,13 @@ def test_json_on_stdout_holds_what_the_page_is_made_of(one_rank: Path, capsys: C
     assert report_page(from_json(out.encode())).title == "llama-tiny"
 
 
+def test_dimensions_of_execution_traces_have_bytes_and_no_time(corpus: Path, capsys: Captured) -> None:
+    assert main(["report", str(corpus / "execution_trace/gloo-fsdp2-tp2-args"), "--format", "text"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["tp", "24", "6.29", "MB", "51.63", "%", "unknown"] in lines
+    assert ["dp_shard", "14", "5.89", "MB", "48.37", "%", "unknown"] in lines
+
+
 def test_every_chart_becomes_a_picture(
     example: Path, observed: ReportData, tmp_path: Path, capsys: Captured
 ) -> None:

@@ -53,7 +53,7 @@ def communication(context: Context) -> Section:
         *_bars("collective", "bytes", bytes_of),
         *_times(
             "dimension",
-            {n: row["time_s_per_gpu_and_step"] for n, row in dimensions.items()},
+            {n: seconds for n, row in dimensions.items() if (seconds := row.get("time_s_per_gpu_and_step"))},
             of_dimensions,
         ),
         *_bars(
@@ -228,7 +228,7 @@ def _by_dimension(dimensions: dict[str, DimensionTraffic], parts: Parts) -> Tabl
             Quantity(row["calls_per_gpu_and_step"], amount(row["calls_per_gpu_and_step"])),
             "unknown" if (moved := _moved(row)) is None else Quantity(moved, size(moved)),
             "unknown" if (share := row["share_pct"]) is None else percent(share),
-            _time(row["time_s_per_gpu_and_step"]),
+            _time(seconds) if (seconds := row.get("time_s_per_gpu_and_step")) is not None else "unknown",
             *_part_cells(parts, name),
         )
         for name, row in dimensions.items()
