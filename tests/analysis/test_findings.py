@@ -267,3 +267,25 @@ def test_steps_that_some_ranks_lack_are_left_out(
     assert common_steps(rows, left_out=[0]) == ({}, [])
     apart = rows.with_columns(iteration=pl.col("trace"))
     assert common_steps(apart) == ({}, [])
+
+
+def of_threads(*calls: tuple[int, int, int, str], is_paired: bool | None = True) -> list[tuple[str, int]]:
+    """Return what is found in calls, each a thread, start and end in us, and a collective."""
+    names = ("stream", "start_ns", "end_ns", "collective")
+    rows = [
+        dict(zip(names, (thread, 1_000 * start, 1_000 * end, name), strict=True))
+        | {"trace": 0, "rank": 3, "is_paired": is_paired}
+        for thread, start, end, name in calls
+    ]
+    return found(calls=pl.DataFrame(rows, schema_overrides={"is_paired": pl.Boolean}))
+
+
+def test_a_thread_carries_out_one_collective_after_another() -> None:
+    first = (1, 0, 100, "all_reduce")
+    assert of_threads(first, (1, 98, 200, "all_gather")) == []  # two roundings to whole microseconds
+    assert of_threads(first, (1, 97, 200, "all_gather")) == [("calls-overlap", 1)]
+    inside = [(1, 10, 20, "all_gather"), (1, 30, 40, "all_gather")]
+    assert of_threads(first, *inside) == [("calls-overlap", 2)]
+    assert of_threads(first, (2, 50, 200, "all_gather")) == []  # another thread
+    assert of_threads((1, 0, 100, "send"), (1, 50, 200, "recv")) == []  # messages go on elsewhere
+    assert of_threads(first, *inside, is_paired=None) == []  # kernels have streams

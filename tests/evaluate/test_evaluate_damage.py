@@ -116,6 +116,26 @@ def test_a_rank_without_kernels_does_not_pass_off_its_cpu_as_a_device(tmp_path: 
     assert [codes(result) for result in found] == [["no-device-work"]] * len(found)
 
 
+def test_a_rank_without_named_ranges_beside_ranks_that_have_some_is_reported(tmp_path: Path):
+    unmarked = [trace(rank, at=rank) for rank in range(2)]
+    for each in unmarked:
+        each["traceEvents"] = [e for e in each["traceEvents"] if e["cat"] != "user_annotation"]
+    named = {"ph": "X", "cat": "user_annotation", "name": "loading", "pid": 1, "tid": 1, "ts": 4, "dur": 1}
+    unmarked[0]["traceEvents"].append(named)
+    for rank, each in enumerate(unmarked):
+        write(tmp_path / f"kineto_trace_{rank}.json", each)
+
+    (found,) = measured(tmp_path, "gpu_busy")
+    assert "ranges-missing" in codes(found)
+    (finding,) = [each for each in found.findings if each.code == "ranges-missing"]
+    assert "kineto_trace_1.json" in finding.message
+
+    unmarked[1]["traceEvents"].append(named)
+    write(tmp_path / "kineto_trace_1.json", unmarked[1])
+    (found,) = measured(tmp_path, "gpu_busy")
+    assert "ranges-missing" not in codes(found)
+
+
 def test_launches_and_kernels_without_a_link_do_not_stretch_the_steps(tmp_path: Path):
     for rank in range(2):
         unlinked = trace(rank, at=rank, steps=(1, 2))

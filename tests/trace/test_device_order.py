@@ -124,6 +124,43 @@ def test_work_begins_after_its_launch(start, codes):
     assert (content.height("kernels"), finding_codes(content)) == (1, codes)
 
 
+def paused(pauses, delay, pause=101):
+    """Return work that begins `delay` us after its launch and `pause` us after the work before it."""
+    starts = [10_000 * (n + 1) for n in range(pauses + 1)]
+    work = [kernel(f"k{n}", start, 10_000 - pause, correlation=n + 1) for n, start in enumerate(starts)]
+    return [*(launch(n + 1, start - delay) for n, start in enumerate(starts)), *work]
+
+
+@pytest.mark.parametrize(
+    ("pauses", "delay", "pause", "codes"),
+    [
+        (10, 1_001, 101, ["device-clock-ahead"]),
+        (9, 1_001, 101, []),  # too few pauses to tell
+        (10, 1_000, 101, []),  # a millisecond is no clock yet
+        (10, 1_001, 100, []),  # gaps between queued work are as long
+    ],
+)
+def test_a_device_that_begins_everything_late_has_a_clock_ahead(pauses, delay, pause, codes):
+    assert finding_codes(read(compact(paused(pauses, delay, pause)))) == codes
+
+
+def test_one_prompt_start_after_a_pause_shows_that_the_clocks_agree():
+    events = paused(30, 5_000)
+    events[17]["ts"] += 4_990
+    assert finding_codes(read(compact(events))) == []
+
+
+def test_only_the_first_kernel_of_a_graph_begins_soon_after_its_launch():
+    graphs = [
+        [
+            launch(n + 1, 10_000 * n),
+            *(kernel(f"g{k}", 10_000 * n + 10 + 2_000 * k, 1_000, correlation=n + 1) for k in range(3)),
+        ]
+        for n in range(20)
+    ]
+    assert finding_codes(read(compact([each for graph in graphs for each in graph]))) == []
+
+
 @pytest.mark.parametrize(("short", "is_refused"), [(79, False), (80, True)])
 def test_times_that_no_device_reaches_are_of_another_unit(short, is_refused):
     events = [dict(each, dur=0.099 if n < short else 9) for n, each in enumerate(SERIAL)]

@@ -43,6 +43,7 @@ CHECKS = (
     Check(("matched",), found.unmatched_streams, CALLS_OF_A_RANK),
     Check(("matched",), found.even_assumed, ("waits", "call_parts")),
     Check(("name_lengths",), found.lengths_of_another_unit, ("kernels", "cpu_ops", "annotations")),
+    Check(("calls",), found.overlapping_calls, CALLS_OF_A_RANK),
     Check(("transfers", "devices"), found.impossible_rates, ("traffic", *CALLS_OF_A_RANK)),
     Check(("messages",), found.unequal_messages, ("messages",)),
     Check(("arrivals",), found.refused_arrivals, ("arrivals",)),

@@ -223,6 +223,24 @@ def unknown_peers(traffic: pl.DataFrame) -> list[Finding]:
     return [Finding("peers-unknown", "warning", message, count=count)]
 
 
+def overlapping_calls(calls: pl.DataFrame) -> list[Finding]:
+    """Report collectives of a host that begin before the one before them on their thread has ended.
+
+    A thread of gloo carries out one after another. Messages only start there, and may go on side by side.
+    """
+    on_threads = calls.filter(pl.col("is_paired").is_not_null(), ~pl.col("collective").is_in(MESSAGES))
+    reach_ns = pl.col("end_ns").cum_max().shift(1).over("trace", "stream")
+    beside = on_threads.sort("trace", "start_ns").filter(reach_ns - pl.col("start_ns") > ROUNDING_NS)
+    if beside.is_empty():
+        return []
+    ranks = ", ".join(map(str, beside["rank"].drop_nulls().unique().sort()))
+    message = (
+        f"{counted(beside.height, 'collective begins', 'collectives begin')} before the one before it on the "
+        f"same thread ended (ranks {ranks}): a thread carries out one after another, so times are wrong"
+    )
+    return [Finding("calls-overlap", "error", message, count=beside.height)]
+
+
 def impossible_rates(transfers: pl.DataFrame, devices: pl.DataFrame) -> list[Finding]:
     """Report calls that are faster than any link of the devices, and than switches that reduce make them."""
     links = [_link_bytes_per_s(name) for name in devices["name"].unique().drop_nulls()]

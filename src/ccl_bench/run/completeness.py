@@ -242,6 +242,7 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
     if whole and contents:
         left_out += (_cut_steps(whole, contents),)
     doubts = _device_unrecorded(rest.values()) or _without_communication(rest.values())
+    doubts += _without_ranges(_without_positions(rest, without_device).values())
     findings = (*(_by_library(read.values()) or _by_device(read.values())), *left_out, *doubts)
     return Exclusions(frozenset(other_steps), frozenset([*without_device, *cut]), whole, findings)
 
@@ -286,6 +287,20 @@ def _device_unrecorded(traces: Collection[TraceTables]) -> list[Finding]:
     only_copies = all(trace.on_device for trace in traces if trace.sign_of_device)
     touches = ("kernels",) if only_copies else ("kernels", "memcpy")
     return [Finding("device-work-missing", "error", message, count=len(signs), touches=touches)]
+
+
+def _without_ranges(traces: Collection[TraceTables]) -> list[Finding]:
+    """Return a finding if some traces hold no named range, although others of their format do."""
+    with_ranges = {trace.trace.form.name for trace in traces if "annotations" in trace.filled}
+    lacking = [
+        trace.trace.relative
+        for trace in traces
+        if trace.trace.form.name in with_ranges and trace.filled and "annotations" not in trace.filled
+    ]
+    if not lacking:
+        return []
+    message = f"the traces of other ranks hold named ranges, and these hold none: {_listed(lacking, most=5)}"
+    return [Finding("ranges-missing", "warning", message, count=len(lacking), touches=("annotations",))]
 
 
 def _without_communication(traces: Collection[TraceTables]) -> list[Finding]:

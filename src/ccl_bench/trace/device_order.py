@@ -41,6 +41,15 @@ Of the kernels of our recordings, 22 to 97 % would be if their times were divide
 ROUNDED_NS = 3_000
 """Length from which a kernel cannot have been rounded to 0 where times are whole microseconds."""
 
+IDLE_NS = 100_000
+"""Time without work after which a device was waiting for its host: gaps between queued work are shorter."""
+
+FEWEST_WAITS = 10
+"""Times that a device waited for its host from which on the shortest delay shows the clocks."""
+
+LATE_NS = MILLISECOND_NS
+"""Delay between launch and work that no device has each time: the shortest in a recording is 5 to 27 us."""
+
 _OF_WORK = ("start_ns", "end_ns", "device", "stream", "correlation")
 
 COLUMNS = {
@@ -91,7 +100,8 @@ def in_order(
         )
         raise InputError(message, where=file, fix=_UNIT_FIX)
     rest = keep_rows(work, ~is_damaged)
-    early = _before_launches(keep_rows(launched, ~is_damaged), file)
+    possible = keep_rows(launched, ~is_damaged)
+    early = [*_before_launches(possible, file), *_long_after_launches(possible, file)]
     findings = [
         *_left_out(count, file),
         *_overlapping(rest, file),
@@ -227,6 +237,28 @@ def _before_launches(launched: pl.DataFrame, file: str) -> list[Finding]:
         "device differ, or times are damaged"
     )
     return [Finding("work-before-launch", "error", message, file, count=early.len(), touches=_WORK)]
+
+
+def _long_after_launches(launched: pl.DataFrame, file: str) -> list[Finding]:
+    """Report a device that was idle, and began no work within a millisecond of its launch.
+
+    Queued work begins when the work before it ends, however long ago it was launched. After a pause of the
+    device, it begins within microseconds: a delay each time is one of the clocks.
+    """
+    ended_ns = pl.col("end_ns").cum_max().shift(1).over("device")
+    is_first = (pl.col("correlation") <= 0) | (
+        pl.col("start_ns") == pl.col("start_ns").min().over("correlation")
+    )
+    waited = launched.sort("start_ns").filter(pl.col("start_ns") - ended_ns > IDLE_NS, is_first)
+    delays = waited.select(pl.col("start_ns") - pl.col("launch_ns")).to_series().drop_nulls()
+    if delays.len() < FEWEST_WAITS or (least_ns := int(delays.min())) <= LATE_NS:  # type: ignore[arg-type]
+        return []
+    message = (
+        f"after each of {delays.len():,} pauses, the device begins work at least "
+        f"{least_ns / MILLISECOND_NS:.4g} ms after its launch: its clock is ahead of that of the host, or it "
+        "waited for something that is not recorded"
+    )
+    return [Finding("device-clock-ahead", "warning", message, file, count=delays.len(), touches=_WORK)]
 
 
 def _left_out(count: int, file: str) -> list[Finding]:
