@@ -64,8 +64,8 @@ demo-collect: $(TRAINING) ## Record a training of four processes on the CPU, and
 test: $(TEST) ## Install what the tests need and run all of them that this machine can
 	$(BIN)/python -m pytest -n auto $(PYTEST_OPTIONS)
 
-test-quick: $(TEST) ## Run the tests that start no service and record nothing: all but tests/system
-	$(BIN)/python -m pytest -n auto --ignore tests/system $(PYTEST_OPTIONS)
+test-quick: $(TEST) ## Run the tests that start no service and record nothing
+	CCL_BENCH_QUICK=1 $(BIN)/python -m pytest -n auto --ignore tests/system $(PYTEST_OPTIONS)
 
 check: $(TEST) $(CHECK) ## Lint, formatting, types, layers of imports, shell scripts
 	$(BIN)/ruff check

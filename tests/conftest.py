@@ -17,7 +17,7 @@ import browsers
 import pytest
 from databases import create_database, postgresql
 from hypothesis import HealthCheck, settings
-from shared import shared_cache_folder
+from shared import left_out_of_quick, shared_cache_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -152,6 +152,7 @@ def shared_cache(
 @pytest.fixture(scope="session")
 def browser() -> Iterator["Browser"]:
     """Return a real browser to open pages in."""
+    left_out_of_quick("opens pages in a browser")
     browsers.program()
     from playwright.sync_api import sync_playwright
 
@@ -164,6 +165,7 @@ def browser() -> Iterator["Browser"]:
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[str]:
     """Return the address of a PostgreSQL server, to be completed with the name of a database."""
+    left_out_of_quick("starts PostgreSQL")
     with postgresql() as address:
         yield address
 

@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared import made_once
+from shared import made_once, to_record
 
 if TYPE_CHECKING:
     import pytest
@@ -109,6 +109,7 @@ SENDS = ((0, 1), (1, 2), (2, 3))
 
 def jax_recording(factory: pytest.TempPathFactory, name: str) -> Path:
     """Return the folder with the profiles of a program, for tests to read; who asks first runs them all."""
+    to_record("jax")
     return made_once(factory, "jax recordings", record)[0] / name
 
 

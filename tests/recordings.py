@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launchers import LOADED, LOADED_FOR
-from shared import made_once
+from shared import made_once, to_record
 
 if TYPE_CHECKING:
     import pytest
@@ -34,6 +34,7 @@ PROGRAMS = {
 
 def recording(factory: pytest.TempPathFactory, name: str) -> Path:
     """Return the folder that a program wrote to, for tests to read; who asks first runs them all."""
+    to_record("torch")
     return made_once(factory, "recordings", _record)[0] / name
 
 

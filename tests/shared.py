@@ -5,13 +5,27 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import pytest
+
+def left_out_of_quick(what: str) -> None:
+    """Skip a test that does something for which `make test-quick` has no time."""
+    if os.environ.get("CCL_BENCH_QUICK"):
+        pytest.skip(f"{what}: make test does")
+
+
+def to_record(module: str) -> None:
+    """Skip a test that records programs of a module where it is not installed, or takes too long."""
+    if find_spec(module) is None:
+        pytest.skip(f"{module} is not installed: make test")
+    left_out_of_quick(f"records {module}")
 
 
 def shared_folder(factory: pytest.TempPathFactory) -> Path:

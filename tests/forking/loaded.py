@@ -53,12 +53,21 @@ def asked() -> int:
         socket.send_fds(server, [b"?"], STREAMS)
         server.sendall(json.dumps(wanted).encode())
         server.shutdown(socket.SHUT_WR)
-        return int(server.makefile().read() or 1)
+        status = server.makefile().read()
+    if not status:
+        with open(log()) as said:  # noqa: PTH123
+            print("the process with torch ended:", said.read(), file=sys.stderr)
+    return int(status or 1)
 
 
 def address() -> str:
     """Return a name of Linux's own, which leaves no file."""
     return f"\0loaded-for-{os.environ['LOADED_FOR']}"
+
+
+def log() -> str:
+    """Return the file with the errors of the process with torch: it outlives the streams of who starts it."""
+    return f"/tmp/loaded-for-{os.environ['LOADED_FOR']}.log"
 
 
 def connected() -> socket.socket:
@@ -75,14 +84,15 @@ def connected() -> socket.socket:
         else:
             return server
         if started is None:
-            started = subprocess.Popen(
-                [sys.executable, __file__, "--serve"],
-                env={name: os.environ[name] for name in KEPT if name in os.environ},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            with open(log(), "w") as said:  # noqa: PTH123
+                started = subprocess.Popen(
+                    [sys.executable, __file__, "--serve"],
+                    env={name: os.environ[name] for name in KEPT if name in os.environ},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                    start_new_session=True,
+                )
         time.sleep(0.02)
 
 
@@ -102,6 +112,7 @@ def serve() -> dict[str, object] | None:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         if user in ready:
+            os.unlink(log())  # noqa: PTH108
             return None
         asking, _ = listener.accept()
         if not os.fork():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from launchers import FORKING, LOADED_FOR
-from shared import made_once
+from shared import made_once, to_record
 
 PROGRAM = Path(__file__).parent / "profiled_ranks.py"
 
@@ -26,8 +25,7 @@ Recorded = dict[int, list[Path]]
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Return what four ranks wrote through `tensorboard_trace_handler` in three windows."""
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed: make test")
+    to_record("torch")
     folder, last = made_once(tmp_path_factory, "profiled ranks", _recorded)
     found: Recorded = defaultdict(list)
     for path in sorted((folder / last).glob("*.json"), key=lambda path: int(path.name.split(".")[-4])):
