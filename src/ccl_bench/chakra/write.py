@@ -14,7 +14,7 @@ from ccl_bench.chakra.graph import Operands, RankTrace, nodes_of
 from ccl_bench.chakra.protobuf import VERSION, attribute, framed, message
 from ccl_bench.schema import TABLES as RAW
 from ccl_bench.storage import local_copy
-from ccl_bench.trace.content import read_content
+from ccl_bench.trace.cache import read_content
 from ccl_bench.trace.formats import execution_trace
 from ccl_bench.trace.formats.execution_trace.nodes import Losses, whole
 from ccl_bench.trace.formats.execution_trace.reader import nodes_of as nodes_in_file
