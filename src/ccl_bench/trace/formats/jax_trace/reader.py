@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ccl_bench.trace.device_steps import Step, Steps
+    from ccl_bench.trace.device_steps import DeviceStep, DeviceSteps
     from ccl_bench.trace.formats.jax_trace.work import Device
-    from ccl_bench.trace.hlo.instruction import Instruction
+    from ccl_bench.trace.hlo.instruction import HloInstruction
 
 Row = dict[str, object]
 Calls = list[tuple[int, Event]]
@@ -172,7 +172,7 @@ def _mark(event: Event) -> Mark | None:
     return None if step is None else Mark(event.name, step, event.start_ns, event.end_ns, event.tid)
 
 
-def _annotation(span: Step | ProgramRun | Event, name: str, *, on_device: bool) -> Row:
+def _annotation(span: DeviceStep | ProgramRun | Event, name: str, *, on_device: bool) -> Row:
     return _span(span.start_ns, span.end_ns, name) | {"on_device": on_device}
 
 
@@ -217,7 +217,7 @@ def _program_runs(threads: Threads, device: Device, work: Sequence[Work]) -> lis
 
 def _steps(
     threads: Threads, device: Device, work: Sequence[Work], calls: Calls, runs: Sequence[ProgramRun]
-) -> Steps:
+) -> DeviceSteps:
     """Return the steps of a device: as marked, else its own, else the runs of its main program.
 
     A call on a thread that marks no step does not show which step asked for it.
@@ -257,13 +257,13 @@ def _runs(work: Sequence[Work], device: Device) -> list[tuple[str, int, int]]:
     return sorted(((program, *span) for (program, _), span in spans.items()), key=lambda run: run[1])
 
 
-def _first_instructions(work: Sequence[Work]) -> dict[str, Instruction | None]:
+def _first_instructions(work: Sequence[Work]) -> dict[str, HloInstruction | None]:
     """Return for each program the first of the instructions that each run executes once; `work` is by start.
 
     Those of loops are run twice as often or more. Of the others most have the same count: a record that
     lacks the name of its program costs no run.
     """
-    counts: defaultdict[str, Counter[Instruction | None]] = defaultdict(Counter)
+    counts: defaultdict[str, Counter[HloInstruction | None]] = defaultdict(Counter)
     for item in work:
         counts[item.program][item.instruction] += 1
     first = {}

@@ -15,7 +15,7 @@ import numpy as np
 
 from ccl_bench.trace.device_steps import Ran
 from ccl_bench.trace.formats.jax_trace.events import number
-from ccl_bench.trace.hlo.instruction import CONTAINERS, Instruction, read_instruction
+from ccl_bench.trace.hlo.instruction import CONTAINERS, HloInstruction, read_instruction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +56,7 @@ class Work(NamedTuple):
     launch: int | None
     """Run of its program, or launch of the kernel."""
     program: str
-    instruction: Instruction | None
+    instruction: HloInstruction | None
     copies: str = ""
     """Which way a copy engine moved data, if one did."""
 
@@ -231,13 +231,13 @@ def _of_cpu(events: Iterable[Event], device: Device) -> list[Work]:
     return _leaves(work)
 
 
-def _instruction_of(event: Event) -> Instruction | None:
+def _instruction_of(event: Event) -> HloInstruction | None:
     """Return the instruction of an event that only names it: its name begins with the opcode."""
     if event.args.hlo_op is None:
         return None
     name = str(event.args.hlo_op)
     base = _NUMBERED.sub("", name)
-    return Instruction(name, _OPCODES.get(base, base))
+    return HloInstruction(name, _OPCODES.get(base, base))
 
 
 HOST = "/host:CPU"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ccl_bench.trace.formats.xplane.space import Plane
-    from ccl_bench.trace.hlo.program import Program
+    from ccl_bench.trace.hlo.program import HloProgram
 
 _DEVICE = re.compile(r"\A/device:(TPU|GPU):(\d{1,6})\Z")
 """Planes of whole devices; a TPU's SparseCores have planes of their own beside it."""
@@ -74,7 +74,7 @@ def identify(
     planes: Sequence[Device],
     plane_ids: Mapping[str, int | None],
     host: HostDevices,
-    programs: Iterable[Program],
+    programs: Iterable[HloProgram],
 ) -> Job:
     """Return the devices with their ranks.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ccl_bench.trace.device_steps import Ran
-from ccl_bench.trace.hlo.instruction import CONTAINERS, Instruction, Product, read_instruction
+from ccl_bench.trace.hlo.instruction import CONTAINERS, HloInstruction, Product, read_instruction
 from ccl_bench.trace.protobuf import DamagedMessageError, Message
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.formats.xplane.devices import Device
     from ccl_bench.trace.formats.xplane.space import EventName, Line, Plane, Value
-    from ccl_bench.trace.hlo.program import Program
+    from ccl_bench.trace.hlo.program import HloProgram
     from ccl_bench.trace.protobuf import Numbers
 
 MODULES, OPS, ASYNC, STEPS, MARKS = "XLA Modules", "XLA Ops", "Async XLA Ops", "Steps", "XLA TraceMe"
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 
     name: str
     program: int | None
-    instruction: Instruction | None
+    instruction: HloInstruction | None
     category: str = ""
     flops: float | None = None
     """Operations of one run as the compiler counts them."""
@@ -177,7 +177,7 @@ def tpu_runs(plane: Plane, base_ns: int) -> Runs:
     return Runs([], _none(), _none(), _none(), [])
 
 
-def tpu_instructions(plane: Plane, programs: Mapping[int, Program], base_ns: int) -> Operations:
+def tpu_instructions(plane: Plane, programs: Mapping[int, HloProgram], base_ns: int) -> Operations:
     """Return the instructions of a TPU's core as recorded, halves of asynchronous ones apart."""
     collected = _Collected()
     for line in plane.lines:
@@ -195,7 +195,7 @@ def _device_times(line: Line, base_ns: int) -> tuple[Numbers, Numbers]:
     return starts, np.where(lengths > 0, starts + exact, ends)
 
 
-def tpu_operations(plane: Plane, runs: Runs, programs: Mapping[int, Program], base_ns: int) -> Operations:
+def tpu_operations(plane: Plane, runs: Runs, programs: Mapping[int, HloProgram], base_ns: int) -> Operations:
     """Return the work of a TPU: its instructions, those that run beside others, and waits for other TPUs."""
     collected = _Collected()
     lines = {line.name: line for line in plane.lines}
@@ -228,20 +228,20 @@ def _add_barriers(collected: _Collected, marks: Line, runs: Runs, base_ns: int) 
     collected.add(barriers, numbers, (starts_ns[rows], ends_ns[rows]), 2, run_numbers)
 
 
-def _started(line: Line, programs: Mapping[int, Program]) -> set[tuple[int | None, str]]:
+def _started(line: Line, programs: Mapping[int, HloProgram]) -> set[tuple[int | None, str]]:
     """Return program and name of the instructions whose whole run is on the line of asynchronous ones."""
     kinds, _ = _tpu_kinds(line, programs)
     return {(kind.program, kind.instruction.name) for kind in kinds if kind.instruction}
 
 
-def _tpu_kinds(line: Line, programs: Mapping[int, Program]) -> tuple[list[Kind], Numbers]:
+def _tpu_kinds(line: Line, programs: Mapping[int, HloProgram]) -> tuple[list[Kind], Numbers]:
     """Return the kinds of work of a line's events, and for each event the place of its kind."""
     names, places = line.distinct()
     return [_tpu_kind(event_name, programs) for event_name, _ in names], places
 
 
 def _is_half(
-    instruction: Instruction | None, program: int | None, starts: set[tuple[int | None, str]]
+    instruction: HloInstruction | None, program: int | None, starts: set[tuple[int | None, str]]
 ) -> bool:
     """Whether an instruction starts or awaits one whose whole run is on the line of asynchronous ones."""
     return instruction is not None and (
@@ -249,7 +249,7 @@ def _is_half(
     )
 
 
-def _tpu_kind(event_name: EventName, programs: Mapping[int, Program]) -> Kind:
+def _tpu_kind(event_name: EventName, programs: Mapping[int, HloProgram]) -> Kind:
     stats = event_name.stats
     program = _number(stats.get("program_id"))
     program = None if program is None else program % _WHOLE
@@ -296,7 +296,7 @@ def _number(value: Value | None) -> int | None:
     return int(value) if isinstance(value, int | float) else None
 
 
-def gpu_operations(plane: Plane, programs: Mapping[int, Program], base_ns: int) -> Operations:
+def gpu_operations(plane: Plane, programs: Mapping[int, HloProgram], base_ns: int) -> Operations:
     """Return the work of a GPU; the run of each is the correlation of its launch."""
     collected = _Collected()
     for line in plane.lines:
@@ -330,13 +330,15 @@ def _with_main_kernels(work: Operations) -> Operations:
 _GPU_DETAILS = ("kernel_details", "memcpy_details", "memset_details")
 
 
-def _gpu_kind(name: str, values: tuple[Value | None, ...], programs: Mapping[int, Program]) -> Kind:
+def _gpu_kind(name: str, values: tuple[Value | None, ...], programs: Mapping[int, HloProgram]) -> Kind:
     program, op, kernel, copy, reset = values
     kind = _host_kind(program, op, programs, "memset" if reset else name)
     return kind._replace(details=str(copy or reset or kernel or ""), is_copy=bool(copy or reset))
 
 
-def _host_kind(program: Value | None, op: Value | None, programs: Mapping[int, Program], name: str) -> Kind:
+def _host_kind(
+    program: Value | None, op: Value | None, programs: Mapping[int, HloProgram], name: str
+) -> Kind:
     """Return the kind of an event that names its instruction."""
     number = program % _WHOLE if isinstance(program, int) else None
     hlo_program = programs.get(number) if number is not None else None
@@ -344,7 +346,9 @@ def _host_kind(program: Value | None, op: Value | None, programs: Mapping[int, P
     return Kind(name, number, instruction, instruction.kind if instruction else "")
 
 
-def cpu_operations(plane: Plane, device: Device, programs: Mapping[int, Program], base_ns: int) -> Operations:
+def cpu_operations(
+    plane: Plane, device: Device, programs: Mapping[int, HloProgram], base_ns: int
+) -> Operations:
     """Return the work of a CPU device on the host's threads, as few streams as it takes.
 
     The instructions of one program move from thread to thread; those that do not overlap follow each other.

@@ -14,7 +14,7 @@ import numpy as np
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace.device_steps import ProgramRun, Steps, numbered_steps, runs_together, tile_steps
+from ccl_bench.trace.device_steps import DeviceSteps, ProgramRun, numbered_steps, runs_together, tile_steps
 from ccl_bench.trace.formats.xplane.devices import (
     HostDevices,
     Job,
@@ -25,7 +25,7 @@ from ccl_bench.trace.formats.xplane.devices import (
 )
 from ccl_bench.trace.formats.xplane.host import Host
 from ccl_bench.trace.formats.xplane.space import HOST, PROGRAMS, TASK, Plane, find_planes, read_plane
-from ccl_bench.trace.hlo.program import Program, read_program
+from ccl_bench.trace.hlo.program import HloProgram, read_program
 from ccl_bench.trace.protobuf import DamagedMessageError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Profile:
         start = plane.stats.get("profile_start_time") if plane else None
         return start if isinstance(start, int) and start > 0 else None
 
-    def _programs(self) -> Iterator[tuple[int, Program]]:
+    def _programs(self) -> Iterator[tuple[int, HloProgram]]:
         """Yield id and content of each program."""
         plane = self.plane(PROGRAMS)
         for entry in plane.event_names.values() if plane else ():
@@ -186,23 +186,23 @@ def list_devices(path: Path) -> Job:
         return profile.job
 
 
-def line_steps(plane: Plane, name: str, base_ns: int) -> Steps:
+def line_steps(plane: Plane, name: str, base_ns: int) -> DeviceSteps:
     """Return the steps that a line of a device's plane holds; its events are named by their numbers."""
     for line in plane.lines:
         if line.name == name and line.count:
             starts, ends = (times.tolist() for times in line.times(base_ns))
             return numbered_steps([event.name.strip() for event in line.names()], starts, ends)
-    return Steps([], "")
+    return DeviceSteps([], "")
 
 
-def program_begins(work: Operations, programs: Mapping[int, Program]) -> dict[int, Numbers]:
+def program_begins(work: Operations, programs: Mapping[int, HloProgram]) -> dict[int, Numbers]:
     """Return when each program of the work began its runs, by the program's id."""
     numbers = dict.fromkeys(kind.program for kind in work.kinds)
     return {n: _begins(work, n, programs[n]) for n in numbers if n is not None and n in programs}
 
 
 def program_runs(
-    work: Operations, programs: Mapping[int, Program], begins: Mapping[int, Numbers]
+    work: Operations, programs: Mapping[int, HloProgram], begins: Mapping[int, Numbers]
 ) -> Iterator[ProgramRun]:
     """Yield the runs of each program: from an instruction that begins one to the last before the next."""
     for number, starts in begins.items():
@@ -215,7 +215,9 @@ def program_runs(
             yield ProgramRun(programs[number].name, start, end)
 
 
-def work_as_steps(work: Operations, programs: Mapping[int, Program], begins: Mapping[int, Numbers]) -> Steps:
+def work_as_steps(
+    work: Operations, programs: Mapping[int, HloProgram], begins: Mapping[int, Numbers]
+) -> DeviceSteps:
     """Return the runs of the program that begins a step, where only the instructions are known."""
     lengths = np.bincount(work.kind, weights=work.end_ns - work.start_ns, minlength=len(work.kinds))
     totals: dict[int, float] = {}
@@ -224,7 +226,7 @@ def work_as_steps(work: Operations, programs: Mapping[int, Program], begins: Map
         totals[program] = totals.get(program, 0.0) + length
     step_programs = runs_together(totals, begins)
     if not step_programs:
-        return Steps([], "")
+        return DeviceSteps([], "")
     of_these = [place for place, kind in enumerate(work.kinds) if kind.program in step_programs]
     last_ns = int(work.end_ns[np.isin(work.kind, of_these)].max())
     return tile_steps(programs[step_programs[0]].name, begins[step_programs[0]], last_ns)
@@ -234,7 +236,7 @@ _UNKNOWN = -1
 """Stands for the program of work that is of none."""
 
 
-def _begins(work: Operations, number: int, program: Program) -> Numbers:
+def _begins(work: Operations, number: int, program: HloProgram) -> Numbers:
     """Return the start times of the runs of a program.
 
     A run executes each instruction of the program's entry once. What is run as often as most of these are

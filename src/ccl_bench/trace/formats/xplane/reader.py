@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.base.lazy_imports import pl
-    from ccl_bench.trace.device_steps import Moment, Steps
+    from ccl_bench.trace.device_steps import DeviceSteps, Moment
     from ccl_bench.trace.formats.xplane.devices import Device
     from ccl_bench.trace.formats.xplane.host import Call
     from ccl_bench.trace.formats.xplane.profile import Profile
@@ -118,7 +118,7 @@ class _DeviceReader:
             attributes=self._attributes(),
         )
 
-    def _work(self) -> tuple[Operations, Operations, Steps]:
+    def _work(self) -> tuple[Operations, Operations, DeviceSteps]:
         """Return the device's work, its instructions with their costs, and its steps."""
         programs = self.profile.programs
         if self.device.kind == "TPU":
@@ -150,7 +150,7 @@ class _DeviceReader:
                 elsewhere.update(line.numbers("correlation_id").tolist())
         return {call.run: call for call in self.host.launches() if call.run not in elsewhere}
 
-    def _steps(self, work: Operations, on_device: Steps) -> Steps:
+    def _steps(self, work: Operations, on_device: DeviceSteps) -> DeviceSteps:
         self.dispatches = {run: self.host.dispatched(call) for run, call in self.calls.items()}
         return find_steps(self.host.marks, self.dispatches, work.ran(), on_device)
 
@@ -216,7 +216,7 @@ class _DeviceReader:
         }
         return TABLES["launches"].frame(columns)
 
-    def _annotations(self, steps: Steps) -> pl.DataFrame:
+    def _annotations(self, steps: DeviceSteps) -> pl.DataFrame:
         """Return the ranges of the program; steps and runs of programs carry their number in the name."""
         step_ranges = [(item.label, item.start_ns, item.end_ns) for item in steps.steps]
         runs = [(run.label(number), run.start_ns, run.end_ns) for number, run in enumerate(self.runs)]
@@ -261,7 +261,7 @@ class _DeviceReader:
         names = {"jax_version": "jax_version", "jaxlib_version": "jaxlib_version"}
         return {name: str(stats[key])[:64] for name, key in names.items() if key in stats}
 
-    def _findings(self, steps: Steps, tables: dict[str, pl.DataFrame]) -> Iterator[Finding]:
+    def _findings(self, steps: DeviceSteps, tables: dict[str, pl.DataFrame]) -> Iterator[Finding]:
         yield from self._damage()
         if self.start_ns is None:
             message = (

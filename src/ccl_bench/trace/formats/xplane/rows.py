@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.formats.xplane.devices import Device
     from ccl_bench.trace.formats.xplane.operations import Kind, Operations
-    from ccl_bench.trace.hlo.instruction import Instruction, Shape
-    from ccl_bench.trace.hlo.program import Program
+    from ccl_bench.trace.hlo.instruction import HloInstruction, Shape
+    from ccl_bench.trace.hlo.program import HloProgram
 
 _BYTE = "u8"
 """Element type of sizes in bytes."""
@@ -175,7 +175,7 @@ class _Call(NamedTuple):
 
 
 def collective_rows(
-    work: Operations, device: Device, programs: Mapping[int, Program], ranks: Mapping[int, int]
+    work: Operations, device: Device, programs: Mapping[int, HloProgram], ranks: Mapping[int, int]
 ) -> pl.DataFrame:
     """Return the `collectives` rows of a device's work; `ranks` maps global ids of devices to ranks."""
     times = _rows(work, device, lambda kind: kind.collective is not None)
@@ -185,7 +185,7 @@ def collective_rows(
     return _joined("collectives", rows, columns)
 
 
-def _call(kind: Kind, device: Device, programs: Mapping[int, Program], ranks: Mapping[int, int]) -> _Call:
+def _call(kind: Kind, device: Device, programs: Mapping[int, HloProgram], ranks: Mapping[int, int]) -> _Call:
     instruction, name = kind.instruction, kind.collective
     if name is None:
         return _Call()
@@ -203,7 +203,7 @@ def _call(kind: Kind, device: Device, programs: Mapping[int, Program], ranks: Ma
 
 
 def _members(
-    kind: Kind, device: Device, programs: Mapping[int, Program], ranks: Mapping[int, int]
+    kind: Kind, device: Device, programs: Mapping[int, HloProgram], ranks: Mapping[int, int]
 ) -> list[int] | None:
     """Return the ranks that take part; None if unknown."""
     program = programs.get(kind.program) if kind.program is not None else None
@@ -240,7 +240,7 @@ def _received(name: str, sent: int | None, members: int | None) -> int | None:
 
 
 def _by_pairs(
-    instruction: Instruction, device: Device, program: Program | None, sent: int | None
+    instruction: HloInstruction, device: Device, program: HloProgram | None, sent: int | None
 ) -> tuple[int | None, int | None]:
     """Return the elements that a device sends and receives in a collective permute: 0 if it is in no pair."""
     number = (
@@ -271,7 +271,7 @@ def product_rows(work: Operations) -> pl.DataFrame:
     return table.frame({name: rows[name] for name in table.columns})
 
 
-def operation_rows(work: Operations, programs: Mapping[int, Program]) -> pl.DataFrame:
+def operation_rows(work: Operations, programs: Mapping[int, HloProgram]) -> pl.DataFrame:
     """Return the `hlo_operations` rows: each instruction each time, with the compiler's counts."""
     times = pl.DataFrame({"kind_row": work.kind, "start_ns": work.start_ns, "end_ns": work.end_ns})
     of_programs = [work.kinds[place].program is not None for place in range(len(work.kinds))]
