@@ -331,7 +331,8 @@ def discover_traces(
 def _one_of_each_rank(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
     """Return the traces without copies, at most one for each rank and window, and findings on the others.
 
-    Linked Execution Traces are beside those that torch recorded, as are those of another format.
+    Linked Execution Traces are beside those that torch recorded, as are those of another format. Of the
+    forms of one recording the one whose suffix its format names first stays.
     """
     remaining: list[TraceFile] = []
     findings: list[Finding] = []
@@ -340,7 +341,12 @@ def _one_of_each_rank(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], lis
     if len({(t.form.name, t.rank, t.iteration) for t in unique}) < len(unique):
         unique, assumed = with_ranks_of_nodes(unique)
         findings += assumed
-    for trace in sorted(unique, key=_place_of_form):
+    by_suffix: list[tuple[int, str, TraceFile]] = []
+    for trace in unique:
+        name, suffixes = trace.path.name.lower(), trace.form.suffixes
+        place = next((n for n, suffix in enumerate(suffixes) if name.endswith(suffix)), len(suffixes))
+        by_suffix.append((place if trace.recording else 0, trace.relative, trace))
+    for _, _, trace in sorted(by_suffix, key=lambda item: item[:2]):
         key = (trace.form.name, file_names.is_linked(trace), trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)
         if holder is trace or trace.rank is None:
@@ -355,10 +361,3 @@ def _one_of_each_rank(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], lis
             Finding("rank-duplicate", "error", message, trace.relative, rank=trace.rank, touches=touches)
         )
     return sorted(remaining, key=lambda trace: trace.relative), [*findings, *lost]
-
-
-def _place_of_form(trace: TraceFile) -> tuple[int, str]:
-    """Return the sort key of the forms of one recording: the suffixes of a format, the best first."""
-    name, suffixes = trace.path.name.lower(), trace.form.suffixes
-    place = next((place for place, suffix in enumerate(suffixes) if name.endswith(suffix)), len(suffixes))
-    return (place if trace.recording else 0, trace.relative)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,12 @@ def read_jax_trace(path: Path, file: str, part: str) -> TraceContent:
             "correlation": item.launch,
         }
         if item.copies:
-            tables["memcpy"].append(row | {"kind": item.copies, "bytes": _bytes(item)})
+            size = None
+            if item.instruction and item.instruction.operands:
+                sent = item.instruction.operands[0]
+                with contextlib.suppress(NotMeasurable):  # an element type of unknown width
+                    size = round(sent.elements * width_bytes(sent.dtype))
+            tables["memcpy"].append(row | {"kind": item.copies, "bytes": size})
         else:
             collective = item.instruction.collective if item.instruction else None
             tables["kernels"].append(row | {"name": item.name, "collective": collective})
@@ -127,15 +133,6 @@ def read_jax_trace(path: Path, file: str, part: str) -> TraceContent:
 
 def _span(start_ns: int, end_ns: int, name: str) -> Row:
     return {"start_ns": start_ns, "end_ns": end_ns, "name": name}
-
-
-def _bytes(work: Work) -> int | None:
-    """Return the bytes that a copy moves, where the text of its instruction shows them."""
-    sent = work.instruction.operands if work.instruction else ()
-    try:
-        return round(sum(shape.elements * width_bytes(shape.dtype) for shape in sent[:1])) if sent else None
-    except NotMeasurable:
-        return None
 
 
 def _collective(work: Work) -> Row | None:

@@ -237,23 +237,17 @@ def operation_rows(work: Operations, programs: Mapping[int, HloProgram]) -> pl.D
     times = pl.DataFrame({"kind_row": work.kind, "start_ns": work.start_ns, "end_ns": work.end_ns})
     of_programs = [place for place, kind in enumerate(work.kinds) if kind.program is not None]
     names = {number: program.name for number, program in programs.items()}
+    flops = [kind.flops for kind in work.kinds]
+    for place, kind in enumerate(work.kinds):  # what the compiler does not count is that of the products
+        if kind.flops is None and kind.products:
+            flops[place] = sum(2.0 * p.batch * p.rows * p.inner * p.columns for p in kind.products)
     columns: dict[str, Sequence[object]] = {
         "name": [kind.instruction.name if kind.instruction else kind.name for kind in work.kinds],
         "program": [names.get(kind.program or 0, str(kind.program)) for kind in work.kinds],
         "category": [kind.category or None for kind in work.kinds],
-        "flops": [_flops(kind) for kind in work.kinds],
+        "flops": flops,
         "model_flops": [kind.model_flops for kind in work.kinds],
         "bytes": [kind.bytes_accessed for kind in work.kinds],
         "memory_bytes": [kind.memory_bytes for kind in work.kinds],
     }
     return _joined("hlo_operations", times.filter(pl.col("kind_row").is_in(of_programs)), columns)
-
-
-def _flops(kind: OperationKind) -> float | None:
-    """Return the operations of one run as the compiler counts them, else those of its products."""
-    if kind.flops is not None:
-        return kind.flops
-    flops = [
-        2.0 * product.batch * product.rows * product.inner * product.columns for product in kind.products
-    ]
-    return sum(flops) if flops else None
