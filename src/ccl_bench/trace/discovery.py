@@ -19,7 +19,7 @@ from ccl_bench.base.registry import did_you_mean
 from ccl_bench.storage import content_sha256, is_remote, journals_of, local_copy
 from ccl_bench.storage.files import walk
 from ccl_bench.trace import file_names, formats
-from ccl_bench.trace.formats import Format, Part, TraceFile
+from ccl_bench.trace.formats import Format, TraceFile, TracePart
 from ccl_bench.trace.node_ranks import with_ranks_of_nodes
 
 if TYPE_CHECKING:
@@ -252,11 +252,11 @@ def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[Tr
     return traces
 
 
-def _form_and_parts(head: bytes, path: Path) -> tuple[Format | None, list[Part]]:
+def _form_and_parts(head: bytes, path: Path) -> tuple[Format | None, list[TracePart]]:
     """Return the format of a file with this beginning, and what it holds; None if it is not known."""
     form = formats.recognised(head)
     if form is None or form.in_parts is None:
-        return form, [Part("", form.identity(head))] if form else []
+        return form, [TracePart("", form.identity(head))] if form else []
     with local_copy(path) as local:
         return form, form.in_parts.parts(local)
 

@@ -18,7 +18,7 @@ def listed_groups(text: object) -> list[dict[str, object]]:
         entries = msgspec.json.decode(text) if isinstance(text, str) else []
     except (msgspec.DecodeError, RecursionError):
         return []
-    groups = []
+    groups: list[dict[str, object]] = []
     for entry in entries if isinstance(entries, list) else []:
         if not isinstance(entry, dict):
             continue

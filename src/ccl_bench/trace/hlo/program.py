@@ -257,10 +257,10 @@ def _products(
             for part in computation.by_id.values():
                 yield from _products(part, computation, computations, levels - 1)
         return
-    operands = [next(_shapes(part), None) for part in _operands(message, parent)]
-    if len(operands) < 2 or operands[0] is None or operands[1] is None:
+    operands = [next(_shapes(part), None) for part in _operands(message, parent)[:2]]
+    left, right = operands if len(operands) == 2 else (None, None)
+    if left is None or right is None:
         return
-    left, right = operands[:2]
     target = message.text(_Instruction.TARGET)
     product = None
     if opcode == "dot":

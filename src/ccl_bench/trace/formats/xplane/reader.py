@@ -118,7 +118,9 @@ def _content(profile: Profile, device: XlaDevice, file: str) -> TraceContent:
         findings.append(Finding("no-events", "error", "the profile holds no work of this device", file))
     metadata = profile.plane(PROGRAMS)
     stats = metadata.stats if metadata else {}
-    attributes = {key: str(stats[key])[:64] for key in ("jax_version", "jaxlib_version") if key in stats}
+    attributes: dict[str, str] = {
+        key: str(stats[key])[:64] for key in ("jax_version", "jaxlib_version") if key in stats
+    }
     return TraceContent(tables, device.rank, profile.job.world_size, findings, attributes)
 
 
