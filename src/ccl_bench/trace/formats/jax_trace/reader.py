@@ -93,7 +93,7 @@ def read_jax_trace(path: Path, file: str, part: str) -> TraceContent:
             *(_annotation(run, run.label(number), on_device=True) for number, run in enumerate(runs)),
             *(_annotation(e, e.name, on_device=False) for e in ranges if is_of_program(e.name)),
         ],
-        "collectives": [row for item in work if (row := _collective(item))],
+        "collectives": [call for item in work if (call := _collective(item))],
     }
     for item in work:
         row: Row = {
