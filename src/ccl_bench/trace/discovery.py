@@ -229,11 +229,11 @@ def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[Tr
         form, parts = _form_and_parts(head, path)
     if form is None:
         return []
+    window, is_only_part = file_names.window_in_path(relative), len(parts) == 1
     try:
         size = sum(each.stat().st_size for each in (path, *journals))
     except OSError as error:  # removed meanwhile
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    window, is_only_part = file_names.window_in_path(relative), len(parts) == 1
     rank_of_name = file_names.rank_at_end if form.ends_in_rank else file_names.rank_in_name
     named_rank = rank_of_name(relative) if form.of_rank and is_only_part else None
     traces = []
