@@ -26,7 +26,7 @@ def listed_groups(text: object) -> list[dict[str, object]]:
         if not ranks:  # torch lists no ranks of the group of all, which it calls "0"
             is_all = entry.get("pg_name") == "0" and size is not None and 0 < size <= _LARGEST_GROUP
             ranks = list(range(size)) if is_all and size else None
-        group = {
+        group: dict[str, object] = {
             "name": str(entry.get("pg_name", "")),
             "description": str(entry.get("pg_desc", "")),
             "backend": str(entry.get("backend_config", "")),

@@ -197,9 +197,10 @@ def _steps(
     ]
     marking = {mark.thread for mark in marks}
     dispatches = {run: Moment(call.tid, call.start_ns) for run, call in calls if call.tid in marking}
-    if own := threads.of(device)[STEPS]:
-        names = [event.name.strip() for event in own]
-        on_device = numbered_steps(names, [event.start_ns for event in own], [event.end_ns for event in own])
+    if step_events := threads.of(device)[STEPS]:
+        names = [event.name.strip() for event in step_events]
+        starts_ns, ends_ns = [e.start_ns for e in step_events], [e.end_ns for e in step_events]
+        on_device = numbered_steps(names, starts_ns, ends_ns)
     else:
         starts, ends = (np.array([run[side] for run in runs], dtype=np.int64) for side in (1, 2))
         on_device = runs_as_steps([run.program for run in runs], starts, ends)
