@@ -148,7 +148,7 @@ def digest(files: Sequence[Path]) -> Load:
 def any_tables(files: Sequence[Path]) -> Load:
     """Return ccl-bench's way from a file of any format to its raw tables."""
     from ccl_bench.run import open_run
-    from ccl_bench.trace.content import read_content
+    from ccl_bench.trace.cache import read_content
 
     traces = [trace for file in files for trace in open_run(file).traces]
     return lambda: [read_content(trace, (), use_cache=False) for trace in traces]
@@ -262,8 +262,8 @@ def measured(load: Load, most: int) -> dict[str, object]:
 
 def _forget_hashes() -> None:
     """Let ccl-bench hash its files at each load: in one process it hashes a file once, unless it changes."""
-    if content := sys.modules.get("ccl_bench.trace.content"):
-        content._HASHES.clear()
+    if cache := sys.modules.get("ccl_bench.trace.cache"):
+        cache._HASHES.clear()
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from ccl_bench.chakra.simulator import link, network
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.testing import Plan, write_run
-from ccl_bench.trace.content import read_content
+from ccl_bench.trace.cache import read_content
 
 if TYPE_CHECKING:
     from pathlib import Path

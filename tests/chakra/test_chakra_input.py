@@ -15,7 +15,7 @@ from ccl_bench.chakra import export
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.schema import TABLES
-from ccl_bench.trace.content import read_content
+from ccl_bench.trace.cache import read_content
 from ccl_bench.trace.formats import recognised
 from ccl_bench.trace.formats.chakra.reader import read_chakra
 

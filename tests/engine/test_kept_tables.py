@@ -16,7 +16,7 @@ from ccl_bench.run import open_run
 from ccl_bench.run.completeness import TraceTables
 from ccl_bench.schema import TABLES
 from ccl_bench.testing import Plan, write_run
-from ccl_bench.trace import content
+from ccl_bench.trace import cache
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,7 +188,7 @@ def test_tables_of_other_packages_are_not_kept(trace: TraceFile, monkeypatch: py
 
 def answers(trace: TraceFile) -> list[Path]:
     """Return the files of the kept answers."""
-    return sorted(content.cache_folder(trace).glob("*.answer"))
+    return sorted(cache.cache_folder(trace).glob("*.answer"))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_large_tables_are_not_kept_twice(trace: TraceFile, monkeypatch: pytest.M
 
 def test_a_disk_without_space_is_no_error(trace: TraceFile, monkeypatch: pytest.MonkeyPatch) -> None:
     first = read_trace.read_trace(Task(trace, WANTED))
-    shutil.rmtree(content.cache_folder(trace))
+    shutil.rmtree(cache.cache_folder(trace))
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -11,7 +11,7 @@ from small_runs import measured, trace, write
 from ccl_bench import metrics, result
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
-from ccl_bench.trace import content
+from ccl_bench.trace.cache import is_cached
 
 
 def everything(folder, **how) -> bytes:
@@ -43,7 +43,7 @@ def test_sums_over_many_ranks_do_not_depend_on_an_order(tmp_path):
 def test_two_evaluations_and_tables_from_the_cache_give_the_same_bytes(run: Path):
     filling = everything(run, jobs=1)
 
-    assert all(content.is_cached(trace) for trace in open_run(run).traces)
+    assert all(is_cached(trace) for trace in open_run(run).traces)
     assert everything(run, jobs=1) == filling == result.to_json(fresh(run))
 
 

@@ -113,7 +113,7 @@ def test_a_report_from_cached_tables_parses_nothing_and_is_little_work(
         shutil.copy(corpus / "kineto" / "megatron-tp8" / f"megatron_kineto_{rank}.json.gz", run)
     command = ["report", str(run), "--jobs", "1", "-o"]
     assert main([*command, str(tmp_path / "first.html")]) == 0
-    monkeypatch.setattr("ccl_bench.trace.content._read", lambda *_: pytest.fail("a trace was parsed"))
+    monkeypatch.setattr("ccl_bench.trace.cache._read", lambda *_: pytest.fail("a trace was parsed"))
     with Profile(builtins=False) as profile:
         assert main([*command, str(tmp_path / "again.html")]) == 0
     assert sum(each.callcount for each in profile.getstats()) < MOST_CALLS, sum(

@@ -15,7 +15,7 @@ from ccl_bench.engine import engines, pools
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import to_json
 from ccl_bench.run import open_run
-from ccl_bench.trace import content
+from ccl_bench.trace import cache
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ def test_a_second_reading_fetches_no_trace(s3: str, monkeypatch: pytest.MonkeyPa
     def refused(_path: object) -> None:
         raise AssertionError("fetched again")
 
-    monkeypatch.setattr(content, "local_copy", refused)
+    monkeypatch.setattr(cache, "local_copy", refused)
     assert _results(open_run(s3)) == first
 
 

@@ -8,7 +8,7 @@ import pytest
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import Result
 from ccl_bench.run import open_run
-from ccl_bench.trace.content import read_content
+from ccl_bench.trace.cache import read_content
 from ccl_bench.trace.discovery import discover_traces
 
 Event = dict[str, object]

@@ -13,8 +13,8 @@ import pytest
 from writing import compact, event, kernel
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace import content, discovery
-from ccl_bench.trace.content import read_content
+from ccl_bench.trace import cache, discovery
+from ccl_bench.trace.cache import read_content
 
 ARGS = {
     "Collective name": "allreduce",
@@ -63,7 +63,7 @@ def unreadable_format(monkeypatch):
 def test_kept_tables_equal_those_that_were_read(tmp_path):
     trace = trace_in(tmp_path)
     first = read_content(trace, TABLES)
-    assert content.is_cached(trace)
+    assert cache.is_cached(trace)
     same(first, read_content(trace, TABLES))
     same(first, read_content(trace, TABLES, use_cache=False))
 
@@ -101,16 +101,16 @@ def test_without_the_cache_nothing_is_kept(tmp_path, own_cache):
 def test_a_changed_file_is_read_again(tmp_path):
     trace = trace_in(tmp_path)
     read_content(trace, TABLES)
-    before = content.cache_folder(trace)
+    before = cache.cache_folder(trace)
     changed = trace_in(tmp_path, count=5)
-    assert content.cache_folder(changed) != before
+    assert cache.cache_folder(changed) != before
     assert read_content(changed, TABLES)[0].table("kernels").height == 5
 
 
 def test_traces_of_one_file_hash_it_once_in_each_of_its_states(tmp_path, monkeypatch):
     hashed = []
-    real = content.storage.sha256
-    monkeypatch.setattr(content.storage, "sha256", lambda path: hashed.append(path) or real(path))
+    real = cache.storage.sha256
+    monkeypatch.setattr(cache.storage, "sha256", lambda path: hashed.append(path) or real(path))
     trace = trace_in(tmp_path)
     first, again = (read_content(trace, TABLES, use_cache=False)[1] for _ in range(2))
     assert first == again == hashlib.sha256(trace.path.read_bytes()).hexdigest()
@@ -128,7 +128,7 @@ def test_a_file_that_could_not_be_hashed_is_hashed_again(tmp_path, monkeypatch):
         raise OSError("the disk is away")
 
     with monkeypatch.context() as patched:
-        patched.setattr(content.storage, "sha256", refuse)
+        patched.setattr(cache.storage, "sha256", refuse)
         with pytest.raises(InputError, match="the disk is away"):
             read_content(trace, TABLES, use_cache=False)
     assert read_content(trace, TABLES, use_cache=False)[1]
@@ -136,22 +136,22 @@ def test_a_file_that_could_not_be_hashed_is_hashed_again(tmp_path, monkeypatch):
 
 def test_a_file_of_equal_size_and_another_time_is_read_again(tmp_path):
     trace = trace_in(tmp_path)
-    before = content.cache_folder(trace)
+    before = cache.cache_folder(trace)
     os.utime(trace.path, ns=(1, 1))
-    assert content.cache_folder(trace) != before
+    assert cache.cache_folder(trace) != before
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_kept_as_the_changed_one(tmp_path, monkeypatch):
     trace = trace_in(tmp_path)
 
-    read = content._read
+    read = cache._read
 
     def overwritten(*given):
         found = read(*given)
         trace_in(tmp_path, count=9)
         return found
 
-    monkeypatch.setattr(content, "_read", overwritten)
+    monkeypatch.setattr(cache, "_read", overwritten)
     assert read_content(trace, TABLES)[0].table("kernels").height == 3
     monkeypatch.undo()
     (now,) = discovery.discover_traces(trace.path).traces
@@ -165,7 +165,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept_as_the_changed_one(tmp
 def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
     trace = trace_in(tmp_path)
     first = read_content(trace, TABLES)
-    path = content.cache_folder(trace) / name
+    path = cache.cache_folder(trace) / name
     data = path.read_bytes()
     path.unlink()
     match damage:
@@ -192,7 +192,7 @@ def test_a_damaged_folder_is_made_again(tmp_path, name, damage, request):
 def test_kept_rows_that_are_fewer_or_more_than_were_read_are_made_again(tmp_path, rows):
     trace = trace_in(tmp_path)
     first = read_content(trace, TABLES)
-    place = content.cache_folder(trace)
+    place = cache.cache_folder(trace)
     about = json.loads((place / "about.json").read_text())
     start, size, _ = about["streams"]["kernels"]
     data = (place / "tables.arrow").read_bytes()
@@ -209,7 +209,7 @@ def test_kept_rows_that_are_fewer_or_more_than_were_read_are_made_again(tmp_path
 def test_a_flipped_byte_in_kept_tables_changes_nothing(tmp_path, at):
     trace = trace_in(tmp_path)
     first = read_content(trace, TABLES)
-    path = content.cache_folder(trace) / "tables.arrow"
+    path = cache.cache_folder(trace) / "tables.arrow"
     data = bytearray(path.read_bytes())
     data[len(data) * at // 100] ^= 0xFF
     path.write_bytes(data)
@@ -221,7 +221,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, own_cache, where):
     blocked = own_cache / where.removesuffix("/x")
     trace = trace_in(tmp_path)
     if where.endswith("/x"):
-        place = content.cache_folder(trace)
+        place = cache.cache_folder(trace)
         place.parent.mkdir(parents=True)
         place.write_text("a file where the folder should be")
     else:
@@ -236,10 +236,10 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, own_cache, monkeypatc
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(content, "_write", full)
+    monkeypatch.setattr(cache, "_write", full)
     trace = trace_in(tmp_path)
     assert read_content(trace, TABLES)[0].table("kernels").height == 3
-    assert not content.is_cached(trace)
+    assert not cache.is_cached(trace)
     assert list((own_cache / "traces").iterdir()) == []
 
 
@@ -260,4 +260,4 @@ def test_processes_that_write_at_once_all_succeed(tmp_path, own_cache):
     trace = trace_in(tmp_path, count=500)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert pool.map(_reads, [trace.path] * 4) == [[500] * 3] * 4
-    assert [path.name for path in (own_cache / "traces").iterdir()] == [content.cache_folder(trace).name]
+    assert [path.name for path in (own_cache / "traces").iterdir()] == [cache.cache_folder(trace).name]

@@ -16,8 +16,9 @@ from writing import compact, event, kernel, op, pretty, read
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.trace import content, discovery, values
-from ccl_bench.trace.content import OnDisk, read_content
+from ccl_bench.trace import cache, content, discovery, values
+from ccl_bench.trace.cache import read_content
+from ccl_bench.trace.content import OnDisk
 from ccl_bench.trace.formats.kineto import reader
 from ccl_bench.trace.formats.kineto.reader import read_kineto
 
@@ -36,6 +37,7 @@ def limited(patch, rows=40):
     """Make a trace large that has a few dozen rows."""
     patch.setattr(reader, "MOST_ROWS", rows)
     patch.setattr(content, "LARGE_ROWS", rows)
+    patch.setattr(cache, "LARGE_ROWS", rows)
     patch.setattr(reader, "_TAKEN_AT_A_TIME", 25 * rows)
     patch.setattr(values, "BLOCK_BYTES", 50 * rows)
 
@@ -145,7 +147,7 @@ def test_kept_tables_of_a_large_trace_are_read_when_they_are_asked_for(tmp_path,
     (tmp_path / "rank0.json").write_bytes(compact(events()))
     (trace,) = discovery.discover_traces(tmp_path / "rank0.json").traces
     first, sha = read_content(trace, ["kernels"])
-    assert content.is_cached(trace)
+    assert cache.is_cached(trace)
     again, sha_again = read_content(trace, ["kernels", "cpu_ops"])
     assert on_disk(again) == {"cpu_ops", "kernels"}
     assert sha == sha_again
@@ -162,7 +164,7 @@ def test_a_damaged_kept_table_is_an_error_with_a_way_out_and_is_made_anew(tmp_pa
     kept.write_bytes(data[:8] + bytes(len(data) - 200) + data[-192:])
     with pytest.raises(InputError, match="the kept table is damaged"):
         damaged.table("kernels")
-    assert not content.is_cached(trace)
+    assert not cache.is_cached(trace)
     assert read_content(trace, ["kernels"])[0].table("kernels").equals(whole, null_equal=True)
 
 

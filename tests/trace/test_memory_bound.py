@@ -19,7 +19,7 @@ from ccl_bench.cli import metrics
 from ccl_bench.cli.runner import announce_large
 from ccl_bench.run import open_run
 from ccl_bench.trace import memory
-from ccl_bench.trace.content import read_content
+from ccl_bench.trace.cache import read_content
 from ccl_bench.trace.formats.kineto import reader
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.run import open_run
-from ccl_bench.trace.content import read_content
+from ccl_bench.trace.cache import read_content
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import Result
 from ccl_bench.run import open_run
-from ccl_bench.trace.content import TraceContent, read_content
+from ccl_bench.trace.cache import read_content
+from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.discovery import discover_traces
 from ccl_bench.trace.formats import load
 

@@ -66,26 +66,33 @@ def export_communication(
     calls = evidence.inputs["known_calls"].drop_nulls("step").drop_nulls("rank")
     if calls.is_empty():
         raise InputError("contains no communication in a step", where=str(run.path), fix=_RECORD)
+    groups = evidence.inputs["groups"]
     first = calls.group_by("rank").agg(pl.col("trace").min())
     calls = calls.join(first, on=["rank", "trace"], how="semi").sort("start_ns", maintain_order=True)
-    numbers = group_numbers(evidence.inputs["groups"])
+    sizes = groups.select("group", group_size="size")
+    calls = calls.join(sizes, on="group", how="left", maintain_order="left")
+    numbers = group_numbers(groups)
     folder, ranks = Path(directory), sorted(calls["rank"].unique())
     places = [folder / f"chakra.{rank}.et" for rank in ranks]
     refuse_existing_files([*places, *(folder / name for name in (GROUPS, NETWORK, SYSTEM))], force=force)
-    files = [
-        _write(path, rank, calls.filter(pl.col("rank") == rank), evidence.inputs["groups"], numbers)
-        for path, rank in zip(places, ranks, strict=True)
-    ]
-    members = {
-        numbers[group]: list(group_ranks) for group, group_ranks in _members(evidence.inputs["groups"])
-    }
-    write_groups(folder, members)
+    files = []
+    for path, rank in zip(places, ranks, strict=True):
+        nodes = list(_nodes(calls.filter(pl.col("rank") == rank), rank, numbers))
+        with storage.write_atomically(path) as temporary, temporary.open("wb") as stream:
+            attributes = [attribute("rank", "uint64", rank)]
+            stream.write(framed(message("GlobalMetadata")(version=VERSION, attr=attributes)))
+            for node in nodes:
+                stream.write(framed(node))
+        between = [node.duration_micros for node in nodes if node.name == BETWEEN]
+        work = sum(node.type == COMPUTE for node in nodes) - len(between)
+        moving = len(nodes) - len(between) - work
+        files.append(ExportedCommunication(path, rank, len(nodes), moving, work, sum(between) / 1e6))
+    write_groups(folder, {numbers[group]: members for group, members in _members(groups)})
     return files, write_machine(run, folder, evidence.inputs, len(ranks))
 
 
-def _members(groups: pl.DataFrame) -> Iterator[tuple[str, list[int]]]:
-    known_groups = groups.drop_nulls("members").sort("group")
-    yield from known_groups.select("group", "members").iter_rows()
+def _members(groups: pl.DataFrame) -> list[tuple[str, list[int]]]:
+    return groups.drop_nulls("members").sort("group").select("group", "members").rows()
 
 
 def group_numbers(groups: pl.DataFrame) -> dict[str, int]:
@@ -95,24 +102,6 @@ def group_numbers(groups: pl.DataFrame) -> dict[str, int]:
     return {group: numbers[tuple(members)] for group, members in _members(groups)}
 
 
-def _write(
-    path: Path, rank: int, calls: pl.DataFrame, groups: pl.DataFrame, numbers: dict[str, int]
-) -> ExportedCommunication:
-    sized = calls.join(
-        groups.select("group", group_size="size"), on="group", how="left", maintain_order="left"
-    )
-    nodes = list(_nodes(sized, rank, numbers))
-    with storage.write_atomically(path) as temporary, temporary.open("wb") as stream:
-        attributes = [attribute("rank", "uint64", rank)]
-        stream.write(framed(message("GlobalMetadata")(version=VERSION, attr=attributes)))
-        for node in nodes:
-            stream.write(framed(node))
-    between = [node.duration_micros for node in nodes if node.name == BETWEEN]
-    work = sum(node.type == COMPUTE for node in nodes) - len(between)
-    moving = len(nodes) - len(between) - work
-    return ExportedCommunication(path, rank, len(nodes), moving, work, sum(between) / 1e6)
-
-
 def _nodes(calls: pl.DataFrame, rank: int, numbers: dict[str, int]) -> Iterator[Any]:
     """Yield the nodes of a rank; calls must come in order of start."""
     ends: list[tuple[int, int]] = []
@@ -120,11 +109,15 @@ def _nodes(calls: pl.DataFrame, rank: int, numbers: dict[str, int]) -> Iterator[
     number = 0
     for call in calls.iter_rows(named=True):
         place = bisect_right(ends, call["start_ns"], key=lambda end: end[0]) - 1
-        before = ends[place][1] if place >= 0 else None
-        gap = _work(number + 1, ends[place], call["start_ns"]) if before is not None else None
-        if gap is not None:
-            number, before = number + 1, number + 1
-            yield gap
+        before = None
+        if place >= 0:
+            end_ns, before = ends[place]
+            gap = message("Node")(id=number + 1, name=BETWEEN, type=COMPUTE, data_deps=[before])
+            set_time(gap, end_ns, call["start_ns"] - end_ns)
+            gap.attr.append(attribute("is_cpu_op", "bool", value=False))
+            if gap.duration_micros:  # else the next call begins within half a microsecond
+                number, before = number + 1, number + 1
+                yield gap
         number += 1
         node = message("Node")(id=number, name=str(call["name"]), type=COMPUTE)
         set_time(node, call["start_ns"], call["end_ns"] - call["start_ns"])
@@ -136,11 +129,3 @@ def _nodes(calls: pl.DataFrame, rank: int, numbers: dict[str, int]) -> Iterator[
             make_communication(node, call | sizes | {"group_name": group and str(group)}, rank)
         ends.insert(bisect_right(ends, (call["end_ns"], number)), (call["end_ns"], number))
         yield node
-
-
-def _work(number: int, last: tuple[int, int], start_ns: int) -> Any:
-    """Return the node for the time since a call ended; None if that rounds to zero."""
-    node = message("Node")(id=number, name=BETWEEN, type=COMPUTE, data_deps=[last[1]])
-    set_time(node, last[0], start_ns - last[0])
-    node.attr.append(attribute("is_cpu_op", "bool", value=False))
-    return node if node.duration_micros else None

@@ -57,24 +57,19 @@ def timing(et_nodes: pl.DataFrame, kineto: TraceContent) -> Timing:
     result = Timing(link, {node: (start, end) for node, start, end in columns.iter_rows()})
     if not linked_spans.height:
         return result
-    calls = _calls(kineto, ops).join(link.pairs, on="op", how="inner")
-    is_call = {
-        (start, stream): node for start, stream, node in calls.select("start_ns", "stream", "node").rows()
-    }
+    tables = [kineto.table(name) for name in ("kernels", "launches", "annotations")]
+    calls = call_operators(*tables, ops, kineto.table("cpu_ops"), kineto.table("collectives"))
+    nodes_of_calls = calls.join(link.pairs, on="op", how="inner").select("start_ns", "stream", "node")
+    is_call = {(start, stream): node for start, stream, node in nodes_of_calls.iter_rows()}
     result.work = _work(kineto, linked_spans, is_call)
     if not result.work:
-        result.calls = _ranges(kineto.table("annotations"), is_call)
+        ranges = kineto.table("annotations").select("start_ns", "end_ns", "thread").iter_rows()
+        result.calls = {
+            is_call[start, thread]: (start, end)
+            for start, end, thread in ranges
+            if (start, thread) in is_call
+        }
     return result
-
-
-def _calls(kineto: TraceContent, ops: pl.DataFrame) -> pl.DataFrame:
-    tables = [kineto.table(name) for name in ("kernels", "launches", "annotations")]
-    return call_operators(*tables, ops, kineto.table("cpu_ops"), kineto.table("collectives"))
-
-
-def _ranges(annotations: pl.DataFrame, is_call: dict[tuple[int, int], int]) -> dict[int, tuple[int, int]]:
-    rows = annotations.select("start_ns", "end_ns", "thread").iter_rows()
-    return {is_call[start, thread]: (start, end) for start, end, thread in rows if (start, thread) in is_call}
 
 
 def _work(kineto: TraceContent, ops: pl.DataFrame, is_call: dict[tuple[int, int], int]) -> list[DeviceWork]:
@@ -108,11 +103,18 @@ class _Innermost:
     def __init__(self, ops: pl.DataFrame) -> None:
         self.starts: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         self.parents: dict[int, list[int]] = {}
+        """Thread → for each of its operators the place of the one around it, or -1."""
         for start, end, thread, node in ops.select("start_ns", "end_ns", "thread", "node").iter_rows():
             self.starts[thread].append((start, -end, node))
         for thread, spans in self.starts.items():
             spans.sort()
-            self.parents[thread] = _parents(spans)
+            parents = self.parents[thread] = []
+            stack: list[int] = []
+            for place, (start, _, _) in enumerate(spans):
+                while stack and -spans[stack[-1]][1] <= start:
+                    stack.pop()
+                parents.append(stack[-1] if stack else -1)
+                stack.append(place)
 
     def at(self, thread: int | None, time_ns: int | None) -> int | None:
         """Return the node of the operator, or None if none ran."""
@@ -123,15 +125,3 @@ class _Innermost:
         while place >= 0 and -spans[place][1] <= time_ns:
             place = self.parents[thread][place]
         return spans[place][2] if place >= 0 else None
-
-
-def _parents(spans: list[tuple[int, int, int]]) -> list[int]:
-    """Return the index of the span that contains each time, or -1."""
-    parents: list[int] = []
-    stack: list[int] = []
-    for place, (start, _, _) in enumerate(spans):
-        while stack and -spans[stack[-1]][1] <= start:
-            stack.pop()
-        parents.append(stack[-1] if stack else -1)
-        stack.append(place)
-    return parents

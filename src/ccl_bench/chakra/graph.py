@@ -51,17 +51,15 @@ class Dependencies:
         """Return the nodes that the next node depends on; nodes must come in order of their number."""
         stack = self.running.setdefault(start.thread, [])
         while stack and stack[-1].node != start.parent:
-            self._ended(stack.pop())
+            ended = stack.pop()
+            for storage in ended.writes:
+                self.makers[storage] = max(self.makers.get(storage, 0), ended.node)
         before = {self.makers[storage] for storage in start.reads if storage in self.makers}
         if start.thread in self.last:
             before.add(self.last[start.thread])
         self.last[start.thread] = start.node
         stack.append(start)
         return sorted(before)
-
-    def _ended(self, start: NodeStart) -> None:
-        for storage in start.writes:
-            self.makers[storage] = max(self.makers.get(storage, 0), start.node)
 
 
 _ROOTS = ("[pytorch|profiler|execution_",)
@@ -83,7 +81,7 @@ _STORAGE = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Operands:
+class OperandTexts:
     """Inputs and outputs of a node as JSON text: values, shapes, types."""
 
     inputs: list[str]
@@ -91,7 +89,7 @@ class Operands:
     schema: str = ""
 
 
-_NONE = Operands(["[]"] * 3, ["[]"] * 3)
+_NONE = OperandTexts(["[]"] * 3, ["[]"] * 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ class RankTrace:
 
     nodes: pl.DataFrame
     calls: pl.DataFrame
-    operands: dict[int, Operands]
+    operands: dict[int, OperandTexts]
     rank: int | None
 
 

@@ -6,6 +6,7 @@ examples/system/native_collectives/Ring_4chunks.json (system).
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -65,18 +66,22 @@ def write_machine(run: Run, folder: Path, inputs: Mapping[str, Any], ranks: int)
     on_node = facts.devices_per_node.value if facts.devices_per_node else None
     text, lacking = network(inputs["transfers"], world, on_node)
     replace_text(folder / NETWORK, text)
+    remarks = [f"{NETWORK}: {reason}" for reason in lacking]
     several = on_node is not None and 0 < on_node < world
-    bandwidth = _memory_bandwidth(inputs.get("devices"))
     settings = {
         name: value * 2 if several and value == ["ring"] else value for name, value in _SETTINGS.items()
     }
-    settings |= {} if bandwidth is None else {"local-mem-bw": bandwidth}
-    replace_text(folder / SYSTEM, json.dumps(settings, indent=2) + "\n")
-    remarks = [f"{NETWORK}: {reason}" for reason in lacking]
-    if bandwidth is None:
+    devices = inputs.get("devices")
+    for name in [] if devices is None else devices["name"].drop_nulls().unique().sort():
+        with contextlib.suppress(NotMeasurable):  # the catalog does not have the device
+            if bandwidth := device(name).memory_bandwidth_bytes_per_s:
+                settings["local-mem-bw"] = bandwidth / GIGA
+                break
+    else:
         remarks.append(
             f"{SYSTEM}: local-mem-bw is left out: the catalog has no memory bandwidth of the device"
         )
+    replace_text(folder / SYSTEM, json.dumps(settings, indent=2) + "\n")
     if ranks < world:
         remarks.append(f"only {ranks} of {world} ranks have a trace, but ASTRA-sim needs a file for each")
     return remarks
@@ -122,15 +127,3 @@ def link(transfers: pl.DataFrame) -> tuple[float, float] | str:
     if beta <= 0 or latency < 0 or fit < LEAST_R_SQUARED:
         return f"no line fits their times (R squared {fit:.2f}, latency {latency:.4g} ns)"
     return 1 / float(beta), float(latency)
-
-
-def _memory_bandwidth(devices: pl.DataFrame | None) -> float | None:
-    """Return the memory bandwidth of the device in GB/s, if the catalog has it."""
-    for name in [] if devices is None else devices["name"].drop_nulls().unique().sort():
-        try:
-            bandwidth = device(name).memory_bandwidth_bytes_per_s
-        except NotMeasurable:
-            continue
-        if bandwidth:
-            return bandwidth / GIGA
-    return None

@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
 from ccl_bench.analysis.execution_trace.calls import et_described_calls
-from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.errors import InputError
 from ccl_bench.chakra.device_timing import TABLES, Timing, timing
-from ccl_bench.chakra.graph import Operands, RankTrace, nodes_of
+from ccl_bench.chakra.graph import OperandTexts, RankTrace, nodes_of
 from ccl_bench.chakra.protobuf import VERSION, attribute, framed, message
+from ccl_bench.chakra.simulator import refuse_existing_files
 from ccl_bench.schema import TABLES as RAW
 from ccl_bench.storage import local_copy
-from ccl_bench.trace.content import read_content
+from ccl_bench.trace.cache import read_content
 from ccl_bench.trace.formats import execution_trace
 from ccl_bench.trace.formats.execution_trace.nodes import Losses, whole
 from ccl_bench.trace.formats.execution_trace.reader import nodes_of as nodes_in_file
 from ccl_bench.trace.values import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import BinaryIO
-
-    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.run import Run
     from ccl_bench.trace.content import TraceContent
     from ccl_bench.trace.formats import TraceFile
@@ -58,24 +55,31 @@ def export(run: Run, directory: str | Path, *, force: bool = False) -> list[Expo
     if not traces:
         fix = "record one with torch.profiler.ExecutionTraceObserver"
         raise InputError("holds no Execution Trace to export", where=str(run.path), fix=fix)
-    folder = Path(directory)
-    places = [folder / _file_name(trace, place) for place, trace in enumerate(traces)]
-    existing = next((path for path in places if path.exists()), None)
-    if existing and not force:
-        raise UsageError(f"{existing} already exists", fix="give another directory, or --force to replace it")
+    places = []
+    for place, trace in enumerate(traces):
+        window = "" if trace.iteration is None else f"iteration_{trace.iteration}."
+        name = f"chakra.{window}{place if trace.rank is None else trace.rank}.et"
+        places.append(Path(directory) / name)
+    refuse_existing_files(places, force=force)
     return [_exported(run, trace, path) for trace, path in zip(traces, places, strict=True)]
-
-
-def _file_name(trace: TraceFile, place: int) -> str:
-    window = "" if trace.iteration is None else f"iteration_{trace.iteration}."
-    return f"chakra.{window}{place if trace.rank is None else trace.rank}.et"
 
 
 def _exported(run: Run, trace: TraceFile, path: Path) -> Exported:
     content, _ = read_content(trace, _ET_TABLES)
-    node_times = _best_timing(run, trace, content.table("et_nodes"))
+    et_nodes = content.table("et_nodes")
     rank = content.rank if content.rank is not None else trace.rank
-    rank_trace = RankTrace(content.table("et_nodes"), _described(content, rank), _operands(trace), rank)
+    # The times are those of the Kineto trace that fits best.
+    kineto = [t for t in run.traces if t.form.name == "kineto" and t.rank == trace.rank]
+    if trace.iteration is not None:
+        kineto = [t for t in kineto if t.iteration == trace.iteration]
+    timings = (timing(et_nodes, read_content(each, TABLES)[0]) for each in kineto)
+    node_times = max(timings, key=lambda candidate: len(candidate.spans), default=Timing())
+    identity = RAW["identity"].frame({"rank": [rank], "world_size": [content.world_size]})
+    raw = content.table("et_communication")
+    tensors = raw.select("node", "in_bytes", "out_bytes").unique("node", keep="first", maintain_order=True)
+    calls = et_described_calls(raw, content.table("et_groups"), identity)
+    calls = calls.join(tensors, on="node", how="left", maintain_order="left")
+    rank_trace = RankTrace(et_nodes, calls, _operands(trace), rank)
     nodes = collectives = 0
     with storage.write_atomically(path) as temporary, temporary.open("wb") as stream:
         stream.write(framed(_metadata(content, rank)))
@@ -86,39 +90,19 @@ def _exported(run: Run, trace: TraceFile, path: Path) -> Exported:
     return Exported(path, rank, nodes, collectives, rule, rate)
 
 
-def _described(content: TraceContent, rank: int | None) -> pl.DataFrame:
-    """Return the communication calls with the bytes of their tensors."""
-    identity = RAW["identity"].frame({"rank": [rank], "world_size": [content.world_size]})
-    raw = content.table("et_communication")
-    calls = et_described_calls(raw, content.table("et_groups"), identity)
-    tensors = raw.select("node", "in_bytes", "out_bytes").unique("node", keep="first", maintain_order=True)
-    return calls.join(tensors, on="node", how="left", maintain_order="left")
-
-
-def _best_timing(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
-    """Return the times from the Kineto trace that fits best."""
-    traces = [t for t in run.traces if t.form.name == "kineto" and t.rank == trace.rank]
-    if trace.iteration is not None:
-        traces = [t for t in traces if t.iteration == trace.iteration]
-    timings = (timing(et_nodes, read_content(kineto, TABLES)[0]) for kineto in traces)
-    return max(timings, key=lambda candidate: len(candidate.spans), default=Timing())
-
-
-def _operands(trace: TraceFile) -> dict[int, Operands]:
+def _operands(trace: TraceFile) -> dict[int, OperandTexts]:
     """Return inputs and outputs of every node as in the file."""
+    operands = {}
     with local_copy(trace.path) as path, storage.open_file(path) as stream:
-        return dict(_numbered_operands(stream))
-
-
-def _numbered_operands(stream: BinaryIO) -> Iterator[tuple[int, Operands]]:
-    for nodes in nodes_in_file(stream, Document(), Losses()):
-        for node in nodes:
-            number = whole(node.id)
-            if number is not None:
-                sides = (node.read(), node.written())
-                texts = [[_text(s.values), _text(s.shapes), _text(s.types)] for s in sides]
-                schema = node.op_schema or node.attribute("op_schema") or ""
-                yield number, Operands(texts[0], texts[1], str(schema))
+        for nodes in nodes_in_file(stream, Document(), Losses()):
+            for node in nodes:
+                number = whole(node.id)
+                if number is not None:
+                    sides = (node.read(), node.written())
+                    texts = [[_text(s.values), _text(s.shapes), _text(s.types)] for s in sides]
+                    schema = node.op_schema or node.attribute("op_schema") or ""
+                    operands[number] = OperandTexts(texts[0], texts[1], str(schema))
+    return operands
 
 
 def _text(raw: bytes) -> str:

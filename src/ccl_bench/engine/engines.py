@@ -12,7 +12,7 @@ from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.engine.pools import read_in_subprocesses, read_in_threads
 from ccl_bench.engine.read_trace import ConcatenatedTables, Engine, Task, TraceStream, read_trace
-from ccl_bench.trace import content, memory
+from ccl_bench.trace import cache, memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ def in_subprocesses(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
 
 
 def _uncached(tasks: Sequence[Task]) -> list[Task]:
-    return [task for task in tasks if not (task.use_cache and content.is_cached(task.trace))]
+    return [task for task in tasks if not (task.use_cache and cache.is_cached(task.trace))]
 
 
 def _worthwhile_workers(tasks: Sequence[Task], jobs: int | None) -> int:

@@ -25,7 +25,8 @@ from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the ty
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.run.completeness import TraceTables
 from ccl_bench.run.copies import Sketch  # noqa: TC001  msgspec reads the types of fields
-from ccl_bench.trace import content
+from ccl_bench.trace.cache import cache_folder
+from ccl_bench.trace.content import disk_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,7 +103,7 @@ def kept_file(trace: TraceFile, wanted_tables: Sequence[str], question: Sequence
         form.step_marker,
     )
     try:
-        place = content.cache_folder(trace)
+        place = cache_folder(trace)
     except OSError:
         return None
     return place / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}{_SUFFIX}"
@@ -156,7 +157,7 @@ def save_answer(path: Path, answer: TraceTables) -> None:
     """Keep the outcome of a trace at `path`; a cache that cannot be written is no error."""
     if sum(table.estimated_size() for _, _, table in _frames(answer)) > MOST_BYTES:
         return
-    with contextlib.suppress(*content.disk_errors()):
+    with contextlib.suppress(*disk_errors()):
         if path.parent.is_dir():
             with storage.write_atomically(path) as temporary:
                 temporary.write_bytes(_packed(answer))

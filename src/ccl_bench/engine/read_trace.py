@@ -32,7 +32,7 @@ from ccl_bench.run.completeness import TraceTables
 from ccl_bench.run.copies import Sketch, sketch
 from ccl_bench.schema import KEYS, TABLES
 from ccl_bench.trace import memory
-from ccl_bench.trace.content import read_content
+from ccl_bench.trace.cache import read_content
 from ccl_bench.trace.device_steps import DETECTED
 from ccl_bench.trace.quality import CUT_SHORT
 

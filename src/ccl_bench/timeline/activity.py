@@ -38,7 +38,7 @@ from ccl_bench.whatif.run_graph import graph_of
 from ccl_bench.whatif.run_replays import RunReplays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.evaluate.load import LoadedRun
@@ -53,50 +53,43 @@ LONGEST_NAME = 120
 
 
 def activity_slices(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Return the slices of all work of one rank, and of its steps."""
-    steps = tables["steps"]
-    parts = [*_steps(steps), _calls(tables["calls"])]
-    if tables["device_work"].height:
-        parts += [_kernels(tables["device_work"]), _copies(tables["memcpy"], tables["device_work"])]
-    else:
-        parts.append(_operators(tables["work"], tables["cpu_ops"]))
-    return pl.concat(parts)
+    """Return the slices of all work of one rank, and of its steps as recorded and on the device.
 
-
-def _steps(steps: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return the steps as recorded and as the device worked on them."""
-    name = pl.format("step {}", pl.col("step"))
+    Copies and sets that carry out communication are left out. On a run without a device the computation is
+    that of the CPU, with the names of the operators.
+    """
+    steps, calls, device_work = tables["steps"], tables["calls"], tables["device_work"]
+    step_name = pl.format("step {}", pl.col("step"))
     on_device = steps.select("step", start_ns="device_start_ns", end_ns="device_end_ns")
-    return [slices(steps, STEP, name=name), slices(on_device, DEVICE_STEP, name=name)]
-
-
-def _calls(calls: pl.DataFrame) -> pl.DataFrame:
     size = pl.when(pl.col("size_bytes").is_not_null()).then(pl.format(',"bytes":{}', "size_bytes"))
-    arguments = pl.concat_str(pl.format('"collective":"{}"', pl.col("collective")), size.fill_null(""))
-    return slices(calls, COMMUNICATION, name=shortened("name"), args=arguments)
-
-
-def _kernels(device_work: pl.DataFrame) -> pl.DataFrame:
-    computing = device_work.filter("is_kernel", pl.col("kind").is_in(COMPUTING))
-    return slices(computing, COMPUTE, name=shortened("name"))
-
-
-def _copies(memcpy: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
-    """Return the copies and sets, without those that carry out communication."""
-    place = ["start_ns", "end_ns", "stream", "correlation"]
-    copy_places = device_work.filter(pl.col("kind") == COPYING).select(place).unique()
-    copies = memcpy.join(copy_places, on=place, how="semi", nulls_equal=True, maintain_order="left")
-    arguments = pl.when(pl.col("bytes").is_not_null()).then(pl.format('"bytes":{}', "bytes"))
-    return slices(copies, MEMORY, name=pl.col("kind"), args=arguments)
-
-
-def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the computation of the CPU on a run without a device, with the names of the operators."""
-    place = {"start_ns": "start_ns", "end_ns": "end_ns", "stream": "thread"}
-    names = cpu_ops.select("name", **place).unique([*place], keep="last", maintain_order=True)
-    computed = work.filter(pl.col("kind").is_in(COMPUTING)).select(*place)
-    with_names = computed.join(names, on=[*place], how="left", nulls_equal=True, maintain_order="left")
-    return slices(with_names, COMPUTE, name=shortened("name"))
+    call_args = pl.concat_str(pl.format('"collective":"{}"', pl.col("collective")), size.fill_null(""))
+    parts = [
+        slices(steps, STEP, name=step_name),
+        slices(on_device, DEVICE_STEP, name=step_name),
+        slices(calls, COMMUNICATION, name=shortened("name"), args=call_args),
+    ]
+    if device_work.height:
+        computing = device_work.filter("is_kernel", pl.col("kind").is_in(COMPUTING))
+        place = ["start_ns", "end_ns", "stream", "correlation"]
+        copy_places = device_work.filter(pl.col("kind") == COPYING).select(place).unique()
+        copies = tables["memcpy"].join(
+            copy_places, on=place, how="semi", nulls_equal=True, maintain_order="left"
+        )
+        copy_args = pl.when(pl.col("bytes").is_not_null()).then(pl.format('"bytes":{}', "bytes"))
+        parts += [
+            slices(computing, COMPUTE, name=shortened("name")),
+            slices(copies, MEMORY, name=pl.col("kind"), args=copy_args),
+        ]
+    else:
+        place = ["start_ns", "end_ns", "stream"]
+        names = tables["cpu_ops"].select("name", "start_ns", "end_ns", stream="thread")
+        names = names.unique(place, keep="last", maintain_order=True)
+        computed = (
+            tables["work"].filter(pl.col("kind").is_in(COMPUTING)).select("start_ns", "end_ns", "stream")
+        )
+        with_names = computed.join(names, on=place, how="left", nulls_equal=True, maintain_order="left")
+        parts.append(slices(with_names, COMPUTE, name=shortened("name")))
+    return pl.concat(parts)
 
 
 def shortened(column: str) -> pl.Expr:
@@ -266,29 +259,23 @@ def critical_slices(run: Run, loaded: LoadedRun) -> tuple[pl.DataFrame, str]:
         paths = find_paths(replays.graph, replays.path_events())
     except NoValue as error:
         return _as_slices(pl.DataFrame(schema=_COLUMNS)), str(error)
-    return _as_slices(pl.DataFrame([*_stretches(replays, paths)], schema=_COLUMNS, orient="row")), ""
-
-
-def _stretches(
-    replays: RunReplays, paths: Sequence[Sequence[PathSegment]]
-) -> Iterator[tuple[int, int, int, int, str]]:
-    """Yield the segments of paths: trace, step, start and end on the clock of the trace, and kind."""
     labels, operations = replays.path_labels(), replays.run.operations
     traces = operations["trace"].to_list()
-    shift = (
-        operations.select(pl.col("offset_ns").fill_null(0) + pl.col("start_ns").min()).to_series().to_list()
-    )
+    shifts = operations.select(pl.col("offset_ns").fill_null(0) + pl.col("start_ns").min())
+    shift_ns = shifts.to_series().to_list()
 
     def placed(segment: PathSegment) -> tuple[int, int, str]:
         operation = labels.operation(segment.event)
         name = labels.kind(segment.event) if segment.explained else UNEXPLAINED
-        return traces[operation], shift[operation], name
+        return traces[operation], shift_ns[operation], name
 
+    stretches = []
     for step, path in zip(replays.steps, paths, strict=True):
         for (trace, offset, name), stretch in groupby(path, placed):
             segments = [*stretch]
             begin, end = round(segments[0].start) + offset, round(segments[-1].end) + offset
-            yield trace, step, begin, end, name
+            stretches.append((trace, step, begin, end, name))
+    return _as_slices(pl.DataFrame(stretches, schema=_COLUMNS, orient="row")), ""
 
 
 def _as_slices(rows: pl.DataFrame) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from ccl_bench.timeline.slices import MergedSlices, assign_lanes, merge_short_sl
 from ccl_bench.whatif import run_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ccl_bench.engine import Progress
     from ccl_bench.run import Run
@@ -91,24 +91,27 @@ def load_common(
         fix = "give a run that was recorded with torch.profiler or Nsight Systems"
         raise InputError("contains no trace with times", where=str(run.path), fix=fix)
     check_numbers(run.choice, recorded_steps(evidence.traces))
-    chosen_steps = frozenset(inputs["steps"]["step"]) if run.choice else None
     clocks = clocks_of(contents, inputs["clock_offsets"])
-    all_members = shown_waits(inputs["matched"], inputs["call_parts"], clocks.offsets_ns)
-    members = all_members if chosen_steps is None else _of_steps(all_members, chosen_steps)
+    members = shown_waits(inputs["matched"], inputs["call_parts"], clocks.offsets_ns)
     steps = clocks.applied(inputs["steps"])
     critical, no_critical = critical_slices(run, evidence)
     together = overall_slices(steps, inputs["waits"], inputs["breakdown"], inputs["facts"])
+    chosen_steps = frozenset(inputs["steps"]["step"]) if run.choice else None
+    spans = [steps, clocks.applied(contents)]
+    if chosen_steps is not None:
+        members, together = _of_steps(members, chosen_steps), _of_steps(together, chosen_steps)
+        spans = [_of_steps(steps, chosen_steps)]
+    # A rank may already be late before the first slice.
+    late = members.filter("last").select(pl.col("start_ns") - pl.col("longest_ns") - pl.col("offset_ns"))
+    first_ns = pl.concat([*(table["start_ns"] for table in spans), late["start_ns"]]).min()
     return SharedData(
         clocks,
-        _zero(
-            [steps, clocks.applied(contents)] if chosen_steps is None else [_of_steps(steps, chosen_steps)],
-            members,
-        ),
+        int(first_ns or 0),  # type: ignore[arg-type]
         tuple(contents.sort("rank", "iteration", "trace", nulls_last=True)["trace"]),
         contents["iteration"].n_unique() > 1,
         frozenset(inputs["steps"]["trace"]),
         chosen_steps,
-        together if chosen_steps is None else _of_steps(together, chosen_steps),
+        together,
         ranks_waiting(members),
         members,
         inputs["messages"],
@@ -120,15 +123,6 @@ def load_common(
 
 def _of_steps(table: pl.DataFrame, steps: frozenset[int]) -> pl.DataFrame:
     return table.filter(pl.col("step").is_in([*steps]))
-
-
-def _zero(spans: Iterable[pl.DataFrame], members: pl.DataFrame) -> int:
-    """Return the earliest start; a rank may already be late before the first slice."""
-    late_starts = members.filter("last").select(
-        pl.col("start_ns") - pl.col("longest_ns") - pl.col("offset_ns")
-    )
-    starts = pl.concat([*(table["start_ns"] for table in spans), late_starts["start_ns"]])
-    return int(starts.min() or 0)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,35 +176,28 @@ def _rank(run: Run, common: SharedData, place: int, trace: TraceTables, most: in
     members = common.members.filter(pl.col("trace") == position)
     parts += [wait_slices(members), other_slices(common.call_parts.filter(trace=position), members)]
     if position in common.counted:
-        devices = enumerate((trace.tables, *trace.further))
-        numbered_tables = ((tables, position + device * len(run.traces)) for device, tables in devices)
         parts += [
-            activity.exposed_slices(tables, common.call_parts, trace_number)
-            for tables, trace_number in numbered_tables
+            activity.exposed_slices(tables, common.call_parts, position + device * len(run.traces))
+            for device, tables in enumerate((trace.tables, *trace.further))
         ]
         if _is_pipeline(run):
             parts.append(activity.bubble_slices(trace.tables, common.messages, position))
-    slices = _in_steps(pl.concat(parts), trace.tables["steps"])
+    # A slice without a step is of the step in whose device window it starts.
+    windows = trace.tables["steps"].select(
+        number="step", start_ns="device_start_ns", until_ns="device_end_ns"
+    )
+    slices = pl.concat(parts).sort("start_ns", maintain_order=True)
+    columns = slices.columns
+    inside = pl.when(pl.col("start_ns") < pl.col("until_ns")).then("number")
+    slices = slices.join_asof(windows.sort("start_ns"), on="start_ns", strategy="backward")
+    slices = slices.with_columns(pl.coalesce("step", inside).alias("step")).select(columns)
     if common.chosen_steps is not None:
-        slices = slices.filter(pl.col("step").is_in([*common.chosen_steps]))
+        slices = _of_steps(slices, common.chosen_steps)
     offset = common.clocks.offsets_ns.get(position, 0)
     slices = slices.with_columns(pl.col("start_ns", "end_ns") - offset)
     merged_slices, merged = merge_short_slices(slices, most)
-    return RankSlices(place, position, _name(common, trace), assign_lanes(merged_slices), merged)
-
-
-def _name(common: SharedData, trace: TraceTables) -> str:
-    """Return the name of a trace in a viewer."""
-    if trace.rank is None:
-        return trace.trace.relative
-    window = f", window {trace.trace.iteration}" if common.has_windows else ""
-    return f"rank {trace.rank}{window}"
-
-
-def _in_steps(slices: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Assign every slice without a step to the step in whose device window it starts."""
-    windows = steps.select(number="step", start_ns="device_start_ns", until_ns="device_end_ns")
-    ordered = slices.sort("start_ns", maintain_order=True)
-    with_windows = ordered.join_asof(windows.sort("start_ns"), on="start_ns", strategy="backward")
-    inside = pl.when(pl.col("start_ns") < pl.col("until_ns")).then("number")
-    return with_windows.with_columns(pl.coalesce("step", inside).alias("step")).select(slices.columns)
+    name = trace.trace.relative
+    if trace.rank is not None:
+        window = f", window {trace.trace.iteration}" if common.has_windows else ""
+        name = f"rank {trace.rank}{window}"
+    return RankSlices(place, position, name, assign_lanes(merged_slices), merged)

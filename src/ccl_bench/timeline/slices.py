@@ -83,7 +83,8 @@ _ROW = ("track", "stream")
 def assign_lanes(slices: pl.DataFrame) -> pl.DataFrame:
     """Return slices in the order of a viewer, each with its `lane` within its track.
 
-    In one lane slices are disjoint or nested. The longer of two that start together comes first.
+    In one lane slices are disjoint or nested: each is in the first lane into which it fits. The longer of two
+    that start together comes first.
     """
     ordered = slices.sort(
         *_ROW, "start_ns", "end_ns", descending=[False, False, False, True], maintain_order=True
@@ -91,30 +92,22 @@ def assign_lanes(slices: pl.DataFrame) -> pl.DataFrame:
     reach = pl.col("end_ns").cum_max().shift(1).over(_ROW)
     crowded = (pl.col("start_ns") < reach).any().over(_ROW)
     marked = ordered.with_columns(crowded.fill_null(value=False).alias("crowded"))
-    lanes = pl.zeros(marked.height, dtype=pl.Int64, eager=True).to_list()
-    rows = marked.with_row_index("row").filter("crowded")
+    lanes = [0] * marked.height
+    rows = marked.with_row_index("row").filter("crowded").select(*_ROW, "row", "start_ns", "end_ns")
     for part in rows.partition_by(*_ROW, maintain_order=True):
-        for row, lane in zip(part["row"], _lanes(part["start_ns"], part["end_ns"]), strict=True):
-            lanes[row] = lane
+        open_ends: list[list[int]] = []
+        for row, start, end in part.select("row", "start_ns", "end_ns").iter_rows():
+            for lane, waiting in enumerate(open_ends):
+                while waiting and waiting[-1] <= start:
+                    waiting.pop()
+                if not waiting or end <= waiting[-1]:
+                    waiting.append(end)
+                    lanes[row] = lane
+                    break
+            else:
+                lanes[row] = len(open_ends)
+                open_ends.append([end])
     return ordered.with_columns(pl.Series("lane", lanes, dtype=pl.Int64))
-
-
-def _lanes(starts: pl.Series, ends: pl.Series) -> list[int]:
-    """Return the first lane into which each slice of one track fits, in order of start."""
-    open_ends: list[list[int]] = []
-    lanes = []
-    for start, end in zip(starts, ends, strict=True):
-        for lane, waiting in enumerate(open_ends):  # noqa: B007
-            while waiting and waiting[-1] <= start:
-                waiting.pop()
-            if not waiting or end <= waiting[-1]:
-                break
-        else:
-            lane, waiting = len(open_ends), []
-            open_ends.append(waiting)
-        waiting.append(end)
-        lanes.append(lane)
-    return lanes
 
 
 _SHORTEST_NS = 1_000
@@ -155,15 +148,28 @@ def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, M
         middle = (low + high) // 2
         fits = _count(slices, tracks, _length_ns(middle)) <= most
         low, high = (low, middle) if fits else (middle + 1, high)
-    length_ns = min(_length_ns(low), _longest_ns(slices, tracks) + 1)
-    result = _merged(slices, tracks, length_ns)
+    # No slice and no gap is longer than the span of all.
+    on_tracks = slices.filter(pl.col("track").is_in(tracks))
+    span_ns = on_tracks.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item() or 0
+    length_ns = min(_length_ns(low), int(span_ns) + 1)
+    several = pl.len() > 1
+    nouns = pl.col("track").first().replace_strict({key: track.noun for key, track in TRACKS.items()})
+    together = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    counts = pl.format('"slices":{},"sum_ns":{}', pl.len(), together)
+    names = pl.when(several).then(pl.format("{} {}", pl.len(), nouns)).otherwise(pl.col("name").first())
+    runs = _runs(slices, tracks, length_ns).group_by("run", maintain_order=True)
+    result = runs.agg(
+        pl.col(*_REDUCTION_ROW).first(),
+        names.alias("name"),
+        pl.col("start_ns").min(),
+        pl.col("end_ns").max(),
+        pl.when(several).then(counts).otherwise(pl.col("args").first()).alias("args"),
+        *(
+            pl.when(several).then(None).otherwise(pl.col(name).first()).alias(name)
+            for name in ("flow", "role")
+        ),
+    ).select(slices.columns)
     return result, MergedSlices(slices.height, result.height, length_ns)
-
-
-def _longest_ns(slices: pl.DataFrame, tracks: Collection[str]) -> int:
-    """Return the span of the slices of some tracks, an upper bound of their lengths and gaps."""
-    on_tracks = slices.filter(pl.col("track").is_in([*tracks]))
-    return int(on_tracks.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item() or 0)
 
 
 def _length_ns(quarters: int) -> int:
@@ -182,29 +188,3 @@ def _runs(slices: pl.DataFrame, tracks: Collection[str], length_ns: int) -> pl.D
     before = pl.col("end_ns").cum_max().shift(1).over(_REDUCTION_ROW)
     follows = short & short.shift(1).over(_REDUCTION_ROW) & (pl.col("start_ns") - before < length_ns)
     return ordered.with_columns((~follows.fill_null(value=False)).cum_sum().alias("run"))
-
-
-def _merged(slices: pl.DataFrame, tracks: Collection[str], length_ns: int) -> pl.DataFrame:
-    runs = _runs(slices, tracks, length_ns)
-    several = pl.len() > 1
-    nouns = pl.col("track").first().replace_strict({key: track.noun for key, track in TRACKS.items()})
-    together = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    counts = pl.format('"slices":{},"sum_ns":{}', pl.len(), together)
-    return (
-        runs.group_by("run", maintain_order=True)
-        .agg(
-            pl.col(*_REDUCTION_ROW).first(),
-            pl.when(several)
-            .then(pl.format("{} {}", pl.len(), nouns))
-            .otherwise(pl.col("name").first())
-            .alias("name"),
-            pl.col("start_ns").min(),
-            pl.col("end_ns").max(),
-            pl.when(several).then(counts).otherwise(pl.col("args").first()).alias("args"),
-            *(
-                pl.when(several).then(None).otherwise(pl.col(name).first()).alias(name)
-                for name in ("flow", "role")
-            ),
-        )
-        .select(slices.columns)
-    )

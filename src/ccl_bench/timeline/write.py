@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine import Progress
     from ccl_bench.run import Run
-    from ccl_bench.timeline.load import RankSlices, SharedData
+    from ccl_bench.timeline.load import SharedData
 
 MOST_SLICES = 500_000
 """Default number of slices of a file: about 75 MB of JSON, which Perfetto and chrome://tracing can open."""
@@ -74,7 +74,8 @@ def write_timeline(
 ) -> WrittenTimeline:
     """Write the timeline of a run to `target`, compressed if its name ends in `.gz`.
 
-    If steps of the run were chosen, only those are shown.
+    If steps of the run were chosen, only those are shown. Raises UsageError for fewer slices than
+    `FEWEST_SLICES`, and what `load_common` raises.
     """
     if most_slices < FEWEST_SLICES:
         raise UsageError(
@@ -89,13 +90,31 @@ def write_timeline(
     with storage.write_atomically(target) as temporary:
         with _opened(temporary, is_compressed=target.suffix == ".gz") as stream:
             stream.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-            stream.write("\n,".join(_whole_lines(common, has_extras)))
+            together = with_threads(assign_lanes(_from_zero(common, common.whole)))
+            counter = counter_lines(_WHOLE, _from_zero(common, common.waiting)) if has_extras else ()
+            lines = lines_of(_WHOLE, "all ranks", common.clocks.statement, together)
+            stream.write("\n,".join((*lines, *counter)))
             for rank in load_ranks(run, common, most, jobs=jobs, use_cache=use_cache, progress=progress):
+                process = _FIRST_RANK + rank.place
+                label = "" if rank.trace in common.counted else "not in the numbers"
+                slices = with_threads(_from_zero(common, rank.slices))
+                arrows = flow_lines(process, slices) if has_extras else ()
                 stream.write("\n,")
-                stream.write("\n,".join(_rank_lines(common, rank, has_extras)))
-                _count(timeline, rank)
+                stream.write("\n,".join((*lines_of(process, rank.name, label, slices), *arrows)))
+                timeline.ranks += 1
+                timeline.slices += rank.merged.after
+                timeline.slices_of_run += rank.merged.before
+                timeline.merged_below_ns = max(timeline.merged_below_ns, rank.merged.shorter_than_ns)
             timeline.left_out = tuple(_left_out(run, common, timeline, most_slices, has_extras))
-            stream.write(f'\n],"otherData":{json.dumps(_about(run, timeline))}}}\n')
+            about = {
+                "made_by": f"ccl-bench {__version__}",
+                "run": run.path.name,
+                "clocks": timeline.clocks,
+                "slices": timeline.slices,
+                "slices_before_merging": timeline.slices_of_run,
+                "left_out": list(timeline.left_out),
+            }
+            stream.write(f'\n],"otherData":{json.dumps(about)}}}\n')
         temporary.chmod(0o644)
         timeline.bytes = temporary.stat().st_size
     return timeline
@@ -114,36 +133,8 @@ def _opened(path: Path, *, is_compressed: bool) -> Iterator[TextIO]:
         yield stream
 
 
-def _whole_lines(common: SharedData, has_extras: bool) -> Iterator[str]:
-    """Yield the lines about all ranks together."""
-    yield from process_lines(_WHOLE, "all ranks", common.clocks.statement)
-    slices = with_threads(assign_lanes(_from_zero(common, common.whole)))
-    yield from thread_lines(_WHOLE, slices)
-    yield from slice_lines(_WHOLE, slices)
-    if has_extras:
-        yield from counter_lines(_WHOLE, _from_zero(common, common.waiting))
-
-
-def _rank_lines(common: SharedData, rank: RankSlices, has_extras: bool) -> Iterator[str]:
-    """Yield the lines of one rank."""
-    process = _FIRST_RANK + rank.place
-    yield from process_lines(process, rank.name, "" if rank.trace in common.counted else "not in the numbers")
-    slices = with_threads(_from_zero(common, rank.slices))
-    yield from thread_lines(process, slices)
-    yield from slice_lines(process, slices)
-    if has_extras:
-        yield from flow_lines(process, slices)
-
-
 def _from_zero(common: SharedData, table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.col(r"^(start|end|at)_ns$") - common.zero_ns)
-
-
-def _count(timeline: WrittenTimeline, rank: RankSlices) -> None:
-    timeline.ranks += 1
-    timeline.slices += rank.merged.after
-    timeline.slices_of_run += rank.merged.before
-    timeline.merged_below_ns = max(timeline.merged_below_ns, rank.merged.shorter_than_ns)
 
 
 def _left_out(
@@ -170,18 +161,6 @@ def _left_out(
         yield f"no number uses {counted(len(uncounted), 'trace')} of these: {', '.join(uncounted[:_NAMED])}"
 
 
-def _about(run: Run, timeline: WrittenTimeline) -> dict[str, Any]:
-    """Return the metadata of the file."""
-    return {
-        "made_by": f"ccl-bench {__version__}",
-        "run": run.path.name,
-        "clocks": timeline.clocks,
-        "slices": timeline.slices,
-        "slices_before_merging": timeline.slices_of_run,
-        "left_out": list(timeline.left_out),
-    }
-
-
 _COLOURS = {
     key: f',"cname":"{colour}"'
     for key, colour in {
@@ -203,12 +182,20 @@ def metadata(process: int, kind: str, thread: int | None = None, **args: Any) ->
     return json.dumps(event if thread is None else {**event, "tid": thread}, ensure_ascii=False)
 
 
-def process_lines(process: int, name: str, label: str = "") -> Iterator[str]:
-    """Yield the lines that name and order a process."""
+def lines_of(process: int, name: str, label: str, slices: pl.DataFrame) -> Iterator[str]:
+    """Yield the lines that name and order a process and its threads, then those of the slices."""
     yield metadata(process, "process_name", name=name)
     yield metadata(process, "process_sort_index", sort_index=process)
     if label:
         yield metadata(process, "process_labels", labels=label)
+    threads = slices.select("thread", "track", "stream", "lane").unique("thread").sort("thread")
+    for thread, track, stream, lane in threads.iter_rows():
+        title = TRACKS[track].title
+        number = "" if stream is None or not TRACKS[track].is_activity else f", stream {stream}"
+        lane_suffix = f" ({lane + 1})" if lane else ""
+        yield metadata(process, "thread_name", thread, name=f"{title}{number}{lane_suffix}")
+        yield metadata(process, "thread_sort_index", thread, sort_index=thread)
+    yield from slice_lines(process, slices)
 
 
 def with_threads(slices: pl.DataFrame) -> pl.DataFrame:
@@ -217,17 +204,6 @@ def with_threads(slices: pl.DataFrame) -> pl.DataFrame:
     order = pl.col("track").replace_strict(place, return_dtype=pl.Int64)
     row = pl.struct(order.alias("order"), pl.col("stream").fill_null(-1)).rank("dense")
     return slices.with_columns((row.cast(pl.Int64) * _LANES + pl.col("lane")).alias("thread"))
-
-
-def thread_lines(process: int, slices: pl.DataFrame) -> Iterator[str]:
-    """Yield the lines that name and order the threads of a process."""
-    threads = slices.select("thread", "track", "stream", "lane").unique("thread").sort("thread")
-    for thread, track, stream, lane in threads.iter_rows():
-        title = TRACKS[track].title
-        number = "" if stream is None or not TRACKS[track].is_activity else f", stream {stream}"
-        lane_suffix = f" ({lane + 1})" if lane else ""
-        yield metadata(process, "thread_name", thread, name=f"{title}{number}{lane_suffix}")
-        yield metadata(process, "thread_sort_index", thread, sort_index=thread)
 
 
 def slice_lines(process: int, slices: pl.DataFrame) -> pl.Series:

@@ -18,7 +18,6 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
 from ccl_bench.base.units import MILLISECOND_NS, ROUNDING_NS
-from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +26,8 @@ FEW, FEW_SHARE = 3, 0.01
 """Pieces of work, as a count and as a share of all, up to which single records are damaged."""
 
 OVERLAP_SHARE = 0.01
-"""Share of a device's work that may run beside its own stream without a warning."""
+"""Share of a device's work that may run beside its own stream without a warning: results have three digits,
+of which the last is then in doubt."""
 
 SHORTEST_NS = 100
 """Length of a kernel that no device reaches: the shortest in our recordings takes 639 ns."""
@@ -74,7 +74,7 @@ def drop_disordered(
     Raises InputError if too many are damaged.
     """
     possible, findings = in_order(tables["kernels"], tables["memcpy"], tables["launches"], file)
-    return dict(tables) | {name: keep_rows(tables[name], mask) for name, mask in possible.items()}, findings
+    return dict(tables) | {name: tables[name].filter(mask) for name, mask in possible.items()}, findings
 
 
 def in_order(
@@ -88,40 +88,39 @@ def in_order(
     if work.is_empty():
         return {}, []
     lengths = kernels["end_ns"] - kernels["start_ns"]
-    _check_unit(lengths, file)
-    beside = _beside_their_stream(work)
-    launched = _with_launches(work, launches)
-    late = _after_waits(launched, launches)
-    is_damaged = beside | late
-    if (count := int(is_damaged.sum())) > max(FEW, FEW_SHARE * work.height):
+    short = int(((lengths > 0) & (lengths < SHORTEST_NS)).sum())
+    if short >= max(SHORT, SHORT_SHARE * lengths.len()):
         message = (
-            f"{count:,} of {work.height:,} kernels and copies end after later ones of their stream, or after "
-            "a wait for the device: their durations cannot be right"
+            f"{short:,} of {lengths.len():,} kernels last less than {SHORTEST_NS} ns, which no device does: "
+            "times are in another unit than its format states"
         )
         raise InputError(message, where=file, fix=_UNIT_FIX)
-    rest = keep_rows(work, ~is_damaged)
-    possible = keep_rows(launched, ~is_damaged)
-    early = [*_before_launches(possible, file), *_long_after_launches(possible, file)]
-    findings = [
-        *_left_out(count, file),
-        *_overlapping(rest, file),
-        *early,
+    calls = launches.select("correlation", launch_ns="start_ns", launch_end_ns="end_ns")
+    calls = calls.filter(pl.col("correlation") > 0).unique("correlation", keep="first", maintain_order=True)
+    launched = work.join(calls, on="correlation", how="left", maintain_order="left")
+    is_damaged = _beside_their_stream(work) | _after_waits(launched, launches)
+    findings: list[Finding] = []
+    if count := int(is_damaged.sum()):
+        if count > max(FEW, FEW_SHARE * work.height):
+            message = (
+                f"{count:,} of {work.height:,} kernels and copies end after later ones of their stream, or "
+                "after a wait for the device: their durations cannot be right"
+            )
+            raise InputError(message, where=file, fix=_UNIT_FIX)
+        subject = counted(count, "kernel or copy ends", "kernels and copies end")
+        message = f"{subject} after later work of the same stream, or after a wait for the device: left out"
+        findings.append(Finding("impossible-time", "warning", message, file, count=count, touches=_WORK))
+        launched = launched.filter(~is_damaged)
+    findings += [
+        *_overlapping(launched, file),
+        *_before_launches(launched, file),
+        *_long_after_launches(launched, file),
         *_without_length(kernels, memcpy, file),
     ]
     if not count:
         return {}, findings
     split = kernels.height
     return {"kernels": ~is_damaged.head(split), "memcpy": ~is_damaged.slice(split)}, findings
-
-
-def _check_unit(lengths: pl.Series, file: str) -> None:
-    count = int(((lengths > 0) & (lengths < SHORTEST_NS)).sum())
-    if count >= max(SHORT, SHORT_SHARE * lengths.len()):
-        message = (
-            f"{count:,} of {lengths.len():,} kernels last less than {SHORTEST_NS} ns, which no device does: "
-            "times are in another unit than its format states"
-        )
-        raise InputError(message, where=file, fix=_UNIT_FIX)
 
 
 _STREAM = ("device", "stream")
@@ -131,7 +130,7 @@ def _beside_their_stream(work: pl.DataFrame) -> pl.Series:
     """Mark the work that must be left out, as little as possible, for each stream to end in order."""
     none = pl.Series([False]).new_from_index(0, work.height)
     rows = work.with_row_index("row").drop_nulls("stream").sort("start_ns", "end_ns")
-    if not (rows.select(_reach() - pl.col("end_ns") > ROUNDING_NS).to_series()).any():
+    if not rows.select(_reach() - pl.col("end_ns") > ROUNDING_NS).to_series().any():
         return none
     units = _units(rows)
     suspects = units.filter((_reach() - pl.col("end_ns") > ROUNDING_NS).any().over(*_STREAM))
@@ -167,17 +166,15 @@ def _limits(stream: pl.DataFrame) -> list[tuple[int, int | None]]:
     """Return the damaged units of a stream, each with its latest possible end; None if no end is possible."""
     ends = stream["end_ns"].to_list()
     kept = _longest_in_order(ends)
-    before = list(accumulate((end if keep else 0 for end, keep in zip(ends, kept, strict=True)), max))
     far = max(ends) + 1
-    after = list(
-        accumulate(
-            (end if keep else far for end, keep in zip(reversed(ends), reversed(kept), strict=True)), min
-        )
-    )[::-1]
+    earlier = [end if keep else 0 for end, keep in zip(ends, kept, strict=True)]
+    later = [end if keep else far for end, keep in zip(ends, kept, strict=True)]
+    least = accumulate(earlier, max)
+    latest = [*accumulate(reversed(later), min)][::-1]
     return [
         (unit, limit if end > limit + ROUNDING_NS else None)
-        for unit, end, keep, least, limit in zip(stream["unit"], ends, kept, before, after, strict=True)
-        if not keep and (end > limit + ROUNDING_NS or end < least - ROUNDING_NS)
+        for unit, end, keep, before, limit in zip(stream["unit"], ends, kept, least, latest, strict=True)
+        if not keep and (end > limit + ROUNDING_NS or end < before - ROUNDING_NS)
     ]
 
 
@@ -200,13 +197,6 @@ def _longest_in_order(ends: Sequence[int]) -> list[bool]:
         kept[place] = True
         place = before[place]
     return kept
-
-
-def _with_launches(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return start and end of work, in its order, with those of its launch; null without one."""
-    calls = launches.select("correlation", launch_ns="start_ns", launch_end_ns="end_ns")
-    first = calls.filter(pl.col("correlation") > 0).unique("correlation", keep="first", maintain_order=True)
-    return work.join(first, on="correlation", how="left", maintain_order="left")
 
 
 def _after_waits(launched: pl.DataFrame, launches: pl.DataFrame) -> pl.Series:
@@ -259,14 +249,6 @@ def _long_after_launches(launched: pl.DataFrame, file: str) -> list[Finding]:
         "waited for something that is not recorded"
     )
     return [Finding("device-clock-ahead", "warning", message, file, count=delays.len(), touches=_WORK)]
-
-
-def _left_out(count: int, file: str) -> list[Finding]:
-    if not count:
-        return []
-    subject = counted(count, "kernel or copy ends", "kernels and copies end")
-    message = f"{subject} after later work of the same stream, or after a wait for the device: left out"
-    return [Finding("impossible-time", "warning", message, file, count=count, touches=_WORK)]
 
 
 def _overlapping(work: pl.DataFrame, file: str) -> list[Finding]:

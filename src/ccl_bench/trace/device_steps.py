@@ -9,6 +9,7 @@ that takes most of the device's time is a step, with the runs of others that ran
 from __future__ import annotations
 
 import bisect
+from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -60,7 +61,7 @@ class Ran(NamedTuple):
     """Run of the program, or launch of the kernel."""
 
 
-class Step(NamedTuple):
+class DeviceStep(NamedTuple):
     """One step."""
 
     name: str
@@ -86,10 +87,10 @@ class ProgramRun(NamedTuple):
         return f"{self.program}#run={number}#"
 
 
-class Steps(NamedTuple):
+class DeviceSteps(NamedTuple):
     """The steps of a device, and how they were found; empty if nothing shows them."""
 
-    steps: list[Step]
+    steps: list[DeviceStep]
     source: str
     program: str = ""
     """The program whose runs they are."""
@@ -97,33 +98,56 @@ class Steps(NamedTuple):
     """Marked steps of which the device shows no work, or not all."""
 
 
-def find_steps(marks: Sequence[Mark], dispatches: Mapping[int, Moment], work: Ran, on_device: Steps) -> Steps:
+def find_steps(
+    marks: Sequence[Mark], dispatches: Mapping[int, Moment], work: Ran, on_device: DeviceSteps
+) -> DeviceSteps:
     """Return the steps of a device.
 
     `dispatches` maps runs of `work` to when and where the program asked for them; `on_device` are the steps
     that the device itself shows.
     """
-    main = _of_one_name(_of_threads(marks, {moment.thread for moment in dispatches.values()}))
+    main = _main_marks(marks, {moment.thread for moment in dispatches.values()})
     if not main:
         return on_device
     spans = _work_of(main, dispatches, work)
     busy = [(mark, span) for mark, span in zip(main, spans, strict=True) if span]
-    if not busy and not _holds_work(main, work):
-        return on_device
+    if not busy:
+        # Nothing shows which of the marks asked for the work: half of it must begin within them.
+        begins = np.array([mark.start_ns for mark in main], dtype=np.int64)
+        ends = np.array([mark.end_ns for mark in main], dtype=np.int64)
+        place = np.searchsorted(begins, work.start_ns, side="right") - 1
+        is_inside = (place >= 0) & (work.start_ns < ends[place])
+        if 2 * int(np.count_nonzero(is_inside)) < is_inside.size:
+            return on_device
     busy_end = main.index(busy[-1][0]) + 1 if busy else 0
     late = [m for m, span in busy if span.end_ns - m.end_ns > _LATE * (m.end_ns - m.start_ns)]
     is_ahead = len(late) + len(main) - busy_end > _LATE * len(main)
-    is_lost = len(busy) < busy_end and _has_unasked(work, dispatches, busy[0][1].begin_ns)
+    is_lost = False
+    if len(busy) < busy_end:  # a step without work, and work that nothing shows which step asked for
+        later = np.unique(work.run[work.start_ns >= busy[0][1].begin_ns])
+        is_lost = not dispatches.keys() >= {*later.tolist()}
     if is_lost and len(late) > _LATE * len(busy):
         return on_device
     if not busy or not is_ahead or is_lost:
-        return Steps([Step(m.name, m.step, m.start_ns, m.end_ns) for m in main], MARKED)
-    ends = [*_ends_before_next(busy, dispatches), busy[-1][1].end_ns]
-    steps = [Step(m.name, m.step, span.begin_ns, end) for (m, span), end in zip(busy, ends, strict=True)]
+        return DeviceSteps([DeviceStep(m.name, m.step, m.start_ns, m.end_ns) for m in main], MARKED)
+    # A step ends where the next begins, or with its own work where the program asked for other work between.
+    request_times = sorted(moment.time_ns for moment in dispatches.values())
+    step_ends = []
+    for (mark, span), (after, following) in pairwise(busy):
+        at = bisect.bisect_left(request_times, mark.end_ns)
+        is_between = at < len(request_times) and request_times[at] < after.start_ns
+        step_ends.append(min(span.end_ns, following.begin_ns) if is_between else following.begin_ns)
+    step_ends.append(busy[-1][1].end_ns)
+    steps = [
+        DeviceStep(m.name, m.step, span.begin_ns, end) for (m, span), end in zip(busy, step_ends, strict=True)
+    ]
+    # The recording ended within the last step if that only begins as others do, and repeats none. One in
+    # which the program did not evaluate, as it did in the one before, is whole.
     *earlier, last = [span for _, span in busy]
-    if _is_cut(last, earlier) or (not earlier and busy_end < len(main)):
+    is_cut = any(last.begins(span) for span in earlier) and not any(last.repeats(span) for span in earlier)
+    if is_cut or (not earlier and busy_end < len(main)):
         steps.pop()
-    return Steps(steps, ON_DEVICE, left_out=len(main) - len(steps)) if steps else on_device
+    return DeviceSteps(steps, ON_DEVICE, left_out=len(main) - len(steps)) if steps else on_device
 
 
 _LATE = 0.1
@@ -152,51 +176,16 @@ class _Span(NamedTuple):
         return np.array_equal(self.ran, other.ran) and not self.begins(other)
 
 
-def _ends_before_next(busy: Sequence[tuple[Mark, _Span]], dispatches: Mapping[int, Moment]) -> Iterator[int]:
-    """Yield the end of each step but the last: the next begin, or the end of its own work before others."""
-    request_times = sorted(moment.time_ns for moment in dispatches.values())
-    for (mark, span), (after, following) in pairwise(busy):
-        place = bisect.bisect_left(request_times, mark.end_ns)
-        is_between = place < len(request_times) and request_times[place] < after.start_ns
-        yield min(span.end_ns, following.begin_ns) if is_between else following.begin_ns
+def _main_marks(marks: Sequence[Mark], threads: set[int]) -> list[Mark]:
+    """Return the marks of the name that covers most time, in order.
 
-
-def _holds_work(marks: Sequence[Mark], work: Ran) -> bool:
-    """Whether half of the work begins within the marks, where nothing shows which of them asked for it."""
-    begins = np.array([mark.start_ns for mark in marks], dtype=np.int64)
-    ends = np.array([mark.end_ns for mark in marks], dtype=np.int64)
-    place = np.searchsorted(begins, work.start_ns, side="right") - 1
-    is_inside = (place >= 0) & (work.start_ns < ends[place])
-    return 2 * int(np.count_nonzero(is_inside)) >= is_inside.size
-
-
-def _is_cut(last: _Span, earlier: Sequence[_Span]) -> bool:
-    """Whether the recording ended within the last step: it only begins as others do, and repeats none.
-
-    A step in which the program did not evaluate, as it did in the one before, is whole.
+    Only those on the threads that asked for work count, if any is: others mark other things.
     """
-    return any(last.begins(span) for span in earlier) and not any(last.repeats(span) for span in earlier)
-
-
-def _has_unasked(work: Ran, dispatches: Mapping[int, Moment], since_ns: int) -> bool:
-    """Whether the device ran work since then of which nothing shows which step asked for it."""
-    later = np.unique(work.run[work.start_ns >= since_ns])
-    return not dispatches.keys() >= {*later.tolist()}
-
-
-def _of_threads(marks: Sequence[Mark], threads: set[int]) -> list[Mark]:
-    """Return the marks on the threads that asked for work; all where none is: others mark other things."""
-    return [mark for mark in marks if mark.thread in threads] or [*marks]
-
-
-def _of_one_name(marks: Sequence[Mark]) -> list[Mark]:
-    """Return the marks of the name that covers most time, in order."""
-    covered_ns: dict[str, int] = {}
+    marks = [mark for mark in marks if mark.thread in threads] or marks
+    covered_ns: dict[str, int] = defaultdict(int)
     for mark in marks:
-        covered_ns[mark.name] = covered_ns.get(mark.name, 0) + mark.end_ns - mark.start_ns
-    if not covered_ns:
-        return []
-    main = max(covered_ns, key=lambda name: covered_ns[name])
+        covered_ns[mark.name] += mark.end_ns - mark.start_ns
+    main = max(covered_ns, key=lambda name: covered_ns[name], default=None)
     return sorted((mark for mark in marks if mark.name == main), key=lambda mark: mark.start_ns)
 
 
@@ -224,7 +213,7 @@ def _work_of(marks: Sequence[Mark], dispatches: Mapping[int, Moment], work: Ran)
     return spans
 
 
-def runs_as_steps(programs: Sequence[str], start_ns: Numbers, end_ns: Numbers) -> Steps:
+def runs_as_steps(programs: Sequence[str], start_ns: Numbers, end_ns: Numbers) -> DeviceSteps:
     """Return the runs of the program that begins a step, each until the next one."""
     lengths = end_ns - start_ns
     names = np.array(programs, dtype=object)
@@ -232,7 +221,7 @@ def runs_as_steps(programs: Sequence[str], start_ns: Numbers, end_ns: Numbers) -
     begins = {name: start_ns[names == name] for name in totals}
     step_programs = runs_together(totals, begins)
     if not step_programs:
-        return Steps([], "")
+        return DeviceSteps([], "")
     last_ns = int(end_ns[np.isin(names, step_programs)].max())
     return tile_steps(step_programs[0].partition("(")[0], begins[step_programs[0]], last_ns)
 
@@ -251,25 +240,23 @@ def runs_together(totals: Mapping[_Name, float], begins: Mapping[_Name, Numbers]
     return sorted(step_programs, key=lambda name: int(begins[name][0]))
 
 
-def tile_steps(program: str, begins: Numbers, last_ns: int) -> Steps:
-    """Return the windows from each time to the next one; none for a single one."""
-    if begins.size < _FEWEST:
-        return Steps([], "")
+def tile_steps(program: str, begins: Numbers, last_ns: int) -> DeviceSteps:
+    """Return the windows from each time to the next one; none for a single one, which shows no repetition."""
+    if begins.size < 2:
+        return DeviceSteps([], "")
     starts = begins.tolist()
-    ends = [*starts[1:], last_ns]
-    windows = enumerate(zip(starts, ends, strict=True))
-    return Steps([Step(program, number, *window) for number, window in windows], BY_PROGRAM, program)
+    windows = enumerate(pairwise([*starts, last_ns]))
+    return DeviceSteps(
+        [DeviceStep(program, number, *window) for number, window in windows], BY_PROGRAM, program
+    )
 
 
-_FEWEST = 2
-"""Runs of a program that show that it is run step by step."""
-
-
-def numbered_steps(names: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> Steps:
+def numbered_steps(names: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> DeviceSteps:
     """Return the steps that a device shows itself, in a line of ranges that are named by their numbers."""
-    numbers = [int(n) if n.isdecimal() and len(n) < _DIGITS else k for k, n in enumerate(names)]
+    # A number of 18 digits may not fit a column: then the place counts.
+    numbers = [int(n) if n.isdecimal() and len(n) < 18 else place for place, n in enumerate(names)]
     rows = zip(numbers, starts, ends, strict=True)
-    return Steps([Step("step", *row) for row in sorted(rows, key=lambda row: row[1])], ON_DEVICE)
+    return DeviceSteps([DeviceStep("step", *row) for row in sorted(rows, key=lambda row: row[1])], ON_DEVICE)
 
 
 def is_of_program(name: str) -> bool:
@@ -277,15 +264,11 @@ def is_of_program(name: str) -> bool:
     return "::" not in name and "=>" not in name
 
 
-_DIGITS = 18
-"""Digits that a number of 64 bits may not have."""
-
-
 DETECTED = frozenset({"steps-on-device", "steps-by-program"})
 """Codes of the findings about steps that nobody chose."""
 
 
-def step_findings(steps: Steps, file: str) -> Iterator[Finding]:
+def step_findings(steps: DeviceSteps, file: str) -> Iterator[Finding]:
     """Yield the findings about the way in which the steps were found."""
     if steps.source == ON_DEVICE:
         message = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import os
 import stat
 from collections import defaultdict
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +19,11 @@ from ccl_bench.base.registry import did_you_mean
 from ccl_bench.storage import content_sha256, is_remote, journals_of, local_copy
 from ccl_bench.storage.files import walk
 from ccl_bench.trace import file_names, formats
-from ccl_bench.trace.formats import Format, Part, TraceFile
+from ccl_bench.trace.formats import Format, TraceFile, TracePart
 from ccl_bench.trace.node_ranks import with_ranks_of_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 _SKIPPED_FOLDERS = {"__pycache__", "trace_analysis", "node_modules"}
 
@@ -42,14 +43,21 @@ _CANDIDATES = 1000
 def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
     """Return the files below `root` in order, and findings on closed folders and on links out of the run.
 
-    Each real file is there once, links after targets. A link to nothing, and a file that the system does
-    not let be looked at, are files too, unreadable ones. Raises InputError if `root` may not be entered,
-    or holds so many files that it cannot be a run.
+    Each real file is there once, links after targets. A link to nothing or to a device, and a file that the
+    system does not let be looked at, are files too, unreadable ones. Raises InputError if `root` may not be
+    entered, or holds so many files that it cannot be a run.
     """
     if is_remote(root):
-        visible_files = (path for path in root.rglob("*") if _is_shown(relative_name(path, root)))
-        return sorted(visible_files, key=str), []
-    _refuse_the_kernels(root)
+        keys = []
+        for path in root.rglob("*"):
+            *folders, name = relative_name(path, root).split("/")
+            is_hidden = any(part.startswith(".") for part in (*folders, name))
+            if name and not is_hidden and not _SKIPPED_FOLDERS & {*folders}:
+                keys.append(path)
+        return sorted(keys, key=str), []
+    if storage.is_of_the_kernel(root):
+        message = "is a view of the operating system's kernel, not a run"
+        raise InputError(message, where=str(root), fix="name the directory of the run itself")
     plain: dict[str, Path] = {}
     links: list[Path] = []
     errors: list[OSError] = []
@@ -57,30 +65,28 @@ def files_under(root: Path) -> tuple[list[Path], list[Finding]]:
         for path in (Path(folder, name) for name in sorted(names) if not name.startswith(".")):
             if _is_link(path):
                 links.append(path)
-            elif not _is_something_else(path):
+            elif not _is_special(path):
                 plain[f"{real}/{path.name}"] = path
         if len(plain) + len(links) > MOST_FILES:
             message = f"holds more than {MOST_FILES:,} files, so it is not the directory of one run"
             raise InputError(message, where=str(root), fix="name the directory of the run itself")
     for link in links:
-        if not _is_something_else(link):
-            plain.setdefault(_real(link), link)
+        plain.setdefault(_real(link), link)
+    findings = []
+    for error in errors:
+        if error.filename == str(root):
+            raise storage.unreadable(root, error) from error
+        name = relative_name(Path(error.filename), root)
+        message = f"the folder cannot be read: {error.strerror}"
+        findings.append(Finding("file-unreadable", "error", message, name))
     root_prefix = _real(root).rstrip("/") + "/"
     outside = [path for real, path in plain.items() if not real.startswith(root_prefix)]
-    return list(plain.values()), [*_closed(errors, root), *_links_out(outside, root)]
-
-
-def _refuse_the_kernels(root: Path) -> None:
-    if storage.is_of_the_kernel(root):
-        message = "is a view of the operating system's kernel, not a run"
-        raise InputError(message, where=str(root), fix="name the directory of the run itself")
-
-
-def _is_shown(name: str) -> bool:
-    """Whether a remote key is a file that a walk over local folders would come to."""
-    *folders, name = name.split("/")
-    hidden = name.startswith(".") or any(n.startswith(".") or n in _SKIPPED_FOLDERS for n in folders)
-    return bool(name) and not hidden
+    if count := len(outside):
+        named = [relative_name(path, root) for path in outside[:_NAMED]]
+        subject = "1 file is a link that leads" if count == 1 else f"{count} files are links that lead"
+        message = f"{subject} out of the run: {', '.join(named)}" + (", ..." if count > _NAMED else "")
+        findings.append(Finding("links-outside", "note", message, named[0], count=count, touches=NO_NUMBER))
+    return list(plain.values()), findings
 
 
 def _real(path: str | Path) -> str:
@@ -91,8 +97,8 @@ def _real(path: str | Path) -> str:
         return str(path)
 
 
-def _is_something_else(path: Path) -> bool:
-    """Whether a path surely is no file but a folder, a device, a pipe or a socket."""
+def _is_special(path: Path) -> bool:
+    """Whether a path, which is no link, surely is no file but a device, a pipe or a socket."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:
@@ -135,72 +141,44 @@ def relative_name(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def _closed(errors: Iterable[OSError], root: Path) -> Iterator[Finding]:
-    """Yield a finding for each folder that cannot be listed; InputError if that is the run itself."""
-    for error in errors:
-        if error.filename == str(root):
-            raise storage.unreadable(root, error) from error
-        name = relative_name(Path(error.filename), root)
-        yield Finding("file-unreadable", "error", f"the folder cannot be read: {error.strerror}", name)
-
-
-def _links_out(outside: Sequence[Path], root: Path) -> list[Finding]:
-    """Return a finding about files that are there by links out of the run; none without any."""
-    if not outside:
-        return []
-    names = [relative_name(path, root) for path in outside[:_NAMED]]
-    text = ", ".join(names) + (", ..." if len(outside) > _NAMED else "")
-    count = len(outside)
-    links = "1 file is a link that leads" if count == 1 else f"{count} files are links that lead"
-    message = f"{links} out of the run: {text}"
-    return [Finding("links-outside", "note", message, names[0], count=count, touches=NO_NUMBER)]
-
-
 _BEGINNING = 64 << 10
 """Bytes, decompressed, in which traces of different ranks are different already."""
 
 
-def _without_copies(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
+def _without_copies(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
     """Return the traces without byte-for-byte copies, and a finding for each that has taken another's place.
 
-    Of copies the one in a numbered window is kept, and rather one with the name of its rank. Only files
-    of one size that begin alike are read whole.
+    Of copies the one in a numbered window is kept, and rather one with the name of its rank. Two ranks may
+    write the same where their names alone state whose a file is.
     """
-    traces = list(traces)
     unique = [trace for trace in traces if trace.form.may_be_alike]
+    groups = [[trace for trace in traces if not trace.form.may_be_alike]]
+    keys: tuple[Callable[[TraceFile], Hashable], ...] = (
+        lambda t: (t.size, t.part, t.rank if t.form.ends_in_rank else None),
+        lambda t: _unless_gone(t, lambda path: sha256(storage.read_head(path, _BEGINNING)).digest()),
+        lambda t: _unless_gone(t, content_sha256),
+    )
+    for key in keys:  # only files of one size that begin alike are read whole
+        groups = [part for group in groups for part in (_grouped(group, key) if len(group) > 1 else [group])]
     lost: list[Finding] = []
-    for copies in _identical_traces(trace for trace in traces if not trace.form.may_be_alike):
+    for copies in filter(None, groups):
         best, *duplicates = sorted(
             copies, key=lambda t: (t.iteration is None, _other_rank(t) is not None, t.relative)
         )
         unique.append(best)
-        lost += [_overwritten(copy, best) for copy in duplicates if _other_rank(copy) is not None]
+        for copy in duplicates:
+            if (rank := _other_rank(copy)) is not None:
+                fate = f"is a copy of {best.relative}, and the trace of rank {rank} is lost"
+                message = f"{copy.relative} {fate}"
+                lost.append(Finding("trace-overwritten", "error", message, copy.relative, rank=rank))
     return sorted(unique, key=lambda t: t.relative), lost
 
 
-def _identical_traces(traces: Iterable[TraceFile]) -> Iterator[list[TraceFile]]:
-    """Yield the traces in lists of those that are the same bytes.
-
-    Two ranks may write the same where their names alone state whose a file is.
-    """
-    for of_size in _grouped(traces, lambda t: (t.size, t.part, t.rank if t.form.ends_in_rank else None)):
-        for beginning in _grouped(of_size, _beginning) if len(of_size) > 1 else [of_size]:
-            yield from _grouped(beginning, _content) if len(beginning) > 1 else [beginning]
-
-
-def _grouped(traces: Iterable[TraceFile], key: Callable[[TraceFile], Hashable]) -> list[list[TraceFile]]:
+def _grouped(traces: Sequence[TraceFile], key: Callable[[TraceFile], Hashable]) -> list[list[TraceFile]]:
     groups: dict[Hashable, list[TraceFile]] = defaultdict(list)
     for trace in traces:
         groups[key(trace)].append(trace)
     return list(groups.values())
-
-
-def _beginning(trace: TraceFile) -> Hashable:
-    return _unless_gone(trace, lambda path: hashlib.sha256(storage.read_head(path, _BEGINNING)).digest())
-
-
-def _content(trace: TraceFile) -> Hashable:
-    return _unless_gone(trace, content_sha256)
 
 
 def _unless_gone(trace: TraceFile, look: Callable[[Path], Hashable]) -> Hashable:
@@ -222,12 +200,6 @@ def _other_rank(trace: TraceFile) -> int | None:
     return (
         named_rank if file_names.says_rank(trace.relative) or named_rank < (trace.world_size or 0) else None
     )
-
-
-def _overwritten(copy: TraceFile, original: TraceFile) -> Finding:
-    named_rank = _other_rank(copy)
-    message = f"{copy.relative} is a copy of {original.relative}, and the trace of rank {named_rank} is lost"
-    return Finding("trace-overwritten", "error", message, copy.relative, rank=named_rank)
 
 
 HEAD_BYTES = 256 << 10
@@ -257,41 +229,36 @@ def _trace_files(path: Path, relative: str, ranks: Mapping[str, int]) -> list[Tr
         form, parts = _form_and_parts(head, path)
     if form is None:
         return []
-    window, size = file_names.window_in_path(relative), _size(path, journals)
+    window, is_only_part = file_names.window_in_path(relative), len(parts) == 1
+    try:
+        size = sum(each.stat().st_size for each in (path, *journals))
+    except OSError as error:  # removed meanwhile
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     rank_of_name = file_names.rank_at_end if form.ends_in_rank else file_names.rank_in_name
-    named_rank = rank_of_name(relative) if form.of_rank and len(parts) == 1 else None
+    named_rank = rank_of_name(relative) if form.of_rank and is_only_part else None
     traces = []
     for part in parts:
         name = f"{relative}#{part.id}" if part.id else relative
-        rank, source = _rank_of(part, ranks.get(name), named_rank, is_only_part=len(parts) == 1)
+        sources = (
+            (part.identity.rank, "file"),
+            (ranks.get(name), "map"),
+            (named_rank, "name"),
+            # The order of devices distinguishes ranks only inside one report.
+            (None if is_only_part else part.local_rank, "device"),
+        )
+        rank, source = next((pair for pair in sources if pair[0] is not None), (None, "unknown"))
         world_size, recording = part.identity.world_size, part.identity.recording
         traces.append(TraceFile(path, name, form, rank, source, window, world_size, size, part.id, recording))
     return traces
 
 
-def _form_and_parts(head: bytes, path: Path) -> tuple[Format | None, list[Part]]:
+def _form_and_parts(head: bytes, path: Path) -> tuple[Format | None, list[TracePart]]:
     """Return the format of a file with this beginning, and what it holds; None if it is not known."""
     form = formats.recognised(head)
     if form is None or form.in_parts is None:
-        return form, [Part("", form.identity(head))] if form else []
+        return form, [TracePart("", form.identity(head))] if form else []
     with local_copy(path) as local:
         return form, form.in_parts.parts(local)
-
-
-def _rank_of(
-    part: Part, mapped_rank: int | None, named_rank: int | None, *, is_only_part: bool
-) -> tuple[int | None, str]:
-    """Return the rank of a trace, and who says so: the file, the map, its name, the order of devices.
-
-    Devices distinguish ranks only inside one report.
-    """
-    sources = (
-        (part.identity.rank, "file"),
-        (mapped_rank, "map"),
-        (named_rank, "name"),
-        (None if is_only_part else part.local_rank, "device"),
-    )
-    return next(((rank, source) for rank, source in sources if rank is not None), (None, "unknown"))
 
 
 def _nearest(missing: Path) -> str:
@@ -327,11 +294,25 @@ def discover_traces(
     run_files = DiscoveredFiles()
     folder = root if is_folder else root.parent
     files, oddities = files_under(root) if is_folder and among is None else ([*(among or (root,))], [])
+    if is_folder:  # a file beside which its own export lies, as `nsys stats` leaves it, is not read
+        exports = [pair for form in formats.load() for pair in form.exports]
+        names = {str(path).removesuffix(".gz") for path in files}
+        files = [
+            path
+            for path in files
+            if not any(
+                str(path).endswith(suffix) and str(path).removesuffix(suffix) + export in names
+                for suffix, export in exports
+            )
+        ]
     suffixes = formats.suffixes()
-    for path in _without_exported(files) if is_folder else files:
+    for path in files:
         relative = relative_name(path, folder)
         if not path.name.lower().endswith(suffixes):
-            run_files.others += [path] if _is_there(path) else []
+            with contextlib.suppress(PermissionError):  # what may not be looked at is reported by its reader
+                if not path.exists():
+                    continue
+            run_files.others.append(path)
             continue
         try:
             traces = _trace_files(path, relative, ranks or {})
@@ -347,38 +328,11 @@ def discover_traces(
     return run_files
 
 
-def _size(path: Path, journals: Sequence[Path]) -> int:
-    """Return the size on disk of a file and its journals; InputError for one that was removed."""
-    try:
-        return sum(each.stat().st_size for each in (path, *journals))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
-
-
-def _is_there(path: Path) -> bool:
-    """Whether a file exists; also if it may not be looked at, so that its reader reports it."""
-    try:
-        return path.exists()
-    except PermissionError:
-        return True
-
-
-def _without_exported(paths: Sequence[Path]) -> list[Path]:
-    """Return the files without those beside which their own export lies, as `nsys stats` leaves it."""
-    exports = [pair for form in formats.load() for pair in form.exports]
-    names = {str(path).removesuffix(".gz") for path in paths}
-    return [path for path in paths if not any(_is_exported(str(path), *pair, names) for pair in exports)]
-
-
-def _is_exported(path: str, suffix: str, export: str, names: set[str]) -> bool:
-    """Whether a file with a suffix lies beside its export."""
-    return path.endswith(suffix) and f"{path.removesuffix(suffix)}{export}" in names
-
-
-def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
+def _one_of_each_rank(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
     """Return the traces without copies, at most one for each rank and window, and findings on the others.
 
-    Linked Execution Traces are beside those that torch recorded, as are those of another format.
+    Linked Execution Traces are beside those that torch recorded, as are those of another format. Of the
+    forms of one recording the one whose suffix its format names first stays.
     """
     remaining: list[TraceFile] = []
     findings: list[Finding] = []
@@ -387,7 +341,12 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
     if len({(t.form.name, t.rank, t.iteration) for t in unique}) < len(unique):
         unique, assumed = with_ranks_of_nodes(unique)
         findings += assumed
-    for trace in sorted(unique, key=_place_of_form):
+    by_suffix: list[tuple[int, str, TraceFile]] = []
+    for trace in unique:
+        name, suffixes = trace.path.name.lower(), trace.form.suffixes
+        place = next((n for n, suffix in enumerate(suffixes) if name.endswith(suffix)), len(suffixes))
+        by_suffix.append((place if trace.recording else 0, trace.relative, trace))
+    for _, _, trace in sorted(by_suffix, key=lambda item: item[:2]):
         key = (trace.form.name, file_names.is_linked(trace), trace.rank, trace.iteration)
         holder = claims.setdefault(key, trace)
         if holder is trace or trace.rank is None:
@@ -402,10 +361,3 @@ def _one_of_each_rank(traces: Iterable[TraceFile]) -> tuple[list[TraceFile], lis
             Finding("rank-duplicate", "error", message, trace.relative, rank=trace.rank, touches=touches)
         )
     return sorted(remaining, key=lambda trace: trace.relative), [*findings, *lost]
-
-
-def _place_of_form(trace: TraceFile) -> tuple[int, str]:
-    """Return the sort key of the forms of one recording: the suffixes of a format, the best first."""
-    name, suffixes = trace.path.name.lower(), trace.form.suffixes
-    place = next((place for place, suffix in enumerate(suffixes) if name.endswith(suffix)), len(suffixes))
-    return (place if trace.recording else 0, trace.relative)

@@ -16,7 +16,7 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.trace import formats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from ccl_bench.trace.formats import TraceFile
 
@@ -56,7 +56,7 @@ _PROCESS = re.compile(r".+_(\d{1,7})")
 _NS_DIGITS = 19
 
 
-class Place(NamedTuple):
+class MeshPlace(NamedTuple):
     """Position of a rank in the mesh of a serving engine, as its file name says."""
 
     engine: str
@@ -144,12 +144,12 @@ def is_linked(trace: TraceFile) -> bool:
     return trace.form.name == "execution_trace" and _LINKED_IN_PATH.search(trace.relative) is not None
 
 
-def place_in_name(relative: str) -> Place | None:
+def place_in_name(relative: str) -> MeshPlace | None:
     """Return the place in a mesh that the name of a serving engine's file states, or None."""
     name = PurePosixPath(relative).name
     for engine, pattern in zip(("vllm", "sglang"), _PLACES, strict=True):
         if match := pattern.search(name):
-            return Place(engine, *(int(match[axis] or 0) for axis in ("dp", "pp", "tp")))
+            return MeshPlace(engine, *(int(match[axis] or 0) for axis in ("dp", "pp", "tp")))
     return None
 
 
@@ -182,20 +182,17 @@ LARGEST_JOB = 1 << 14
 
 def assign_ranks_and_windows(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
     """Return the traces with the ranks and windows that their names can mean, and findings on the others."""
-    with_mesh_ranks = _change_each(traces, lambda t: t.form.name, _with_mesh_ranks)
-    with_ranks, findings = _with_plausible_ranks(with_mesh_ranks)
-    return _change_each(with_ranks, lambda t: t.form.name, _in_windows), findings
+    with_ranks, findings = _with_plausible_ranks(_change_each_format(traces, _with_mesh_ranks))
+    return _change_each_format(with_ranks, _in_windows), findings
 
 
-def _change_each(
-    traces: Iterable[TraceFile],
-    key: Callable[[TraceFile], Hashable],
-    change: Callable[[list[TraceFile]], list[TraceFile]],
+def _change_each_format(
+    traces: Iterable[TraceFile], change: Callable[[list[TraceFile]], list[TraceFile]]
 ) -> list[TraceFile]:
-    """Return the traces with a change made to those of each key; their order may be another."""
-    groups: dict[Hashable, list[TraceFile]] = defaultdict(list)
+    """Return the traces with a change made to those of each format; their order may be another."""
+    groups: dict[str, list[TraceFile]] = defaultdict(list)
     for trace in traces:
-        groups[key(trace)].append(trace)
+        groups[trace.form.name].append(trace)
     return [new_trace for group in groups.values() for new_trace in change(group)]
 
 
@@ -212,28 +209,25 @@ def _with_mesh_ranks(traces: list[TraceFile]) -> list[TraceFile]:
     """
     unranked = [trace for trace in traces if trace.rank_source in {"name", "unknown"} and trace.form.of_rank]
     places = {t.relative: place for t in unranked if (place := place_in_name(t.relative))}
-    ranks = _ranks_of({*places.values()})
-    return [_at(t, places[t.relative], ranks) if t.relative in places else t for t in traces]
-
-
-def _at(trace: TraceFile, place: Place, ranks: Mapping[Place, int]) -> TraceFile:
-    """Return a trace with the rank of its place; vLLM's own number is that within the replica."""
-    if place in ranks:
-        return replace(trace, rank=ranks[place], rank_source="name")
-    return trace if place.dp == 0 and says_rank(trace.relative) else _without_rank(trace)
-
-
-def _ranks_of(places: set[Place]) -> dict[Place, int]:
-    """Return the rank at each place, as far as it can be known."""
-    axes = {place: (place.pp, place.tp) if place.engine == "sglang" else place[1:] for place in places}
+    axes = {p: (p.pp, p.tp) if p.engine == "sglang" else (p.dp, p.pp, p.tp) for p in places.values()}
     distinct = {*axes.values()}
-    if len({place.engine for place in places}) != 1 or len(distinct) < len(places):
-        return {}
-    sizes = [1 + max(column) for column in zip(*distinct, strict=True)]
-    if max(sizes[:-1]) > 1 and len(distinct) < math.prod(sizes):
-        return {}
-    strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
-    return {place: sum(map(mul, at, strides)) for place, at in axes.items()}
+    ranks: dict[MeshPlace, int] = {}
+    if len({place.engine for place in axes}) == 1 and len(distinct) == len(axes):
+        sizes = [1 + max(column) for column in zip(*distinct, strict=True)]
+        if max(sizes[:-1]) == 1 or len(distinct) == math.prod(sizes):
+            strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+            ranks = {place: sum(map(mul, at, strides)) for place, at in axes.items()}
+    ranked = []
+    for trace in traces:
+        place = places.get(trace.relative)
+        if place in ranks:
+            ranked.append(replace(trace, rank=ranks[place], rank_source="name"))
+        # vLLM's own number in the name is that within the replica
+        elif place is None or (place.dp == 0 and says_rank(trace.relative)):
+            ranked.append(trace)
+        else:
+            ranked.append(_without_rank(trace))
+    return ranked
 
 
 def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
@@ -262,7 +256,12 @@ def _with_plausible_ranks(traces: list[TraceFile]) -> tuple[list[TraceFile], lis
             (alone if present == 1 and world_size <= 1 else implausible).extend(group)
     not_ranks = {t.relative for t in (*implausible, *alone)}
     plausible = [_without_rank(t) if t.relative in not_ranks else t for t in traces]
-    return plausible, [_implausible(implausible)] if implausible else []
+    if not implausible:
+        return plausible, []
+    count = len(implausible)
+    files = ", ".join(t.relative for t in implausible[:_SHOWN]) + (", ..." if count > _SHOWN else "")
+    message = f"the numbers in {files} are not ranks: they are not below the number of ranks or traces"
+    return plausible, [Finding("rank-implausible", "warning", message, implausible[0].relative, count=count)]
 
 
 def _is_numbered(trace: TraceFile) -> bool:
@@ -271,17 +270,16 @@ def _is_numbered(trace: TraceFile) -> bool:
     return named and trace.rank is not None and trace.rank < LARGEST_JOB
 
 
-def _implausible(traces: Sequence[TraceFile]) -> Finding:
-    files = ", ".join(t.relative for t in traces[:_SHOWN]) + (", ..." if len(traces) > _SHOWN else "")
-    message = f"the numbers in {files} are not ranks: they are not below the number of ranks or traces"
-    return Finding("rank-implausible", "warning", message, traces[0].relative, count=len(traces))
-
-
 def _in_windows(traces: list[TraceFile]) -> list[TraceFile]:
     """Return traces of one format, those whose names carry a time with the number of their window."""
     timed_files = [(w, t) for t in traces if t.iteration is None and (w := writer_in_name(t.relative))]
     timed_files.sort(key=lambda file: (file[0].time_ns, file[0].stage, file[1].relative))
-    windows = windows_in_time([(name.time_ns, _writer_of(name, trace)) for name, trace in timed_files])
+    windows = windows_in_time(
+        [
+            (name.time_ns, (str(t.path.parent), name.worker) if t.rank is None else t.rank)
+            for name, t in timed_files
+        ]
+    )
     if not windows or windows[-1] == 1:
         return traces
     numbers = {trace.relative: number for (_, trace), number in zip(timed_files, windows, strict=True)}
@@ -294,7 +292,11 @@ def windows_in_time(files: Sequence[tuple[int, Hashable]]) -> list[int]:
     Each rank writes its file at a time of its own, so the times alone make no windows: a window ends where
     a rank writes again, or where the pause is longer than half of the shortest one between files of a rank.
     """
-    pause = _shortest_pause(files) / 2
+    times: dict[Hashable, list[int]] = defaultdict(list)
+    for time_ns, writer in files:
+        times[writer].append(time_ns)
+    pauses = (later - earlier for of_writer in times.values() for earlier, later in pairwise(of_writer))
+    pause = min((pause for pause in pauses if pause > 0), default=0) / 2
     numbers: list[int] = []
     seen: set[Hashable] = set()
     last_ns: int | None = None
@@ -306,17 +308,3 @@ def windows_in_time(files: Sequence[tuple[int, Hashable]]) -> list[int]:
         seen.add(writer)
         last_ns = time_ns
     return numbers
-
-
-def _writer_of(name: Written, trace: TraceFile) -> Hashable:
-    """Return the writer of a trace: its rank, else the worker that its name states."""
-    return trace.rank if trace.rank is not None else (str(trace.path.parent), name.worker)
-
-
-def _shortest_pause(files: Iterable[tuple[int, Hashable]]) -> int:
-    """Return the shortest time between two files of one rank, ns; 0 if no rank wrote two."""
-    times: dict[Hashable, list[int]] = defaultdict(list)
-    for time_ns, writer in files:
-        times[writer].append(time_ns)
-    pauses = (later - earlier for of_writer in times.values() for earlier, later in pairwise(of_writer))
-    return min((pause for pause in pauses if pause > 0), default=0)

@@ -183,11 +183,6 @@ class _Account:
         return InputError(f"{message} that --memory raises", where=self.trace.relative, fix=_RAISE)
 
 
-def _suggested_bound(needed: int) -> str:
-    """Return a value of `--memory` that is more than the bytes that are needed."""
-    return amount(1.1 * needed).replace(" ", "").replace(",", "")
-
-
 _RAISE = "give --memory 8GB, for instance, if you trust the file and the machine has as much"
 
 _AT_WORK: ContextVar[_Account | None] = ContextVar("account", default=None)
@@ -202,9 +197,10 @@ def bounded(trace: TraceFile) -> Iterator[None]:
     """
     bound, needed = memory_bound(trace), needed_bytes(trace)
     if needed > bound:
+        suggested = amount(1.1 * needed).replace(" ", "").replace(",", "")
         message = (
             f"is not read: {amount(inflated_bytes(trace))} of it would take about {amount(needed)} of "
-            f"memory, and the bound is {amount(bound)}; --memory {_suggested_bound(needed)} raises it"
+            f"memory, and the bound is {amount(bound)}; --memory {suggested} raises it"
         )
         raise InputError(message, where=trace.relative, fix=_RAISE)
     token = _AT_WORK.set(_Account(trace, bound, inflated_bytes(trace)))
@@ -292,8 +288,17 @@ _OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def memory_budget_bytes() -> int:
-    """Return the memory that traces may take together, bytes."""
-    return int(SHARE * min(available_bytes(), *_left_in_groups()))
+    """Return the memory that traces may take together, also by the control groups of this process, bytes."""
+    left = [available_bytes()]
+    with contextlib.suppress(OSError):
+        for line in _OWN_GROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:  # version 2 of control groups
+                left += _free_bytes(_GROUPS, path, "memory.max", "memory.current", "inactive_file")
+            elif "memory" in controllers.split(","):
+                names = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+                left += _free_bytes(_GROUPS / "memory", path, *names)
+    return int(SHARE * min(left))
 
 
 def available_bytes() -> int:
@@ -303,19 +308,6 @@ def available_bytes() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) << 10
     return 1 << 62
-
-
-def _left_in_groups() -> Iterator[int]:
-    """Yield the bytes that the control groups of this process leave it, and always an unlimited number."""
-    yield 1 << 62
-    with contextlib.suppress(OSError):
-        for line in _OWN_GROUPS.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:
-                yield from _free_bytes(_GROUPS, path, "memory.max", "memory.current", "inactive_file")
-            elif "memory" in controllers.split(","):
-                names = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-                yield from _free_bytes(_GROUPS / "memory", path, *names)
 
 
 def _free_bytes(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> Iterator[int]:

@@ -63,28 +63,9 @@ def names_node(folder: str) -> bool:
 def with_ranks_of_nodes(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
     """Return the traces with ranks in place of local ranks, and a finding on what was assumed.
 
-    Ranks stay as they are if calls name no group larger than a node, as in two runs side by side.
+    Ranks stay as they are if calls name no group larger than a node, as in two runs side by side, and where
+    nodes, by their place in names, do not have the same ranks and windows.
     """
-    by_form = _nodes(traces)
-    files = [trace for nodes in by_form for node in nodes.values() for trace in node.values()]
-    groups = {trace.relative: _groups_in(trace) for trace in files}
-    size = max((group.last + 1 for of_trace in groups.values() for group in of_trace), default=0)
-    ranks: dict[str, int | None] = {}
-    messages = []
-    for nodes in by_form:
-        of_nodes, message = _ranks(nodes, groups, size)
-        ranks |= of_nodes
-        messages += [message] if message else []
-    changed = [_with_rank(t, ranks[t.relative]) if t.relative in ranks else t for t in traces]
-    return changed, [Finding("ranks-local", "warning", message, count=len(ranks)) for message in messages[:1]]
-
-
-def _with_rank(trace: TraceFile, rank: int | None) -> TraceFile:
-    return replace(trace, rank=rank, rank_source="unknown" if rank is None else "name")
-
-
-def _nodes(traces: Iterable[TraceFile]) -> list[dict[str, Node]]:
-    """Return the nodes of each format by their place in names, if several have the same ranks and windows."""
     by_form: dict[str, dict[str, Node]] = defaultdict(lambda: defaultdict(dict))
     unclear = set()
     for trace in traces:
@@ -95,11 +76,27 @@ def _nodes(traces: Iterable[TraceFile]) -> list[dict[str, Node]]:
         node = by_form[trace.form.name][place]
         if node.setdefault((trace.iteration, trace.rank), trace) is not trace:
             unclear.add(trace.form.name)
-    return [
+    nodes_of_forms = [
         nodes
         for form, nodes in by_form.items()
         if form not in unclear and len(nodes) > 1 and len({frozenset(node) for node in nodes.values()}) == 1
     ]
+    files = [trace for nodes in nodes_of_forms for node in nodes.values() for trace in node.values()]
+    groups = {trace.relative: _groups_in(trace) for trace in files}
+    size = max((group.last + 1 for of_trace in groups.values() for group in of_trace), default=0)
+    ranks: dict[str, int | None] = {}
+    messages = []
+    for nodes in nodes_of_forms:
+        of_nodes, message = _ranks(nodes, groups, size)
+        ranks |= of_nodes
+        messages += [message] if message else []
+    changed = [
+        replace(t, rank=ranks[t.relative], rank_source="unknown" if ranks[t.relative] is None else "name")
+        if t.relative in ranks
+        else t
+        for t in traces
+    ]
+    return changed, [Finding("ranks-local", "warning", message, count=len(ranks)) for message in messages[:1]]
 
 
 def _groups_in(trace: TraceFile) -> set[_Group]:
@@ -108,17 +105,18 @@ def _groups_in(trace: TraceFile) -> set[_Group]:
         text = storage.read_head(trace.path, _SEARCHED)
     except (OSError, InputError):
         return set()
-    return {group for match in _RANKS.finditer(text) if (group := _group(match, text))}
-
-
-def _group(match: re.Match[bytes], text: bytes) -> _Group | None:
-    listed = match[1].decode()
-    if whole := recorded_numbers(listed):
-        return _Group(len(whole), min(whole), max(whole), tuple(whole))
-    before = text[max(match.start() - _BEFORE, 0) : match.start()]
-    size = _SIZE.match(before, max(before.rfind(b'"Group size"'), 0))
-    numbers = [int(number) for number in re.findall(r"\d{1,7}", listed)]
-    return _Group(int(size[1]), min(numbers), max(numbers), ()) if size and numbers else None
+    groups = set()
+    for match in _RANKS.finditer(text):
+        listed = match[1].decode()
+        if whole := recorded_numbers(listed):
+            groups.add(_Group(len(whole), min(whole), max(whole), tuple(whole)))
+            continue
+        before = text[max(match.start() - _BEFORE, 0) : match.start()]
+        size = _SIZE.match(before, max(before.rfind(b'"Group size"'), 0))
+        numbers = [int(number) for number in re.findall(r"\d{1,7}", listed)]
+        if size and numbers:
+            groups.add(_Group(int(size[1]), min(numbers), max(numbers), ()))
+    return groups
 
 
 def _ranks(
@@ -133,7 +131,8 @@ def _ranks(
     is_of_nodes = all(map(names_node, nodes)) or (is_world and not _OF_RUN.search(word))
     if size <= len(local) or local != {*range(len(local))} or not is_of_nodes:
         return {}, ""
-    where = _listed(ordered or nodes)
+    names = ordered or [*nodes]
+    where = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     conflict = f"{where} have the same ranks, but their calls name {size}: names state local ranks"
     ranks = {
         trace.relative: number * len(local) + rank
@@ -161,8 +160,3 @@ def _in_order(nodes: Iterable[str]) -> tuple[list[str], str]:
         return [], ""
     at = 2 * differing[0] + 1
     return sorted(parts, key=lambda place: int(parts[place][at])), next(iter(texts))[differing[0]]
-
-
-def _listed(nodes: Iterable[str]) -> str:
-    names = [*nodes]
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")

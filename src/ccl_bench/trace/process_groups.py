@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from ccl_bench.trace.values import whole
@@ -11,7 +9,7 @@ from ccl_bench.trace.values import whole
 OPERATOR = "process_group:init"
 
 _LARGEST_GROUP = 1 << 20
-_DEFAULT = "0"
+"""Ranks of a group that are listed where the trace gives their number alone; no job has more."""
 
 
 def listed_groups(text: object) -> list[dict[str, object]]:
@@ -20,23 +18,23 @@ def listed_groups(text: object) -> list[dict[str, object]]:
         entries = msgspec.json.decode(text) if isinstance(text, str) else []
     except (msgspec.DecodeError, RecursionError):
         return []
-    groups = entries if isinstance(entries, list) else []
-    return [_process_group(entry) for entry in groups if isinstance(entry, dict)]
-
-
-def _process_group(entry: dict[str, Any]) -> dict[str, object]:
-    """Return one process group; the list of ranks is left empty for the group of all."""
-    size, ranks = whole(entry.get("group_size")), recorded_numbers(entry.get("ranks"))
-    is_all = entry.get("pg_name") == _DEFAULT and size is not None and 0 < size <= _LARGEST_GROUP
-    if not ranks:
-        ranks = list(range(size)) if is_all and size else None
-    return {
-        "name": str(entry.get("pg_name", "")),
-        "description": str(entry.get("pg_desc", "")),
-        "backend": str(entry.get("backend_config", "")),
-        "size": len(ranks) if size is None and ranks else size,
-        "ranks": ranks,
-    }
+    groups: list[dict[str, object]] = []
+    for entry in entries if isinstance(entries, list) else []:
+        if not isinstance(entry, dict):
+            continue
+        size, ranks = whole(entry.get("group_size")), recorded_numbers(entry.get("ranks"))
+        if not ranks:  # torch lists no ranks of the group of all, which it calls "0"
+            is_all = entry.get("pg_name") == "0" and size is not None and 0 < size <= _LARGEST_GROUP
+            ranks = list(range(size)) if is_all and size else None
+        group: dict[str, object] = {
+            "name": str(entry.get("pg_name", "")),
+            "description": str(entry.get("pg_desc", "")),
+            "backend": str(entry.get("backend_config", "")),
+            "size": len(ranks) if size is None and ranks else size,
+            "ranks": ranks,
+        }
+        groups.append(group)
+    return groups
 
 
 def recorded_numbers(value: object) -> list[int] | None:

@@ -93,7 +93,8 @@ def split_fields(data: bytes, start: int, end: int, number: int) -> tuple[list[F
         else:
             field = next(fields(data, place, end))
             other_fields.append(field)
-            place = field.end or _after_varint(data, place, end)
+            # A varint ends where it is read to, behind the tag.
+            place = field.end or read_varint(data, read_varint(data, place, end)[1], end)[1]
             continue
         place = begin + length
         if place > end:
@@ -101,12 +102,6 @@ def split_fields(data: bytes, start: int, end: int, number: int) -> tuple[list[F
         begins.append(begin)
         ends.append(place)
     return other_fields, np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64)
-
-
-def _after_varint(data: bytes, place: int, end: int) -> int:
-    """Return the end of a field that is a number."""
-    _, value = read_varint(data, place, end)
-    return read_varint(data, value, end)[1]
 
 
 class Message:

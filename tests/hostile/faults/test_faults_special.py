@@ -85,6 +85,16 @@ def test_a_run_is_read_without_the_special_files_in_it(tmp_path: Path, kind: str
     }
 
 
+@pytest.mark.parametrize("name", ["step_times.json", "rank1_trace.json"])
+@pytest.mark.parametrize("kind", ["/dev/zero", "/dev/null", "/proc/kmsg", "/proc/self/environ"])
+def test_a_link_to_what_is_no_file_is_reported_under_its_name(tmp_path: Path, kind: str, name: str) -> None:
+    write_run(Plan(steps=1), tmp_path / "run")
+    (tmp_path / "run" / name).unlink(missing_ok=True)
+    put(kind, tmp_path / "run" / name)
+    found = {(finding.code, finding.file) for finding in open_run(tmp_path / "run").findings}
+    assert {("file-unreadable", name), ("links-outside", name)} <= found
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("/proc")])
 def test_a_map_of_ranks_that_is_a_view_of_the_kernel_is_refused(tmp_path: Path, kind: str) -> None:
     write_run(Plan(steps=1), tmp_path / "run")

@@ -17,7 +17,7 @@ from training_loop_facts import ACTIVE
 from ccl_bench.collect.launch.nsys import _ranks_by_node, _RecordedProcess
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
-from ccl_bench.trace.formats import Identity, Part
+from ccl_bench.trace.formats import Identity, TracePart
 
 ATTEMPTS = 3
 """On a busy machine nsys sometimes loses the agent that it has just started."""
@@ -115,7 +115,7 @@ def test_both_profilers_record_one_after_the_other_into_one_run(both):
 
 def _process(node, local):
     return _RecordedProcess(
-        f"run_node{node}_task{node}.nsys-rep#pid{local}", node, Part(f"pid{local}", Identity(), local)
+        f"run_node{node}_task{node}.nsys-rep#pid{local}", node, TracePart(f"pid{local}", Identity(), local)
     )
 
 

@@ -16,7 +16,7 @@ from ccl_bench.run import open_run
 from ccl_bench.storage import content_sha256, journals_of, to_path
 from ccl_bench.storage.journals import recovered
 from ccl_bench.trace import discovery
-from ccl_bench.trace.content import cache_folder, read_content
+from ccl_bench.trace.cache import cache_folder, read_content
 from ccl_bench.trace.formats.nsys.processes import processes
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ccl_bench.trace.formats import Part
+    from ccl_bench.trace.formats import TracePart
 
 SRUN = "srun"
 
@@ -144,7 +144,7 @@ class _RecordedProcess(NamedTuple):
     name: str
     """Its key in `ranks.json`."""
     node: int
-    part: Part
+    part: TracePart
 
 
 def write_rank_map(target: Path, recorded_processes: Sequence[dict[str, Any]]) -> list[str]:

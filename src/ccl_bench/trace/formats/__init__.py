@@ -98,7 +98,7 @@ def _never() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TracePart:
     """One of several traces in a file, such as a process of a report."""
 
     id: str
@@ -113,7 +113,7 @@ class Part:
 class InParts:
     """How to read a format whose files contain several traces and are no streams."""
 
-    parts: Callable[[Path], list[Part]]
+    parts: Callable[[Path], list[TracePart]]
     """Which traces a file holds; an empty list where none."""
     read: Callable[[Path, str, str], TraceContent]
     """Read one part of the file at a path; the texts name the file in messages, and the part."""
@@ -190,7 +190,7 @@ __all__ = [
     "Format",
     "Identity",
     "InParts",
-    "Part",
+    "TracePart",
     "all_of",
     "any_of",
     "begins",

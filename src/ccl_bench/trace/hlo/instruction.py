@@ -38,7 +38,7 @@ START, DONE = "-start", "-done"
 """How opcodes end of the two halves of an asynchronous instruction."""
 
 _MOST = 1 << 20
-"""Devices that a job may have."""
+"""Devices that a job may have: more groups than these are not made of a few bytes of text."""
 
 CONTAINERS = frozenset({"while", "conditional", "call"})
 """Opcodes whose event lies around those of the instructions that they run."""
@@ -80,7 +80,7 @@ ALL_DEVICES = Scope(is_global=True, has_channel=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class HloInstruction:
     """One instruction."""
 
     name: str
@@ -226,13 +226,12 @@ _PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 _BRACED = re.compile(r"\{([\d,]*)\}")
 _CHANNEL = re.compile(r"channel_id=([1-9]\d*)")
 
-_DIMENSIONS = {
-    side: re.compile(rf"{side}_dims=\{{([\d,]*)\}}")
-    for side in ("lhs_contracting", "rhs_contracting", "lhs_batch")
-}
+_DIMENSIONS = tuple(
+    re.compile(rf"{side}_dims=\{{([\d,]*)\}}") for side in ("lhs_contracting", "rhs_contracting", "lhs_batch")
+)
 
 
-def read_instruction(text: str) -> Instruction | None:
+def read_instruction(text: str) -> HloInstruction | None:
     """Return the instruction in a text, or None if it is none."""
     begin = _BEGINNING.match(text)
     if not begin:
@@ -242,20 +241,24 @@ def read_instruction(text: str) -> Instruction | None:
     if not call:
         return None
     inside_end = _end_of(text, call.end(), ")")
-    results, operands = text[begin.end() : shape_end], text[call.end() : inside_end]
-    attributes, opcode = text[inside_end:], call["opcode"]
-    operand_names = _NAMED.findall(operands)
-    operand_shapes = tuple(_shapes(operands))
-    return Instruction(
+    operand_text, attributes = text[call.end() : inside_end], text[inside_end:]
+    operands, operand_names = tuple(_shapes(operand_text)), _NAMED.findall(operand_text)
+    product = None
+    if call["opcode"] == "dot" and len(operands) > 1:
+        contracting_left, contracting_right, batch = (
+            _numbers(match[1]) if (match := pattern.search(attributes)) else () for pattern in _DIMENSIONS
+        )
+        product = dot(operands[0], operands[1], (contracting_left, contracting_right), batch)
+    return HloInstruction(
         name=begin["name"],
-        opcode=opcode,
-        operands=operand_shapes,
-        results=tuple(_shapes(results)),
+        opcode=call["opcode"],
+        operands=operands,
+        results=tuple(_shapes(text[begin.end() : shape_end])),
         groups=_groups(attributes),
         pairs=tuple((pair[0], pair[1]) for pair in _lists(_PAIRS, attributes)),
         scope=Scope("use_global_device_ids=true" in attributes, _CHANNEL.search(attributes) is not None),
-        products=tuple(filter(None, [_dot(operand_shapes, attributes)])) if opcode == "dot" else (),
-        starts=operand_names[0] if opcode.endswith(DONE) and operand_names else "",
+        products=(product,) if product else (),
+        starts=operand_names[0] if call["opcode"].endswith(DONE) and operand_names else "",
         is_host_transfer="is_host_transfer=true" in attributes,
     )
 
@@ -277,33 +280,30 @@ def _shapes(text: str) -> Iterator[Shape]:
 
 
 def _groups(text: str) -> tuple[tuple[int, ...], ...] | None:
+    """Return the groups of a collective: as an iota, along axes of a mesh, or listed; None if unknown.
+
+    An iota is `[4,2]<=[2,4]T(1,0)`, a mesh `mesh['a'=2,'b'=4], device_ids=([2,4]T(1,0)) {'b','a':(1)2}`.
+    """
     if iota := _IOTA_GROUPS.search(text):
-        order = _numbers(iota[4] or "")
-        return iota_groups((int(iota[1]), int(iota[2])), _numbers(iota[3]), order)
+        return iota_groups((int(iota[1]), int(iota[2])), _numbers(iota[3]), _numbers(iota[4] or ""))
     if mesh := _MESH_GROUPS.search(text):
-        return _mesh_groups(mesh)
+        sides = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh["sides"])}
+        devices = _numbers(mesh["listed"] or "")
+        if mesh["shape"]:
+            count = math.prod(sides.values())
+            layout = iota_groups((1, count), _numbers(mesh["shape"]), _numbers(mesh["order"] or ""))
+            if layout is None:
+                return None
+            (devices,) = layout
+        places = {name: place for place, name in enumerate(sides)}
+        axes = [
+            Axis(places.get(name, -1), int(before or 1), int(size or 0))
+            for name, before, size in re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", mesh["axes"])
+        ]
+        return mesh_groups([*sides.values()], devices, axes)
     if _LISTED_GROUPS.search(text):
         return tuple(group for group in _lists(_LISTED_GROUPS, text) if group)
     return None if "replica_groups=" in text else ()
-
-
-def _mesh_groups(mesh: re.Match[str]) -> tuple[tuple[int, ...], ...] | None:
-    """Return the groups of `mesh['a'=2,'b'=4], device_ids=([2,4]T(1,0)) {'b','a':(1)2}`."""
-    sides = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh["sides"])}
-    devices = _numbers(mesh["listed"] or "")
-    if mesh["shape"]:
-        layout = iota_groups(
-            (1, math.prod(sides.values())), _numbers(mesh["shape"]), _numbers(mesh["order"] or "")
-        )
-        if layout is None:
-            return None
-        (devices,) = layout
-    places = {name: place for place, name in enumerate(sides)}
-    axes = [
-        Axis(places.get(name, -1), int(before or 1), int(size or 0))
-        for name, before, size in re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", mesh["axes"])
-    ]
-    return mesh_groups([*sides.values()], devices, axes)
 
 
 def _lists(pattern: re.Pattern[str], text: str) -> list[tuple[int, ...]]:
@@ -313,15 +313,3 @@ def _lists(pattern: re.Pattern[str], text: str) -> list[tuple[int, ...]]:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(",") if number)
-
-
-def _dot(operands: tuple[Shape, ...], text: str) -> Product | None:
-    """Return the product that a dot computes, from the shapes of its factors."""
-    if len(operands) < 2:
-        return None
-    sides = {
-        side: _numbers(match[1]) if (match := pattern.search(text)) else ()
-        for side, pattern in _DIMENSIONS.items()
-    }
-    contracting = sides["lhs_contracting"], sides["rhs_contracting"]
-    return dot(operands[0], operands[1], contracting, sides["lhs_batch"])

@@ -14,7 +14,7 @@ from ccl_bench.catalog.dtypes import xla_type
 from ccl_bench.trace.hlo.instruction import (
     DONE,
     Axis,
-    Instruction,
+    HloInstruction,
     Product,
     Scope,
     Shape,
@@ -26,7 +26,7 @@ from ccl_bench.trace.hlo.instruction import (
 from ccl_bench.trace.protobuf import DamagedMessageError, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 
 class _Module:
@@ -43,7 +43,7 @@ class _Instruction:
     IOTA, MESH, WINDOW = 92, 93, 15
 
 
-class _Side:
+class _WindowSide:
     STRIDE, DILATION, IMAGE_DILATION = 2, 5, 6
 
 
@@ -68,23 +68,23 @@ _DEEPEST = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class HloProgram:
     """A compiled program."""
 
     name: str
-    instructions: Mapping[str, Instruction]
+    instructions: Mapping[str, HloInstruction]
     """Name → instruction, over all computations."""
     devices: tuple[tuple[int, ...], ...]
     """Global ids of the devices: for each partition those of its replicas; empty if not stated."""
     entry: frozenset[str] = frozenset()
     """Names of the instructions that a run of the program executes once."""
 
-    def number_of(self, instruction: Instruction, device: int) -> int | None:
+    def number_of(self, instruction: HloInstruction, device: int) -> int | None:
         """Return the number of a device in the pairs of a permute; None if unknown."""
         place = self._place(device)
         return None if place is None else self._numbering(instruction, *place)[0]
 
-    def members(self, instruction: Instruction, device: int) -> tuple[int, ...] | None:
+    def members(self, instruction: HloInstruction, device: int) -> tuple[int, ...] | None:
         """Return the global ids of the devices that a device communicates with in a collective, itself too.
 
         None if the groups or the place of the device are not known. Ids are in the order of the group.
@@ -96,19 +96,25 @@ class Program:
         replica, partition = place
         is_of_partitions = instruction.kind in ("all-to-all", "collective-permute")
         if instruction.scope.has_channel and not self._is_flat(instruction) and not is_of_partitions:
-            return self._of_all_partitions(instruction, replica)
-        own_number, where = self._numbering(instruction, replica, partition)
+            # groups of replicas, each with all of its partitions
+            where = [
+                [(row, column) for column in range(len(self.devices))] for row in range(len(self.devices[0]))
+            ]
+            own_number = replica
+        else:
+            own_number, places = self._numbering(instruction, replica, partition)
+            where = [[each] for each in places]
         group = _group(instruction, own_number, len(where))
         if group is None or not all(0 <= number < len(where) for number in group):
             return None
-        return tuple(self.devices[column][row] for row, column in (where[number] for number in group))
+        return tuple(self.devices[column][row] for number in group for row, column in where[number])
 
-    def _is_flat(self, instruction: Instruction) -> bool:
+    def _is_flat(self, instruction: HloInstruction) -> bool:
         """Whether replicas and partitions are numbered together."""
         return instruction.scope.is_global or 1 in (len(self.devices[0]), len(self.devices))
 
     def _numbering(
-        self, instruction: Instruction, replica: int, partition: int
+        self, instruction: HloInstruction, replica: int, partition: int
     ) -> tuple[int, list[tuple[int, int]]]:
         """Return the number of a device in a collective, and replica and partition of each number."""
         replicas, partitions = len(self.devices[0]), len(self.devices)
@@ -119,12 +125,6 @@ class Program:
             return partition, [(replica, number) for number in range(partitions)]
         return replica, [(number, partition) for number in range(replicas)]
 
-    def _of_all_partitions(self, instruction: Instruction, replica: int) -> tuple[int, ...] | None:
-        group = _group(instruction, replica, len(self.devices[0]))
-        if group is None or not all(0 <= number < len(self.devices[0]) for number in group):
-            return None
-        return tuple(column[row] for row in group for column in self.devices)
-
     def _place(self, device: int) -> tuple[int, int] | None:
         """Return replica and partition of a device."""
         for partition, replicas in enumerate(self.devices):
@@ -133,25 +133,21 @@ class Program:
         return None
 
 
-def _group(instruction: Instruction, number: int, count: int) -> tuple[int, ...] | None:
+def _group(instruction: HloInstruction, number: int, count: int) -> tuple[int, ...] | None:
     """Return the numbers of the group that a number is in; of a permute all that its pairs lead to."""
     if instruction.pairs:
-        return _connected(number, instruction.pairs)
+        connected, reached = {number}, {number}
+        while reached:
+            near = (pair for pair in instruction.pairs if connected.intersection(pair))
+            reached = {end for pair in near for end in pair} - connected
+            connected |= reached
+        return tuple(sorted(connected))
     if not instruction.groups:
         return tuple(range(count))
     return next((group for group in instruction.groups if number in group), None)
 
 
-def _connected(start: int, pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """Return the numbers that pairs connect with one, directly or over others, in order."""
-    connected, reached = {start}, {start}
-    while reached:
-        reached = {number for pair in pairs if connected.intersection(pair) for number in pair} - connected
-        connected |= reached
-    return tuple(sorted(connected))
-
-
-def read_program(data: bytes) -> Program:
+def read_program(data: bytes) -> HloProgram:
     """Return the program in a serialised `HloProto`; DamagedMessageError if it is none."""
     module = Message(data).message(_Module.PROGRAM)
     computations = [_Parts(computation) for computation in module.messages(_Module.COMPUTATIONS)]
@@ -165,11 +161,30 @@ def read_program(data: bytes) -> Program:
     devices = tuple(tuple(partition.numbers(1)) for partition in assignment.messages(3))
     if len({len(replicas) for replicas in devices}) > 1:
         raise DamagedMessageError("the partitions of a program have different numbers of replicas")
-    entry = next(
-        (computation for computation in computations if computation.name == module.text(_Module.ENTRY)), None
+    name = module.text(_Module.ENTRY)
+    entry_names = next((frozenset(part.by_name) for part in computations if part.name == name), frozenset())
+    return HloProgram(module.text(_Module.NAME), instructions, devices, entry_names)
+
+
+def _instruction(message: Message, parent: _Parts, computations: Mapping[int, _Parts]) -> HloInstruction:
+    opcode = message.text(_Instruction.OPCODE)
+    operands = _operands(message, parent)
+    inner = message
+    if opcode == "async-start":  # what it runs is the only instruction of a computation of its own
+        called = (computations.get(number) for number in message.numbers(_Instruction.CALLED))
+        inner = next((part.root for part in called if part and part.root), message)
+    return HloInstruction(
+        name=message.text(_Instruction.NAME),
+        opcode=opcode.replace("async", inner.text(_Instruction.OPCODE)) if inner is not message else opcode,
+        operands=tuple(shape for operand in operands for shape in _shapes(operand)),
+        results=tuple(_shapes(inner)),
+        groups=_groups(inner),
+        pairs=tuple((pair.number(1), pair.number(2)) for pair in inner.messages(_Instruction.PAIRS)),
+        scope=Scope(bool(inner.number(_Instruction.GLOBAL)), inner.number(_Instruction.CHANNEL) > 0),
+        products=tuple(_products(message, parent, computations)),
+        starts=operands[0].text(_Instruction.NAME) if opcode.endswith(DONE) and operands else "",
+        is_host_transfer=bool(inner.number(_Instruction.HOST)),
     )
-    entry_names = frozenset(entry.by_name) if entry else frozenset()
-    return Program(module.text(_Module.NAME), instructions, devices, entry_names)
 
 
 class _Parts:
@@ -184,33 +199,9 @@ class _Parts:
         self.root = self.by_id.get(message.number(_Computation.ROOT))
 
 
-def _instruction(message: Message, parent: _Parts, computations: Mapping[int, _Parts]) -> Instruction:
-    opcode = message.text(_Instruction.OPCODE)
-    operands = _operands(message, parent)
-    inner = _wrapped(message, computations) if opcode == "async-start" else message
-    return Instruction(
-        name=message.text(_Instruction.NAME),
-        opcode=opcode.replace("async", inner.text(_Instruction.OPCODE)) if inner is not message else opcode,
-        operands=tuple(shape for operand in operands for shape in _shapes(operand)),
-        results=tuple(_shapes(inner)),
-        groups=_groups(inner),
-        pairs=tuple((pair.number(1), pair.number(2)) for pair in inner.messages(_Instruction.PAIRS)),
-        scope=Scope(bool(inner.number(_Instruction.GLOBAL)), inner.number(_Instruction.CHANNEL) > 0),
-        products=tuple(_products(message, parent, computations)),
-        starts=operands[0].text(_Instruction.NAME) if opcode.endswith(DONE) and operands else "",
-        is_host_transfer=bool(inner.number(_Instruction.HOST)),
-    )
-
-
 def _operands(message: Message, parent: _Parts) -> list[Message]:
     messages = (parent.by_id.get(number) for number in message.numbers(_Instruction.OPERANDS))
     return [operand for operand in messages if operand is not None]
-
-
-def _wrapped(message: Message, computations: Mapping[int, _Parts]) -> Message:
-    """Return the instruction that an asynchronous one runs; itself if that is not there."""
-    called = [computations.get(number) for number in message.numbers(_Instruction.CALLED)]
-    return next((computation.root for computation in called if computation and computation.root), message)
 
 
 def _shapes(message: Message) -> Iterator[Shape]:
@@ -229,8 +220,22 @@ def _arrays(shape: Message, levels: int) -> Iterator[Shape]:
 
 def _groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
     """Return the groups of a collective: from the list of devices, else as older compilers wrote them."""
-    if _Instruction.MESH in message:
-        return _mesh_groups(message.message(_Instruction.MESH))
+    if _Instruction.MESH in message:  # along axes of a mesh, whose devices are listed, an iota, or in order
+        mesh_message = message.message(_Instruction.MESH)
+        mesh = mesh_message.message(1)
+        sides = [axis.number(2) for axis in mesh.messages(1)]
+        devices = tuple(mesh.numbers(2))
+        if 3 in mesh:
+            iota = mesh.message(3)
+            layout = iota_groups((1, math.prod(sides)), iota.numbers(1), iota.numbers(2))
+            if layout is None:
+                return None
+            (devices,) = layout
+        axes = [
+            Axis(axis.number(1), axis.message(2).number(1) or 1, axis.message(2).number(2))
+            for axis in mesh_message.messages(2)
+        ]
+        return mesh_groups(sides, devices, axes)
     device_list = message.message(_Instruction.DEVICES)
     group_messages = device_list.messages(1) or message.messages(_Instruction.GROUPS)
     if group_messages:
@@ -241,53 +246,39 @@ def _groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
     return None if device_list.holds_others(1, 2) else ()
 
 
-def _mesh_groups(message: Message) -> tuple[tuple[int, ...], ...] | None:
-    """Return the groups along some axes of a mesh, whose devices are listed, an iota, or in order."""
-    mesh = message.message(1)
-    sides = [axis.number(2) for axis in mesh.messages(1)]
-    devices = tuple(mesh.numbers(2))
-    if 3 in mesh:
-        iota = mesh.message(3)
-        layout = iota_groups((1, math.prod(sides)), iota.numbers(1), iota.numbers(2))
-        if layout is None:
-            return None
-        (devices,) = layout
-    axes = []
-    for axis in message.messages(2):
-        part = axis.message(2)
-        axes.append(Axis(axis.number(1), part.number(1) or 1, part.number(2)))
-    return mesh_groups(sides, devices, axes)
-
-
 def _products(
     message: Message, parent: _Parts, computations: Mapping[int, _Parts], levels: int = _DEEPEST
 ) -> Iterator[Product]:
     """Yield the matrix products of an instruction, for a fusion those of its instructions."""
     opcode = message.text(_Instruction.OPCODE)
     if opcode == "fusion" and levels:
-        for number in message.numbers(_Instruction.CALLED):
-            computation = computations.get(number)
-            if computation is None:
-                continue
+        called = (computations.get(number) for number in message.numbers(_Instruction.CALLED))
+        for computation in filter(None, called):
             for part in computation.by_id.values():
                 yield from _products(part, computation, computations, levels - 1)
         return
-    operands = [next(_shapes(part), None) for part in _operands(message, parent)]
-    if len(operands) < 2 or operands[0] is None or operands[1] is None:
+    operands = [next(_shapes(part), None) for part in _operands(message, parent)[:2]]
+    left, right = operands if len(operands) == 2 else (None, None)
+    if left is None or right is None:
         return
     target = message.text(_Instruction.TARGET)
     product = None
     if opcode == "dot":
         sides = message.message(_Instruction.DOT)
-        product = dot(operands[0], operands[1], (sides.numbers(1), sides.numbers(2)), sides.numbers(3))
+        product = dot(left, right, (sides.numbers(1), sides.numbers(2)), sides.numbers(3))
     elif target.startswith(_GEMM):
-        product = _gemm(message, operands[0], operands[1])
+        product = _gemm(message, left, right)
     elif (opcode == "convolution" or target.startswith(_CONVOLUTION)) and (
         result := next(_shapes(message), None)
     ):
         features = message.message(_Instruction.CONVOLUTION).number(_KERNEL_OUTPUTS)
         dilation = _dilation(message) if opcode == "convolution" else 1
-        product = convolution(*_convolved(target, operands[0], operands[1], result), features, dilation)
+        # image, kernel and output; the two of a backward pass have the same cost
+        if target.endswith("BackwardInput"):
+            left, result = result, left
+        elif target.endswith("BackwardFilter"):
+            right, result = result, right
+        product = convolution(left, right, result, features, dilation)
     if product:
         yield product
 
@@ -300,7 +291,7 @@ def _dilation(message: Message) -> int:
     total = 1
     for side in message.message(_Instruction.WINDOW).messages(1):
         stride, distance, dilation = (
-            side.number(key) for key in (_Side.STRIDE, _Side.DILATION, _Side.IMAGE_DILATION)
+            side.number(key) for key in (_WindowSide.STRIDE, _WindowSide.DILATION, _WindowSide.IMAGE_DILATION)
         )
         if 1 < dilation < _FARTHEST and math.gcd(stride, distance, dilation) == 1:
             total *= dilation
@@ -320,12 +311,3 @@ def _gemm(message: Message, left: Shape, right: Shape) -> Product | None:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return dot(left, right, (contracting[0], contracting[1]), batch)
-
-
-def _convolved(target: str, first: Shape, second: Shape, result: Shape) -> tuple[Shape, Shape, Shape]:
-    """Return image, kernel and output of a convolution; the two of a backward pass have the same cost."""
-    if target.endswith("BackwardInput"):
-        return result, second, first
-    if target.endswith("BackwardFilter"):
-        return first, result, second
-    return first, second, result

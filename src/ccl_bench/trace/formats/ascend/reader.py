@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, field
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Number = int | float | str | bool | None
 
 
-class Args(Struct, gc=False):
+class AscendArgs(Struct, gc=False):
     """`args` of an event."""
 
     name: Number = None
@@ -39,11 +39,9 @@ class Args(Struct, gc=False):
     stream: Number = field(name="Physic Stream Id", default=None)
     stream_old: Number = field(name="Stream Id", default=None)
     connection: Number = field(name="connection_id", default=None)
-    sequence_number: Number = field(name="Sequence number", default=None)
-    forward_thread: Number = field(name="Fwd thread id", default=None)
 
 
-class Event(Struct, gc=False):
+class AscendEvent(Struct, gc=False):
     """One event."""
 
     ph: str = ""
@@ -53,30 +51,17 @@ class Event(Struct, gc=False):
     tid: Number = None
     ts: Number = None
     dur: Number = None
-    args: Args | None = None
-
-    @property
-    def process(self) -> str:
-        """Name of the process, where the event states it."""
-        if self.ph != "M" or self.name != "process_name" or self.args is None:
-            return ""
-        return str(self.args.name or "")
+    args: AscendArgs | None = None
 
 
-class _Document(Struct, gc=False):
-    events: list[Event] = field(name="traceEvents", default_factory=list)
+class _ArrayInObject(Struct, gc=False):
+    events: list[AscendEvent] = field(name="traceEvents", default_factory=list)
 
 
-_ARRAY, _OBJECT = Decoder(list[Event], strict=False), Decoder(_Document, strict=False)
+_ARRAY, _OBJECT = Decoder(list[AscendEvent], strict=False), Decoder(_ArrayInObject, strict=False)
 
 
-def document_events(text: bytes) -> list[Event]:
-    """Return the events of a file, which is an array of them or an object that holds one."""
-    memory.hold_json(text)
-    return _OBJECT.decode(text).events if text.lstrip()[:1] == b"{" else _ARRAY.decode(text)
-
-
-Placed = tuple[Event, int | None]
+Placed = tuple[AscendEvent, int | None]
 """An event and the device that it ran on."""
 
 _COMPUTES = re.compile(
@@ -94,76 +79,53 @@ _COLLECTIVES = ("hcom_", "hccl_")
 """How the names of HCCL's operators begin."""
 
 
-class Tasks(NamedTuple):
-    """Tasks of the device by kind; waiting is none of them."""
-
-    kernels: list[Placed]
-    copies: list[Placed]
-
-
 def sorted_tasks(
-    members: Mapping[object, Sequence[Event]], device_of: Mapping[object, int], *, without_calls: bool
-) -> tuple[Tasks, Counter[str]]:
-    """Return the device's tasks, and how many there are of each type that nothing is known of.
+    members: Mapping[object, Sequence[AscendEvent]], device_of: Mapping[object, int], *, without_calls: bool
+) -> tuple[list[Placed], list[Placed], Counter[str]]:
+    """Return the device's kernels and copies, and how many tasks are of each type that nothing is known of.
 
     A collective is among the tasks too; `without_calls` it does not count here.
     """
-    tasks, unknown = Tasks([], []), Counter[str]()
+    computing: list[Placed] = []
+    copying: list[Placed] = []
+    unknown = Counter[str]()
     for pid, events in members.items():
         for event in events:
             if without_calls and event.name.startswith(_COLLECTIVES):
                 continue
             kind = (event.args.task_type if event.args else None) or ""
             if kind and _COMPUTES.search(kind):
-                tasks.kernels.append((event, device_of[pid]))
+                computing.append((event, device_of[pid]))
             elif _COPIES.search(kind or event.name):
-                tasks.copies.append((event, device_of[pid]))
-            elif not _WAITS.search(kind or event.name):
-                unknown.update([kind] if kind else [])
-                tasks.kernels.extend([] if kind else [(event, device_of[pid])])
-    return tasks, unknown
+                copying.append((event, device_of[pid]))
+            elif _WAITS.search(kind or event.name):
+                continue
+            elif kind:
+                unknown[kind] += 1
+            else:
+                computing.append((event, device_of[pid]))
+    return computing, copying, unknown
 
 
-def is_range(name: str) -> bool:
-    """Whether an event of the host is a marked range: only its name shows it."""
-    return not _OPERATOR.search(name)
-
-
-def kernels(tasks: Sequence[Placed]) -> pl.DataFrame:
-    """Return the `kernels` rows of tasks."""
-    return _times([event for event, _ in tasks]).with_columns(_on_device(tasks))
-
-
-def copies(tasks: Sequence[Placed]) -> pl.DataFrame:
-    """Return the `memcpy` rows of tasks; the trace does not say from where to where, nor how much."""
-    rows = _times([event for event, _ in tasks]).drop("name")
-    return rows.with_columns(kind=pl.lit("other")).with_columns(_on_device(tasks))
-
-
-def _on_device(tasks: Sequence[Placed]) -> list[pl.Series]:
-    args = [event.args for event, _ in tasks]
+def tasks(placed: Sequence[Placed]) -> pl.DataFrame:
+    """Return the columns that kernels and copies have in common."""
+    args = [event.args for event, _ in placed]
     streams = [a.stream if a and a.stream is not None else a and a.stream_old for a in args]
-    return [
-        pl.Series("device", [device for _, device in tasks], dtype=pl.Int64),
-        _whole("stream", [e.tid if s is None else s for s, (e, _) in zip(streams, tasks, strict=True)]),
+    return _times([event for event, _ in placed]).with_columns(
+        pl.Series("device", [device for _, device in placed], dtype=pl.Int64),
+        _whole("stream", [e.tid if s is None else s for s, (e, _) in zip(streams, placed, strict=True)]),
         _whole("correlation", [a and a.connection for a in args]),
-    ]
+    )
 
 
-def on_host(events: Sequence[Event]) -> pl.DataFrame:
+def on_host(events: Sequence[AscendEvent]) -> pl.DataFrame:
     """Return the columns that operators, ranges and calls of the host have in common."""
     return _times(events).with_columns(
         _whole("process", [event.pid for event in events]), _whole("thread", [event.tid for event in events])
     )
 
 
-def launches(events: Sequence[Event]) -> pl.DataFrame:
-    """Return the `launches` rows of calls of the runtime."""
-    ids = [event.args and event.args.connection for event in events]
-    return on_host(events).with_columns(_whole("correlation", ids))
-
-
-def _times(events: Sequence[Event]) -> pl.DataFrame:
+def _times(events: Sequence[AscendEvent]) -> pl.DataFrame:
     start = _nanoseconds([event.ts for event in events])
     return pl.DataFrame(
         {
@@ -201,60 +163,61 @@ _OPERATORS = frozenset({None, "", "cpu_op"})
 
 
 def read_ascend(stream: BinaryIO, file: str) -> TraceContent:
-    """Return the content of the Ascend trace in `stream`; `file` names it in messages."""
+    """Return the content of the Ascend trace in `stream`; `file` names it in messages.
+
+    Raises InputError if its events cannot be read.
+    """
+    text = stream.read()
+    memory.hold_json(text)
     try:
-        events = document_events(stream.read())
+        events = _OBJECT.decode(text).events if text.lstrip()[:1] == b"{" else _ARRAY.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         fix = "let the profiler analyse its data again, or copy the file again"
         raise InputError(f"its events cannot be read: {error}", where=file, fix=fix) from error
-    members = _by_process(events)
+    names = {
+        event.pid: str(event.args.name)
+        for event in events
+        if event.ph == "M" and event.name == "process_name" and event.args and event.args.name
+    }
+    members: defaultdict[str, dict[object, list[AscendEvent]]] = defaultdict(dict)
+    for event in events:
+        if event.ph == "X":
+            members[names.get(event.pid, "")].setdefault(event.pid, []).append(event)
     device_of = {pid: number for number, pid in enumerate(sorted(members[HARDWARE], key=str))}
-    calls = _flat(members, *COLLECTIVES)
-    collectives = [event for event in calls if event.name.startswith(_COLLECTIVES)]
-    tasks, unknown = sorted_tasks(members[HARDWARE], device_of, without_calls=bool(collectives))
+    collectives = [event for event in _flat(members, *COLLECTIVES) if event.name.startswith(_COLLECTIVES)]
+    computing, copying, unknown = sorted_tasks(members[HARDWARE], device_of, without_calls=bool(collectives))
+    computing += [(event, next(iter(device_of.values()), None)) for event in collectives]
+    calls = _flat(members, RUNTIME)
     host = [event for event in _flat(members, *HOST) if event.cat in _OPERATORS]
-    ranges = [event for event in host if is_range(event.name)]
-    device = next(iter(device_of.values()), None)
+    # Only its name shows whether an event of the host is an operator or a marked range.
+    operators = [event for event in host if _OPERATOR.search(event.name)]
+    ranges = [event for event in host if not _OPERATOR.search(event.name)]
     tables = {
-        "kernels": kernels([*tasks.kernels, *((event, device) for event in collectives)]),
-        "memcpy": copies(tasks.copies),
-        "cpu_ops": on_host([event for event in host if not is_range(event.name)]),
-        "launches": launches(_flat(members, RUNTIME)),
+        "kernels": tasks(computing),
+        # The trace says neither from where to where a copy goes, nor how much it moves.
+        "memcpy": tasks(copying).drop("name").with_columns(kind=pl.lit("other")),
+        "cpu_ops": on_host(operators),
+        "launches": on_host(calls).with_columns(
+            _whole("correlation", [event.args and event.args.connection for event in calls])
+        ),
         "annotations": on_host(ranges).with_columns(on_device=pl.lit(value=False)),
     }
-    frames = {name: _framed(name, rows) for name, rows in tables.items()}
+    frames = {
+        name: TABLES[name].frame(rows.to_dict()).sort("start_ns", maintain_order=True)
+        for name, rows in tables.items()
+    }
     possible, implausible = quality.drop_impossible(frames, file)
     unique, repeats = quality.drop_repeated(possible, file)
     ordered, disordered = drop_disordered(unique, file)
-    return TraceContent(
-        tables=ordered, findings=[*_doubts(events, unknown, file), *implausible, *repeats, *disordered]
-    )
-
-
-def _by_process(events: Sequence[Event]) -> defaultdict[str, dict[object, list[Event]]]:
-    """Return the complete events of each process id, by the name of the process."""
-    names = {event.pid: event.process for event in events if event.process}
-    by_process: defaultdict[str, dict[object, list[Event]]] = defaultdict(dict)
-    for event in events:
-        if event.ph == "X":
-            by_process[names.get(event.pid, "")].setdefault(event.pid, []).append(event)
-    return by_process
-
-
-def _flat(members: Mapping[str, dict[object, list[Event]]], *processes: str) -> list[Event]:
-    return list(chain.from_iterable(chain.from_iterable(members.get(p, {}).values() for p in processes)))
-
-
-def _framed(name: str, rows: pl.DataFrame) -> pl.DataFrame:
-    return TABLES[name].frame(rows.to_dict()).sort("start_ns", maintain_order=True)
-
-
-def _doubts(events: Sequence[Event], unknown: Mapping[str, int], file: str) -> list[Finding]:
     findings = []
     if unknown:
-        tasks = ", ".join(f"{name} {count}" for name, count in sorted(unknown.items()))
-        message = f"tasks of the device that are neither known work nor known waiting: {tasks}"
+        named = ", ".join(f"{name} {count}" for name, count in sorted(unknown.items()))
+        message = f"tasks of the device that are neither known work nor known waiting: {named}"
         findings.append(Finding("categories-unknown", "note", message, file, count=sum(unknown.values())))
     if not events:
         findings.append(Finding("no-events", "error", "the file holds no events", file))
-    return findings
+    return TraceContent(ordered, findings=[*findings, *implausible, *repeats, *disordered])
+
+
+def _flat(members: Mapping[str, dict[object, list[AscendEvent]]], *processes: str) -> list[AscendEvent]:
+    return list(chain.from_iterable(chain.from_iterable(members.get(p, {}).values() for p in processes)))

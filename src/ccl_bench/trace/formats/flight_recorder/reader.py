@@ -60,11 +60,7 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
         raise InputError("is no dump of the Flight Recorder: its entries are no list", where=file, fix=_FIX)
     rows = [row for item in entries if isinstance(item, dict) and (row := _call(item)) is not None]
     rows.sort(key=lambda row: row["record"])  # type: ignore[arg-type, return-value]
-    status = _status(root.get("pg_status"), rows, root.get("pg_config"))
-    stacks = _Stacks()
-    for row in rows:
-        row["stack"] = stacks.number(row.pop("frames"))
-    calls = TABLES["recorded_calls"]
+    stacks, calls = _number_stacks(rows), TABLES["recorded_calls"]
     dump = {"version": [_text(root.get("version"))], "library": [_text(root.get("comm_lib_version"))]}
     tables: dict[str, pl.DataFrame] = {
         "recorder_dumps": TABLES["recorder_dumps"].frame(
@@ -72,13 +68,16 @@ def read_dump(stream: BinaryIO, file: str) -> TraceContent:
         ),
         "recorded_calls": calls.frame({name: [row[name] for row in rows] for name in calls.columns}),
         "recorded_groups": _groups(root.get("pg_config")),
-        "recorded_status": status,
-        "recorded_stacks": stacks.table(),
+        "recorded_status": _status(root.get("pg_status"), rows, root.get("pg_config")),
+        "recorded_stacks": stacks,
     }
-    findings += _findings(file, len(entries) - len(rows))
+    touches = ("recorded_calls",)
+    if lost := len(entries) - len(rows):
+        message = f"{counted(lost, 'call')} of the Flight Recorder cannot be read"
+        findings.append(Finding("events-lost", "error", message, file, count=lost, touches=touches))
     if damage:
         message = f"the dump {damage}; {counted(len(rows), 'call')} before that are used"
-        findings.append(Finding("events-lost", "error", message, file, touches=("recorded_calls",)))
+        findings.append(Finding("events-lost", "error", message, file, touches=touches))
     return TraceContent(tables, findings=findings)
 
 
@@ -97,27 +96,24 @@ def _of_list(entries: list[object], file: str) -> tuple[Row, list[Finding]]:
     for place, entry in enumerate(entries):
         if not isinstance(entry, dict):
             of_all.append(entry)
-        elif _whole(entry.get("pg_id")):
+            continue
+        if _whole(entry.get("pg_id")):
             left_out += 1
-        else:
-            of_all.append(_as_later(entry, place))
+            continue
+        created, sequence = _whole(entry.get("time_created_us")), entry.get("seq_id")
+        is_p2p = re.match(r"nccl:(?:send|recv)", str(entry.get("profiling_name"))) is not None
+        of_later_torch = {
+            "record_id": place,
+            "process_group": _ALL_RANKS,
+            "p2p_seq_id" if is_p2p else "collective_seq_id": sequence,
+            "is_p2p": is_p2p,
+            "time_created_ns": created * _MICROSECOND_NS if created else None,
+        }
+        of_all.append({**of_later_torch, **entry})
     lost = f", so {counted(left_out, 'call')} of other groups cannot be compared" if left_out else ""
     message = f"the dump is of torch 2.2 and states neither element types nor process groups{lost}"
     finding = Finding("dump-of-old-torch", "warning", message, file, touches=("recorded_calls",))
     return {"entries": of_all}, [finding]
-
-
-def _as_later(entry: Row, place: int) -> Row:
-    created, sequence = _whole(entry.get("time_created_us")), entry.get("seq_id")
-    is_p2p = re.match(r"nccl:(?:send|recv)", str(entry.get("profiling_name"))) is not None
-    later: Row = {
-        "record_id": place,
-        "process_group": _ALL_RANKS,
-        "p2p_seq_id" if is_p2p else "collective_seq_id": sequence,
-        "is_p2p": is_p2p,
-        "time_created_ns": created * _MICROSECOND_NS if created else None,
-    }
-    return {**later, **entry}
 
 
 def _data(code: bytes, file: str) -> tuple[object, str]:
@@ -246,33 +242,26 @@ def _status(status: object, calls: list[Row], config: object) -> pl.DataFrame:
     return TABLES["recorded_status"].frame(dict(zip(("group", "enqueued"), columns, strict=True)))
 
 
-class _Stacks:
-    """The stacks met so far, by number; many calls share one."""
+def _number_stacks(rows: list[Row]) -> pl.DataFrame:
+    """Put the number of its stack into each row in place of the frames, and return the stacks.
 
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[tuple[str, str, int], ...], int] = {}
-
-    def number(self, frames: object) -> int | None:
-        """Return the number of a stack, the innermost frame first; None if none was recorded."""
-        if not isinstance(frames, list | tuple):
-            return None
-        stack = [_frame(frame) for frame in frames[:_DEEPEST_STACK] if isinstance(frame, dict)]
-        return self._numbers.setdefault(tuple(stack), len(self._numbers)) if stack else None
-
-    def table(self) -> pl.DataFrame:
-        """Return the stacks, one row for each frame."""
-        rows = [
-            (number, depth, *frame)
-            for frames, number in self._numbers.items()
-            for depth, frame in enumerate(frames)
-        ]
-        columns = zip(*rows, strict=True) if rows else [()] * 5
-        names = ("stack", "depth", "function", "file", "line")
-        return TABLES["recorded_stacks"].frame(dict(zip(names, columns, strict=True)))
-
-
-def _frame(frame: Row) -> tuple[str, str, int]:
-    return _text(frame.get("name")) or "", _text(frame.get("filename")) or "", _whole(frame.get("line")) or 0
+    Many calls share a stack, whose innermost frame is the first; one without any recorded has none.
+    """
+    numbers: dict[tuple[tuple[str, str, int], ...], int] = {}
+    for row in rows:
+        frames = row.pop("frames")
+        stack = tuple(
+            (_text(each.get("name")) or "", _text(each.get("filename")) or "", _whole(each.get("line")) or 0)
+            for each in (frames[:_DEEPEST_STACK] if isinstance(frames, list | tuple) else ())
+            if isinstance(each, dict)
+        )
+        row["stack"] = numbers.setdefault(stack, len(numbers)) if stack else None
+    lines = [
+        (number, depth, *frame) for stack, number in numbers.items() for depth, frame in enumerate(stack)
+    ]
+    columns = zip(*lines, strict=True) if lines else [()] * 5
+    names = ("stack", "depth", "function", "file", "line")
+    return TABLES["recorded_stacks"].frame(dict(zip(names, columns, strict=True)))
 
 
 def _whole(value: object) -> int | None:
@@ -293,10 +282,3 @@ def _time(value: object) -> int | None:
 
 def _text(value: object) -> str | None:
     return value[:_LONGEST_TEXT] if isinstance(value, str) else None
-
-
-def _findings(file: str, lost: int) -> list[Finding]:
-    if not lost:
-        return []
-    message = f"{counted(lost, 'call')} of the Flight Recorder cannot be read"
-    return [Finding("events-lost", "error", message, file, count=lost, touches=("recorded_calls",))]

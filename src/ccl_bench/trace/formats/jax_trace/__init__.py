@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, InParts, Part, all_of, begins, holds, register, shows
+from ccl_bench.trace.formats import (
+    Format,
+    Identity,
+    InParts,
+    TracePart,
+    all_of,
+    begins,
+    holds,
+    register,
+    shows,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +37,7 @@ recognises = all_of(
 """A Chrome trace in which XLA's names of devices are the names of processes."""
 
 
-def _parts(path: Path) -> list[Part]:
+def _parts(path: Path) -> list[TracePart]:
     from ccl_bench.trace.formats.jax_trace.events import read_events
     from ccl_bench.trace.formats.jax_trace.work import list_devices
 
@@ -36,7 +46,7 @@ def _parts(path: Path) -> list[Part]:
     devices = list_devices(read_events(path, path.name).events)
     is_single = len(devices) == 1
     return [
-        Part("" if is_single else device.id, Identity(device.rank, device.world_size), device.ordinal)
+        TracePart("" if is_single else device.id, Identity(device.rank, device.world_size), device.ordinal)
         for device in devices
     ]
 

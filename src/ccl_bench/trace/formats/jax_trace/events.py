@@ -34,7 +34,7 @@ Value = str | int | float | None
 _Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class Args(Struct, gc=False):
+class JaxArgs(Struct, gc=False):
     """`args` of an event, as far as they are used; whole numbers are text."""
 
     name: Value = None
@@ -54,7 +54,7 @@ class Args(Struct, gc=False):
     device_duration_ps: Value = None
 
 
-class Event(Struct, gc=False):
+class JaxEvent(Struct, gc=False):
     """One event, or with `ph` M the name of a process or thread."""
 
     ph: str = ""
@@ -64,7 +64,7 @@ class Event(Struct, gc=False):
     ts: float = 0.0
     """Microseconds since the recording began."""
     dur: float = 0.0
-    args: Args = field(default_factory=Args)
+    args: JaxArgs = field(default_factory=JaxArgs)
 
     @property
     def start_ns(self) -> int:
@@ -84,28 +84,39 @@ class Event(Struct, gc=False):
         )
 
 
-class _Document(Struct, gc=False):
-    events: list[Event] = field(name="traceEvents", default_factory=list)
+class _Viewed(Struct, gc=False):
+    events: list[JaxEvent] = field(name="traceEvents", default_factory=list)
 
 
-class _Texts(Struct, gc=False):
+class _ViewedTexts(Struct, gc=False):
     events: list[Raw] = field(name="traceEvents", default_factory=list)
 
 
-_DECODER, _TEXTS, _EVENT = Decoder(_Document), Decoder(_Texts), Decoder(Event)
+_DECODER, _TEXTS, _EVENT = Decoder(_Viewed), Decoder(_ViewedTexts), Decoder(JaxEvent)
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Events(NamedTuple):
     """The events of a file, and the findings on it."""
 
-    events: list[Event]
+    events: list[JaxEvent]
     findings: list[Finding]
 
 
 def read_events(path: Path, file: str) -> Events:
-    """Return the events of a file, those before the end of a truncated one; `file` names it in messages."""
-    text, broken_off = _content(path)
+    """Return the events of a file, those before the end of a truncated one; `file` names it in messages.
+
+    Raises InputError if its events cannot be read.
+    """
+    blocks: list[bytes] = []
+    broken_off = ""
+    with memory.open_trace(path) as stream:
+        try:
+            while block := stream.read(1 << 20):
+                blocks.append(block)
+        except storage.DAMAGED as error:
+            broken_off = str(error) or type(error).__name__
+    text = b"".join(blocks)
     memory.hold_json(text)
     findings: list[Finding] = []
     try:
@@ -129,23 +140,25 @@ def read_events(path: Path, file: str) -> Events:
     return Events(events, findings)
 
 
-def _content(path: Path) -> tuple[bytes, str]:
-    """Return the text of a file, and why it could not be read to its end, if so."""
-    blocks: list[bytes] = []
-    with memory.open_trace(path) as stream:
-        try:
-            while block := stream.read(1 << 20):
-                blocks.append(block)
-        except storage.DAMAGED as error:
-            return b"".join(blocks), str(error) or type(error).__name__
-    return b"".join(blocks), ""
-
-
-def _salvaged(text: bytes, file: str, error: Exception) -> tuple[list[Event], list[Finding]]:
+def _salvaged(text: bytes, file: str, error: Exception) -> tuple[list[JaxEvent], list[Finding]]:
     """Return the readable events, and findings on the lost ones; InputError if none is readable."""
     findings: list[Finding] = []
-    texts, cut = _whole_texts(text, file, error)
-    if cut:
+    texts: list[Raw] | None = None
+    with contextlib.suppress(*_UNREADABLE):
+        texts = _TEXTS.decode(text).events
+    if (
+        texts is None
+    ):  # the end is missing: the last ends of an event are tried, since texts may hold such too
+        end = len(text)
+        for _ in range(_ENDS_TRIED):
+            end = text.rfind(_NEXT, 0, end)
+            if end < 0:
+                break
+            with contextlib.suppress(*_UNREADABLE):
+                texts = _TEXTS.decode(text[: end + 1] + b"]}").events
+                break
+        if texts is None:
+            raise InputError(f"its events cannot be read: {error}", where=file, fix=_FIX) from error
         message = f"the file ends among its events, after {len(text):,} bytes"
         findings.append(Finding("file-truncated", "error", message, file))
     events = []
@@ -158,27 +171,10 @@ def _salvaged(text: bytes, file: str, error: Exception) -> tuple[list[Event], li
     return events, findings
 
 
-def _whole_texts(text: bytes, file: str, error: Exception) -> tuple[list[Raw], bool]:
-    """Return the texts of the events, those before the end of a truncated file, and whether it is one."""
-    with contextlib.suppress(*_UNREADABLE):
-        return _TEXTS.decode(text).events, False
-    end = len(text)
-    for _ in range(_ENDS_TRIED):
-        end = text.rfind(_NEXT, 0, end)
-        if end < 0:
-            break
-        with contextlib.suppress(*_UNREADABLE):
-            return _TEXTS.decode(text[: end + 1] + b"]}").events, True
-    raise InputError(f"its events cannot be read: {error}", where=file, fix=_FIX) from error
-
-
 def number(value: Value) -> int | None:
     """Return a whole number, which may be given as text; None for anything else."""
     if isinstance(value, str):
         digits = value.removeprefix("-")
-        return int(value) if digits.isascii() and digits.isdecimal() and len(digits) < _DIGITS else None
+        # One of 19 digits may not fit 64 bits.
+        return int(value) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else None
     return value if isinstance(value, int) and abs(value) < 2**63 else None
-
-
-_DIGITS = 19
-"""Digits that a number of 64 bits may not have."""

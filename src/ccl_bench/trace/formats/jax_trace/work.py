@@ -15,12 +15,12 @@ import numpy as np
 
 from ccl_bench.trace.device_steps import Ran
 from ccl_bench.trace.formats.jax_trace.events import number
-from ccl_bench.trace.hlo.instruction import CONTAINERS, Instruction, read_instruction
+from ccl_bench.trace.hlo.instruction import CONTAINERS, HloInstruction, read_instruction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ccl_bench.trace.formats.jax_trace.events import Event
+    from ccl_bench.trace.formats.jax_trace.events import JaxEvent
 
 OPS, ASYNC, RUNS, STEPS = "XLA Ops", "Async XLA Ops", "XLA Modules", "Steps"
 """Threads of a TPU: its lines."""
@@ -56,7 +56,7 @@ class Work(NamedTuple):
     launch: int | None
     """Run of its program, or launch of the kernel."""
     program: str
-    instruction: Instruction | None
+    instruction: HloInstruction | None
     copies: str = ""
     """Which way a copy engine moved data, if one did."""
 
@@ -64,7 +64,7 @@ class Work(NamedTuple):
 class Threads:
     """The complete events of a trace by the names of their threads."""
 
-    def __init__(self, events: Sequence[Event]) -> None:
+    def __init__(self, events: Sequence[JaxEvent]) -> None:
         self._names = {
             (event.pid, event.tid): str(event.args.name or "")
             for event in events
@@ -79,34 +79,29 @@ class Threads:
         self.of_host = [event for event in self._events if event.pid in hosts]
         """Those of the host's threads."""
 
-    def of(self, device: Device) -> dict[str, list[Event]]:
+    def of(self, device: JaxDevice) -> dict[str, list[JaxEvent]]:
         """Return the events of a device's process by thread, each by start."""
-        by_thread: defaultdict[str, list[Event]] = defaultdict(list)
+        by_thread: defaultdict[str, list[JaxEvent]] = defaultdict(list)
         for event in self._events:
             if event.pid == device.pid:
                 by_thread[self._names.get((event.pid, event.tid), "")].append(event)
-        return defaultdict(list, {name: sorted(events, key=_start) for name, events in by_thread.items()})
+        for events in by_thread.values():
+            events.sort(key=lambda event: event.start_ns)
+        return by_thread
 
-    def launched_elsewhere(self, device: Device) -> set[int | None]:
+    def launched_elsewhere(self, device: JaxDevice) -> set[int | None]:
         """Return the launches whose kernels and copies ran on another device of the process."""
         pids = {event.pid for event in self.of_host} | {device.pid}
         return {number(event.args.correlation_id) for event in self._events if event.pid not in pids}
 
 
-def _start(event: Event) -> int:
-    return event.start_ns
-
-
-def run_number(event: Event) -> int | None:
-    """Return the number of the run of a program that an event states, but never below 0."""
+def run_number(event: JaxEvent) -> int | None:
+    """Return the number of the run of a program that an event states, modulo 2^62, never below 0."""
     run_id = number(event.args.run_id)
-    return None if run_id is None else run_id % _RUNS
+    return None if run_id is None else run_id % (1 << 62)
 
 
-_RUNS = 1 << 62
-
-
-def device_work(threads: Threads, device: Device) -> list[Work]:
+def device_work(threads: Threads, device: JaxDevice) -> list[Work]:
     """Return the work of a device."""
     if device.kind == "TPU":
         return _of_tpu(threads.of(device))
@@ -121,7 +116,7 @@ def as_columns(work: Sequence[Work]) -> Ran:
     return Ran(*(np.array(column, dtype=np.int64) for column in (columns if work else ((),) * 4)))
 
 
-def _of_tpu(lines: dict[str, list[Event]]) -> list[Work]:
+def _of_tpu(lines: dict[str, list[JaxEvent]]) -> list[Work]:
     """Return the instructions of a TPU, each with the run of the program around it."""
     runs, work = lines[RUNS], []
     for stream, name in enumerate((OPS, ASYNC)):
@@ -129,29 +124,22 @@ def _of_tpu(lines: dict[str, list[Event]]) -> list[Work]:
         for event in lines[name]:
             while place + 1 < len(runs) and runs[place + 1].start_ns <= event.start_ns:
                 place += 1
-            latest_run = runs[place] if runs and runs[place].start_ns <= event.start_ns else None
-            run = latest_run if latest_run and event.start_ns < latest_run.end_ns else None
-            launch = run_number(run) if run else None
+            is_in_run = bool(runs) and runs[place].start_ns <= event.start_ns < runs[place].end_ns
+            launch = run_number(runs[place]) if is_in_run else None
+            program = runs[place].name.partition("(")[0] if is_in_run else ""
             text = str(event.args.long_name or "")
             instruction = read_instruction(text)
-            copies = (
-                _way(text)
-                if instruction and instruction.kind == "copy" and instruction.kind != instruction.opcode
-                else ""
-            )
-            program = run.name.partition("(")[0] if run else ""
+            copies = ""
+            if instruction and instruction.kind == "copy" and instruction.kind != instruction.opcode:
+                # `S(5)` in the layout of an array is the memory of the host.
+                shapes = text.partition(" = ")[2].split("copy-", 1)[0].split("]{")
+                in_host = ["S(5)" in shape for shape in shapes[1:3]]
+                copies = (
+                    "DtoH" if in_host == [True, False] else "HtoD" if in_host == [False, True] else "DtoD"
+                )
             span = event.start_ns, event.end_ns
             work.append(Work(event.name, *span, stream, launch, program, instruction, copies))
     return _joined(_leaves(work), has_whole_ones=bool(lines[ASYNC]))
-
-
-def _way(text: str) -> str:
-    """Return the direction of a copy: `S(5)` in the layout of an array is the memory of the host."""
-    shapes = text.partition(" = ")[2].split("copy-", 1)[0].split("]{")
-    in_host = ["S(5)" in shape for shape in shapes[1:]]
-    if len(in_host) < 2 or in_host[0] == in_host[1]:
-        return "DtoD"
-    return "DtoH" if in_host[0] else "HtoD"
 
 
 def _leaves(work: Iterable[Work]) -> list[Work]:
@@ -171,10 +159,7 @@ def _joined(work: Sequence[Work], *, has_whole_ones: bool) -> list[Work]:
         work, key=lambda item: (item.start_ns, bool(item.instruction and item.instruction.is_done))
     ):
         instruction = item.instruction
-        is_half = (
-            instruction is not None and (instruction.is_start or instruction.is_done) and item.stream == 0
-        )
-        if instruction is None or not is_half:
+        if instruction is None or item.stream or not (instruction.is_start or instruction.is_done):
             joined.append(item)
         elif has_whole_ones:
             continue
@@ -187,7 +172,7 @@ def _joined(work: Sequence[Work], *, has_whole_ones: bool) -> list[Work]:
     return joined
 
 
-def _of_gpu(lines: dict[str, list[Event]]) -> list[Work]:
+def _of_gpu(lines: dict[str, list[JaxEvent]]) -> list[Work]:
     """Return the kernels and copies of a GPU's streams."""
     work = []
     for name, events in lines.items():
@@ -195,7 +180,12 @@ def _of_gpu(lines: dict[str, list[Event]]) -> list[Work]:
             continue
         for event in events:
             args = event.args
-            copies = "memset" if args.memset_details else _copy_kind(str(args.memcpy_details or ""))
+            copies = ""
+            if args.memset_details:
+                copies = "memset"
+            elif details := str(args.memcpy_details or ""):
+                kind = _COPY_KIND.search(details)
+                copies = _WAYS.get(kind[1].upper() if kind else "", "other")
             launch, program = number(args.correlation_id), str(args.hlo_module or "")
             span = event.start_ns, event.end_ns
             work.append(
@@ -208,15 +198,7 @@ _COPY_KIND = re.compile(r"kind[_a-z]*:(\w+)")
 _WAYS = {"H2D": "HtoD", "D2H": "DtoH", "D2D": "DtoD", "P2P": "PtoP", "H2H": "HtoH"}
 
 
-def _copy_kind(details: str) -> str:
-    """Return the direction of a copy; empty for no copy."""
-    if not details:
-        return ""
-    match = _COPY_KIND.search(details)
-    return _WAYS.get(match[1].upper() if match else "", "other")
-
-
-def _of_cpu(events: Iterable[Event], device: Device) -> list[Work]:
+def _of_cpu(events: Iterable[JaxEvent], device: JaxDevice) -> list[Work]:
     """Return the instructions that a CPU device ran on the host's threads."""
     streams: dict[int, int] = {}
     work = []
@@ -231,13 +213,13 @@ def _of_cpu(events: Iterable[Event], device: Device) -> list[Work]:
     return _leaves(work)
 
 
-def _instruction_of(event: Event) -> Instruction | None:
+def _instruction_of(event: JaxEvent) -> HloInstruction | None:
     """Return the instruction of an event that only names it: its name begins with the opcode."""
     if event.args.hlo_op is None:
         return None
     name = str(event.args.hlo_op)
     base = _NUMBERED.sub("", name)
-    return Instruction(name, _OPCODES.get(base, base))
+    return HloInstruction(name, _OPCODES.get(base, base))
 
 
 HOST = "/host:CPU"
@@ -253,7 +235,7 @@ _CPU_DEVICES = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class JaxDevice:
     """A device of the trace."""
 
     kind: str
@@ -271,51 +253,32 @@ class Device:
         return f"{self.kind}:{self.ordinal}"
 
 
-def list_devices(events: Sequence[Event]) -> list[Device]:
+def list_devices(events: Sequence[JaxEvent]) -> list[JaxDevice]:
     """Return the devices, those of the CPU where the trace has no others, in order of their numbers."""
     names = {e.pid: str(e.args.name or "") for e in events if e.ph == "M" and e.name == "process_name"}
-    ids = _global_ids(events)
-    devices = [
-        Device(match[1], int(match[2]), pid, ids.get(int(match[2])))
-        for pid, name in names.items()
-        if (match := _DEVICE.match(name))
-    ]
-    if not devices:
-        hosts = [pid for pid, name in names.items() if name == HOST]
-        devices = [device for pid in hosts for device in _cpu_devices(pid, events)]
-    return sorted(devices, key=lambda device: (device.kind, device.ordinal))
-
-
-def _cpu_devices(pid: int, events: Sequence[Event]) -> list[Device]:
-    """Return the devices that ran instructions on the host's threads; their numbers are XLA's global ones."""
-    ordinals = {number(e.args.device_ordinal) for e in events if e.args.hlo_op is not None and e.pid == pid}
-    per_process, world = _sizes(events)
-    devices = []
-    for ordinal in sorted(ordinal for ordinal in ordinals if ordinal is not None):
-        process, place = divmod(ordinal, _CPU_DEVICES)
-        rank = process * per_process + place if per_process and place < per_process else None
-        devices.append(Device("CPU", ordinal, pid, rank, world))
-    return devices
-
-
-def _global_ids(events: Iterable[Event]) -> dict[int, int]:
-    """Return the global id of each device by its number in the process, where a range states both."""
-    ids = {}
+    ids: dict[int, int] = {}
+    per_process = world = None
     for event in events:
         global_id = number(event.args.global_device_id)
         if global_id is not None and (match := _STARTED.match(event.name)):
             ids[int(match[1])] = global_id
-    return ids
-
-
-def _sizes(events: Iterable[Event]) -> tuple[int | None, int | None]:
-    """Return the devices of one process and of the job, as the largest program states them."""
-    largest: tuple[int | None, int | None] = (None, None)
-    for event in events:
+        # The largest program states the devices of one process and of the job.
         partitions, replicas = number(event.args.num_partitions), number(event.args.num_replicas)
-        per_process = number(event.args.num_addressable_devices)
-        if not (partitions and replicas and per_process and _EXECUTE.match(event.name)):
-            continue
-        if (partitions * replicas) > (largest[1] or 0):
-            largest = per_process, partitions * replicas
-    return largest
+        local = number(event.args.num_addressable_devices)
+        count = (partitions or 0) * (replicas or 0)
+        if local and count > (world or 0) and _EXECUTE.match(event.name):
+            per_process, world = local, count
+    devices = [
+        JaxDevice(match[1], int(match[2]), pid, ids.get(int(match[2])))
+        for pid, name in names.items()
+        if (match := _DEVICE.match(name))
+    ]
+    if not devices:
+        # CPU devices ran instructions on the host's threads; their numbers are XLA's global ones.
+        on_host = {(e.pid, number(e.args.device_ordinal)) for e in events if e.args.hlo_op is not None}
+        for pid in (pid for pid, name in names.items() if name == HOST):
+            for ordinal in (place for on, place in on_host if on == pid and place is not None):
+                process, place = divmod(ordinal, _CPU_DEVICES)
+                rank = process * per_process + place if per_process and place < per_process else None
+                devices.append(JaxDevice("CPU", ordinal, pid, rank, world))
+    return sorted(devices, key=lambda device: (device.kind, device.ordinal))

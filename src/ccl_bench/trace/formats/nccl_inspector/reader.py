@@ -38,7 +38,7 @@ _KINDS = {"coll_perf": ("coll", "coll"), "p2p_perf": ("p2p", "p2p")}
 
 
 @dataclass(slots=True)
-class _Reading:
+class _Records:
     """The outcome of reading a file."""
 
     size: int = 0
@@ -54,69 +54,81 @@ class _Reading:
 
 def read_records(stream: BinaryIO, file: str) -> TraceContent:
     """Return the content of a file of records; `file` names it in messages."""
-    reading = _Reading()
-    for line in _lines(stream, reading):
+    records = _Records()
+    for line in _lines(stream, records):
         try:
             record = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            reading.unreadable += 1
+            records.unreadable += 1
             continue
-        if isinstance(record, dict):
-            _take(record, reading)
+        if not isinstance(record, dict):
+            continue
+        # A header and metadata hold for the records after them too.
+        if isinstance(record.get("header"), dict):
+            records.header = record["header"]
+        if isinstance(record.get("metadata"), dict):
+            records.metadata = record["metadata"]
+        if isinstance(stats := record.get("dump_stats"), dict):
+            for kind in ("coll", "p2p"):
+                records.dropped += whole(stats.get(f"{kind}_dropped_since_last_dump")) or 0
+        for key, (prefix, operation) in _KINDS.items():
+            if isinstance(measurement := record.get(key), dict):
+                row = _row(measurement, prefix, operation, records)
+                records.rows += [row] if row else []
+                memory.hold_rows("nccl_records", bool(row))
     table = TABLES["nccl_records"]
-    columns = {name: [row.get(name) for row in reading.rows] for name in table.columns}
-    return TraceContent({"nccl_records": table.frame(columns)}, findings=[*_findings(reading, file)])
+    columns = {name: [row.get(name) for row in records.rows] for name in table.columns}
+    findings = []
+    touches = ("nccl_records",)
+    if records.broken_off:
+        message = f"reading stopped after {records.size:,} bytes: {records.broken_off}"
+        findings.append(Finding("file-broken-off", "error", message, file))
+    if count := records.unreadable:
+        message = f"{counted(count, 'record is', 'records are')} unreadable"
+        findings.append(Finding("events-lost", "error", message, file, count=count))
+    if count := records.contradicting:
+        subject = counted(count, "record states", "records state")
+        message = f"{subject} a bandwidth that contradicts size and time, and are not used"
+        findings.append(Finding("records-contradict", "warning", message, file, count=count, touches=touches))
+    if count := records.dropped:
+        message = f"the NCCL Inspector lost {counted(count, 'record')} before it wrote them"
+        findings.append(Finding("records-dropped", "note", message, file, count=count, touches=touches))
+    return TraceContent({"nccl_records": table.frame(columns)}, findings=findings)
 
 
-def _lines(stream: BinaryIO, reading: _Reading) -> Iterator[bytes]:
+def _lines(stream: BinaryIO, records: _Records) -> Iterator[bytes]:
     buffer = b""
-    while block := next_block(stream, reading, len(buffer)):
+    while block := next_block(stream, records, len(buffer)):
         *lines, buffer = (buffer + block).split(b"\n")
         yield from filter(bytes.strip, lines)
         if len(buffer) > LONGEST_LINE:
-            reading.broken_off = "a line of impossible length"
+            records.broken_off = "a line of impossible length"
             return
     if buffer.strip():
         yield buffer
 
 
-def _take(record: dict[str, Any], reading: _Reading) -> None:
-    """Take one line: a record, or the values that hold for the records after it."""
-    for key in ("header", "metadata"):
-        if isinstance(record.get(key), dict):
-            setattr(reading, key, record[key])
-    if isinstance(stats := record.get("dump_stats"), dict):
-        kinds = ("coll", "p2p")
-        reading.dropped += sum(whole(stats.get(f"{kind}_dropped_since_last_dump")) or 0 for kind in kinds)
-    for key, (prefix, operation) in _KINDS.items():
-        if isinstance(measurement := record.get(key), dict):
-            row = _row(measurement, prefix, operation, reading)
-            reading.rows += [row] if row else []
-            memory.hold_rows("nccl_records", bool(row))
-
-
 def _row(
-    measurement: dict[str, Any], prefix: str, operation: str, reading: _Reading
+    measurement: dict[str, Any], prefix: str, operation: str, records: _Records
 ) -> dict[str, Any] | None:
     """Return one timed operation; None, counted, where it is not whole or contradicts itself."""
-    header, metadata = reading.header, reading.metadata
-    name = measurement.get(operation)
-    time_us, size = (
-        whole(measurement.get(f"{prefix}_exec_time_us")),
-        whole(measurement.get(f"{prefix}_msg_size_bytes")),
-    )
-    ranks, sequence = whole(header.get("n_ranks")), whole(measurement.get(f"{prefix}_sn"))
+    header, metadata = records.header, records.metadata
+    name, ranks = measurement.get(operation), whole(header.get("n_ranks"))
+    time_us = whole(measurement.get(f"{prefix}_exec_time_us"))
+    size = whole(measurement.get(f"{prefix}_msg_size_bytes"))
     collective = canonical(name) if isinstance(name, str) else None
     if collective is None or not time_us or time_us < 0 or size is None or size < 0 or not ranks or ranks < 1:
-        reading.unreadable += 1
+        records.unreadable += 1
         return None
+    # The message of these two is the part of one rank, where no bandwidth shows otherwise.
+    size_bytes: int | None = size * ranks if collective in ("all_gather", "reduce_scatter") else size
     bandwidth = measurement.get(f"{prefix}_algobw_gbs")
-    whole_size = size * ranks if collective in _BY_RANK else size
-    size_bytes: int | None = whole_size
     if isinstance(bandwidth, int | float) and bandwidth > 0 and size:
-        size_bytes = _size_of_bandwidth((size, size * ranks), time_us, bandwidth)
+        near = max(_AGREES * bandwidth, 1e-6)
+        fitting = (each for each in (size, size * ranks) if abs(each / time_us / 1e3 - bandwidth) <= near)
+        size_bytes = next(fitting, None)
     if size_bytes is None:
-        reading.contradicting += 1
+        records.contradicting += 1
         return None
     return {
         "communicator": str(header.get("id", "")),
@@ -127,38 +139,8 @@ def _row(
         "host": str(metadata.get("hostname", "")),
         "process": whole(metadata.get("pid")),
         "collective": collective,
-        "sequence": sequence,
+        "sequence": whole(measurement.get(f"{prefix}_sn")),
         "size_bytes": size_bytes,
         "time_ns": time_us * _US_NS,
         "time_from": str(measurement.get(f"{prefix}_timing_source", "")),
     }
-
-
-_BY_RANK = ("all_gather", "reduce_scatter")
-"""Collectives whose message is there the part of one rank, where no bandwidth shows otherwise."""
-
-
-def _size_of_bandwidth(sizes: tuple[int, ...], time_us: int, bandwidth: float) -> int | None:
-    """Return the size that a stated bandwidth, GB/s, was computed from; None if it fits none."""
-    fits = (size for size in sizes if abs(size / time_us / 1e3 - bandwidth) <= max(_AGREES * bandwidth, 1e-6))
-    return next(fits, None)
-
-
-def _findings(reading: _Reading, file: str) -> Iterator[Finding]:
-    touches = ("nccl_records",)
-    if reading.broken_off:
-        message = f"reading stopped after {reading.size:,} bytes: {reading.broken_off}"
-        yield Finding("file-broken-off", "error", message, file)
-    if reading.unreadable:
-        message = f"{counted(reading.unreadable, 'record is', 'records are')} unreadable"
-        yield Finding("events-lost", "error", message, file, count=reading.unreadable)
-    if reading.contradicting:
-        message = (
-            f"{counted(reading.contradicting, 'record states', 'records state')} a bandwidth that "
-            "contradicts size and time, and are not used"
-        )
-        count = reading.contradicting
-        yield Finding("records-contradict", "warning", message, file, count=count, touches=touches)
-    if reading.dropped:
-        message = f"the NCCL Inspector lost {counted(reading.dropped, 'record')} before it wrote them"
-        yield Finding("records-dropped", "note", message, file, count=reading.dropped, touches=touches)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, InParts, Part, any_of, register
+from ccl_bench.trace.formats import Format, Identity, InParts, TracePart, any_of, register
 from ccl_bench.trace.formats.nsys.recognition import is_export, is_json_export, is_report
 
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 recognises = any_of(is_export, is_report, is_json_export)
 
 
-def _parts(path: Path) -> list[Part]:
+def _parts(path: Path) -> list[TracePart]:
     from ccl_bench.trace.formats.nsys.processes import processes
 
     parts = processes(path)
     is_single = len(parts) == 1
     return [
-        Part("" if is_single else part.id, Identity(part.rank, part.world_size), part.local_rank)
+        TracePart("" if is_single else part.id, Identity(part.rank, part.world_size), part.local_rank)
         for part in parts
     ]
 

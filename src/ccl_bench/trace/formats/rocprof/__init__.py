@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, InParts, Part, all_of, begins, holds, register
+from ccl_bench.trace.formats import Format, InParts, TracePart, all_of, begins, holds, register
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def _read(stream: BinaryIO, file: str) -> TraceContent:
     return read_rocprof(stream, file)
 
 
-def _parts(path: Path) -> list[Part]:
+def _parts(path: Path) -> list[TracePart]:
     from ccl_bench.trace.formats.rocprof.database import parts
 
     return parts(path)

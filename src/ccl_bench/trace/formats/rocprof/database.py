@@ -15,7 +15,7 @@ import msgspec
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.trace import sqlite
-from ccl_bench.trace.formats import Identity, Part
+from ccl_bench.trace.formats import Identity, TracePart
 from ccl_bench.trace.formats.rocprof.document import (
     GPU,
     Agent,
@@ -63,14 +63,16 @@ def open_rocpd(path: Path, file: str = "") -> AbstractContextManager[Database]:
     return sqlite.open_database(path, file or str(path), ROCPD)
 
 
-def parts(path: Path) -> list[Part]:
+def parts(path: Path) -> list[TracePart]:
     """Return the processes in a database that recorded work or ranges."""
     with open_rocpd(path) as database:
         guids = [
             name.removeprefix(_KERNELS) for name in sorted(database.columns) if name.startswith(_KERNELS)
         ]
         with_work = [guid for guid in guids if _holds_something(database, guid)]
-        return [Part(guid if len(with_work) > 1 else "", _identity(database, guid)) for guid in with_work]
+        return [
+            TracePart(guid if len(with_work) > 1 else "", _identity(database, guid)) for guid in with_work
+        ]
 
 
 def _holds_something(database: Database, guid: str) -> bool:

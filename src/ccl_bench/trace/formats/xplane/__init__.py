@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.trace.formats import Format, Identity, InParts, Part, all_of, begins, register
+from ccl_bench.trace.formats import Format, Identity, InParts, TracePart, all_of, begins, register
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,13 +19,13 @@ recognises = all_of(
 """A profile: its first plane has one of these names."""
 
 
-def _parts(path: Path) -> list[Part]:
+def _parts(path: Path) -> list[TracePart]:
     from ccl_bench.trace.formats.xplane.profile import list_devices
 
     job = list_devices(path)
     is_single = len(job.devices) == 1
     return [
-        Part("" if is_single else device.id, Identity(device.rank, job.world_size), device.ordinal)
+        TracePart("" if is_single else device.id, Identity(device.rank, job.world_size), device.ordinal)
         for device in job.devices
     ]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ccl_bench.trace.formats.xplane.space import Plane
-    from ccl_bench.trace.hlo.program import Program
+    from ccl_bench.trace.hlo.program import HloProgram
 
 _DEVICE = re.compile(r"\A/device:(TPU|GPU):(\d{1,6})\Z")
 """Planes of whole devices; a TPU's SparseCores have planes of their own beside it."""
@@ -36,7 +36,7 @@ _STARTED = re.compile(r"\A\[(\d{1,6})\] \w+::Execute\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class XlaDevice:
     """One device of a profile."""
 
     kind: str
@@ -57,29 +57,30 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobDevices:
     """The devices of a profile and how many the job had, None if the profile does not state it."""
 
-    devices: tuple[Device, ...]
+    devices: tuple[XlaDevice, ...]
     world_size: int | None
 
 
-def plane_devices(names: Iterable[str]) -> list[Device]:
+def plane_devices(names: Iterable[str]) -> list[XlaDevice]:
     """Return the devices that have planes, by their names."""
     matches = ((name, _DEVICE.match(name)) for name in names)
-    return [Device(match[1], int(match[2]), name) for name, match in matches if match]
+    return [XlaDevice(match[1], int(match[2]), name) for name, match in matches if match]
 
 
 def identify(
-    planes: Sequence[Device],
+    planes: Sequence[XlaDevice],
     plane_ids: Mapping[str, int | None],
     host: HostDevices,
-    programs: Iterable[Program],
-) -> Job:
+    programs: Iterable[HloProgram],
+) -> JobDevices:
     """Return the devices with their ranks.
 
     `planes` are those with planes of their own; `plane_ids` maps names of planes to the global ids in them.
-    A profile without such planes is of CPU devices.
+    A profile without such planes is of CPU devices. The job has the devices of its programs, where these are
+    all there can be: a program may run on a part of them, and then numbers below its highest are missing.
     """
     program_devices = {device for program in programs for replicas in program.devices for device in replicas}
     if planes:
@@ -93,13 +94,16 @@ def identify(
         devices = [
             replace(d, global_id=global_id, rank=global_id) for d, global_id in zip(planes, ids, strict=True)
         ]
+        is_all = program_devices == {*range(len(program_devices))}
     else:
         devices = _cpu_devices(host, program_devices)
-    world = _world_size(program_devices, is_cpu=not planes)
-    return Job(tuple(devices), world)
+        local = {divmod(device, CPU_DEVICES) for device in program_devices}
+        processes, ordinals = len({process for process, _ in local}), len({ordinal for _, ordinal in local})
+        is_all = local == {(process, ordinal) for process in range(processes) for ordinal in range(ordinals)}
+    return JobDevices(tuple(devices), len(program_devices) if program_devices and is_all else None)
 
 
-def _cpu_devices(host: HostDevices, program_devices: set[int]) -> list[Device]:
+def _cpu_devices(host: HostDevices, program_devices: set[int]) -> list[XlaDevice]:
     """Return the CPU devices of a process: by their global ids, or by their numbers in the process.
 
     A process with one device states no pair of both: then its number is its id, if a program has it.
@@ -114,27 +118,9 @@ def _cpu_devices(host: HostDevices, program_devices: set[int]) -> list[Device]:
         valid_ids = global_ids or program_devices
         ids = {number: number if number in valid_ids else None for number in host.ordinals | global_ids}
     return [
-        Device("CPU", number, HOST, global_id, None if global_id is None else place.get(global_id))
+        XlaDevice("CPU", number, HOST, global_id, None if global_id is None else place.get(global_id))
         for number, global_id in sorted(ids.items())
     ]
-
-
-def _world_size(program_devices: set[int], *, is_cpu: bool) -> int | None:
-    """Return the number of devices of the job: those of its programs, where these are all there can be.
-
-    A program may run on a part of the devices: then numbers below its highest are missing.
-    """
-    if not program_devices or (is_cpu and not _all_of_each_process(program_devices)):
-        return None
-    return len(program_devices) if is_cpu or program_devices == {*range(len(program_devices))} else None
-
-
-def _all_of_each_process(program_devices: set[int]) -> bool:
-    local = {(device // CPU_DEVICES, device % CPU_DEVICES) for device in program_devices}
-    processes = {process for process, _ in local}
-    ordinals = {ordinal for _, ordinal in local}
-    is_complete = {*range(len(processes))} == processes and {*range(len(ordinals))} == ordinals
-    return is_complete and len(local) == len(processes) * len(ordinals)
 
 
 def core_id(details: object) -> int | None:

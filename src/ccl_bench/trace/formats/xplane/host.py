@@ -18,9 +18,7 @@ from ccl_bench.trace.formats.xplane.operations import signed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    from ccl_bench.trace.formats.xplane.space import Line, Plane, Value
+    from ccl_bench.trace.formats.xplane.space import Plane, PlaneLine, Value
 
 _PYTHON = "$"
 """How the names of Python's own functions begin, which the profiler records too."""
@@ -44,7 +42,7 @@ class Range(NamedTuple):
     thread: int
 
 
-class Call(NamedTuple):
+class HostCall(NamedTuple):
     """A call that started work on a device."""
 
     name: str
@@ -59,16 +57,18 @@ Flow = tuple[int, int]
 """Kind and id of a flow."""
 
 
-class Host:
+class HostThreads:
     """The threads of the host, with all that follows from them for each device."""
 
     def __init__(self, plane: Plane | None, base_ns: int) -> None:
         self.marks: list[Mark] = []
         self.ranges: list[Range] = []
-        self._launches: list[Call] = []
-        self._executes: dict[int, Call] = {}
-        self._enqueued: dict[int, Call] = {}
-        self._alone: list[Call] = []
+        self.launches: list[HostCall] = []
+        """The calls that launched kernels and copies of GPUs, with their correlations."""
+        self.executions: dict[int, HostCall] = {}
+        """Run of a program on CPU devices → the call that started it."""
+        self._enqueued: dict[int, HostCall] = {}
+        self._alone: list[HostCall] = []
         self._producers: dict[Flow, tuple[int, int]] = {}
         self._consumers: dict[int, list[tuple[int, int, Flow]]] = {}
         for line in plane.lines if plane else ():
@@ -77,68 +77,51 @@ class Host:
         for consumers in self._consumers.values():
             consumers.sort()
 
-    def _read(self, line: Line, base_ns: int) -> None:
+    def _read(self, line: PlaneLine, base_ns: int) -> None:
+        """Keep the calls, flows, steps and ranges that the events of a thread show."""
         thread = signed(line.id)
         names, places = line.distinct()
         is_range = np.array(
             [*(not event_name.name.startswith((_PYTHON, *_NO_RANGES)) for event_name, _ in names), False]
         )
-        rows = np.flatnonzero(is_range[places] | _any_of(line, _STATED))
+        is_kept = is_range[places]
+        for key in _STATED:
+            is_kept |= line.holds(key)
+        rows = np.flatnonzero(is_kept)
         starts, ends = (times[rows].tolist() for times in line.times(base_ns))
-        stats = [dict[str, int]() for _ in rows]
+        stats_of = [dict[str, int]() for _ in rows]
         for key in _STATED:
             is_stated, numbers = line.holds(key)[rows], line.numbers(key)[rows]
-            for place in np.flatnonzero(is_stated).tolist():
-                stats[place][key] = int(numbers[place])
-        events = zip(places[rows].tolist(), starts, ends, stats, strict=True)
-        for place, start, end, event_stats in events:
-            self._note(
-                Call(names[place][0].name, start, end, thread, 0), event_stats, is_range=bool(is_range[place])
-            )
+            for row in np.flatnonzero(is_stated).tolist():
+                stats_of[row][key] = int(numbers[row])
+        for place, start, end, stats in zip(places[rows].tolist(), starts, ends, stats_of, strict=True):
+            name = names[place][0].name
+            call = HostCall(name, start, end, thread, 0)
+            produced, consumed = _flow(stats, "_pt", "_p"), _flow(stats, "_ct", "_c")
+            if produced:
+                self._producers[produced] = (thread, start)
+            if consumed and end > start:
+                self._consumers.setdefault(thread, []).append((start, end, consumed))
+            if "hlo_op" in stats and "correlation_id" not in stats:
+                continue  # work of a CPU device
+            if "step_num" in stats:
+                self.marks.append(Mark(name, stats["step_num"], start, end, thread))
+            elif end > start and is_range[place]:
+                self.ranges.append(Range(name, start, end, thread))
+                if name.endswith(_ALONE):
+                    self._alone.append(call)
+            if stats.get("correlation_id", 0) > 0:
+                self.launches.append(call._replace(run=stats["correlation_id"]))
+            elif name == _ENQUEUES and produced:
+                self._enqueued[produced[1]] = call
+            elif "run_id" in stats and "device_ordinal" not in stats:
+                # A range of a run that names a device is of the runtime's thread that runs it there, maybe
+                # long after the program asked for it.
+                earlier = self.executions.setdefault(stats["run_id"], call)
+                if start < earlier.start_ns:
+                    self.executions[stats["run_id"]] = call
 
-    def _note(self, event: Call, stats: Mapping[str, int], *, is_range: bool) -> None:
-        """Keep the call, flow or step that an event of a thread shows."""
-        name, start, end, thread, _ = event
-        produced, consumed = _flow(stats, "_pt", "_p"), _flow(stats, "_ct", "_c")
-        if produced:
-            self._producers[produced] = (thread, start)
-        if consumed and end > start:
-            self._consumers.setdefault(thread, []).append((start, end, consumed))
-        if "hlo_op" in stats and "correlation_id" not in stats:
-            return  # work of a CPU device
-        if "step_num" in stats:
-            self.marks.append(Mark(name, stats["step_num"], start, end, thread))
-        elif end > start and is_range:
-            self.ranges.append(Range(name, start, end, thread))
-            if name.endswith(_ALONE):
-                self._alone.append(event)
-        if stats:
-            self._note_call(event, stats, produced)
-
-    def _note_call(self, call: Call, stats: Mapping[str, int], produced: Flow | None) -> None:
-        """Keep a call that started work: by its correlation, by the run of its program, or by its flow.
-
-        A range of a run that names a device is of the runtime's thread that runs it there, maybe long after
-        the program asked for it.
-        """
-        if stats.get("correlation_id", 0) > 0:
-            self._launches.append(call._replace(run=stats["correlation_id"]))
-        elif call.name == _ENQUEUES and produced:
-            self._enqueued[produced[1]] = call
-        elif "run_id" in stats and "device_ordinal" not in stats:
-            earlier = self._executes.setdefault(stats["run_id"], call)
-            if call.start_ns < earlier.start_ns:
-                self._executes[stats["run_id"]] = call
-
-    def launches(self) -> list[Call]:
-        """Return the calls that launched kernels and copies of GPUs, with their correlations."""
-        return self._launches
-
-    def execution(self, run: int) -> Call | None:
-        """Return the call that started a run of a program on CPU devices."""
-        return self._executes.get(run)
-
-    def executions_in_order(self, begins: Sequence[int]) -> list[Call]:
+    def executions_in_order(self, begins: Sequence[int]) -> list[HostCall]:
         """Return the calls that started the runs of the only device, which begin at these times, in order.
 
         Such calls do not name the run. None is returned unless there is one before each run and no other.
@@ -149,30 +132,25 @@ class Host:
         is_before = all(call.start_ns <= begin for call, begin in zip(calls, begins, strict=True))
         return calls if is_before else []
 
-    def enqueued(self, flow: Value | None) -> Call | None:
+    def enqueued(self, flow: Value | None) -> HostCall | None:
         """Return the call that put a run into a TPU's queue, by the flow between them."""
-        if not isinstance(flow, int):
-            return None
-        return self._enqueued.get(flow)
+        return self._enqueued.get(flow) if isinstance(flow, int) else None
 
-    def dispatched(self, call: Call) -> Moment:
-        """Return the moment at which the program dispatched a call's work: the begin of the flows to it."""
+    def dispatched(self, call: HostCall) -> Moment:
+        """Return the moment at which the program dispatched a call's work: the begin of the flows to it.
+
+        The innermost range around a time shows the flow that it continues, where that is one at all.
+        """
         thread, time = call.thread, call.start_ns
         for _ in range(_FARTHEST):
-            flow = self._consumed_around(thread, time)
+            consumers = self._consumers.get(thread, [])
+            place = bisect.bisect_right(consumers, time, key=lambda consumer: consumer[0])
+            near = reversed(consumers[max(0, place - _NESTED) : place])
+            flow = next((flow for start, end, flow in near if start <= time < end), None)
             if flow is None or flow not in self._producers:
                 break
             thread, time = self._producers[flow]
         return Moment(thread, time)
-
-    def _consumed_around(self, thread: int, time: int) -> Flow | None:
-        """Return the flow that the innermost range around a time continues, where that is one at all."""
-        consumers = self._consumers.get(thread, [])
-        place = bisect.bisect_right(consumers, time, key=lambda consumer: consumer[0])
-        for start, end, flow in reversed(consumers[max(0, place - _NESTED) : place]):
-            if start <= time < end:
-                return flow
-        return None
 
 
 _ALONE = "::ExecuteHelperOnSingleDevice"
@@ -186,11 +164,3 @@ _STATED = ("step_num", "correlation_id", "run_id", "device_ordinal", "hlo_op", "
 
 def _flow(stats: Mapping[str, int], kind: str, number: str) -> Flow | None:
     return (stats[kind], stats[number]) if kind in stats and number in stats else None
-
-
-def _any_of(line: Line, names: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Return for each event whether anything is stated about it under one of several names."""
-    is_stated = np.zeros(line.count, dtype=np.bool_)
-    for name in names:
-        is_stated |= line.holds(name)
-    return is_stated

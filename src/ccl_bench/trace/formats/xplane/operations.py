@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ccl_bench.trace.device_steps import Ran
-from ccl_bench.trace.hlo.instruction import CONTAINERS, Instruction, Product, read_instruction
+from ccl_bench.trace.hlo.instruction import CONTAINERS, HloInstruction, Product, read_instruction
 from ccl_bench.trace.protobuf import DamagedMessageError, Message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ccl_bench.trace.formats.xplane.devices import Device
-    from ccl_bench.trace.formats.xplane.space import EventName, Line, Plane, Value
-    from ccl_bench.trace.hlo.program import Program
+    from ccl_bench.trace.formats.xplane.devices import XlaDevice
+    from ccl_bench.trace.formats.xplane.space import Plane, PlaneLine, Value
+    from ccl_bench.trace.hlo.program import HloProgram
     from ccl_bench.trace.protobuf import Numbers
 
 MODULES, OPS, ASYNC, STEPS, MARKS = "XLA Modules", "XLA Ops", "Async XLA Ops", "Steps", "XLA TraceMe"
@@ -36,12 +36,12 @@ _COMPUTATIONS = ("XLA", "Framework", "TensorFlow", "Steps", "Source", "Launch")
 _WHOLE = 1 << 64
 
 
-class Kind(NamedTuple):
+class OperationKind(NamedTuple):
     """What is run: an instruction of a program, or a kernel of none."""
 
     name: str
     program: int | None
-    instruction: Instruction | None
+    instruction: HloInstruction | None
     category: str = ""
     flops: float | None = None
     """Operations of one run as the compiler counts them."""
@@ -75,7 +75,7 @@ class Kind(NamedTuple):
 class Operations:
     """What a device ran, in columns; one entry each time."""
 
-    kinds: list[Kind] = field(default_factory=list)
+    kinds: list[OperationKind] = field(default_factory=list)
     kind: Numbers = field(default_factory=lambda: _none())
     """Place in `kinds`."""
     start_ns: Numbers = field(default_factory=lambda: _none())
@@ -105,12 +105,12 @@ class _Collected:
     """Rows as they are found, and the kinds so far."""
 
     def __init__(self) -> None:
-        self._kinds: dict[Kind, int] = {}
+        self._kinds: dict[OperationKind, int] = {}
         self._parts: list[tuple[Numbers, ...]] = []
 
     def add(
         self,
-        kinds: Sequence[Kind],
+        kinds: Sequence[OperationKind],
         places: Numbers,
         spans: tuple[Numbers, Numbers],
         stream: int,
@@ -177,7 +177,7 @@ def tpu_runs(plane: Plane, base_ns: int) -> Runs:
     return Runs([], _none(), _none(), _none(), [])
 
 
-def tpu_instructions(plane: Plane, programs: Mapping[int, Program], base_ns: int) -> Operations:
+def tpu_instructions(plane: Plane, programs: Mapping[int, HloProgram], base_ns: int) -> Operations:
     """Return the instructions of a TPU's core as recorded, halves of asynchronous ones apart."""
     collected = _Collected()
     for line in plane.lines:
@@ -187,7 +187,7 @@ def tpu_instructions(plane: Plane, programs: Mapping[int, Program], base_ns: int
     return _leaves(collected.all())
 
 
-def _device_times(line: Line, base_ns: int) -> tuple[Numbers, Numbers]:
+def _device_times(line: PlaneLine, base_ns: int) -> tuple[Numbers, Numbers]:
     """Return start and end of each event, ns; as long as the device's own clock says where it is stated."""
     starts, ends = line.times(base_ns)
     lengths = line.numbers("device_duration_ps")
@@ -195,82 +195,66 @@ def _device_times(line: Line, base_ns: int) -> tuple[Numbers, Numbers]:
     return starts, np.where(lengths > 0, starts + exact, ends)
 
 
-def tpu_operations(plane: Plane, runs: Runs, programs: Mapping[int, Program], base_ns: int) -> Operations:
+def tpu_operations(plane: Plane, runs: Runs, programs: Mapping[int, HloProgram], base_ns: int) -> Operations:
     """Return the work of a TPU: its instructions, those that run beside others, and waits for other TPUs."""
     collected = _Collected()
     lines = {line.name: line for line in plane.lines}
-    async_line = lines.get(ASYNC)
-    starts = _started(async_line, programs) if async_line else set()
+    async_kinds = _tpu_kinds(lines[ASYNC], programs)[0] if ASYNC in lines else []
+    whole_ones = {(kind.program, kind.instruction.name) for kind in async_kinds if kind.instruction}
     for stream, name in enumerate((OPS, ASYNC)):
         if name not in lines:
             continue
-        line = lines[name]
-        kinds, places = _tpu_kinds(line, programs)
-        starts_ns, ends_ns = _device_times(line, base_ns)
-        keep = [name == ASYNC or not _is_half(kind.instruction, kind.program, starts) for kind in kinds]
-        rows = np.flatnonzero(np.array([*keep, True])[places])
+        kinds, places = _tpu_kinds(lines[name], programs)
+        starts_ns, ends_ns = _device_times(lines[name], base_ns)
+        is_kept = [True] * (len(kinds) + 1)
+        if name == OPS:  # without the halves of those whose whole run is on the other line
+            for place, kind in enumerate(kinds):
+                if kind.instruction:
+                    halves = {(kind.program, kind.instruction.name), (kind.program, kind.instruction.starts)}
+                    is_kept[place] = not halves & whole_ones
+        rows = np.flatnonzero(np.array(is_kept)[places])
         spans = starts_ns[rows], ends_ns[rows]
         collected.add(kinds, places[rows], spans, stream, runs.around(spans[0]))
-    if MARKS in lines:
-        _add_barriers(collected, lines[MARKS], runs, base_ns)
+    if MARKS in lines:  # waits for other TPUs, each of the program in whose run it is
+        names, places = lines[MARKS].distinct()
+        is_barrier = np.array([*(event_name.name == _BARRIER for event_name, _ in names), False])
+        rows = np.flatnonzero(is_barrier[places])
+        starts_ns, ends_ns = lines[MARKS].times(base_ns)
+        run_numbers = runs.around(starts_ns[rows])
+        around, numbers = np.unique(run_numbers, return_inverse=True)
+        barriers = [OperationKind(_BARRIER, runs.program_id(run), None, _BARRIER) for run in around.tolist()]
+        collected.add(barriers, numbers, (starts_ns[rows], ends_ns[rows]), 2, run_numbers)
     return _leaves(_joined_halves(collected.all()))
 
 
-def _add_barriers(collected: _Collected, marks: Line, runs: Runs, base_ns: int) -> None:
-    """Add the waits for other TPUs, each of the program in whose run it is."""
-    names, places = marks.distinct()
-    is_barrier = np.array([*(event_name.name == _BARRIER for event_name, _ in names), False])
-    rows = np.flatnonzero(is_barrier[places])
-    starts_ns, ends_ns = marks.times(base_ns)
-    run_numbers = runs.around(starts_ns[rows])
-    programs, numbers = np.unique(run_numbers, return_inverse=True)
-    barriers = [Kind(_BARRIER, runs.program_id(run), None, _BARRIER) for run in programs.tolist()]
-    collected.add(barriers, numbers, (starts_ns[rows], ends_ns[rows]), 2, run_numbers)
-
-
-def _started(line: Line, programs: Mapping[int, Program]) -> set[tuple[int | None, str]]:
-    """Return program and name of the instructions whose whole run is on the line of asynchronous ones."""
-    kinds, _ = _tpu_kinds(line, programs)
-    return {(kind.program, kind.instruction.name) for kind in kinds if kind.instruction}
-
-
-def _tpu_kinds(line: Line, programs: Mapping[int, Program]) -> tuple[list[Kind], Numbers]:
+def _tpu_kinds(line: PlaneLine, programs: Mapping[int, HloProgram]) -> tuple[list[OperationKind], Numbers]:
     """Return the kinds of work of a line's events, and for each event the place of its kind."""
     names, places = line.distinct()
-    return [_tpu_kind(event_name, programs) for event_name, _ in names], places
-
-
-def _is_half(
-    instruction: Instruction | None, program: int | None, starts: set[tuple[int | None, str]]
-) -> bool:
-    """Whether an instruction starts or awaits one whose whole run is on the line of asynchronous ones."""
-    return instruction is not None and (
-        (program, instruction.name) in starts or (program, instruction.starts) in starts
-    )
-
-
-def _tpu_kind(event_name: EventName, programs: Mapping[int, Program]) -> Kind:
-    stats = event_name.stats
-    program = _number(stats.get("program_id"))
-    program = None if program is None else program % _WHOLE
-    name = event_name.display_name or event_name.name.partition(" = ")[0].lstrip("%")
-    text = read_instruction(event_name.name)
-    if text is not None:
-        name = text.name
-    hlo_program = programs.get(program) if program is not None else None
-    instruction = hlo_program.instructions.get(name) if hlo_program else None
-    return Kind(
-        name,
-        program,
-        instruction or text,
-        str(stats.get("hlo_category", "")),
-        _number(stats.get("flops")),
-        _number(stats.get("model_flops")),
-        _number(stats.get("bytes_accessed")),
-        _memory_bytes(stats.get("memory_access_breakdown")),
-        event_name.name if text is not None and text.kind == "copy" else "",
-        is_copy=text is not None and text.kind == "copy" and (text.is_start or text.is_done),
-    )
+    kinds = []
+    for event_name, _ in names:
+        stats = event_name.stats
+        program = _number(stats.get("program_id"))
+        program = None if program is None else program % _WHOLE
+        text = read_instruction(event_name.name)
+        name = (
+            text.name if text else event_name.display_name or event_name.name.partition(" = ")[0].lstrip("%")
+        )
+        hlo_program = programs.get(program) if program is not None else None
+        is_copy = text is not None and text.kind == "copy"
+        kind = OperationKind(
+            name,
+            program,
+            (hlo_program.instructions.get(name) if hlo_program else None) or text,
+            str(stats.get("hlo_category", "")),
+            _number(stats.get("flops")),
+            _number(stats.get("model_flops")),
+            _number(stats.get("bytes_accessed")),
+            _memory_bytes(stats.get("memory_access_breakdown")),
+            event_name.name if is_copy else "",
+            is_copy=text is not None and is_copy and (text.is_start or text.is_done),
+        )
+        kinds.append(kind)
+    return kinds, places
 
 
 _ACCESSES, _SPACE, _SIZE = 1, 2, 3
@@ -296,22 +280,27 @@ def _number(value: Value | None) -> int | None:
     return int(value) if isinstance(value, int | float) else None
 
 
-def gpu_operations(plane: Plane, programs: Mapping[int, Program], base_ns: int) -> Operations:
-    """Return the work of a GPU; the run of each is the correlation of its launch."""
+def gpu_operations(plane: Plane, programs: Mapping[int, HloProgram], base_ns: int) -> Operations:
+    """Return the work of a GPU; the run of each is the correlation of its launch.
+
+    Several kernels may carry out one instruction: the one that takes most time over all runs is its main one.
+    """
     collected = _Collected()
     for line in plane.lines:
         if line.name.startswith(_COMPUTATIONS):
             continue
         match = _STREAM.match(line.name)
         stream = int(match[1]) if match else signed(line.id)
-        names, places = line.distinct("program_id", "hlo_op", *_GPU_DETAILS)
-        kinds = [_gpu_kind(event_name.name, values, programs) for event_name, values in names]
+        names, places = line.distinct(
+            "program_id", "hlo_op", "kernel_details", "memcpy_details", "memset_details"
+        )
+        kinds = []
+        for event_name, (program, op, kernel, copy, reset) in names:
+            kind = _host_kind(program, op, programs, "memset" if reset else event_name.name)
+            details = str(copy or reset or kernel or "")
+            kinds.append(kind._replace(details=details, is_copy=bool(copy or reset)))
         collected.add(kinds, places, line.times(base_ns), stream, line.numbers("correlation_id"))
-    return _with_main_kernels(collected.all())
-
-
-def _with_main_kernels(work: Operations) -> Operations:
-    """Return the operations with the kernel of each instruction marked that takes most time over all runs."""
+    work = collected.all()
     lengths = np.bincount(work.kind, weights=work.end_ns - work.start_ns, minlength=len(work.kinds))
     main: dict[tuple[int | None, str], int] = {}
     for place, kind in enumerate(work.kinds):
@@ -327,24 +316,19 @@ def _with_main_kernels(work: Operations) -> Operations:
     return replace(work, kinds=kinds)
 
 
-_GPU_DETAILS = ("kernel_details", "memcpy_details", "memset_details")
-
-
-def _gpu_kind(name: str, values: tuple[Value | None, ...], programs: Mapping[int, Program]) -> Kind:
-    program, op, kernel, copy, reset = values
-    kind = _host_kind(program, op, programs, "memset" if reset else name)
-    return kind._replace(details=str(copy or reset or kernel or ""), is_copy=bool(copy or reset))
-
-
-def _host_kind(program: Value | None, op: Value | None, programs: Mapping[int, Program], name: str) -> Kind:
+def _host_kind(
+    program: Value | None, op: Value | None, programs: Mapping[int, HloProgram], name: str
+) -> OperationKind:
     """Return the kind of an event that names its instruction."""
     number = program % _WHOLE if isinstance(program, int) else None
     hlo_program = programs.get(number) if number is not None else None
     instruction = hlo_program.instructions.get(op) if hlo_program and isinstance(op, str) else None
-    return Kind(name, number, instruction, instruction.kind if instruction else "")
+    return OperationKind(name, number, instruction, instruction.kind if instruction else "")
 
 
-def cpu_operations(plane: Plane, device: Device, programs: Mapping[int, Program], base_ns: int) -> Operations:
+def cpu_operations(
+    plane: Plane, device: XlaDevice, programs: Mapping[int, HloProgram], base_ns: int
+) -> Operations:
     """Return the work of a CPU device on the host's threads, as few streams as it takes.
 
     The instructions of one program move from thread to thread; those that do not overlap follow each other.
@@ -360,11 +344,7 @@ def cpu_operations(plane: Plane, device: Device, programs: Mapping[int, Program]
         starts_ns, ends_ns = line.times(base_ns)
         spans = starts_ns[rows], ends_ns[rows]
         collected.add(kinds, places[rows], spans, thread, line.numbers("run_id")[rows])
-    return _on_few_streams(_leaves(_joined_halves(collected.all())))
-
-
-def _on_few_streams(work: Operations) -> Operations:
-    """Return the operations with each on the first stream that is free when it starts."""
+    work = _leaves(_joined_halves(collected.all()))
     free_at: list[int] = []
     streams = np.zeros(work.kind.size, dtype=np.int64)
     for row, (start, end) in enumerate(zip(work.start_ns.tolist(), work.end_ns.tolist(), strict=True)):

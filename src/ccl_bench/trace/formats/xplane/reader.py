@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from ccl_bench.trace.device_steps import (
     step_findings,
 )
 from ccl_bench.trace.formats.xplane import rows
+from ccl_bench.trace.formats.xplane.host import Range
 from ccl_bench.trace.formats.xplane.operations import (
     STEPS,
     Operations,
@@ -36,18 +38,18 @@ from ccl_bench.trace.formats.xplane.profile import (
     program_runs,
     work_as_steps,
 )
-from ccl_bench.trace.formats.xplane.space import Plane
+from ccl_bench.trace.formats.xplane.space import PROGRAMS, Plane
 from ccl_bench.trace.protobuf import DamagedMessageError
 from ccl_bench.trace.quality import drop_impossible, drop_repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ccl_bench.base.lazy_imports import pl
-    from ccl_bench.trace.device_steps import Moment, Steps
-    from ccl_bench.trace.formats.xplane.devices import Device
-    from ccl_bench.trace.formats.xplane.host import Call
+    from ccl_bench.trace.device_steps import DeviceSteps, Moment
+    from ccl_bench.trace.formats.xplane.devices import XlaDevice
+    from ccl_bench.trace.formats.xplane.host import HostCall, HostThreads
     from ccl_bench.trace.formats.xplane.profile import Profile
 
 _RELATIVE = 10**17
@@ -66,234 +68,185 @@ def read_xplane(path: Path, file: str, part: str) -> TraceContent:
                 "the profile does not hold this device", where=f"{file}#{part}", fix="read it anew"
             )
         try:
-            return _DeviceReader(profile, device, file).content()
+            return _content(profile, device, file)
         except DamagedMessageError as error:
             fix = "record the profile again, or copy the file again"
             raise InputError(f"the plane of {device.id} is damaged: {error}", where=file, fix=fix) from error
 
 
-class _DeviceReader:
-    """Reads the work of one device of a profile, and of the host for it."""
-
-    def __init__(self, profile: Profile, device: Device, file: str) -> None:
-        self.profile, self.device, self.file = profile, device, file
-        self.start_ns = profile.start_ns
-        plane = profile.host if device.kind == "CPU" else profile.plane(device.plane)
-        self.plane = plane if plane is not None else Plane(device.plane, b"")
-        self.base_ns = (self.start_ns or 0) if self._is_relative() else 0
-        self.host = profile.host_from(self.base_ns)
-        self.calls: dict[int, Call] = {}
-        self.dispatches: dict[int, Moment] = {}
-        """Run → when and on which thread the program asked for it."""
-        self.runs: list[ProgramRun] = []
-
-    def _is_relative(self) -> bool:
-        planes = [plane for plane in (self.plane, self.profile.host) if plane is not None]
-        return all(line.start_ns < _RELATIVE for plane in planes for line in plane.lines if line.count)
-
-    def content(self) -> TraceContent:
-        """Return tables and findings."""
-        work, costs, steps = self._work()
-        tables = {
-            "kernels": rows.kernel_rows(work, self.device, self._chip()),
-            "memcpy": rows.copy_rows(work, self.device),
-            "cpu_ops": self._cpu_ops(),
-            "products": rows.product_rows(work),
-            "launches": self._launches(),
-            "annotations": self._annotations(steps),
-            "collectives": rows.collective_rows(work, self.device, self.profile.programs, self._ranks()),
-            "devices": self._devices(),
-            "hlo_operations": rows.operation_rows(costs, self.profile.programs),
-        }
-        tables, implausible = drop_impossible(tables, self.file)
-        tables, repeats = drop_repeated(tables, self.file)
-        disordered: list[Finding] = []
-        if self.device.kind == "GPU":  # a core of a TPU runs asynchronous instructions beside others
-            tables, disordered = drop_disordered(tables, self.file)
-        return TraceContent(
-            tables=tables,
-            rank=self.device.rank,
-            world_size=self.profile.job.world_size,
-            findings=[*implausible, *repeats, *disordered, *self._findings(steps, tables)],
-            attributes=self._attributes(),
+def _content(profile: Profile, device: XlaDevice, file: str) -> TraceContent:
+    """Return tables and findings of one device of a profile, and of the host for it."""
+    plane = profile.host if device.kind == "CPU" else profile.plane(device.plane)
+    plane = Plane(device.plane, b"") if plane is None else plane
+    planes = [each for each in (plane, profile.host) if each is not None]
+    is_relative = all(line.start_ns < _RELATIVE for each in planes for line in each.lines if line.count)
+    base_ns = (profile.start_ns or 0) if is_relative else 0
+    host = profile.host_from(base_ns)
+    work, costs, calls, runs, on_device = _work(profile, device, plane, base_ns)
+    dispatches = {run: host.dispatched(call) for run, call in calls.items()}
+    steps = find_steps(host.marks, dispatches, work.ran(), on_device)
+    job_programs = profile.programs.values()
+    ids = {number for program in job_programs for replicas in program.devices for number in replicas}
+    # XLA numbers the CPU devices of processes with gaps between them.
+    ranks = dict(zip(sorted(ids), range(len(ids)) if device.kind == "CPU" else sorted(ids), strict=True))
+    tables = {
+        "kernels": rows.kernel_rows(work, device, _positive(plane.stats.get("core_count"))),
+        "memcpy": rows.copy_rows(work, device),
+        "cpu_ops": TABLES["cpu_ops"].frame(
+            {key: [getattr(each, key) for each in host.ranges] for key in Range._fields}
+        ),
+        "products": rows.product_rows(work),
+        "launches": _launches(calls, dispatches),
+        "annotations": _annotations(host, steps, runs),
+        "collectives": rows.collective_rows(work, device, profile.programs, ranks),
+        "devices": _devices(device, plane),
+        "hlo_operations": rows.operation_rows(costs, profile.programs),
+    }
+    tables, implausible = drop_impossible(tables, file)
+    tables, repeats = drop_repeated(tables, file)
+    disordered: list[Finding] = []
+    if device.kind == "GPU":  # a core of a TPU runs asynchronous instructions beside others
+        tables, disordered = drop_disordered(tables, file)
+    findings = [*implausible, *repeats, *disordered, *_damage(profile, planes, device, file)]
+    if profile.start_ns is None:
+        message = (
+            "the start of the recording is not stated: times cannot be compared with those of other files"
         )
+        findings.append(Finding("clock-unanchored", "warning", message, file))
+    findings += step_findings(steps, file)
+    if tables["kernels"].is_empty() and tables["memcpy"].is_empty():
+        findings.append(Finding("no-events", "error", "the profile holds no work of this device", file))
+    metadata = profile.plane(PROGRAMS)
+    stats = metadata.stats if metadata else {}
+    attributes: dict[str, str] = {
+        key: str(stats[key])[:64] for key in ("jax_version", "jaxlib_version") if key in stats
+    }
+    return TraceContent(tables, device.rank, profile.job.world_size, findings, attributes)
 
-    def _work(self) -> tuple[Operations, Operations, Steps]:
-        """Return the device's work, its instructions with their costs, and its steps."""
-        programs = self.profile.programs
-        if self.device.kind == "TPU":
-            runs = tpu_runs(self.plane, self.base_ns)
-            work = tpu_operations(self.plane, runs, programs, self.base_ns)
-            costs = tpu_instructions(self.plane, programs, self.base_ns)
-            queued = zip(runs.run.tolist(), map(self.host.enqueued, runs.flow), strict=True)
-            self.calls = {run: call for run, call in queued if call}
-            on_line = line_steps(self.plane, STEPS, self.base_ns)
-            by_runs = runs_as_steps(runs.program, runs.start_ns, runs.end_ns)
-            names = [name.partition("(")[0] for name in runs.program]
-            self.runs = [*map(ProgramRun, names, runs.start_ns.tolist(), runs.end_ns.tolist())]
-            return work, costs, self._steps(work, on_line if on_line.steps else by_runs)
-        if self.device.kind == "GPU":
-            work = gpu_operations(self.plane, programs, self.base_ns)
-            self.calls = self._own_launches()
-        else:
-            work = self._numbered(cpu_operations(self.plane, self.device, programs, self.base_ns))
-        begins = program_begins(work, programs)
-        self.runs = [*program_runs(work, programs, begins)]
-        return work, work, self._steps(work, work_as_steps(work, programs, begins))
 
-    def _own_launches(self) -> dict[int, Call]:
-        """Return the launches without those whose work ran on another GPU of the process."""
-        elsewhere: set[int] = set()
-        for other_device in self.profile.job.devices:
-            plane = None if other_device == self.device else self.profile.plane(other_device.plane)
-            for line in plane.lines if plane else ():
-                elsewhere.update(line.numbers("correlation_id").tolist())
-        return {call.run: call for call in self.host.launches() if call.run not in elsewhere}
+class _DeviceWork(NamedTuple):
+    """What a device ran, and the calls of the host that started it."""
 
-    def _steps(self, work: Operations, on_device: Steps) -> Steps:
-        self.dispatches = {run: self.host.dispatched(call) for run, call in self.calls.items()}
-        return find_steps(self.host.marks, self.dispatches, work.ran(), on_device)
+    work: Operations
+    costs: Operations
+    """Its instructions with their costs."""
+    calls: dict[int, HostCall]
+    """Run of a program or launch → the call that started it."""
+    runs: list[ProgramRun]
+    steps: DeviceSteps
+    """Those that the device itself shows."""
 
-    def _numbered(self, work: Operations) -> Operations:
-        """Return work with the runs numbered from 1 in order of time, as launches are elsewhere."""
-        runs, first = np.unique(work.run, return_index=True)
+
+def _work(profile: Profile, device: XlaDevice, plane: Plane, base_ns: int) -> _DeviceWork:
+    programs, host = profile.programs, profile.host_from(base_ns)
+    if device.kind == "TPU":
+        recorded = tpu_runs(plane, base_ns)
+        work = tpu_operations(plane, recorded, programs, base_ns)
+        costs = tpu_instructions(plane, programs, base_ns)
+        queued = zip(recorded.run.tolist(), map(host.enqueued, recorded.flow), strict=True)
+        steps = line_steps(plane, STEPS, base_ns)
+        if not steps.steps:
+            steps = runs_as_steps(recorded.program, recorded.start_ns, recorded.end_ns)
+        names = [name.partition("(")[0] for name in recorded.program]
+        runs = [*map(ProgramRun, names, recorded.start_ns.tolist(), recorded.end_ns.tolist())]
+        return _DeviceWork(work, costs, {run: call for run, call in queued if call}, runs, steps)
+    if device.kind == "GPU":
+        work = gpu_operations(plane, programs, base_ns)
+        # Without the launches whose work ran on another GPU of the process.
+        others = (profile.plane(other.plane) for other in profile.job.devices if other != device)
+        lines = (line for other_plane in others if other_plane for line in other_plane.lines)
+        elsewhere = {launch for line in lines for launch in line.numbers("correlation_id").tolist()}
+        calls = {call.run: call for call in host.launches if call.run not in elsewhere}
+    else:
+        work = cpu_operations(plane, device, programs, base_ns)
+        # Runs are numbered from 1 in order of time, as launches are elsewhere.
+        ids, first = np.unique(work.run, return_index=True)
         order = np.argsort(first)
-        number = np.empty(runs.size, dtype=np.int64)
-        number[order] = np.arange(1, runs.size + 1)
-        for place, run in enumerate(runs.tolist()):
-            call = self.host.execution(run)
-            if call is not None:
-                self.calls[int(number[place])] = call
-        if not self.calls and len(self.profile.job.devices) == 1:
-            in_order = self.host.executions_in_order(work.start_ns[first[order]].tolist())
-            self.calls = dict(enumerate(in_order, start=1))
-        return Operations(
-            work.kinds,
-            work.kind,
-            work.start_ns,
-            work.end_ns,
-            work.stream,
-            number[np.searchsorted(runs, work.run)] if runs.size else work.run,
-        )
+        number = np.empty(ids.size, dtype=np.int64)
+        number[order] = np.arange(1, ids.size + 1)
+        executions = zip(number.tolist(), map(host.executions.get, ids.tolist()), strict=True)
+        calls = {run: call for run, call in executions if call}
+        if not calls and len(profile.job.devices) == 1:
+            in_order = host.executions_in_order(work.start_ns[first[order]].tolist())
+            calls = dict(enumerate(in_order, start=1))
+        work = replace(work, run=number[np.searchsorted(ids, work.run)] if ids.size else work.run)
+    begins = program_begins(work, programs)
+    runs = [*program_runs(work, programs, begins)]
+    return _DeviceWork(work, work, calls, runs, work_as_steps(work, programs, begins))
 
-    def _ranks(self) -> dict[int, int]:
-        """Return the rank of each device of the job, by its global id."""
-        ids = {
-            d for program in self.profile.programs.values() for replicas in program.devices for d in replicas
+
+def _launches(calls: Mapping[int, HostCall], dispatches: Mapping[int, Moment]) -> pl.DataFrame:
+    """Return the calls that started work, at the time when the program asked for it.
+
+    Those of a CPU or TPU start a whole program, often long after that, on a thread of the runtime.
+    """
+    by_start = sorted(calls.items(), key=lambda item: dispatches[item[0]].time_ns)
+    starts = [dispatches[run].time_ns for run, _ in by_start]
+    columns: dict[str, Sequence[object]] = {
+        "start_ns": starts,
+        "end_ns": [
+            start + call.end_ns - call.start_ns for start, (_, call) in zip(starts, by_start, strict=True)
+        ],
+        "name": [call.name for _, call in by_start],
+        "thread": [call.thread for _, call in by_start],
+        "correlation": [run for run, _ in by_start],
+    }
+    return TABLES["launches"].frame(columns)
+
+
+def _annotations(host: HostThreads, steps: DeviceSteps, runs: Sequence[ProgramRun]) -> pl.DataFrame:
+    """Return the ranges of the program; steps and runs of programs carry their number in the name."""
+    is_shown = steps.source != MARKED
+    ranges = [
+        *((step.start_ns, step.end_ns, step.label, is_shown) for step in steps.steps),
+        *((run.start_ns, run.end_ns, run.label(number), True) for number, run in enumerate(runs)),
+        *((each.start_ns, each.end_ns, each.name, False) for each in host.ranges if is_of_program(each.name)),
+    ]
+    columns = zip(*ranges, strict=True) if ranges else [()] * 4
+    keys = ("start_ns", "end_ns", "name", "on_device")
+    return TABLES["annotations"].frame(dict(zip(keys, columns, strict=True)))
+
+
+def _devices(device: XlaDevice, plane: Plane) -> pl.DataFrame:
+    stats = plane.stats
+    if device.kind == "CPU":
+        return TABLES["devices"].empty()
+    rate = stats.get("peak_hbm_bw_gigabytes_per_second")
+    bandwidth = rate * 1e9 if isinstance(rate, float) else stats.get("memory_bandwidth")
+    peak = stats.get("peak_teraflops_per_second")
+    return TABLES["devices"].frame(
+        {
+            "device": [device.ordinal],
+            "name": [str(stats.get("device_type_string", ""))],
+            "memory_bytes": [_positive(stats.get("memory_size"))],
+            "sms": [_positive(stats.get("core_count"))],
+            "peak_flops_per_s": [peak * 1e12 if isinstance(peak, float) and peak > 0 else None],
+            "memory_bytes_per_s": [_positive(bandwidth)],
         }
-        if self.device.kind != "CPU":
-            return {device: device for device in ids}
-        return {device: rank for rank, device in enumerate(sorted(ids))}
-
-    def _chip(self) -> rows.Chip:
-        units = self.plane.stats.get("core_count")
-        return rows.Chip(units if isinstance(units, int) and units > 0 else None)
-
-    def _cpu_ops(self) -> pl.DataFrame:
-        ranges = self.host.ranges
-        return TABLES["cpu_ops"].frame(
-            {
-                "start_ns": [item.start_ns for item in ranges],
-                "end_ns": [item.end_ns for item in ranges],
-                "name": [item.name for item in ranges],
-                "thread": [item.thread for item in ranges],
-            }
-        )
-
-    def _launches(self) -> pl.DataFrame:
-        """Return the calls that started work, at the time when the program asked for it.
-
-        Those of a CPU or TPU start a whole program, often long after that, on a thread of the runtime.
-        """
-        calls = ((run, self.dispatches[run].time_ns, call) for run, call in self.calls.items())
-        by_start = sorted(calls, key=lambda item: item[1])
-        columns: dict[str, list[object]] = {
-            "start_ns": [start for _, start, _ in by_start],
-            "end_ns": [start + call.end_ns - call.start_ns for _, start, call in by_start],
-            "name": [call.name for _, _, call in by_start],
-            "thread": [call.thread for _, _, call in by_start],
-            "correlation": [run for run, _, _ in by_start],
-        }
-        return TABLES["launches"].frame(columns)
-
-    def _annotations(self, steps: Steps) -> pl.DataFrame:
-        """Return the ranges of the program; steps and runs of programs carry their number in the name."""
-        step_ranges = [(item.label, item.start_ns, item.end_ns) for item in steps.steps]
-        runs = [(run.label(number), run.start_ns, run.end_ns) for number, run in enumerate(self.runs)]
-        marked_ranges = [item for item in self.host.ranges if is_of_program(item.name)]
-        ranges = [(item.name, item.start_ns, item.end_ns) for item in marked_ranges]
-        all_ranges = [*step_ranges, *runs, *ranges]
-        on_device = [
-            *([steps.source != MARKED] * len(step_ranges)),
-            *([True] * len(runs)),
-            *([False] * len(ranges)),
-        ]
-        return TABLES["annotations"].frame(
-            {
-                "start_ns": [start for _, start, _ in all_ranges],
-                "end_ns": [end for _, _, end in all_ranges],
-                "name": [name for name, _, _ in all_ranges],
-                "on_device": on_device,
-            }
-        )
-
-    def _devices(self) -> pl.DataFrame:
-        stats = self.plane.stats
-        if self.device.kind == "CPU":
-            return TABLES["devices"].empty()
-        rate = stats.get("peak_hbm_bw_gigabytes_per_second")
-        bandwidth = rate * 1e9 if isinstance(rate, float) else stats.get("memory_bandwidth")
-        peak = stats.get("peak_teraflops_per_second")
-        return TABLES["devices"].frame(
-            {
-                "device": [self.device.ordinal],
-                "name": [str(stats.get("device_type_string", ""))],
-                "memory_bytes": [_positive(stats.get("memory_size"))],
-                "sms": [_positive(stats.get("core_count"))],
-                "peak_flops_per_s": [peak * 1e12 if isinstance(peak, float) and peak > 0 else None],
-                "memory_bytes_per_s": [_positive(bandwidth)],
-            }
-        )
-
-    def _attributes(self) -> dict[str, str]:
-        plane = self.profile.plane("/host:metadata")
-        stats = plane.stats if plane else {}
-        names = {"jax_version": "jax_version", "jaxlib_version": "jaxlib_version"}
-        return {name: str(stats[key])[:64] for name, key in names.items() if key in stats}
-
-    def _findings(self, steps: Steps, tables: dict[str, pl.DataFrame]) -> Iterator[Finding]:
-        yield from self._damage()
-        if self.start_ns is None:
-            message = (
-                "the start of the recording is not stated: times cannot be compared with those of other files"
-            )
-            yield Finding("clock-unanchored", "warning", message, self.file)
-        yield from step_findings(steps, self.file)
-        if tables["kernels"].is_empty() and tables["memcpy"].is_empty():
-            yield Finding("no-events", "error", "the profile holds no work of this device", self.file)
-
-    def _damage(self) -> Iterator[Finding]:
-        for text in self.profile.space.complaints:
-            yield Finding(
-                "events-dropped", "warning", f"the profiler reported: {text.strip()[:200]}", self.file
-            )
-        cut_at = self.profile.space.cut_at
-        if cut_at is not None:
-            message = f"the profile is truncated or damaged at byte {cut_at:,}; the part before is used"
-            yield Finding("file-truncated", "error", message, self.file)
-        damaged = dict(self.profile.damaged)
-        for plane in filter(None, (self.plane, self.profile.host)):
-            damaged |= {f"{part} of {plane.name}": why for part, why in plane.damage.items()}
-        for name, why in damaged.items():
-            yield Finding("table-damaged", "error", f"{name} is damaged: {why}", self.file)
-        if not self.profile.programs and self.device.kind != "TPU":
-            message = (
-                "the profile holds no compiled program: groups and sizes of collectives, and products, "
-                "are not known"
-            )
-            touched_tables = ("collectives", "products", "hlo_operations")
-            yield Finding("programs-missing", "warning", message, self.file, touches=touched_tables)
+    )
 
 
 def _positive(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def _damage(profile: Profile, planes: Sequence[Plane], device: XlaDevice, file: str) -> Iterator[Finding]:
+    for text in profile.space.complaints:
+        message = f"the profiler reported: {text.strip()[:200]}"
+        yield Finding("events-dropped", "warning", message, file)
+    if profile.space.cut_at is not None:
+        at = f"{profile.space.cut_at:,}"
+        message = f"the profile is truncated or damaged at byte {at}; the part before is used"
+        yield Finding("file-truncated", "error", message, file)
+    damaged = dict(profile.damaged)
+    for plane in planes:
+        damaged |= {f"{part} of {plane.name}": why for part, why in plane.damage.items()}
+    for name, why in damaged.items():
+        yield Finding("table-damaged", "error", f"{name} is damaged: {why}", file)
+    if not profile.programs and device.kind != "TPU":
+        message = (
+            "the profile holds no compiled program: groups and sizes of collectives, and products, "
+            "are not known"
+        )
+        touches = ("collectives", "products", "hlo_operations")
+        yield Finding("programs-missing", "warning", message, file, touches=touches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,64 +14,67 @@ from ccl_bench.schema import TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ccl_bench.trace.formats.xplane.devices import Device
-    from ccl_bench.trace.formats.xplane.operations import Kind, Operations
-    from ccl_bench.trace.hlo.instruction import Instruction, Shape
-    from ccl_bench.trace.hlo.program import Program
+    from ccl_bench.trace.formats.xplane.devices import XlaDevice
+    from ccl_bench.trace.formats.xplane.operations import OperationKind, Operations
+    from ccl_bench.trace.hlo.instruction import Shape
+    from ccl_bench.trace.hlo.program import HloProgram
 
 _BYTE = "u8"
 """Element type of sizes in bytes."""
 
 _DETAIL = re.compile(r"(\w+):(\S+)")
 _COPIES = {"H2D": "HtoD", "D2H": "DtoH", "D2D": "DtoD", "P2P": "PtoP", "H2H": "HtoH"}
+_WARP = 32
+"""Threads of a warp; XLA states no other size."""
+
 _HOST_MEMORY = "S(5)"
 """How a layout says that an array lies in the host's memory."""
 
 
-class Chip(NamedTuple):
-    """Size of a GPU as its plane states it; None if it does not."""
-
-    units: int | None = None
-    threads_per_unit: int | None = None
-
-
-def kernel_rows(work: Operations, device: Device, chip: Chip) -> pl.DataFrame:
-    """Return the `kernels` rows of a device's work."""
+def kernel_rows(work: Operations, device: XlaDevice, units: int | None) -> pl.DataFrame:
+    """Return the `kernels` rows of a device's work; `units` is its number of multiprocessors, if known."""
     times = _rows(work, device, lambda kind: not kind.is_copy)
     details = [dict(_DETAIL.findall(kind.details)) for kind in work.kinds]
     grid = [_product(detail.get("grid")) for detail in details]
     block = [_product(detail.get("block")) for detail in details]
+    shared_memory = [
+        [
+            size
+            for name in ("static_shared", "dynamic_shared", "group_mem")
+            if (size := _whole(detail.get(name))) is not None
+        ]
+        for detail in details
+    ]
     columns: dict[str, Sequence[object]] = {
         "name": [kind.name for kind in work.kinds],
         "collective": [kind.collective for kind in work.kinds],
         "grid_blocks": grid,
         "block_threads": block,
-        "blocks_per_sm": [blocks / chip.units if blocks and chip.units else None for blocks in grid],
+        "blocks_per_sm": [blocks / units if blocks and units else None for blocks in grid],
         "warps_per_sm": [
-            blocks * threads / _WARP / chip.units if blocks and threads and chip.units else None
+            blocks * threads / _WARP / units if blocks and threads and units else None
             for blocks, threads in zip(grid, block, strict=True)
         ],
-        "occupancy_pct": [_positive(detail.get("occ_pct")) for detail in details],
+        "occupancy_pct": [_percentage(detail.get("occ_pct")) for detail in details],
         "registers": [_whole(detail.get("regs")) for detail in details],
-        "shared_memory_bytes": [_shared_memory(detail) for detail in details],
+        "shared_memory_bytes": [sum(sizes) if sizes else None for sizes in shared_memory],
     }
     return _joined("kernels", times, columns)
 
 
-_WARP = 32
-
-
-def copy_rows(work: Operations, device: Device) -> pl.DataFrame:
+def copy_rows(work: Operations, device: XlaDevice) -> pl.DataFrame:
     """Return the `memcpy` rows of a device's work."""
     times = _rows(work, device, lambda kind: kind.is_copy)
-    columns: dict[str, Sequence[object]] = {
-        "kind": [_copy_kind(kind) for kind in work.kinds],
-        "bytes": [_copy_bytes(kind) for kind in work.kinds],
-    }
-    return _joined("memcpy", times, columns)
+    sizes = []
+    for kind in work.kinds:
+        if kind.instruction is not None and kind.instruction.operands:
+            sizes.append(_sum_bytes(kind.instruction.operands))
+        else:
+            sizes.append(_whole(dict(_DETAIL.findall(kind.details)).get("size")))
+    return _joined("memcpy", times, {"kind": [_copy_kind(kind) for kind in work.kinds], "bytes": sizes})
 
 
-def _rows(work: Operations, device: Device, holds: Callable[[Kind], bool]) -> pl.DataFrame:
+def _rows(work: Operations, device: XlaDevice, holds: Callable[[OperationKind], bool]) -> pl.DataFrame:
     """Return times and places of the work whose kind holds, with the kind."""
     kind_rows = [place for place, kind in enumerate(work.kinds) if holds(kind)]
     table = pl.DataFrame(
@@ -93,26 +97,24 @@ def _joined(name: str, times: pl.DataFrame, columns: Mapping[str, Sequence[objec
     return table.frame(of_rows | {key: values.gather(rows) for key, values in of_kinds.items()})
 
 
+_DIGITS = 12
+"""Most digits of a size: sums of sizes with more may not fit 64 bits."""
+
+
 def _product(text: str | None) -> int | None:
     """Return the product of the sizes in a text such as `16,1,1`."""
     sizes = (text or "").split(",")
     if not all(size.isdecimal() and len(size) <= _DIGITS for size in sizes):
         return None
-    product = 1
-    for size in sizes:
-        product *= int(size)
+    product = math.prod(map(int, sizes))
     return product if 0 < product < 1 << 62 else None
-
-
-_DIGITS = 12
-"""Most digits of a size."""
 
 
 def _whole(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() and len(text) <= _DIGITS else None
 
 
-def _positive(text: str | None) -> float | None:
+def _percentage(text: str | None) -> float | None:
     try:
         value = float(text or "")
     except ValueError:
@@ -120,17 +122,13 @@ def _positive(text: str | None) -> float | None:
     return value if 0 < value <= 100 else None
 
 
-def _shared_memory(details: Mapping[str, str]) -> int | None:
-    sizes = [_whole(details.get(name)) for name in ("static_shared", "dynamic_shared", "group_mem")]
-    stated_sizes = [size for size in sizes if size is not None]
-    return sum(stated_sizes) if stated_sizes else None
-
-
-def _copy_kind(kind: Kind) -> str:
+def _copy_kind(kind: OperationKind) -> str:
     if kind.instruction is not None and kind.instruction.kind == "copy":
+        # The first array of the result is where the copy goes.
         before, _, after = kind.details.partition(f" {kind.instruction.opcode}(")
-        to_host, from_host = _first_is_host(before), _HOST_MEMORY in after
-        if to_host == from_host:
+        first = re.search(r"\w+\[[^\]]*\](\{[^}]*\})?", before)
+        to_host = bool(first and _HOST_MEMORY in (first[1] or ""))
+        if to_host == (_HOST_MEMORY in after):
             return "DtoD"
         return "DtoH" if to_host else "HtoD"
     if kind.name == "memset":
@@ -142,27 +140,15 @@ def _copy_kind(kind: Kind) -> str:
     )
 
 
-def _first_is_host(results: str) -> bool:
-    """Whether the first array of a tuple lies in the host's memory."""
-    first = re.search(r"\w+\[[^\]]*\](\{[^}]*\})?", results)
-    return bool(first and _HOST_MEMORY in (first[1] or ""))
-
-
-def _copy_bytes(kind: Kind) -> int | None:
-    if kind.instruction is not None and kind.instruction.operands:
-        sizes = [_bytes(shape) for shape in kind.instruction.operands]
-        return sum(size for size in sizes if size is not None) if None not in sizes else None
-    return _whole(dict(_DETAIL.findall(kind.details)).get("size"))
-
-
-def _bytes(shape: Shape) -> int | None:
+def _sum_bytes(shapes: Sequence[Shape]) -> int | None:
+    """Return the bytes of arrays; None if one is of a type without a known width."""
     try:
-        return round(shape.elements * width_bytes(shape.dtype))
+        return sum(round(shape.elements * width_bytes(shape.dtype)) for shape in shapes)
     except NotMeasurable:
         return None
 
 
-class _Call(NamedTuple):
+class _CollectiveCall(NamedTuple):
     """Arguments of a collective on one device, the same in every run."""
 
     name: str | None = None
@@ -175,49 +161,48 @@ class _Call(NamedTuple):
 
 
 def collective_rows(
-    work: Operations, device: Device, programs: Mapping[int, Program], ranks: Mapping[int, int]
+    work: Operations, device: XlaDevice, programs: Mapping[int, HloProgram], ranks: Mapping[int, int]
 ) -> pl.DataFrame:
     """Return the `collectives` rows of a device's work; `ranks` maps global ids of devices to ranks."""
     times = _rows(work, device, lambda kind: kind.collective is not None)
     calls = [_call(kind, device, programs, ranks) for kind in work.kinds]
-    columns = {name: [getattr(call, name) for call in calls] for name in _Call._fields}
+    columns = {name: [getattr(call, name) for call in calls] for name in _CollectiveCall._fields}
     rows = times.with_columns(source=pl.lit("kernel"), thread="stream")
     return _joined("collectives", rows, columns)
 
 
-def _call(kind: Kind, device: Device, programs: Mapping[int, Program], ranks: Mapping[int, int]) -> _Call:
+def _call(
+    kind: OperationKind, device: XlaDevice, programs: Mapping[int, HloProgram], ranks: Mapping[int, int]
+) -> _CollectiveCall:
     instruction, name = kind.instruction, kind.collective
     if name is None:
-        return _Call()
-    members = _members(kind, device, programs, ranks)
+        return _CollectiveCall()
+    program = programs.get(kind.program) if kind.program is not None else None
+    members: list[int] | None = None
+    if program is not None and device.global_id is not None:
+        ids = tuple(device_id for replicas in program.devices for device_id in replicas)
+        if instruction is not None:
+            ids = program.members(instruction, device.global_id) or ()
+        if ids and all(device_id in ranks for device_id in ids):
+            members = sorted(ranks[device_id] for device_id in ids)
     size = len(members) if members is not None else None
     if instruction is None:
-        return _Call(name, group_size=size, group_ranks=members)
+        return _CollectiveCall(name, group_size=size, group_ranks=members)
     dtype, sent = _elements(instruction.operands)
     _, received = _elements(instruction.results)
     if instruction.is_start or instruction.is_done or dtype == _BYTE:
-        received = _received(name, sent, size)
+        # The result of these holds more than what is received, which follows from what is sent.
+        received = sent
+        if name in ("all_gather", "reduce_scatter") and sent is not None:
+            gathered = name == "all_gather"
+            received = None if not size else sent * size if gathered else sent // size
     if name == "send_recv" and instruction.pairs and device.global_id is not None:
-        sent, received = _by_pairs(instruction, device, programs.get(kind.program or 0), sent)
-    return _Call(name, dtype, sent, received, size, members, is_async=instruction.is_start)
-
-
-def _members(
-    kind: Kind, device: Device, programs: Mapping[int, Program], ranks: Mapping[int, int]
-) -> list[int] | None:
-    """Return the ranks that take part; None if unknown."""
-    program = programs.get(kind.program) if kind.program is not None else None
-    if program is None or device.global_id is None:
-        return None
-    if kind.instruction is None:
-        ids: tuple[int, ...] | None = tuple(
-            device_id for replicas in program.devices for device_id in replicas
-        )
-    else:
-        ids = program.members(kind.instruction, device.global_id)
-    if not ids or any(device_id not in ranks for device_id in ids):
-        return None
-    return sorted(ranks[device_id] for device_id in ids)
+        number = program.number_of(instruction, device.global_id) if program else None
+        received = sent
+        if number is not None:  # a device that is in no pair sends or receives nothing
+            received = sent if any(target == number for _, target in instruction.pairs) else 0
+            sent = sent if any(source == number for source, _ in instruction.pairs) else 0
+    return _CollectiveCall(name, dtype, sent, received, size, members, is_async=instruction.is_start)
 
 
 def _elements(shapes: Sequence[Shape]) -> tuple[str | None, int | None]:
@@ -225,32 +210,8 @@ def _elements(shapes: Sequence[Shape]) -> tuple[str | None, int | None]:
     kinds = {shape.dtype for shape in shapes}
     if len(kinds) == 1:
         return kinds.pop(), sum(shape.elements for shape in shapes)
-    sizes = [_bytes(shape) for shape in shapes]
-    stated_sizes = [size for size in sizes if size is not None]
-    return (_BYTE, sum(stated_sizes)) if stated_sizes and len(stated_sizes) == len(sizes) else (None, None)
-
-
-def _received(name: str, sent: int | None, members: int | None) -> int | None:
-    """Return the elements that a collective gives to each member for those that it takes of one."""
-    if name not in ("all_gather", "reduce_scatter") or sent is None:
-        return sent
-    if not members:
-        return None
-    return sent * members if name == "all_gather" else sent // members
-
-
-def _by_pairs(
-    instruction: Instruction, device: Device, program: Program | None, sent: int | None
-) -> tuple[int | None, int | None]:
-    """Return the elements that a device sends and receives in a collective permute: 0 if it is in no pair."""
-    number = (
-        program.number_of(instruction, device.global_id) if program and device.global_id is not None else None
-    )
-    if number is None:
-        return sent, sent
-    sends = any(source == number for source, _ in instruction.pairs)
-    receives = any(target == number for _, target in instruction.pairs)
-    return (sent if sends else 0), (sent if receives else 0)
+    size = _sum_bytes(shapes) if shapes else None
+    return (None, None) if size is None else (_BYTE, size)
 
 
 def product_rows(work: Operations) -> pl.DataFrame:
@@ -271,31 +232,22 @@ def product_rows(work: Operations) -> pl.DataFrame:
     return table.frame({name: rows[name] for name in table.columns})
 
 
-def operation_rows(work: Operations, programs: Mapping[int, Program]) -> pl.DataFrame:
+def operation_rows(work: Operations, programs: Mapping[int, HloProgram]) -> pl.DataFrame:
     """Return the `hlo_operations` rows: each instruction each time, with the compiler's counts."""
     times = pl.DataFrame({"kind_row": work.kind, "start_ns": work.start_ns, "end_ns": work.end_ns})
-    of_programs = [work.kinds[place].program is not None for place in range(len(work.kinds))]
-    in_programs = times.filter(
-        pl.col("kind_row").is_in([p for p, has_program in enumerate(of_programs) if has_program])
-    )
+    of_programs = [place for place, kind in enumerate(work.kinds) if kind.program is not None]
     names = {number: program.name for number, program in programs.items()}
+    flops = [kind.flops for kind in work.kinds]
+    for place, kind in enumerate(work.kinds):  # what the compiler does not count is that of the products
+        if kind.flops is None and kind.products:
+            flops[place] = sum(2.0 * p.batch * p.rows * p.inner * p.columns for p in kind.products)
     columns: dict[str, Sequence[object]] = {
         "name": [kind.instruction.name if kind.instruction else kind.name for kind in work.kinds],
         "program": [names.get(kind.program or 0, str(kind.program)) for kind in work.kinds],
         "category": [kind.category or None for kind in work.kinds],
-        "flops": [_flops(kind) for kind in work.kinds],
+        "flops": flops,
         "model_flops": [kind.model_flops for kind in work.kinds],
         "bytes": [kind.bytes_accessed for kind in work.kinds],
         "memory_bytes": [kind.memory_bytes for kind in work.kinds],
     }
-    return _joined("hlo_operations", in_programs, columns)
-
-
-def _flops(kind: Kind) -> float | None:
-    """Return the operations of one run as the compiler counts them, else those of its products."""
-    if kind.flops is not None:
-        return kind.flops
-    flops = [
-        2.0 * product.batch * product.rows * product.inner * product.columns for product in kind.products
-    ]
-    return sum(flops) if flops else None
+    return _joined("hlo_operations", times.filter(pl.col("kind_row").is_in(of_programs)), columns)

@@ -43,23 +43,23 @@ Value = int | float | str | bytes
 """What is stated about an event or a plane."""
 
 
-class _Space:
+class _SpaceField:
     PLANE, ERROR, WARNING = 1, 2, 3
 
 
-class _Plane:
+class _PlaneField:
     NAME, LINE, EVENT_NAME, STAT_NAME, STAT = 2, 3, 4, 5, 6
 
 
-class _Line:
+class _LineField:
     ID, NAME, START_NS, EVENT, SHOWN_NAME = 1, 2, 3, 4, 11
 
 
-class _Event:
+class _EventField:
     NAME, OFFSET_PS, DURATION_PS, STAT = 1, 2, 3, 4
 
 
-class _Stat:
+class _StatField:
     NAME, DOUBLE, UNSIGNED, SIGNED, TEXT, BYTES, REFERENCE = 1, 2, 3, 4, 5, 6, 7
 
 
@@ -100,34 +100,30 @@ def find_planes(stream: BinaryIO) -> Space:
         stream.seek(place)
         head = stream.read(_HEAD_BYTES)
         try:
-            number, start, end = _first_field(head)
+            tag, start = read_varint(head, 0, len(head))
+            number = tag >> 3
+            if tag & 7 != BYTES or not number:
+                raise DamagedMessageError("a profile holds nothing but messages and texts")
+            length, start = read_varint(head, start, len(head))
+            end = start + length
             if place + end > size:
                 raise DamagedMessageError("the file ends inside a plane")
-            if number == _Space.PLANE:
-                space.planes.append(PlaneSpan(_plane_name(head[start:end]), place + start, place + end))
-            elif number in (_Space.ERROR, _Space.WARNING):
-                space.complaints.append(head[start:end].decode("utf-8", "replace"))
         except DamagedMessageError:
             space.cut_at = place
             break
+        if number == _SpaceField.PLANE:
+            space.planes.append(PlaneSpan(_plane_name(head[start:end]), place + start, place + end))
+        elif number in (_SpaceField.ERROR, _SpaceField.WARNING):
+            space.complaints.append(head[start:end].decode("utf-8", "replace"))
         place += end
     return space
-
-
-def _first_field(head: bytes) -> tuple[int, int, int]:
-    """Return number, start and end of the first field of a message of bytes, which may end after `head`."""
-    tag, place = read_varint(head, 0, len(head))
-    if tag & 7 != BYTES or not tag >> 3:
-        raise DamagedMessageError("a profile holds nothing but messages and texts")
-    length, place = read_varint(head, place, len(head))
-    return tag >> 3, place, place + length
 
 
 def _plane_name(head: bytes) -> str:
     """Return the name of a plane from its beginning; it stands before all that is large."""
     try:
         for part in fields(head):
-            if part.number == _Plane.NAME:
+            if part.number == _PlaneField.NAME:
                 return head[part.value : part.end].decode("utf-8", "replace")
     except DamagedMessageError:  # the beginning ends inside a field
         return ""
@@ -159,14 +155,14 @@ class Plane:
         """What of the plane could not be read → why."""
         self._data = data
         all_fields = list(fields(data))
-        self._line_fields = [part for part in all_fields if part.number == _Plane.LINE]
-        stat_names = self._entries(all_fields, _Plane.STAT_NAME)
+        self._line_fields = [part for part in all_fields if part.number == _PlaneField.LINE]
+        stat_names = self._entries(all_fields, _PlaneField.STAT_NAME)
         self.stat_names = {number: message.text(2) for number, message in stat_names}
         self.event_names = {
             number: EventName(message.text(2), message.text(4), self._stats_of(message, 5))
-            for number, message in self._entries(all_fields, _Plane.EVENT_NAME)
+            for number, message in self._entries(all_fields, _PlaneField.EVENT_NAME)
         }
-        self.stats = self._stats_of(Message(data), _Plane.STAT)
+        self.stats = self._stats_of(Message(data), _PlaneField.STAT)
 
     def _entries(self, all_fields: list[Field], number: int) -> Iterator[tuple[int, Message]]:
         """Yield key and value of each entry of a map."""
@@ -188,8 +184,8 @@ class Plane:
             except DamagedMessageError as error:
                 self.damage["a statement"] = str(error)
                 continue
-            names = [self.stat_names.get(part.value) for part in parts if part.number == _Stat.NAME]
-            values = [self.value(part) for part in parts if part.number != _Stat.NAME]
+            names = [self.stat_names.get(part.value) for part in parts if part.number == _StatField.NAME]
+            values = [self.value(part) for part in parts if part.number != _StatField.NAME]
             name, value = ([None, *names])[-1], ([None, *values])[-1]
             if name is not None and value is not None:
                 stats[name] = value
@@ -197,24 +193,24 @@ class Plane:
 
     def value(self, statement: Field) -> Value | None:
         """Return the value in a field of a statement; None if it is of no known kind."""
-        if statement.number in (_Stat.UNSIGNED, _Stat.SIGNED):
+        if statement.number in (_StatField.UNSIGNED, _StatField.SIGNED):
             return statement.value
-        if statement.number == _Stat.REFERENCE:
+        if statement.number == _StatField.REFERENCE:
             return self.stat_names.get(statement.value)
         data = self._data[statement.value : statement.end]
-        if statement.number == _Stat.DOUBLE and len(data) == _DOUBLE.size:
+        if statement.number == _StatField.DOUBLE and len(data) == _DOUBLE.size:
             return float(_DOUBLE.unpack(data)[0])
-        if statement.number == _Stat.TEXT:
+        if statement.number == _StatField.TEXT:
             return data.decode("utf-8", "replace")
-        return data if statement.number == _Stat.BYTES else None
+        return data if statement.number == _StatField.BYTES else None
 
     @cached_property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[PlaneLine]:
         """The lines of the plane that are not damaged."""
         intact = []
         for number, part in enumerate(self._line_fields):
             try:
-                intact.append(Line(self, self._data, part.value, part.end))
+                intact.append(PlaneLine(self, self._data, part.value, part.end))
             except DamagedMessageError as error:
                 self.damage[f"line {number}"] = str(error)
         return intact
@@ -235,43 +231,56 @@ class _Stats(NamedTuple):
     end: Numbers
 
 
-class Line:
+_MOST_NAMES, _MOST_KINDS = (1 << 31) - 1, 127
+
+_NO_STATS = _Stats(
+    np.zeros(0, dtype=np.int32),
+    np.zeros(0, dtype=np.int32),
+    np.zeros(0, dtype=np.int8),
+    np.zeros(0, dtype=np.int64),
+    np.zeros(0, dtype=np.int64),
+)
+
+
+class PlaneLine:
     """One line of a plane, such as a thread or a stream, with its events in columns, one entry an event."""
 
     def __init__(self, plane: Plane, data: bytes, start: int, end: int) -> None:
         self._plane, self._data = plane, data
-        other_fields, begins, ends = split_fields(data, start, end, _Line.EVENT)
+        other_fields, begins, ends = split_fields(data, start, end, _LineField.EVENT)
         head = {part.number: part for part in other_fields}
         texts = {number: data[part.value : part.end] for number, part in head.items() if part.end}
-        self.id = head[_Line.ID].value if _Line.ID in head else 0
-        self.name = texts.get(_Line.NAME, b"").decode("utf-8", "replace")
-        self.start_ns = head[_Line.START_NS].value if _Line.START_NS in head else 0
+        self.id = head[_LineField.ID].value if _LineField.ID in head else 0
+        self.name = texts.get(_LineField.NAME, b"").decode("utf-8", "replace")
+        self.start_ns = head[_LineField.START_NS].value if _LineField.START_NS in head else 0
         self.count = begins.size
         self.name_ids: Numbers = np.zeros(self.count, dtype=np.int64)
         self.offset_ps: Numbers = np.zeros(self.count, dtype=np.int64)
         self.duration_ps: Numbers = np.zeros(self.count, dtype=np.int64)
-        parts = [self._read(begins, ends, first) for first in range(0, self.count, _AT_ONCE)]
-        self._stats = _Stats(*map(np.concatenate, zip(*parts, strict=True))) if parts else _NO_STATS
-
-    def _read(self, begins: Numbers, ends: Numbers, first: int) -> _Stats:
-        """Read some of the events, from the first one on, and return the statements about them."""
-        block = slice(first, first + _AT_ONCE)
-        count = begins[block].size
-        parts = field_table(self._data, begins[block], ends[block])
-        self.name_ids[block] = parts.values(_Event.NAME, count)
-        self.offset_ps[block] = parts.values(_Event.OFFSET_PS, count)
-        self.duration_ps[block] = parts.values(_Event.DURATION_PS, count)
-        stats = parts.of(_Event.STAT)
-        stat_fields = field_table(self._data, stats.value, stats.end)
-        names = stat_fields.values(_Stat.NAME, stats.message.size)
-        statements = FieldTable(*(column[stat_fields.number != _Stat.NAME] for column in stat_fields))
-        return _Stats(
-            (stats.message[statements.message] + first).astype(np.int32),
-            np.clip(names[statements.message], -1, _MOST_NAMES).astype(np.int32),
-            np.clip(statements.number, 0, _MOST_KINDS).astype(np.int8),
-            statements.value,
-            statements.end,
-        )
+        parts = [_NO_STATS]
+        for first in range(0, self.count, _AT_ONCE):
+            block = slice(first, first + _AT_ONCE)
+            events = field_table(data, begins[block], ends[block])
+            count = begins[block].size
+            self.name_ids[block] = events.values(_EventField.NAME, count)
+            self.offset_ps[block] = events.values(_EventField.OFFSET_PS, count)
+            self.duration_ps[block] = events.values(_EventField.DURATION_PS, count)
+            stats = events.of(_EventField.STAT)
+            stat_fields = field_table(data, stats.value, stats.end)
+            names = stat_fields.values(_StatField.NAME, stats.message.size)
+            statements = FieldTable(
+                *(column[stat_fields.number != _StatField.NAME] for column in stat_fields)
+            )
+            parts.append(
+                _Stats(
+                    (stats.message[statements.message] + first).astype(np.int32),
+                    np.clip(names[statements.message], -1, _MOST_NAMES).astype(np.int32),
+                    np.clip(statements.number, 0, _MOST_KINDS).astype(np.int8),
+                    statements.value,
+                    statements.end,
+                )
+            )
+        self._stats = _Stats(*map(np.concatenate, zip(*parts, strict=True)))
 
     def times(self, base_ns: int) -> tuple[Numbers, Numbers]:
         """Return start and end of each event, ns; a fraction of a nanosecond is dropped from both."""
@@ -284,50 +293,39 @@ class Line:
         return [event_names.get(number, unknown) for number in self.name_ids.tolist()]
 
     def distinct(self, *stat_names: str) -> tuple[list[tuple[EventName, tuple[Value | None, ...]]], Numbers]:
-        """Return each name with each combination of stated values, and for each event its place there."""
-        rows = [self._row_of(name) for name in stat_names]
+        """Return each name with each combination of valued_events values, and for each event its place there."""
+        stats = self._stats
+        statements: list[Numbers] = []  # the row of the statement about each event, -1 for none
         _, first, places = np.unique(self.name_ids, return_index=True, return_inverse=True)
-        for of_events in rows:
-            values, codes = np.unique(self._comparable(of_events), return_inverse=True)
-            pair_codes = places * values.size + codes
-            _, first, places = np.unique(pair_codes, return_index=True, return_inverse=True)
+        for name in stat_names:
+            row_of_event = np.full(self.count, -1, dtype=np.int64)
+            rows = self._stated_as(name)
+            row_of_event[stats.event[rows]] = rows
+            statements.append(row_of_event)
+            codes = np.full(self.count, -1, dtype=np.int64)  # a number for each value
+            valued_events = np.flatnonzero(row_of_event >= 0)
+            codes[valued_events] = stats.value[row_of_event[valued_events]]
+            by_text: dict[bytes, int] = {}
+            for event in valued_events[stats.end[row_of_event[valued_events]] > 0].tolist():
+                row = row_of_event[event]
+                text = self._data[stats.value[row] : stats.end[row]]
+                codes[event] = by_text.setdefault(text, len(by_text))
+            values, value_places = np.unique(codes, return_inverse=True)
+            pairs = places * values.size + value_places
+            _, first, places = np.unique(pairs, return_index=True, return_inverse=True)
         event_names, unknown = self._plane.event_names, EventName("", "", {})
-        combinations = [
-            (
-                event_names.get(int(self.name_ids[event]), unknown),
-                tuple(self._value_in(int(of_events[event])) for of_events in rows),
+        combinations = []
+        for event in first.tolist():
+            stated_rows = [int(of_events[event]) for of_events in statements]
+            stated_values = tuple(
+                self._plane.value(Field(*(int(column[row]) for column in stats[2:]))) if row >= 0 else None
+                for row in stated_rows
             )
-            for event in first.tolist()
-        ]
+            combinations.append((event_names.get(int(self.name_ids[event]), unknown), stated_values))
         return combinations, places
 
-    def _row_of(self, name: str) -> Numbers:
-        """Return for each event the row of the statement under a name; -1 where none is."""
-        row_of_event = np.full(self.count, -1, dtype=np.int64)
-        rows = self._stated_as(name)
-        row_of_event[self._stats.event[rows]] = rows
-        return row_of_event
-
-    def _comparable(self, rows: Numbers) -> Numbers:
-        """Return a number for each row of a statement, the same for the same value; -1 for none."""
-        if not self._stats.value.size:
-            return np.full(rows.size, -1, dtype=np.int64)
-        codes = np.where(rows >= 0, self._stats.value[rows], -1)
-        by_text: dict[bytes, int] = {}
-        for event in np.flatnonzero((rows >= 0) & (self._stats.end[rows] > 0)).tolist():
-            row = rows[event]
-            text = self._data[self._stats.value[row] : self._stats.end[row]]
-            codes[event] = by_text.setdefault(text, len(by_text))
-        return codes
-
-    def _value_in(self, row: int) -> Value | None:
-        if row < 0:
-            return None
-        kind, value, end = (int(column[row]) for column in self._stats[2:])
-        return self._plane.value(Field(kind, value, end))
-
     def stat_values(self, name: str) -> list[Value | None]:
-        """Return the value that is stated under a name about each event; None if none is."""
+        """Return the value that is valued_events under a name about each event; None if none is."""
         values: list[Value | None] = [None] * self.count
         rows = self._stated_as(name)
         columns = (self._stats.event, self._stats.kind, self._stats.value, self._stats.end)
@@ -336,10 +334,10 @@ class Line:
         return values
 
     def numbers(self, name: str) -> Numbers:
-        """Return the whole number that is stated under a name about each event; 0 if none is."""
+        """Return the whole number that is valued_events under a name about each event; 0 if none is."""
         values = np.zeros(self.count, dtype=np.int64)
         rows = self._stated_as(name)
-        rows = rows[np.isin(self._stats.kind[rows], (_Stat.UNSIGNED, _Stat.SIGNED))]
+        rows = rows[np.isin(self._stats.kind[rows], (_StatField.UNSIGNED, _StatField.SIGNED))]
         values[self._stats.event[rows]] = self._stats.value[rows]
         return values
 
@@ -353,14 +351,3 @@ class Line:
         """Return the rows of the statements under a name."""
         name_ids = [number for number, stat_name in self._plane.stat_names.items() if stat_name == name]
         return np.flatnonzero(np.isin(self._stats.name, name_ids))
-
-
-_MOST_NAMES, _MOST_KINDS = (1 << 31) - 1, 127
-
-_NO_STATS = _Stats(
-    np.zeros(0, dtype=np.int32),
-    np.zeros(0, dtype=np.int32),
-    np.zeros(0, dtype=np.int8),
-    np.zeros(0, dtype=np.int64),
-    np.zeros(0, dtype=np.int64),
-)

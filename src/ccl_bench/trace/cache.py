@@ -1,0 +1,228 @@
+"""Reading a trace, and the cache that keeps its tables outside the run.
+
+A trace's folder is named after the file's path, size, inode and times, and the revision of the reader, so a
+changed file or reader never meets old tables. The time of the last change of anything is among them: it shows
+that a file was written over and given its old modification time again. The file's name within the run is too:
+what is wrong with the file is reported under it. The folder appears whole or not at all; a damaged one is
+dropped and made again.
+
+Large tables are kept as Parquet, of which some columns can be read. The others are Arrow streams in one file,
+which takes less time to write and read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import shutil
+import tempfile
+import threading
+import zlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccl_bench import storage
+from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema import TABLES
+from ccl_bench.storage import journals_of, local_copy, stored_version
+from ccl_bench.trace import memory
+from ccl_bench.trace.content import LARGE_ROWS, OnDisk, TraceContent, disk_errors, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ccl_bench.trace.formats import TraceFile
+
+LAYOUT = 3
+"""Increased when the layout of a cached folder changes."""
+
+_ABOUT = "about.json"
+_STREAMS = "tables.arrow"
+
+
+class _Stream(msgspec.Struct, array_like=True):
+    """Position of one table's stream in the common file."""
+
+    start: int
+    size: int
+    """Bytes."""
+    check: int
+    """CRC-32."""
+
+
+class _About(msgspec.Struct):
+    """Facts of a trace that the cache keeps besides its tables."""
+
+    rank: int | None
+    world_size: int | None
+    findings: list[Finding]
+    attributes: dict[str, str]
+    tables: dict[str, int]
+    """Rows of each."""
+    streams: dict[str, _Stream]
+    """Those that have rows and are not large."""
+    sha256: str
+
+
+# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
+_DECODER = msgspec.json.Decoder(_About)
+
+
+def cache_folder(trace: TraceFile) -> Path:
+    """Return the folder that keeps the tables of `trace`."""
+    return _folder_of(trace, _state_of(trace))
+
+
+def _folder_of(trace: TraceFile, state: tuple[object, ...]) -> Path:
+    reader = (LAYOUT, trace.form.name, trace.form.revision)
+    key = (*reader, trace.relative, trace.part, *state)
+    return storage.cache_directory() / "traces" / hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+
+
+def _state_of(trace: TraceFile) -> tuple[object, ...]:
+    """Return the names of a trace's file and journals, and the attributes that change with their content."""
+    state: list[object] = []
+    for path in (trace.path, *_journals_of(trace, trace.path)):
+        stat = path.stat()
+        # Remote files have fewer of these, and a version in their place.
+        times = getattr(stat, "st_mtime_ns", None) or stat.st_mtime, getattr(stat, "st_ctime_ns", 0)
+        inode = getattr(stat, "st_ino", 0)
+        state += [str(path.absolute()), stat.st_size, times, inode, stored_version(path)]
+    return tuple(state)
+
+
+def _journals_of(trace: TraceFile, path: Path) -> list[Path]:
+    """Return the journals beside a trace's file, or a copy of it; only databases have some."""
+    return journals_of(path) if trace.form.in_parts else []
+
+
+def is_cached(trace: TraceFile) -> bool:
+    """Whether the tables of `trace` are in the cache."""
+    try:
+        return (cache_folder(trace) / _ABOUT).is_file()
+    except OSError:
+        return False
+
+
+def load_cached(place: Path, tables: Iterable[str]) -> tuple[TraceContent, str] | None:
+    """Return the content kept in `place`, with the named tables, and the trace's hash; None without it."""
+    if not (place / _ABOUT).is_file():
+        return None
+    try:
+        about = _DECODER.decode((place / _ABOUT).read_bytes())
+        frames = {name: _kept_table(place, name, about) for name in tables}
+        content = TraceContent(frames, about.rank, about.world_size, about.findings, about.attributes)
+        return content, about.sha256
+    except (Exception, pl.exceptions.PanicException):  # a folder that was tampered with may raise anything
+        shutil.rmtree(place, ignore_errors=True)
+        return None
+
+
+def _kept_table(place: Path, name: str, about: _About) -> pl.DataFrame | OnDisk:
+    """Return a table of a cached folder; ValueError if it has other bytes, rows or columns than were kept."""
+    rows, schema = about.tables.get(name, 0), TABLES[name].empty().schema
+    if not rows:
+        return TABLES[name].empty()
+    if rows > LARGE_ROWS:
+        path = place / f"{name}.parquet"
+        if pl.read_parquet_schema(path) != schema:
+            raise ValueError(f"the kept table {name} does not match")
+        return OnDisk(path, rows)
+    stream = about.streams[name]
+    with (place / _STREAMS).open("rb") as file:
+        file.seek(stream.start)
+        content = file.read(stream.size)
+    if zlib.crc32(content) != stream.check:
+        raise ValueError("other bytes than were kept")
+    table = pl.read_ipc_stream(content)
+    if table.height != rows or table.schema != schema:
+        raise ValueError(f"the kept table {name} does not match")
+    return table
+
+
+def save_cached(place: Path, content: TraceContent, sha256: str) -> None:
+    """Keep the content of a trace in `place`; a cache that cannot be written is no error."""
+    with contextlib.suppress(*disk_errors()):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix="."))
+        try:
+            _write(temporary, content, sha256)
+            if not (place / _ABOUT).is_file():  # the folder is broken
+                shutil.rmtree(place, ignore_errors=True)
+            with contextlib.suppress(OSError):  # another process was faster
+                temporary.rename(place)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write(folder: Path, content: TraceContent, sha256: str) -> None:
+    streams, buffer = {}, io.BytesIO()
+    for name, table in content.tables.items():
+        if isinstance(table, OnDisk):
+            table.moved(folder / f"{name}.parquet")
+        elif table.height > LARGE_ROWS:
+            write_table(table, folder / f"{name}.parquet")
+        elif table.height:
+            start = buffer.tell()
+            table.write_ipc_stream(buffer, compression="lz4")
+            streams[name] = _Stream(start, buffer.tell() - start, zlib.crc32(buffer.getbuffer()[start:]))
+    (folder / _STREAMS).write_bytes(buffer.getbuffer())
+    rows = {name: table.height for name, table in content.tables.items()}
+    about = _About(
+        content.rank, content.world_size, content.findings, content.attributes, rows, streams, sha256
+    )
+    (folder / _ABOUT).write_bytes(msgspec.json.encode(about))
+
+
+_HASHES: dict[tuple[object, ...], Future[str]] = {}
+"""State of a file → its SHA-256, of the last few files: several traces may be in one."""
+_MOST_HASHES = 64
+_ASKING = threading.Lock()
+
+
+def read_content(
+    trace: TraceFile, tables: Iterable[str], *, use_cache: bool = True
+) -> tuple[TraceContent, str]:
+    """Return the content of `trace`, with at least the named tables, and the file's SHA-256.
+
+    Raises InputError if the file cannot be read, is damaged beyond use, or takes more memory than it may.
+    """
+    try:
+        # Named before the file is read: what is written meanwhile is another file with another place.
+        state = _state_of(trace)
+        place = _folder_of(trace, state)
+        if use_cache and (cached := load_cached(place, tables)):
+            return cached
+        with local_copy(trace.path) as path, ThreadPoolExecutor(1) as executor:
+            with _ASKING:  # threads that read several traces of one file hash it once
+                hashed = _HASHES.get(state)
+                if hashed is None or (hashed.done() and hashed.exception()):
+                    files = (path, *_journals_of(trace, path))
+                    # On another core, where there is one.
+                    hashed = _HASHES[state] = executor.submit(storage.sha256, *files)
+                    for oldest in [*_HASHES][:-_MOST_HASHES]:
+                        del _HASHES[oldest]
+            content, sha256 = _read(trace, path), hashed.result()
+    except OSError as error:
+        raise storage.unreadable(trace.path, error) from error
+    if use_cache:
+        save_cached(place, content, sha256)
+    return content, sha256
+
+
+def _read(trace: TraceFile, path: Path) -> TraceContent:
+    """Return the content of `trace`, whose file lies at `path` on this machine."""
+    form = trace.form
+    storage.refuse_holes(path)
+    with memory.bounded(trace):
+        if form.in_parts:
+            return form.in_parts.read(path, trace.relative, trace.part)
+        if form.read is None:
+            raise TypeError(f"the format {form.name} says neither how to read a file nor its parts")
+        with memory.open_trace(path) as stream:
+            return form.read(stream, trace.relative)
