@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+T = TypeVar("T")
 
 _NAMED = 6
 """Ranks or steps that are named at most."""
@@ -68,6 +70,14 @@ def csv_lines(rows: Iterable[Iterable[object]]) -> Iterator[str]:
         yield line.getvalue()
         line.seek(0)
         line.truncate()
+
+
+def json_decoder(type_: type[T], *, strict: bool = True) -> msgspec.json.Decoder[T]:
+    """Return the decoder of a type; call it while a module is imported, not where the decoder is used.
+
+    msgspec 0.22 crashes where two threads are the first to need a type.
+    """
+    return msgspec.json.Decoder(type_, strict=strict)
 
 
 def encode_json(value: object, enc_hook: Callable[[object], object] | None = None) -> bytes:

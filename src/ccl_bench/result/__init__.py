@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
-from ccl_bench.base.text import encode_json
+from ccl_bench.base.text import encode_json, json_decoder
 from ccl_bench.result.step_choice import StepChoice  # noqa: TC001  msgspec reads the types of fields
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"a result holds {type(value).__name__}, which is not JSON")
 
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_DECODER = msgspec.json.Decoder(list[Result])
+_DECODER = json_decoder(list[Result])
 
 
 def from_json(text: bytes) -> list[Result]:

@@ -25,6 +25,7 @@ import msgspec
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.text import json_decoder
 from ccl_bench.card import card_in_text
 from ccl_bench.comparison import fields_of
 from ccl_bench.comparison.comparability import field_rules
@@ -84,8 +85,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """Id of the key that signed the origin, where this event brought the signature."""
 
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_DECODER = msgspec.json.Decoder(list[Event])
+_DECODER = json_decoder(list[Event])
 
 
 def new_event(
@@ -190,8 +190,7 @@ class BundleProvenance(msgspec.Struct, frozen=True, omit_defaults=True):
     schema_version: int = 1
 
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_PROVENANCE = msgspec.json.Decoder(BundleProvenance)
+_PROVENANCE = json_decoder(BundleProvenance)
 
 
 @dataclass(frozen=True)
