@@ -112,8 +112,9 @@ def _add_requests(rows: RequestRows, document: Fields, benchmark: int) -> bool:
             entry = {name: values[index] for name, values in lists.items() if values}
             position = f"request {index}" + (f" of result {benchmark}" if benchmark else "")
             rows.add(position, partial(_request, entry, *gaps, index, benchmark))
-    lengths = {name: len(lists[name]) if name in lists else listed for name in _LISTS}
-    lengths = {name: length for name, length in lengths.items() if lists.get(name, first)}
+    lengths = {
+        name: len(lists[name]) if name in lists else listed for name in _LISTS if lists.get(name, first)
+    }
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name} {length}" for name, length in lengths.items())
         message = (
