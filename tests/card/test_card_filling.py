@@ -201,7 +201,7 @@ def test_empty_items_and_variables_are_left_out(written: Written) -> None:
     fill(
         path, {f"{LIBRARY}.env": {"A": "", "B": "b", "C": None}, "metric_source.traces": ["json", "", "nsys"]}
     )
-    card = read_card(path).card
+    card = read_card(path).value
     assert card.executor.communication_library.env == {"B": "b"}
     assert card.metric_source.traces == ("json", "nsys")
 

@@ -63,7 +63,7 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
     file, text = str(path), read_text(path)
     newline = "\r\n" if "\n" in text and text.count("\n") == text.count("\r\n") else "\n"
     text = text.replace(newline, "\n")
-    tree, before = yaml_mapping(text, IssueLog(file)), _values(card_in_text(text).card)
+    tree, before = yaml_mapping(text, IssueLog(file)), _values(card_in_text(text).value)
     filled: list[str] = []
     for name, (keys, value) in leaves.items():
         lines = text.split("\n")
@@ -72,7 +72,7 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
             tree = _verified_tree(tree, text, keys, value, file)
             filled.append(name)
     if filled:
-        if not before.items() <= _values(card_in_text(text).card).items():
+        if not before.items() <= _values(card_in_text(text).value).items():
             raise _refusal(file)
         replace_text(Path(path), text.replace("\n", newline))
     return Filling(tuple(filled), tuple(name for name in leaves if name not in filled))

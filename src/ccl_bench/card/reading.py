@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.base.findings import Issue, Severity
 from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.card.fields import GRANULARITIES, TRACE_TYPES, BatchScope, Phase
 from ccl_bench.card.model import Card
@@ -16,6 +14,7 @@ from ccl_bench.card.sections import read_section
 from ccl_bench.card.yaml_tree import (
     IssueLog,
     MappingNode,
+    Reading,
     ScalarNode,
     SequenceNode,
     is_absent,
@@ -298,41 +297,27 @@ _TOP_KEYS = frozenset({"workload", "model_executor", "metric_source", "hf_url", 
 _WORKLOAD_KEYS = frozenset({"model", "data", "hardware"})
 
 
-@dataclass(frozen=True, slots=True)
-class CardReading:
-    """A card and all mistakes in its file."""
-
-    card: Card
-    issues: list[Issue]
-    file: str = ""
-
-    @property
-    def errors(self) -> list[Issue]:
-        """The issues that kept something from being used."""
-        return [issue for issue in self.issues if issue.severity is Severity.ERROR]
-
-
-def read_card(path: Location) -> CardReading:
+def read_card(path: Location) -> Reading[Card]:
     """Return the card in a YAML file; InputError only where the file holds no mapping at all."""
     return card_in_text(read_text(path), file=str(path))
 
 
-def card_in_text(text: str, *, file: str = "") -> CardReading:
+def card_in_text(text: str, *, file: str = "") -> Reading[Card]:
     """Return the card in YAML text; `file` names it in messages."""
     log = IssueLog(file)
     return _reading(yaml_mapping(text, log), log)
 
 
-def card_in_mapping(mapping: AnyMapping[str, object], *, file: str = "") -> CardReading:
+def card_in_mapping(mapping: AnyMapping[str, object], *, file: str = "") -> Reading[Card]:
     """Return the card in plain data laid out as the file is, such as a form or JSON document."""
     return _reading(mapping_of(mapping), IssueLog(file))
 
 
-def _reading(root: MappingNode, log: IssueLog) -> CardReading:
+def _reading(root: MappingNode, log: IssueLog) -> Reading[Card]:
     root = _with_lone_link(root, log)
     card = read_section(root, Card, log, unknown=log.warning)
     check_card(card, log)
-    return CardReading(card, log.in_order(), log.file)
+    return Reading(card, log.in_order(), log.file)
 
 
 _LINK_KEYS = ("workload", "hardware", "network_topo", "bandwidth_gbps")

@@ -16,15 +16,8 @@ from ccl_bench.base.registry import spelling
 from ccl_bench.catalog import load_data
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import RANK_MAP, completeness_findings, step_time_findings
-from ccl_bench.run.facts import (
-    CEILING,
-    METADATA,
-    RunDocuments,
-    contradictions,
-    fact_sources,
-    merge_facts,
-    read_documents,
-)
+from ccl_bench.run.documents import CEILING, RunDocuments, read_documents
+from ccl_bench.run.facts import METADATA, contradictions, fact_sources, merge_facts
 from ccl_bench.run.grouping import above, keep_one_run
 from ccl_bench.storage import remote_errors
 from ccl_bench.storage.files import LOG, MIB, ROLLBACK, read_text

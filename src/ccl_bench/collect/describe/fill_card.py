@@ -205,7 +205,7 @@ _DEPENDS_ON = {
 def fill_card(card: Path, observations: Observations) -> tuple[list[str], list[str]]:
     """Fill a card; return the filled fields, and the contradictions to observations."""
     values = observed_card_values(observations)
-    card_values = dict(_written_fields(read_card(card).card))
+    card_values = dict(_written_fields(read_card(card).value))
     contradictions = {
         name: value
         for name, value in values.items()

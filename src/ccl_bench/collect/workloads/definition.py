@@ -168,7 +168,7 @@ def workload_card(definition: Definition) -> str:
         "Model-executor.communication_library.name": "NCCL",
         "metric_source.traces": ["json"],
     }
-    return card_text(card_in_mapping(_nested(values)).card)
+    return card_text(card_in_mapping(_nested(values)).value)
 
 
 def _description(definition: Definition) -> str:

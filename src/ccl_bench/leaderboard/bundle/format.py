@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ccl_bench.card import CardReading
+    from ccl_bench.card import Card, Reading
     from ccl_bench.comparison.comparability import Fields
 
 HISTORY, ORIGIN = "history.json", "origin.minisig"
@@ -205,7 +205,7 @@ class Bundle:
         return self.folder.name
 
     @cached_property
-    def card(self) -> CardReading:
+    def card(self) -> Reading[Card]:
         """The card, with its issues."""
         return card_in_text(self.text(CARD), file=CARD)
 
@@ -237,7 +237,7 @@ class Bundle:
             for name, value in self.provenance.fields.items()
             if is_known_field(name) and value != ""
         }
-        return fields_of(self.card.card) | stated_fields
+        return fields_of(self.card.value) | stated_fields
 
     @property
     def files(self) -> list[str]:
