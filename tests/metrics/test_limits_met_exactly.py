@@ -378,7 +378,7 @@ def test_passes_that_do_both_at_once_are_told_of(phases: list[str], at_once: boo
 def _pass(rank: int, start_s: int, end_s: int, *, window: int = 0, **more: Any) -> dict[str, Any]:
     about = {"phase": "decode", "mode": None, "requests": 8, "timed_by": BY_TWIN}
     times = {"start_ns": start_s * SECOND_NS, "end_ns": end_s * SECOND_NS}
-    return {"rank": rank, "iteration": window, **times} | about | more
+    return {"rank": rank, "iteration": window, "trace": rank + 2 * window, **times} | about | more
 
 
 def test_a_pass_takes_the_mean_over_the_ranks_that_took_part_and_the_value_is_the_mean_over_ranks() -> None:
