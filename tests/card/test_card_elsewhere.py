@@ -54,15 +54,16 @@ def test_one_link_of_several_nodes_is_not_guessed():
     assert issue.fix == "write scale_out: or scale_up: before it, below the key"
 
 
-def test_an_executor_that_is_indented_too_far_is_read():
+def test_a_part_that_is_indented_too_far_is_reported_with_its_line_and_where_it_belongs():
     top, rest = FULL_CARD.split("\nModel-executor:")
     inside, after = rest.split("\nmetric_source:")
     deeper = "".join(f"  {line}\n" for line in f"Model-executor:{inside}".splitlines())
     reading = card_in_text(f"{top}\n{deeper}\nmetric_source:{after}")
-    assert reading.value == card_in_text(FULL_CARD).value
-    assert [(issue.path, issue.fix) for issue in reading.issues] == [
-        ("workload.Model-executor", "indent it one level less")
-    ]
+    assert reading.value.framework.name is None
+    (issue,) = [issue for issue in reading.issues if issue.path == "workload.Model-executor"]
+    assert issue.line == len(top.splitlines()) + 2
+    assert issue.message == "is not a key of this format and is ignored"
+    assert issue.fix == "write it as Model-executor"
 
 
 @pytest.mark.parametrize(("framework", "agrees"), [("maxtext", True), ("torchtitan", False)])

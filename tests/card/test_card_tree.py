@@ -74,9 +74,9 @@ def test_issues_come_in_the_order_of_lines_and_those_without_last() -> None:
 
 def test_issues_without_a_line_come_last_in_the_order_of_recording() -> None:
     log = IssueLog("x")
-    log.place("late", 7)
-    log.place("late", 2)
-    log.place("nowhere", None)
+    log.locate("late", 7)
+    log.locate("late", 2)
+    log.locate("nowhere", None)
     for path, line in (("a", None), ("b", 5), ("nowhere", None), ("late", None), ("c", 1), ("d", 5)):
         log.note(path, "m", line=line)
     assert [issue.path for issue in log.in_order()] == ["c", "b", "d", "late", "a", "nowhere"]
@@ -189,23 +189,6 @@ def test_a_key_that_is_written_again_is_reported_at_its_last_line(
 
 def test_repetitions_that_all_say_nothing_are_no_mistake() -> None:
     assert issues_of(changed("    name: NCCL", "    name:\n    name: N/A\n    name: ~")) == []
-
-
-def test_a_key_that_is_understood_one_level_too_high_is_noted_and_nothing_else() -> None:
-    text = changed(
-        "    name: torchtitan\n    compiler_tool_selection: plain_pytorch\n",
-        "    name: vllm\n  compiler_tool_selection: triton\n",
-    )
-    (issue,) = issues_of(text)
-    assert issue[:2] == ("Model-executor.compiler_tool_selection", Severity.NOTE)
-    assert card_in_text(text).value.framework.compiler == "triton"
-
-
-def test_a_part_that_is_written_twice_is_an_error_also_if_it_adopts_a_key() -> None:
-    text = "Model-executor:\n  framework: vllm\n  framework: sglang\n  compiler_tool_selection: triton\n"
-    reading = card_in_text(text)
-    assert [issue.path for issue in reading.errors] == ["Model-executor.framework"]
-    assert reading.value.framework.name is None
 
 
 @pytest.mark.parametrize(

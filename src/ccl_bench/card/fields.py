@@ -30,8 +30,6 @@ class Section(BaseModel):
     """Fields, in order, when the file has a list in place of the mapping."""
     order_rises: ClassVar[bool] = False
     """Whether the values of such a list rise; where they fall, it is unclear which is which."""
-    adopted_parts: ClassVar[tuple[str, ...]] = ()
-    """Nested parts whose keys are understood one level too high."""
     other_keys: ClassVar[frozenset[str]] = frozenset()
     """Keys of the format that ccl-bench does not use."""
 

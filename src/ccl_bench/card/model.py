@@ -60,8 +60,6 @@ class Architecture(Section):
 class Model(Section):
     """What was run."""
 
-    adopted_parts: ClassVar[tuple[str, ...]] = ("architecture",)
-
     phase: Phase | None = entry("what the run did: training or inference", examples=("training",))
     is_moe: bool | None = entry("whether the model is a mixture of experts", key="moe", examples=(False,))
     granularity: str | None = entry(
@@ -116,8 +114,6 @@ class Serving(Section):
 
 class Data(Section):
     """What it was run on."""
-
-    adopted_parts: ClassVar[tuple[str, ...]] = ("serving",)
 
     batch_size: Count | None = entry(
         "sequences in one step over all ranks",
@@ -215,8 +211,6 @@ class Device(Section):
 class Hardware(Section):
     """What it ran on."""
 
-    adopted_parts: ClassVar[tuple[str, ...]] = ("network",)
-
     network: Network = entry("how the devices are connected", key="network_topo", default_factory=Network)
     device: Device = entry("the processing units", key="xpu_spec", default_factory=Device)
     driver_version: str | None = entry("driver or CUDA/ROCm version", examples=("cuda_12.4", "rocm_6.2"))
@@ -224,8 +218,6 @@ class Hardware(Section):
 
 class Workload(Section):
     """Model, data and hardware."""
-
-    adopted_parts: ClassVar[tuple[str, ...]] = ("model", "data")
 
     model: Model = entry("what was run", default_factory=Model)
     data: Data = entry("what it was run on", default_factory=Data)
@@ -322,7 +314,6 @@ class CommunicationLibrary(Section):
 class Executor(Section):
     """The software: framework, parallelism and communication."""
 
-    adopted_parts: ClassVar[tuple[str, ...]] = ("framework",)
     other_keys: ClassVar[frozenset[str]] = frozenset({"expert_parallel"})
 
     framework: Framework = entry("the program that ran the model", default_factory=Framework)
@@ -358,7 +349,6 @@ class MetricSource(Section):
 class Card(Section):
     """What a person wrote about a run; None means not written, or not to be understood."""
 
-    adopted_parts: ClassVar[tuple[str, ...]] = ("workload",)
     other_keys: ClassVar[frozenset[str]] = frozenset({"model_card", "runs"})
 
     version: Count | None = entry("version of this layout", examples=(1,))

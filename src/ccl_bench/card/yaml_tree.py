@@ -47,7 +47,7 @@ class IssueLog:
         """Record something that was understood though written unusually."""
         self._add(Severity.NOTE, path, message, fix, line)
 
-    def place(self, path: str, line: int | None) -> None:
+    def locate(self, path: str, line: int | None) -> None:
         """Record the line of a path, the first if there are several."""
         if line is not None:
             self.lines.setdefault(path, line)
