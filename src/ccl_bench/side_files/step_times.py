@@ -58,10 +58,25 @@ def read_rank_step_times(path: Location) -> Reading[RankStepTimes]:
     """Return the step durations of each rank; InputError only where the file is not JSON."""
     data, log = read_json(path)
     by_rank: dict[int, dict[int, float]] = {}
-    for key, value in _ranks(data, log).items():
-        times = _step_times(value, str(key), log)
-        if times.seconds:
-            by_rank[key] = times.seconds
+    items: list[tuple[Any, Any]] = []
+    if isinstance(data, dict):
+        items = [*data.items()]
+    elif isinstance(data, list):
+        items = [(str(rank), value) for rank, value in enumerate(data)]
+    else:
+        log.error("", "is neither {rank: durations} nor a list of lists", "write one of the two")
+    ranks: dict[int, Any] = {}
+    for key, value in items:
+        rank = _rank_number(key)
+        if rank is None:
+            log.warning(shown(key), "is not a rank and is ignored", "write {rank: durations} only")
+        elif rank in ranks:
+            log.error(shown(key), "repeats a rank", "keep one entry for each rank")
+        else:
+            ranks[rank] = value
+    for rank, value in ranks.items():
+        if seconds := _step_times(value, str(rank), log).seconds:
+            by_rank[rank] = seconds
     if len({frozenset(steps) for steps in by_rank.values()}) > 1:
         log.warning("", "the ranks do not hold the same steps", "compare ranks on the steps they share")
     _check_plausible([seconds for steps in by_rank.values() for seconds in steps.values()], log)
@@ -87,9 +102,12 @@ def is_rank_step_times(data: object) -> bool:
 
 
 def _step_times(data: Any, path: str, log: IssueLog) -> StepTimes:
-    if isinstance(data, dict) and not _is_in_seconds(data, path, log):
-        return StepTimes()
     if isinstance(data, dict):
+        unit = next((data[key] for key in ("unit", "units") if key in data), "s")
+        if str(unit).lower() not in _SECOND_WORDS:
+            message = f"is in {shown(str(unit))}, but durations are in seconds"
+            log.error(path, message, "write the durations in seconds")
+            return StepTimes()
         wrapper_key = next((key for key in _WRAPPERS if key in data), None)
         if wrapper_key:
             return _step_times(data[wrapper_key], f"{path}.{wrapper_key}" if path else wrapper_key, log)
@@ -136,40 +154,12 @@ def _of_list(data: list[Any], path: str, log: IssueLog) -> StepTimes:
     return StepTimes(durations, is_numbered=any("step" in item for item in records))
 
 
-def _ranks(data: Any, log: IssueLog) -> dict[int, Any]:
-    if isinstance(data, list):
-        return dict(enumerate(data))
-    if not isinstance(data, dict):
-        log.error("", "is neither {rank: durations} nor a list of lists", "write one of the two")
-        return {}
-    by_rank: dict[int, Any] = {}
-    for key, value in data.items():
-        rank = _rank_number(key)
-        if rank is None:
-            log.warning(shown(key), "is not a rank and is ignored", "write {rank: durations} only")
-        elif rank in by_rank:
-            log.error(shown(key), "repeats a rank", "keep one entry for each rank")
-        else:
-            by_rank[rank] = value
-    return by_rank
-
-
 def _seconds(value: Any, path: str, log: IssueLog) -> float | None:
     seconds = finite_number(value, path, log)
     if seconds is not None and not SHORTEST_STEP_S <= seconds <= LONGEST_STEP_S:
         log.error(path, f"{seconds:g} s is not the duration of a step", "write seconds above 0")
         return None
     return seconds
-
-
-def _is_in_seconds(data: dict[str, Any], path: str, log: IssueLog) -> bool:
-    unit = next((data[key] for key in ("unit", "units") if key in data), "s")
-    if str(unit).lower() in _SECOND_WORDS:
-        return True
-    log.error(
-        path, f"is in {shown(str(unit))}, but durations are in seconds", "write the durations in seconds"
-    )
-    return False
 
 
 def _check_plausible(seconds: list[float], log: IssueLog) -> None:

@@ -261,7 +261,21 @@ def train_config_in_text(text: str, *, file: str = "") -> Reading[TrainConfig]:
         raise InputError(f"is not valid TOML: {error}", where=file, fix="correct the line") from error
     log = IssueLog(file, lines=_lines(text))
     config = read_section(mapping_of(data), TrainConfig, log, unknown=near_miss_warner(TrainConfig, log))
-    _check(config, log)
+    training, plan = config.training, config.parallelism
+    has_parts = plan.pp and plan.pp > 1 and plan.microbatch_size and training.local_batch_size
+    if has_parts and config.microbatches is None:
+        log.warning(
+            "parallelism.pipeline_parallel_microbatch_size",
+            f"{plan.microbatch_size} does not divide local_batch_size = {training.local_batch_size}",
+            "correct one of them",
+        )
+    degrees = (training.local_batch_size or 1) * (plan.dp_replicate or 1) * max(plan.dp_shard or 1, 1)
+    if training.global_batch_size not in (None, -1) and (training.global_batch_size or 0) % degrees:
+        log.warning(
+            "training.global_batch_size",
+            f"{training.global_batch_size} is not a multiple of local batch and degrees = {degrees}",
+            "correct one of them",
+        )
     return Reading(config, log.in_order(), file)
 
 
@@ -276,29 +290,6 @@ def is_train_config_file(path: Location) -> bool:
         return is_train_config(tomllib.loads(read_text(path)))
     except (InputError, tomllib.TOMLDecodeError, RecursionError, ValueError):
         return False
-
-
-def _check(config: TrainConfig, log: IssueLog) -> None:
-    training, plan = config.training, config.parallelism
-    if (
-        plan.pp
-        and plan.pp > 1
-        and training.local_batch_size
-        and plan.microbatch_size
-        and config.microbatches is None
-    ):
-        log.warning(
-            "parallelism.pipeline_parallel_microbatch_size",
-            f"{plan.microbatch_size} does not divide local_batch_size = {training.local_batch_size}",
-            "correct one of them",
-        )
-    degrees = (training.local_batch_size or 1) * (plan.dp_replicate or 1) * max(plan.dp_shard or 1, 1)
-    if training.global_batch_size not in (None, -1) and (training.global_batch_size or 0) % degrees:
-        log.warning(
-            "training.global_batch_size",
-            f"{training.global_batch_size} is not a multiple of local batch and degrees = {degrees}",
-            "correct one of them",
-        )
 
 
 def _lines(text: str) -> dict[str, int]:
