@@ -59,26 +59,21 @@ def entry(
     pydantic_options.setdefault("default", None)
     if "default_factory" in pydantic_options:
         del pydantic_options["default"]
-    extra: dict[str, Any] = {
+    hints: dict[str, Any] = {
+        "unit": unit,
         "units": [unit, *units] if unit else list(units),
         "also": list(also),
         "literal": literal,
         "sweep": [sweep] if sweep else [],
         "unlimited": unlimited,
     }
-    if unit:
-        extra = {"unit": unit, **extra}
     return Field(
         alias=key,
         description=description,
         examples=list(examples) or None,
-        json_schema_extra=_hints(extra),
+        json_schema_extra={f"x-{name}": value for name, value in hints.items() if value},
         **pydantic_options,
     )
-
-
-def _hints(extra: dict[str, Any]) -> dict[str, Any]:
-    return {f"x-{name}": value for name, value in extra.items() if value}
 
 
 def hint(info: FieldInfo, name: str) -> list[str]:

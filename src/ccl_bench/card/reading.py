@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
@@ -43,9 +42,10 @@ _SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE
 
 def check_card(card: Card, log: IssueLog) -> None:
     """Record contradictions and likely slips in `card`."""
+    if card.version not in (None, KNOWN_VERSION):
+        log.note("version", f"{card.version} is read as version {KNOWN_VERSION}", f"write {KNOWN_VERSION}")
     for check in (
         _missing,
-        _version,
         _degrees,
         _devices,
         _links,
@@ -74,11 +74,6 @@ def _missing(card: Card, log: IssueLog) -> None:
     for path, value in needed.items():
         if not value and path not in failed:
             log.warning(path, "is missing; metrics that need it are refused", "fill it in")
-
-
-def _version(card: Card, log: IssueLog) -> None:
-    if card.version not in (None, KNOWN_VERSION):
-        log.note("version", f"{card.version} is read as version {KNOWN_VERSION}", f"write {KNOWN_VERSION}")
 
 
 def _degrees(card: Card, log: IssueLog) -> None:
@@ -366,11 +361,9 @@ def is_card_file(path: Location) -> bool:
     return is_card(shape)
 
 
-@cache
-def _schema() -> dict[str, Any]:
-    return Card.model_json_schema(by_alias=True)
-
-
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a card's file, for editors and upload forms."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Card.model_json_schema(by_alias=True),
+    }
