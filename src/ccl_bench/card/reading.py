@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
@@ -361,9 +362,8 @@ def is_card_file(path: Location) -> bool:
     return is_card(shape)
 
 
+@cache
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a card's file, for editors and upload forms."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **Card.model_json_schema(by_alias=True),
-    }
+    schema = Card.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
