@@ -10,8 +10,8 @@ from card_examples import changed
 from ccl_bench.base.errors import InputError
 from ccl_bench.card import Severity, card_in_mapping, card_in_text, yaml_tree
 from ccl_bench.card.yaml_tree import (
-    Entry,
     IssueLog,
+    MappingEntry,
     MappingNode,
     ScalarNode,
     SequenceNode,
@@ -43,9 +43,9 @@ def test_plain_data_becomes_a_tree_without_lines() -> None:
     day = dt.date(2026, 1, 2)
     assert node_of({"a": [1, None, "x"], "b": (True,), 3: day}) == MappingNode(
         (
-            Entry("a", SequenceNode((ScalarNode(1, "1"), ScalarNode(None, "None"), scalar("x")))),
-            Entry("b", SequenceNode((ScalarNode(True, "True"),))),
-            Entry("3", scalar("2026-01-02")),
+            MappingEntry("a", SequenceNode((ScalarNode(1, "1"), ScalarNode(None, "None"), scalar("x")))),
+            MappingEntry("b", SequenceNode((ScalarNode(True, "True"),))),
+            MappingEntry("3", scalar("2026-01-02")),
         )
     )
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
-class Section(BaseModel):
+class FileSection(BaseModel):
     """One mapping of a file; unknown keys are reported by the reader and dropped here."""
 
     model_config = ConfigDict(

@@ -17,13 +17,13 @@ from ruamel.yaml import YAML
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.registry import did_you_mean, spelling
-from ccl_bench.card.fields import Section, key_of, unit_of
+from ccl_bench.card.fields import FileSection, key_of, unit_of
 from ccl_bench.card.model import Card
 from ccl_bench.card.reading import card_in_text
 from ccl_bench.card.sections import field_names, is_section, leaf_paths, value_type
 from ccl_bench.card.yaml_tree import (
-    Entry,
     IssueLog,
+    MappingEntry,
     MappingNode,
     Node,
     ScalarNode,
@@ -177,23 +177,23 @@ class _Filler:
         self._replace(item, first + (f"  {comment}" if comment else ""), *others)
         return True
 
-    def _key_line(self, entry: Entry) -> tuple[str, str]:
+    def _key_line(self, entry: MappingEntry) -> tuple[str, str]:
         match = re.match(rf"(\s*)((['\"]?){re.escape(entry.key)}\3\s*:)(?=\s|$)", self._line(entry))
         if match is None:
             raise _refusal(self.file, entry.line)
         return match[1], match[2]
 
-    def _comment(self, part: Entry | Node, head: str) -> str:
+    def _comment(self, part: MappingEntry | Node, head: str) -> str:
         """Return the comment behind an empty value, with the space before it."""
         match = re.fullmatch(_REST, self._line(part).removeprefix(head))
         if match is None:
             raise _refusal(self.file, part.line)
         return match["comment"].rstrip()
 
-    def _line(self, part: Entry | Node) -> str:
+    def _line(self, part: MappingEntry | Node) -> str:
         return self.lines[part.line - 1] if part.line else ""
 
-    def _replace(self, part: Entry | Node, *lines: str) -> None:
+    def _replace(self, part: MappingEntry | Node, *lines: str) -> None:
         if part.line:
             self.lines[part.line - 1 : part.line] = lines
 
@@ -216,12 +216,12 @@ def _block(keys: list[str], value: Any, indent: str) -> list[str]:
     return [*lines[:-1], f"{lines[-1]} {yaml_scalar(value)}"]
 
 
-def _values(part: Section, path: str = "") -> dict[str, Any]:
+def _values(part: FileSection, path: str = "") -> dict[str, Any]:
     """Return dotted path → value of all that a card states."""
     values: dict[str, Any] = {}
     for name, info in type(part).model_fields.items():
         value, inner = getattr(part, name), f"{path}.{key_of(name, info)}".lstrip(".")
-        if isinstance(value, Section):
+        if isinstance(value, FileSection):
             values |= _values(value, inner)
         elif isinstance(value, dict):
             values |= {f"{inner}.{key}": text for key, text in value.items()}
@@ -256,7 +256,7 @@ def _field_at(kind: Any, key: str) -> tuple[str, Any]:
     return key_of(name, info), value_type(info)
 
 
-def _entry(mapping: MappingNode, kind: Any, key: str) -> Entry | None:
+def _entry(mapping: MappingNode, kind: Any, key: str) -> MappingEntry | None:
     """Return the entry of a field; of several, the one that says something."""
     entries = [entry for entry in mapping.entries if _field_at(kind, entry.key)[0] == key]
     return next((entry for entry in entries if not _is_empty(entry.node)), entries[0] if entries else None)
@@ -270,11 +270,11 @@ def _is_empty(node: Node) -> bool:
     return isinstance(node, MappingNode) and not node.entries
 
 
-def _line_numbers(part: Entry | Node) -> Iterator[int]:
+def _line_numbers(part: MappingEntry | Node) -> Iterator[int]:
     """Yield the line of a part of the tree and those of everything in it."""
     if part.line:
         yield part.line
-    if isinstance(part, Entry):
+    if isinstance(part, MappingEntry):
         yield from _line_numbers(part.node)
     elif isinstance(part, MappingNode | SequenceNode):
         for inner in part.entries if isinstance(part, MappingNode) else part.items:
@@ -302,11 +302,11 @@ def template() -> str:
     return card_text(Card(version=1))
 
 
-def _lines(part: Section, depth: int) -> Iterator[str]:
+def _lines(part: FileSection, depth: int) -> Iterator[str]:
     indent = "  " * depth
     for name, info in type(part).model_fields.items():
         key, value, kind = key_of(name, info), getattr(part, name), value_type(info)
-        if isinstance(value, Section):
+        if isinstance(value, FileSection):
             yield f"{indent}{key}:  # {info.description}"
             for inner in value.ordered_fields:
                 comment = _comment(type(value).model_fields[inner])
@@ -320,7 +320,7 @@ def _lines(part: Section, depth: int) -> Iterator[str]:
                 yield from (f"{indent}  - {yaml_scalar(item)}" for item in value)
             elif is_collection:
                 yield from (f"{indent}  {yaml_scalar(k)}: {yaml_scalar(text)}" for k, text in value.items())
-        if depth == 0 and (isinstance(value, Section) or name == "contact"):
+        if depth == 0 and (isinstance(value, FileSection) or name == "contact"):
             yield ""
 
 

@@ -13,13 +13,13 @@ from pydantic import ValidationError
 from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.base.text import counted
 from ccl_bench.card import yaml_tree
-from ccl_bench.card.fields import SYNONYMS, Section, hint, is_literal, is_unlimited, key_of, unit_of
+from ccl_bench.card.fields import SYNONYMS, FileSection, hint, is_literal, is_unlimited, key_of, unit_of
 from ccl_bench.card.yaml_tree import (
-    Entry,
+    MappingEntry,
     MappingNode,
     Node,
     NotUnderstoodError,
-    Refused,
+    RefusedNode,
     ScalarNode,
     SequenceNode,
     is_absent,
@@ -51,16 +51,16 @@ def value_type(info: FieldInfo) -> Any:
 
 def is_section(kind: Any) -> bool:
     """Whether a type of a field is a part with fields of its own."""
-    return isinstance(kind, type) and issubclass(kind, Section)
+    return isinstance(kind, type) and issubclass(kind, FileSection)
 
 
-def may_be_none(part: type[Section], name: str) -> bool:
+def may_be_none(part: type[FileSection], name: str) -> bool:
     """Whether None is a value of the field, so that an unreadable value hides its default."""
     info = part.model_fields[name]
     return type(None) in get_args(info.annotation)
 
 
-def field_names(part: type[Section]) -> dict[str, str]:
+def field_names(part: type[FileSection]) -> dict[str, str]:
     """Return spelling of a key → attribute, for every key by which a field may be called."""
     names = {
         spelling(synonym): name for name, info in part.model_fields.items() for synonym in hint(info, "also")
@@ -68,19 +68,19 @@ def field_names(part: type[Section]) -> dict[str, str]:
     return names | {spelling(key_of(name, info)): name for name, info in part.model_fields.items()}
 
 
-def file_path(part: type[Section], names: tuple[int | str, ...]) -> str:
+def file_path(part: type[FileSection], names: tuple[int | str, ...]) -> str:
     """Return the dotted path in the file of a field given by attribute names."""
     return ".".join(key_of(name, info) for name, info in _fields_along(part, names))
 
 
-def meaning(part: type[Section], names: tuple[int | str, ...]) -> str:
+def meaning(part: type[FileSection], names: tuple[int | str, ...]) -> str:
     """Return the advice on the value of a field that attribute names give."""
     _, info = _fields_along(part, names)[-1]
     unit = unit_of(info)
     return f"this is: {info.description}" + (f", in {unit}" if unit else "")
 
 
-def _fields_along(part: type[Section], names: tuple[int | str, ...]) -> list[tuple[str, FieldInfo]]:
+def _fields_along(part: type[FileSection], names: tuple[int | str, ...]) -> list[tuple[str, FieldInfo]]:
     fields: list[tuple[str, FieldInfo]] = []
     current: Any = part
     for name in map(str, names):
@@ -91,7 +91,7 @@ def _fields_along(part: type[Section], names: tuple[int | str, ...]) -> list[tup
     return fields
 
 
-def near_miss_warner(part: type[Section], log: IssueLog) -> Callable[..., None]:
+def near_miss_warner(part: type[FileSection], log: IssueLog) -> Callable[..., None]:
     """Return a receiver of unknown keys for formats that may hold any: only likely slips are reported."""
     known_keys = {path.rpartition(".")[2] for path in leaf_paths(part)}
 
@@ -103,7 +103,7 @@ def near_miss_warner(part: type[Section], log: IssueLog) -> Callable[..., None]:
     return warn
 
 
-def leaf_paths(part: type[Section], path: str = "") -> list[str]:
+def leaf_paths(part: type[FileSection], path: str = "") -> list[str]:
     """Return the dotted file paths of all values of a part."""
     paths: list[str] = []
     for name, info in part.model_fields.items():
@@ -112,7 +112,7 @@ def leaf_paths(part: type[Section], path: str = "") -> list[str]:
     return paths
 
 
-P = TypeVar("P", bound=Section)
+P = TypeVar("P", bound=FileSection)
 
 
 def read_section(node: MappingNode, part: type[P], log: IssueLog, *, unknown: Callable[..., None]) -> P:
@@ -143,12 +143,12 @@ def validated(part: type[P], raw: dict[str, Any], log: IssueLog) -> P:
 class _Walk:
     """One pass over a file; `unknown` receives the keys of no field."""
 
-    def __init__(self, log: IssueLog, root: type[Section], unknown: Callable[..., None]) -> None:
+    def __init__(self, log: IssueLog, root: type[FileSection], unknown: Callable[..., None]) -> None:
         self.log = log
         self.root = root
         self.unknown = unknown
 
-    def values(self, node: MappingNode, part: type[Section], path: str) -> dict[str, Any]:
+    def values(self, node: MappingNode, part: type[FileSection], path: str) -> dict[str, Any]:
         """Return attribute → value for everything in `node` that is understood."""
         values: dict[str, Any] = {}
         for name, entries in self._by_field(node, part, path).items():
@@ -161,7 +161,7 @@ class _Walk:
                 if len(items) == 1:
                     message = "a list of one value is read as the value"
                     fix = "write it without brackets and hyphen"
-                    entry = Entry(entry.key, items[0], entry.line)
+                    entry = MappingEntry(entry.key, items[0], entry.line)
                 else:
                     message = f"is read as a sweep over {len(items)} values"
                     fix = "write one value if the traces are of one: numbers that need one are unknown"
@@ -170,10 +170,12 @@ class _Walk:
             values[name] = self._value(entry, info, inner) if entry else None
         return {name: value for name, value in values.items() if value is not None or may_be_none(part, name)}
 
-    def _by_field(self, node: MappingNode, part: type[Section], path: str) -> dict[str, list[Entry]]:
+    def _by_field(
+        self, node: MappingNode, part: type[FileSection], path: str
+    ) -> dict[str, list[MappingEntry]]:
         """Return attribute → the entries that mean it."""
-        names, grouped = field_names(part), dict[str, list[Entry]]()
-        strays: list[Entry] = []
+        names, grouped = field_names(part), dict[str, list[MappingEntry]]()
+        strays: list[MappingEntry] = []
         for entry in node.entries:
             name = names.get(spelling(entry.key))
             if name is None:
@@ -202,7 +204,7 @@ class _Walk:
             self.log.warning(path, more, "check that this is the right file")
         return grouped
 
-    def _only(self, entries: list[Entry], path: str) -> Entry | None:
+    def _only(self, entries: list[MappingEntry], path: str) -> MappingEntry | None:
         """Return the one entry, or None if several say different things."""
         saying = [entry for entry in entries if not _says_nothing(entry.node)] or entries[:1]
         if len(saying) == 1:
@@ -216,9 +218,9 @@ class _Walk:
         self.log.error(path, f"{message} with different content", "keep one", line=saying[-1].line)
         return None
 
-    def _value(self, entry: Entry, info: FieldInfo, path: str) -> Any:
+    def _value(self, entry: MappingEntry, info: FieldInfo, path: str) -> Any:
         node, kind = entry.node, value_type(info)
-        if isinstance(node, Refused):
+        if isinstance(node, RefusedNode):
             self.log.error(path, node.reason, "write a plain value", line=node.line)
             return None
         try:
@@ -235,7 +237,7 @@ class _Walk:
             self.log.error(path, problem.message, problem.fix, line=node.line)
             return None
 
-    def _part(self, node: Node, part: type[Section], path: str) -> dict[str, Any]:
+    def _part(self, node: Node, part: type[FileSection], path: str) -> dict[str, Any]:
         if isinstance(node, MappingNode):
             return self.values(node, part, path)
         if _says_nothing(node):
@@ -243,7 +245,7 @@ class _Walk:
         if isinstance(node, ScalarNode) and part.scalar_field:
             key = part.scalar_field
             self.log.note(path, f"is read as {path}.{key}", f"write {key}: below it", line=node.line)
-            return self.values(MappingNode((Entry(key, node, node.line),), node.line), part, path)
+            return self.values(MappingNode((MappingEntry(key, node, node.line),), node.line), part, path)
         if not isinstance(node, SequenceNode) or not part.ordered_fields:
             raise NotUnderstoodError(
                 f"is {kind_of(node)} where a mapping is expected", "write `key: value` lines below it"
@@ -260,7 +262,7 @@ class _Walk:
             )
         pairs = zip(names, items, strict=True)
         values = self.values(
-            MappingNode(tuple(Entry(name, item, item.line) for name, item in pairs)), part, path
+            MappingNode(tuple(MappingEntry(name, item, item.line) for name, item in pairs)), part, path
         )
         rates = [values[name] for name in names if values.get(name) is not None]
         if part.order_rises and rates != sorted(rates):

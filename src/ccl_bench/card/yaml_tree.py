@@ -207,7 +207,7 @@ class SequenceNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MappingEntry:
     """One key of a mapping with its value."""
 
     key: str
@@ -219,19 +219,19 @@ class Entry:
 class MappingNode:
     """Keys and values in file order; a key may occur more than once."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[MappingEntry, ...]
     line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedNode:
     """Something that is never turned into a value, such as a tag that names a Python object."""
 
     reason: str
     line: int | None = None
 
 
-Node = ScalarNode | SequenceNode | MappingNode | Refused
+Node = ScalarNode | SequenceNode | MappingNode | RefusedNode
 
 
 def node_of(value: object) -> Node:
@@ -247,7 +247,7 @@ def node_of(value: object) -> Node:
 
 def mapping_of(value: abc.Mapping[str, object]) -> MappingNode:
     """Return the tree for a mapping of plain Python data."""
-    return MappingNode(tuple(Entry(str(key), node_of(inner)) for key, inner in value.items()))
+    return MappingNode(tuple(MappingEntry(str(key), node_of(inner)) for key, inner in value.items()))
 
 
 def node_at(root: MappingNode, keys: Sequence[str]) -> Node | None:
@@ -269,7 +269,7 @@ def replaced_at(root: MappingNode, keys: Sequence[str], node: Node) -> MappingNo
     """Return the tree with another node below these keys, which must exist."""
     key, *inner_keys = keys
 
-    def changed(entry: Entry) -> Entry:
+    def changed(entry: MappingEntry) -> MappingEntry:
         if entry.key != key:
             return entry
         if inner_keys and isinstance(entry.node, MappingNode):
@@ -443,21 +443,21 @@ def _refusal(message: str, line: int | None) -> InputError:
 
 def _mapping(container: _Open) -> MappingNode:
     pairs = zip(container.nodes[::2], container.nodes[1::2], strict=True)
-    entries: list[Entry] = []
-    merged: list[Entry] = []
+    entries: list[MappingEntry] = []
+    merged: list[MappingEntry] = []
     for key, node in pairs:
         if isinstance(key, ScalarNode) and key.text == "<<" and isinstance(node, MappingNode):
             merged += node.entries
         else:
             if isinstance(node, ScalarNode) and not node.text:
                 node = replace(node, line=key.line)  # the parser sees an empty value where the next token is
-            entries.append(Entry(key.text if isinstance(key, ScalarNode) else "?", node, key.line))
+            entries.append(MappingEntry(key.text if isinstance(key, ScalarNode) else "?", node, key.line))
     names = {entry.key for entry in entries}
     return MappingNode((*entries, *(entry for entry in merged if entry.key not in names)), container.line)
 
 
-def _refused(tag: str, line: int) -> Refused:
-    return Refused(f"the tag {tag} names an object; it is ignored, and no code was run", line)
+def _refused(tag: str, line: int) -> RefusedNode:
+    return RefusedNode(f"the tag {tag} names an object; it is ignored, and no code was run", line)
 
 
 def _line(event: Any) -> int:

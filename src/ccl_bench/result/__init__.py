@@ -121,11 +121,7 @@ class Result(Displayed):
 
 def to_json(results: list[Result]) -> bytes:
     """Return results as indented JSON."""
-    return encode_json(results, enc_hook=_plain)
-
-
-def _plain(value: object) -> object:
-    raise TypeError(f"a result holds {type(value).__name__}, which is not JSON")
+    return encode_json(results)
 
 
 _DECODER = json_decoder(list[Result])

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         NcclTests,
         RankStepTimes,
         RunMetadata,
+        RunStepTimes,
         SideFile,
-        StepTimes,
         TrainConfig,
         TrainingMetrics,
     )
@@ -43,7 +43,7 @@ class RunDocuments:
     card: Card | None = None
     metadata: RunMetadata | None = None
     config: TrainConfig | None = None
-    step_times: StepTimes | None = None
+    step_times: RunStepTimes | None = None
     rank_step_times: RankStepTimes | None = None
     training_metrics: TrainingMetrics | None = None
     memory_stats: MemoryStats | None = None

@@ -114,7 +114,7 @@ def _joined(windows: Mapping[int | None, Mapping[int, TraceTables]]) -> dict[int
     for number, (start, end) in sorted(spans.items(), key=lambda item: item[1]):
         # A trace of unknown rank stands for itself.
         members = windows[number].items()
-        ranks = {("trace", position) if t.rank is None else t.rank for position, t in members}
+        ranks: set[Hashable] = {("trace", position) if t.rank is None else t.rank for position, t in members}
         for index, (first, others, (from_ns, until_ns)) in enumerate(earlier_windows):
             shorter = min(end - start, until_ns - from_ns)
             common = min(end, until_ns) - max(start, from_ns)

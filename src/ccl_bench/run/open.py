@@ -137,7 +137,8 @@ def discover_run(
     recorders = {trace.form.profile for trace in in_mode if "kernels" in trace.form.tables}
     # Two recordings of the same ranks would count everything twice: torch's own profiler comes first.
     are_two = profile_mode == "auto" and {"torch", "nsys"} <= recorders
-    used, aside = [], []
+    used: list[TraceFile] = []
+    aside: list[TraceFile] = []
     for trace in in_mode:
         (aside if are_two and trace.form.profile == "nsys" else used).append(trace)
     used, exports = _without_exports(used)

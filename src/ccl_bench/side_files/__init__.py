@@ -19,7 +19,7 @@ from ccl_bench.side_files.nccl_tests import (
     nccl_tests_in_text,
     read_nccl_tests,
 )
-from ccl_bench.side_files.step_times import RankStepTimes, StepTimes, read_rank_step_times, read_step_times
+from ccl_bench.side_files.step_times import RankStepTimes, RunStepTimes, read_rank_step_times, read_step_times
 from ccl_bench.side_files.torchtitan import (
     TrainConfig,
     is_train_config,
@@ -41,8 +41,8 @@ __all__ = [
     "Point",
     "RankStepTimes",
     "RunMetadata",
+    "RunStepTimes",
     "SideFile",
-    "StepTimes",
     "TrainConfig",
     "TrainingMetrics",
     "device_samples_in_text",

@@ -145,6 +145,7 @@ def _collect(data: Any, path: str, owner: Owner, by_owner: dict[Owner, Values], 
     if _is_segments(data) or (isinstance(data, dict) and any(field_of(key)[0] for key, _ in _flat(data))):
         parts = [(path, data, _owner_in(data, owner))]
     elif isinstance(data, dict):
+        item_owner: Owner
         for key, item in data.items():
             if match := _DEVICE.fullmatch(key):
                 item_owner = owner[0], int(match[1])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.card.fields import Section, entry
+from ccl_bench.card.fields import FileSection, entry
 from ccl_bench.card.model import Count
 from ccl_bench.card.sections import near_miss_warner, read_section
 from ccl_bench.card.yaml_tree import MappingNode, Reading, node_of
@@ -20,7 +20,7 @@ FILE_NAME = "run_metadata.json"
 Objective = Annotated[float, Field(gt=0, le=86_400)]
 
 
-class RunMetadata(Section):
+class RunMetadata(FileSection):
     """What a run's launcher wrote about it; None means not written, or not to be understood."""
 
     world_size: Count | None = entry("number of ranks", unit="ranks")

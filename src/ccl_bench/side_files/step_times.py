@@ -31,7 +31,7 @@ _SECOND_WORDS = frozenset({"s", "sec", "second", "seconds"})
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
+class RunStepTimes:
     """Duration of each step in seconds; damaged values are left out."""
 
     seconds: dict[int, float] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class RankStepTimes:
     seconds: dict[int, dict[int, float]] = field(default_factory=dict)
 
 
-def read_step_times(path: Location) -> Reading[StepTimes]:
+def read_step_times(path: Location) -> Reading[RunStepTimes]:
     """Return the step durations of a run; InputError only where the file is not JSON."""
     data, log = read_json(path)
     times = _step_times(data, "", log)
@@ -101,21 +101,21 @@ def is_rank_step_times(data: object) -> bool:
     return isinstance(items, list) and any(isinstance(item, list | dict) for item in items)
 
 
-def _step_times(data: Any, path: str, log: IssueLog) -> StepTimes:
+def _step_times(data: Any, path: str, log: IssueLog) -> RunStepTimes:
     if isinstance(data, dict):
         unit = next((data[key] for key in ("unit", "units") if key in data), "s")
         if str(unit).lower() not in _SECOND_WORDS:
             message = f"is in {shown(str(unit))}, but durations are in seconds"
             log.error(path, message, "write the durations in seconds")
-            return StepTimes()
+            return RunStepTimes()
         wrapper_key = next((key for key in _WRAPPERS if key in data), None)
         if wrapper_key:
             return _step_times(data[wrapper_key], f"{path}.{wrapper_key}" if path else wrapper_key, log)
-        return StepTimes(_numbered(data, path, log), is_numbered=True)
+        return RunStepTimes(_numbered(data, path, log), is_numbered=True)
     if isinstance(data, list):
         return _of_list(data, path, log)
     log.error(path, "is neither a list of seconds nor {step: seconds}", "write one of the two")
-    return StepTimes()
+    return RunStepTimes()
 
 
 def _numbered(data: dict[str, Any], path: str, log: IssueLog) -> dict[int, float]:
@@ -132,7 +132,7 @@ def _numbered(data: dict[str, Any], path: str, log: IssueLog) -> dict[int, float
     return durations
 
 
-def _of_list(data: list[Any], path: str, log: IssueLog) -> StepTimes:
+def _of_list(data: list[Any], path: str, log: IssueLog) -> RunStepTimes:
     records = [item for item in data if isinstance(item, dict)]
     durations: dict[int, float] = {}
     for index, item in enumerate(data):
@@ -151,7 +151,7 @@ def _of_list(data: list[Any], path: str, log: IssueLog) -> StepTimes:
             )
         elif (seconds := _seconds(value, inner, log)) is not None:
             durations[step] = seconds
-    return StepTimes(durations, is_numbered=any("step" in item for item in records))
+    return RunStepTimes(durations, is_numbered=any("step" in item for item in records))
 
 
 def _seconds(value: Any, path: str, log: IssueLog) -> float | None:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -78,11 +78,11 @@ def repaired(raw: bytearray | Raw, decoder: Decoder[Value]) -> Value:
         value = json.loads(decode_text(bytes(raw)))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    return cast("Value", msgspec.convert(value, decoder.type))
+    return msgspec.convert(value, decoder.type)
 
 
 _ANYTHING: Decoder[Any] = msgspec.json.Decoder()
-_OBJECTS: Decoder[Any] = json_decoder(dict[str, Raw] | list[dict[str, Raw]])  # type: ignore[arg-type]
+_OBJECTS: Decoder[Any] = json_decoder(dict[str, Raw] | list[dict[str, Raw]])
 
 
 class Fields(Mapping[str, Any]):

@@ -98,7 +98,9 @@ class RequestRows:
         """Move the requests that were added to the rows."""
         requests, self._listed = self._listed, []
         memory.hold_rows("requests", len(requests))
-        columns = {entry.name: [getattr(request, entry.name) for request in requests] for entry in _FIELDS}
+        columns: dict[str, Any] = {
+            entry.name: [getattr(request, entry.name) for request in requests] for entry in _FIELDS
+        }
         columns |= {"gaps_s": lists_of(columns["gaps_s"]), "tool": [self.tool] * len(requests)}
         self._parts.append(TABLES["requests"].frame(columns))
 
