@@ -9,7 +9,7 @@ import pytest
 
 from ccl_bench.analysis.facts import Facts
 from ccl_bench.analysis.serving.benchmark import Benchmark
-from ccl_bench.analysis.serving.forward_passes import BY_TWIN
+from ccl_bench.analysis.serving.forward_passes import BY_HOST, BY_TWIN
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics.coll_call_num import coll_call_num
@@ -392,6 +392,12 @@ def test_a_pass_takes_the_mean_over_the_ranks_that_took_part_and_the_value_is_th
     assert found.value == pytest.approx((13 / 3 + 5) / 2)
     assert found.details["distribution_s"]["mean"] == 17 / 4
     assert found.details["passes_without_a_time"] == 0
+
+
+def test_one_pass_that_ran_on_the_cpu_shows_that_the_cpu_is_the_device() -> None:
+    on_host = pass_times(table(_pass(0, 1, 3), _pass(0, 4, 6, timed_by=BY_HOST)), "decode")
+    assert on_host.details["timed"] == "on the CPU, which is the device"
+    assert pass_times(table(_pass(0, 1, 3)), "decode").details["timed"] == "on the device"
 
 
 def test_passes_of_the_draft_model_have_their_own_mean() -> None:
