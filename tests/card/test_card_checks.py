@@ -19,17 +19,17 @@ def severities(text):
 def test_degrees_that_do_not_multiply_to_the_devices_are_an_error():
     text = changed("tp: 4", "tp: 8")  # 1 x 2 x 8 x 2 x 1 = 32 ranks on 16 devices
     assert severities(text) == {PLAN: Severity.ERROR}
-    assert card_in_text(text).card.world_size is None
+    assert card_in_text(text).value.world_size is None
 
 
 def test_degrees_and_devices_that_agree_give_the_world_size():
-    assert card_in_text(FULL_CARD).card.world_size == 16
+    assert card_in_text(FULL_CARD).value.world_size == 16
 
 
 def test_degrees_that_are_missing_are_asked_for():
     text = changed("    dp_shard: 2\n", "").replace("    dp_replicate: 1\n", "")
     assert severities(text) == {PLAN: Severity.WARNING}
-    assert card_in_text(text).card.world_size == 16
+    assert card_in_text(text).value.world_size == 16
 
 
 def test_missing_degrees_that_cannot_fill_the_devices_are_an_error():
@@ -41,7 +41,7 @@ def test_a_total_data_parallel_degree_must_agree_with_its_parts():
 
 
 def test_a_total_data_parallel_degree_alone_is_used():
-    card = card_in_text(changed("    dp_replicate: 1\n    dp_shard: 2\n", "    dp: 2\n")).card
+    card = card_in_text(changed("    dp_replicate: 1\n    dp_shard: 2\n", "    dp: 2\n")).value
     assert card.parallelism.data_parallel == 2
     assert card.world_size == 16
 
@@ -91,31 +91,31 @@ def test_an_inference_sequence_is_prompt_and_answer():
 def test_a_batch_without_scope_is_global_and_says_so():
     text = changed("    batch_size_scope: global\n", "")
     assert severities(text) == {"workload.data.batch_size": Severity.NOTE}
-    assert card_in_text(text).card.global_batch_size == 32
+    assert card_in_text(text).value.global_batch_size == 32
 
 
 def test_a_local_batch_counts_once_for_each_data_parallel_rank():
-    assert card_in_text(changed("scope: global", "scope: local")).card.global_batch_size == 32 * 2
+    assert card_in_text(changed("scope: global", "scope: local")).value.global_batch_size == 32 * 2
 
 
 def test_a_local_batch_without_a_data_parallel_degree_gives_no_global_one():
     text = changed("scope: global", "scope: local").replace("    dp_shard: 2\n", "")
-    card = card_in_text(text.replace("    dp_replicate: 1\n", "")).card
+    card = card_in_text(text.replace("    dp_replicate: 1\n", "")).value
     assert (card.parallelism.data_parallel, card.global_batch_size) == (None, None)
 
 
 def test_microbatches_follow_from_batch_degree_and_size():
-    assert card_in_text(FULL_CARD).card.microbatches == 32 // (2 * 2)
-    assert card_in_text(changed("pp_mb: 2", "pp_mb: 3")).card.microbatches is None
-    assert card_in_text(changed("pp_mb: 2", "microbatches: 5")).card.microbatches == 5
-    assert card_in_text(changed("pp_mb: 2", "pp_mb: 2\n    microbatches: 5")).card.microbatches == 5
+    assert card_in_text(FULL_CARD).value.microbatches == 32 // (2 * 2)
+    assert card_in_text(changed("pp_mb: 2", "pp_mb: 3")).value.microbatches is None
+    assert card_in_text(changed("pp_mb: 2", "microbatches: 5")).value.microbatches == 5
+    assert card_in_text(changed("pp_mb: 2", "pp_mb: 2\n    microbatches: 5")).value.microbatches == 5
     lines = [line for line in FULL_CARD.splitlines() if "batch_size" not in line]
-    assert card_in_text("\n".join(lines)).card.microbatches is None
+    assert card_in_text("\n".join(lines)).value.microbatches is None
 
 
 def test_an_unknown_kind_of_trace_is_a_warning_that_keeps_it():
     reading = card_in_text(changed("    - json", "    - jsno"))
-    assert reading.card.metric_source.traces == ("nsys", "jsno")
+    assert reading.value.metric_source.traces == ("nsys", "jsno")
     assert [issue.path for issue in reading.issues] == ["metric_source.traces[1]"]
     assert "json" in reading.issues[0].fix
 
@@ -296,11 +296,11 @@ def test_a_link_of_one_device_is_not_taken_for_another_unit_of_the_next(
 
 def test_experts_that_are_not_written_multiply_no_ranks() -> None:
     plan = {"dp": 2, "tp": 3, "pp": 5}
-    card = card_in_mapping(stated(plan=plan, framework={"name": "maxtext"})).card
+    card = card_in_mapping(stated(plan=plan, framework={"name": "maxtext"})).value
     assert card.world_size == 2 * 3 * 5
-    card = card_in_mapping(stated(plan={**plan, "ep": 7}, framework={"name": "maxtext"})).card
+    card = card_in_mapping(stated(plan={**plan, "ep": 7}, framework={"name": "maxtext"})).value
     assert card.world_size == 2 * 3 * 5 * 7
-    card = card_in_mapping(stated(plan={**plan, "ep": 7}, framework={"name": "torchtitan"})).card
+    card = card_in_mapping(stated(plan={**plan, "ep": 7}, framework={"name": "torchtitan"})).value
     assert card.world_size == 2 * 3 * 5
 
 
@@ -410,7 +410,7 @@ def test_a_batch_divides_among_the_data_parallel_ranks(size, scope, degree, foun
     ],
 )
 def test_degrees_that_are_not_written_count_as_1(plan, degree, product):
-    found = card_in_mapping(stated(plan=plan)).card.parallelism
+    found = card_in_mapping(stated(plan=plan)).value.parallelism
     assert (found.data_parallel, found.product) == (degree, product)
 
 
@@ -423,7 +423,7 @@ def test_degrees_that_are_not_written_count_as_1(plan, degree, product):
     ],
 )  # fmt: skip
 def test_ranks_are_known_if_all_that_states_them_agrees(plan, devices, ranks):
-    card = card_in_mapping(stated(plan=plan, device={"total_count": devices})).card
+    card = card_in_mapping(stated(plan=plan, device={"total_count": devices})).value
     assert card.world_size == ranks
 
 
@@ -434,7 +434,7 @@ def test_ranks_are_known_if_all_that_states_them_agrees(plan, devices, ranks):
 def test_a_lone_link_is_that_inside_a_node_if_the_run_has_one(total, per_node, is_read):
     parts = {"links": [2400], "device": {"total_count": total, "count_per_node": per_node}}
     reading = card_in_mapping(stated(**parts))
-    assert (reading.card.hardware.network.bandwidth.scale_up == 2400) is is_read
+    assert (reading.value.hardware.network.bandwidth.scale_up == 2400) is is_read
     assert bool(reading.errors) is not is_read
 
 

@@ -37,14 +37,14 @@ def test_settings_of_experts_beside_the_plan_are_no_mistake():
 
 def test_the_degree_of_experts_may_be_written_in_words():
     reading = card_in_text(changed("    ep: 1", "    expert_parallel: 1"))
-    assert reading.card.parallelism.ep == 1
+    assert reading.value.parallelism.ep == 1
     assert [issue.severity for issue in reading.issues] == [Severity.NOTE]
 
 
 def test_one_link_of_one_node_is_the_link_inside_it():
     text = one_node(changed(BOTH_LINKS, "        - 2400\n"))
     reading = card_in_text(text)
-    assert (reading.card.hardware.network.bandwidth.scale_up, len(reading.issues)) == (2400, 1)
+    assert (reading.value.hardware.network.bandwidth.scale_up, len(reading.issues)) == (2400, 1)
     assert reading.issues[0].severity is Severity.NOTE
 
 
@@ -54,15 +54,16 @@ def test_one_link_of_several_nodes_is_not_guessed():
     assert issue.fix == "write scale_out: or scale_up: before it, below the key"
 
 
-def test_an_executor_that_is_indented_too_far_is_read():
+def test_a_part_that_is_indented_too_far_is_reported_with_its_line_and_where_it_belongs():
     top, rest = FULL_CARD.split("\nModel-executor:")
     inside, after = rest.split("\nmetric_source:")
     deeper = "".join(f"  {line}\n" for line in f"Model-executor:{inside}".splitlines())
     reading = card_in_text(f"{top}\n{deeper}\nmetric_source:{after}")
-    assert reading.card == card_in_text(FULL_CARD).card
-    assert [(issue.path, issue.fix) for issue in reading.issues] == [
-        ("workload.Model-executor", "indent it one level less")
-    ]
+    assert reading.value.framework.name is None
+    (issue,) = [issue for issue in reading.issues if issue.path == "workload.Model-executor"]
+    assert issue.line == len(top.splitlines()) + 2
+    assert issue.message == "is not a key of this format and is ignored"
+    assert issue.fix == "write it as Model-executor"
 
 
 @pytest.mark.parametrize(("framework", "agrees"), [("maxtext", True), ("torchtitan", False)])
@@ -70,7 +71,7 @@ def test_experts_multiply_the_ranks_where_they_are_an_axis_of_the_mesh(framework
     text = changed("name: torchtitan", f"name: {framework}").replace("    ep: 1", "    ep: 4")
     text = text.replace("tp: 4", "tp: 1")  # 2 of dp x 2 of pp x 4 of ep = 16
     reading = card_in_text(text)
-    assert (PLAN not in complaints(text), reading.card.world_size == 16) == (agrees, agrees)
+    assert (PLAN not in complaints(text), reading.value.world_size == 16) == (agrees, agrees)
     if not agrees:
         assert "ep = 4 uses the ranks of dp and tp" in complaints(text)[PLAN].message
 

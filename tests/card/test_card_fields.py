@@ -76,7 +76,7 @@ def test_the_unit_is_part_of_the_advice() -> None:
 
 
 def test_a_field_goes_by_its_key_and_other_names_in_any_spelling() -> None:
-    names = field_names(model.Device)
+    names = field_names(model.Accelerators)
     assert (names["total_count"], names["num_nodes"], names["model"]) == (
         "device_count",
         "node_count",

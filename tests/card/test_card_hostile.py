@@ -36,9 +36,9 @@ def test_a_tag_that_names_an_object_runs_nothing(tag, tmp_path):
     text = changed("dataset: c4", f"dataset: {tag.format(path=victim)}")
     reading = card_in_text(text)
     assert not victim.exists()
-    assert reading.card.data.dataset is None
+    assert reading.value.data.dataset is None
     assert [issue.path for issue in reading.errors] == ["workload.data.dataset"]
-    assert reading.card.data.seq_len == 8192
+    assert reading.value.data.seq_len == 8192
 
 
 def test_aliases_that_expand_without_end_are_refused():
@@ -55,7 +55,7 @@ def test_a_file_expands_to_100_000_values_at_most(more, is_read):
     text = f"a: &a [{x}]\nb: &b [{lists[0]}]\nc: [{lists[1]}]\nd: [{', '.join(['*a'] * 7)}]\n"
     text += f"e: [{', '.join(['x'] * (92 + more))}]\n"
     if is_read:
-        assert card_in_text(text).card.version is None
+        assert card_in_text(text).value.version is None
         return
     with pytest.raises(InputError, match="expands to, more than 100,000 values"):
         card_in_text(text)
@@ -76,7 +76,7 @@ def test_endless_nesting_is_refused(opening):
 
 def test_nesting_up_to_the_limit_is_read():
     depth = MAX_DEPTH - 1
-    assert card_in_text("a: " + "[" * depth + "]" * depth).card.version is None
+    assert card_in_text("a: " + "[" * depth + "]" * depth).value.version is None
 
 
 def test_a_file_over_the_limit_is_refused_by_its_size(written):
@@ -101,7 +101,7 @@ def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
 def test_bad_utf8_in_one_value_does_not_lose_the_others(tmp_path):
     path = tmp_path / "card.yaml"
     path.write_bytes(FULL_CARD.replace("Ada Lovelace", "Ad\0").encode().replace(b"\0", b"\xe9"))
-    assert read_card(path).card.parallelism.tp == 4
+    assert read_card(path).value.parallelism.tp == 4
 
 
 def test_a_message_never_carries_control_characters():

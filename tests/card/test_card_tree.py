@@ -10,8 +10,8 @@ from card_examples import changed
 from ccl_bench.base.errors import InputError
 from ccl_bench.card import Severity, card_in_mapping, card_in_text, yaml_tree
 from ccl_bench.card.yaml_tree import (
-    Entry,
     IssueLog,
+    MappingEntry,
     MappingNode,
     ScalarNode,
     SequenceNode,
@@ -43,9 +43,9 @@ def test_plain_data_becomes_a_tree_without_lines() -> None:
     day = dt.date(2026, 1, 2)
     assert node_of({"a": [1, None, "x"], "b": (True,), 3: day}) == MappingNode(
         (
-            Entry("a", SequenceNode((ScalarNode(1, "1"), ScalarNode(None, "None"), scalar("x")))),
-            Entry("b", SequenceNode((ScalarNode(True, "True"),))),
-            Entry("3", scalar("2026-01-02")),
+            MappingEntry("a", SequenceNode((ScalarNode(1, "1"), ScalarNode(None, "None"), scalar("x")))),
+            MappingEntry("b", SequenceNode((ScalarNode(True, "True"),))),
+            MappingEntry("3", scalar("2026-01-02")),
         )
     )
 
@@ -74,9 +74,9 @@ def test_issues_come_in_the_order_of_lines_and_those_without_last() -> None:
 
 def test_issues_without_a_line_come_last_in_the_order_of_recording() -> None:
     log = IssueLog("x")
-    log.place("late", 7)
-    log.place("late", 2)
-    log.place("nowhere", None)
+    log.locate("late", 7)
+    log.locate("late", 2)
+    log.locate("nowhere", None)
     for path, line in (("a", None), ("b", 5), ("nowhere", None), ("late", None), ("c", 1), ("d", 5)):
         log.note(path, "m", line=line)
     assert [issue.path for issue in log.in_order()] == ["c", "b", "d", "late", "a", "nowhere"]
@@ -85,7 +85,7 @@ def test_issues_without_a_line_come_last_in_the_order_of_recording() -> None:
 
 def test_a_variable_of_nothing_is_none() -> None:
     data = {"Model-executor": {"framework": {"env": {"A": None, "B": "1", "C": 2}}}}
-    assert card_in_mapping(data).card.framework.env == {"B": "1", "C": "2"}
+    assert card_in_mapping(data).value.framework.env == {"B": "1", "C": "2"}
 
 
 def test_a_node_is_found_below_keys_that_are_written_once() -> None:
@@ -119,7 +119,7 @@ def test_a_file_is_refused_at_the_value_that_is_one_too_many(monkeypatch: pytest
         card_in_text("a:\n- x\n- x\n- x\n- x\n- x\n- x\n- x\n", file="card.yaml")
     assert refused.value.where == "card.yaml:7"
     # the file, its key, the list and its items
-    assert card_in_text("a:\n- x\n- x\n- x\n").card.version is None
+    assert card_in_text("a:\n- x\n- x\n- x\n").value.version is None
     with pytest.raises(InputError):
         card_in_text("a:\n- x\n- x\n- x\n- x\n")
 
@@ -140,7 +140,7 @@ def test_tags_of_the_core_schema_change_nothing_and_others_are_refused(
     tagged: str, traces: tuple[str, ...]
 ) -> None:
     reading = card_in_text(f"workload: !!map {{}}\nmetric_source: {{traces: {tagged}}}\n")
-    assert reading.card.metric_source.traces == traces
+    assert reading.value.metric_source.traces == traces
     assert bool(reading.errors) is ("x" in tagged or "!!map" in tagged)
 
 
@@ -152,7 +152,7 @@ def test_a_character_that_does_not_exist_is_refused(text: str) -> None:
 
 def test_the_parser_in_c_is_not_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ruamel.yaml.main.CParser", object)
-    assert card_in_text("version: 1\n").card.version == 1
+    assert card_in_text("version: 1\n").value.version == 1
 
 
 def test_numbers_that_are_not_written_as_text_need_no_quotes_to_be_the_same() -> None:
@@ -164,7 +164,7 @@ def test_numbers_that_are_not_written_as_text_need_no_quotes_to_be_the_same() ->
     assert issues_of(text) == [(path, Severity.WARNING, at + 1)]
     text = changed(line, f'    seq_len: "8192"\n{line}')
     assert sorted(issues_of(text)) == [(path, Severity.NOTE, at), (path, Severity.WARNING, at + 1)]
-    assert card_in_text(text).card.data.seq_len == 8192
+    assert card_in_text(text).value.data.seq_len == 8192
 
 
 @pytest.mark.parametrize(
@@ -184,28 +184,11 @@ def test_a_key_that_is_written_again_is_reported_at_its_last_line(
     (issue,) = issues_of(text)
     first = text.splitlines().index(line) + 1
     assert issue == ("Model-executor.communication_library.name", severity, first + 2)
-    assert card_in_text(text).card.executor.communication_library.name == name
+    assert card_in_text(text).value.executor.communication_library.name == name
 
 
 def test_repetitions_that_all_say_nothing_are_no_mistake() -> None:
     assert issues_of(changed("    name: NCCL", "    name:\n    name: N/A\n    name: ~")) == []
-
-
-def test_a_key_that_is_understood_one_level_too_high_is_noted_and_nothing_else() -> None:
-    text = changed(
-        "    name: torchtitan\n    compiler_tool_selection: plain_pytorch\n",
-        "    name: vllm\n  compiler_tool_selection: triton\n",
-    )
-    (issue,) = issues_of(text)
-    assert issue[:2] == ("Model-executor.compiler_tool_selection", Severity.NOTE)
-    assert card_in_text(text).card.framework.compiler == "triton"
-
-
-def test_a_part_that_is_written_twice_is_an_error_also_if_it_adopts_a_key() -> None:
-    text = "Model-executor:\n  framework: vllm\n  framework: sglang\n  compiler_tool_selection: triton\n"
-    reading = card_in_text(text)
-    assert [issue.path for issue in reading.errors] == ["Model-executor.framework"]
-    assert reading.card.framework.name is None
 
 
 @pytest.mark.parametrize(

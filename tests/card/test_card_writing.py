@@ -37,17 +37,17 @@ def test_an_empty_mapping_in_braces_is_filled(tmp_path):
     path = tmp_path / "card.yaml"
     path.write_text("Model-executor:\n  communication_library:\n    env: {}  # none yet\n    name: NCCL\n")
     fill(path, {f"{LIBRARY}.env": {"NCCL_DEBUG": "INFO", "NCCL_PROTO": "LL"}})
-    library = read_card(path).card.executor.communication_library
+    library = read_card(path).value.executor.communication_library
     assert library.env == {"NCCL_DEBUG": "INFO", "NCCL_PROTO": "LL"}
     assert library.name == "NCCL"
     assert "# none yet" in path.read_text()
 
 
 def test_a_card_survives_writing_and_reading(tmp_path):
-    card = card_in_text(FULL_CARD).card
+    card = card_in_text(FULL_CARD).value
     write_card(card, tmp_path / "card.yaml")
     reading = read_card(tmp_path / "card.yaml")
-    assert reading.card == card
+    assert reading.value == card
     assert reading.issues == []
 
 
@@ -60,8 +60,8 @@ def test_any_text_in_a_card_survives_writing_and_reading(text, name):
         "workload": {"data": {"dataset": text}},
         "Model-executor": {"communication_library": {"env": {name: text}}},
     }
-    card = card_in_mapping(data).card
-    assert card_in_text(card_text(card)).card == card
+    card = card_in_mapping(data).value
+    assert card_in_text(card_text(card)).value == card
 
 
 def test_a_mapping_is_written_as_it_was_laid_out(tmp_path):
@@ -127,7 +127,7 @@ def test_filling_the_template_puts_the_value_where_it_is_read(tmp_path, name, va
     path = tmp_path / "card.yaml"
     write_card(Card(version=1), path)
     fill(path, {name: value})
-    found = read_card(path).card.model_dump(by_alias=True, mode="json")
+    found = read_card(path).value.model_dump(by_alias=True, mode="json")
     for key in name.split("."):
         found = found[key]
     assert found == value
@@ -136,7 +136,7 @@ def test_filling_the_template_puts_the_value_where_it_is_read(tmp_path, name, va
 def test_missing_parents_are_written(written):
     path = written("card.yaml", "workload:\n  model:\n    phase: training\n\n# the end\n")
     fill(path, {f"{LIBRARY}.name": "NCCL", "workload.data.seq_len": 8, "workload.model.precision": "bf16"})
-    card = read_card(path).card
+    card = read_card(path).value
     assert (card.executor.communication_library.name, card.data.seq_len, card.model.precision) == (
         "NCCL",
         8,
@@ -287,9 +287,9 @@ FILLABLE = st.fixed_dictionaries(
 def test_whatever_is_filled_is_read_back(tmp_path_factory, values):
     path = tmp_path_factory.getbasetemp() / "filled.yaml"
     path.write_text(template(), encoding="utf-8")
-    expected = card_in_mapping(nested(values)).card
+    expected = card_in_mapping(nested(values)).value
     fill(path, values)
-    assert read_card(path).card == expected.model_copy(update={"version": 1})
+    assert read_card(path).value == expected.model_copy(update={"version": 1})
 
 
 def nested(values):

@@ -10,7 +10,8 @@ import pytest
 from ccl_bench.base.errors import InputError
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
-from ccl_bench.side_files import MemoryStats, SideFile, read_memory_stats, side_file
+from ccl_bench.side_files import MemoryStats, read_memory_stats, side_file
+from ccl_bench.side_files.kinds import MEMORY_STATS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,7 +207,7 @@ def test_text_that_is_no_json_is_an_input_error(tmp_path: Path) -> None:
 
 def test_the_file_is_recognised_by_name_and_shape(tmp_path: Path) -> None:
     _read(tmp_path, FLAT)
-    assert side_file(tmp_path / "memory_stats.json") is SideFile.MEMORY_STATS
+    assert side_file(tmp_path / "memory_stats.json") is MEMORY_STATS
     (tmp_path / "memory_snapshot.json").write_text('{"hello": 1}')
     assert side_file(tmp_path / "memory_snapshot.json") is None
 

@@ -13,12 +13,12 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.card import Severity
 from ccl_bench.side_files import (
     Point,
-    SideFile,
+    kind_named,
+    kinds,
     read_rank_step_times,
     read_step_times,
     read_training_metrics,
     side_file,
-    side_file_named,
 )
 
 NAN = float("nan")
@@ -225,11 +225,11 @@ def test_series_of_another_length_than_the_steps_are_a_warning(metrics):
 @pytest.mark.parametrize(
     ("name", "data", "kind"),
     [
-        ("step_times.json", [0.5], SideFile.STEP_TIMES),
-        ("step_durations.json", {"1": 0.5}, SideFile.STEP_TIMES),
-        ("step_times_per_rank.json", {"0": [0.5]}, SideFile.RANK_STEP_TIMES),
-        ("training_metrics.json", {"loss": [2.0]}, SideFile.TRAINING_METRICS),
-        ("run_metadata.json", {"world_size": 2}, SideFile.RUN_METADATA),
+        ("step_times.json", [0.5], kinds.STEP_TIMES),
+        ("step_durations.json", {"1": 0.5}, kinds.STEP_TIMES),
+        ("step_times_per_rank.json", {"0": [0.5]}, kinds.RANK_STEP_TIMES),
+        ("training_metrics.json", {"loss": [2.0]}, kinds.TRAINING_METRICS),
+        ("run_metadata.json", {"world_size": 2}, kinds.RUN_METADATA),
         ("step_times.json", {"traceEvents": []}, None),
         ("step_times_per_rank.json", [0.5, 0.6], None),
         ("training_metrics.json", {"traceEvents": []}, None),
@@ -243,7 +243,7 @@ def test_a_side_file_is_recognised_by_name_and_content(written_json, name, data,
 
 def test_a_damaged_side_file_is_recognised_by_name_only(written):
     path = written("step_times.json", "[0.5, 0.")
-    assert side_file_named(str(path)) is SideFile.STEP_TIMES
+    assert kind_named(str(path)) is kinds.STEP_TIMES
     assert side_file(path) is None
     with pytest.raises(InputError, match="not valid JSON"):
         read_step_times(path)

@@ -40,7 +40,7 @@ def paths(part: type[Section], before: str = "") -> set[str]:
 
 def card(**data: object) -> Card:
     """Return a card with a batch."""
-    return card_in_mapping({"workload": {"data": data}, "Model-executor": {}}).card
+    return card_in_mapping({"workload": {"data": data}, "Model-executor": {}}).value
 
 
 def test_every_field_of_a_card_has_a_role_and_a_reason() -> None:
@@ -133,7 +133,7 @@ def test_a_local_batch_is_compared_as_the_global_one() -> None:
     plan = {"Model-executor": {"model_plan_parallelization": {"dp_replicate": 2, "dp_shard": 4}}}
     local = {"workload": {"data": {"batch_size": 4, "batch_size_scope": "local"}}, **plan}
     whole = {"workload": {"data": {"batch_size": 32, "batch_size_scope": "global"}}, **plan}
-    one, other = (fields_of(card_in_mapping(each).card) for each in (local, whole))
+    one, other = (fields_of(card_in_mapping(each).value) for each in (local, whole))
     assert one["data.global_batch_size"] == 32  # 4 sequences x 2 x 4 data-parallel ranks
     assert [each for each in find_differences(one, other) if each.role == "workload"] == []
 
@@ -205,7 +205,7 @@ def test_fields_are_listed_workload_first_in_the_order_of_the_rules() -> None:
 def test_empty_lists_and_values_of_a_card_are_no_fields() -> None:
     found = card_in_mapping(
         {"workload": {"data": {"seq_len": 8}}, "Model-executor": {"protocol_selection": ["LL", "Simple"]}}
-    ).card
+    ).value
     assert {name: value for name, value in fields_of(found).items() if "hardware" not in name} == {
         "data.seq_len": 8,
         "protocols": ["LL", "Simple"],

@@ -29,7 +29,7 @@ _AS_IN_THE_INDEX = (
 @cache
 def _workload(phase: str, model: str, precision: str, batch: int) -> dict[str, Any]:
     made = Made(phase=phase, model=model, precision=precision, batch=batch)
-    return {**workload_row(fields_of(card_in_text(made.card).card)), "size": 0}
+    return {**workload_row(fields_of(card_in_text(made.card).value)), "size": 0}
 
 
 def filled(store: Store, count: int, *, workloads: int = MOST_WORKLOADS, seed: int = 11) -> list[Made]:

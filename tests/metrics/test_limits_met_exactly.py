@@ -9,7 +9,9 @@ import pytest
 
 from ccl_bench.analysis.facts import Facts
 from ccl_bench.analysis.serving.benchmark import Benchmark
+from ccl_bench.analysis.serving.forward_passes import BY_HOST, BY_TWIN
 from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics.coll_call_num import coll_call_num
 from ccl_bench.metrics.comm_comp_overlap import comm_comp_overlap
 from ccl_bench.metrics.compute_intensity import compute_intensity
@@ -371,6 +373,41 @@ def test_passes_that_do_both_at_once_are_told_of(phases: list[str], at_once: boo
     with pytest.raises(NotMeasurable, match="no pass of prefill alone") as refused:
         pass_times(passes, "prefill")
     assert ("both at once" in str(refused.value)) is at_once
+
+
+def _pass(rank: int, start_s: int, end_s: int, *, window: int = 0, **more: Any) -> dict[str, Any]:
+    about = {"phase": "decode", "mode": None, "requests": 8, "timed_by": BY_TWIN}
+    times = {"start_ns": start_s * SECOND_NS, "end_ns": end_s * SECOND_NS}
+    return {"rank": rank, "iteration": window, "trace": rank + 2 * window, **times} | about | more
+
+
+def test_a_pass_takes_the_mean_over_the_ranks_that_took_part_and_the_value_is_the_mean_over_ranks() -> None:
+    first, second = (
+        (_pass(0, 10, 12), _pass(0, 20, 26)),
+        (_pass(1, 30, 34), _pass(1, 50, 60), _pass(1, 70, 71)),
+    )
+    found = pass_times(table(*reversed(first), *second, _pass(0, 1, 6, window=1)), "decode")
+    assert found.details["values_s"] == [3.0, 8.0, 1.0, 5.0]
+    assert found.details["per_rank_s"] == {"0": pytest.approx(13 / 3), "1": 5.0}
+    assert found.value == pytest.approx((13 / 3 + 5) / 2)
+    assert found.details["distribution_s"]["mean"] == 17 / 4
+    assert found.details["passes_without_a_time"] == 0
+
+
+def test_one_pass_that_ran_on_the_cpu_shows_that_the_cpu_is_the_device() -> None:
+    on_host = pass_times(table(_pass(0, 1, 3), _pass(0, 4, 6, timed_by=BY_HOST)), "decode")
+    assert on_host.details["timed"] == "on the CPU, which is the device"
+    assert pass_times(table(_pass(0, 1, 3)), "decode").details["timed"] == "on the device"
+
+
+def test_passes_of_the_draft_model_have_their_own_mean() -> None:
+    drafts = tuple(_pass(0, *times, phase="draft") for times in ((0, 1), (5, 8)))
+    drafts += (_pass(0, 9, 9, phase="draft", timed_by=None),)
+    decode = pass_times(table(_pass(0, 10, 14), *drafts), "decode")
+    assert (decode.value, decode.details["draft_pass_s"]) == (4.0, 2.0)
+    assert decode.details["passes"] == {"decode": 1, "draft": 3}
+    prefill = pass_times(table(_pass(0, 10, 14, phase="prefill"), *drafts), "prefill")
+    assert "draft_pass_s" not in prefill.details
 
 
 @pytest.mark.parametrize("sources", [["mark"], ["mark", WHOLE_TRACE]])

@@ -7,17 +7,17 @@ import pytest
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics.shared.monitored import inside, integral, mean_in, monitored
-from ccl_bench.side_files.device_samples import Device, DeviceSamples, Series
+from ccl_bench.side_files.device_samples import DeviceSamples, SampledDevice, SampleSeries
 
 SECOND = 1_000_000_000
-DEVICE = Device("log.csv", index=0)
+DEVICE = SampledDevice("log.csv", index=0)
 START_S = 1_790_000_000
 
 
-def series(values: dict[float, float], *, shift_s: float = 0, is_local: bool = False) -> Series:
+def series(values: dict[float, float], *, shift_s: float = 0, is_local: bool = False) -> SampleSeries:
     """Return samples given as second → value."""
     times = [int((second + shift_s) * SECOND) for second in values]
-    return Series(DEVICE, "power_w", is_local, times, [*values.values()])
+    return SampleSeries(DEVICE, "power_w", is_local, times, [*values.values()])
 
 
 def step(start_s: float, end_s: float) -> dict[str, int]:
@@ -29,7 +29,7 @@ def step(start_s: float, end_s: float) -> dict[str, int]:
     }
 
 
-def joined(own: Series, *steps: dict[str, int]):
+def joined(own: SampleSeries, *steps: dict[str, int]):
     """Return samples of rank 0 beside its steps."""
     samples = DeviceSamples((own,), {"log.csv#0": 0})
     return monitored(samples, "power_w", pl.DataFrame(list(steps)), pl.DataFrame())
@@ -88,7 +88,7 @@ def test_steps_that_overlap_count_once_and_empty_ones_not() -> None:
     }
 
 
-RAMP = Series(DEVICE, "power_w", False, [0, 10, 20, 30], [0.0, 10.0, 10.0, 40.0])
+RAMP = SampleSeries(DEVICE, "power_w", False, [0, 10, 20, 30], [0.0, 10.0, 10.0, 40.0])
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_between_samples_a_quantity_changes_evenly(start: int, end: int, area: f
 @pytest.mark.parametrize(("hole", "covered"), [(100, 130), (101, 30)])
 def test_gaps_of_more_than_ten_times_the_usual_are_holes(hole: int, covered: int) -> None:
     times = [0, 10, 20, 20 + hole, 30 + hole]  # gaps of 10, 10, the hole, 10
-    own = Series(DEVICE, "power_w", False, times, [2.0] * 5)
+    own = SampleSeries(DEVICE, "power_w", False, times, [2.0] * 5)
     assert integral(own, 0, 200) == (pytest.approx(2.0 * covered), covered)
 
 
@@ -143,8 +143,8 @@ def test_devices_are_matched_by_number_then_by_identifier() -> None:
     named = [(None, "a"), (2, "b"), (0, "d"), (1, "c"), (None, "A")]
     watts = {each: float(place) for place, each in enumerate(named)}
     all_series = tuple(
-        Series(
-            Device("log.csv", index=number, uuid=uuid),
+        SampleSeries(
+            SampledDevice("log.csv", index=number, uuid=uuid),
             "power_w",
             False,
             [(START_S + second) * SECOND for second in range(3)],
@@ -169,8 +169,8 @@ def test_zones_are_of_all_samples_and_steps(
     begins: tuple[int, int], seconds: tuple[tuple[int, int], ...], zones: int
 ) -> None:
     both = tuple(
-        Series(
-            Device("log.csv", index=number), "power_w", True,
+        SampleSeries(
+            SampledDevice("log.csv", index=number), "power_w", True,
             [(START_S + second) * SECOND for second in own], [1.0, 1.0],
         )
         for number, own in enumerate(seconds)
@@ -184,8 +184,8 @@ def test_zones_are_of_all_samples_and_steps(
 def test_only_local_times_are_moved_where_another_log_states_its_zone(order: tuple[int, int]) -> None:
     # rank 0 was logged two hours ahead of UTC by a tool without zones, rank 1 by one that writes UTC
     logs = [
-        Series(
-            Device("log.csv", index=rank), "power_w", rank == 0,
+        SampleSeries(
+            SampledDevice("log.csv", index=rank), "power_w", rank == 0,
             [(START_S + ahead + second) * SECOND for second in (0, 1, 2)], [5.0, 6.0, 7.0],
         )
         for rank, ahead in ((0, 7200), (1, 0))
@@ -199,7 +199,7 @@ def test_only_local_times_are_moved_where_another_log_states_its_zone(order: tup
 
 def test_quantities_that_were_sampled_are_listed_in_order() -> None:
     quantities = ("power_w", "temperature_c", "energy_j")
-    logs = tuple(Series(DEVICE, quantity, False, [0], [1.0]) for quantity in quantities)
+    logs = tuple(SampleSeries(DEVICE, quantity, False, [0], [1.0]) for quantity in quantities)
     table = pl.DataFrame([step(0, 3)])
     with pytest.raises(NotMeasurable, match="only energy_j, power_w, temperature_c"):
         monitored(DeviceSamples(logs), "sm_clock_mhz", table, pl.DataFrame())
@@ -223,8 +223,8 @@ def test_kernels_show_which_device_a_rank_used_if_each_used_one_of_its_own(
     used: list[tuple[int | None, int | None]], ranks: dict[int, float], how: str
 ) -> None:
     logs = tuple(
-        Series(
-            Device("log.csv", index=number), "power_w", False,
+        SampleSeries(
+            SampledDevice("log.csv", index=number), "power_w", False,
             [(START_S + second) * SECOND for second in range(3)], [10.0 + number] * 3,
         )
         for number in (0, 1)
@@ -249,8 +249,8 @@ def test_one_rank_and_one_device_belong_together_without_a_doubt() -> None:
 def test_the_rank_with_fewest_samples_is_the_doubtful_one(order: tuple[int, int, int]) -> None:
     counts = {0: 12, 1: 4, 2: 7}
     logs = [
-        Series(
-            Device(f"log{rank}.csv", index=rank), "power_w", False,
+        SampleSeries(
+            SampledDevice(f"log{rank}.csv", index=rank), "power_w", False,
             [START_S * SECOND + number * 2 * SECOND // counts[rank] for number in range(counts[rank])],
             [1.0] * counts[rank],
         )
@@ -267,8 +267,8 @@ def test_a_log_whose_samples_miss_the_steps_says_how_many_or_how_often_they_are(
 ) -> None:
     # rank 1 has samples in its steps, so that the logs overlap them
     logs = tuple(
-        Series(
-            Device("log.csv", index=rank), "power_w", False,
+        SampleSeries(
+            SampledDevice("log.csv", index=rank), "power_w", False,
             [(START_S + second) * SECOND for second in own], [1.0] * len(own),
         )
         for rank, own in ((0, seconds), (1, (0, 1, 2)))
@@ -279,5 +279,5 @@ def test_a_log_whose_samples_miss_the_steps_says_how_many_or_how_often_they_are(
 
 def test_the_mean_of_a_single_sample_is_not_known() -> None:
     with pytest.raises(NotMeasurable, match="no two samples"):
-        mean_in(Series(DEVICE, "power_w", False, [5], [2.0]), [(0, 10)])
-    assert integral(Series(DEVICE, "power_w", False, [2, 6], [2.0, 4.0]), 0, 10) == (12.0, 4)
+        mean_in(SampleSeries(DEVICE, "power_w", False, [5], [2.0]), [(0, 10)])
+    assert integral(SampleSeries(DEVICE, "power_w", False, [2, 6], [2.0, 4.0]), 0, 10) == (12.0, 4)

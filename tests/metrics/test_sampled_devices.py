@@ -21,7 +21,7 @@ from ccl_bench.metrics.device_samples import (
     sm_clock,
     throttled_time,
 )
-from ccl_bench.side_files.device_samples import Device, DeviceSamples, Series
+from ccl_bench.side_files.device_samples import DeviceSamples, SampledDevice, SampleSeries
 
 SECOND = 1_000_000_000
 NO_DEVICES = pl.DataFrame(schema={"rank": pl.Int64, "device": pl.Int64})
@@ -44,11 +44,13 @@ def steps_of(lengths: dict[int, tuple[int, ...]]) -> pl.DataFrame:
 STEPS = steps_of(LENGTHS)
 
 
-def samples(quantity: str, *by_rank: dict[float, float], more: tuple[Series, ...] = ()) -> DeviceSamples:
+def samples(
+    quantity: str, *by_rank: dict[float, float], more: tuple[SampleSeries, ...] = ()
+) -> DeviceSamples:
     """Return samples of one quantity on the device of each rank, second → value."""
     own = tuple(
-        Series(
-            Device("log", index=rank), quantity, False, [int(at * SECOND) for at in values],
+        SampleSeries(
+            SampledDevice("log", index=rank), quantity, False, [int(at * SECOND) for at in values],
             [*values.values()],
         )
         for rank, values in enumerate(by_rank)
@@ -135,7 +137,9 @@ def test_clocks_below_the_latest_limit_are_a_share_of_samples() -> None:
     clocks = ({0: 1500, 1: 1600, 2: 1300, 3: 1200, 3.5: 1599}, {0: 1700, 5: 1400}, {0: 900, 3: 800})
     limits = [([2000.0, 1600.0], 0), ([1700.0], 1)]
     more = tuple(
-        Series(Device("log", index=rank), "sm_clock_max_mhz", False, [*range(len(values))], values)
+        SampleSeries(
+            SampledDevice("log", index=rank), "sm_clock_max_mhz", False, [*range(len(values))], values
+        )
         for values, rank in limits
     )
     found = measured(sm_clock, samples("sm_clock_mhz", *clocks, more=more))

@@ -31,7 +31,7 @@ from ccl_bench.metrics.shared.per_step import (
 from ccl_bench.metrics.shared.recorded_calls import recorded_lag
 from ccl_bench.metrics.traffic_distribution import traffic_distribution
 from ccl_bench.metrics.traffic_window import traffic_window
-from ccl_bench.side_files.device_samples import Device, Series
+from ccl_bench.side_files.device_samples import SampledDevice, SampleSeries
 
 if TYPE_CHECKING:
     from ccl_bench.metrics import Measurement
@@ -119,7 +119,7 @@ def test_a_snapshot_of_no_known_rank_has_its_state_and_comes_last() -> None:
 
 
 def test_a_single_sample_covers_nothing() -> None:
-    one = Series(Device("log.csv", index=0), "power_w", False, [10], [5.0])
+    one = SampleSeries(SampledDevice("log.csv", index=0), "power_w", False, [10], [5.0])
     assert integral(one, 0, 20) == (0, 0)
 
 

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from ccl_bench.analysis.facts import Fact
 from ccl_bench.base.errors import InputError
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.inspect import inspect
 from ccl_bench.evaluate.validate import validate
 from ccl_bench.run import open_run
+from ccl_bench.run.documents import RunDocuments
+from ccl_bench.run.facts import contradictions
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
 CODE = "facts-disagree"
@@ -105,6 +108,38 @@ def test_rounded_parameters_and_other_spellings_agree(run: Path) -> None:
     text = text.replace("num_params: 1574144", "num_params: 8000000000")
     card.write_text(text)
     assert not any("num_params is" in message for message in _messages(run))
+
+
+def _agree(name: str, *values: object) -> bool:
+    sources = [{name: Fact(value, f"file {number}")} for number, value in enumerate(values)]
+    return not contradictions(sources, RunDocuments(), [])
+
+
+@pytest.mark.parametrize("name", ["num_params", "num_params_embedding", "num_params_active"])
+def test_parameters_of_two_sources_may_differ_by_a_twentieth_of_the_larger(name: str) -> None:
+    assert _agree(name, 100, 95)
+    assert _agree(name, 95, 100)
+    assert not _agree(name, 100, 94)
+    assert not _agree(name, 94, 100)
+    assert not _agree(name, 100, 100, 94)
+
+
+def test_no_other_number_is_rounded() -> None:
+    assert _agree("seq_len", 4096, 4096)
+    assert not _agree("seq_len", 4096, 4095)
+    assert not _agree("seq_len", 4096, "4096")
+
+
+def test_words_agree_but_for_case_and_separators() -> None:
+    assert _agree("pp_schedule", "Interleaved 1F1B", "interleaved_1f1b")
+    assert not _agree("pp_schedule", "interleaved", "1f1b")
+
+
+def test_precisions_agree_if_devices_have_one_peak_for_both() -> None:
+    assert _agree("precision", "fp8", "float8")
+    assert not _agree("precision", "bf16", "fp32")
+    assert not _agree("precision", "strange", "odd")
+    assert not _agree("pp_schedule", "fp8", "float8")
 
 
 def test_traces_of_jobs_of_two_sizes_are_reported(tmp_path: Path) -> None:

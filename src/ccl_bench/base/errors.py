@@ -10,6 +10,8 @@ CclBenchError            1  an unexpected failure
 
 from __future__ import annotations
 
+from functools import partial
+
 
 class CclBenchError(Exception):
     """An error a user can read: what happened, where, and what to do about it."""
@@ -29,11 +31,7 @@ class CclBenchError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep `where` and `fix` when the error travels between processes."""
-        return (_rebuild, (type(self), self.message, self.where, self.fix))
-
-
-def _rebuild(kind: type[CclBenchError], message: str, where: str, fix: str) -> CclBenchError:
-    return kind(message, where=where, fix=fix)
+        return partial(type(self), where=self.where, fix=self.fix), (self.message,)
 
 
 class UsageError(CclBenchError):
@@ -57,13 +55,8 @@ class NoValue(CclBenchError):  # noqa: N818 (an answer, not an error)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep everything when the error travels between processes."""
-        return (_rebuild_no_value, (type(self), self.message, self.where, self.fix, self.is_repairable))
-
-
-def _rebuild_no_value(
-    kind: type[NoValue], message: str, where: str, fix: str, is_repairable: bool
-) -> NoValue:
-    return kind(message, where=where, fix=fix, is_repairable=is_repairable)
+        kind = partial(type(self), where=self.where, fix=self.fix, is_repairable=self.is_repairable)
+        return kind, (self.message,)
 
 
 class NotApplicable(NoValue):

@@ -58,14 +58,14 @@ class Issue:
     line: int | None = None
     """Line in the file, counted from 1, where it is known."""
     path: str = ""
-    """Place inside the file, such as `workload.data.batch_size` or `metric_source.traces[1]`."""
+    """Where in the file, such as `workload.data.batch_size` or `metric_source.traces[1]`."""
     fix: str = ""
     count: int = 1
 
     def __str__(self) -> str:
         """One line saying where and what, and the fix on a second."""
-        place = f"{self.file}:{self.line}" if self.file and self.line else self.file
-        head = ": ".join(part for part in (place, self.path, self.message) if part)
+        where = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        head = ": ".join(part for part in (where, self.path, self.message) if part)
         text = f"{self.severity}: {head}"
         return f"{text}\n  fix: {self.fix}" if self.fix else text
 

@@ -115,19 +115,16 @@ class Registry(Generic[T]):
         if spelling := self._spellings.get(name.casefold()):
             return spelling
         broken = "".join(f"; plug-in {entry} is broken: {reason}" for entry, reason in self.broken.items())
-        raise UsageError(f"unknown {self.kind} {name!r}{broken}", fix=self._suggestion(name))
-
-    def _suggestion(self, name: str) -> str:
-        """Return suggestions in place of an unknown name."""
         suggest = self._suggest or (lambda *_: "")
         spellings = self._spellings.values()
-        return (
+        fix = (
             suggest(name, 1.0)
             or did_you_mean(name, spellings, cutoff=_MISSPELT)
             or suggest(name, _MISSPELT)
             or did_you_mean(name, spellings)
             or f"known: {', '.join(sorted(self._items))}"
         )
+        raise UsageError(f"unknown {self.kind} {name!r}{broken}", fix=fix)
 
     def canonical(self, name: str) -> str:
         """Return the registered name behind `name` or an alias of it; UsageError as of `spelled`."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+T = TypeVar("T")
 
 _NAMED = 6
 """Ranks or steps that are named at most."""
@@ -70,12 +72,24 @@ def csv_lines(rows: Iterable[Iterable[object]]) -> Iterator[str]:
         line.truncate()
 
 
-def encode_json(value: object, enc_hook: Callable[[object], object] | None = None) -> bytes:
+@overload
+def json_decoder(type_: type[T], *, strict: bool = True) -> msgspec.json.Decoder[T]: ...
+@overload
+def json_decoder(type_: Any, *, strict: bool = True) -> msgspec.json.Decoder[Any]: ...
+def json_decoder(type_: Any, *, strict: bool = True) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of a type; call it while a module is imported, not where the decoder is used.
+
+    msgspec 0.22 crashes where two threads are the first to need a type.
+    """
+    return msgspec.json.Decoder(type_, strict=strict)
+
+
+def encode_json(value: object) -> bytes:
     """Return a value as indented JSON; bytes of file names that are not UTF-8 are escaped as `\\udcff`."""
     try:
-        encoded = msgspec.json.encode(value, enc_hook=enc_hook)
+        encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:
-        encoded = msgspec.json.encode(_escaped(msgspec.to_builtins(value, enc_hook=enc_hook)))
+        encoded = msgspec.json.encode(_escaped(msgspec.to_builtins(value)))
     return msgspec.json.format(encoded, indent=2)
 
 

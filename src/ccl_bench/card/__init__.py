@@ -5,7 +5,6 @@ from ccl_bench.card.fields import AcceleratorType, BatchScope, Phase, Precision
 from ccl_bench.card.filling import Filling, card_text, fill, template, write_card
 from ccl_bench.card.model import Card
 from ccl_bench.card.reading import (
-    CardReading,
     card_in_mapping,
     card_in_text,
     is_card,
@@ -19,7 +18,6 @@ __all__ = [
     "AcceleratorType",
     "BatchScope",
     "Card",
-    "CardReading",
     "Filling",
     "Issue",
     "Phase",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
-class Section(BaseModel):
+class FileSection(BaseModel):
     """One mapping of a file; unknown keys are reported by the reader and dropped here."""
 
     model_config = ConfigDict(
@@ -30,8 +30,6 @@ class Section(BaseModel):
     """Fields, in order, when the file has a list in place of the mapping."""
     order_rises: ClassVar[bool] = False
     """Whether the values of such a list rise; where they fall, it is unclear which is which."""
-    adopted_parts: ClassVar[tuple[str, ...]] = ()
-    """Nested parts whose keys are understood one level too high."""
     other_keys: ClassVar[frozenset[str]] = frozenset()
     """Keys of the format that ccl-bench does not use."""
 
@@ -61,26 +59,21 @@ def entry(
     pydantic_options.setdefault("default", None)
     if "default_factory" in pydantic_options:
         del pydantic_options["default"]
-    extra: dict[str, Any] = {
+    hints: dict[str, Any] = {
+        "unit": unit,
         "units": [unit, *units] if unit else list(units),
         "also": list(also),
         "literal": literal,
         "sweep": [sweep] if sweep else [],
         "unlimited": unlimited,
     }
-    if unit:
-        extra = {"unit": unit, **extra}
     return Field(
         alias=key,
         description=description,
         examples=list(examples) or None,
-        json_schema_extra=_hints(extra),
+        json_schema_extra={f"x-{name}": value for name, value in hints.items() if value},
         **pydantic_options,
     )
-
-
-def _hints(extra: dict[str, Any]) -> dict[str, Any]:
-    return {f"x-{name}": value for name, value in extra.items() if value}
 
 
 def hint(info: FieldInfo, name: str) -> list[str]:

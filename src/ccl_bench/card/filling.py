@@ -17,13 +17,13 @@ from ruamel.yaml import YAML
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.registry import did_you_mean, spelling
-from ccl_bench.card.fields import Section, key_of, unit_of
+from ccl_bench.card.fields import FileSection, key_of, unit_of
 from ccl_bench.card.model import Card
 from ccl_bench.card.reading import card_in_text
 from ccl_bench.card.sections import field_names, is_section, leaf_paths, value_type
 from ccl_bench.card.yaml_tree import (
-    Entry,
     IssueLog,
+    MappingEntry,
     MappingNode,
     Node,
     ScalarNode,
@@ -63,16 +63,30 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
     file, text = str(path), read_text(path)
     newline = "\r\n" if "\n" in text and text.count("\n") == text.count("\r\n") else "\n"
     text = text.replace(newline, "\n")
-    tree, before = yaml_mapping(text, IssueLog(file)), _values(card_in_text(text).card)
+    tree, before = yaml_mapping(text, IssueLog(file)), _values(card_in_text(text).value)
     filled: list[str] = []
     for name, (keys, value) in leaves.items():
         lines = text.split("\n")
-        if name not in before and _Filler(lines, tree, file).put(keys, value):
-            text = "\n".join(lines)
-            tree = _verified_tree(tree, text, keys, value, file)
-            filled.append(name)
+        if name in before or not _Filler(lines, file).put(tree, Card, keys, value):
+            continue
+        text, path_of_value = "\n".join(lines), ".".join(keys)
+        if isinstance(value, list | tuple):
+            stated = {
+                f"{path_of_value}[{n}]": str(item) for n, item in enumerate(value) if not _says_nothing(item)
+            }
+        else:
+            stated = {path_of_value: str(value) if isinstance(value, str) else yaml_scalar(value)}
+        try:
+            new = yaml_mapping(text, IssueLog(file))
+        except InputError as problem:
+            raise _refusal(file) from problem
+        # The new text states what the old one stated, the value, and no more.
+        if _stated_texts(new, Card) != _stated_texts(tree, Card) | stated:
+            raise _refusal(file)
+        tree = new
+        filled.append(name)
     if filled:
-        if not before.items() <= _values(card_in_text(text).card).items():
+        if not before.items() <= _values(card_in_text(text).value).items():
             raise _refusal(file)
         replace_text(Path(path), text.replace("\n", newline))
     return Filling(tuple(filled), tuple(name for name in leaves if name not in filled))
@@ -105,27 +119,39 @@ def _says_nothing(value: Any) -> bool:
 class _Filler:
     """Edits the lines of one file, guided by the tree that was read from them."""
 
-    def __init__(self, lines: list[str], root: MappingNode, file: str) -> None:
+    def __init__(self, lines: list[str], file: str) -> None:
         self.lines = lines
-        self.root = root
         self.file = file
 
-    def put(self, keys: list[str], value: Any) -> bool:
-        """Write `value` and return true, or return false if there is one already."""
-        return self._put_in(self.root, Card, keys, value)
-
-    def _put_in(self, mapping: MappingNode, kind: Any, keys: list[str], value: Any) -> bool:
+    def put(self, mapping: MappingNode, kind: Any, keys: list[str], value: Any) -> bool:
+        """Write `value` below the keys and return true, or return false if there is one already."""
         key, *below = keys
         if not mapping.entries:
             raise _refusal(self.file, mapping.line)
         entry = _entry(mapping, kind, key)
         if entry is None:
             indent, _ = self._key_line(mapping.entries[0])
-            end = self._end(mapping, len(indent))
+            # Behind the last line of the mapping in block style, and before what follows it.
+            end = max(line for each in mapping.entries for line in _line_numbers(each))
+            inside = re.compile(rf"\s*$|\s{{{len(indent) + 1}}}|\s*#")
+            while end < len(self.lines) and inside.match(self.lines[end]):
+                end += 1
+            while end and re.match(r"\s*(#.*)?$", self.lines[end - 1]):
+                end -= 1
             self.lines[end:end] = _block(keys, value, indent)
             return True
         if not below:
-            return self._put_at(entry, value)
+            node, values = entry.node, list(value) if isinstance(value, list | tuple) else [value]
+            if isinstance(node, SequenceNode) and node.items and all(map(_is_empty, node.items)):
+                return self._put_item(node, 0, values)
+            if not _is_empty(node):
+                return False
+            text = ", ".join(map(yaml_scalar, values))
+            indent, head = self._key_line(entry)
+            comment = self._comment(entry, indent + head)
+            shown_value = f"[{text}]" if isinstance(value, list | tuple) else text
+            self._replace(entry, f"{indent}{head} {shown_value}{comment}")
+            return True
         if _is_empty(entry.node):
             indent, head = self._key_line(entry)
             comment = self._comment(entry, indent + head)
@@ -133,26 +159,11 @@ class _Filler:
             return True
         _, inner = _field_at(kind, key)
         if isinstance(entry.node, MappingNode):
-            return self._put_in(entry.node, inner, below, value)
+            return self.put(entry.node, inner, below, value)
         ordered_fields = inner.ordered_fields if is_section(inner) else ()
         if isinstance(entry.node, SequenceNode) and below[0] in ordered_fields:
             return self._put_item(entry.node, ordered_fields.index(below[0]), [value])
         return False
-
-    def _put_at(self, entry: Entry, value: Any) -> bool:
-        node = entry.node
-        values = list(value) if isinstance(value, list | tuple) else [value]
-        if isinstance(node, SequenceNode) and node.items and all(map(_is_empty, node.items)):
-            return self._put_item(node, 0, values)
-        if not _is_empty(node):
-            return False
-        text = ", ".join(map(yaml_scalar, values))
-        if isinstance(value, list | tuple):
-            text = f"[{text}]"
-        indent, head = self._key_line(entry)
-        comment = self._comment(entry, indent + head)
-        self._replace(entry, f"{indent}{head} {text}{comment}")
-        return True
 
     def _put_item(self, node: SequenceNode, index: int, values: list[Any]) -> bool:
         item = node.items[index] if index < len(node.items) else None
@@ -166,35 +177,25 @@ class _Filler:
         self._replace(item, first + (f"  {comment}" if comment else ""), *others)
         return True
 
-    def _end(self, mapping: MappingNode, indent: int) -> int:
-        """Return the index of the line behind the last line of a mapping in block style."""
-        end = max(line for entry in mapping.entries for line in _line_numbers(entry))
-        inside = re.compile(rf"\s*$|\s{{{indent + 1}}}|\s*#")
-        while end < len(self.lines) and inside.match(self.lines[end]):
-            end += 1
-        while end and re.match(r"\s*(#.*)?$", self.lines[end - 1]):
-            end -= 1
-        return end
-
-    def _key_line(self, entry: Entry) -> tuple[str, str]:
+    def _key_line(self, entry: MappingEntry) -> tuple[str, str]:
         match = re.match(rf"(\s*)((['\"]?){re.escape(entry.key)}\3\s*:)(?=\s|$)", self._line(entry))
         if match is None:
             raise _refusal(self.file, entry.line)
         return match[1], match[2]
 
-    def _comment(self, place: Entry | Node, head: str) -> str:
+    def _comment(self, part: MappingEntry | Node, head: str) -> str:
         """Return the comment behind an empty value, with the space before it."""
-        match = re.fullmatch(_REST, self._line(place).removeprefix(head))
+        match = re.fullmatch(_REST, self._line(part).removeprefix(head))
         if match is None:
-            raise _refusal(self.file, place.line)
+            raise _refusal(self.file, part.line)
         return match["comment"].rstrip()
 
-    def _line(self, place: Entry | Node) -> str:
-        return self.lines[place.line - 1] if place.line else ""
+    def _line(self, part: MappingEntry | Node) -> str:
+        return self.lines[part.line - 1] if part.line else ""
 
-    def _replace(self, place: Entry | Node, *lines: str) -> None:
-        if place.line:
-            self.lines[place.line - 1 : place.line] = lines
+    def _replace(self, part: MappingEntry | Node, *lines: str) -> None:
+        if part.line:
+            self.lines[part.line - 1 : part.line] = lines
 
 
 def _refusal(file: str, line: int | None = None) -> InputError:
@@ -207,41 +208,26 @@ def _refusal(file: str, line: int | None = None) -> InputError:
 
 def _block(keys: list[str], value: Any, indent: str) -> list[str]:
     """Return the lines of a value below these keys."""
-    lines = [f"{indent}{'  ' * depth}{_key(key)}:" for depth, key in enumerate(keys)]
+    plain = re.compile(r"[A-Za-z_][\w-]*")
+    names = [key if plain.fullmatch(key) else yaml_scalar(key) for key in keys]
+    lines = [f"{indent}{'  ' * depth}{name}:" for depth, name in enumerate(names)]
     if isinstance(value, list | tuple):
         return lines + [f"{indent}{'  ' * len(keys)}- {yaml_scalar(item)}" for item in value]
     return [*lines[:-1], f"{lines[-1]} {yaml_scalar(value)}"]
 
 
-def _values(part: Section, path: str = "") -> dict[str, Any]:
+def _values(part: FileSection, path: str = "") -> dict[str, Any]:
     """Return dotted path → value of all that a card states."""
     values: dict[str, Any] = {}
     for name, info in type(part).model_fields.items():
         value, inner = getattr(part, name), f"{path}.{key_of(name, info)}".lstrip(".")
-        if isinstance(value, Section):
+        if isinstance(value, FileSection):
             values |= _values(value, inner)
         elif isinstance(value, dict):
             values |= {f"{inner}.{key}": text for key, text in value.items()}
         elif value not in (None, ()):
             values[inner] = value
     return values
-
-
-def _verified_tree(old: MappingNode, text: str, keys: list[str], value: Any, file: str) -> MappingNode:
-    """Return the tree of the new text, which states what the old one stated, the value, and no more."""
-    try:
-        new = yaml_mapping(text, IssueLog(file))
-    except InputError as problem:
-        raise _refusal(file) from problem
-    if _stated_texts(new, Card) != _stated_texts(old, Card) | _texts_of(value, ".".join(keys)):
-        raise _refusal(file)
-    return new
-
-
-def _texts_of(value: Any, path: str) -> dict[str, str]:
-    if isinstance(value, list | tuple):
-        return {f"{path}[{n}]": str(item) for n, item in enumerate(value) if not _says_nothing(item)}
-    return {path: str(value) if isinstance(value, str) else yaml_scalar(value)}
 
 
 def _stated_texts(node: Node, kind: Any, path: str = "") -> dict[str, str]:
@@ -270,7 +256,7 @@ def _field_at(kind: Any, key: str) -> tuple[str, Any]:
     return key_of(name, info), value_type(info)
 
 
-def _entry(mapping: MappingNode, kind: Any, key: str) -> Entry | None:
+def _entry(mapping: MappingNode, kind: Any, key: str) -> MappingEntry | None:
     """Return the entry of a field; of several, the one that says something."""
     entries = [entry for entry in mapping.entries if _field_at(kind, entry.key)[0] == key]
     return next((entry for entry in entries if not _is_empty(entry.node)), entries[0] if entries else None)
@@ -284,19 +270,15 @@ def _is_empty(node: Node) -> bool:
     return isinstance(node, MappingNode) and not node.entries
 
 
-def _line_numbers(place: Entry | Node) -> Iterator[int]:
-    """Yield the line of a place and those of everything in it."""
-    if place.line:
-        yield place.line
-    if isinstance(place, Entry):
-        yield from _line_numbers(place.node)
-    elif isinstance(place, MappingNode | SequenceNode):
-        for inner in place.entries if isinstance(place, MappingNode) else place.items:
+def _line_numbers(part: MappingEntry | Node) -> Iterator[int]:
+    """Yield the line of a part of the tree and those of everything in it."""
+    if part.line:
+        yield part.line
+    if isinstance(part, MappingEntry):
+        yield from _line_numbers(part.node)
+    elif isinstance(part, MappingNode | SequenceNode):
+        for inner in part.entries if isinstance(part, MappingNode) else part.items:
             yield from _line_numbers(inner)
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z_][\w-]*", key) else yaml_scalar(key)
 
 
 HEADER = """\
@@ -320,48 +302,39 @@ def template() -> str:
     return card_text(Card(version=1))
 
 
-def _lines(part: Section, depth: int) -> Iterator[str]:
+def _lines(part: FileSection, depth: int) -> Iterator[str]:
+    indent = "  " * depth
     for name, info in type(part).model_fields.items():
-        value = getattr(part, name)
-        if isinstance(value, Section) or value or info.examples:
-            yield from _field(key_of(name, info), value, info, depth)
-        if depth == 0 and (isinstance(value, Section) or name == "contact"):
+        key, value, kind = key_of(name, info), getattr(part, name), value_type(info)
+        if isinstance(value, FileSection):
+            yield f"{indent}{key}:  # {info.description}"
+            for inner in value.ordered_fields:
+                comment = _comment(type(value).model_fields[inner])
+                item = _after(getattr(value, inner))
+                yield f"{indent}  -{item}  # {inner.replace('_', '-')}: {comment}"
+            yield from () if value.ordered_fields else _lines(value, depth + 1)
+        elif value or info.examples:
+            is_collection = get_origin(kind) in (tuple, dict)
+            yield f"{indent}{key}:{'' if is_collection else _after(value)}  # {_comment(info)}"
+            if get_origin(kind) is tuple:
+                yield from (f"{indent}  - {yaml_scalar(item)}" for item in value)
+            elif is_collection:
+                yield from (f"{indent}  {yaml_scalar(k)}: {yaml_scalar(text)}" for k, text in value.items())
+        if depth == 0 and (isinstance(value, FileSection) or name == "contact"):
             yield ""
 
 
-def _field(key: str, value: Any, info: FieldInfo, depth: int) -> Iterator[str]:
-    indent, kind = "  " * depth, value_type(info)
-    if isinstance(value, Section):
-        yield f"{indent}{key}:  # {info.description}"
-        yield from _pair(value, depth + 1) if value.ordered_fields else _lines(value, depth + 1)
-    elif get_origin(kind) is tuple:
-        yield f"{indent}{key}:  # {_comment(info)}"
-        yield from (f"{indent}  - {yaml_scalar(item)}" for item in value)
-    elif get_origin(kind) is dict:
-        yield f"{indent}{key}:  # {_comment(info)}"
-        yield from (f"{indent}  {yaml_scalar(name)}: {yaml_scalar(text)}" for name, text in value.items())
-    else:
-        scalar = "" if value is None else f" {yaml_scalar(value)}"
-        yield f"{indent}{key}:{scalar}  # {_comment(info)}"
-
-
-def _pair(part: Section, depth: int) -> Iterator[str]:
-    for name in part.ordered_fields:
-        value = getattr(part, name)
-        scalar = "" if value is None else f" {yaml_scalar(value)}"
-        comment = _comment(type(part).model_fields[name])
-        yield f"{'  ' * depth}-{scalar}  # {name.replace('_', '-')}: {comment}"
+def _after(value: Any) -> str:
+    """Return a value as it stands behind a key or a hyphen."""
+    return "" if value is None else f" {yaml_scalar(value)}"
 
 
 def _comment(info: FieldInfo) -> str:
     unit = unit_of(info)
     unit_text = f" [{unit}]" if unit else ""
-    examples = ", ".join(_example(item) for item in info.examples or ())
+    words = (str(item).lower() if isinstance(item, bool) else str(item) for item in info.examples or ())
+    examples = ", ".join(words)
     return f"{info.description}{unit_text}" + (f"; for example {examples}" if examples else "")
-
-
-def _example(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def yaml_scalar(value: Any) -> str:
@@ -381,13 +354,12 @@ def write_card(card: Card | Mapping[str, Any], path: str | Path, *, overwrite: b
     target = Path(path)
     if target.exists() and not overwrite:
         raise UsageError("exists already", where=str(path), fix="choose another name, or allow overwriting")
-    replace_text(target, card_text(card) if isinstance(card, Card) else _dumped(card))
-
-
-def _dumped(card: Mapping[str, Any]) -> str:
+    if isinstance(card, Card):
+        replace_text(target, card_text(card))
+        return
     yaml = YAML(typ="rt")
     yaml.width = sys.maxsize
     yaml.indent(mapping=2, sequence=4, offset=2)
     stream = io.StringIO()
     yaml.dump(card, stream)
-    return stream.getvalue()
+    replace_text(target, stream.getvalue())

@@ -13,9 +13,9 @@ from ccl_bench.card.fields import (
     Address,
     AddressOrPath,
     BatchScope,
+    FileSection,
     Phase,
     Precision,
-    Section,
     entry,
 )
 from ccl_bench.catalog.collectives import experts_are_an_axis, is_serving_engine
@@ -27,7 +27,7 @@ Rate = Annotated[float, Field(gt=0)]
 """A number for each second; infinite where there is no limit."""
 
 
-class Architecture(Section):
+class ModelArchitecture(FileSection):
     """Sizes of the model, from which FLOPs per token follow."""
 
     num_params: Parameters | None = entry("parameters in total", examples=(8030261248,))
@@ -57,10 +57,8 @@ class Architecture(Section):
     )
 
 
-class Model(Section):
+class ModelDescription(FileSection):
     """What was run."""
-
-    adopted_parts: ClassVar[tuple[str, ...]] = ("architecture",)
 
     phase: Phase | None = entry("what the run did: training or inference", examples=("training",))
     is_moe: bool | None = entry("whether the model is a mixture of experts", key="moe", examples=(False,))
@@ -82,10 +80,12 @@ class Model(Section):
         also=("iterations",),
         examples=(20,),
     )
-    architecture: Architecture = entry("sizes of the model", key="model_arch", default_factory=Architecture)
+    architecture: ModelArchitecture = entry(
+        "sizes of the model", key="model_arch", default_factory=ModelArchitecture
+    )
 
 
-class Serving(Section):
+class Serving(FileSection):
     """The load of a server."""
 
     scalar_field: ClassVar[str] = "mode"
@@ -114,10 +114,8 @@ class Serving(Section):
     )
 
 
-class Data(Section):
+class Data(FileSection):
     """What it was run on."""
-
-    adopted_parts: ClassVar[tuple[str, ...]] = ("serving",)
 
     batch_size: Count | None = entry(
         "sequences in one step over all ranks",
@@ -152,7 +150,7 @@ class Data(Section):
     serving: Serving = entry("the load of a server", default_factory=Serving)
 
 
-class Bandwidth(Section):
+class Bandwidth(FileSection):
     """Bandwidth of one device's links in one direction, as sold."""
 
     ordered_fields: ClassVar[tuple[str, ...]] = ("scale_out", "scale_up")
@@ -177,7 +175,7 @@ class Bandwidth(Section):
         )
 
 
-class Network(Section):
+class Network(FileSection):
     """How the devices are connected."""
 
     topology: str | None = entry("network between nodes", examples=("slingshot", "fat-tree"))
@@ -188,7 +186,7 @@ class Network(Section):
     )
 
 
-class Device(Section):
+class Accelerators(FileSection):
     """The processing units."""
 
     type: AcceleratorType | None = entry("kind of processing unit", examples=("GPU", "TPU"))
@@ -212,22 +210,18 @@ class Device(Section):
     topology: str | None = entry("how the devices of a node or slice are connected")
 
 
-class Hardware(Section):
+class Hardware(FileSection):
     """What it ran on."""
 
-    adopted_parts: ClassVar[tuple[str, ...]] = ("network",)
-
     network: Network = entry("how the devices are connected", key="network_topo", default_factory=Network)
-    device: Device = entry("the processing units", key="xpu_spec", default_factory=Device)
+    device: Accelerators = entry("the processing units", key="xpu_spec", default_factory=Accelerators)
     driver_version: str | None = entry("driver or CUDA/ROCm version", examples=("cuda_12.4", "rocm_6.2"))
 
 
-class Workload(Section):
+class Workload(FileSection):
     """Model, data and hardware."""
 
-    adopted_parts: ClassVar[tuple[str, ...]] = ("model", "data")
-
-    model: Model = entry("what was run", default_factory=Model)
+    model: ModelDescription = entry("what was run", default_factory=ModelDescription)
     data: Data = entry("what it was run on", default_factory=Data)
     hardware: Hardware = entry("what it ran on", default_factory=Hardware)
 
@@ -235,7 +229,7 @@ class Workload(Section):
 Texts = tuple[str, ...]
 
 
-class Framework(Section):
+class FrameworkChoice(FileSection):
     """The program that ran the model."""
 
     scalar_field: ClassVar[str] = "name"
@@ -254,7 +248,7 @@ class Framework(Section):
     env: dict[str, str] = entry("environment variables", default_factory=dict)
 
 
-class Parallelism(Section):
+class Parallelism(FileSection):
     """Degrees of parallelism; data, tensor, pipeline and context degrees multiply to the number of ranks."""
 
     dp_replicate: Count | None = entry(
@@ -307,7 +301,7 @@ class Parallelism(Section):
         return self.product if is_complete else None
 
 
-class CommunicationLibrary(Section):
+class CommunicationLibrary(FileSection):
     """The library that ran the collectives."""
 
     scalar_field: ClassVar[str] = "name"
@@ -319,13 +313,12 @@ class CommunicationLibrary(Section):
     )
 
 
-class Executor(Section):
+class Executor(FileSection):
     """The software: framework, parallelism and communication."""
 
-    adopted_parts: ClassVar[tuple[str, ...]] = ("framework",)
     other_keys: ClassVar[frozenset[str]] = frozenset({"expert_parallel"})
 
-    framework: Framework = entry("the program that ran the model", default_factory=Framework)
+    framework: FrameworkChoice = entry("the program that ran the model", default_factory=FrameworkChoice)
     parallelism: Parallelism = entry(
         "degrees of parallelism", key="model_plan_parallelization", default_factory=Parallelism
     )
@@ -346,7 +339,7 @@ class Executor(Section):
         return (self.parallelism.ep or 1) if experts_are_an_axis(self.framework.name or "") else 1
 
 
-class MetricSource(Section):
+class MetricSource(FileSection):
     """The files the numbers come from."""
 
     traces: Texts = entry("kinds of trace", default=(), examples=("nsys", "json", "torch_et"))
@@ -355,10 +348,9 @@ class MetricSource(Section):
     )
 
 
-class Card(Section):
+class Card(FileSection):
     """What a person wrote about a run; None means not written, or not to be understood."""
 
-    adopted_parts: ClassVar[tuple[str, ...]] = ("workload",)
     other_keys: ClassVar[frozenset[str]] = frozenset({"model_card", "runs"})
 
     version: Count | None = entry("version of this layout", examples=(1,))
@@ -383,7 +375,7 @@ class Card(Section):
     metric_source: MetricSource = entry("the files the numbers come from", default_factory=MetricSource)
 
     @property
-    def model(self) -> Model:
+    def model(self) -> ModelDescription:
         """What was run."""
         return self.workload.model
 
@@ -403,7 +395,7 @@ class Card(Section):
         return self.executor.parallelism
 
     @property
-    def framework(self) -> Framework:
+    def framework(self) -> FrameworkChoice:
         """The program that ran the model."""
         return self.executor.framework
 

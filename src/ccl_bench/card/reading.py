@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.base.findings import Issue, Severity
 from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.card.fields import GRANULARITIES, TRACE_TYPES, BatchScope, Phase
 from ccl_bench.card.model import Card
@@ -16,6 +14,7 @@ from ccl_bench.card.sections import read_section
 from ccl_bench.card.yaml_tree import (
     IssueLog,
     MappingNode,
+    Reading,
     ScalarNode,
     SequenceNode,
     is_absent,
@@ -44,9 +43,10 @@ _SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE
 
 def check_card(card: Card, log: IssueLog) -> None:
     """Record contradictions and likely slips in `card`."""
+    if card.version not in (None, KNOWN_VERSION):
+        log.note("version", f"{card.version} is read as version {KNOWN_VERSION}", f"write {KNOWN_VERSION}")
     for check in (
         _missing,
-        _version,
         _degrees,
         _devices,
         _links,
@@ -75,11 +75,6 @@ def _missing(card: Card, log: IssueLog) -> None:
     for path, value in needed.items():
         if not value and path not in failed:
             log.warning(path, "is missing; metrics that need it are refused", "fill it in")
-
-
-def _version(card: Card, log: IssueLog) -> None:
-    if card.version not in (None, KNOWN_VERSION):
-        log.note("version", f"{card.version} is read as version {KNOWN_VERSION}", f"write {KNOWN_VERSION}")
 
 
 def _degrees(card: Card, log: IssueLog) -> None:
@@ -298,41 +293,27 @@ _TOP_KEYS = frozenset({"workload", "model_executor", "metric_source", "hf_url", 
 _WORKLOAD_KEYS = frozenset({"model", "data", "hardware"})
 
 
-@dataclass(frozen=True, slots=True)
-class CardReading:
-    """A card and all mistakes in its file."""
-
-    card: Card
-    issues: list[Issue]
-    file: str = ""
-
-    @property
-    def errors(self) -> list[Issue]:
-        """The issues that kept something from being used."""
-        return [issue for issue in self.issues if issue.severity is Severity.ERROR]
-
-
-def read_card(path: Location) -> CardReading:
+def read_card(path: Location) -> Reading[Card]:
     """Return the card in a YAML file; InputError only where the file holds no mapping at all."""
     return card_in_text(read_text(path), file=str(path))
 
 
-def card_in_text(text: str, *, file: str = "") -> CardReading:
+def card_in_text(text: str, *, file: str = "") -> Reading[Card]:
     """Return the card in YAML text; `file` names it in messages."""
     log = IssueLog(file)
     return _reading(yaml_mapping(text, log), log)
 
 
-def card_in_mapping(mapping: AnyMapping[str, object], *, file: str = "") -> CardReading:
+def card_in_mapping(mapping: AnyMapping[str, object], *, file: str = "") -> Reading[Card]:
     """Return the card in plain data laid out as the file is, such as a form or JSON document."""
     return _reading(mapping_of(mapping), IssueLog(file))
 
 
-def _reading(root: MappingNode, log: IssueLog) -> CardReading:
+def _reading(root: MappingNode, log: IssueLog) -> Reading[Card]:
     root = _with_lone_link(root, log)
     card = read_section(root, Card, log, unknown=log.warning)
     check_card(card, log)
-    return CardReading(card, log.in_order(), log.file)
+    return Reading(card, log.in_order(), log.file)
 
 
 _LINK_KEYS = ("workload", "hardware", "network_topo", "bandwidth_gbps")
@@ -382,10 +363,7 @@ def is_card_file(path: Location) -> bool:
 
 
 @cache
-def _schema() -> dict[str, Any]:
-    return Card.model_json_schema(by_alias=True)
-
-
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a card's file, for editors and upload forms."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema()}
+    schema = Card.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

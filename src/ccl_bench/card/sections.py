@@ -5,20 +5,21 @@ from __future__ import annotations
 import difflib
 import math
 import types
-from enum import StrEnum
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
 from ccl_bench.base.registry import did_you_mean, spelling
+from ccl_bench.base.text import counted
 from ccl_bench.card import yaml_tree
-from ccl_bench.card.fields import SYNONYMS, Section, hint, is_literal, is_unlimited, key_of, unit_of
+from ccl_bench.card.fields import SYNONYMS, FileSection, hint, is_literal, is_unlimited, key_of, unit_of
 from ccl_bench.card.yaml_tree import (
-    Entry,
+    MappingEntry,
     MappingNode,
     Node,
     NotUnderstoodError,
-    Refused,
+    RefusedNode,
     ScalarNode,
     SequenceNode,
     is_absent,
@@ -50,16 +51,16 @@ def value_type(info: FieldInfo) -> Any:
 
 def is_section(kind: Any) -> bool:
     """Whether a type of a field is a part with fields of its own."""
-    return isinstance(kind, type) and issubclass(kind, Section)
+    return isinstance(kind, type) and issubclass(kind, FileSection)
 
 
-def may_be_none(part: type[Section], name: str) -> bool:
+def may_be_none(part: type[FileSection], name: str) -> bool:
     """Whether None is a value of the field, so that an unreadable value hides its default."""
     info = part.model_fields[name]
     return type(None) in get_args(info.annotation)
 
 
-def field_names(part: type[Section]) -> dict[str, str]:
+def field_names(part: type[FileSection]) -> dict[str, str]:
     """Return spelling of a key → attribute, for every key by which a field may be called."""
     names = {
         spelling(synonym): name for name, info in part.model_fields.items() for synonym in hint(info, "also")
@@ -67,19 +68,19 @@ def field_names(part: type[Section]) -> dict[str, str]:
     return names | {spelling(key_of(name, info)): name for name, info in part.model_fields.items()}
 
 
-def file_path(part: type[Section], names: tuple[int | str, ...]) -> str:
+def file_path(part: type[FileSection], names: tuple[int | str, ...]) -> str:
     """Return the dotted path in the file of a field given by attribute names."""
     return ".".join(key_of(name, info) for name, info in _fields_along(part, names))
 
 
-def meaning(part: type[Section], names: tuple[int | str, ...]) -> str:
+def meaning(part: type[FileSection], names: tuple[int | str, ...]) -> str:
     """Return the advice on the value of a field that attribute names give."""
     _, info = _fields_along(part, names)[-1]
     unit = unit_of(info)
     return f"this is: {info.description}" + (f", in {unit}" if unit else "")
 
 
-def _fields_along(part: type[Section], names: tuple[int | str, ...]) -> list[tuple[str, FieldInfo]]:
+def _fields_along(part: type[FileSection], names: tuple[int | str, ...]) -> list[tuple[str, FieldInfo]]:
     fields: list[tuple[str, FieldInfo]] = []
     current: Any = part
     for name in map(str, names):
@@ -90,7 +91,7 @@ def _fields_along(part: type[Section], names: tuple[int | str, ...]) -> list[tup
     return fields
 
 
-def near_miss_warner(part: type[Section], log: IssueLog) -> Callable[..., None]:
+def near_miss_warner(part: type[FileSection], log: IssueLog) -> Callable[..., None]:
     """Return a receiver of unknown keys for formats that may hold any: only likely slips are reported."""
     known_keys = {path.rpartition(".")[2] for path in leaf_paths(part)}
 
@@ -102,142 +103,16 @@ def near_miss_warner(part: type[Section], log: IssueLog) -> Callable[..., None]:
     return warn
 
 
-def leaf_paths(part: type[Section], path: str = "") -> list[str]:
+def leaf_paths(part: type[FileSection], path: str = "") -> list[str]:
     """Return the dotted file paths of all values of a part."""
     paths: list[str] = []
     for name, info in part.model_fields.items():
-        inner = f"{path}.{key_of(name, info)}" if path else key_of(name, info)
-        kind = value_type(info)
+        inner, kind = _below(path, key_of(name, info)), value_type(info)
         paths += leaf_paths(kind, inner) if is_section(kind) else [inner]
     return paths
 
 
-class KeyMatcher:
-    """Sorts the keys of a mapping to the fields of a part; `unknown` receives those of no field."""
-
-    def __init__(self, log: IssueLog, root: type[Section], unknown: Callable[..., None]) -> None:
-        self.log = log
-        self.root = root
-        self.unknown = unknown
-
-    def by_field(self, node: MappingNode, part: type[Section], path: str) -> dict[str, list[Entry]]:
-        """Return attribute → the entries that mean it."""
-        names, grouped = field_names(part), dict[str, list[Entry]]()
-        strays: list[Entry] = []
-        for entry in node.entries:
-            name = names.get(spelling(entry.key))
-            if name is None:
-                strays.append(entry)
-                continue
-            grouped.setdefault(name, []).append(entry)
-            key = key_of(name, part.model_fields[name])
-            if entry.key != key:
-                self.log.note(path, f"{shown(entry.key)} is read as {key}", f"write {key}", line=entry.line)
-        self._move_outdented_parts(part, grouped, names, path)
-        unknown = [entry for entry in strays if not self._adopted(entry, part, grouped, path)]
-        for entry in unknown[:MAX_UNKNOWN]:
-            self._stray(entry, part, path)
-        if len(unknown) > MAX_UNKNOWN:
-            more = f"{len(unknown) - MAX_UNKNOWN} more keys are not part of this format and are ignored"
-            self.log.warning(path, more, "check that this is the right file")
-        return grouped
-
-    def _move_outdented_parts(
-        self, part: type[Section], grouped: dict[str, list[Entry]], names: dict[str, str], path: str
-    ) -> None:
-        """Move parts that are indented one level too far out of the parts that hold them."""
-        for name, entries in [*grouped.items()]:
-            child = value_type(part.model_fields[name])
-            if not is_section(child):
-                continue
-            child_fields = field_names(child)
-            for position, outer in enumerate(entries):
-                if not isinstance(outer.node, MappingNode):
-                    continue
-                deep = [
-                    entry
-                    for entry in outer.node.entries
-                    if spelling(entry.key) not in child_fields
-                    and (target := names.get(spelling(entry.key))) not in {None, *grouped}
-                    and is_section(value_type(part.model_fields[str(target)]))
-                ]
-                for entry in deep:
-                    place = f"{path}.{entry.key}" if path else entry.key
-                    message, fix = f"is read as {place}", "indent it one level less"
-                    self.log.note(
-                        f"{path}.{outer.key}.{entry.key}".lstrip("."), message, fix, line=entry.line
-                    )
-                    grouped[names[spelling(entry.key)]] = [entry]
-                remaining = tuple(entry for entry in outer.node.entries if entry not in deep)
-                entries[position] = Entry(outer.key, MappingNode(remaining, outer.node.line), outer.line)
-
-    def _adopted(self, entry: Entry, part: type[Section], grouped: dict[str, list[Entry]], path: str) -> bool:
-        for child in part.adopted_parts:
-            info = part.model_fields[child]
-            if spelling(entry.key) not in field_names(value_type(info)):
-                continue
-            key = key_of(child, info)
-            place = f"{path}.{key}" if path else key
-            self.log.note(
-                f"{path}.{entry.key}".lstrip("."),
-                f"is read as {place}.{entry.key}",
-                "move it there",
-                line=entry.line,
-            )
-            present = grouped.get(child, [Entry(key, MappingNode(()), entry.line)])
-            inner = present[0].node
-            entries = inner.entries if isinstance(inner, MappingNode) else (Entry("name", inner, inner.line),)
-            grouped[child] = [
-                Entry(key, MappingNode((*entries, entry), inner.line), present[0].line),
-                *present[1:],
-            ]
-            return True
-        return False
-
-    def _stray(self, entry: Entry, part: type[Section], path: str) -> None:
-        if entry.key in part.other_keys:
-            return
-        keys = [key_of(name, info) for name, info in part.model_fields.items()]
-        places = [
-            place
-            for place in leaf_paths(self.root)
-            if spelling(place.rpartition(".")[2]) == spelling(entry.key)
-        ]
-        fix = f"write it as {' or '.join(places)}" if places else did_you_mean(entry.key, keys, cutoff=0.7)
-        full = f"{path}.{entry.key}" if path else entry.key
-        self.unknown(shown(full), "is not a key of this format and is ignored", fix, line=entry.line)
-
-    def only(self, entries: list[Entry], path: str) -> Entry | None:
-        """Return the one entry, or None if several say different things."""
-        entries = [entry for entry in entries if not _says_nothing(entry)] or entries[:1]
-        if len(entries) == 1:
-            return entries[0]
-        lines = ", ".join(str(entry.line) for entry in entries if entry.line)
-        where = f" (lines {lines})" if lines else ""
-        texts = {entry.node.text if isinstance(entry.node, ScalarNode) else None for entry in entries}
-        if len(texts) == 1 and None not in texts:
-            self.log.warning(
-                path, f"is written {len(entries)} times{where}", "keep one", line=entries[-1].line
-            )
-            return entries[0]
-        self.log.error(
-            path,
-            f"is written {len(entries)} times{where} with different content",
-            "keep one",
-            line=entries[-1].line,
-        )
-        return None
-
-
-def _values_in_words(count: int) -> str:
-    return "1 value" if count == 1 else f"{count} values"
-
-
-def _says_nothing(entry: Entry) -> bool:
-    return isinstance(entry.node, ScalarNode) and is_absent(entry.node)
-
-
-P = TypeVar("P", bound=Section)
+P = TypeVar("P", bound=FileSection)
 
 
 def read_section(node: MappingNode, part: type[P], log: IssueLog, *, unknown: Callable[..., None]) -> P:
@@ -251,62 +126,101 @@ def validated(part: type[P], raw: dict[str, Any], log: IssueLog) -> P:
         return part.model_validate(raw)
     except ValidationError as error:
         for problem in error.errors():
-            _leave_out(raw, problem["loc"])
+            *parts, name = (step for step in problem["loc"] if isinstance(step, str))
+            inner: Any = raw
+            for step in parts:
+                inner = inner[step]
+            if isinstance(problem["loc"][-1], int):
+                inner.pop(name, None)  # a list of which one value breaks a limit; None would be no list
+            else:
+                inner[name] = None
             path, message = file_path(part, problem["loc"]), problem["msg"].removeprefix("Value error, ")
             text = f"{shown(repr(problem['input']))} {message.removeprefix('Input ')}"
             log.error(path, text, meaning(part, problem["loc"]))
     return part.model_validate(raw)
 
 
-def _leave_out(raw: dict[str, Any], loc: tuple[int | str, ...]) -> None:
-    """Replace a value with None; a list of which one value breaks a limit is taken out."""
-    *parts, name = (step for step in loc if isinstance(step, str))
-    inner: Any = raw
-    for step in parts:
-        inner = inner[step]
-    if isinstance(loc[-1], int):
-        inner.pop(name, None)
-    else:
-        inner[name] = None
-
-
 class _Walk:
-    """One pass over a file."""
+    """One pass over a file; `unknown` receives the keys of no field."""
 
-    def __init__(self, log: IssueLog, root: type[Section], unknown: Callable[..., None]) -> None:
+    def __init__(self, log: IssueLog, root: type[FileSection], unknown: Callable[..., None]) -> None:
         self.log = log
-        self.keys = KeyMatcher(log, root, unknown)
+        self.root = root
+        self.unknown = unknown
 
-    def values(self, node: MappingNode, part: type[Section], path: str) -> dict[str, Any]:
+    def values(self, node: MappingNode, part: type[FileSection], path: str) -> dict[str, Any]:
         """Return attribute → value for everything in `node` that is understood."""
         values: dict[str, Any] = {}
-        for name, entries in self.keys.by_field(node, part, path).items():
+        for name, entries in self._by_field(node, part, path).items():
             info = part.model_fields[name]
-            inner = f"{path}.{key_of(name, info)}" if path else key_of(name, info)
-            self.log.place(inner, entries[0].line)
-            entry = self.keys.only(entries, inner)
-            if entry and hint(info, "sweep") and isinstance(entry.node, SequenceNode) and entry.node.items:
-                name, entry = self._of_sweep(name, entry, entry.node.items, info, inner)
-            values[name] = self._value(entry, part.model_fields[name], inner) if entry else None
+            inner = _below(path, key_of(name, info))
+            self.log.locate(inner, entries[0].line)
+            entry = self._only(entries, inner)
+            sweep = hint(info, "sweep")
+            if entry and sweep and isinstance(entry.node, SequenceNode) and (items := entry.node.items):
+                if len(items) == 1:
+                    message = "a list of one value is read as the value"
+                    fix = "write it without brackets and hyphen"
+                    entry = MappingEntry(entry.key, items[0], entry.line)
+                else:
+                    message = f"is read as a sweep over {len(items)} values"
+                    fix = "write one value if the traces are of one: numbers that need one are unknown"
+                    name, info = sweep[0], part.model_fields[sweep[0]]
+                self.log.note(inner, message, fix, line=entry.line)
+            values[name] = self._value(entry, info, inner) if entry else None
         return {name: value for name, value in values.items() if value is not None or may_be_none(part, name)}
 
-    def _of_sweep(
-        self, name: str, entry: Entry, items: tuple[Node, ...], info: FieldInfo, path: str
-    ) -> tuple[str, Entry]:
-        """Return the attribute of a list and its entry: one value is that value, several are a sweep."""
-        if len(items) == 1:
-            message, fix = "a list of one value is read as the value", "write it without brackets and hyphen"
-            entry = Entry(entry.key, items[0], entry.line)
-        else:
-            message = f"is read as a sweep over {len(items)} values"
-            fix = "write one value if the traces are of one: numbers that need one are unknown"
-            name = hint(info, "sweep")[0]
-        self.log.note(path, message, fix, line=entry.line)
-        return name, entry
+    def _by_field(
+        self, node: MappingNode, part: type[FileSection], path: str
+    ) -> dict[str, list[MappingEntry]]:
+        """Return attribute → the entries that mean it."""
+        names, grouped = field_names(part), dict[str, list[MappingEntry]]()
+        strays: list[MappingEntry] = []
+        for entry in node.entries:
+            name = names.get(spelling(entry.key))
+            if name is None:
+                strays.append(entry)
+                continue
+            grouped.setdefault(name, []).append(entry)
+            key = key_of(name, part.model_fields[name])
+            if entry.key != key:
+                self.log.note(path, f"{shown(entry.key)} is read as {key}", f"write {key}", line=entry.line)
+        for entry in strays[:MAX_UNKNOWN]:
+            if entry.key in part.other_keys:
+                continue
+            known = [key_of(name, info) for name, info in part.model_fields.items()]
+            paths = (accumulate(leaf.split("."), _below) for leaf in leaf_paths(self.root))
+            elsewhere = dict.fromkeys(
+                known_path
+                for known_path in chain.from_iterable(paths)
+                if spelling(known_path.rpartition(".")[2]) == spelling(entry.key)
+            )
+            near = did_you_mean(entry.key, known, cutoff=0.7)
+            fix = f"write it as {' or '.join(elsewhere)}" if elsewhere else near
+            message = "is not a key of this format and is ignored"
+            self.unknown(shown(_below(path, entry.key)), message, fix, line=entry.line)
+        if len(strays) > MAX_UNKNOWN:
+            more = f"{len(strays) - MAX_UNKNOWN} more keys are not part of this format and are ignored"
+            self.log.warning(path, more, "check that this is the right file")
+        return grouped
 
-    def _value(self, entry: Entry, info: FieldInfo, path: str) -> Any:
+    def _only(self, entries: list[MappingEntry], path: str) -> MappingEntry | None:
+        """Return the one entry, or None if several say different things."""
+        saying = [entry for entry in entries if not _says_nothing(entry.node)] or entries[:1]
+        if len(saying) == 1:
+            return saying[0]
+        lines = ", ".join(str(entry.line) for entry in saying if entry.line)
+        message = f"is written {len(saying)} times" + (f" (lines {lines})" if lines else "")
+        texts = {entry.node.text if isinstance(entry.node, ScalarNode) else None for entry in saying}
+        if len(texts) == 1 and None not in texts:
+            self.log.warning(path, message, "keep one", line=saying[-1].line)
+            return saying[0]
+        self.log.error(path, f"{message} with different content", "keep one", line=saying[-1].line)
+        return None
+
+    def _value(self, entry: MappingEntry, info: FieldInfo, path: str) -> Any:
         node, kind = entry.node, value_type(info)
-        if isinstance(node, Refused):
+        if isinstance(node, RefusedNode):
             self.log.error(path, node.reason, "write a plain value", line=node.line)
             return None
         try:
@@ -314,43 +228,41 @@ class _Walk:
                 return self._part(node, kind, path)
             if get_origin(kind) is dict:
                 return self._variables(node, path)
+            if get_origin(kind) is tuple and get_args(kind)[0] is str:
+                return self._texts(node, path)
             if get_origin(kind) is tuple:
-                return self._texts(node, path) if get_args(kind)[0] is str else self._counts(node, info)
+                return _counts(node, info)
             return self._scalar(node, kind, info, path)
         except NotUnderstoodError as problem:
             self.log.error(path, problem.message, problem.fix, line=node.line)
             return None
 
-    def _part(self, node: Node, part: type[Section], path: str) -> dict[str, Any]:
+    def _part(self, node: Node, part: type[FileSection], path: str) -> dict[str, Any]:
         if isinstance(node, MappingNode):
             return self.values(node, part, path)
-        if isinstance(node, ScalarNode) and yaml_tree.is_absent(node):
+        if _says_nothing(node):
             return {}
         if isinstance(node, ScalarNode) and part.scalar_field:
             key = part.scalar_field
             self.log.note(path, f"is read as {path}.{key}", f"write {key}: below it", line=node.line)
-            return self.values(MappingNode((Entry(key, node, node.line),), node.line), part, path)
-        if isinstance(node, SequenceNode) and part.ordered_fields:
-            return self._ordered(node, part, path)
-        raise NotUnderstoodError(
-            f"is {kind_of(node)} where a mapping is expected", "write `key: value` lines below it"
-        )
-
-    def _ordered(self, node: SequenceNode, part: type[Section], path: str) -> dict[str, Any]:
-        names = part.ordered_fields
-        if all(isinstance(item, ScalarNode) and yaml_tree.is_absent(item) for item in node.items):
-            return {}
-        if len(node.items) != len(names):
-            is_single = len(node.items) == 1
+            return self.values(MappingNode((MappingEntry(key, node, node.line),), node.line), part, path)
+        if not isinstance(node, SequenceNode) or not part.ordered_fields:
             raise NotUnderstoodError(
-                f"holds {_values_in_words(len(node.items))} where {len(names)} are expected",
+                f"is {kind_of(node)} where a mapping is expected", "write `key: value` lines below it"
+            )
+        names, items = part.ordered_fields, node.items
+        if all(map(_says_nothing, items)):
+            return {}
+        if len(items) != len(names):
+            raise NotUnderstoodError(
+                f"holds {counted(len(items), 'value')} where {len(names)} are expected",
                 f"write {' or '.join(f'{name}:' for name in names)} before it, below the key"
-                if is_single
+                if len(items) == 1
                 else f"write {' and '.join(names)}, in this order",
             )
-        pairs = zip(names, node.items, strict=True)
+        pairs = zip(names, items, strict=True)
         values = self.values(
-            MappingNode(tuple(Entry(name, item, item.line) for name, item in pairs)), part, path
+            MappingNode(tuple(MappingEntry(name, item, item.line) for name, item in pairs)), part, path
         )
         rates = [values[name] for name in names if values.get(name) is not None]
         if part.order_rises and rates != sorted(rates):
@@ -365,14 +277,21 @@ class _Walk:
             several = isinstance(node, SequenceNode) and len(node.items) > 1
             fix = "write the value of this run: a card describes one run" if several else "write one value"
             raise NotUnderstoodError(f"is {kind_of(node)} where a single value is expected", fix)
-        if yaml_tree.is_absent(node) and not is_literal(info):
+        if is_absent(node) and not is_literal(info):
             return None
         if kind is str:
             return node.text.strip()
         if is_unlimited(info) and node.text.strip().lower().lstrip(".") in _INFINITE:
             return math.inf
-        units = hint(info, "units")
-        value, note = _readers(kind, units)(node)
+        value: Any
+        if kind is bool:
+            value, note = yaml_tree.truth(node)
+        elif kind is int:
+            value, note = yaml_tree.whole_number(node, hint(info, "units"))
+        elif kind is float:
+            value, note = yaml_tree.number(node, hint(info, "units"))
+        else:
+            value, note = yaml_tree.word(node, set(kind), SYNONYMS.get(kind, {}))
         if note and not is_literal(info):
             self.log.note(path, note, f"write {value}", line=node.line)
         return value
@@ -389,8 +308,8 @@ class _Walk:
                 self.log.error(
                     f"{path}[{index}]", f"is {kind_of(item)} where a single value is expected", line=item.line
                 )
-            elif not yaml_tree.is_absent(item):
-                self.log.place(f"{path}[{len(texts)}]", item.line)
+            elif not is_absent(item):
+                self.log.locate(f"{path}[{len(texts)}]", item.line)
                 texts.append(item.text.strip())
         if isinstance(node, ScalarNode) and texts:
             texts = [part.strip() for part in texts[0].split(",") if part.strip()]
@@ -399,18 +318,8 @@ class _Walk:
             )
         return tuple(texts)
 
-    def _counts(self, node: Node, info: FieldInfo) -> list[int]:
-        """Return whole numbers in order; limits of them are checked with those of all values."""
-        items = node.items if isinstance(node, SequenceNode) else (node,)
-        counts = []
-        for item in items:
-            if not isinstance(item, ScalarNode):
-                raise NotUnderstoodError(f"holds {kind_of(item)} where numbers are expected")
-            counts.append(yaml_tree.whole_number(item, hint(info, "units"))[0])
-        return counts
-
     def _variables(self, node: Node, path: str) -> dict[str, str]:
-        if isinstance(node, ScalarNode) and yaml_tree.is_absent(node):
+        if _says_nothing(node):
             return {}
         if not isinstance(node, MappingNode):
             raise NotUnderstoodError(
@@ -425,13 +334,20 @@ class _Walk:
         return variables
 
 
-def _readers(kind: Any, units: list[str]) -> Callable[[ScalarNode], tuple[Any, str]]:
-    if kind is bool:
-        return yaml_tree.truth
-    if kind is int:
-        return lambda node: yaml_tree.whole_number(node, units)
-    if kind is float:
-        return lambda node: yaml_tree.number(node, units)
-    if not issubclass(kind, StrEnum):
-        raise TypeError(f"no reader for {kind}")
-    return lambda node: yaml_tree.word(node, set(kind), SYNONYMS.get(kind, {}))
+def _counts(node: Node, info: FieldInfo) -> list[int]:
+    """Return whole numbers in order; limits of them are checked with those of all values."""
+    items = node.items if isinstance(node, SequenceNode) else (node,)
+    counts = []
+    for item in items:
+        if not isinstance(item, ScalarNode):
+            raise NotUnderstoodError(f"holds {kind_of(item)} where numbers are expected")
+        counts.append(yaml_tree.whole_number(item, hint(info, "units"))[0])
+    return counts
+
+
+def _says_nothing(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and is_absent(node)
+
+
+def _below(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

@@ -47,7 +47,7 @@ class IssueLog:
         """Record something that was understood though written unusually."""
         self._add(Severity.NOTE, path, message, fix, line)
 
-    def place(self, path: str, line: int | None) -> None:
+    def locate(self, path: str, line: int | None) -> None:
         """Record the line of a path, the first if there are several."""
         if line is not None:
             self.lines.setdefault(path, line)
@@ -57,7 +57,7 @@ class IssueLog:
         self.entries.append(Issue(severity, message, file=self.file, line=line_number, path=path, fix=fix))
 
     def in_order(self) -> list[Issue]:
-        """Return the issues by line, those without a line last, each place in order of recording."""
+        """Return the issues by line, those without a line last, those of one line in order of recording."""
         return sorted(self.entries, key=lambda issue: issue.line or math.inf)
 
 
@@ -118,7 +118,8 @@ def number(scalar: ScalarNode, units: Collection[str]) -> tuple[float | int, str
     if isinstance(value, bool) or value is None:
         raise NotUnderstoodError(f"{scalar.text} is not a number")
     if isinstance(value, str):
-        return _number_in_text(value.strip(), units)
+        text = value.strip()
+        return _number_in_text(text, units), f"read {shown(text)} as a number"
     if not math.isfinite(value):
         raise NotUnderstoodError(f"{scalar.text} is not a finite number")
     return value, ""
@@ -159,34 +160,26 @@ def word(scalar: ScalarNode, known_words: Collection[str], synonyms: Mapping[str
 _BYTES_PER_SECOND = frozenset({"GB/s", "GBps", "GBPS", "GByte/s"})
 
 
-def _number_in_text(text: str, units: Collection[str]) -> tuple[float | int, str]:
+def _number_in_text(text: str, units: Collection[str]) -> float | int:
     match = _NUMBER.fullmatch(text)
     if match is None or len(text) > 40:
         raise NotUnderstoodError(f"{shown(text)} is not a number", "write a number")
-    digits, unit = match[1], match[2].strip()
-    if unit and not _is_unit(unit, units):
+    bare, unit = match[1].replace(",", "").replace("_", ""), match[2].strip()
+    # b is a bit and B is a byte: their case is never ignored.
+    in_any_case = "b" not in unit.lower() and unit.lower() in {spelling.lower() for spelling in units}
+    if unit and unit not in units and not in_any_case:
         expected = f" in {min(units, key=len)}" if units else ""
         fix = f"write the number alone{expected}"
         if unit in _BYTES_PER_SECOND and "Gbit/s" in units:
-            fix = f"write {8 * float(digits.replace(',', '').replace('_', '')):g}: the field is in Gbit/s"
+            fix = f"write {8 * float(bare):g}: the field is in Gbit/s"
         raise NotUnderstoodError(f"{shown(text)}: {shown(unit)} is not a unit of this field", fix)
-    if "," in digits and not _GROUPED.fullmatch(digits):
+    if "," in match[1] and not _GROUPED.fullmatch(match[1]):
         raise NotUnderstoodError(
             f"{shown(text)}: the comma can be read in two ways", "write a point for decimals"
         )
-    return _value(digits.replace(",", "").replace("_", ""), text), f"read {shown(text)} as a number"
-
-
-def _is_unit(unit: str, units: Collection[str]) -> bool:
-    """Whether `unit` is one of `units`; b is a bit and B is a byte, so their case is never ignored."""
-    matches_in_any_case = "b" not in unit.lower() and unit.lower() in {spelling.lower() for spelling in units}
-    return matches_in_any_case or unit in units
-
-
-def _value(digits: str, text: str) -> float | int:
-    if re.fullmatch(r"[-+]?\d+", digits):
-        return int(digits)
-    value = float(digits)
+    if re.fullmatch(r"[-+]?\d+", bare):
+        return int(bare)
+    value = float(bare)
     if not math.isfinite(value):
         raise NotUnderstoodError(f"{shown(text)} is not a finite number")
     return value
@@ -214,7 +207,7 @@ class SequenceNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MappingEntry:
     """One key of a mapping with its value."""
 
     key: str
@@ -226,19 +219,19 @@ class Entry:
 class MappingNode:
     """Keys and values in file order; a key may occur more than once."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[MappingEntry, ...]
     line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedNode:
     """Something that is never turned into a value, such as a tag that names a Python object."""
 
     reason: str
     line: int | None = None
 
 
-Node = ScalarNode | SequenceNode | MappingNode | Refused
+Node = ScalarNode | SequenceNode | MappingNode | RefusedNode
 
 
 def node_of(value: object) -> Node:
@@ -254,7 +247,7 @@ def node_of(value: object) -> Node:
 
 def mapping_of(value: abc.Mapping[str, object]) -> MappingNode:
     """Return the tree for a mapping of plain Python data."""
-    return MappingNode(tuple(Entry(str(key), node_of(inner)) for key, inner in value.items()))
+    return MappingNode(tuple(MappingEntry(str(key), node_of(inner)) for key, inner in value.items()))
 
 
 def node_at(root: MappingNode, keys: Sequence[str]) -> Node | None:
@@ -276,7 +269,7 @@ def replaced_at(root: MappingNode, keys: Sequence[str], node: Node) -> MappingNo
     """Return the tree with another node below these keys, which must exist."""
     key, *inner_keys = keys
 
-    def changed(entry: Entry) -> Entry:
+    def changed(entry: MappingEntry) -> MappingEntry:
         if entry.key != key:
             return entry
         if inner_keys and isinstance(entry.node, MappingNode):
@@ -391,31 +384,33 @@ class _Tree:
 
     def _take(self, kind: str, event: Any) -> None:
         if kind == "ScalarEvent":
-            self._add(_scalar(event), 1, event.anchor)
+            text, tag = str(event.value), event.tag or ""
+            is_text = event.style is not None or tag in ("!", "tag:yaml.org,2002:str")
+            scalar: Node = ScalarNode(text if is_text else plain_value(text), text, _line(event))
+            if tag and tag not in CORE_TAGS:
+                scalar = _refused(tag, _line(event))
+            self._add(scalar, 1, event.anchor)
         elif kind == "AliasEvent":
-            self._add(*self._alias(event), None)
+            complete = self.anchors.get(event.anchor)
+            if complete is None:
+                message = f"alias *{event.anchor} refers to nothing that is complete before it"
+                raise _refusal(message, _line(event))
+            self._add(*complete, None)
         elif kind in ("MappingStartEvent", "SequenceStartEvent"):
-            self._start(kind == "MappingStartEvent", event)
+            if len(self.stack) >= MAX_DEPTH:
+                raise _refusal(f"is nested more than {MAX_DEPTH} levels deep", _line(event))
+            if event.anchor:
+                self.anchors[event.anchor] = None
+            is_mapping = kind == "MappingStartEvent"
+            self.stack.append(_Open(is_mapping, event.tag or "", event.anchor, _line(event)))
         elif kind in ("MappingEndEvent", "SequenceEndEvent"):
-            self._close()
-
-    def _start(self, is_mapping: bool, event: Any) -> None:
-        if len(self.stack) >= MAX_DEPTH:
-            raise _refusal(f"is nested more than {MAX_DEPTH} levels deep", _line(event))
-        if event.anchor:
-            self.anchors[event.anchor] = None
-        self.stack.append(_Open(is_mapping, event.tag or "", event.anchor, _line(event)))
-
-    def _close(self) -> None:
-        container = self.stack.pop()
-        node: Node
-        if container.tag and container.tag not in CORE_TAGS:
-            node = _refused(container.tag, container.line)
-        elif container.is_mapping:
-            node = _mapping(container)
-        else:
-            node = SequenceNode(tuple(container.nodes), container.line)
-        self._add(node, container.size, container.anchor)
+            ended = self.stack.pop()
+            node: Node = SequenceNode(tuple(ended.nodes), ended.line)
+            if ended.tag and ended.tag not in CORE_TAGS:
+                node = _refused(ended.tag, ended.line)
+            elif ended.is_mapping:
+                node = _mapping(ended)
+            self._add(node, ended.size, ended.anchor)
 
     def _add(self, node: Node, size: int, anchor: str | None) -> None:
         self.total += 1
@@ -428,14 +423,6 @@ class _Tree:
         self.stack[-1].size += size
         if max(self.total, self.stack[-1].size) > MAX_NODES:
             raise _refusal(f"holds, or expands to, more than {MAX_NODES:,} values", node.line)
-
-    def _alias(self, event: Any) -> tuple[Node, int]:
-        node = self.anchors.get(event.anchor)
-        if node is None:
-            raise _refusal(
-                f"alias *{event.anchor} refers to nothing that is complete before it", _line(event)
-            )
-        return node
 
 
 def _malformed(error: Exception) -> InputError:
@@ -456,30 +443,21 @@ def _refusal(message: str, line: int | None) -> InputError:
 
 def _mapping(container: _Open) -> MappingNode:
     pairs = zip(container.nodes[::2], container.nodes[1::2], strict=True)
-    entries: list[Entry] = []
-    merged: list[Entry] = []
+    entries: list[MappingEntry] = []
+    merged: list[MappingEntry] = []
     for key, node in pairs:
         if isinstance(key, ScalarNode) and key.text == "<<" and isinstance(node, MappingNode):
             merged += node.entries
         else:
             if isinstance(node, ScalarNode) and not node.text:
                 node = replace(node, line=key.line)  # the parser sees an empty value where the next token is
-            entries.append(Entry(key.text if isinstance(key, ScalarNode) else "?", node, key.line))
+            entries.append(MappingEntry(key.text if isinstance(key, ScalarNode) else "?", node, key.line))
     names = {entry.key for entry in entries}
     return MappingNode((*entries, *(entry for entry in merged if entry.key not in names)), container.line)
 
 
-def _scalar(event: Any) -> Node:
-    text, line = str(event.value), _line(event)
-    tag = event.tag or ""
-    if tag and tag not in CORE_TAGS:
-        return _refused(tag, line)
-    is_text = event.style is not None or tag in ("!", "tag:yaml.org,2002:str")
-    return ScalarNode(text if is_text else plain_value(text), text, line)
-
-
-def _refused(tag: str, line: int) -> Refused:
-    return Refused(f"the tag {tag} names an object; it is ignored, and no code was run", line)
+def _refused(tag: str, line: int) -> RefusedNode:
+    return RefusedNode(f"the tag {tag} names an object; it is ignored, and no code was run", line)
 
 
 def _line(event: Any) -> int:

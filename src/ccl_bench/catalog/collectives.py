@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from ccl_bench.base.errors import NotApplicable, UsageError
 from ccl_bench.base.registry import did_you_mean
@@ -78,20 +78,19 @@ class Collective:
 @cache
 def collectives() -> dict[str, Collective]:
     """Return name -> collective, canonical ones and variants, in the order of the data file."""
-    return {row["name"]: _collective(row) for row in load_data("collectives")["collective"]}
-
-
-def _collective(row: dict[str, Any]) -> Collective:
-    return Collective(
-        name=row["name"],
-        counts_as=row.get("counts_as", row["name"]),
-        bus_factor=row["bus_factor"],
-        size=cast("Operand", row["size"]),
-        is_rooted=row.get("rooted", False),
-        is_point_to_point=row.get("point_to_point", False),
-        is_symmetric=row.get("symmetric", False),
-        transfers=row.get("transfers", True),
-    )
+    return {
+        row["name"]: Collective(
+            name=row["name"],
+            counts_as=row.get("counts_as", row["name"]),
+            bus_factor=row["bus_factor"],
+            size=cast("Operand", row["size"]),
+            is_rooted=row.get("rooted", False),
+            is_point_to_point=row.get("point_to_point", False),
+            is_symmetric=row.get("symmetric", False),
+            transfers=row.get("transfers", True),
+        )
+        for row in load_data("collectives")["collective"]
+    }
 
 
 def names() -> list[str]:
@@ -198,15 +197,11 @@ def is_local(kernel_name: str) -> bool:
 @cache
 def of_launcher(operator: str) -> str | None:
     """Return the canonical collective whose work an operator or range launches, `FUSED`, or None."""
-    launched = next(
-        (row["collective"] for row in _launchers() if re.search(row["match"], operator[:SEARCHED])), None
+    launchers = load_data("collectives")["launcher"]
+    launched: str | None = next(
+        (row["collective"] for row in launchers if re.search(row["match"], operator[:SEARCHED])), None
     )
     return launched if launched == FUSED else of_annotation(operator) or launched
-
-
-def _launchers() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = load_data("collectives")["launcher"]
-    return rows
 
 
 @cache
@@ -221,22 +216,16 @@ def of_annotation(name: str) -> str | None:
 
     The name must carry a library's prefix: a range that a person called `reduce` is no collective.
     """
-    prefix = _annotation_prefix().match(name)
+    prefixes = load_data("collectives")["annotations"]["prefixes"]
+    prefix = re.match("|".join(f"(?:{prefix})" for prefix in prefixes), name)
     if prefix is None:
         return None
     word = re.split(r"[\s,.(]", name[prefix.end() :], maxsplit=1)[0]
     return canonical(word)
 
 
-@cache
-def _annotation_prefix() -> re.Pattern[str]:
-    return re.compile(
-        "|".join(f"(?:{prefix})" for prefix in load_data("collectives")["annotations"]["prefixes"])
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class Operands:
+class OperandPositions:
     """Positions of an operator's inputs; None if it has no such input."""
 
     sent: int | None = None
@@ -255,12 +244,14 @@ def custom_operators() -> tuple[str, ...]:
 
 
 @cache
-def operands(operator: str) -> Operands | None:
+def operands(operator: str) -> OperandPositions | None:
     """Return the inputs of an operator, such as `c10d::NAME`; None if unknown."""
     name = operator.removeprefix("c10d::")
     rows = load_data("collectives")["operators"]["inputs"]
     row = next((row for row in rows if name in row["names"]), None)
-    return Operands(**{name: value for name, value in row.items() if name != "names"}) if row else None
+    return (
+        OperandPositions(**{name: value for name, value in row.items() if name != "names"}) if row else None
+    )
 
 
 def mesh_order(framework: str = "", phase: str = "") -> list[str]:

@@ -82,7 +82,12 @@ def device(name: str, *, memory_bytes: int | None = None) -> Device:
     """
     candidates = [_catalog()[key] for key in _names_behind(name)]
     if memory_bytes is not None:
-        candidates = [candidate for candidate in candidates if _fits(candidate, memory_bytes)]
+        candidates = [
+            candidate
+            for candidate in candidates
+            if candidate.memory_bytes is None
+            or _LEAST_REPORTED <= memory_bytes / candidate.memory_bytes <= _MOST_REPORTED
+        ]
         if not candidates:
             raise NotMeasurable(
                 f"{name!r} reports {memory_bytes} bytes of memory, which no device of that name has",
@@ -139,12 +144,6 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_\-/.]+", " ", name.lower()).strip()
 
 
-def _fits(candidate: Device, memory_bytes: int) -> bool:
-    if candidate.memory_bytes is None:
-        return True
-    return _LEAST_REPORTED <= memory_bytes / candidate.memory_bytes <= _MOST_REPORTED
-
-
 def _shared(first: Device, second: Device) -> Device:
     peaks = {dtype: peak for dtype, peak in first.peaks.items() if second.peaks.get(dtype) == peak}
     changes: dict[str, Any] = {
@@ -158,21 +157,20 @@ def _shared(first: Device, second: Device) -> Device:
 
 @cache
 def _catalog() -> dict[str, Device]:
-    return {row["name"]: _device(row) for row in load_data("devices")["device"]}
-
-
-def _device(row: dict[str, Any]) -> Device:
-    own_sources = row.get("sources", {})
-    peak_source = own_sources.get("peak_flops", row["source"])
-    sources = {dtype: own_sources.get(dtype, peak_source) for dtype in row["peak_flops"]}
     plain_fields = [field.name for field in fields(Device) if field.name not in ("peaks", "sources")]
-    sources |= {key: own_sources.get(key, row["source"]) for key in plain_fields if key in row}
-    plain: dict[str, Any] = {key: row.get(key) for key in plain_fields}
-    return Device(
-        **plain,
-        peaks=MappingProxyType({dtype: float(peak) for dtype, peak in row["peak_flops"].items()}),
-        sources=MappingProxyType(sources),
-    )
+    catalog = {}
+    for row in load_data("devices")["device"]:
+        own_sources = row.get("sources", {})
+        peak_source = own_sources.get("peak_flops", row["source"])
+        sources = {dtype: own_sources.get(dtype, peak_source) for dtype in row["peak_flops"]}
+        sources |= {key: own_sources.get(key, row["source"]) for key in plain_fields if key in row}
+        plain: dict[str, Any] = {key: row.get(key) for key in plain_fields}
+        catalog[row["name"]] = Device(
+            **plain,
+            peaks=MappingProxyType({dtype: float(peak) for dtype, peak in row["peak_flops"].items()}),
+            sources=MappingProxyType(sources),
+        )
+    return catalog
 
 
 _WORD = re.compile(r"[a-z]+")

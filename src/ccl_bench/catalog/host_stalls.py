@@ -25,8 +25,8 @@ def stall_of_call(name: str) -> str | None:
     return _first("call", name)
 
 
-def _first(place: str, name: str) -> str | None:
-    return next((kind for where, pattern, kind in _rules() if where == place and pattern.search(name)), None)
+def _first(source: str, name: str) -> str | None:
+    return next((kind for where, pattern, kind in _rules() if where == source and pattern.search(name)), None)
 
 
 @cache

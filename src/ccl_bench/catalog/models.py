@@ -86,23 +86,16 @@ def names() -> list[str]:
 def _by_name() -> dict[str, Model]:
     models: dict[str, Model] = {}
     for row in load_data("models")["model"]:
-        entry = _model(row)
+        shape: dict[str, Any] = {
+            "active_parameters": row["parameters"],
+            "position_parameters": 0,
+            "tied_embeddings": False,
+            "experts": 0,
+            "experts_per_token": 0,
+            "shared_experts": 0,
+        } | {key: value for key, value in row.items() if key not in ("aliases", "source")}
+        entry = Model(**shape)
         for name in (row["name"], *row["aliases"]):
             models[name.lower()] = entry
             models.setdefault(name.lower().rpartition("/")[2], entry)
     return models
-
-
-def _model(row: dict[str, Any]) -> Model:
-    optional = {
-        "active_parameters": row["parameters"],
-        "position_parameters": 0,
-        "tied_embeddings": False,
-        "experts": 0,
-        "experts_per_token": 0,
-        "shared_experts": 0,
-    }
-    shape: dict[str, Any] = {
-        key: value for key, value in (optional | row).items() if key not in ("aliases", "source")
-    }
-    return Model(**shape)

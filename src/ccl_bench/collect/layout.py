@@ -15,7 +15,7 @@ from ccl_bench.base.errors import UsageError
 from ccl_bench.collect.profiling import rank_summary
 from ccl_bench.collect.profiling.jax_recorder import PROFILES
 from ccl_bench.run import ENVIRONMENT, REPORT
-from ccl_bench.side_files.kinds import side_file_named
+from ccl_bench.side_files.kinds import kind_named
 from ccl_bench.trace.discovery import discover_traces
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _files_of_earlier_run(target: Path) -> Iterator[Path]:
     for name in _LINK_NAMES.values():
         yield from (path for path in target.glob(f"{name}_*.json*") if path.is_symlink())
     for path in target.iterdir():
-        if path.name in {ENVIRONMENT, REPORT} or (path.suffix == ".json" and side_file_named(path.name)):
+        if path.name in {ENVIRONMENT, REPORT} or (path.suffix == ".json" and kind_named(path.name)):
             yield path
 
 

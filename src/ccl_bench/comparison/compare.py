@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench import __version__
-from ccl_bench.base.text import encode_json
+from ccl_bench.base.text import encode_json, json_decoder
 from ccl_bench.comparison.changes import TOLERANCE, Change, find_changes, judge_shares
 from ccl_bench.comparison.comparability import Comparability, judge_comparability
 from ccl_bench.comparison.noise import CONFIDENCE
@@ -111,8 +111,7 @@ def to_json(comparison: Comparison) -> bytes:
     return encode_json(comparison)
 
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_DECODER = msgspec.json.Decoder(Comparison)
+_DECODER = json_decoder(Comparison)
 
 
 def from_json(text: bytes) -> Comparison:

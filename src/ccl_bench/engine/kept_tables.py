@@ -23,6 +23,7 @@ from ccl_bench import storage
 from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import json_decoder
 from ccl_bench.run.completeness import TraceTables
 from ccl_bench.run.copies import Sketch  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.trace.cache import cache_folder
@@ -80,8 +81,7 @@ class _AnswerHeader(msgspec.Struct):
 
 _FIELDS = [name for name in _AnswerHeader.__struct_fields__ if name not in {"frames", "devices_beside"}]
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_DECODER = msgspec.json.Decoder(_AnswerHeader)
+_DECODER = json_decoder(_AnswerHeader)
 
 
 def kept_file(trace: TraceFile, wanted_tables: Sequence[str], question: Sequence[object]) -> Path | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ccl_bench.engine import Progress
     from ccl_bench.metrics import Metric
     from ccl_bench.run import Run
-    from ccl_bench.run.facts import RunDocuments
+    from ccl_bench.run.documents import RunDocuments
     from ccl_bench.trace.formats import Format
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from ccl_bench.card import CardReading
+    from ccl_bench.card import Card, Reading
     from ccl_bench.engine import Progress
     from ccl_bench.run import Run
 
@@ -42,35 +42,19 @@ def validate(
         return Validation(place, "file", [Issue("error", error.message, file=where, fix=error.fix)])
 
 
-def _reader(path: Path) -> tuple[str, Callable[[Path], Any]] | None:
+def _reader(path: Path) -> tuple[str, Callable[[Path], Reading[Any]]] | None:
     """Return the kind of a single file and its reader; None for runs and traces."""
-    from ccl_bench import side_files
+    from ccl_bench.side_files import kinds
 
     if path.is_dir():
         return None
     if path.suffix.lower() in {".yaml", ".yml"}:
-        return "workload card", _card
-    if path.suffix.lower() == ".toml":
-        return "training configuration", side_files.read_train_config
-    readers: dict[side_files.SideFile, Callable[[Path], Any]] = {
-        side_files.SideFile.RUN_METADATA: side_files.read_metadata,
-        side_files.SideFile.STEP_TIMES: side_files.read_step_times,
-        side_files.SideFile.RANK_STEP_TIMES: side_files.read_rank_step_times,
-        side_files.SideFile.TRAINING_METRICS: side_files.read_training_metrics,
-        side_files.SideFile.MEMORY_STATS: side_files.read_memory_stats,
-        side_files.SideFile.MOE_ASSIGNMENTS: side_files.read_moe_assignments,
-    }
-    if side_files.is_nccl_tests_file(path):
-        return "nccl_tests", side_files.read_nccl_tests
-    kind = side_files.side_file_named(path.name)
-    if kind in readers:
-        return str(kind), readers[kind]
-    if side_files.is_device_samples_file(path):
-        return "samples of devices", side_files.read_device_samples
-    return None
+        return kinds.CARD.name, _card
+    kind = kinds.TRAIN_CONFIG if path.suffix.lower() == ".toml" else kinds.kind_of(path)
+    return (kind.name, kind.read) if kind else None
 
 
-def _card(path: Path) -> CardReading:
+def _card(path: Path) -> Reading[Card]:
     """Return a card as read; InputError for other YAML."""
     from ccl_bench import card as cards
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ccl_bench.base.lazy_imports import pl
     from ccl_bench.metrics.shared.monitored import Monitored, Rank
     from ccl_bench.side_files import DeviceSamples
-    from ccl_bench.side_files.device_samples import Series
+    from ccl_bench.side_files.device_samples import SampleSeries
 
 POWER, ENERGY = "power_w", "energy_j"
 
@@ -283,7 +283,7 @@ def _joules(samples: Monitored, rank: Rank) -> float:
     return _counted(series, windows)
 
 
-def _counted(series: Series, windows: Sequence[tuple[int, int]]) -> float:
+def _counted(series: SampleSeries, windows: Sequence[tuple[int, int]]) -> float:
     """Return the increase of an energy counter over intervals."""
     if any(later < earlier for earlier, later in zip(series.values, series.values[1:], strict=False)):
         raise NotMeasurable("the energy counter was reset while it was sampled", fix="sample power as well")
@@ -292,7 +292,7 @@ def _counted(series: Series, windows: Sequence[tuple[int, int]]) -> float:
     return sum(_at(series, end) - _at(series, start) for start, end in windows)
 
 
-def _at(series: Series, time: int) -> float:
+def _at(series: SampleSeries, time: int) -> float:
     """Return the value at a time between samples."""
     place = max(bisect_left(series.times_ns, time), 1)
     left, right = series.times_ns[place - 1], series.times_ns[place]

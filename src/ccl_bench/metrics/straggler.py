@@ -29,7 +29,7 @@ from ccl_bench.metrics.straggler_lag_16 import need_waits
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.result.details import Cause, GroupWait, StragglerDetails
+    from ccl_bench.result.details import GroupWait, LatenessCause, StragglerDetails
 
 CAUSE_SHARE = 0.5
 """A cause is reported if it explains this share of the lag."""
@@ -177,7 +177,9 @@ def _per_group(members: pl.DataFrame) -> dict[str, GroupWait]:
     return groups
 
 
-def _cause(breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int], named: list[int]) -> Cause:
+def _cause(
+    breakdown: pl.DataFrame, members: pl.DataFrame, late: list[int], named: list[int]
+) -> LatenessCause:
     """Return the activity in which late ranks exceed their groups' members, and by how much, s a step.
 
     It is the cause where it explains enough of the lag.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ccl_bench.base.errors import CclBenchError, NotApplicable, NotMeasurable
-from ccl_bench.base.text import encode_json
+from ccl_bench.base.text import encode_json, json_decoder
 from ccl_bench.result.step_choice import StepChoice  # noqa: TC001  msgspec reads the types of fields
 
 if TYPE_CHECKING:
@@ -121,15 +121,10 @@ class Result(Displayed):
 
 def to_json(results: list[Result]) -> bytes:
     """Return results as indented JSON."""
-    return encode_json(results, enc_hook=_plain)
+    return encode_json(results)
 
 
-def _plain(value: object) -> object:
-    raise TypeError(f"a result holds {type(value).__name__}, which is not JSON")
-
-
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_DECODER = msgspec.json.Decoder(list[Result])
+_DECODER = json_decoder(list[Result])
 
 
 def from_json(text: bytes) -> list[Result]:

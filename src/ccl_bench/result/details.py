@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NotRequired, Required, TypedDict
 
 
-class Cause(TypedDict, total=False):
+class LatenessCause(TypedDict, total=False):
     """Why a rank is late; empty if it has no peers."""
 
     kind: str
@@ -52,7 +52,7 @@ class StragglerDetails(TypedDict):
     caused_wait_s_per_step: NotRequired[dict[str, float]]
     persistence_ratio: NotRequired[float]
     per_group: NotRequired[dict[str, GroupWait]]
-    cause: NotRequired[Cause]
+    cause: NotRequired[LatenessCause]
     members_complete: NotRequired[bool]
     waiting_elsewhere_s: NotRequired[dict[str, float]]
     """Collective → exposed waiting in a step that the lag leaves out, mean over ranks."""

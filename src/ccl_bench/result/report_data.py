@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.base.text import encode_json
+from ccl_bench.base.text import encode_json, json_decoder
 from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.diagnosis import Diagnosed  # noqa: TC001
 from ccl_bench.result.drill_down import DrillDown, Strip
@@ -167,8 +167,7 @@ def to_json(observed: ReportData) -> bytes:
     return encode_json(observed)
 
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_DECODER = msgspec.json.Decoder(ReportData)
+_DECODER = json_decoder(ReportData)
 
 
 def from_json(text: bytes) -> ReportData:

@@ -73,26 +73,33 @@ def step_choice(
     if skip is not None and not 0 <= skip < 10**_DIGITS:
         raise UsageError(f"{skip} steps cannot be skipped", fix="give 0 or more")
     if marker is not None:
-        _check_marker(marker)
+        fix = "write a regular expression such as 'train_step_(\\d+)', without look-ahead"
+        if not 0 < len(marker) <= _LONGEST:
+            raise UsageError(f"a marker has 1 to {_LONGEST:,} characters, not {len(marker):,}", fix=fix)
+        try:
+            pl.Series([""]).str.contains(marker)
+        except pl.exceptions.ComputeError as error:
+            problem = str(error).partition("\n\nThis error")[0].removeprefix("regex error: ")
+            why = problem.rpartition("error: ")[2].strip()
+            message = f"the marker {marker!r} is not a regular expression: {why}"
+            raise UsageError(message, fix=fix) from error
     if program is not None and not 0 < len(program) <= _LONGEST:
         message = f"the name of a program has 1 to {_LONGEST:,} characters, not {len(program):,}"
         raise UsageError(message, fix="give the name of a program, such as jit_train_step")
     if marker is not None and program is not None:
         raise UsageError("steps are either ranges or runs of a program", fix="give --marker or --program")
-    return StepChoice(_joined(numbers) if numbers is not None else "", skip or 0, marker or "", program or "")
-
-
-def _joined(text: str) -> str:
-    """Return numbers of steps in order, with adjacent ranges merged: `5,3-4` is `3-5`."""
-    if len(text) > _LONGEST:
-        raise UsageError(f"{len(text):,} characters of steps are too many", fix="write ranges, such as 3-500")
+    if numbers and len(numbers) > _LONGEST:
+        message = f"{len(numbers):,} characters of steps are too many"
+        raise UsageError(message, fix="write ranges, such as 3-500")
+    # In order, with adjacent ranges merged: `5,3-4` is `3-5`.
     ranges: list[Range] = []
-    for first, last in sorted(map(parse_range, text.split(","))):
+    for first, last in sorted(map(parse_range, numbers.split(",") if numbers is not None else ())):
         if ranges and first <= ranges[-1][1] + 1:
             ranges[-1] = ranges[-1][0], max(ranges[-1][1], last)
         else:
             ranges.append((first, last))
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+    chosen = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+    return StepChoice(chosen, skip or 0, marker or "", program or "")
 
 
 @cache
@@ -108,16 +115,3 @@ def parse_range(part: str, what: str = "steps") -> Range:
     if not are_numbers or int(bounds[0]) > int(bounds[1]):
         raise UsageError(f"{part.strip()!r} is not a list of {what}", fix="write them as 3-5 or 2,4")
     return int(bounds[0]), int(bounds[1])
-
-
-def _check_marker(pattern: str) -> None:
-    """Raise UsageError for an invalid or too complex regular expression."""
-    fix = "write a regular expression such as 'train_step_(\\d+)', without look-ahead"
-    if not 0 < len(pattern) <= _LONGEST:
-        raise UsageError(f"a marker has 1 to {_LONGEST:,} characters, not {len(pattern):,}", fix=fix)
-    try:
-        pl.Series([""]).str.contains(pattern)
-    except pl.exceptions.ComputeError as error:
-        why = str(error).partition("\n\nThis error")[0].removeprefix("regex error: ").rpartition("error: ")[2]
-        message = f"the marker {pattern!r} is not a regular expression: {why.strip()}"
-        raise UsageError(message, fix=fix) from error

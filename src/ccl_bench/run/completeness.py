@@ -22,7 +22,7 @@ from ccl_bench.run.grouping import listed, several_runs_finding
 from ccl_bench.trace.quality import CUT_SHORT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from ccl_bench.analysis.facts import Facts
@@ -51,18 +51,22 @@ def completeness_findings(facts: Facts, traces: list[TraceFile], others: Iterabl
     for trace in traces:
         formats_of[trace.form.name].append(trace)
     is_alone = len(formats_of) == 1
-    about = [
-        f for of_format in formats_of.values() for f in _about_ranks(facts, of_format, is_alone=is_alone)
-    ]
-    return [*about, *_no_traces(traces, others)]
-
-
-def _about_ranks(facts: Facts, traces: list[TraceFile], *, is_alone: bool) -> Iterator[Finding]:
-    """Yield findings about the ranks of one format's traces; they affect the tables that these fill."""
-    form = traces[0].form
-    for finding in (*_unknown_ranks(traces), *_ranks_against_world(facts, traces)):
-        text = finding.message if is_alone else f"{form.name}: {finding.message}"
-        yield replace(finding, message=text, touches=() if is_alone else tuple(sorted(form.tables)))
+    findings: list[Finding] = []
+    for name, of_format in formats_of.items():
+        form = of_format[0].form
+        for finding in (*_unknown_ranks(of_format), *_ranks_against_world(facts, of_format)):
+            # What one format lacks affects only the tables that it fills.
+            touches = () if is_alone else tuple(sorted(form.tables))
+            text = finding.message if is_alone else f"{name}: {finding.message}"
+            findings.append(replace(finding, message=text, touches=touches))
+    # Files that look like traces but are empty or invalid.
+    shapes = {_NUMBER.sub("0", trace.path.name) for trace in traces}
+    named_as_traces = [path.name for path in others if _NUMBER.sub("0", path.name) in shapes]
+    if named_as_traces:
+        names = _listed(named_as_traces, most=5)
+        message = f"these files look like traces but are empty or invalid: {names}"
+        findings.append(Finding("trace-unrecognised", "error", message, count=len(named_as_traces)))
+    return findings
 
 
 def _unknown_ranks(traces: list[TraceFile]) -> list[Finding]:
@@ -81,25 +85,19 @@ def _ranks_against_world(facts: Facts, traces: list[TraceFile]) -> list[Finding]
             windows[trace.iteration].add(trace.rank)
     if not world_size or not windows:
         return []
-    findings = _missing_ranks(windows, world_size.value)
+    if len({frozenset(present) for present in windows.values()}) == 1:
+        windows = {None: next(iter(windows.values()))}  # all lack the same: said once
+    findings = []
+    for window, present in sorted(windows.items(), key=lambda item: (item[0] is not None, item[0] or 0)):
+        count, missing = _absent(present, world_size.value)
+        if count:
+            where = "" if window is None else f"in window {window}, "
+            message = f"{where}{count} of {world_size.value} ranks have no trace: {_listed(missing, count)}"
+            findings.append(Finding("ranks-missing", "warning", message, count=count))
     surplus = sorted(rank for rank in set().union(*windows.values()) if rank >= world_size.value)
     if surplus:
         message = f"ranks {_listed(surplus)} do not fit world_size {world_size.value} ({world_size.source})"
         findings.append(Finding("ranks-beyond-world", "error", message, count=len(surplus)))
-    return findings
-
-
-def _missing_ranks(windows: Mapping[int | None, set[int]], world_size: int) -> list[Finding]:
-    """Return findings about ranks without a trace, for each recording window if the windows differ."""
-    if len({frozenset(present) for present in windows.values()}) == 1:
-        windows = {None: next(iter(windows.values()))}
-    findings = []
-    for window, present in sorted(windows.items(), key=lambda item: (item[0] is not None, item[0] or 0)):
-        count, missing = _absent(present, world_size)
-        if count:
-            where = "" if window is None else f"in window {window}, "
-            message = f"{where}{count} of {world_size} ranks have no trace: {_listed(missing, count)}"
-            findings.append(Finding("ranks-missing", "warning", message, count=count))
     return findings
 
 
@@ -128,16 +126,6 @@ def step_time_findings(
     message = f"{count} of {size} ranks have no step times: {_listed(missing, count)}"
     code, file = "step-times-lack-ranks", "step_times_per_rank.json"
     return [Finding(code, "warning", message, file, count=count, touches=("step_times",))]
-
-
-def _no_traces(traces: list[TraceFile], others: Iterable[Path]) -> list[Finding]:
-    """Return the finding for files that look like traces but are empty or invalid."""
-    kinds = {_NUMBER.sub("0", trace.path.name) for trace in traces}
-    named_as_traces = [path.name for path in others if _NUMBER.sub("0", path.name) in kinds]
-    if not named_as_traces:
-        return []
-    message = f"these files look like traces but are empty or invalid: {_listed(named_as_traces, most=5)}"
-    return [Finding("trace-unrecognised", "error", message, count=len(named_as_traces))]
 
 
 def _listed(items: Sequence[object], count: int | None = None, *, most: int = _SHOWN) -> str:
@@ -194,9 +182,6 @@ class TraceTables:
 STEP_SOURCES = (CHOSEN_RANGE, CHOSEN_PROGRAM, FORMAT_RANGE, *SOURCES, WHOLE_TRACE)
 """How steps are found, the best first."""
 
-_NCCL = "nccl_version"
-"""Attribute of a trace."""
-
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:
@@ -214,10 +199,18 @@ class Exclusions:
 def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) -> Exclusions:
     """Return the traces that are not comparable with the others; `contents` are tables of what steps hold."""
     read = {position: trace for position, trace in enumerate(traces) if trace.sha256}
-    other_steps = _with_other_steps(read)
-    rest = _without_positions(read, other_steps)
-    without_device = _without_device(rest)
-    cut, whole = _cut_short(_without_positions(rest, without_device))
+    # The rank of each trace's source of steps; another format's own counts as the best.
+    sources = {
+        position: STEP_SOURCES.index(trace.steps_from) if trace.steps_from in STEP_SOURCES else 0
+        for position, trace in read.items()
+        if trace.steps_from
+    }
+    best = min(sources.values(), default=0)
+    other_steps = [position for position, source in sources.items() if source > best]
+    rest = {position: trace for position, trace in read.items() if position not in other_steps}
+    some_on_device = any(trace.on_device for trace in rest.values())
+    without_device = [p for p, trace in rest.items() if some_on_device and trace.on_device is False]
+    cut, whole = _cut_short({p: trace for p, trace in rest.items() if p not in without_device})
     reasons = (
         (
             "steps-unmarked",
@@ -233,48 +226,45 @@ def find_exclusions(traces: Sequence[TraceTables], contents: Collection[str]) ->
         ),
         ("trace-left-out", cut, "it is truncated, so the numbers of its steps would be too low", ()),
     )
-    left_out = tuple(
-        _finding(code, read[position], why, (*more, *contents))
-        for code, positions, why, more in reasons
-        for position in positions
-        if more or contents
-    )
+    left_out = []
+    for code, positions, why, more in reasons:
+        for position in positions if more or contents else ():
+            file, rank = read[position].trace.relative, read[position].rank
+            message, touches = f"{file} is left out: {why}", (*more, *contents)
+            left_out.append(Finding(code, "warning", message, file, rank, touches=touches))
     if whole and contents:
-        left_out += (_cut_steps(whole, contents),)
+        left_out.append(_cut_steps(whole, contents))
     doubts = _device_unrecorded(rest.values()) or _without_communication(rest.values())
-    doubts += _without_ranges(_without_positions(rest, without_device).values())
-    findings = (*(_by_library(read.values()) or _by_device(read.values())), *left_out, *doubts)
+    doubts += _without_ranges([trace for place, trace in rest.items() if place not in without_device])
+    findings = (*_of_several_runs(read.values()), *left_out, *doubts)
     return Exclusions(frozenset(other_steps), frozenset([*without_device, *cut]), whole, findings)
 
 
-def _by_device(traces: Iterable[TraceTables]) -> list[Finding]:
-    """Return a finding if traces saw devices that have nothing in common.
+def _of_several_runs(traces: Collection[TraceTables]) -> list[Finding]:
+    """Return a finding if ranks used different versions of NCCL, or devices that have nothing in common.
 
-    They can be of one run all the same, if every one of them says of how many ranks. What they ran on
-    concerns every number of the run then.
+    NCCL refuses to connect ranks of different versions. Ranks on different devices can be of one run, if
+    every one of them says of how many ranks. What they ran on concerns every number of the run then.
     """
-    seen: dict[frozenset[str], list[TraceTables]] = defaultdict(list)
+    by_version: dict[str, list[str]] = defaultdict(list)
+    by_devices: dict[frozenset[str], list[TraceTables]] = defaultdict(list)
     for trace in traces:
+        if version := trace.attributes.get("nccl_version"):
+            by_version[f"one with NCCL {version}"].append(trace.trace.relative)
         if trace.devices:
-            seen[trace.devices].append(trace)
-    if len(seen) < 2 or frozenset.intersection(*seen):
+            by_devices[trace.devices].append(trace)
+    if len(by_version) > 1:
+        return [several_runs_finding(by_version)]
+    if len(by_devices) < 2 or frozenset.intersection(*by_devices):
         return []
-    files_by_device = {
-        f"one on {', '.join(sorted(n))}": [t.trace.relative for t in alike] for n, alike in seen.items()
+    files = {
+        f"one on {', '.join(sorted(names))}": [trace.trace.relative for trace in alike]
+        for names, alike in by_devices.items()
     }
-    if not all(trace.world_size for alike in seen.values() for trace in alike):
-        return [several_runs_finding(files_by_device)]
-    message = f"the ranks ran on different devices: {listed(files_by_device)}"
-    return [Finding("devices-differ", "warning", message, count=len(seen))]
-
-
-def _by_library(traces: Iterable[TraceTables]) -> list[Finding]:
-    """Return a finding if ranks used different versions of NCCL, which refuses to connect them."""
-    seen: dict[str, list[str]] = defaultdict(list)
-    for trace in traces:
-        if version := trace.attributes.get(_NCCL):
-            seen[f"one with NCCL {version}"].append(trace.trace.relative)
-    return [several_runs_finding(seen)] if len(seen) > 1 else []
+    if not all(trace.world_size for alike in by_devices.values() for trace in alike):
+        return [several_runs_finding(files)]
+    message = f"the ranks ran on different devices: {listed(files)}"
+    return [Finding("devices-differ", "warning", message, count=len(by_devices))]
 
 
 def _device_unrecorded(traces: Collection[TraceTables]) -> list[Finding]:
@@ -317,34 +307,6 @@ def _without_communication(traces: Collection[TraceTables]) -> list[Finding]:
     )
     touches = ("kernels", "cpu_ops", "annotations")
     return [Finding("communication-unrecognised", "error", message, count=len(expected), touches=touches)]
-
-
-def _without_positions(traces: dict[int, TraceTables], positions: Iterable[int]) -> dict[int, TraceTables]:
-    return {position: trace for position, trace in traces.items() if position not in positions}
-
-
-def _finding(code: str, trace: TraceTables, why: str, touches: tuple[str, ...]) -> Finding:
-    file = trace.trace.relative
-    return Finding(code, "warning", f"{file} is left out: {why}", file, trace.rank, touches=touches)
-
-
-def _with_other_steps(traces: dict[int, TraceTables]) -> list[int]:
-    places = {position: place for position, trace in traces.items() if (place := _place(trace)) is not None}
-    best = min(places.values(), default=0)
-    return [position for position, place in places.items() if place > best]
-
-
-def _place(trace: TraceTables) -> int | None:
-    """Return the rank of the trace's source of steps among `STEP_SOURCES`; 0 is the best."""
-    if not trace.steps_from:
-        return None
-    return STEP_SOURCES.index(trace.steps_from) if trace.steps_from in STEP_SOURCES else 0
-
-
-def _without_device(traces: dict[int, TraceTables]) -> list[int]:
-    if not any(trace.on_device for trace in traces.values()):
-        return []
-    return [position for position, trace in traces.items() if trace.on_device is False]
 
 
 def _cut_short(traces: dict[int, TraceTables]) -> tuple[list[int], dict[int, frozenset[int]]]:

@@ -86,26 +86,24 @@ def find_copies(traces: Sequence[TraceTables]) -> dict[int, int]:
     Of traces that hold one recording, that with the most rows is no copy. Parts of one file, and files of
     different formats, are no copies of each other.
     """
-    read = [position for position, trace in enumerate(traces) if trace.sketch]
-    read.sort(key=lambda position: _precedence(traces[position]))
+    sketches = {position: trace.sketch for position, trace in enumerate(traces) if trace.sketch}
+
+    def precedence(position: int) -> tuple[int, bool, str]:
+        trace = traces[position].trace
+        return -sketches[position].rows, trace.iteration is None, trace.relative
+
+    read = sorted(sketches, key=precedence)
     copies: dict[int, int] = {}
     for kind in ("by_clock", "by_first"):
-        samples = {position: _hashes(traces[position], kind) for position in read}
+        samples = {
+            position: np.frombuffer(getattr(sketches[position], kind), dtype=np.uint64) for position in read
+        }
         for original, copy in _with_common(samples):
             one, other = traces[original].trace, traces[copy].trace
             is_other_file = one.form.name == other.form.name and one.path != other.path
             if is_other_file and _is_copy(samples[original], samples[copy]):
                 copies.setdefault(copy, original)
     return copies
-
-
-def _precedence(trace: TraceTables) -> tuple[int, bool, str]:
-    rows = trace.sketch.rows if trace.sketch else 0
-    return -rows, trace.trace.iteration is None, trace.trace.relative
-
-
-def _hashes(trace: TraceTables, kind: str) -> NDArray[np.uint64]:
-    return np.frombuffer(getattr(trace.sketch, kind), dtype=np.uint64)
 
 
 def _with_common(samples: dict[int, NDArray[np.uint64]]) -> list[tuple[int, int]]:

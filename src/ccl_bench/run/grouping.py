@@ -12,11 +12,12 @@ side files lie in `RUN` or in folders between, memory snapshots of the same wind
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,11 @@ def find_windows(traces: Sequence[TraceTables]) -> Windows:
     for number, members in windows.items():
         together[joined.get(number, number)] |= members
     changed = {position: joined[number] for number in joined for position in windows[number]}
-    findings = [*_joined_finding(joined), *_of_other_ranks(together), *_recorded_apart(together)]
+    findings = [*_of_other_ranks(together), *_recorded_apart(together)]
+    if joined:
+        names = ", ".join(map(str, sorted({*joined, *joined.values()} - {None}, key=str)))
+        message = f"recording windows {names} have different ranks at the same time, and are joined"
+        findings.insert(0, Finding("windows-joined", "note", message, count=len(joined)))
     return Windows({p: n for p, n in changed.items() if traces[p].trace.iteration != n}, tuple(findings))
 
 
@@ -99,51 +104,28 @@ def renumber_windows(
 
 def _joined(windows: Mapping[int | None, Mapping[int, TraceTables]]) -> dict[int | None, int | None]:
     """Return the earlier window for each window to join: one with other ranks at the same time."""
+    spans: dict[int | None, Span] = {}
+    for number, traces in windows.items():
+        of_traces = [trace.span_ns or (0, 0) for trace in traces.values()]
+        if all(start >= EARLIEST_EPOCH_NS for start, _ in of_traces):  # else times compare with no other's
+            spans[number] = min(start for start, _ in of_traces), max(end for _, end in of_traces)
     joined: dict[int | None, int | None] = {}
     earlier_windows: list[tuple[int | None, set[Hashable], Span]] = []
-    spans = {number: span for number, traces in windows.items() if (span := _span(traces.values()))}
-    for number, span in sorted(spans.items(), key=lambda item: item[1]):
-        ranks = _ranks(windows[number])
-        for place, (first, others, during) in enumerate(earlier_windows):
-            if ranks.isdisjoint(others) and _overlap_well(span, during):
+    for number, (start, end) in sorted(spans.items(), key=lambda item: item[1]):
+        # A trace of unknown rank stands for itself.
+        members = windows[number].items()
+        ranks: set[Hashable] = {("trace", position) if t.rank is None else t.rank for position, t in members}
+        for index, (first, others, (from_ns, until_ns)) in enumerate(earlier_windows):
+            shorter = min(end - start, until_ns - from_ns)
+            common = min(end, until_ns) - max(start, from_ns)
+            if ranks.isdisjoint(others) and 2 * common >= shorter:
                 joined[number] = first
-                earlier_windows[place] = (
-                    first,
-                    ranks | others,
-                    (min(span[0], during[0]), max(span[1], during[1])),
-                )
+                span = (min(start, from_ns), max(end, until_ns))
+                earlier_windows[index] = (first, ranks | others, span)
                 break
         else:
-            earlier_windows.append((number, ranks, span))
+            earlier_windows.append((number, ranks, (start, end)))
     return joined
-
-
-def _span(traces: Iterable[TraceTables]) -> Span | None:
-    """Return the time that traces cover together; None if times of one of them compare with no other's."""
-    spans = [trace.span_ns for trace in traces]
-    epoch_spans = [span for span in spans if span and span[0] >= EARLIEST_EPOCH_NS]
-    if not epoch_spans or len(epoch_spans) < len(spans):
-        return None
-    return min(start for start, _ in epoch_spans), max(end for _, end in epoch_spans)
-
-
-def _ranks(traces: Mapping[int, TraceTables]) -> set[Hashable]:
-    """Return the ranks of traces; one of unknown rank stands for itself."""
-    return {("trace", position) if t.rank is None else t.rank for position, t in traces.items()}
-
-
-def _overlap_well(one: Span, other: Span) -> bool:
-    """Whether the shorter of two spans lies at least half in the other."""
-    shorter = min(one[1] - one[0], other[1] - other[0])
-    return 2 * (min(one[1], other[1]) - max(one[0], other[0])) >= shorter
-
-
-def _joined_finding(joined: Mapping[int | None, int | None]) -> list[Finding]:
-    if not joined:
-        return []
-    names = ", ".join(map(str, sorted({*joined, *joined.values()} - {None}, key=str)))
-    message = f"recording windows {names} have different ranks at the same time, and are joined"
-    return [Finding("windows-joined", "note", message, count=len(joined))]
 
 
 def _of_other_ranks(windows: Mapping[int | None, Mapping[int, TraceTables]]) -> list[Finding]:
@@ -163,49 +145,36 @@ def _of_other_ranks(windows: Mapping[int | None, Mapping[int, TraceTables]]) -> 
 def _recorded_apart(windows: Mapping[int | None, Mapping[int, TraceTables]]) -> list[Finding]:
     """Return a finding if ranks of one window were recorded at different times."""
     for traces in windows.values():
-        timed = [t for t in traces.values() if not any(f.code in CUT_SHORT for f in t.findings)]
-        pieces = _overlapping_groups([t for t in timed if t.span_ns and t.span_ns[0] >= EARLIEST_EPOCH_NS])
-        for before, after in pairwise(pieces):
-            pause = _first(after) - _last(before)
-            files_by_time = {
-                _recorded(piece): sorted(t.trace.relative for t in piece) for piece in (before, after)
-            }
-            if pause > MOST_APART_NS[_on_one_host([*before, *after])]:
-                return [several_runs_finding(files_by_time)]
-            message = (
-                f"ranks of one recording window were recorded one after the other: {listed(files_by_time)}"
-            )
-            return [Finding("recordings-apart", "warning", message, count=len(pieces))]
+        timed = [
+            (trace.span_ns, trace)
+            for trace in traces.values()
+            if trace.span_ns
+            and trace.span_ns[0] >= EARLIEST_EPOCH_NS
+            and not any(f.code in CUT_SHORT for f in trace.findings)
+        ]
+        pieces: list[list[TraceTables]] = []  # in order of time, those together that overlap
+        spans: list[Span] = []
+        for span, trace in sorted(timed, key=lambda item: item[0]):
+            if spans and span[0] < spans[-1][1]:
+                pieces[-1].append(trace)
+                spans[-1] = spans[-1][0], max(spans[-1][1], span[1])
+            else:
+                pieces.append([trace])
+                spans.append(span)
+        if len(pieces) < 2:
+            continue
+        files_by_time = {}
+        for piece, (start_ns, _) in zip(pieces[:2], spans, strict=False):
+            start = datetime.fromtimestamp(start_ns / SECOND_NS, UTC)
+            mark = f"one recorded from {start:%Y-%m-%d %H:%M:%S}.{start.microsecond // 1000:03d}"
+            files_by_time[mark] = sorted(trace.trace.relative for trace in piece)
+        hosts = {trace.attributes.get(HOST) for trace in (*pieces[0], *pieces[1])}
+        on_one_host = len(hosts) == 1 and None not in hosts
+        if spans[1][0] - spans[0][1] > MOST_APART_NS[on_one_host]:
+            return [several_runs_finding(files_by_time)]
+        message = f"ranks of one recording window were recorded one after the other: {listed(files_by_time)}"
+        return [Finding("recordings-apart", "warning", message, count=len(pieces))]
     return []
-
-
-def _overlapping_groups(traces: Iterable[TraceTables]) -> list[list[TraceTables]]:
-    """Return the traces in order of time, in lists of those that overlap."""
-    pieces: list[list[TraceTables]] = []
-    for trace in sorted(traces, key=lambda t: t.span_ns or (0, 0)):
-        if pieces and trace.span_ns and trace.span_ns[0] < _last(pieces[-1]):
-            pieces[-1].append(trace)
-        else:
-            pieces.append([trace])
-    return pieces
-
-
-def _recorded(piece: Iterable[TraceTables]) -> str:
-    start = datetime.fromtimestamp(_first(piece) / SECOND_NS, UTC)
-    return f"one recorded from {start:%Y-%m-%d %H:%M:%S}.{start.microsecond // 1000:03d}"
-
-
-def _first(piece: Iterable[TraceTables]) -> int:
-    return min(trace.span_ns[0] for trace in piece if trace.span_ns)
-
-
-def _last(piece: Iterable[TraceTables]) -> int:
-    return max(trace.span_ns[1] for trace in piece if trace.span_ns)
-
-
-def _on_one_host(traces: Iterable[TraceTables]) -> bool:
-    hosts = {trace.attributes.get(HOST) for trace in traces}
-    return len(hosts) == 1 and None not in hosts
 
 
 _TRACES = {"profile_trace", "profile_traces"}
@@ -229,12 +198,23 @@ def above(root: Path, traces: Sequence[TraceFile]) -> Above:
     window, trace_folder = root.absolute(), _trace_folder(root)
     if trace_folder is None:
         return Above()
-    run = trace_folder.parent
-    between = [folder for folder in window.parents if folder.is_relative_to(run)]
-    files = [path for folder in reversed(between) for path in _files(folder)]
-    has_own = any("memory_segments" in trace.form.tables for trace in traces)
+    files: list[Path] = []
+    for folder in reversed([each for each in window.parents if each.is_relative_to(trace_folder.parent)]):
+        with contextlib.suppress(OSError):
+            files += sorted(p for p in folder.iterdir() if p.name[0] != "." and p.is_file())
     inside = Path(_SNAPSHOTS) / window.relative_to(trace_folder)
-    return Above(files, [] if has_own else _snapshots(run, inside))
+    snapshots = trace_folder.parent / inside
+    has_own = any("memory_segments" in trace.form.tables for trace in traces)
+    if has_own or not snapshots.is_dir():
+        return Above(files)
+    return Above(
+        files,
+        [
+            replace(trace, relative=f"{inside.as_posix()}/{trace.relative}", iteration=None)
+            for trace in discovery.discover_traces(snapshots).traces
+            if "memory_segments" in trace.form.tables
+        ],
+    )
 
 
 def run_above(root: Path) -> Path | None:
@@ -248,25 +228,6 @@ def _trace_folder(root: Path) -> Path | None:
     if is_remote(root) or not root.is_dir() or window_in_path(window.name) is None:
         return None
     return next((folder for folder in window.parents if folder.name in _TRACES), None)
-
-
-def _files(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.name[0] != "." and path.is_file())
-    except OSError:
-        return []
-
-
-def _snapshots(run: Path, inside: Path) -> list[TraceFile]:
-    """Return the snapshots in a folder of the run, as traces of the window that is measured."""
-    folder = run / inside
-    if not folder.is_dir():
-        return []
-    return [
-        replace(trace, relative=f"{inside.as_posix()}/{trace.relative}", iteration=None)
-        for trace in discovery.discover_traces(folder).traces
-        if "memory_segments" in trace.form.tables
-    ]
 
 
 SEVERAL = "several-runs"
@@ -308,23 +269,22 @@ def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[F
         return [*traces], []
     size, agreeing = max(sizes.items(), key=lambda item: len(item[1]))
     strays = [trace for trace in traces if trace.world_size not in {None, size}]
-    strays_by_folder = Counter(map(_folder, strays))
+    strays_by_folder = Counter(_folder_of(trace.relative) for trace in strays)
     for trace in agreeing:
-        strays_by_folder.pop(_folder(trace), None)
+        strays_by_folder.pop(_folder_of(trace.relative), None)
     if len(agreeing) < MOST * (len(agreeing) + len(strays)) or max(strays_by_folder.values(), default=0) > 1:
         files_by_size = {
             f"one of {size} ranks": [t.relative for t in of_size] for size, of_size in sorted(sizes.items())
         }
         return [*traces], [several_runs_finding(files_by_size)]
-    run_traces = [trace for trace in traces if trace.world_size in {None, size}]
-    return run_traces, [_stray(trace, size, len(agreeing)) for trace in strays]
-
-
-def _stray(trace: TraceFile, size: int, count: int) -> Finding:
-    others = counted(count, "other trace states", "other traces state")
-    statement = f"it states that the job had {counted(trace.world_size or 0, 'rank')}, but {others} {size}"
-    message = f"{trace.relative} is left out: {statement}"
-    return Finding("trace-of-other-run", "error", message, trace.relative, trace.rank)
+    others = counted(len(agreeing), "other trace states", "other traces state")
+    findings = []
+    for trace in strays:
+        stated = counted(trace.world_size or 0, "rank")
+        statement = f"it states that the job had {stated}, but {others} {size}"
+        message = f"{trace.relative} is left out: {statement}"
+        findings.append(Finding("trace-of-other-run", "error", message, trace.relative, trace.rank))
+    return [trace for trace in traces if trace.world_size in {None, size}], findings
 
 
 def _by_folder(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) -> list[Finding]:
@@ -356,7 +316,7 @@ def _by_folder(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) ->
 
 def _by_claims(traces: Iterable[TraceFile], claimed_twice: Iterable[Finding]) -> list[Finding]:
     """Return a finding if most ranks have two traces in one folder, not one trace packed too."""
-    holders = {(t.rank, _folder(t)): t for t in traces if "kernels" in t.form.tables}
+    holders = {(t.rank, _folder_of(t.relative)): t for t in traces if "kernels" in t.form.tables}
     ranks = {rank for rank, _ in holders if rank is not None}
     twice = {
         finding.rank
@@ -408,14 +368,10 @@ def listed(files_by_run: FilesByRun) -> str:
     are_in_different_folders = not set.intersection(*folders)
     parts = []
     for (name, files), run_folders in zip(files_by_run.items(), folders, strict=True):
-        places = sorted(run_folders) if are_in_different_folders else list(files)
-        more = ", ..." if len(places) > _SHOWN else ""
-        parts.append(f"{name} ({', '.join(place or '.' for place in places[:_SHOWN])}{more})")
+        marks = sorted(run_folders) if are_in_different_folders else list(files)
+        more = ", ..." if len(marks) > _SHOWN else ""
+        parts.append(f"{name} ({', '.join(mark or '.' for mark in marks[:_SHOWN])}{more})")
     return ", ".join(parts)
-
-
-def _folder(trace: TraceFile) -> str:
-    return _folder_of(trace.relative)
 
 
 def _folder_of(relative: str) -> str:

@@ -16,15 +16,8 @@ from ccl_bench.base.registry import spelling
 from ccl_bench.catalog import load_data
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import RANK_MAP, completeness_findings, step_time_findings
-from ccl_bench.run.facts import (
-    CEILING,
-    METADATA,
-    RunDocuments,
-    contradictions,
-    fact_sources,
-    merge_facts,
-    read_documents,
-)
+from ccl_bench.run.documents import CEILING, RunDocuments, read_documents
+from ccl_bench.run.facts import METADATA, contradictions, fact_sources, merge_facts
 from ccl_bench.run.grouping import above, keep_one_run
 from ccl_bench.storage import remote_errors
 from ccl_bench.storage.files import LOG, MIB, ROLLBACK, read_text
@@ -43,6 +36,9 @@ _MOST_FILES_READ = 20
 """Number of other files whose beginning is read, to recognise what they are."""
 
 _RANK_MAP_BYTES = 64 * MIB
+
+_BESIDE_DATABASES = (ROLLBACK, LOG, "-shm")
+"""How the names of files end that SQLite keeps beside a database."""
 
 ENVIRONMENT = "environment.json"
 """Description of the machine that `ccl-bench collect` writes for people; no number uses it."""
@@ -132,11 +128,26 @@ def discover_run(
         )
     if documents.device_samples:
         documents.device_samples = replace(documents.device_samples, ranks=_rank_map(root))
-    used, aside = _of_mode(discovered.traces, profile_mode)
+    # Modes choose between sources of the same thing; files of other profiles are used in each.
+    in_mode = [
+        trace
+        for trace in discovered.traces
+        if profile_mode in {"auto", trace.form.profile} or trace.form.profile not in PROFILE_MODES
+    ]
+    recorders = {trace.form.profile for trace in in_mode if "kernels" in trace.form.tables}
+    # Two recordings of the same ranks would count everything twice: torch's own profiler comes first.
+    are_two = profile_mode == "auto" and {"torch", "nsys"} <= recorders
+    used: list[TraceFile] = []
+    aside: list[TraceFile] = []
+    for trace in in_mode:
+        (aside if are_two and trace.form.profile == "nsys" else used).append(trace)
     used, exports = _without_exports(used)
     traces, stray_findings = keep_one_run(used, discovered.findings)
     sources = fact_sources(documents, traces)
-    others = _not_understood(discovered, documents, root)
+    understood = {*documents.files, *documents.limits, root / RANK_MAP, root / ENVIRONMENT, root / REPORT}
+    databases = {trace.path for trace in discovered.traces}
+    understood |= {path.with_name(path.name + end) for path in databases for end in _BESIDE_DATABASES}
+    others = [path for path in discovered.others if path not in understood and path.suffix != ".log"]
     run = Run(root, traces, others, merge_facts(sources), documents, choice=choice)
     findings = [
         *discovered.findings,
@@ -147,30 +158,15 @@ def discover_run(
         *step_time_findings(run.facts, traces, documents.rank_step_times),
     ]
     if aside:
-        other = replace(run, traces=aside)
-        run.other_source = replace(
-            other, findings=[*findings, *completeness_findings(other.facts, other.traces, other.others)]
+        about_aside = completeness_findings(run.facts, aside, others)
+        run.other_source = replace(run, traces=aside, findings=[*findings, *about_aside])
+        message = (
+            f"traces of {recorder_of(aside)} ({len(aside)}) are not used, "
+            f"because {recorder_of(used)} recorded the run too"
         )
-    run.findings = [
-        *findings,
-        *_set_aside_finding(aside, used),
-        *completeness_findings(run.facts, run.traces, run.others),
-    ]
+        findings.append(Finding("nsys-set-aside", "note", message, aside[0].relative, count=len(aside)))
+    run.findings = [*findings, *completeness_findings(run.facts, traces, others)]
     return run
-
-
-def _of_mode(traces: list[TraceFile], mode: str) -> tuple[list[TraceFile], list[TraceFile]]:
-    """Return the traces of a profile mode, and those that were set aside.
-
-    In `auto` mode torch's own profiler comes before Nsight Systems: two recordings of the same ranks
-    would count everything twice.
-    """
-    used = [trace for trace in traces if _is_in_mode(trace.form.profile, mode)]
-    recorders = {trace.form.profile for trace in used if "kernels" in trace.form.tables}
-    if mode != "auto" or not {"torch", "nsys"} <= recorders:
-        return used, []
-    reports = [trace for trace in used if trace.form.profile == "nsys"]
-    return [trace for trace in used if trace.form.profile != "nsys"], reports
 
 
 def _without_exports(traces: list[TraceFile]) -> tuple[list[TraceFile], list[Finding]]:
@@ -189,21 +185,6 @@ def recorder_of(traces: Iterable[TraceFile]) -> str:
     """Return the recorder of the device's work in these traces, as messages name it."""
     forms = [trace.form for trace in traces if "kernels" in trace.form.tables]
     return next((form.recorder or form.name for form in forms), "")
-
-
-def _set_aside_finding(reports: list[TraceFile], used: list[TraceFile]) -> list[Finding]:
-    if not reports:
-        return []
-    message = (
-        f"traces of {recorder_of(reports)} ({len(reports)}) are not used, "
-        f"because {recorder_of(used)} recorded the run too"
-    )
-    return [Finding("nsys-set-aside", "note", message, reports[0].relative, count=len(reports))]
-
-
-def _is_in_mode(profile: str, mode: str) -> bool:
-    """Whether files of a profile are used in a mode; modes choose between sources of the same thing."""
-    return mode in {"auto", profile} or profile not in PROFILE_MODES
 
 
 def _nothing_read(run: Run, profile_mode: str) -> InputError:
@@ -239,17 +220,6 @@ def _named_other(paths: Iterable[Path]) -> InputError | None:
             if other := other_file(storage.read_head(path, discovery.HEAD_BYTES)):
                 return InputError(f"is {other.what}", where=str(path), fix=other.fix)
     return None
-
-
-_BESIDE_DATABASES = (ROLLBACK, LOG, "-shm")
-"""How the names of files end that SQLite keeps beside a database."""
-
-
-def _not_understood(discovered: discovery.DiscoveredFiles, documents: RunDocuments, root: Path) -> list[Path]:
-    understood = {*documents.files, *documents.limits, root / RANK_MAP, root / ENVIRONMENT, root / REPORT}
-    databases = {trace.path for trace in discovered.traces}
-    understood |= {path.with_name(path.name + end) for path in databases for end in _BESIDE_DATABASES}
-    return [path for path in discovered.others if path not in understood and path.suffix != ".log"]
 
 
 def _rank_map(root: Path) -> dict[str, int]:

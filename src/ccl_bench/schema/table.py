@@ -69,7 +69,7 @@ class Table:
         if not any(kind in self.columns[column].dtype for kind in ("Int", "Float")):
             return ""
         words = column.split("_")
-        endings = ("_".join(words[place:]) for place in range(len(words)))
+        endings = ("_".join(words[start:]) for start in range(len(words)))
         return next((_UNITS[ending] for ending in endings if ending in _UNITS), "")
 
     def empty(self) -> pl.DataFrame:
@@ -79,16 +79,17 @@ class Table:
     def frame(self, columns: Mapping[str, pl.Series | Sequence[object]]) -> pl.DataFrame:
         """Return a table of `columns`, each as long as the others; what is absent becomes null."""
         height = len(next(iter(columns.values())))
-        return pl.DataFrame([self._series(name, columns.get(name), height) for name in self.columns])
-
-    def _series(self, name: str, values: pl.Series | Sequence[object] | None, height: int) -> pl.Series:
-        kind = self.columns[name].type
-        if values is None:
-            return pl.Series(name, [None], dtype=kind).new_from_index(0, height)
-        if not isinstance(values, pl.Series):
-            return pl.Series(name, values, dtype=kind)
-        column = values if values.dtype == kind else values.cast(kind)
-        return column if column.name == name else column.alias(name)
+        series = []
+        for name, column in self.columns.items():
+            kind, values = column.type, columns.get(name)
+            if values is None:
+                series.append(pl.Series(name, [None], dtype=kind).new_from_index(0, height))
+            elif isinstance(values, pl.Series):
+                of_kind = values if values.dtype == kind else values.cast(kind)
+                series.append(of_kind if of_kind.name == name else of_kind.alias(name))
+            else:
+                series.append(pl.Series(name, values, dtype=kind))
+        return pl.DataFrame(series)
 
     def concat(self, parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
         """Return the rows of all `parts`, which follow this schema."""

@@ -1,6 +1,6 @@
 """Side files of a run: step times, memory counters, losses, experts, metadata, configuration.
 
-Each module reads one kind of file and reports every mistake in it at once; `kinds` recognises them.
+Each module reads one kind of file and reports every mistake in it at once; `kinds` declares what it gives.
 """
 
 from ccl_bench.side_files.device_samples import (
@@ -10,7 +10,7 @@ from ccl_bench.side_files.device_samples import (
     read_device_samples,
 )
 from ccl_bench.side_files.experts import MOE_FILE_PATTERN, ExpertTokens, MoeAssignments, read_moe_assignments
-from ccl_bench.side_files.kinds import SideFile, side_file, side_file_named
+from ccl_bench.side_files.kinds import SideFile, kind_named, kind_of, side_file
 from ccl_bench.side_files.memory_stats import MEMORY_FILE_NAMES, DeviceMemory, MemoryStats, read_memory_stats
 from ccl_bench.side_files.metadata import RunMetadata, metadata_in_text, read_metadata
 from ccl_bench.side_files.nccl_tests import (
@@ -19,7 +19,7 @@ from ccl_bench.side_files.nccl_tests import (
     nccl_tests_in_text,
     read_nccl_tests,
 )
-from ccl_bench.side_files.step_times import RankStepTimes, StepTimes, read_rank_step_times, read_step_times
+from ccl_bench.side_files.step_times import RankStepTimes, RunStepTimes, read_rank_step_times, read_step_times
 from ccl_bench.side_files.torchtitan import (
     TrainConfig,
     is_train_config,
@@ -41,8 +41,8 @@ __all__ = [
     "Point",
     "RankStepTimes",
     "RunMetadata",
+    "RunStepTimes",
     "SideFile",
-    "StepTimes",
     "TrainConfig",
     "TrainingMetrics",
     "device_samples_in_text",
@@ -50,6 +50,8 @@ __all__ = [
     "is_nccl_tests_file",
     "is_train_config",
     "is_train_config_file",
+    "kind_named",
+    "kind_of",
     "metadata_in_text",
     "nccl_tests_in_text",
     "read_device_samples",
@@ -62,6 +64,5 @@ __all__ = [
     "read_train_config",
     "read_training_metrics",
     "side_file",
-    "side_file_named",
     "train_config_in_text",
 ]

@@ -37,7 +37,7 @@ _TIMES = "sample with nvidia-smi --query-gpu=timestamp,index,power.draw --format
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class SampledDevice:
     """A device as a monitoring tool names it."""
 
     file: str
@@ -48,10 +48,10 @@ class Device:
 
 
 @dataclass(slots=True)
-class Series:
+class SampleSeries:
     """One quantity of one device over time."""
 
-    device: Device
+    device: SampledDevice
     quantity: str
     """A name of catalog/device_samples.toml, which ends in the unit."""
     is_local: bool
@@ -64,14 +64,14 @@ class Series:
 class DeviceSamples:
     """What monitoring tools logged of the devices of a run."""
 
-    series: tuple[Series, ...] = ()
+    series: tuple[SampleSeries, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)
     """`FILE#DEVICE` → rank, where `ranks.json` states it; the device by number or UUID."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    device: Device
+    device: SampledDevice
     time_ns: int
     is_local: bool
     values: dict[str, float]
@@ -82,8 +82,9 @@ def is_device_samples(head: bytes) -> bool:
     """Whether a file that begins with these bytes is a log of a monitoring tool, with times or without."""
     text = head.decode("utf-8", "replace")
     if text.lstrip()[:1] in "{[":
+        words = {*re.findall(r'"(\w+)"', text)}
         return '"DCGM_FI_' in text or (
-            '"gpu"' in text and '"timestamp"' in text and bool(_amd_names() & {*re.findall(r'"(\w+)"', text)})
+            words >= {"gpu", "timestamp"} and not words.isdisjoint(_names("amd_smi"))
         )
     lines = text.splitlines()[:_HEADER_LINES]
     return any(_is_table(_fields(line)) or _names_of_dmon(line) for line in lines) or bool(
@@ -110,7 +111,7 @@ def device_samples_in_text(
     """Return the samples in a text behind those read `before`; `file` names it in messages."""
     log = IssueLog(file)
     tool, samples = _samples(text, file.replace("\\", "/").rsplit("/", 1)[-1], log)
-    series = _series(tool, samples)
+    series = _series(_names(tool), samples)
     if not series and not log.entries:
         log.error("", "contains no sample of a known quantity", _TIMES)
     earlier = before or DeviceSamples()
@@ -125,11 +126,11 @@ def _samples(text: str, file: str, log: IssueLog) -> tuple[str, list[_Sample]]:
             return "dcgm", list(_of_prometheus(data, file))
         return "amd_smi", list(_of_amd_json(data, file))
     lines = text.splitlines()
-    for place, line in enumerate(lines[:_HEADER_LINES]):
+    for index, line in enumerate(lines[:_HEADER_LINES]):
         if names := _names_of_dmon(line):
-            return "dmon", list(_of_dmon(names, lines[place + 1 :], file, log))
+            return "dmon", list(_of_dmon(names, lines[index + 1 :], file, log))
         if _is_table(_fields(line)):
-            return _of_table(lines[place:], file, log)
+            return _of_table(lines[index:], file, log)
     if any(line.startswith("#Entity") for line in lines[:_HEADER_LINES]):
         raise InputError("is the output of dcgmi dmon, which records no times", where=log.file, fix=_TIMES)
     return "dcgm", list(_of_prometheus_text(lines, file, log))
@@ -149,11 +150,6 @@ def _names(tool: str) -> dict[str, tuple[str, float]]:
         for row in load_data("device_samples")["quantity"]
         for name in row.get(tool, ())
     }
-
-
-@cache
-def _amd_names() -> frozenset[str]:
-    return frozenset(_names("amd_smi"))
 
 
 def _fields(line: str) -> list[str]:
@@ -182,7 +178,14 @@ def _of_table(lines: Sequence[str], file: str, log: IssueLog) -> tuple[str, list
     if "timestamp" not in names:
         raise InputError("is a log of device samples without times", where=log.file, fix=_TIMES)
     tool = "nvidia_smi" if any("." in name for name in names) else "amd_smi"
-    _check_units(tool, header, log)
+    units = {
+        name: row["unit"] for row in load_data("device_samples")["quantity"] for name in row.get(tool, ())
+    }
+    for name in header if tool == "nvidia_smi" else ():
+        match, expected = re.search(r"\[(.*)\]", name), units.get(_bare(name), "")
+        if match and expected and match[1].strip() != expected:
+            message = f"{_bare(name)} is in {shown(match[1])}, not in {expected}"
+            raise InputError(message, where=log.file, fix="log it in the unit that nvidia-smi uses")
     samples, lost = [], 0
     for line in lines[1:]:
         cells = _fields(line)
@@ -203,25 +206,10 @@ def _of_table(lines: Sequence[str], file: str, log: IssueLog) -> tuple[str, list
     return tool, samples
 
 
-def _check_units(tool: str, header: Sequence[str], log: IssueLog) -> None:
-    """Raise InputError if a column is in another unit than its numbers are taken to be in."""
-    units = {
-        name: row["unit"]
-        for row in load_data("device_samples")["quantity"]
-        for name in row.get("nvidia_smi", ())
-    }
-    for name in header if tool == "nvidia_smi" else ():
-        match = re.search(r"\[(.*)\]", name)
-        expected = units.get(_bare(name), "")
-        if match and expected and match[1].strip() != expected:
-            message = f"{_bare(name)} is in {shown(match[1])}, not in {expected}"
-            raise InputError(message, where=log.file, fix="log it in the unit that nvidia-smi uses")
-
-
-def _device_in(row: Mapping[str, str], file: str) -> Device:
+def _device_in(row: Mapping[str, str], file: str) -> SampledDevice:
     index = next((row[name] for name in ("index", *_AMD_DEVICE) if name in row), "")
     uuid = next((row[name] for name in ("gpu_uuid", "uuid", "pci.bus_id", "gpu_bus_id") if name in row), "")
-    return Device(file, "", int(index) if index.isdecimal() and len(index) < 7 else None, uuid)
+    return SampledDevice(file, "", int(index) if index.isdecimal() and len(index) < 7 else None, uuid)
 
 
 _VALUE = re.compile(r"\s*(0x[0-9a-fA-F]{1,16}|[-+]?\d[\d.]*(?:[eE][-+]?\d+)?)\s*(?:W|MHz|%|C|J)?\s*")
@@ -310,20 +298,19 @@ def _of_prometheus(data: Mapping[str, Any], file: str) -> Iterator[_Sample]:
             continue
         pairs = entry.get("values", [entry.get("value")])
         for pair in pairs if isinstance(pairs, list) else ():
-            if isinstance(pair, list) and len(pair) == 2 and (time := _time(_time_text(pair[0]))):
+            if not isinstance(pair, list) or len(pair) != 2:
+                continue
+            is_fraction = isinstance(pair[0], float) and math.isfinite(pair[0])
+            if time := _time(f"{pair[0]:.9f}" if is_fraction else pair[0]):
                 name, value = str(labels.get("__name__")), _number(pair[1])
                 if value is not None:
                     yield _Sample(_labelled(labels, file), *time, {name: value})
 
 
-def _time_text(time: object) -> str:
-    return f"{time:.9f}" if isinstance(time, float) and math.isfinite(time) else str(time)
-
-
-def _labelled(labels: Mapping[str, object], file: str) -> Device:
+def _labelled(labels: Mapping[str, object], file: str) -> SampledDevice:
     index = str(labels.get("gpu", ""))
     host = next((str(labels[key]) for key in ("Hostname", "hostname", "instance") if key in labels), "")
-    return Device(
+    return SampledDevice(
         file, host, int(index) if index.isdecimal() and len(index) < 7 else None, str(labels.get("UUID", ""))
     )
 
@@ -365,33 +352,27 @@ def _flat(item: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def _series(tool: str, samples: Iterable[_Sample]) -> list[Series]:
-    """Return samples as series in order of time; of several names of a quantity the best counts."""
-    points: dict[tuple[Device, str, str, bool], list[tuple[int, float]]] = {}
+def _series(names: Mapping[str, tuple[str, float]], samples: Iterable[_Sample]) -> list[SampleSeries]:
+    """Return samples as series in order of time; of several names of one quantity the first counts."""
+    points: dict[tuple[SampledDevice, str, bool], dict[int, float]] = {}
     for sample in samples:
         for name, value in sample.values.items():
-            key = (
-                (sample.device, name, _names(tool)[name][0], sample.is_local)
-                if name in _names(tool)
-                else None
-            )
-            if key:
-                points.setdefault(key, []).append((sample.time_ns, value * _names(tool)[name][1]))
-    order = {name: place for place, name in enumerate(_names(tool))}
-    best: dict[tuple[Device, str], Series] = {}
-    for (device, _, quantity, local), pairs in sorted(points.items(), key=lambda item: order[item[0][1]]):
-        if (device, quantity) not in best:
-            unique = sorted(dict(pairs).items())
-            best[device, quantity] = Series(
-                device, quantity, local, [t for t, _ in unique], [v for _, v in unique]
-            )
+            if name in names:
+                of_name = points.setdefault((sample.device, name, sample.is_local), {})
+                of_name[sample.time_ns] = value * names[name][1]
+    order = {name: index for index, name in enumerate(names)}
+    best: dict[tuple[SampledDevice, str], SampleSeries] = {}
+    for (device, name, is_local), values in sorted(points.items(), key=lambda item: order[item[0][1]]):
+        quantity, in_order = names[name][0], dict(sorted(values.items()))
+        series = SampleSeries(device, quantity, is_local, [*in_order], [*in_order.values()])
+        best.setdefault((device, quantity), series)
     return list(best.values())
 
 
 __all__ = [
-    "Device",
     "DeviceSamples",
-    "Series",
+    "SampleSeries",
+    "SampledDevice",
     "device_samples_in_text",
     "is_device_samples",
     "is_device_samples_file",

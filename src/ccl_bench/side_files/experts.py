@@ -87,11 +87,19 @@ def is_moe_assignments(data: object) -> bool:
 
 
 def _by_rank(data: Any, rank: int | None) -> Iterator[tuple[Any, str, int | None]]:
-    """Yield the counts of each rank, their place, and the rank; `rank` is that of the file's name."""
+    """Yield the counts of each rank, their path, and the rank; `rank` is that of the file's name."""
     if isinstance(data, list) and any(isinstance(item, list | dict) for item in data):
         for index, item in enumerate(data):
             yield item, f"[{index}]", index if isinstance(item, list) else rank
-    elif isinstance(data, dict) and not _RECORD_KEYS & data.keys() and _holds_ranks(data):
+    elif (
+        isinstance(data, dict)
+        and not _RECORD_KEYS & data.keys()
+        and any(
+            # The keys of a mapping are ranks where their values are counts, and no numbers.
+            _RANK.fullmatch(key) and isinstance(item, list | dict)
+            for key, item in data.items()
+        )
+    ):
         sizes = {key: data[key] for key in SIZE_KEYS if key in data}
         for key, item in data.items():
             if key not in sizes:
@@ -102,21 +110,24 @@ def _by_rank(data: Any, rank: int | None) -> Iterator[tuple[Any, str, int | None
         yield data, "", rank
 
 
-def _holds_ranks(data: dict[str, Any]) -> bool:
-    """Whether the keys of a mapping are ranks: their values are counts, and no numbers."""
-    return any(_RANK.fullmatch(key) and isinstance(item, list | dict) for key, item in data.items())
-
-
-def _part(item: Any, place: str, rank: int | None, log: IssueLog) -> MoeAssignments:
+def _part(item: Any, path: str, rank: int | None, log: IssueLog) -> MoeAssignments:
     """Return the assignments of one rank, from a record or from counts alone."""
     if not isinstance(item, dict):
         if not isinstance(item, list):
-            log.error(place, f"{shown(repr(item))} is not a record", _EXAMPLE)
+            log.error(path, f"{shown(repr(item))} is not a record", _EXAMPLE)
             return MoeAssignments()
-        item, prefix, counts_by_layer = {}, place, _by_layer(item, place)
+        item, prefix, counts_by_layer = {}, path, _by_layer(item, path)
     else:
-        prefix = f"{place}." if place else ""
-        counts_by_layer = _counted(item, prefix, log)
+        prefix = f"{path}." if path else ""
+        key = "layers" if item.get("layers") is not None else _key(item, COUNT_KEYS)
+        others = {name: value for name, value in item.items() if name not in _META_KEYS}
+        counts_by_layer = []
+        if key is not None:
+            counts_by_layer = _by_layer(item[key], f"{prefix}{key}", is_by_layer=key == "layers")
+        elif any(map(_EXPERT.fullmatch, others)):
+            counts_by_layer = _by_layer(others, path)
+        else:
+            log.error(path, "holds no counts of tokens", _EXAMPLE)
     stated_rank = _count(item, ("rank",), prefix, log)
     devices = _count(item, SIZE_KEYS, prefix, log)
     if devices == 0:
@@ -124,12 +135,17 @@ def _part(item: Any, place: str, rank: int | None, log: IssueLog) -> MoeAssignme
         log.error(f"{prefix}{_key(item, SIZE_KEYS)}", "is 0", fix)
         devices = None
     records: list[ExpertTokens] = []
-    for layer, counts, path in counts_by_layer:
-        tokens = _tokens(counts, path, log)
+    for layer, counts, counts_path in counts_by_layer:
+        tokens = _tokens(counts, counts_path, log)
         if tokens:
             owner = rank if stated_rank is None else stated_rank
             records.append(ExpertTokens(tokens, owner, layer, devices, isinstance(counts, dict)))
-    return MoeAssignments(tuple(records), _dropped(item, prefix, log))
+    dropped_key = _key(item, DROPPED_KEYS)
+    dropped = item[dropped_key] if dropped_key else None
+    if isinstance(dropped, list):
+        counted = [_whole(each, f"{prefix}{dropped_key}[{n}]", log) for n, each in enumerate(dropped)]
+        return MoeAssignments(tuple(records), sum(count for count in counted if count is not None))
+    return MoeAssignments(tuple(records), _count(item, DROPPED_KEYS, prefix, log))
 
 
 def _key(record: dict[str, Any], names: tuple[str, ...]) -> str | None:
@@ -149,20 +165,8 @@ def _whole(value: object, path: str, log: IssueLog) -> int | None:
     return None
 
 
-def _counted(record: dict[str, Any], prefix: str, log: IssueLog) -> list[tuple[str | None, Any, str]]:
-    """Return (layer, counts, place) of everything that is counted in a record."""
-    key = "layers" if record.get("layers") is not None else _key(record, COUNT_KEYS)
-    if key is not None:
-        return _by_layer(record[key], f"{prefix}{key}", is_by_layer=key == "layers")
-    counts = {name: value for name, value in record.items() if name not in _META_KEYS}
-    if any(map(_EXPERT.fullmatch, counts)):
-        return _by_layer(counts, prefix.rstrip("."))
-    log.error(prefix.rstrip("."), "holds no counts of tokens", _EXAMPLE)
-    return []
-
-
 def _by_layer(counts: Any, path: str, *, is_by_layer: bool = False) -> list[tuple[str | None, Any, str]]:
-    """Return (layer, counts, place) of counts that are given by layer, or may be."""
+    """Return (layer, counts, path) of counts that are given by layer, or may be."""
     items = counts.items() if isinstance(counts, dict) else ()
     if items and (is_by_layer or all(isinstance(value, list | dict) for _, value in items)):
         return [(name, _inner(value), f"{path}.{shown(name)}".lstrip(".")) for name, value in items]
@@ -183,9 +187,10 @@ def _tokens(counts: Any, path: str, log: IssueLog) -> tuple[int, ...]:
         log.error(path, f"{shown(repr(counts))} is not a list of counts", _EXAMPLE)
         return ()
     by_expert = _by_expert(counts, path, log) if isinstance(counts, dict) else dict(enumerate(counts))
-    place = "{}.{}".format if isinstance(counts, dict) else "{}[{}]".format
+    inner_path = "{}.{}".format if isinstance(counts, dict) else "{}[{}]".format
     whole_counts = {
-        expert: _whole(value, place(path, expert).lstrip("."), log) for expert, value in by_expert.items()
+        expert: _whole(value, inner_path(path, expert).lstrip("."), log)
+        for expert, value in by_expert.items()
     }
     if not whole_counts or None in whole_counts.values():
         return ()
@@ -197,13 +202,13 @@ def _by_expert(counts: dict[str, Any], path: str, log: IssueLog) -> dict[int, An
     by_expert: dict[int, Any] = {}
     unknown = []
     for key, value in counts.items():
-        place = f"{path}.{shown(key)}".lstrip(".")
+        inner = f"{path}.{shown(key)}".lstrip(".")
         match = _EXPERT.fullmatch(key)
         if match is None:
-            unknown.append((shown(key), place))
+            unknown.append((shown(key), inner))
         elif int(match[1]) >= MOST_EXPERTS or int(match[1]) in by_expert:
             log.error(
-                place,
+                inner,
                 "is not the number of an expert, or repeats one",
                 "number the experts of a layer from 0",
             )
@@ -212,14 +217,3 @@ def _by_expert(counts: dict[str, Any], path: str, log: IssueLog) -> dict[int, An
             by_expert[int(match[1])] = value
     report_unknown_keys(unknown, ("expert_0", *_META_KEYS, "layers", *COUNT_KEYS), log)
     return by_expert
-
-
-def _dropped(record: dict[str, Any], prefix: str, log: IssueLog) -> int | None:
-    key = _key(record, DROPPED_KEYS)
-    if key is None:
-        return None
-    value, path = record[key], f"{prefix}{key}"
-    if isinstance(value, list):
-        counts = [_whole(item, f"{path}[{index}]", log) for index, item in enumerate(value)]
-        return sum(item for item in counts if item is not None)
-    return _whole(value, path, log)

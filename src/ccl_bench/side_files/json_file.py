@@ -45,10 +45,9 @@ def json_value(text: str, file: str = "") -> tuple[Any, IssueLog]:
             "is nested too deeply", where=file, fix="check that this is the right file"
         ) from error
     except ValueError as error:
-        place = f"{file}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else file
         raise InputError(
             f"is not valid JSON: {getattr(error, 'msg', error)}",
-            where=place,
+            where=f"{file}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else file,
             fix="write the file again; it may be cut off",
         ) from error
 
@@ -84,13 +83,13 @@ MAX_UNKNOWN = 20
 
 
 def report_unknown_keys(strays: Iterable[tuple[str, str]], known_keys: Iterable[str], log: IssueLog) -> None:
-    """Record each unknown (key, place) once, at its first place: a warning where a known key is near."""
-    places: dict[str, list[str]] = {}
-    for key, place in strays:
-        places.setdefault(key, []).append(place)
-    unknown_keys = [*places.items()]
-    for key, (first, *other_places) in unknown_keys[:MAX_UNKNOWN]:
-        more = f", here and at {len(other_places)} more places" if other_places else ""
+    """Record each unknown (key, path) once, at its first path: a warning where a known key is near."""
+    paths: dict[str, list[str]] = {}
+    for key, path in strays:
+        paths.setdefault(key, []).append(path)
+    unknown_keys = [*paths.items()]
+    for key, (first, *others) in unknown_keys[:MAX_UNKNOWN]:
+        more = f", here and at {len(others)} more places" if others else ""
         near = did_you_mean(key.lower(), known_keys)
         record, fix = (log.warning, near) if near else (log.note, f"known: {', '.join(known_keys)}")
         record(first, f"is not a key of this format and is ignored{more}", fix)

@@ -140,41 +140,42 @@ def is_memory_stats(data: object) -> bool:
 
 
 def _collect(data: Any, path: str, owner: Owner, by_owner: dict[Owner, Values], log: IssueLog) -> None:
-    """Add every device in `data` to `by_owner`."""
-    for inner, item, item_owner in _parts(data, path, owner):
+    """Add every device in `data`, which is one device or holds several, to `by_owner`."""
+    parts: list[tuple[str, Any, Owner]] = []
+    if _is_segments(data) or (isinstance(data, dict) and any(field_of(key)[0] for key, _ in _flat(data))):
+        parts = [(path, data, _owner_in(data, owner))]
+    elif isinstance(data, dict):
+        item_owner: Owner
+        for key, item in data.items():
+            if match := _DEVICE.fullmatch(key):
+                item_owner = owner[0], int(match[1])
+            elif match := _RANK.fullmatch(key):
+                item_owner = _next(owner, int(match[1]))
+            else:
+                item_owner = _owner_in(item, owner)
+            parts.append((f"{path}.{shown(key)}" if path else shown(key), item, item_owner))
+    elif isinstance(data, list):
+        for index, item in enumerate(data):
+            names_owner = isinstance(item, dict) and {"rank", "device", "step"} & set(item)
+            item_owner = _owner_in(item, owner if names_owner else _next(owner, index))
+            parts.append((f"{path}[{index}]", item, item_owner))
+    for inner, item, item_owner in parts:
         if _is_segments(item):
-            for values_owner, values in _segments(item, item_owner):
-                _merge(by_owner, values_owner, values)
+            by_device: dict[int | None, list[dict[str, Any]]] = {}
+            for segment in item["segments"] if isinstance(item, dict) else item:
+                device = segment.get("device", item_owner[1])
+                by_device.setdefault(device if isinstance(device, int) else item_owner[1], []).append(segment)
+            for device, segments in by_device.items():
+                _merge(by_owner, (item_owner[0], device), _state(segments))
         elif isinstance(item, dict) and (values := _values(item, inner, log)):
             _merge(by_owner, item_owner, values)
         elif inner != path and isinstance(item, dict | list):
             _collect(item, inner, item_owner, by_owner, log)
 
 
-def _parts(data: Any, path: str, owner: Owner) -> Iterator[tuple[str, Any, Owner]]:
-    """Yield the whole where it is one device, else its parts, each with its place and owner."""
-    if _is_segments(data) or (isinstance(data, dict) and _has_counters(data)):
-        yield path, data, _owner_in(data, owner)
-    elif isinstance(data, dict):
-        for key, item in data.items():
-            yield f"{path}.{shown(key)}" if path else shown(key), item, _owner_of(key, item, owner)
-    elif isinstance(data, list):
-        for index, item in enumerate(data):
-            first_owner = owner if isinstance(item, dict) and {"rank", "device", "step"} & set(item) else None
-            yield f"{path}[{index}]", item, _owner_in(item, first_owner or _next(owner, index))
-
-
 def _next(owner: Owner, index: int) -> Owner:
     """Return the owner of an item of a list: the rank of that number, or its device if the rank is known."""
     return (index, owner[1]) if owner[0] is None else (owner[0], index)
-
-
-def _owner_of(key: str, item: Any, owner: Owner) -> Owner:
-    if match := _DEVICE.fullmatch(key):
-        return owner[0], int(match[1])
-    if match := _RANK.fullmatch(key):
-        return _next(owner, int(match[1]))
-    return _owner_in(item, owner)
 
 
 def _owner_in(item: Any, owner: Owner) -> Owner:
@@ -188,10 +189,6 @@ def _owner_in(item: Any, owner: Owner) -> Owner:
     )
     rank, device = numbers
     return rank, device
-
-
-def _has_counters(data: dict[str, Any]) -> bool:
-    return any(field_of(key)[0] for key, _ in _flat(data))
 
 
 def _flat(data: dict[str, Any], prefix: str = "", depth: int = _NESTED) -> Iterator[tuple[str, Any]]:
@@ -227,7 +224,7 @@ def _values(data: dict[str, Any], path: str, log: IssueLog) -> Values:
 
 
 def _unknown_keys(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the key and place of every value that stands for nothing; segments are read as a whole."""
+    """Yield the key and path of every value that stands for nothing; segments are read as a whole."""
     if _is_segments(data):
         return
     items = data.items() if isinstance(data, dict) else ()
@@ -235,17 +232,14 @@ def _unknown_keys(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
         inner = f"{path}[{key}]" if isinstance(key, int) else f"{path}.{shown(key)}".lstrip(".")
         if isinstance(item, dict | list):
             yield from _unknown_keys(item, inner)
-        elif isinstance(key, str) and not _is_known(inner):
-            yield shown(key), inner
-
-
-def _is_known(path: str) -> bool:
-    """Whether the end of a place, whose last parts may be nested, is a key of this format."""
-    parts = path.split(".")
-    keys = [".".join(parts[-depth:]) for depth in range(1, _NESTED + 1)]
-    return _plain(keys[0]) in _LABELS or any(
-        field_of(key)[0] or _OTHER_TORCH_NAMES.fullmatch(_plain(key)) for key in keys
-    )
+        elif isinstance(key, str):
+            parts = inner.split(".")  # of which the last ones may be the parts of one key
+            keys = [".".join(parts[-depth:]) for depth in range(1, _NESTED + 1)]
+            is_known = _plain(keys[0]) in _LABELS or any(
+                field_of(each)[0] or _OTHER_TORCH_NAMES.fullmatch(_plain(each)) for each in keys
+            )
+            if not is_known:
+                yield shown(key), inner
 
 
 def _merge(by_owner: dict[Owner, Values], owner: Owner, values: Values) -> None:
@@ -262,17 +256,6 @@ def _is_segments(data: Any) -> bool:
         and bool(segments)
         and all(isinstance(item, dict) and "total_size" in item for item in segments)
     )
-
-
-def _segments(data: Any, owner: Owner) -> Iterator[tuple[Owner, Values]]:
-    """Yield the state of each device in a snapshot."""
-    segments = data["segments"] if isinstance(data, dict) else data
-    by_device: dict[int | None, list[dict[str, Any]]] = {}
-    for segment in segments:
-        device = segment.get("device", owner[1])
-        by_device.setdefault(device if isinstance(device, int) else owner[1], []).append(segment)
-    for device, device_segments in by_device.items():
-        yield (owner[0], device), _state(device_segments)
 
 
 def _state(segments: list[dict[str, Any]]) -> Values:

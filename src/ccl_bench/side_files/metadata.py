@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.card.fields import Section, entry
+from ccl_bench.card.fields import FileSection, entry
 from ccl_bench.card.model import Count
 from ccl_bench.card.sections import near_miss_warner, read_section
-from ccl_bench.card.yaml_tree import IssueLog, MappingNode, Reading, node_of
+from ccl_bench.card.yaml_tree import MappingNode, Reading, node_of
 from ccl_bench.side_files.json_file import json_value, key_lines
 from ccl_bench.storage.files import read_text
 
@@ -20,7 +20,7 @@ FILE_NAME = "run_metadata.json"
 Objective = Annotated[float, Field(gt=0, le=86_400)]
 
 
-class RunMetadata(Section):
+class RunMetadata(FileSection):
     """What a run's launcher wrote about it; None means not written, or not to be understood."""
 
     world_size: Count | None = entry("number of ranks", unit="ranks")
@@ -63,11 +63,6 @@ def metadata_in_text(text: str, *, file: str = "") -> Reading[RunMetadata]:
         raise InputError("holds no mapping at its top level", where=file, fix='write {"world_size": 8, ...}')
     log.lines.update(key_lines(text))
     metadata = read_section(root, RunMetadata, log, unknown=near_miss_warner(RunMetadata, log))
-    _check(metadata, log)
-    return Reading(metadata, log.in_order(), file)
-
-
-def _check(metadata: RunMetadata, log: IssueLog) -> None:
     batch, length, tokens = metadata.global_batch_size, metadata.seq_len, metadata.tokens_per_step
     if batch and length and tokens and batch * length != tokens:
         log.warning(
@@ -75,3 +70,4 @@ def _check(metadata: RunMetadata, log: IssueLog) -> None:
             f"{tokens} is used, and is not global_batch_size x seq_len = {batch * length}",
             "correct one of them, or leave tokens_per_step out",
         )
+    return Reading(metadata, log.in_order(), file)

@@ -109,13 +109,8 @@ def is_nccl_tests(head: bytes) -> bool:
     """Whether a file that begins with these bytes holds what nccl-tests measured."""
     table = b"algbw" in head and b"busbw" in head and b"#wrong" in head
     old = b"algbw" in head and b"busbw" in head and b"nThread" in head
-    return table or old or _is_json(head)
-
-
-def _is_json(head: bytes) -> bool:
-    return (
-        head.lstrip().startswith(b"{") and b'"args"' in head and b"_perf" in head and b'"start_time"' in head
-    )
+    words = (b'"args"', b"_perf", b'"start_time"')
+    return table or old or (head.lstrip().startswith(b"{") and all(word in head for word in words))
 
 
 def is_nccl_tests_file(path: Path) -> bool:
@@ -184,9 +179,9 @@ def _text_tests(text: str) -> Iterator[_Test]:
 
 def _read_row(words: list[str], number: int, test: _Test) -> None:
     """Add one row of a table; a line that NCCL's own output was printed into is none."""
-    starts = [place for place, name in enumerate(test.columns) if name in {"time", "cputime"}]
+    starts = [index for index, name in enumerate(test.columns) if name in {"time", "cputime"}]
     try:
-        halves = [tuple(float(words[start + place]) for place in range(3)) for start in starts]
+        halves = [tuple(float(words[start + offset]) for offset in range(3)) for start in starts]
         wrong = [words[start + 3] for start in starts if test.columns[start + 3] == "#wrong"]
         size = int(words[0])
     except (ValueError, IndexError):
@@ -211,7 +206,19 @@ def _json_test(data: dict[str, Any], log: IssueLog) -> _Test:
     test.hosts = {str(device["hostname"]) for device in devices if device.get("hostname")}
     test.devices = {str(device["device_info"]) for device in devices if device.get("device_info")}
     for number, row in enumerate(_list(data.get("results"))):
-        _read_result(row, f"results[{number}]", test, log)
+        halves = [row.get(key) for key in ("out_of_place", "in_place")] if isinstance(row, dict) else []
+        size = row.get("size") if isinstance(row, dict) else None
+        results = [half for half in halves if isinstance(half, dict)]
+        if not isinstance(size, int) or not results:
+            message = f"{shown(repr(row))} is not a result for a size"
+            log.error(f"results[{number}]", message, "write the file again; it may be cut off")
+        elif any(half.get("nwrong") for half in results):
+            test.wrong += 1
+        else:
+            timings = [tuple(half.get(key) for key in ("time", "alg_bw", "bus_bw")) for half in results]
+            whole = [half for half in timings if all(isinstance(value, int | float) for value in half)]
+            if whole and size > 0:
+                test.rows.append((0, size, *min(whole)))  # type: ignore[arg-type]
     return test
 
 
@@ -219,80 +226,50 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _read_result(row: object, place: str, test: _Test, log: IssueLog) -> None:
-    halves = [row.get(key) for key in ("out_of_place", "in_place")] if isinstance(row, dict) else []
-    size = row.get("size") if isinstance(row, dict) else None
-    results = [half for half in halves if isinstance(half, dict)]
-    if not isinstance(size, int) or not results:
-        log.error(
-            place, f"{shown(repr(row))} is not a result for a size", "write the file again; it may be cut off"
-        )
-        return
-    if any(half.get("nwrong") for half in results):
-        test.wrong += 1
-        return
-    timings = [tuple(half.get(key) for key in ("time", "alg_bw", "bus_bw")) for half in results]
-    whole_timings = [half for half in timings if all(isinstance(value, int | float) for value in half)]
-    if whole_timings and size > 0:
-        test.rows.append((0, size, *min(whole_timings)))  # type: ignore[arg-type]
-
-
 def _measured(test: _Test, name: str, log: IssueLog) -> Iterable[Measured]:
     """Return the measured sizes of a test; none without its collective and number of ranks."""
     if not test.rows and not test.wrong:
         return []
-    place = f"test at line {test.line}"
+    where = f"test at line {test.line}"
     if test.wrong:
-        log.error(place, f"results of {test.wrong} sizes were wrong; they are left out", "find out why first")
+        log.error(where, f"results of {test.wrong} sizes were wrong; they are left out", "find out why first")
     match = _NAMED.fullmatch(test.program)
     if test.program and not match:
-        log.error(place, f"{shown(test.program)} is not a collective with a bus bandwidth", "leave it out")
+        log.error(where, f"{shown(test.program)} is not a collective with a bus bandwidth", "leave it out")
         return []
     guess = match or _NAMED.search(PurePath(name).stem.lower())
     if guess is None:
         fix = "name the file after the program, as in all_reduce_perf.txt"
-        log.error(place, "does not state which collective was measured", fix)
+        log.error(where, "does not state which collective was measured", fix)
         return []
-    ranks = _ranks(test, place, log)
-    collective = _COLLECTIVES[guess[0]]
-    if ranks is None or not _agrees(test, collective, ranks, place, log):
-        return []
-    hosts = len(test.hosts) or None
-    return [Measured(collective, ranks, hosts, row[1], row[2] / 1e6) for row in test.rows if row[2] > 0]
-
-
-def _ranks(test: _Test, place: str, log: IssueLog) -> int | None:
-    """Return the number of ranks in one call."""
-    if test.count is not None:
-        return test.count
-    fix = "keep the lines that begin with `#  Rank`; with several processes, use a build with MPI"
-    if not test.ranks:
-        log.error(place, "does not state how many ranks took part", fix)
-        return None
-    if len({*test.ranks}) < len(test.ranks):
-        log.error(place, "lists a rank twice: the processes measured separately", fix)
-        return None
-    sizes = {*Counter(group for group, _ in test.ranks).values()}
-    if len(sizes) > 1:
-        log.error(place, "lists groups of different sizes", fix)
-        return None
-    return sizes.pop()
-
-
-def _agrees(test: _Test, collective: str, ranks: int, place: str, log: IssueLog) -> bool:
-    """Whether the printed bandwidths have the factor of the collective over so many ranks."""
+    ranks, collective = test.count, _COLLECTIVES[guess[0]]
+    if ranks is None:
+        fix = "keep the lines that begin with `#  Rank`; with several processes, use a build with MPI"
+        sizes = {*Counter(group for group, _ in test.ranks).values()}
+        if not test.ranks:
+            log.error(where, "does not state how many ranks took part", fix)
+            return []
+        if len({*test.ranks}) < len(test.ranks):
+            log.error(where, "lists a rank twice: the processes measured separately", fix)
+            return []
+        if len(sizes) > 1:
+            log.error(where, "lists groups of different sizes", fix)
+            return []
+        ranks = sizes.pop()
     try:
         factor = bus_factor(collective, ranks)
     except NoValue:
         factor = 0.0
     if not factor:
-        log.error(place, f"{collective} over {ranks} ranks has no bus bandwidth", "leave it out")
-        return False
+        log.error(where, f"{collective} over {ranks} ranks has no bus bandwidth", "leave it out")
+        return []
     printed_factors = [row[4] / row[3] for row in test.rows if row[3] >= _ROUNDED_FROM]
-    if all(abs(printed_factor - factor) <= _FACTOR_OFF * factor for printed_factor in printed_factors):
-        return True
-    message = (
-        f"busbw / algbw is {printed_factors[-1]:.4g}, which is not that of {collective} over {ranks} ranks"
-    )
-    log.error(place, message, "check that the file is complete and named after its collective")
-    return False
+    if any(abs(printed_factor - factor) > _FACTOR_OFF * factor for printed_factor in printed_factors):
+        message = (
+            f"busbw / algbw is {printed_factors[-1]:.4g}, "
+            f"which is not that of {collective} over {ranks} ranks"
+        )
+        log.error(where, message, "check that the file is complete and named after its collective")
+        return []
+    hosts = len(test.hosts) or None
+    return [Measured(collective, ranks, hosts, row[1], row[2] / 1e6) for row in test.rows if row[2] > 0]

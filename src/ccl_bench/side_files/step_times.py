@@ -31,7 +31,7 @@ _SECOND_WORDS = frozenset({"s", "sec", "second", "seconds"})
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
+class RunStepTimes:
     """Duration of each step in seconds; damaged values are left out."""
 
     seconds: dict[int, float] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class RankStepTimes:
     seconds: dict[int, dict[int, float]] = field(default_factory=dict)
 
 
-def read_step_times(path: Location) -> Reading[StepTimes]:
+def read_step_times(path: Location) -> Reading[RunStepTimes]:
     """Return the step durations of a run; InputError only where the file is not JSON."""
     data, log = read_json(path)
     times = _step_times(data, "", log)
@@ -58,10 +58,25 @@ def read_rank_step_times(path: Location) -> Reading[RankStepTimes]:
     """Return the step durations of each rank; InputError only where the file is not JSON."""
     data, log = read_json(path)
     by_rank: dict[int, dict[int, float]] = {}
-    for key, value in _ranks(data, log).items():
-        times = _step_times(value, str(key), log)
-        if times.seconds:
-            by_rank[key] = times.seconds
+    items: list[tuple[Any, Any]] = []
+    if isinstance(data, dict):
+        items = [*data.items()]
+    elif isinstance(data, list):
+        items = [(str(rank), value) for rank, value in enumerate(data)]
+    else:
+        log.error("", "is neither {rank: durations} nor a list of lists", "write one of the two")
+    ranks: dict[int, Any] = {}
+    for key, value in items:
+        rank = _rank_number(key)
+        if rank is None:
+            log.warning(shown(key), "is not a rank and is ignored", "write {rank: durations} only")
+        elif rank in ranks:
+            log.error(shown(key), "repeats a rank", "keep one entry for each rank")
+        else:
+            ranks[rank] = value
+    for rank, value in ranks.items():
+        if seconds := _step_times(value, str(rank), log).seconds:
+            by_rank[rank] = seconds
     if len({frozenset(steps) for steps in by_rank.values()}) > 1:
         log.warning("", "the ranks do not hold the same steps", "compare ranks on the steps they share")
     _check_plausible([seconds for steps in by_rank.values() for seconds in steps.values()], log)
@@ -86,18 +101,21 @@ def is_rank_step_times(data: object) -> bool:
     return isinstance(items, list) and any(isinstance(item, list | dict) for item in items)
 
 
-def _step_times(data: Any, path: str, log: IssueLog) -> StepTimes:
-    if isinstance(data, dict) and not _is_in_seconds(data, path, log):
-        return StepTimes()
+def _step_times(data: Any, path: str, log: IssueLog) -> RunStepTimes:
     if isinstance(data, dict):
+        unit = next((data[key] for key in ("unit", "units") if key in data), "s")
+        if str(unit).lower() not in _SECOND_WORDS:
+            message = f"is in {shown(str(unit))}, but durations are in seconds"
+            log.error(path, message, "write the durations in seconds")
+            return RunStepTimes()
         wrapper_key = next((key for key in _WRAPPERS if key in data), None)
         if wrapper_key:
             return _step_times(data[wrapper_key], f"{path}.{wrapper_key}" if path else wrapper_key, log)
-        return StepTimes(_numbered(data, path, log), is_numbered=True)
+        return RunStepTimes(_numbered(data, path, log), is_numbered=True)
     if isinstance(data, list):
         return _of_list(data, path, log)
     log.error(path, "is neither a list of seconds nor {step: seconds}", "write one of the two")
-    return StepTimes()
+    return RunStepTimes()
 
 
 def _numbered(data: dict[str, Any], path: str, log: IssueLog) -> dict[int, float]:
@@ -114,7 +132,7 @@ def _numbered(data: dict[str, Any], path: str, log: IssueLog) -> dict[int, float
     return durations
 
 
-def _of_list(data: list[Any], path: str, log: IssueLog) -> StepTimes:
+def _of_list(data: list[Any], path: str, log: IssueLog) -> RunStepTimes:
     records = [item for item in data if isinstance(item, dict)]
     durations: dict[int, float] = {}
     for index, item in enumerate(data):
@@ -133,25 +151,7 @@ def _of_list(data: list[Any], path: str, log: IssueLog) -> StepTimes:
             )
         elif (seconds := _seconds(value, inner, log)) is not None:
             durations[step] = seconds
-    return StepTimes(durations, is_numbered=any("step" in item for item in records))
-
-
-def _ranks(data: Any, log: IssueLog) -> dict[int, Any]:
-    if isinstance(data, list):
-        return dict(enumerate(data))
-    if not isinstance(data, dict):
-        log.error("", "is neither {rank: durations} nor a list of lists", "write one of the two")
-        return {}
-    by_rank: dict[int, Any] = {}
-    for key, value in data.items():
-        rank = _rank_number(key)
-        if rank is None:
-            log.warning(shown(key), "is not a rank and is ignored", "write {rank: durations} only")
-        elif rank in by_rank:
-            log.error(shown(key), "repeats a rank", "keep one entry for each rank")
-        else:
-            by_rank[rank] = value
-    return by_rank
+    return RunStepTimes(durations, is_numbered=any("step" in item for item in records))
 
 
 def _seconds(value: Any, path: str, log: IssueLog) -> float | None:
@@ -160,16 +160,6 @@ def _seconds(value: Any, path: str, log: IssueLog) -> float | None:
         log.error(path, f"{seconds:g} s is not the duration of a step", "write seconds above 0")
         return None
     return seconds
-
-
-def _is_in_seconds(data: dict[str, Any], path: str, log: IssueLog) -> bool:
-    unit = next((data[key] for key in ("unit", "units") if key in data), "s")
-    if str(unit).lower() in _SECOND_WORDS:
-        return True
-    log.error(
-        path, f"is in {shown(str(unit))}, but durations are in seconds", "write the durations in seconds"
-    )
-    return False
 
 
 def _check_plausible(seconds: list[float], log: IssueLog) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.card.fields import Precision, Section, entry
+from ccl_bench.card.fields import FileSection, Precision, entry
 from ccl_bench.card.model import Count
 from ccl_bench.card.sections import near_miss_warner, read_section
 from ccl_bench.card.yaml_tree import IssueLog, Reading, mapping_of
@@ -32,7 +32,7 @@ def _not_zero(value: int) -> int:
 Degree = Annotated[int, Field(ge=-1, le=10**7), AfterValidator(_not_zero)]
 
 
-class Job(Section):
+class JobConfig(FileSection):
     """The job."""
 
     other_keys: ClassVar[frozenset[str]] = frozenset(
@@ -50,7 +50,7 @@ class Job(Section):
     dump_folder: str | None = entry("folder of its outputs", default="./outputs")
 
 
-class TitanModel(Section):
+class TitanModel(FileSection):
     """The model."""
 
     other_keys: ClassVar[frozenset[str]] = frozenset(
@@ -62,7 +62,7 @@ class TitanModel(Section):
     converters: Texts = entry("conversions of its layers, such as float8", default=())
 
 
-class TitanParallelism(Section):
+class TitanParallelism(FileSection):
     """Degrees of parallelism; expert ranks are taken from the others and multiply nothing."""
 
     other_keys: ClassVar[frozenset[str]] = frozenset(
@@ -113,7 +113,7 @@ class TitanParallelism(Section):
         return self.dp_replicate * self.tp * self.pp * self.cp
 
 
-class Training(Section):
+class Training(FileSection):
     """The training loop."""
 
     other_keys: ClassVar[frozenset[str]] = frozenset(
@@ -154,7 +154,7 @@ class Training(Section):
     )
 
 
-class Profiling(Section):
+class Profiling(FileSection):
     """Which traces the run left."""
 
     is_profiled: bool | None = entry(
@@ -178,7 +178,7 @@ class Profiling(Section):
     )
 
 
-class ActivationCheckpoint(Section):
+class ActivationCheckpoint(FileSection):
     """Which activations are computed again in the backward pass."""
 
     other_keys: ClassVar[frozenset[str]] = frozenset(
@@ -189,7 +189,7 @@ class ActivationCheckpoint(Section):
     selective_ac_option: str | None = entry("every how many layers, or op", default="2")
 
 
-class Compile(Section):
+class Compile(FileSection):
     """torch.compile (0.2.x)."""
 
     is_enabled: bool | None = entry("whether parts are compiled", key="enable", default=False)
@@ -197,10 +197,10 @@ class Compile(Section):
     backend: str | None = entry("compiler", default="inductor")
 
 
-class TrainConfig(Section):
+class TrainConfig(FileSection):
     """The settings of a torchtitan run; None means written, but not understood."""
 
-    job: Job = entry("the job", default_factory=Job)
+    job: JobConfig = entry("the job", default_factory=JobConfig)
     model: TitanModel = entry("the model", default_factory=TitanModel)
     parallelism: TitanParallelism = entry("degrees of parallelism", default_factory=TitanParallelism)
     training: Training = entry("the training loop", default_factory=Training)
@@ -261,7 +261,21 @@ def train_config_in_text(text: str, *, file: str = "") -> Reading[TrainConfig]:
         raise InputError(f"is not valid TOML: {error}", where=file, fix="correct the line") from error
     log = IssueLog(file, lines=_lines(text))
     config = read_section(mapping_of(data), TrainConfig, log, unknown=near_miss_warner(TrainConfig, log))
-    _check(config, log)
+    training, plan = config.training, config.parallelism
+    has_parts = plan.pp and plan.pp > 1 and plan.microbatch_size and training.local_batch_size
+    if has_parts and config.microbatches is None:
+        log.warning(
+            "parallelism.pipeline_parallel_microbatch_size",
+            f"{plan.microbatch_size} does not divide local_batch_size = {training.local_batch_size}",
+            "correct one of them",
+        )
+    degrees = (training.local_batch_size or 1) * (plan.dp_replicate or 1) * max(plan.dp_shard or 1, 1)
+    if training.global_batch_size not in (None, -1) and (training.global_batch_size or 0) % degrees:
+        log.warning(
+            "training.global_batch_size",
+            f"{training.global_batch_size} is not a multiple of local batch and degrees = {degrees}",
+            "correct one of them",
+        )
     return Reading(config, log.in_order(), file)
 
 
@@ -276,29 +290,6 @@ def is_train_config_file(path: Location) -> bool:
         return is_train_config(tomllib.loads(read_text(path)))
     except (InputError, tomllib.TOMLDecodeError, RecursionError, ValueError):
         return False
-
-
-def _check(config: TrainConfig, log: IssueLog) -> None:
-    training, plan = config.training, config.parallelism
-    if (
-        plan.pp
-        and plan.pp > 1
-        and training.local_batch_size
-        and plan.microbatch_size
-        and config.microbatches is None
-    ):
-        log.warning(
-            "parallelism.pipeline_parallel_microbatch_size",
-            f"{plan.microbatch_size} does not divide local_batch_size = {training.local_batch_size}",
-            "correct one of them",
-        )
-    degrees = (training.local_batch_size or 1) * (plan.dp_replicate or 1) * max(plan.dp_shard or 1, 1)
-    if training.global_batch_size not in (None, -1) and (training.global_batch_size or 0) % degrees:
-        log.warning(
-            "training.global_batch_size",
-            f"{training.global_batch_size} is not a multiple of local batch and degrees = {degrees}",
-            "correct one of them",
-        )
 
 
 def _lines(text: str) -> dict[str, int]:

@@ -70,6 +70,13 @@ class _Series:
 
     points: list[tuple[int | None, float | None, str]] = field(default_factory=list)
 
+    def sorted(self) -> tuple[Point, ...]:
+        """Return the undamaged points, in order of steps where all have one."""
+        points = [Point(value, step) for step, value, _ in self.points if value is not None]
+        if all(point.step is not None for point in points):
+            points.sort(key=lambda point: point.step or 0)
+        return tuple(points)
+
     def last(self) -> list[float | None]:
         """Return the values at the last step: several where the file repeats it."""
         steps = [step for step, _, _ in self.points]
@@ -87,10 +94,16 @@ def read_training_metrics(path: Location) -> Reading[TrainingMetrics]:
     if not by_name:
         log.error("", "holds no numeric series", 'write [{"step": 1, "loss": 2.5}, ...]')
     for name, series in by_name.items():
-        _repeats(name, series, log)
-    loss_name, perplexity_name = (_first_named(names, by_name) for names in (LOSS_NAMES, PERPLEXITY_NAMES))
+        counts = Counter(step for step, _, _ in series.points if step is not None)
+        if repeated := next((step for step, count in counts.items() if count > 1), None):
+            message = f"step {repeated} is written {counts[repeated]} times"
+            log.warning(shown(name), message, "keep one value for each step")
+    loss_name, perplexity_name = (
+        next((name for known in names for name in by_name if name.lower() == known), None)
+        for names in (LOSS_NAMES, PERPLEXITY_NAMES)
+    )
     metrics = TrainingMetrics(
-        {name: points for name, series in by_name.items() if (points := _sorted_points(series))},
+        {name: points for name, series in by_name.items() if (points := series.sorted())},
         loss_name,
         _final_loss(by_name, loss_name, log),
         _final_value(by_name, perplexity_name, "perplexity", log),
@@ -102,10 +115,6 @@ def read_training_metrics(path: Location) -> Reading[TrainingMetrics]:
             f"found: {', '.join(map(shown, by_name))}",
         )
     return Reading(metrics, log.in_order(), str(path))
-
-
-def _first_named(names: tuple[str, ...], by_name: dict[str, _Series]) -> str | None:
-    return next((name for spelling in names for name in by_name if name.lower() == spelling), None)
 
 
 def is_training_metrics(data: object) -> bool:
@@ -123,7 +132,8 @@ def _collect(data: Any, by_name: dict[str, _Series], log: IssueLog) -> None:
     if not isinstance(data, dict):
         log.error("", "is neither a list of records nor a mapping of series", 'write {"loss": [2.5, ...]}')
         return
-    steps = next((data[key] for key in STEP_KEYS if _is_steps(data.get(key))), None)
+    lists = [steps for key in STEP_KEYS if isinstance(steps := data.get(key), list) and steps]
+    steps = next((steps for steps in lists if all(map(_is_step, steps))), None)
     for name, value in data.items():
         if name in _WRAPPERS and isinstance(value, list) and any(isinstance(item, dict) for item in value):
             _records(value, name, by_name, log)
@@ -184,24 +194,6 @@ def _point(
     by_name.setdefault(name, _Series()).points.append((step, number, path))
 
 
-def _repeats(name: str, series: _Series, log: IssueLog) -> None:
-    counts = Counter(step for step, _, _ in series.points if step is not None)
-    repeated_steps = [step for step, count in counts.items() if count > 1]
-    if repeated_steps:
-        log.warning(
-            shown(name),
-            f"step {repeated_steps[0]} is written {counts[repeated_steps[0]]} times",
-            "keep one value for each step",
-        )
-
-
-def _sorted_points(series: _Series) -> tuple[Point, ...]:
-    points = [Point(value, step) for step, value, _ in series.points if value is not None]
-    if all(point.step is not None for point in points):
-        points.sort(key=lambda point: point.step or 0)
-    return tuple(points)
-
-
 def _final_loss(by_name: dict[str, _Series], loss_name: str | None, log: IssueLog) -> float | None:
     stated_loss = by_name["final_loss"].points[-1][1] if "final_loss" in by_name else None
     value = _final_value(by_name, loss_name, "loss", log)
@@ -232,7 +224,3 @@ def _is_number(value: object) -> bool:
 
 def _is_step(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_steps(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_step, value))

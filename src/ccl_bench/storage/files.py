@@ -1,4 +1,4 @@
-"""Files by path or address: found, opened decompressed, hashed, replaced at once; small texts; the cache."""
+"""Files by path or address: opened decompressed, hashed, replaced at once; small texts."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import errno
 import hashlib
 import json
 import os
-import shlex
 import stat
 import tempfile
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ccl_bench.base.errors import CclBenchError, InputError, UsageError
-from ccl_bench.storage import files
+from ccl_bench.base.errors import InputError
+from ccl_bench.storage.remote import fetch, first_bytes, is_remote, remote_errors, remote_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from io import BufferedReader
     from typing import BinaryIO
 
-    from upath import UPath
 
 GZIP_MAGIC = b"\x1f\x8b"
 SQLITE_MAGIC = b"SQLite format 3\0"
@@ -34,7 +32,6 @@ _LEAST_HASHED_BYTES = 64 << 10
 """Bytes of the buffer for a small file: to clear a large one takes longer than to hash the file."""
 _ZEROS = bytes(_HASHED_BYTES)
 _PIECE_BYTES = 16 << 20
-CACHE_VARIABLE = "CCL_BENCH_CACHE"
 
 MOST_ZEROS = 64 << 20
 """Zero bytes in a row that no trace holds: a file with more was reserved or copied, and not filled."""
@@ -49,17 +46,17 @@ def to_path(text: str | Path) -> Path:
     Remote addresses need the extra `remote`; what is missing is named in the error.
     """
     name = str(text)
-    return files.remote_path(name) if "://" in name else Path(name).expanduser()
+    return remote_path(name) if "://" in name else Path(name).expanduser()
 
 
 def _gzip(raw: BinaryIO) -> BinaryIO:
-    from ccl_bench.storage.gzip_file import GzipFile
+    from ccl_bench.storage.gzip_file import GzipFile  # isal is not needed for what is not compressed
 
     return cast("BinaryIO", GzipFile(raw))
 
 
 _OF_THE_KERNEL = (Path("/proc"), Path("/sys"))
-"""Places of files that look regular: reading one may wait, never end, or show another process."""
+"""Folders of files that look regular: reading one may wait, never end, or show another process."""
 
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -67,7 +64,7 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(o
 def is_of_the_kernel(path: Path) -> bool:
     """Whether a local path leads, after its links, to a view of the kernel such as `/proc`."""
     real = Path(os.path.realpath(path))
-    return any(real.is_relative_to(place) for place in _OF_THE_KERNEL)
+    return any(real.is_relative_to(folder) for folder in _OF_THE_KERNEL)
 
 
 def open_raw(path: Path) -> BinaryIO:
@@ -76,7 +73,7 @@ def open_raw(path: Path) -> BinaryIO:
     Raises OSError for anything but a regular file, before it is opened: a device, a pipe and a view of the
     kernel may wait, never end, or act.
     """
-    if files.is_remote(path):
+    if is_remote(path):
         return path.open("rb")
     if is_of_the_kernel(path):
         raise OSError(errno.EINVAL, "it is a view of the operating system's kernel, not a file", str(path))
@@ -119,21 +116,16 @@ def unreadable(path: Path, error: OSError) -> InputError:
 def read_head(path: Path, size: int) -> bytes:
     """Return the first `size` bytes of a file after decompression, fewer where it is damaged."""
     head = b""
-    with _beginning(path, size) as stream, contextlib.suppress(*DAMAGED):
-        while len(head) < size and (block := stream.read(size - len(head))):
-            head += block
+    with contextlib.ExitStack() as stack:
+        if is_remote(path):
+            raw = BytesIO(first_bytes(path, size))
+            stream = _gzip(raw) if raw.getvalue().startswith(GZIP_MAGIC) else raw
+        else:
+            stream = stack.enter_context(open_file(path))
+        with contextlib.suppress(*DAMAGED):
+            while len(head) < size and (block := stream.read(size - len(head))):
+                head += block
     return head
-
-
-@contextlib.contextmanager
-def _beginning(path: Path, size: int) -> Iterator[BinaryIO]:
-    """Open a file of which only the first bytes will be read."""
-    if not files.is_remote(path):
-        with open_file(path) as stream:
-            yield stream
-        return
-    raw = BytesIO(files.first_bytes(path, size))
-    yield _gzip(raw) if raw.getvalue().startswith(GZIP_MAGIC) else raw
 
 
 def read_whole(stream: BinaryIO, file: str, largest_bytes: int, fix: str) -> bytes:
@@ -160,7 +152,7 @@ def sha256(path: Path, *more: Path) -> str:
 
     Raises InputError if more than `MOST_ZEROS` bytes in a row are zero.
     """
-    expected = _HASHED_BYTES if files.is_remote(path) else path.stat().st_size
+    expected = _HASHED_BYTES if is_remote(path) else path.stat().st_size
     buffer = bytearray(min(_HASHED_BYTES, max(expected, _LEAST_HASHED_BYTES)))
     digest, view = hashlib.sha256(), memoryview(buffer)
     for each in (path, *more):
@@ -180,18 +172,18 @@ def refuse_holes(path: Path) -> None:
 
     Where the file system does not say where holes are, it counts as without.
     """
-    if files.is_remote(path):
+    if is_remote(path):
         return
     with open_raw(path) as stream:
         end, size = 0, path.stat().st_size
         while end < size:
-            hole = _next_place(stream, end, os.SEEK_HOLE, otherwise=size)
-            end = _next_place(stream, hole, os.SEEK_DATA, otherwise=size)
+            hole = _next_extent(stream, end, os.SEEK_HOLE, otherwise=size)
+            end = _next_extent(stream, hole, os.SEEK_DATA, otherwise=size)
             if end - hole > MOST_ZEROS:
                 raise unwritten(hole, end - hole, str(path))
 
 
-def _next_place(stream: BinaryIO, start: int, kind: int, *, otherwise: int) -> int:
+def _next_extent(stream: BinaryIO, start: int, kind: int, *, otherwise: int) -> int:
     """Return the start of the next hole or data from `start` on; `otherwise` if there is none."""
     try:
         return os.lseek(stream.fileno(), start, kind)
@@ -203,46 +195,6 @@ def unwritten(start: int, zeros: int, where: str) -> InputError:
     """Return the error for a file with so many zero bytes from byte `start` on."""
     message = f"holds only zeros in {zeros >> 20} MiB from byte {start:,} on: it is incomplete"
     return InputError(message, where=where, fix="copy it again and compare checksums")
-
-
-def cache_directory() -> Path:
-    """Return the folder that keeps tables between commands: $CCL_BENCH_CACHE, else the user's cache."""
-    if folder := os.environ.get(CACHE_VARIABLE):
-        return Path(folder).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ccl-bench"
-
-
-def text_folder() -> Path:
-    """Return the folder that keeps texts between commands."""
-    return cache_directory() / "texts"
-
-
-def kept_text(name: str, make: Callable[[], str]) -> str:
-    """Return a text that takes long to make from the cache; made where it is not kept, or not as it was.
-
-    `name` names all that the text comes from.
-    """
-    text = load_text(name)
-    if text is None:
-        text = make()
-        save_text(name, text)
-    return text
-
-
-def load_text(name: str) -> str | None:
-    """Return the cached text of a name; None if there is none, or if it is damaged."""
-    with contextlib.suppress(OSError):
-        digest, _, content = (text_folder() / name).read_bytes().partition(b"\n")
-        if digest == hashlib.sha256(content).hexdigest().encode():
-            return content.decode()
-    return None
-
-
-def save_text(name: str, text: str) -> None:
-    """Keep a text in the cache; a cache that cannot be written is no error."""
-    content = text.encode()
-    with contextlib.suppress(OSError), write_atomically(text_folder() / name) as temporary:
-        temporary.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
 
 
 @contextlib.contextmanager
@@ -300,7 +252,17 @@ MIB = 1 << 20
 
 def read_text(name: Location, limit: int = MIB) -> str:
     """Return the text of a file of at most `limit` bytes, with damaged UTF-8 marked as U+FFFD."""
-    raw = _raw(name, limit)
+    path = to_path(name)
+    try:
+        if not path.is_file():
+            problem = "is not a regular file" if path.exists() else "does not exist"
+            raise InputError(problem, where=str(name), fix="check the path")
+        with open_raw(path) as stream:
+            raw = stream.read(limit + 1)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except ValueError as error:
+        raise InputError(f"is not a path: {error}", where=repr(name), fix="check the path") from error
     if len(raw) > limit:
         raise InputError(
             f"is larger than {limit / MIB:g} MiB",
@@ -318,20 +280,6 @@ def decode_text(raw: bytes | bytearray) -> str:
     Python imports the codec `utf-8-sig` when it is first asked for, which fails after a change of user.
     """
     return raw.decode("utf-8", "replace").removeprefix("\ufeff")
-
-
-def _raw(name: Location, limit: int) -> bytes:
-    path = to_path(name)
-    try:
-        if not path.is_file():
-            problem = "is not a regular file" if path.exists() else "does not exist"
-            raise InputError(problem, where=str(name), fix="check the path")
-        with open_raw(path) as stream:
-            return bytes(stream.read(limit + 1))
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except ValueError as error:
-        raise InputError(f"is not a path: {error}", where=repr(name), fix="check the path") from error
 
 
 def replace_text(target: Path, text: str) -> None:
@@ -359,87 +307,6 @@ def replace_object(target: Path, content: dict[str, Any]) -> None:
     replace_text(target, json.dumps(content, indent=2) + "\n")
 
 
-_PACKAGES = {"s3": '"ccl-bench[remote]"', "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
-
-
-def is_remote(path: Path | UPath) -> bool:
-    """Whether `path` lies outside the local file system."""
-    return not isinstance(path, Path) or "://" in str(path)
-
-
-_PAGES = ("drive.google.com", "docs.google.com")
-"""Hosts whose addresses lead to pages for people, from which no program lists the files."""
-
-
-def remote_path(address: str) -> Path:
-    """Return the path behind a URL; UsageError if nothing here can open such an address."""
-    from upath import UPath
-
-    if _host(address) in _PAGES:
-        raise UsageError(
-            f"{address} is a page of Google Drive, which does not give its files to programs",
-            fix=f"download the folder first, then name it: pip install gdown && "
-            f"gdown --folder {shlex.quote(address)} -O DIR; or in the browser: Download, and unpack the zip",
-        )
-    try:
-        return cast("Path", UPath(address))
-    except ImportError as error:
-        raise _missing(address, error) from error
-    except ValueError as error:
-        raise UsageError(
-            f"cannot open addresses like {_scheme(address)}://: {error}",
-            fix="name a local path, or an address such as s3://bucket/run",
-        ) from error
-
-
-def _host(address: str) -> str:
-    return address.partition("://")[2].partition("/")[0].lower()
-
-
-def _scheme(address: str) -> str:
-    return address.split("://", 1)[0]
-
-
-def _missing(address: str, error: ImportError) -> UsageError:
-    package = _PACKAGES.get(_scheme(address), '"ccl-bench[remote]"')
-    return UsageError(
-        f"cannot open addresses like {_scheme(address)}://: {error}", fix=f"run: pip install {package}"
-    )
-
-
-@contextlib.contextmanager
-def remote_errors(path: Path) -> Iterator[None]:
-    """Turn whatever a remote file system raises into an error that names the address.
-
-    Each backend has exceptions of its own, many of them no OSError, so all are taken. Nothing
-    changes for a local path.
-    """
-    try:
-        yield
-    except CclBenchError:
-        raise
-    except ImportError as error:
-        if not is_remote(path):
-            raise
-        raise _missing(str(path), error) from error
-    except Exception as error:
-        if not is_remote(path):
-            raise
-        raise InputError(f"cannot be reached: {error}", where=str(path), fix=_fix_for(path)) from error
-
-
-def _fix_for(path: Path) -> str:
-    if _scheme(str(path)) == "s3":
-        return "check the address, the credentials (AWS_ACCESS_KEY_ID or AWS_PROFILE) and AWS_ENDPOINT_URL"
-    return "check the address and the network"
-
-
-def first_bytes(path: Path, size: int) -> bytes:
-    """Return the first `size` bytes as stored, in one request and without reading ahead."""
-    place = cast("UPath", path)
-    return bytes(place.fs.cat_file(place.path, start=0, end=size))
-
-
 @contextlib.contextmanager
 def local_copy(path: Path) -> Iterator[Path]:
     """Give a local copy of a remote file, with its journals, fetched once; a local file is given as it is."""
@@ -449,23 +316,9 @@ def local_copy(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="ccl-bench-") as folder:
         copy = Path(folder, path.name)
         with remote_errors(path):
-            _fetch(path, copy)
+            fetch(path, copy)
             is_database = read_head(copy, len(SQLITE_MAGIC)) == SQLITE_MAGIC
             for name in [path.name + ending for ending in (ROLLBACK, LOG)] if is_database else []:
                 if (journal := path.with_name(name)).exists():
-                    _fetch(journal, copy.with_name(name))
+                    fetch(journal, copy.with_name(name))
         yield copy
-
-
-def _fetch(path: Path, copy: Path) -> None:
-    place = cast("UPath", path)
-    place.fs.get_file(place.path, str(copy))
-
-
-def stored_version(path: Path) -> str:
-    """Return the version that a remote store states of the file; empty if it states none."""
-    if not is_remote(path):
-        return ""
-    stat: Any = path.stat()
-    info = stat.as_info()
-    return str(info.get("VersionId") or info.get("ETag") or info.get("etag") or "")

@@ -7,6 +7,7 @@ where far more comes out than any trace holds.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zlib
 from typing import TYPE_CHECKING, cast
@@ -63,49 +64,34 @@ class GzipFile(igzip.IGzipFile):
                 self._remainder = io.BytesIO(_inflated_after(self._raw, self._returned_bytes))
             else:
                 self._returned_bytes += len(block)
-                if not self._is_bomb():
+                # So much out of so little: the file was made to fill memory.
+                most = max(FREE_BYTES, MOST_RATIO * self._raw.tell())
+                if self._returned_bytes <= most:
                     return block
                 self._damage = f"decompresses to more than {MOST_RATIO} times its size, more than any trace"
         if remainder := self._remainder.read(size):
             return remainder
         raise OSError(self._damage)
 
-    def _is_bomb(self) -> bool:
-        """Whether so much came out of so little that the file was made to fill memory."""
-        return self._returned_bytes > FREE_BYTES and self._returned_bytes > MOST_RATIO * self._raw.tell()
-
 
 def _inflated_after(raw: BinaryIO, inflated_bytes: int) -> bytes:
     """Return the content after its first `inflated_bytes` bytes, up to the damage."""
     raw.seek(0)
     inflated = bytearray()
-    seen = 0
-    inflator, is_sound = zlib.decompressobj(_GZIP), True
+    seen, is_sound, inflator = 0, True, zlib.decompressobj(_GZIP)
     while is_sound and (block := raw.read(_BLOCK_BYTES)):
-        content, inflator, is_sound = _inflated(block, inflator)
+        before = inflator.copy()
+        try:
+            content = inflator.decompress(block)
+            while inflator.eof and inflator.unused_data:  # the next member of the file
+                following, inflator = inflator.unused_data, zlib.decompressobj(_GZIP)
+                content += inflator.decompress(following)
+        except zlib.error:  # it drops what it inflated before the damage; byte by byte it does not
+            whole, is_sound = bytearray(), False
+            with contextlib.suppress(zlib.error):
+                for at in range(len(block)):
+                    whole += before.decompress(block[at : at + 1])
+            content = bytes(whole)
         inflated += content[max(0, inflated_bytes - seen) :]
         seen += len(content)
-    return bytes(inflated)
-
-
-def _inflated(block: bytes, inflator: zlib._Decompress) -> tuple[bytes, zlib._Decompress, bool]:
-    """Return the content of `block`, the state after it, and whether it was sound."""
-    before = inflator.copy()
-    try:
-        inflated = inflator.decompress(block)
-        while inflator.eof and inflator.unused_data:  # the next member of the file
-            following, inflator = inflator.unused_data, zlib.decompressobj(_GZIP)
-            inflated += inflator.decompress(following)
-    except zlib.error:
-        return _inflated_by_byte(block, before), before, False
-    return inflated, inflator, True
-
-
-def _inflated_by_byte(block: bytes, inflator: zlib._Decompress) -> bytes:
-    inflated = bytearray()
-    try:
-        for at in range(len(block)):
-            inflated += inflator.decompress(block[at : at + 1])
-    except zlib.error:
-        pass
     return bytes(inflated)

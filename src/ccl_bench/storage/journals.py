@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.storage.files import LOG, ROLLBACK, is_remote, open_raw, sha256
+from ccl_bench.storage.files import LOG, ROLLBACK, open_raw, sha256
+from ccl_bench.storage.remote import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,6 +28,7 @@ import msgspec
 from ccl_bench import storage
 from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import json_decoder
 from ccl_bench.schema import TABLES
 from ccl_bench.storage import journals_of, local_copy, stored_version
 from ccl_bench.trace import memory
@@ -70,7 +71,7 @@ class _About(msgspec.Struct):
 
 
 # Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_DECODER = msgspec.json.Decoder(_About)
+_DECODER = json_decoder(_About)
 
 
 def cache_folder(trace: TraceFile) -> Path:

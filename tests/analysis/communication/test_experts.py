@@ -228,7 +228,7 @@ def test_a_file_that_is_no_json_is_a_finding_and_the_others_count(tmp_path: Path
 def test_the_files_are_known_by_name_and_content(tmp_path: Path):
     file = tmp_path / "moe_assignments_3.json"
     file.write_text('{"rank": 3, "token_counts": [1]}')
-    assert side_files.side_file(file) == side_files.SideFile.MOE_ASSIGNMENTS
+    assert side_files.side_file(file) == side_files.kinds.MOE_ASSIGNMENTS
     file.write_text('{"loss": [1]}')
     assert side_files.side_file(file) is None
 

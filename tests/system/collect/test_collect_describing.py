@@ -169,7 +169,7 @@ def test_a_filled_card_is_valid(configured):
     collected(Request(configured / "run", folder=configured))
     reading = read_card(configured / "run/workload_card.yaml")
     assert [str(issue) for issue in reading.issues if issue.severity == "error"] == []
-    assert reading.card.parallelism.product == 4
+    assert reading.value.parallelism.product == 4
 
 
 def test_the_library_knows_the_keys_of_the_metadata():
@@ -181,11 +181,11 @@ def test_the_library_knows_the_keys_of_the_metadata():
 
 def test_the_librarys_files_are_those_that_are_read():
     from ccl_bench.collect.profiling import rank_summary
-    from ccl_bench.side_files.kinds import side_file_named
+    from ccl_bench.side_files.kinds import kind_named
     from ccl_bench.side_files.metadata import FILE_NAME
 
     assert rank_summary.METADATA == FILE_NAME
     assert all(
-        side_file_named(name) for name in (rank_summary.STEP_TIMES, rank_summary.METRICS, rank_summary.MEMORY)
+        kind_named(name) for name in (rank_summary.STEP_TIMES, rank_summary.METRICS, rank_summary.MEMORY)
     )
     assert Path(rank_summary.FOLDER).name == "ranks"

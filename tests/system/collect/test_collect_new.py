@@ -31,7 +31,7 @@ def test_a_definition_gives_everything_that_is_needed_to_run(tmp_path):
         "pyproject.toml",
     }
     assert os.access(folder / "run.sh", os.X_OK)
-    assert read_card(folder / "workload_card.yaml").card.parallelism.tp == 4
+    assert read_card(folder / "workload_card.yaml").value.parallelism.tp == 4
 
 
 def test_settings_are_changed_in_configuration_and_card_alike(tmp_path):
@@ -45,7 +45,7 @@ def test_settings_are_changed_in_configuration_and_card_alike(tmp_path):
     ]
     invoke(["ccl-bench", "new", "short", "--from", BASE, "--output", str(tmp_path), *wishes])
     config = tomllib.loads((tmp_path / "short/train_config.toml").read_text())
-    card = read_card(tmp_path / "short/workload_card.yaml").card
+    card = read_card(tmp_path / "short/workload_card.yaml").value
     assert config["training"]["steps"] == card.model.steps == 7
     assert config["training"]["seq_len"] == card.data.seq_len == 512
     assert config["training"]["dataset"] == card.data.dataset == "c4_test"

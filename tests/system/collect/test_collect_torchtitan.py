@@ -91,7 +91,7 @@ def test_the_recorded_steps_are_the_last_of_the_window(recorded):
 
 def test_the_card_says_what_file_and_command_line_set(recorded):
     folder, _ = recorded
-    card = read_card(folder / "run/workload_card.yaml").card
+    card = read_card(folder / "run/workload_card.yaml").value
     assert (card.framework.name, card.framework.version) == ("torchtitan", "0.2.2")
     assert (card.parallelism.tp, card.hardware.device.device_count) == (2, 2)
     # One data-parallel rank with 2 sequences; their length is the command line's.

@@ -152,7 +152,7 @@ def test_torchtitan_reads_all_seven_and_one_that_was_made_from_them(read: dict[s
 
 def test_torchtitans_flavour_is_the_model_of_the_card(read: dict[str, dict[str, Any]]) -> None:
     for folder in FOLDERS:
-        card = read_card(folder / "workload_card.yaml").card
+        card = read_card(folder / "workload_card.yaml").value
         expected = models.model(card.hf_url.removeprefix("https://huggingface.co/"))
         found = read[folder.name]
         assert (found["parameters"], found["layers"]) == (expected.parameters, expected.layers), folder.name
@@ -160,7 +160,7 @@ def test_torchtitans_flavour_is_the_model_of_the_card(read: dict[str, dict[str, 
 
 def test_torchtitan_reads_the_degrees_of_the_card(read: dict[str, dict[str, Any]]) -> None:
     for folder in FOLDERS:
-        plan = read_card(folder / "workload_card.yaml").card.parallelism
+        plan = read_card(folder / "workload_card.yaml").value.parallelism
         assert read[folder.name]["degrees"] == [plan.dp_replicate, plan.dp_shard, plan.tp, plan.pp], (
             folder.name
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.card import fill, read_card, template
-from ccl_bench.card.fields import Section, key_of
+from ccl_bench.card.fields import FileSection, key_of
 from ccl_bench.collect.environment.machine import communication_variables
 from ccl_bench.side_files.metadata import FILE_NAME
 from ccl_bench.storage.files import replace_object, replace_text
@@ -205,7 +205,7 @@ _DEPENDS_ON = {
 def fill_card(card: Path, observations: Observations) -> tuple[list[str], list[str]]:
     """Fill a card; return the filled fields, and the contradictions to observations."""
     values = observed_card_values(observations)
-    card_values = dict(_written_fields(read_card(card).card))
+    card_values = dict(_written_fields(read_card(card).value))
     contradictions = {
         name: value
         for name, value in values.items()
@@ -224,12 +224,12 @@ def fill_card(card: Path, observations: Observations) -> tuple[list[str], list[s
         return [], [*remarks, str(error)]
 
 
-def _written_fields(section: Section, path: str = "") -> Iterator[tuple[str, Any]]:
+def _written_fields(section: FileSection, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every field of a card that has a value, by its path in the file."""
     for name, info in type(section).model_fields.items():
         value = getattr(section, name)
         place = f"{path}.{key_of(name, info)}".lstrip(".")
-        if isinstance(value, Section):
+        if isinstance(value, FileSection):
             yield from _written_fields(value, place)
         elif value is not None:
             yield place, value

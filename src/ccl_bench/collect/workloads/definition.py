@@ -14,6 +14,7 @@ import msgspec
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.text import json_decoder
 from ccl_bench.card import card_in_mapping, card_text
 from ccl_bench.catalog import models
 from ccl_bench.collect.describe.fill_card import configured_card_values
@@ -121,8 +122,8 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return msgspec.structs.replace(self, train_config=config, **fields)
 
 
-# Has the types known before there are threads: msgspec 0.22 crashes where two are the first to need one.
-msgspec.json.Decoder(tuple[Definition, Machine])
+# TOML is decoded to the same types.
+json_decoder(tuple[Definition, Machine])
 
 
 def torchtitan_version() -> str:
@@ -167,7 +168,7 @@ def workload_card(definition: Definition) -> str:
         "Model-executor.communication_library.name": "NCCL",
         "metric_source.traces": ["json"],
     }
-    return card_text(card_in_mapping(_nested(values)).card)
+    return card_text(card_in_mapping(_nested(values)).value)
 
 
 def _description(definition: Definition) -> str:

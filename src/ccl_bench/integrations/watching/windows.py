@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.units import SECOND_NS
-from ccl_bench.side_files import SideFile, side_file_named
+from ccl_bench.side_files.kinds import RUN_METADATA, kind_named
 from ccl_bench.storage.files import walk
 from ccl_bench.trace import discovery, formats
 from ccl_bench.trace.file_names import window_in_path, windows_in_time, writer_in_name
@@ -113,7 +113,7 @@ class WatchedFolder:
         cached_answer = self._is_trace.get(file)
         if cached_answer is not None:
             return cached_answer
-        if not file.relative.lower().endswith(formats.suffixes()) or side_file_named(file.relative):
+        if not file.relative.lower().endswith(formats.suffixes()) or kind_named(file.relative):
             return False
         try:
             head = storage.read_head(self.root / file.relative, discovery.HEAD_BYTES)
@@ -179,8 +179,8 @@ def _of_time(group: list[tuple[Written, FileState]]) -> Window:
 
 def _is_of_run(file: FileState) -> bool:
     """Whether a file describes the whole run and holds no measurement of it."""
-    kind = side_file_named(file.relative)
-    return kind is SideFile.RUN_METADATA or file.relative.lower().endswith(_DESCRIBING)
+    kind = kind_named(file.relative)
+    return kind is RUN_METADATA or file.relative.lower().endswith(_DESCRIBING)
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from ccl_bench.leaderboard.bundle.format import (
 from ccl_bench.result import to_json as results_json
 from ccl_bench.result.report_data import to_json as report_json
 from ccl_bench.run.completeness import RANK_MAP
-from ccl_bench.run.facts import CARD as CARD_KIND
+from ccl_bench.run.documents import CARD as CARD_KIND
 from ccl_bench.storage.files import read_text
 
 if TYPE_CHECKING:

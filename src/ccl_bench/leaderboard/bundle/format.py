@@ -25,6 +25,7 @@ import msgspec
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.text import json_decoder
 from ccl_bench.card import card_in_text
 from ccl_bench.comparison import fields_of
 from ccl_bench.comparison.comparability import field_rules
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ccl_bench.card import CardReading
+    from ccl_bench.card import Card, Reading
     from ccl_bench.comparison.comparability import Fields
 
 HISTORY, ORIGIN = "history.json", "origin.minisig"
@@ -84,8 +85,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """Id of the key that signed the origin, where this event brought the signature."""
 
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_DECODER = msgspec.json.Decoder(list[Event])
+_DECODER = json_decoder(list[Event])
 
 
 def new_event(
@@ -190,8 +190,7 @@ class BundleProvenance(msgspec.Struct, frozen=True, omit_defaults=True):
     schema_version: int = 1
 
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_PROVENANCE = msgspec.json.Decoder(BundleProvenance)
+_PROVENANCE = json_decoder(BundleProvenance)
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ class Bundle:
         return self.folder.name
 
     @cached_property
-    def card(self) -> CardReading:
+    def card(self) -> Reading[Card]:
         """The card, with its issues."""
         return card_in_text(self.text(CARD), file=CARD)
 
@@ -238,7 +237,7 @@ class Bundle:
             for name, value in self.provenance.fields.items()
             if is_known_field(name) and value != ""
         }
-        return fields_of(self.card.card) | stated_fields
+        return fields_of(self.card.value) | stated_fields
 
     @property
     def files(self) -> list[str]:

@@ -70,7 +70,7 @@ def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
         status_words=STATUS_WORDS,
         findings=findings(run_findings) if (run_findings := list(_findings(bundle.results))) else "",
         fields=bundle.fields,
-        description=bundle.card.card.description or "",
+        description=bundle.card.value.description or "",
         card=bundle.text(CARD),
         provenance=bundle.provenance,
         traces=[(trace, size(trace.size)) for trace in bundle.provenance.traces],

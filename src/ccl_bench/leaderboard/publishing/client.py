@@ -243,7 +243,7 @@ class DirectoryDestination:
         """Return the contributor that the card names."""
         from ccl_bench.leaderboard.store.rows import single_line
 
-        return single_line(upload.bundle.card.card.contributor or "", 64)
+        return single_line(upload.bundle.card.value.contributor or "", 64)
 
     def take(self, upload: Upload, scratch: Path, progress: Progress | None) -> PublishResult:  # noqa: ARG002  copies only
         """Put an upload into the directory, which is created if it is missing."""

@@ -13,6 +13,7 @@ import msgspec
 
 from ccl_bench.base.errors import CclBenchError
 from ccl_bench.base.findings import Issue  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.base.text import json_decoder
 from ccl_bench.leaderboard.publishing.confinement import confine, installation
 from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.report_data import Series
@@ -44,8 +45,7 @@ class SandboxAnswer(msgspec.Struct, frozen=True):
     """Why measuring failed."""
 
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-REQUEST, ANSWER = msgspec.json.Decoder(SandboxRequest), msgspec.json.Decoder(SandboxAnswer)
+REQUEST, ANSWER = json_decoder(SandboxRequest), json_decoder(SandboxAnswer)
 
 
 def main(request: Path, answer: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.text import json_decoder
 from ccl_bench.leaderboard.bundle.format import GIB, MIB, Limits
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Limits(self.archive_bytes, self.unpacked_bytes, self.files, self.text_bytes)
 
 
-# Has the type known before there are threads: msgspec 0.22 crashes where two are the first to need it.
-msgspec.json.Decoder(Settings)
+# TOML is decoded to the same types.
+json_decoder(Settings)
 
 
 def load_settings(data: Path) -> Settings:

@@ -63,19 +63,19 @@ def run_row(bundle: Bundle) -> Row:
         "state": last.state.value,
         "is_listed": int(last.state in LISTED),
         "submitted_at": first.at or single_line(provenance.made_at),
-        "submitter": single_line(first.by or bundle.card.card.contributor or ""),
+        "submitter": single_line(first.by or bundle.card.value.contributor or ""),
         "superseded_by": last.superseded_by,
         "workload": workload_key(fields),
         "is_rankable": int(not unknown_fields(fields)),
         "name": single_line(provenance.run),
         "tool_version": single_line(provenance.tool_version),
-        "trace_url": _text(provenance.trace_url or bundle.card.card.trace_url),
+        "trace_url": _text(provenance.trace_url or bundle.card.value.trace_url),
         "has_report": int((bundle.folder / REPORT).exists()),
         "signed_by": bundle.signed_by,
         "history_stamp": history_stamp(bundle.folder),
     }
     row |= {column.name: _card_value(column, fields) for column in CARD_COLUMNS}
-    names = (row["name"], row["submitter"], row["hardware"], row["model"], bundle.card.card.description)
+    names = (row["name"], row["submitter"], row["hardware"], row["model"], bundle.card.value.description)
     words = [*names, *fields.values(), bundle.id]
     row["searched"] = single_line(
         " ".join(str(word) for word in words if word is not None).lower(), 4 * MAX_TEXT

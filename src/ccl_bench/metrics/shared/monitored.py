@@ -17,7 +17,7 @@ from ccl_bench.base.units import SECOND_NS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ccl_bench.side_files.device_samples import Device, DeviceSamples, Series
+    from ccl_bench.side_files.device_samples import DeviceSamples, SampledDevice, SampleSeries
 
 MINUTE_NS = 60 * SECOND_NS
 
@@ -49,7 +49,7 @@ class Monitored:
     quantity: str
     windows: Windows
     """Rank → intervals of its steps, sorted and disjoint."""
-    series: dict[Rank, Series]
+    series: dict[Rank, SampleSeries]
     """Rank → samples of its device, on the clock of its trace."""
     findings: list[Finding] = field(default_factory=list)
     how: str = ""
@@ -98,11 +98,11 @@ def _windows(steps: pl.DataFrame) -> Windows:
 
 def _ranks(
     samples: DeviceSamples, ranks: Sequence[Rank], device_used: pl.DataFrame
-) -> tuple[dict[Device, Rank], str, list[Finding]]:
+) -> tuple[dict[SampledDevice, Rank], str, list[Finding]]:
     """Return the rank of each device, how it was assigned, and the findings about it; `ranks` are sorted."""
     devices = list(dict.fromkeys(each.device for each in samples.series))
     names = {device: (f"{device.file}#{device.index}", f"{device.file}#{device.uuid}") for device in devices}
-    stated_ranks: dict[Device, Rank] = {}
+    stated_ranks: dict[SampledDevice, Rank] = {}
     for device, each in names.items():
         matches = [samples.ranks[name] for name in each if name in samples.ranks]
         stated_ranks |= {device: matches[0]} if matches else {}
@@ -144,7 +144,9 @@ def _devices_of_ranks(device_used: pl.DataFrame, ranks: Sequence[Rank]) -> dict[
     return used if {*ranks} <= used.keys() else {}
 
 
-def _on_clock(by_rank: dict[Rank, Series], windows: Windows) -> tuple[dict[Rank, Series], list[Finding]]:
+def _on_clock(
+    by_rank: dict[Rank, SampleSeries], windows: Windows
+) -> tuple[dict[Rank, SampleSeries], list[Finding]]:
     """Return the series with times of the traces' clock.
 
     Local times are taken in the zone in which they overlap the steps. Raises NotMeasurable if no zone fits,
@@ -185,7 +187,7 @@ def _covers(begin: int, end: int, zone: int, first: int, last: int) -> bool:
     return begin - shift <= last and end - shift >= first
 
 
-def _moved(series: Series, shift: int) -> Series:
+def _moved(series: SampleSeries, shift: int) -> SampleSeries:
     return replace(series, is_local=False, times_ns=[time - shift for time in series.times_ns])
 
 
@@ -194,7 +196,7 @@ def _name(zone: int) -> str:
     return f"UTC{sign}{abs(zone) // 60:02d}:{abs(zone) % 60:02d}"
 
 
-def _sparse(quantity: str, series: dict[Rank, Series], windows: Windows) -> Finding | None:
+def _sparse(quantity: str, series: dict[Rank, SampleSeries], windows: Windows) -> Finding | None:
     """Return a finding if few samples are in the steps; raise NotMeasurable if some rank has none."""
     counts = {rank: len(inside(each, windows[rank])) for rank, each in series.items() if rank in windows}
     least = min(counts, key=lambda rank: counts[rank])
@@ -219,7 +221,7 @@ def _usual_gap(times: Sequence[int]) -> float:
     return median(later - earlier for earlier, later in pairwise(times))
 
 
-def inside(series: Series, windows: Iterable[tuple[int, int]]) -> list[tuple[int, float]]:
+def inside(series: SampleSeries, windows: Iterable[tuple[int, int]]) -> list[tuple[int, float]]:
     """Return the samples in intervals."""
     return [
         pair
@@ -232,7 +234,7 @@ def inside(series: Series, windows: Iterable[tuple[int, int]]) -> list[tuple[int
     ]
 
 
-def integral(series: Series, start: int, end: int) -> tuple[float, int]:
+def integral(series: SampleSeries, start: int, end: int) -> tuple[float, int]:
     """Return the area under straight lines between samples, value times ns, and the ns that they cover.
 
     Holes in the log, and time before its first or after its last sample, are not covered.
@@ -254,7 +256,7 @@ def integral(series: Series, start: int, end: int) -> tuple[float, int]:
     return area, covered
 
 
-def mean_in(series: Series, windows: Sequence[tuple[int, int]]) -> tuple[float, float]:
+def mean_in(series: SampleSeries, windows: Sequence[tuple[int, int]]) -> tuple[float, float]:
     """Return the mean over intervals, and the share of them that the samples cover."""
     parts = [integral(series, start, end) for start, end in windows]
     covered = sum(length for _, length in parts)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.catalog.collectives import Operands, custom_operators, operands
+from ccl_bench.catalog.collectives import OperandPositions, custom_operators, operands
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.kineto.events import CATEGORIES, COMPLETE, NO_ARGS
 from ccl_bench.trace.formats.kineto.tables import microseconds
@@ -187,7 +187,7 @@ def _positional_arguments(arg: Args) -> dict[str, object]:
 
 def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
     """Return the arguments of a `c10d::*` operator."""
-    place = operands(event.name) or Operands()
+    place = operands(event.name) or OperandPositions()
     types, inputs = _decoded(arg.input_type), _decoded(arg.concrete_inputs)
     kind = _at(types, place.sent if place.sent is not None else place.received)
     if place.in_parts:
@@ -210,7 +210,7 @@ def _custom_arguments(event: Event, arg: Args) -> dict[str, object]:
     """Return the size that the inputs of an operator of symmetric memory or of an inference engine state."""
     sizes = _sizes(bytes(arg.input_dims))
     first = next((place for place, size in enumerate(sizes) if size is not None), None)
-    place = operands(event.name) or Operands(sent=first)
+    place = operands(event.name) or OperandPositions(sent=first)
     return {
         "name": event.name,
         "dtype": _element_type(_at(_decoded(arg.input_type), place.sent)),

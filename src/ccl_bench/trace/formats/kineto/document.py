@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from ccl_bench.base.text import json_decoder
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.kineto.events import Args, Event, ExactEvent
 from ccl_bench.trace.values import LATEST_NS, ArrayForm, array_pieces, whole
@@ -257,9 +258,8 @@ _SAMPLE_BYTES = 4 << 10
 _TAIL_LIMIT = 64 << 20
 
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_INEXACT: Decoder = msgspec.json.Decoder(list[Event])
-_EXACT: Decoder = msgspec.json.Decoder(list[ExactEvent])
+_INEXACT: Decoder = json_decoder(list[Event])
+_EXACT: Decoder = json_decoder(list[ExactEvent])
 
 
 def decoder_for(decoder: Decoder | None, piece: bytes) -> Decoder:

@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.text import json_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -149,8 +150,7 @@ def _insert(database: sqlite3.Connection, rows: dict[str, list[tuple[object, ...
         rows[table].clear()
 
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_DECODER = msgspec.json.Decoder(_Line, strict=False)
+_DECODER = json_decoder(_Line, strict=False)
 
 
 def _rows(source: Path, name: str) -> Iterator[tuple[str, tuple[object, ...]]]:

@@ -14,6 +14,7 @@ import msgspec
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.text import json_decoder
 from ccl_bench.trace import sqlite
 from ccl_bench.trace.formats import Identity, TracePart
 from ccl_bench.trace.formats.rocprof.document import (
@@ -54,8 +55,7 @@ _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 """Variables in which launchers state the rank and the number of ranks, torch's first."""
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_AGENT = msgspec.json.Decoder(Agent)
+_AGENT = json_decoder(Agent)
 
 
 def open_rocpd(path: Path, file: str = "") -> AbstractContextManager[Database]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec.json import Decoder
-
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.serving.json_values import (
-    Fields,
     Impossible,
     finite,
     in_seconds,
-    part,
+    mapping,
     read_objects,
     seconds,
     text,
@@ -23,32 +20,17 @@ from ccl_bench.trace.formats.serving.requests import (
     Request,
     RequestRows,
     StoredStatistic,
-    listed_type,
     statistic,
     totals,
-    whole_list,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import BinaryIO
 
-    from msgspec import Raw
-
     from ccl_bench.trace.content import TraceContent
 
 _LIST = "individual_request_metrics"
-
-_Entry = listed_type(
-    {
-        "latency": "e2e_latency",
-        "own_tpot": "tpot",
-        "input_tokens": "num_input_tokens",
-        "output_tokens": "num_output_tokens",
-    }
-)
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_ENTRIES = Decoder(list[_Entry])  # type: ignore[valid-type]
 
 _UNITS_S = {"s": 1.0, "ms": 1e-3}
 _QUANTITIES = {"ttft": "ttft", "tpot": "tpot", "e2e_latency": "latency"}
@@ -64,41 +46,25 @@ def read_genai_bench(stream: BinaryIO, file: str) -> TraceContent:
     """Return the tables of a result of genai-bench."""
     rows = RequestRows("genai_bench", file)
     for benchmark, document in enumerate(read_objects(stream, file)):
-        unit_s = _unit_s(document, file)
-        aggregate = document.get("aggregated_metrics")
-        if isinstance(aggregate, dict):
-            rows.stored += _stored(aggregate, benchmark, unit_s)
-        if isinstance(document, Fields) and _is_added(rows, document.text(_LIST), benchmark, unit_s):
-            continue
+        unit = document.get("_time_unit", "s")
+        if not isinstance(unit, str) or unit not in _UNITS_S:
+            raise InputError(f"_time_unit is {unit!r}, which is neither s nor ms", where=file)
+        rows.stored += _stored(mapping(document, "aggregated_metrics"), benchmark, _UNITS_S[unit])
         entries = document.get(_LIST)
         if not isinstance(entries, list):
             rows.unlisted(_LIST)
             continue
         for index, entry in enumerate(entries):
-            rows.add(f"request {index}", partial(_request, entry, index, benchmark, unit_s))
+            rows.add(f"request {index}", partial(_request, entry, index, benchmark, _UNITS_S[unit]))
     return rows.content()
 
 
-def _is_added(rows: RequestRows, raw: Raw | None, benchmark: int, unit_s: float) -> bool:
-    """Whether a list of requests was added at once, which one that is as usual is."""
-    entries = None if raw is None else part(_ENTRIES, raw)
-    new_rows = whole_list(entries, benchmark, unit_s) if entries else None
-    return new_rows is not None and rows.add_whole(new_rows)
-
-
-def _unit_s(document: Mapping[str, Any], file: str) -> float:
-    unit = document.get("_time_unit", "s")
-    if not isinstance(unit, str) or unit not in _UNITS_S:
-        raise InputError(f"_time_unit is {unit!r}, which is neither s nor ms", where=file)
-    return _UNITS_S[unit]
-
-
-def _stored(aggregate: dict[str, Any], benchmark: int, unit_s: float) -> Iterator[StoredStatistic]:
+def _stored(aggregate: Mapping[str, Any], benchmark: int, unit_s: float) -> Iterator[StoredStatistic]:
     """Yield the statistics; the duration of the run is in seconds whatever the unit of the others is."""
     yield from totals(aggregate, _COUNTS, benchmark)
-    stats = aggregate.get("stats")
-    for name, values in stats.items() if isinstance(stats, dict) else ():
-        for key, value in values.items() if isinstance(values, dict) else ():
+    stats = mapping(aggregate, "stats")
+    for name in stats:
+        for key, value in mapping(stats, name).items():
             number = finite(value)
             if number is None:
                 continue

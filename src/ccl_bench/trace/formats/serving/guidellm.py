@@ -48,7 +48,6 @@ _RATES = {
 }
 _TOKENS = {"prompt_token_count": "input_tokens", "output_token_count": "output_tokens"}
 _ENDS = {"successful": "completed", "errored": "failed", "incomplete": "cancelled"}
-_STATUSES = {"successful": "ok", "errored": "failed", "incomplete": "cancelled"}
 _LOAD = {"rate": "request_rate", "streams": "concurrency"}
 _PERCENTILES = {"p001": "p0.1", "p01": "p1", "p05": "p5", "p999": "p99.9"}
 
@@ -116,54 +115,41 @@ def _window(entry: Mapping[str, Any]) -> tuple[float | None, float | None]:
 def _add_requests(rows: RequestRows, entry: dict[str, Any], number: int) -> None:
     """Add the requests of a benchmark, unless only some of those that succeeded are listed."""
     listed = mapping(entry, "requests")
-    lists = {status: items for status in _STATUSES if isinstance(items := listed.get(status), list)}
+    lists = {status: items for status in _ENDS if isinstance(items := listed.get(status), list)}
+    succeeded = lists.get("successful", [])
     start, end = _window(entry)
-    outside = [
-        index
-        for index, request in enumerate(lists.get("successful", []))
-        if isinstance(request, dict) and _is_outside(request, start, end)
-    ]
-    completed = _count(mapping(entry, "metrics"), "successful")
-    count = len(lists.get("successful", ()))
+    outside = set()  # those that ended before the measurement, or were sent after it
+    for index, request in enumerate(succeeded):
+        sent, ended = _times(request) if isinstance(request, dict) else (None, None)
+        is_before = start is not None and ended is not None and ended < start
+        if is_before or (end is not None and sent is not None and sent > end):
+            outside.add(index)
+    completed, count = _count(mapping(entry, "metrics"), "successful"), len(succeeded)
     if not any(lists.values()) or (completed and not count):
         rows.unlisted("--sample-requests")
         return
     if completed is not None and completed not in {count, count - len(outside)}:
-        rows.findings.append(_sampled(count, completed, rows.file))
+        message = (
+            f"{count} of {completed:g} requests that succeeded are listed, so the statistics of the tool are "
+            "used; --sample-requests records more of them"
+        )
+        finding = Finding("requests-not-listed", "warning", message, rows.file, touches=("requests",))
+        rows.findings.append(finding)
         return
-    warm_up = frozenset() if completed == count else frozenset(outside)
     for status, items in lists.items():
         for index, request in enumerate(items):
-            is_apart = status == "successful" and index in warm_up
-            read = partial(_request, request, number, "warmup" if is_apart else _STATUSES[status], index)
+            is_apart = status == "successful" and index in outside and completed != count
+            ended_as = "warmup" if is_apart else "ok" if status == "successful" else _ENDS[status]
+            read = partial(_request, request, number, ended_as, index)
             rows.add(f"request {index} of {status} of benchmark {number}", read)
-
-
-def _sampled(count: int, completed: float, file: str) -> Finding:
-    message = (
-        f"{count} of {completed:g} requests that succeeded are listed, so the statistics of the tool are "
-        "used; --sample-requests records more of them"
-    )
-    return Finding("requests-not-listed", "warning", message, file, touches=("requests",))
-
-
-def _is_outside(request: Mapping[str, Any], start: float | None, end: float | None) -> bool:
-    """Whether a request ended before the measurement, or was sent after it."""
-    sent, ended = _times(request)
-    is_before = start is not None and ended is not None and ended < start
-    return is_before or (end is not None and sent is not None and sent > end)
 
 
 def _times(request: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """Return when a request was sent and when it ended, s."""
-    timings = _timings(request)
+    timings = mapping(mapping(request, "info"), "timings")
     sent = (request.get("request_start_time"), request.get("start_time"), timings.get("request_start"))
     ended = (request.get("request_end_time"), request.get("end_time"), timings.get("request_end"))
     return finite(first_of(*sent)), finite(first_of(*ended))
-
-
-def _timings(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    return mapping(mapping(request, "info"), "timings")
 
 
 def _request(request: object, number: int, status: str, index: int) -> Request:
@@ -171,34 +157,29 @@ def _request(request: object, number: int, status: str, index: int) -> Request:
         raise Impossible("it is not an object")
     name = text(request.get("request_id")) or f"{status} {index}"
     sent, ended = _times(request)
+    info = mapping(request, "info")
     if status != "ok":
-        error = text(first_of(request.get("error"), mapping(request, "info").get("error")))
+        error = text(first_of(request.get("error"), info.get("error")))
         return Request(number, name, status, as_instant_ns(sent), error=error)
+    if (ttft_ms := request.get("time_to_first_token_ms")) is not None:
+        ttft = seconds(ttft_ms, "time_to_first_token_ms", _MS) or None  # 0 if no token came by itself
+    else:
+        iteration = mapping(info, "timings").get("first_token_iteration")
+        first = finite(first_of(request.get("first_token_time"), iteration))
+        waited = None if first is None or sent is None else first - sent
+        ttft = seconds(waited, "the time to the first token")
+    took = None if sent is None or ended is None else ended - sent
     return Request(
         number,
         name,
         start_ns=as_instant_ns(sent),
         end_ns=as_instant_ns(ended),
-        ttft_s=_ttft_s(request, sent),
-        latency_s=_latency_s(request, sent, ended),
+        ttft_s=ttft,
+        latency_s=seconds(first_of(request.get("request_latency"), took), "request_latency"),
         own_tpot_s=seconds(request.get("time_per_output_token_ms"), "time_per_output_token_ms", _MS),
         input_tokens=tokens(_counted(request, "prompt_tokens", "input_metrics"), "prompt_tokens"),
         output_tokens=tokens(_counted(request, "output_tokens", "output_metrics"), "output_tokens"),
     )
-
-
-def _ttft_s(request: Mapping[str, Any], sent: float | None) -> float | None:
-    if (ttft_ms := request.get("time_to_first_token_ms")) is not None:
-        return seconds(ttft_ms, "time_to_first_token_ms", _MS) or None  # 0 if no token came by itself
-    timings = _timings(request)
-    first = finite(first_of(request.get("first_token_time"), timings.get("first_token_iteration")))
-    return None if first is None or sent is None else seconds(first - sent, "the time to the first token")
-
-
-def _latency_s(request: Mapping[str, Any], sent: float | None, ended: float | None) -> float | None:
-    if (latency := request.get("request_latency")) is not None:
-        return seconds(latency, "request_latency")
-    return None if sent is None or ended is None else seconds(ended - sent, "request_latency")
 
 
 def _counted(request: Mapping[str, Any], name: str, usage: str) -> Any:

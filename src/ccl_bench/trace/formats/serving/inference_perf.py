@@ -19,6 +19,7 @@ from ccl_bench.trace.formats.serving.json_values import (
     read_objects,
     seconds,
     text,
+    times,
     tokens,
 )
 from ccl_bench.trace.formats.serving.requests import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
+    from ccl_bench.trace.formats.serving.json_values import Floats
 
 _QUANTITIES = {
     "time_to_first_token": "ttft",
@@ -118,7 +120,14 @@ def _request(entry: Mapping[str, Any], index: int) -> Request:
     info, computed = mapping(entry, "info"), mapping(entry, "computed_metrics")
     response = mapping(info, "response_metrics") or info
     ttft, gaps = _token_times(response.get("output_token_times"), start)
+    if gaps is None and (latencies := computed.get("inter_token_latencies")):
+        gaps = times(latencies, "inter_token_latencies")
     own_tpot = computed.get("normalized_time_per_output_token")
+    # Of the prompt and of the answer: what the client counted, else what the server reports.
+    of_prompt = mapping(mapping(info, "request_metrics"), "text").get("input_tokens")
+    prompt_tokens = first_of(of_prompt, info.get("input_tokens"), computed.get("input_tokens"))
+    reported = mapping(response, "server_usage").get("completion_tokens")
+    answer_tokens = response.get("output_tokens") or first_of(reported, computed.get("output_tokens"))
     return Request(
         benchmark,
         str(index),
@@ -127,13 +136,13 @@ def _request(entry: Mapping[str, Any], index: int) -> Request:
         ttft_s=seconds(first_of(ttft, computed.get("time_to_first_token")), "the time to the first token"),
         latency_s=seconds(end - start, "end_time - start_time"),
         own_tpot_s=seconds(own_tpot, "normalized_time_per_output_token"),
-        input_tokens=tokens(first_of(_input_tokens(info), computed.get("input_tokens")), "input_tokens"),
-        output_tokens=tokens(_output_tokens(response, computed), "output_tokens"),
-        gaps_s=first_of(gaps, _listed_gaps(computed.get("inter_token_latencies"))),
+        input_tokens=tokens(prompt_tokens, "input_tokens"),
+        output_tokens=tokens(answer_tokens, "output_tokens"),
+        gaps_s=gaps,
     )
 
 
-def _token_times(times: object, start: float) -> tuple[float | None, list[float] | None]:
+def _token_times(times: object, start: float) -> tuple[float | None, Floats | list[float] | None]:
     """Return the time to the first token and the gaps after it, s; None of an answer in one piece."""
     if not times:
         return None, None
@@ -143,20 +152,3 @@ def _token_times(times: object, start: float) -> tuple[float | None, list[float]
         raise Impossible("output_token_times holds something that is no time")
     gaps = [seconds(after - before, "a gap between tokens") or 0.0 for before, after in pairwise(instants)]
     return instants[0] - start, gaps
-
-
-def _listed_gaps(values: object) -> list[float] | None:
-    if not isinstance(values, list) or not values:
-        return None
-    return [gap for value in values if (gap := seconds(value, "inter_token_latencies")) is not None]
-
-
-def _input_tokens(info: Mapping[str, Any]) -> Any:
-    of_text = mapping(mapping(info, "request_metrics"), "text")
-    return first_of(of_text.get("input_tokens"), info.get("input_tokens"))
-
-
-def _output_tokens(response: Mapping[str, Any], computed: Mapping[str, Any]) -> Any:
-    """Return the tokens that the client counted, else those that the server reports."""
-    reported = mapping(response, "server_usage").get("completion_tokens")
-    return response.get("output_tokens") or first_of(reported, computed.get("output_tokens"))

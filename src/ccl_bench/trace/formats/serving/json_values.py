@@ -1,7 +1,7 @@
 """JSON as serving benchmarks write it, one value or one on each line, and the numbers in it.
 
-Everything that cannot be understood is an error that says where. What a file holds is read with types where
-it is as usual: Python's own parser, which takes NaN and lone surrogates too, reads all else.
+Everything that cannot be understood is an error that says where. Text that is no JSON and yet written is
+repaired, and then read as all other.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import numpy as np
 from msgspec import Raw
-from msgspec.json import Decoder
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.text import json_decoder
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.storage import DAMAGED, decode_text
 from ccl_bench.trace import memory
@@ -27,20 +27,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    Text = bytes | bytearray
-    from ccl_bench.base.lazy_imports import pl
+    from msgspec.json import Decoder
 
     Floats = np.ndarray[Any, np.dtype[np.float64]]
     Value = TypeVar("Value")
-    Number = TypeVar("Number", float, pl.Series, Floats)
+    Number = TypeVar("Number", float, Floats)
 
 _BLOCK_BYTES = 1 << 20
 _COPY_AGAIN = "copy the file again, or repeat the benchmark"
 
 _NOT_BLANK = re.compile(rb"\S")
-
-_NUMBER_BYTES = 1 << 11
-"""Digits of a number that Python refuses (4,300) fill a block of so many bytes, wherever they begin."""
 
 
 def read_whole(stream: BinaryIO) -> tuple[bytearray, str]:
@@ -65,102 +61,103 @@ def lines(raw: bytearray) -> Iterator[tuple[int, bytearray]]:
             yield number, line
 
 
-def parsed(raw: Text) -> Any:
-    """Return the value that is `raw`, which was counted as held; ValueError if it is none."""
-    try:
-        return json.loads(decode_text(raw))
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+def decoded(raw: bytearray | Raw, decoder: Decoder[Value]) -> Value:
+    """Return the value that is `raw`, which was counted as held.
 
-
-def typed(decoder: Decoder[Value], raw: Text) -> Value | None:
-    """Return the value that is `raw`; None if it is not of the decoder's type, or Python may refuse it."""
-    blocks = (raw[at : at + _NUMBER_BYTES] for at in range(0, len(raw), _NUMBER_BYTES))
-    return None if any(block.isdigit() for block in blocks) else part(decoder, raw)
-
-
-def part(decoder: Decoder[Value], raw: Text | Raw) -> Value | None:
-    """Return a value of a text that `typed` read, None if it is not of the decoder's type."""
+    Raises msgspec.ValidationError if it is of another type, ValueError if it is no value at all.
+    """
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        return repaired(raw, decoder)
+
+
+def repaired(raw: bytearray | Raw, decoder: Decoder[Value]) -> Value:
+    """Return the same of a text with NaN, lone surrogates or damaged UTF-8, which Python's parser takes."""
+    try:
+        value = json.loads(decode_text(bytes(raw)))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    return msgspec.convert(value, decoder.type)
+
+
+_ANYTHING: Decoder[Any] = msgspec.json.Decoder()
+_OBJECTS: Decoder[Any] = json_decoder(dict[str, Raw] | list[dict[str, Raw]])
 
 
 class Fields(Mapping[str, Any]):
-    """An object of a file, whose values are parsed when they are asked for: most lists are not."""
+    """An object of a file, whose values are decoded when they are asked for: most lists are not."""
 
-    def __init__(self, texts: dict[str, Raw], file: str) -> None:
-        self._texts = texts
+    def __init__(self, values: Mapping[str, Any], file: str) -> None:
+        self._values = values
         self._file = file
 
     def __getitem__(self, key: str) -> Any:
+        value = self._values[key]
+        if not isinstance(value, Raw):
+            return value
         with _whole(self._file):
-            return parsed(bytes(self._texts[key]))
+            return decoded(value, _ANYTHING)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return len(self._values)
 
     def text(self, key: str) -> Raw | None:
-        """Return a value as it stands in the file, None if there is none."""
-        return self._texts.get(key)
-
-
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_OBJECTS = Decoder(dict[str, Raw] | list[dict[str, Raw]])
+        """Return a value as it stands in the file; None if there is none, or if it was repaired."""
+        value = self._values.get(key)
+        return value if isinstance(value, Raw) else None
 
 
 _NO_RATE = b'"request_rate"'
 _INFINITE = re.compile(rb":\s*+-?(Infinity)")
 
 
-def _spell_infinity(raw: bytearray) -> None:
-    """Write the rate of requests without a limit as JSON has it, which the tools do not.
-
-    As long and of the same value, so that whatever reads it finds the same at the same place. The key with
-    its quotes stands nowhere else: in a text they are escaped.
-    """
+def _objects(raw: bytearray, file: str) -> list[Any]:
+    """Return the objects that are `raw` as Fields, one or those of a list, and what stands in their place."""
+    memory.hold_json(raw)
+    # A rate without a limit is no JSON, and in most files. What replaces it is as long and of the same value.
+    # The key with its quotes stands nowhere else: in a text they are escaped.
     at = raw.find(_NO_RATE)
     while at >= 0:
         at += len(_NO_RATE)
         if match := _INFINITE.match(raw, at):
             raw[slice(*match.span(1))] = b"1e999   "
         at = raw.find(_NO_RATE, at)
+    try:
+        value = _OBJECTS.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = decoded(raw, _ANYTHING)
+    values = value if isinstance(value, list) else [value]
+    return [Fields(item, file) if isinstance(item, dict) else item for item in values]
 
 
-def _objects(raw: bytearray, file: str) -> Any:
-    """Return the value that is `raw`, objects of which that are not inside another one as Fields."""
-    memory.hold_json(raw)
-    _spell_infinity(raw)
-    objects = typed(_OBJECTS, raw)
-    if isinstance(objects, dict):
-        return Fields(objects, file)
-    return parsed(raw) if objects is None else [Fields(item, file) for item in objects]
-
-
-def read_objects(stream: BinaryIO, file: str) -> list[Mapping[str, Any]]:
+def read_objects(stream: BinaryIO, file: str) -> list[Fields]:
     """Return the object that a file is, those of its list or those on its lines; InputError for all else."""
     raw, damage = read_whole(stream)
-    values: list[Any]
+    values: list[Any] = []
     if _holds_several(raw, file):
-        values = _by_line(raw, file)
+        for number, line in lines(raw):
+            try:
+                values += _objects(line, file)
+            except ValueError as error:
+                message = f"line {number} is not complete JSON: {error}"
+                raise InputError(message, where=file, fix=_COPY_AGAIN) from error
     else:
         with _whole(file, damage):
-            value = _objects(raw, file)
-        values = value if isinstance(value, list) else [value]
+            values = _objects(raw, file)
     for number, value in enumerate(values):
-        if not isinstance(value, Mapping):
+        if not isinstance(value, Fields):
             raise InputError(f"result {number} is not an object", where=file, fix=_COPY_AGAIN)
     return values
 
 
-def one_value(raw: Text, damage: str, file: str) -> Any:
+def one_value(raw: bytearray, damage: str, file: str) -> Any:
     """Return the one value that a file is, which was counted as held."""
     with _whole(file, damage):
-        return parsed(raw)
+        return decoded(raw, _ANYTHING)
 
 
 @contextlib.contextmanager
@@ -174,27 +171,16 @@ def _whole(file: str, damage: str = "") -> Iterator[None]:
 
 
 def _holds_several(raw: bytearray, file: str) -> bool:
-    """Whether there is a line that is a value, and another after it."""
+    """Whether there is a line that is an object, and another after it."""
     begin = _NOT_BLANK.search(raw)
     end = raw.find(b"\n", begin.start()) if begin else -1
     if not begin or end < 0 or not _NOT_BLANK.search(raw, end):
         return False
     try:
-        return isinstance(_objects(raw[raw.rfind(b"\n", 0, begin.start()) + 1 : end], file), Mapping)
+        first = _objects(raw[raw.rfind(b"\n", 0, begin.start()) + 1 : end], file)
     except ValueError:
         return False
-
-
-def _by_line(raw: bytearray, file: str) -> list[Any]:
-    objects = []
-    for number, line in lines(raw):
-        try:
-            objects.append(_objects(line, file))
-        except ValueError as error:
-            raise InputError(
-                f"line {number} is not complete JSON: {error}", where=file, fix=_COPY_AGAIN
-            ) from error
-    return objects
+    return len(first) == 1 and isinstance(first[0], Fields)
 
 
 LONGEST_S = 10 * 86_400.0
@@ -210,9 +196,9 @@ class Impossible(ValueError):  # noqa: N818 (what a value is, not what the progr
 
 def seconds(value: object, name: str, unit_s: float = 1.0) -> float | None:
     """Return a time in seconds; `unit_s` is the length of the unit it is recorded in."""
-    number = _number(value, name)
-    if number is None:
+    if value is None:
         return None
+    number = _number(value, name)
     time_s = in_seconds(number, unit_s)
     if not 0 <= time_s <= LONGEST_S:
         raise Impossible(f"{name} is {number:g}")
@@ -222,20 +208,22 @@ def seconds(value: object, name: str, unit_s: float = 1.0) -> float | None:
 _PLAIN = frozenset({int, float})
 
 
-def whole_column(values: list[Any], unit_s: float = 1.0) -> Floats | None:
-    """Return a list of times in seconds; None if one is no time that `seconds` returns."""
-    if not _PLAIN.issuperset(map(type, values)):
-        return None
-    try:
-        return as_times(np.array(values, np.float64), unit_s)
-    except OverflowError:
-        return None
+def times(values: object, name: str, unit_s: float = 1.0) -> Floats | list[float]:
+    """Return a list of times in seconds, without absent ones."""
+    if not isinstance(values, list):
+        raise Impossible(f"{name} is not a list")
+    # All at once: one by one takes ten times as long, and is only needed to find the one that is no time.
+    if _PLAIN.issuperset(map(type, values)):
+        with contextlib.suppress(OverflowError):
+            times_s = in_seconds(np.array(values, np.float64), unit_s)
+            if are_times(times_s):
+                return times_s
+    return [time_s for value in values if (time_s := seconds(value, name, unit_s)) is not None]
 
 
-def as_times(values: Floats, unit_s: float = 1.0) -> Floats | None:
-    """Do the same for numbers that are known as such."""
-    times_s = in_seconds(values, unit_s)
-    return times_s if not times_s.size or (times_s.min() >= 0 and times_s.max() <= LONGEST_S) else None
+def are_times(times_s: Floats) -> bool:
+    """Whether each number is a time that `seconds` returns."""
+    return not times_s.size or bool(times_s.min() >= 0 and times_s.max() <= LONGEST_S)
 
 
 def in_seconds(value: Number, unit_s: float) -> Number:
@@ -245,9 +233,9 @@ def in_seconds(value: Number, unit_s: float) -> Number:
 
 def tokens(value: object, name: str) -> int | None:
     """Return a number of tokens."""
-    number = _number(value, name)
-    if number is None:
+    if value is None:
         return None
+    number = _number(value, name)
     if not 0 <= number <= MOST_TOKENS or number != int(number):
         raise Impossible(f"{name} is {number:g}")
     return int(number)
@@ -278,14 +266,14 @@ def first_of(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
+_LONGEST_TEXT = 500
+
+
 def text(value: object) -> str:
     """Return a text that can be kept, or an empty one where there is none."""
     if value is None:
         return ""
     return str(value)[:_LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
-
-
-_LONGEST_TEXT = 500
 
 
 def finite(value: object) -> float | None:
@@ -298,15 +286,13 @@ def finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _number(value: object, name: str) -> float | None:
-    if value is None:
-        return None
+def _number(value: object, name: str) -> float:
+    """Return a number, which may be infinite or NaN."""
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Impossible(f"{name} is not a number")
     try:
-        number = float(value)
+        return float(value)
     except OverflowError as error:
         raise Impossible(f"{name} is too large") from error
-    if not math.isfinite(number):
-        raise Impossible(f"{name} is {number}")
-    return number

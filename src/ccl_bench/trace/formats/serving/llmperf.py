@@ -10,10 +10,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec.json import Decoder
-
 from ccl_bench.base.errors import InputError
-from ccl_bench.base.lazy_imports import pl
 from ccl_bench.trace import memory
 from ccl_bench.trace.formats.serving.json_values import (
     Impossible,
@@ -23,16 +20,13 @@ from ccl_bench.trace.formats.serving.json_values import (
     seconds,
     text,
     tokens,
-    typed,
 )
 from ccl_bench.trace.formats.serving.requests import (
     Request,
     RequestRows,
     StoredStatistic,
-    listed_type,
     statistic,
     totals,
-    whole_list,
 )
 
 if TYPE_CHECKING:
@@ -40,19 +34,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
-
-_Entry = listed_type(
-    {
-        "ttft": "ttft_s",
-        "latency": "end_to_end_latency_s",
-        "own_tpot": "inter_token_latency_s",
-        "input_tokens": "number_input_tokens",
-        "output_tokens": "number_output_tokens",
-        "error_message": "error_msg",
-    }
-)
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
-_ENTRIES = Decoder(list[_Entry])  # type: ignore[valid-type]
 
 _QUANTITIES = {"ttft": "ttft", "inter_token_latency": "own_tpot", "end_to_end_latency": "latency"}
 _STATISTIC = re.compile(r"results_(ttft|inter_token_latency|end_to_end_latency)_s_(?:quantiles_)?(\w+)")
@@ -65,8 +46,6 @@ def read_llmperf(stream: BinaryIO, file: str) -> TraceContent:
     raw, damage = read_whole(stream)
     memory.hold_json(raw)
     rows = RequestRows("llmperf", file)
-    if _is_added(rows, raw):
-        return rows.content()
     value = one_value(raw, damage, file)
     if isinstance(value, dict):
         rows.stored += _stored(value)
@@ -76,16 +55,6 @@ def read_llmperf(stream: BinaryIO, file: str) -> TraceContent:
     else:
         raise InputError("is neither a list of requests nor a summary", where=file)
     return rows.content()
-
-
-def _is_added(rows: RequestRows, raw: bytearray) -> bool:
-    """Whether the requests were added at once, which a list that is as usual is."""
-    entries = typed(_ENTRIES, raw)
-    new_rows = whole_list(entries, 0, 1.0) if entries else None
-    if new_rows is None:
-        return False
-    no_token = pl.col("ttft_s") == 0
-    return rows.add_whole(new_rows.with_columns(pl.when(~no_token).then("ttft_s").alias("ttft_s")))
 
 
 def _stored(summary: dict[str, Any]) -> Iterator[StoredStatistic]:
