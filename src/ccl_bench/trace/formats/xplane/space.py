@@ -293,7 +293,7 @@ class PlaneLine:
         return [event_names.get(number, unknown) for number in self.name_ids.tolist()]
 
     def distinct(self, *stat_names: str) -> tuple[list[tuple[EventName, tuple[Value | None, ...]]], Numbers]:
-        """Return each name with each combination of valued_events values, and for each event its place there."""
+        """Return each name with each combination of stated values, and for each event its place there."""
         stats = self._stats
         statements: list[Numbers] = []  # the row of the statement about each event, -1 for none
         _, first, places = np.unique(self.name_ids, return_index=True, return_inverse=True)
@@ -325,7 +325,7 @@ class PlaneLine:
         return combinations, places
 
     def stat_values(self, name: str) -> list[Value | None]:
-        """Return the value that is valued_events under a name about each event; None if none is."""
+        """Return the value that is stated under a name about each event; None if none is."""
         values: list[Value | None] = [None] * self.count
         rows = self._stated_as(name)
         columns = (self._stats.event, self._stats.kind, self._stats.value, self._stats.end)
@@ -334,7 +334,7 @@ class PlaneLine:
         return values
 
     def numbers(self, name: str) -> Numbers:
-        """Return the whole number that is valued_events under a name about each event; 0 if none is."""
+        """Return the whole number that is stated under a name about each event; 0 if none is."""
         values = np.zeros(self.count, dtype=np.int64)
         rows = self._stated_as(name)
         rows = rows[np.isin(self._stats.kind[rows], (_StatField.UNSIGNED, _StatField.SIGNED))]
