@@ -154,10 +154,10 @@ def doubt_ids(tables: Mapping[str, pl.DataFrame], file: str) -> Iterator[Finding
             yield Finding("ids-damaged", "warning", message, file, count=count, touches=(name,))
     if "kernels" not in tables:
         return
-    stated = tables["kernels"].lazy().drop_nulls("collective").group_by("name", "collective").len().collect()
+    named_calls = tables["kernels"].drop_nulls("collective").group_by("name", "collective").len()
     contradicting = sum(
         count
-        for name, collective, count in stated.cast({"name": pl.String}).iter_rows()
+        for name, collective, count in named_calls.cast({"name": pl.String}).iter_rows()
         if of_kernel(name) != canonical(collective)
         and {of_kernel(name), canonical(collective)} <= {*_OWN_KERNEL}
     )
