@@ -197,8 +197,8 @@ def nested(ranges: pl.DataFrame) -> pl.DataFrame:
 
 def innermost_at(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
     """Return the row of the innermost of `nested` ranges around the time `at` of each point on its thread."""
-    # From the end of a range on, the innermost one is its parent. At one moment ends come before starts, and inner
-    # ends before outer ones, so that the last bound up to a point is that of the innermost range around it.
+    # From the end of a range on, the innermost one is its parent. At one moment ends come before starts, and
+    # inner ends before outer ones: the last bound up to a point is that of the innermost range around it.
     begins = ranges.select("thread", "row", moment="start_ns", begins=pl.lit(value=True), order="row")
     ends = ranges.select(
         "thread", row="parent", moment="end_ns", begins=pl.lit(value=False), order=-pl.col("row")

@@ -52,7 +52,8 @@ def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Ser
     fit = ["kind", "elements"]
     balance = pl.when("is_range").then(-1).otherwise(1).cum_sum().over(fit)
     lowest = pl.min_horizontal(balance.cum_min().over(fit), 0)
-    # `open` operators wait for their range. A range that begins while none does was started before the recording.
+    # `open` operators wait for their range. A range that begins while there are none was started before the
+    # recording.
     under_way = (
         starts.with_columns(pl.when(has_sizes).then("elements"))
         .with_columns(lowest=lowest, open=balance - lowest)
