@@ -259,8 +259,8 @@ def clocks_of(contents: pl.DataFrame, clock_offsets: pl.DataFrame) -> Clocks:
         residuals = dict(with_offsets.select("trace", "residual_ns").iter_rows())
         worst, largest = max(residuals.values()), max(map(abs, offsets.values()))
         statement = (
-            f"clocks are aligned by the ends of collectives, with shifts up to {format_duration(largest)}; the "
-            f"ends then agree within {format_duration(worst)} (median of the worst rank)"
+            f"clocks are aligned by the ends of collectives, with shifts up to {format_duration(largest)}; "
+            f"the ends then agree within {format_duration(worst)} (median of the worst rank)"
         )
         return Clocks("aligned", statement, offsets, residuals)
     why = "clocks are not aligned, because no collective joins all ranks: "

@@ -131,7 +131,7 @@ _UNKNOWN = "? "
 """Start of the name of a group whose members are not known."""
 
 _COUNTER_DIGITS = 6
-"""Longest group name that is a counter: longer ones are the addresses of old torch, which ranks do not share."""
+"""Longest group name that is a counter: longer ones are addresses of old torch, which ranks do not share."""
 
 
 def members_text(ranks: list[int]) -> str:

@@ -251,9 +251,8 @@ def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     lacking = _lacking(every.filter(pl.col("size").is_not_null() | pl.col("agrees")))
     users = every.select("iteration", "group", "trace", "size").unique()
     recorded = (pl.len().over("iteration", "group") >= pl.col("size")).fill_null(value=False)
-    complete = (
-        users.with_columns(complete=recorded).group_by("iteration", "trace").agg(pl.col("complete").all())
-    )
+    by_trace = users.with_columns(complete=recorded).group_by("iteration", "trace")
+    complete = by_trace.agg(pl.col("complete").all())
     together = (
         every.filter(pl.col("present") > 1)
         .join(lacking, on=["iteration", "step", "trace"], how="left", nulls_equal=True, maintain_order="left")

@@ -25,7 +25,7 @@ Then it is nearer to one that never waits, and is waited for, than to its victim
 """
 
 RELAY_SHARE = 0.5
-"""A late member passes a delay on when it waited this share of it in another group, where most of it began."""
+"""A late member passes a delay on when it waited this share of it, most of it, in another group."""
 
 WORK_SHARE = 0.5
 """Work beyond that of others explains a lag when it makes up this share of it: no other cause is larger."""
