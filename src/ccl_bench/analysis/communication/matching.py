@@ -237,8 +237,8 @@ def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     one_name = pl.col("collective").n_unique().over(key) == 1
     sizes = pl.col("size_bytes").drop_nulls().n_unique().over(key)
     agree = one_name & ((sizes <= 1) | (pl.col("collective") == "all_to_all"))
-    # Nothing but agreement everywhere supports a group that is not recorded: after one call too many on a rank
-    # the k-th is no longer the k-th of its peers.
+    # Nothing but agreement everywhere supports a group that is not recorded: after one call too many on a
+    # rank the k-th is no longer the k-th of its peers.
     everywhere = pl.col("agrees").all().over("iteration", "group")
     every = members.with_columns(
         pl.len().over(key).cast(pl.Int64).alias("present"),

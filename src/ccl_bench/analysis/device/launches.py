@@ -114,7 +114,7 @@ def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
         .sort("launch_ns", maintain_order=True)
     )
     is_fruitful = pl.col("work_start_ns").is_not_null()
-    # Calls that wait on the stream once this one is made. Work that starts as a call is made waits no longer.
+    # Calls that wait on the stream once this one is made; work that starts as a call is made waits no longer.
     begun = pl.max_horizontal("work_start_ns", "launch_ns").sort()
     begun_count = begun.search_sorted(pl.col("launch_ns"), side="right").cast(pl.Int64)
     waiting = (pl.int_range(1, pl.len() + 1) - begun_count).over("stream", is_fruitful)

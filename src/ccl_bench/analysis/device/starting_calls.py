@@ -20,7 +20,8 @@ STARTS_KERNEL, STARTS_GRAPH, STARTS_COPY = "kernel", "graph", "copy"
 UNDELIVERED = 0.1
 """Share of the device's time by which its records may end before those of the host at the end of a recording.
 
-Profilers deliver records of work in blocks, and the last block not at all if they are stopped.
+Profilers deliver records of work in blocks, and the last block not at all if they are stopped. A block of CUPTI
+holds a small part of a recording.
 """
 
 _WORK = ("start_ns", "end_ns", "device", "stream", "correlation")
@@ -47,9 +48,8 @@ def starting_calls(kernels: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.Dat
         launches["name"], CAPTURE_BEGINS, CAPTURE_ENDS, KERNEL_LAUNCH, COPY, GRAPH_LAUNCH
     )
     edges = [launches["start_ns"].filter(is_edge).sort() for is_edge in (begins, ends)]
-    calls = launches[["process", "thread", "start_ns", "end_ns", "correlation"]].hstack(
-        [is_one_of(launches["correlation"], work["correlation"]).alias("has_work")]
-    )
+    has_work = is_one_of(launches["correlation"], work["correlation"])
+    calls = launches.select("process", "thread", "start_ns", "end_ns", "correlation", has_work=has_work)
     of_kernels, of_copies, of_graphs = (keep_rows(calls, is_kind) for is_kind in kinds)
     parts = [
         _outermost(_outside_captures(of_kernels, *edges), STARTS_KERNEL),
@@ -69,11 +69,11 @@ def _outside_captures(calls: pl.DataFrame, begins: pl.Series, ends: pl.Series) -
     begin_counts, end_counts = (
         edges.search_sorted(calls["start_ns"], side="right").cast(pl.Int64) for edges in (begins, ends)
     )
-    return keep_rows(calls, begin_counts <= end_counts)
+    return calls.filter(begin_counts <= end_counts)
 
 
 def _outermost(calls: pl.DataFrame, kind: str) -> pl.DataFrame:
-    numbered = keep_rows(calls, calls["correlation"] > 0)
+    numbered = calls.filter(pl.col("correlation") > 0)
     if not numbered["has_work"].all():
         ordered = numbered.sort("process", "thread", "start_ns", "end_ns")
         reach = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
