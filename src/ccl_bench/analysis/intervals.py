@@ -1,7 +1,7 @@
 """Arithmetic of intervals of time: unions, intersections, gaps, and the window each moment lies in.
 
-Every table of a trace comes through here several times, mostly with few rows. So these functions work on columns
-and not with expressions: planning a query takes three times as long as the work on a hundred rows.
+Every table of a trace comes through here several times, mostly with few rows. So these functions work on
+columns and not with expressions: planning a query takes three times as long as the work on a hundred rows.
 """
 
 from __future__ import annotations

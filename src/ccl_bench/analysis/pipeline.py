@@ -12,7 +12,6 @@ from ccl_bench.analysis.device.work import computing_times
 from ccl_bench.analysis.intervals import (
     beyond_windows,
     clip,
-    device_windows,
     merge_intervals,
     subtract,
     union_lengths,

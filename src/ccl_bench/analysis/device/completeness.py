@@ -62,7 +62,7 @@ FEW = 0.01
 """Share of launches that may lack their work without a warning: calls that fail start none."""
 
 MANY = 0.1
-"""Share of kernel launches without a kernel from which numbers of the device are refused: they are as wrong."""
+"""Share of kernel launches without a kernel from which numbers of the device are refused, as too wrong."""
 
 
 @derived(

@@ -93,7 +93,7 @@ def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     """Return the calls that start work, each with the first work it started and the state of the stream."""
     start = pl.col("start_ns")
     is_first = (start != start.shift(1)).fill_null(value=True)
-    # Until when earlier work of the stream ran: the same for pieces that start together, and the earliest time
+    # Until when work of the stream ran: the same for pieces that start together, and the earliest time
     # there is for the first ones. `origins` are in order of their start.
     until = pl.when(is_first).then(pl.col("end_ns").cum_max().shift(1).fill_null(_EARLIEST)).forward_fill()
     started = (
@@ -114,7 +114,7 @@ def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
         .sort("launch_ns", maintain_order=True)
     )
     is_fruitful = pl.col("work_start_ns").is_not_null()
-    # Calls that wait on the stream once this one is made; work that starts as a call is made waits no longer.
+    # Calls that wait on the stream once it is made; work that starts as a call is made waits no longer.
     begun = pl.max_horizontal("work_start_ns", "launch_ns").sort()
     begun_count = begun.search_sorted(pl.col("launch_ns"), side="right").cast(pl.Int64)
     waiting = (pl.int_range(1, pl.len() + 1) - begun_count).over("stream", is_fruitful)

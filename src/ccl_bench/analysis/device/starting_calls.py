@@ -18,10 +18,10 @@ CAPTURE_ENDS = r"^(?:cu|cuda|hip)StreamEndCapture"
 STARTS_KERNEL, STARTS_GRAPH, STARTS_COPY = "kernel", "graph", "copy"
 
 UNDELIVERED = 0.1
-"""Share of the device's time by which its records may end before those of the host at the end of a recording.
+"""Share of the device's time by which its records may end before the host's at the end of a recording.
 
-Profilers deliver records of work in blocks, and the last block not at all if they are stopped. A block of CUPTI
-holds a small part of a recording.
+Profilers deliver records of work in blocks, and the last block not at all if they are stopped. A block is a
+small part of a recording.
 """
 
 _WORK = ("start_ns", "end_ns", "device", "stream", "correlation")
