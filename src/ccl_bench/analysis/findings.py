@@ -254,7 +254,7 @@ Units differ by a power of ten, and no device is six times as fast as another of
 """
 
 FEWEST_NAMES = 5
-"""Names that ranks have in common from which on their median differs by the unit: with fewer, one may decide."""
+"""Names that ranks have in common from which on a difference is one of units: of fewer, one may decide."""
 
 
 def lengths_of_another_unit(name_lengths: pl.DataFrame) -> list[Finding]:

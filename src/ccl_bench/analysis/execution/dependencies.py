@@ -21,11 +21,11 @@ SYNCHRONISATION, STREAM_WAIT, INFERRED = 3, 4, 5
 JUST_BEFORE_NS = 12_000
 """Work that ended at most this long before is taken as what was waited for.
 
-The next work of a waiting stream begins within some microseconds; what begins later waited for something else.
+The next work of a waiting stream begins within microseconds; what begins later waited for something else.
 """
 
 LONG_CALL_NS = 100_000
-"""A call that takes longer may have waited for the device: one that only launches takes some ten microseconds."""
+"""A call that takes longer may have waited for the device: one that only launches takes ten microseconds."""
 
 SOON_NS = 1_000_000
 """A host that waited for a range goes on at most this long after its end; else it did something meanwhile."""
@@ -37,7 +37,7 @@ A thread that hands over to another returns a little after that one has begun.
 """
 
 _LATENCY_QUANTILE = 0.05
-"""Quantile of launches on an idle stream that is the least time of a launch: the shortest have damaged times."""
+"""Quantile of launches on an idle stream that is the least time of a launch: single ones seem shorter."""
 
 _NONE = -1
 

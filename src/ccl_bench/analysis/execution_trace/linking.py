@@ -119,7 +119,7 @@ def link_operators(nodes: pl.DataFrame, ops: pl.DataFrame) -> Link:
     ops = ops.with_columns(pl.col("name").cast(pl.String))
     by_id = _by_number(nodes, ops, "record_function_id", 0)
     in_order = _in_order(nodes, ops)
-    # Kineto's `External id` counts on from `rf_id`: by how much, most operators that are paired in order show.
+    # Kineto's `External id` counts on from `rf_id`; by how much, most operators paired in order show.
     ids = in_order.join(nodes.select("node", "rf_id"), on="node").join(
         ops.select("op", "external_id"), on="op"
     )
@@ -130,7 +130,7 @@ def link_operators(nodes: pl.DataFrame, ops: pl.DataFrame) -> Link:
     rule = max(RULES, key=lambda name: (pairs[name].height, -RULES.index(name)))
     operators = int(nodes["is_operator"].sum())
     link = Link(
-        pairs[rule].sort("node"), rule, offset[0] if rule == "external id" else None, operators, ops.height
+        pairs[rule].sort("node"), rule, offset[0] if rule == RULES[1] else None, operators, ops.height
     )
     return link if link.rate >= LEAST_RATE else Link(no_pairs(), "none", None, operators, ops.height)
 

@@ -188,7 +188,7 @@ def _by_pass(evidence: StepEvidence) -> pl.DataFrame | None:
     names = evidence.ranges["name"]
     for pattern in (PASS, OF_UNKNOWN_PHASE):
         passes = outermost(evidence.ranges.filter(matching(names, pattern)))
-        phased = passes.hstack(phases(passes["name"])).filter(pl.col("phase").ne_missing(DRAFT))
+        phased = passes.with_columns(phases(passes["name"])).filter(pl.col("phase").ne_missing(DRAFT))
         windows = _between(pl.concat([phased["start_ns"], _end_of_last(phased, evidence.device_work)]))
         if windows is not None:
             return windows
