@@ -152,8 +152,8 @@ class _Layout:
         for life in lives:
             if life.size is not None:
                 continue
-            # The allocation is not in the history. Free blocks of the large pool have more than 1 MiB, so that
-            # a smaller gap belongs to the block.
+            # The allocation is not in the history. Free blocks of the large pool have more than 1 MiB, so
+            # that a smaller gap belongs to the block.
             rounded = self._rounded(life)
             free = self._free_after(life.address) if rounded > SMALL_POOL else None
             has_gap = free is not None and free > rounded

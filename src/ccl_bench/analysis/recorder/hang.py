@@ -221,7 +221,7 @@ class _CallRows:
         if place in self._calls_by_row:
             return self._calls_by_row[place]
         row = self._calls.row(place, named=True)
-        is_of_stack = (pl.col("trace") == row["trace"]) & (pl.col("stack") == row["stack"])
+        is_of_stack = (pl.col("trace") == row["trace"]) & (pl.col("stack") == pl.lit(row["stack"], pl.Int64))
         frames = self._stacks.filter(is_of_stack).sort("depth").select("function", "file", "line")
         stack = [Frame(*frame) for frame in frames.iter_rows()]
         # The innermost frame of the program itself, else of a package, else of all.
