@@ -251,7 +251,7 @@ def _table(
     ready = np.full_like(start, NEVER)
     np.maximum.at(ready, later, end[earlier])
     waited = start - ready
-    # Of operation i the events `2 i` and `2 i + 1`, then one of each meeting; times are those of the first step.
+    # Of operation i the events `2 i` and `2 i + 1`, then one of each meeting; times as in the first step.
     size = len(meeting_of)
     meetings, numbers = len(arrived), np.arange(size)
     earliest = np.full(2 * size + meetings, NEVER)
