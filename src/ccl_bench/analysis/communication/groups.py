@@ -222,7 +222,7 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
     numbered = _with_lanes(calls)
     recorded = [name for name in IDENTITY if numbered[name].null_count() < numbered.height]
     key = [*recorded, "lane"]
-    distinct = numbered.select(*IDENTITY, "lane").unique(key, keep="first", maintain_order=True)
+    distinct = numbered[[*IDENTITY, "lane"]].unique(key, keep="first", maintain_order=True)
     listed = list(process_groups.iter_rows(named=True))
     ranks_by_name = {row["name"]: row["ranks"] for row in listed if row["ranks"] is not None}
     names, members, sources, descriptions = [], [], [], []
@@ -240,8 +240,8 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
         pl.Series("known_from", sources, dtype=pl.String),
         pl.Series("description", descriptions, dtype=pl.String),
     )
-    group = numbered.select(key).join(
-        keys.select(*key, "group"), on=key, nulls_equal=True, how="left", maintain_order="left"
+    group = numbered[key].join(
+        keys[[*key, "group"]], on=key, nulls_equal=True, how="left", maintain_order="left"
     )["group"]
     size = pl.coalesce("group_size", pl.col("members").list.len().cast(pl.Int64)).alias("size")
     groups = keys.select("group", "members", "known_from", "description", size)

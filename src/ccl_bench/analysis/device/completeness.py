@@ -115,8 +115,8 @@ def completeness(
     calls = starting_calls.filter(in_steps, ~is_queued)
     counts: dict[str, list[int]] = {}
     for kind, (total, lost) in _COUNTED.items():
-        of_kind = calls.filter(kind=kind)
-        counts |= {total: [of_kind.height], lost: [of_kind.filter(~pl.col("has_work")).height]}
+        is_of_kind = calls["kind"] == kind
+        counts |= {total: [is_of_kind.sum()], lost: [(is_of_kind & ~calls["has_work"]).sum()]}
     silent: pl.Series = pl.Series(dtype=pl.String)
     operators = 0
     if device_work.height:
@@ -129,7 +129,7 @@ def completeness(
     backends = filter(None, map(accelerator_backend, process_groups["backend"].drop_nulls()))
     return DERIVED.get("completeness").table.frame(
         {
-            "calls": [work.filter(pl.col("kind").is_in([COMMUNICATION, FUSED])).height],
+            "calls": [((work["kind"] == COMMUNICATION) | (work["kind"] == FUSED)).sum()],
             "groups": [process_groups.height + int((collectives["source"] != "mpi").sum())],
             "launching_operators": [operators],
             "silent_operators": [silent.len()],

@@ -46,7 +46,8 @@ REDISTRIBUTION = r"^_(?:From|To)TorchTensor|Redistribute"
 
 def on_cpu(annotations: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges of CPU threads, with names as text."""
-    return annotations.filter(~pl.col("on_device")).with_columns(pl.col("name").cast(pl.String))
+    ranges = keep_rows(annotations, ~annotations["on_device"])
+    return ranges.with_columns(pl.col("name").cast(pl.String))
 
 
 def named(table: pl.DataFrame, *patterns: str) -> list[pl.DataFrame]:

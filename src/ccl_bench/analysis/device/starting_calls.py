@@ -69,11 +69,11 @@ def _outside_captures(calls: pl.DataFrame, begins: pl.Series, ends: pl.Series) -
     begin_counts, end_counts = (
         edges.search_sorted(calls["start_ns"], side="right").cast(pl.Int64) for edges in (begins, ends)
     )
-    return calls.filter(begin_counts <= end_counts)
+    return keep_rows(calls, begin_counts <= end_counts)
 
 
 def _outermost(calls: pl.DataFrame, kind: str) -> pl.DataFrame:
-    numbered = calls.filter(pl.col("correlation") > 0)
+    numbered = keep_rows(calls, calls["correlation"] > 0)
     if not numbered["has_work"].all():
         ordered = numbered.sort("process", "thread", "start_ns", "end_ns")
         reach = pl.col("end_ns").cum_max().shift(1).over("process", "thread")

@@ -14,6 +14,7 @@ from ccl_bench.analysis.serving.forward_passes import DRAFT, OF_UNKNOWN_PHASE, P
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.kernel_types import kernel_type
 from ccl_bench.result import WHOLE_TRACE
+from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -100,8 +101,8 @@ def marked_steps(
     annotations: pl.DataFrame, cpu_ops: pl.DataFrame, device_work: pl.DataFrame
 ) -> pl.DataFrame | None:
     """Return `step`, `start_ns`, `end_ns` and `source` of the steps that a trace marks, or None."""
-    on_device = pl.col("on_device")
-    ranges, of_device = (_named(annotations.filter(place)) for place in (~on_device, on_device))
+    on_device = annotations["on_device"]
+    ranges, of_device = (_named(keep_rows(annotations, place)) for place in (~on_device, on_device))
     evidence = StepEvidence(ranges, of_device, cpu_ops, device_work)
     for source, find in SOURCES.items():
         steps = find(evidence)
@@ -129,9 +130,11 @@ def _named(ranges: pl.DataFrame) -> pl.DataFrame:
 
 def _numbered(ranges: pl.DataFrame, pattern: str) -> pl.DataFrame | None:
     """Return the outermost ranges that are numbered as steps, all of one name."""
+    marked = keep_rows(ranges, matching(ranges["name"], pattern))
+    if marked.is_empty():
+        return None
     number = pl.col("name").str.extract(pattern, 1).cast(pl.Int64, strict=False)
-    marked = ranges.filter(matching(ranges["name"], pattern)).with_columns(step=number).drop_nulls("step")
-    outer = outermost(marked)
+    outer = outermost(marked.with_columns(step=number).drop_nulls("step"))
     if outer.is_empty():
         return None
     before = pl.col("end_ns").cum_max().shift(1)
