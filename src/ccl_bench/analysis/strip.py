@@ -11,7 +11,7 @@ from ccl_bench.analysis.intervals import clip, device_windows
 from ccl_bench.base.lazy_imports import pl
 
 MOST_PIECES = 2_000
-"""Pieces of one trace at most, except where it has more streams."""
+"""Pieces of one trace at most, except where it has more streams: a page of many ranks holds them all."""
 
 _OF_PARTS = {WAITING: WAITING, TRANSFER: TRANSFER}
 """Part of a call → kind of its piece, where it is known what the part is."""

@@ -116,7 +116,7 @@ def completeness(
     counts: dict[str, list[int]] = {}
     for kind, (total, lost) in _COUNTED.items():
         is_of_kind = calls["kind"] == kind
-        counts |= {total: [is_of_kind.sum()], lost: [(is_of_kind & ~calls["has_work"]).sum()]}
+        counts |= {total: [int(is_of_kind.sum())], lost: [int((is_of_kind & ~calls["has_work"]).sum())]}
     silent: pl.Series = pl.Series(dtype=pl.String)
     operators = 0
     if device_work.height:
@@ -129,7 +129,7 @@ def completeness(
     backends = filter(None, map(accelerator_backend, process_groups["backend"].drop_nulls()))
     return DERIVED.get("completeness").table.frame(
         {
-            "calls": [((work["kind"] == COMMUNICATION) | (work["kind"] == FUSED)).sum()],
+            "calls": [int(((work["kind"] == COMMUNICATION) | (work["kind"] == FUSED)).sum())],
             "groups": [process_groups.height + int((collectives["source"] != "mpi").sum())],
             "launching_operators": [operators],
             "silent_operators": [silent.len()],

@@ -231,7 +231,7 @@ def memory_lives(
         replay = replay_history(events, in_use)
         lives = replay.lives
         fill_sizes(lives, events, segments_of(memory_segments, device), rules)
-        columns = {
+        columns: dict[str, list[object]] = {
             "device": [device] * len(lives),
             "address": [life.address for life in lives],
             "bytes": [life.size for life in lives],

@@ -24,7 +24,7 @@ _SOURCE = ["trace", "benchmark"]
 _REQUEST_TIMES = ("ttft", "tpot", "latency", "own_tpot")
 _SINCE_FIRST_TOKEN = ("ttft", "tpot", "itl")
 _TOLERANCE = 1e-3
-"""Share by which the mean latency of the requests may differ from that of the summary beside them."""
+"""Share by which the mean latency of requests may differ from that of their summary: tools round it."""
 
 _ONE_OF_THEM = (
     "give the file or directory of one of them, such as run=0.json or stage_0_lifecycle_metrics.json of a "

@@ -155,7 +155,7 @@ WARM_UP_FACTOR = 1.5
 """Times the median of the other steps that a first step must take to be warm-up: compiling takes longer."""
 
 OUTLIER_FACTOR = 2.0
-"""Times longer or shorter than the median that a step must be to be an outlier."""
+"""Times longer or shorter than the median that a step must be to be an outlier: it did other work."""
 
 DEVIATIONS = 6.0
 """Standard deviations from the median that an outlier must lie away: normal noise never reaches them."""
@@ -170,7 +170,7 @@ _FEWEST_FOR_OUTLIERS = 5
 """Steps from which there are outliers: of four one is more than a fifth."""
 
 _WORTH = 0.01
-"""Relative change of the mean from which warm-up is more than a note."""
+"""Relative change of the mean from which warm-up is more than a note: repeated runs differ as much."""
 
 _SHOWN = 3
 _OF_NORMAL = 1.4826
