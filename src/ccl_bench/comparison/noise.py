@@ -35,7 +35,7 @@ RESAMPLES = 4_000
 SEED = 20_240_229
 
 MOST_SAMPLES = 1_000
-"""Largest number of samples of a side; of more, evenly spread ones are used: the interval is narrow by then."""
+"""Largest number of samples of a side; of more, evenly spread ones are used, which are enough."""
 
 FEWEST = 2
 """Smallest number of samples of each side; with fewer, the noise is unknown."""

@@ -16,7 +16,7 @@ SMALL_POOL = 1 << 20
 """Largest block of the pool for small blocks; in the other one, what is left by a split is larger."""
 
 _LAST_INTERVAL = 15
-"""Number of the last interval between powers of two, counted from 1 MiB, that has divisions of its own."""
+"""Number of the last interval between powers of two, from 1 MiB, that a setting of its own may divide."""
 
 _DIVISIONS = "roundup_power2_divisions."
 
