@@ -317,9 +317,9 @@ def differing_step_times(stated_times: pl.DataFrame, steps: pl.DataFrame) -> lis
 
 def memory_beyond_device(peaks: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> list[Finding]:
     """Compare the memory that the allocator reserved with the memory of the device."""
-    stated = facts.gpu_hbm_bytes
-    size_bytes = stated.value if stated else devices["memory_bytes"].max()
-    source = stated.source if stated else "the traces"
+    fact = facts.gpu_hbm_bytes
+    size_bytes = fact.value if fact else devices["memory_bytes"].max()
+    source = fact.source if fact else "the traces"
     reserved = peaks["peak_reserved_bytes"].max()
     if not isinstance(size_bytes, int) or not isinstance(reserved, int) or reserved <= size_bytes:
         return []

@@ -132,8 +132,8 @@ def _with_opportunities(
             silent[rule.name] = cause if has_cause else f"there is no table {', '.join(missing)}"
             continue
         try:
-            found = rule.look(*(inputs[need] for need in rule.needs))
-            of_rule = [replace(each, name=rule.name, kind=rule.kind) for each in found]
+            seen = rule.look(*(inputs[need] for need in rule.needs))
+            of_rule = [replace(each, name=rule.name, kind=rule.kind) for each in seen]
         except diagnosis.Silent as answer:
             silent[rule.name] = str(answer)
             continue

@@ -138,8 +138,10 @@ def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.
         ).sort("row")
         inside = pl.col("launch_ns") < pl.col("until_ns")
         around = innermost.select(pl.when(inside).then("range")).to_series()
-        stated = [column for column in ranges.iter_columns() if column.null_count() < column.len()]
-        joined = joined.with_columns([column[around] for column in stated if column.name not in _PLACE])
+        stated_columns = [column for column in ranges.iter_columns() if column.null_count() < column.len()]
+        joined = joined.with_columns(
+            [column[around] for column in stated_columns if column.name not in _PLACE]
+        )
     return _with_parts(_first_known(joined, ("kernel", *enclosing)), collectives)
 
 
@@ -291,9 +293,9 @@ def _started(calls: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.Da
     # Operators that say the same are alike: it does not matter which of them started a range.
     alike = ordered.select(pl.exclude(*_PLACE, f"{source} sequence"))
     lists = pl.selectors.by_dtype(pl.List(pl.Int64))
-    said = alike.with_columns(lists.cast(pl.List(pl.String)).list.join(",")).hash_rows()
+    statements = alike.with_columns(lists.cast(pl.List(pl.String)).list.join(",")).hash_rows()
     operators = ordered.with_columns(
-        collective=f"{source} recorded", elements=_elements(source, f"{source} recorded"), said=said
+        collective=f"{source} recorded", elements=_elements(source, f"{source} recorded"), said=statements
     )
     ranges = calls.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
     number = pair_with_operators(ranges, operators).cast(pl.UInt32)

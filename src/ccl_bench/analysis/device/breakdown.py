@@ -81,7 +81,8 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: how much of the multiprocessors its kernels could occupy."""
     windows = device_windows(steps)
-    kernels = work.filter("is_kernel").select("start_ns", "end_ns", "kind", "occupied", "occupancy_pct")
+    columns = ("start_ns", "end_ns", "kind", "occupied", "occupancy_pct")
+    kernels = work.select(pl.col(columns).filter("is_kernel"))
     inside = clip(kernels, windows)
     length = pl.col("end_ns") - pl.col("start_ns")
     with_occupancy = length.filter(pl.col("occupancy_pct").is_not_null()).sum()

@@ -36,8 +36,9 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
         return DERIVED.get("kernel_time").table.empty()
     windows = device_windows(steps)
     keys = ("window", "name", "kind", "collective")
-    kernels = device_work.filter("is_kernel")
-    placed = kernels.select(*("start_ns", "end_ns"), *keys[1:], window=assign_step(kernels, steps))
+    columns = ("start_ns", "end_ns", *keys[1:])
+    kernels = device_work.select(pl.col(*columns, "launch_ns", "launched_before").filter("is_kernel"))
+    placed = kernels.select(*columns, window=assign_step(kernels, steps))
     step_kernels = placed.drop_nulls("window")
     counts = step_kernels.group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -132,7 +133,7 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
 def copy_time(steps: pl.DataFrame, memcpy: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: its copies of all kinds together, and what of them no kernel hides."""
     windows = device_windows(steps)
-    moved = memcpy.filter(pl.col("kind") != SET).select("start_ns", "end_ns")
+    moved = memcpy.select(pl.col("start_ns", "end_ns").filter(pl.col("kind") != SET))
     ran = kernels.select("start_ns", "end_ns")
     busy = union_lengths(ran, windows)
     return pl.DataFrame(

@@ -150,13 +150,13 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """
     numbers, work_numbers = launches["correlation"], work["correlation"]
     first = (
-        launches.filter((numbers > 0) & is_one_of(numbers, work_numbers))
-        .select("correlation", "thread", launch_ns="start_ns", launch_end_ns="end_ns")
+        launches.select("correlation", "thread", launch_ns="start_ns", launch_end_ns="end_ns")
+        .filter((numbers > 0) & is_one_of(numbers, work_numbers))
         .unique("correlation", keep="first", maintain_order=True)
     )
     joined = work.join(first, on="correlation", how="left", maintain_order="left")
-    numbered = launches.filter(numbers > 0)
-    lowest, earliest = (pl.lit(numbered[name].min(), pl.Int64) for name in ("correlation", "start_ns"))
+    numbered = launches.select(pl.col("correlation", "start_ns").filter(pl.col("correlation") > 0).min())
+    lowest, earliest = (pl.lit(bound, pl.Int64) for bound in numbered.row(0))
     is_numbered = (pl.col("correlation") > 0).fill_null(value=False)
     is_before = (
         pl.when(is_numbered).then(pl.col("correlation") < lowest).otherwise(pl.col("start_ns") < earliest)
@@ -166,16 +166,18 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 def communicating_operators(cpu_ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """Return the operators and ranges on the CPU that launch communication, each with its collective."""
-    columns = ("start_ns", "end_ns", "thread", "operator", "of_torch")
-    ranges = collectives.filter(pl.col("source").is_in(_RANGES))
+    place = ("start_ns", "end_ns", "thread")
+    ranges = collectives.select(pl.col(*place, "name").filter(pl.col("source").is_in(_RANGES)))
     means = map_distinct(ranges["name"], lambda name: of_launcher(name) or canonical(name))
-    recorded = ranges.with_columns(operator=means, of_torch=pl.lit(value=True))
-    launchers = cpu_ops.filter(holds_for(cpu_ops["name"], lambda name: of_launcher(name) is not None))
-    named = launchers.with_columns(
+    recorded = ranges.select(*place, operator=means, of_torch=pl.lit(value=True))
+    launches_some = holds_for(cpu_ops["name"], lambda name: of_launcher(name) is not None)
+    launchers = keep_rows(cpu_ops[[*place, "name"]], launches_some)
+    named = launchers.select(
+        *place,
         operator=map_distinct(launchers["name"], of_launcher),
         of_torch=holds_for(launchers["name"], lambda name: name.startswith(TORCH)),
     )
-    return pl.concat([recorded.select(columns), named.select(columns)]).drop_nulls("operator")
+    return pl.concat([recorded, named]).drop_nulls("operator")
 
 
 def _with_operator(work: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:

@@ -225,9 +225,9 @@ class _CallRows:
         frames = self._stacks.filter(is_of_stack).sort("depth").select("function", "file", "line")
         stack = [Frame(*frame) for frame in frames.iter_rows()]
         # The innermost frame of the program itself, else of a package, else of all.
-        own = [each for each in stack if not any(part in each.file for part in _OF_OTHERS)]
+        of_program = [each for each in stack if not any(part in each.file for part in _OF_OTHERS)]
         of_packages = [each for each in stack if not any(part in each.file for part in _OF_TORCH)]
-        program_frame = next(iter([*own, *of_packages, *stack]), None)
+        program_frame = next(iter([*of_program, *of_packages, *stack]), None)
         side = "in" if row["in_shapes"] else "out"
         self._calls_by_row[place] = Call(
             row["rank"],

@@ -122,10 +122,11 @@ def _amid_operators(windows: pl.DataFrame, annotations: pl.DataFrame, cpu_ops: p
     """
     none = pl.Series("cuts_operator", [False]).new_from_index(0, windows.height)
     is_mark = is_one_of(annotations["start_ns"], windows["start_ns"]) & ~annotations["on_device"]
-    threads = annotations.filter(is_mark)["thread"].drop_nulls().mode()
+    threads = annotations["thread"].filter(is_mark).drop_nulls().mode()
     if threads.is_empty() or are_of_device(windows):
         return none
-    operators = cpu_ops.filter(pl.col("thread") == threads[0]).sort("start_ns")
+    of_thread = pl.col("start_ns", "end_ns").filter(pl.col("thread") == threads[0])
+    operators = cpu_ops.select(of_thread).sort("start_ns")
     earlier = operators["start_ns"].search_sorted(windows["start_ns"], side="left").cast(pl.Int64)
     reach = pl.concat([pl.Series([None], dtype=pl.Int64), operators["end_ns"].cum_max()]).gather(earlier)
     return (reach > windows["start_ns"] + ROUNDING_NS).fill_null(value=False).alias(none.name)
@@ -216,7 +217,7 @@ def _behind_unrecorded(work: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     the recording has run, long after its own launch, or after the recording began if it was launched before.
     """
     nothing = pl.Series("unrecorded", [None], dtype=pl.Int64).new_from_index(0, windows.height)
-    kernels = work.filter("is_kernel").select("start_ns", "launch_end_ns", "launched_before")
+    kernels = work.select(pl.col("start_ns", "launch_end_ns", "launched_before").filter("is_kernel").head(1))
     if kernels.is_empty() or windows.is_empty():
         return nothing
     start, launched, launched_before = kernels.row(0)
