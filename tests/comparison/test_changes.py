@@ -10,7 +10,7 @@ from results_by_hand import error, mean_of, result
 
 from ccl_bench.comparison.changes import Change, find_changes, judge_shares
 from ccl_bench.comparison.noise import difference_interval
-from ccl_bench.comparison.step_breakdown import Attribution, Part
+from ccl_bench.comparison.step_breakdown import Attribution, StepPart
 
 if TYPE_CHECKING:
     from ccl_bench.result import Result
@@ -170,9 +170,9 @@ def test_a_share_that_rises_because_the_step_shrank_is_not_worse() -> None:
         more = mean_of(later, later + 0.1, later - 0.1, later, metric="gpu_idle", unit="%")
         changes = find_changes({"gpu_idle": idle}, {"gpu_idle": more}, ["gpu_idle"])
         assert changes[0].verdict == "worse"
-        shorter = Attribution(Part("window", 0.1, 0.08, -0.02), ())
+        shorter = Attribution(StepPart("window", 0.1, 0.08, -0.02), ())
         assert judge_shares(changes, shorter, 0.01)[0].verdict == verdict
-        longer = Attribution(Part("window", 0.08, 0.1, 0.02), ())
+        longer = Attribution(StepPart("window", 0.08, 0.1, 0.02), ())
         assert judge_shares(changes, longer, 0.01)[0].verdict == "worse"
 
 
@@ -230,11 +230,11 @@ def test_a_share_whose_time_grew_by_the_tolerance_is_not_worse() -> None:
     # 25 % of 80 ms are 20 ms; with a tolerance of a quarter, 16 ms before may have become 20 ms
     for before, verdict in ((16.0, "changed"), (15.9, "worse")):
         change = Change("gpu_idle", "%", "lower", "worse", before, 25.0)
-        shorter = Attribution(Part("window", 0.1, 0.08, -0.02), ())
+        shorter = Attribution(StepPart("window", 0.1, 0.08, -0.02), ())
         assert judge_shares([change], shorter, 0.25)[0].verdict == verdict
         assert judge_shares([change], None, 0.25)[0].verdict == "worse"
         within = replace(shorter, is_within_noise=True)
         assert judge_shares([change], within, 0.25)[0].verdict == "worse"
-        equal = replace(shorter, step=Part("window", 0.1, 0.1, 0.0))
+        equal = replace(shorter, step=StepPart("window", 0.1, 0.1, 0.0))
         assert judge_shares([change], equal, 0.25)[0].verdict == "worse"
         assert judge_shares([replace(change, metric="mfu")], shorter, 0.25)[0].verdict == "worse"

@@ -10,7 +10,7 @@ from ccl_bench.comparison.changes import Change
 from ccl_bench.comparison.comparability import Comparability, Difference
 from ccl_bench.comparison.compare import Comparison, Pair
 from ccl_bench.comparison.noise import Interval
-from ccl_bench.comparison.step_breakdown import Attribution, Part
+from ccl_bench.comparison.step_breakdown import Attribution, StepPart
 from ccl_bench.comparison.thresholds import Judgement
 from ccl_bench.report.comparison.markdown import markdown
 
@@ -88,13 +88,13 @@ def test_differences_limits_and_the_step_stand_before_the_changes() -> None:
         Judgement("mfu:2%", "crossed", ("mfu",)),
         Judgement("busy:3%", "not judged", reason="it has no noise"),
     )
-    step = Part("window", 2.0, 2.5, 0.5)
+    step = StepPart("window", 2.0, 2.5, 0.5)
     apart = Comparability("not comparable", workload=(length,), studied=(degrees, one_sided))
     pair = _pair(
         _change("a", "worse"),
         comparability=apart,
         judgements=limits,
-        attribution=Attribution(step, (Part("compute", 2.0, 2.5, 0.5),), ()),
+        attribution=Attribution(step, (StepPart("compute", 2.0, 2.5, 0.5),), ()),
     )
     title, faster, same, judged, differences, changed_step, changes, _ = _blocks(pair)
     assert title == "## two against one"

@@ -9,7 +9,7 @@ from ccl_bench.comparison.changes import Change
 from ccl_bench.comparison.comparability import Comparability, Difference
 from ccl_bench.comparison.compare import Comparison, Pair
 from ccl_bench.comparison.noise import Interval
-from ccl_bench.comparison.step_breakdown import Attribution, Part
+from ccl_bench.comparison.step_breakdown import Attribution, StepPart
 from ccl_bench.comparison.thresholds import Judgement
 from ccl_bench.report.comparison.page import html, parts_chart, sections
 from ccl_bench.report.comparison.text import page
@@ -31,7 +31,7 @@ def _change(metric: str, other: float | None = 2.5, **more: Any) -> Change:
 
 def _step(name: str = "compute") -> Attribution:
     """Return a step of 2 s that takes 2.5 s."""
-    return Attribution(Part("window", 2.0, 2.5, 0.5), (Part(name, 2.0, 2.5, 0.5),), ())
+    return Attribution(StepPart("window", 2.0, 2.5, 0.5), (StepPart(name, 2.0, 2.5, 0.5),), ())
 
 
 def _sections(pair: Pair) -> list[Section]:

@@ -11,18 +11,18 @@ from ccl_bench.comparison.changes import Change
 from ccl_bench.comparison.comparability import Comparability, Difference
 from ccl_bench.comparison.compare import Comparison, Pair
 from ccl_bench.comparison.noise import Interval
-from ccl_bench.comparison.step_breakdown import Attribution, Division, Part, Untraced
+from ccl_bench.comparison.step_breakdown import Attribution, Division, StepPart, Untraced
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.comparison.page import changes_chart, parts_chart, sections
 from ccl_bench.report.comparison.text import page
 from ccl_bench.report.console import to_text
 
 
-def part(name: str, before: float, after: float) -> Part:
-    return Part(name, before, after, after - before)
+def part(name: str, before: float, after: float) -> StepPart:
+    return StepPart(name, before, after, after - before)
 
 
-def attribution(*parts: Part, divisions: tuple[Division, ...] = (), **more: Any) -> Attribution:
+def attribution(*parts: StepPart, divisions: tuple[Division, ...] = (), **more: Any) -> Attribution:
     """Return a step that is the sum of its parts."""
     whole = part("window", sum(each.baseline_s for each in parts), sum(each.other_s for each in parts))
     return Attribution(whole, parts, divisions, **more)

@@ -23,7 +23,7 @@ def _in_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 def _of_steps(device_work: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the work of steps, with the `window` and how long it took."""
     step_work = device_work.with_columns(assign_step(device_work, steps).alias("window")).drop_nulls("window")
-    return step_work.with_columns(device_ns=pl.col("end_ns") - pl.col("start_ns"))
+    return step_work.with_columns(device_ns=_length())
 
 
 def _length() -> pl.Expr:
@@ -145,7 +145,10 @@ def range_time(steps: pl.DataFrame, annotations: pl.DataFrame, device_work: pl.D
     others = {name: bool(_NOT_A_PART.match(name)) for name in marked["name"].unique()}
     is_other = marked["name"].replace_strict(others, default=False, return_dtype=pl.Boolean)
     ranges = nested(marked.filter(~is_other).select(*_HOST, "name", "thread"))
-    ranges = ranges.with_columns(_paths(ranges))
+    paths: list[str] = []
+    for name, parent in ranges.select("name", "parent").iter_rows():
+        paths.append(name if parent is None else f"{paths[parent]}{_BETWEEN}{name}")
+    ranges = ranges.with_columns(pl.Series("path", paths, dtype=pl.String))
     host_sums = (
         _in_steps(ranges, steps)
         .group_by("window", "path")
@@ -168,17 +171,6 @@ def range_time(steps: pl.DataFrame, annotations: pl.DataFrame, device_work: pl.D
 
 _BETWEEN = "\x1f"
 """Separator between the names of a path; no name contains it."""
-
-
-def _paths(ranges: pl.DataFrame) -> pl.Series:
-    """Return the names of the ranges around each of `nested` ranges and its own, as one text."""
-    paths: list[str] = []
-    for name, parent in ranges.select("name", "parent").iter_rows():
-        paths.append(name if parent is None else f"{paths[parent]}{_BETWEEN}{name}")
-    return pl.Series("path", paths, dtype=pl.String)
-
-
-_SPAN = ("start_ns", "end_ns")
 
 
 def nested(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -205,26 +197,22 @@ def nested(ranges: pl.DataFrame) -> pl.DataFrame:
 
 def innermost_at(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
     """Return the row of the innermost of `nested` ranges around the time `at` of each point on its thread."""
-    bounds = pl.concat(
-        [
-            ranges.select("thread", "row", moment="start_ns", begins=pl.lit(value=True), order="row"),
-            ranges.select(
-                "thread", row="parent", moment="end_ns", begins=pl.lit(value=False), order=-pl.col("row")
-            ),
-        ]
-    ).sort("moment", "begins", "order")
+    # From the end of a range on, the innermost one is its parent. At one moment ends come before starts, and
+    # inner ends before outer ones: the last bound up to a point is that of the innermost range around it.
+    begins = ranges.select("thread", "row", moment="start_ns", begins=pl.lit(value=True), order="row")
+    ends = ranges.select(
+        "thread", row="parent", moment="end_ns", begins=pl.lit(value=False), order=-pl.col("row")
+    )
+    bounds = pl.concat([begins, ends]).sort("moment", "begins", "order").drop("begins", "order")
     lookups = (
         points.select("thread", moment=pl.col(at)).with_row_index("point").sort("moment", nulls_last=True)
     )
-    placed = lookups.join_asof(
-        bounds.drop("begins", "order"), on="moment", by="thread", strategy="backward", check_sortedness=False
-    )
+    placed = lookups.join_asof(bounds, on="moment", by="thread", strategy="backward", check_sortedness=False)
     return placed.sort("point")["row"]
 
 
 def own_lengths(ranges: pl.DataFrame) -> pl.Series:
     """Return the time of each of `nested` ranges that is in none of those inside it, ns."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    inside = ranges.drop_nulls("parent").group_by("parent").agg(length.sum().alias("inside_ns"))
+    inside = ranges.drop_nulls("parent").group_by("parent").agg(inside_ns=_length().sum())
     joined = ranges.join(inside, left_on="row", right_on="parent", how="left", maintain_order="left")
-    return joined.select((length - pl.col("inside_ns").fill_null(0)).alias("own_ns")).to_series()
+    return joined.select(own_ns=_length() - pl.col("inside_ns").fill_null(0)).to_series()

@@ -45,7 +45,7 @@ def call_counts(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 MOST_NAMES = 30
-"""Names that are compared between traces, the most frequent ones."""
+"""Names that are compared between traces, the most frequent ones: a few in common show the unit of times."""
 
 _READ = ("start_ns", "end_ns", "name")
 

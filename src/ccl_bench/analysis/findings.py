@@ -165,9 +165,9 @@ def unequal_messages(messages: pl.DataFrame) -> list[Finding]:
 
 def calls_without_size(traffic: pl.DataFrame) -> list[Finding]:
     """Report calls that move data and state no size."""
-    without_size = traffic.filter(
-        pl.col("size_bytes").is_null() & pl.col("collective").is_in(_sized_collectives())
-    )
+    # Of `coalesced` calls the parts may be unknown, which is no lack.
+    sized = [name for name, facts in known_collectives().items() if facts.transfers]
+    without_size = traffic.filter(pl.col("size_bytes").is_null() & pl.col("collective").is_in(sized))
     if without_size.is_empty():
         return []
     names = ", ".join(without_size["collective"].unique().sort())
@@ -243,8 +243,12 @@ def overlapping_calls(calls: pl.DataFrame) -> list[Finding]:
 
 def impossible_rates(transfers: pl.DataFrame, devices: pl.DataFrame) -> list[Finding]:
     """Report calls that are faster than any link of the devices, and than switches that reduce make them."""
-    links = [_link_bytes_per_s(name) for name in devices["name"].unique().drop_nulls()]
-    limit = _WITH_SWITCHES * max(links, default=fastest_link_bytes_per_s())
+    fastest = fastest_link_bytes_per_s()
+    links = []
+    for name in devices["name"].unique().drop_nulls():
+        of_models = [device(model).link_bytes_per_s_per_direction for model in models(name)]
+        links.append(max(filter(None, of_models), default=fastest))
+    limit = _WITH_SWITCHES * max(links, default=fastest)
     rate = pl.col("size_bytes") * pl.col("bus_factor").fill_null(1.0) / (pl.col("time_ns") + ROUNDING_NS)
     beyond = transfers.filter(rate * SECOND_NS > limit)
     if beyond.is_empty():
@@ -261,17 +265,14 @@ _WITH_SWITCHES = 2
 """Times the speed of a link that an all-reduce may show where switches reduce (NVLink SHARP)."""
 
 
-def _link_bytes_per_s(device_name: str) -> float:
-    """Return the speed of a device's link in one direction; that of the fastest one where it is not known."""
-    links = [device(model).link_bytes_per_s_per_direction for model in models(device_name)]
-    return max((link for link in links if link), default=fastest_link_bytes_per_s())
-
-
 POWER = 0.8
-"""Power of ten by which lengths of a rank differ from those of others where they are in another unit."""
+"""Power of ten by which lengths of a rank differ from those of others where they are in another unit.
+
+Units differ by a power of ten, and no device is six times as fast as another of its run.
+"""
 
 FEWEST_NAMES = 5
-"""Names that ranks have in common from which on a difference in all of them is one of their units."""
+"""Names that ranks have in common from which on a difference is one of units: of fewer, one may decide."""
 
 
 def lengths_of_another_unit(name_lengths: pl.DataFrame) -> list[Finding]:
@@ -297,11 +298,6 @@ def lengths_of_another_unit(name_lengths: pl.DataFrame) -> list[Finding]:
         f"other ranks: times of one of them are in another unit (ranks {ranks} differ)"
     )
     return [Finding("times-of-another-unit", "error", message, count=factors["trace"].n_unique())]
-
-
-def _sized_collectives() -> list[str]:
-    """Return the collectives that move something; of `coalesced` calls the parts may be unknown."""
-    return [name for name, facts in known_collectives().items() if facts.transfers]
 
 
 def unmatched_messages(bubbles: pl.DataFrame) -> list[Finding]:
@@ -339,23 +335,16 @@ def differing_step_times(stated_times: pl.DataFrame, steps: pl.DataFrame) -> lis
 
 def memory_beyond_device(peaks: pl.DataFrame, devices: pl.DataFrame, facts: Facts) -> list[Finding]:
     """Compare the memory that the allocator reserved with the memory of the device."""
-    device_memory = _device_memory(devices, facts)
+    fact = facts.gpu_hbm_bytes
+    size_bytes = fact.value if fact else devices["memory_bytes"].max()
+    source = fact.source if fact else "the traces"
     reserved = peaks["peak_reserved_bytes"].max()
-    if device_memory is None or not isinstance(reserved, int) or reserved <= device_memory[0]:
+    if not isinstance(size_bytes, int) or not isinstance(reserved, int) or reserved <= size_bytes:
         return []
-    size_bytes, source = device_memory
     message = (
         f"the allocator held {reserved / GIGA:.4g} GB of a device with {size_bytes / GIGA:.4g} GB ({source})"
     )
     return [Finding("memory-beyond-device", "error", message)]
-
-
-def _device_memory(devices: pl.DataFrame, facts: Facts) -> tuple[int, str] | None:
-    """Return the largest memory of a device, bytes, and its source."""
-    if facts.gpu_hbm_bytes:
-        return facts.gpu_hbm_bytes.value, facts.gpu_hbm_bytes.source
-    largest = devices["memory_bytes"].max()
-    return (largest, "the traces") if isinstance(largest, int) else None
 
 
 def without_history(peaks: pl.DataFrame) -> list[Finding]:
@@ -402,7 +391,10 @@ def out_of_memory(peaks: pl.DataFrame) -> list[Finding]:
 
 
 _WHOLE = 0.95
-"""Share of linked operators below which the two recordings are not of the same steps."""
+"""Share of linked operators below which the two recordings are not of the same steps.
+
+Two recorders of the same steps start and stop a few operators apart.
+"""
 
 
 def et_disagreements(et_agreement: pl.DataFrame) -> list[Finding]:

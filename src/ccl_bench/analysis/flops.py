@@ -7,8 +7,10 @@ in a sequence); a forward pass alone costs a third of both.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
+from ccl_bench.analysis.communication.arguments import widths
 from ccl_bench.analysis.derived import derived, with_zeros
 from ccl_bench.analysis.intervals import assign_window, sum_per_window
 from ccl_bench.base.errors import NotMeasurable
@@ -24,7 +26,7 @@ RECOMPUTE_FORWARD_PASSES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
+class ModelSizes:
     """The sizes that the operations follow from."""
 
     parameters: int
@@ -46,19 +48,19 @@ class Architecture:
         return 4.0 * self.layers * self.heads * self.head_dim * self.seq_len
 
 
-def palm(architecture: Architecture, phase: str) -> float:
+def palm(model: ModelSizes, phase: str) -> float:
     """Return operations for one token by the PaLM convention, attention over the whole sequence."""
-    return FORWARD_PASSES[phase] * (architecture.matmul_flops + architecture.attention_flops)
+    return FORWARD_PASSES[phase] * (model.matmul_flops + model.attention_flops)
 
 
-def causal(architecture: Architecture, phase: str) -> float:
+def causal(model: ModelSizes, phase: str) -> float:
     """Return operations for one token with causal attention counted by half, as Megatron-LM does."""
-    return FORWARD_PASSES[phase] * (architecture.matmul_flops + architecture.attention_flops / 2)
+    return FORWARD_PASSES[phase] * (model.matmul_flops + model.attention_flops / 2)
 
 
-def hardware_with_recompute(architecture: Architecture) -> float:
+def hardware_with_recompute(model: ModelSizes) -> float:
     """Return operations executed for one training token with full activation checkpointing (HFU)."""
-    return RECOMPUTE_FORWARD_PASSES * (architecture.matmul_flops + architecture.attention_flops)
+    return RECOMPUTE_FORWARD_PASSES * (model.matmul_flops + model.attention_flops)
 
 
 @derived(
@@ -91,7 +93,10 @@ def product_types(products: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame
     names = kernels["name"].unique().cast(pl.String)
     narrow = sum(kernel_type(name) == "gemm" for name in names.filter(names.str.contains(_NARROW)))
     work = costs(innermost(products))
-    peak_of = {name: _peak(name) for name in work["dtype"].unique().drop_nulls()}
+    peak_of: dict[str, str | None] = {}
+    for name in work["dtype"].unique().drop_nulls():
+        with suppress(NotMeasurable):
+            peak_of[name] = dtype(name).peak or None
     peaks = work["dtype"].replace_strict(peak_of, default=None, return_dtype=pl.String)
     by_type = work.with_columns(dtype=peaks).group_by("dtype", maintain_order=True)
     sums = by_type.agg(pl.len().cast(pl.Int64).alias("products"), pl.col("flops").sum())
@@ -109,8 +114,20 @@ def et_product_work(
     et_steps: pl.DataFrame, et_products: pl.DataFrame, et_nodes: pl.DataFrame
 ) -> pl.DataFrame:
     """One step of one Execution Trace: the operations and the data of its matrix products."""
-    outer = _ancestors(et_products["node"], et_nodes)
-    innermost_products = et_products.filter(~pl.col("node").is_in(outer.implode()))
+    parents = (
+        et_nodes.select("node", "parent")
+        .drop_nulls()
+        .unique("node")
+        .filter(pl.col("parent") != pl.col("node"))
+    )
+    level = et_products.select("node")
+    callers = [level["node"].head(0)]
+    for _ in range(_DEEPEST):
+        level = level.join(parents, on="node").select(node="parent").unique()
+        if level.is_empty():
+            break
+        callers.append(level["node"])
+    innermost_products = et_products.filter(~pl.col("node").is_in(pl.concat(callers).unique().implode()))
     begins = et_steps.select("step", node="first_node").sort("node")
     placed = costs(innermost_products).sort("node").join_asof(begins, on="node", strategy="backward")
     sums = placed.group_by("step").agg(_sums())
@@ -119,25 +136,7 @@ def et_product_work(
 
 
 _DEEPEST = 200
-"""Levels of operators that call each other that are looked at."""
-
-
-def _ancestors(numbers: pl.Series, et_nodes: pl.DataFrame) -> pl.Series:
-    """Return the nodes that called some nodes, directly or not."""
-    parents = (
-        et_nodes.select("node", "parent")
-        .drop_nulls()
-        .unique("node")
-        .filter(pl.col("parent") != pl.col("node"))
-    )
-    levels = [numbers.head(0)]
-    level = numbers.to_frame("node")
-    for _ in range(_DEEPEST):
-        level = level.join(parents, on="node").select(node="parent").unique()
-        if level.is_empty():
-            break
-        levels.append(level["node"])
-    return pl.concat(levels).unique()
+"""Levels of operators that call each other that are looked at: damaged parents may form a circle."""
 
 
 def _sums() -> list[pl.Expr]:
@@ -157,7 +156,7 @@ def costs(products: pl.DataFrame) -> pl.DataFrame:
     elements = rows * inner + inner * columns + rows * columns
     costs = products.with_columns(
         flops=2 * batch * rows * inner * columns,
-        bytes=batch * elements * _widths(products["dtype"]),
+        bytes=batch * elements * widths(products["dtype"]),
     )
     return costs.with_columns(pl.when(pl.col("bytes").is_not_null()).then("flops").alias("flops"))
 
@@ -168,23 +167,3 @@ def innermost(products: pl.DataFrame) -> pl.DataFrame:
     following = pl.col("start_ns").shift(-1).over("thread")
     calls_none = following.is_null() | (following >= pl.col("end_ns"))
     return ordered.filter(calls_none).sort("start_ns", maintain_order=True)
-
-
-def _widths(names: pl.Series) -> pl.Series:
-    """Return the bytes of one element for each recorded type; null for types that are not known."""
-    width_of = {name: _width(name) for name in names.unique().to_list() if name is not None}
-    return names.replace_strict([*width_of], [*width_of.values()], default=None, return_dtype=pl.Float64)
-
-
-def _peak(name: str) -> str | None:
-    try:
-        return dtype(name).peak or None
-    except NotMeasurable:
-        return None
-
-
-def _width(name: str) -> float | None:
-    try:
-        return dtype(name).width_bytes
-    except NotMeasurable:
-        return None

@@ -1,4 +1,8 @@
-"""Arithmetic of intervals of time: unions, intersections, gaps, and the window each moment lies in."""
+"""Arithmetic of intervals of time: unions, intersections, gaps, and the window each moment lies in.
+
+Every table of a trace comes through here several times, mostly with few rows. So these functions work on
+columns and not with expressions: planning a query takes three times as long as the work on a hundred rows.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ def clip(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         last=pl.lit(starts).search_sorted(pl.lit(intervals[END]), side="left").cast(pl.Int64),
     )
     touched = last - first
-    if _most(touched) <= 1:
+    if not (touched > 1).any():
         parts = keep_rows(intervals.hstack([first]), touched == 1)
     else:
         rows = pl.int_ranges(first, pl.max_horizontal(first, last), dtype=pl.Int64)
@@ -36,12 +40,6 @@ def clip(intervals: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     inside[START] = begins.zip_with(begins > opened, opened)
     inside[END] = stops.zip_with(stops < closed, closed)
     return keep_rows(pl.DataFrame(inside), inside[START] < inside[END])
-
-
-def _most(numbers: pl.Series) -> int:
-    """Return the largest of whole numbers; 0 for none."""
-    largest = numbers.max()
-    return largest if isinstance(largest, int) else 0
 
 
 def merge_intervals(intervals: pl.DataFrame, *by: str) -> pl.DataFrame:

@@ -50,17 +50,15 @@ def is_one_of(names: pl.Series, values: pl.Series) -> pl.Series:
 
 def _are_among(names: pl.Series, choices: Sequence[pl.Series]) -> list[pl.Series]:
     """Return for each of `choices` whether each name is one of it; one query looks all of them up."""
-    looked_up = {
-        str(place): _is_among(names, values) for place, values in enumerate(choices) if not values.is_empty()
-    }
+    looked_up: dict[str, pl.Expr] = {}
+    for place, values in enumerate(choices):
+        if not values.is_empty():
+            is_among = pl.col(names.name).is_in(pl.lit(values).implode())
+            has_null = names.null_count() or values.null_count()
+            looked_up[str(place)] = is_among.fill_null(value=False) if has_null else is_among
     masks = names.to_frame().select(**looked_up) if looked_up else pl.DataFrame()
     none = pl.Series([False]).new_from_index(0, names.len())
     return [masks[place] if place in looked_up else none for place in map(str, range(len(choices)))]
-
-
-def _is_among(names: pl.Series, values: pl.Series) -> pl.Expr:
-    is_among = pl.col(names.name).is_in(pl.lit(values).implode())
-    return is_among.fill_null(value=False) if names.null_count() or values.null_count() else is_among
 
 
 def matching(names: pl.Series, pattern: str) -> pl.Series:
@@ -91,11 +89,12 @@ def kernel_collectives(kernels: pl.DataFrame) -> pl.Series:
 
 def has_own_sizes(names: pl.Series) -> pl.Series:
     """Return whether each `Collective name` says all-to-all with a size of its own for each member."""
-    return holds_for(names, _is_uneven)
-
-
-def _is_uneven(name: str) -> bool:
-    return collectives.canonical(name) is not None and collectives.collective(name).name == "all_to_allv"
+    return holds_for(
+        names,
+        lambda name: (
+            collectives.canonical(name) is not None and collectives.collective(name).name == "all_to_allv"
+        ),
+    )
 
 
 def call_collectives(names: pl.Series) -> pl.Series:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.groups import stages_of
-from ccl_bench.analysis.communication.matching import point_to_point
+from ccl_bench.analysis.communication.matching import MESSAGES, point_to_point
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.phases import BACKWARD, FORWARD
 from ccl_bench.analysis.device.work import computing_times
 from ccl_bench.analysis.intervals import (
     beyond_windows,
     clip,
-    device_windows,
     merge_intervals,
     subtract,
     union_lengths,
 )
 from ccl_bench.analysis.names import is_one_of
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
@@ -61,40 +59,31 @@ def stage_parts(steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
     Warm-up lasts until the first backward work starts, cool-down begins when the last forward work has
     ended. Where that is earlier, as for a stage that runs all forward passes first, nothing is steady.
     """
-    windows = steps[["step"]].hstack(device_windows(steps))
-    backward = _times_of(phases, BACKWARD, "start_ns", "backward_ns")
-    forward = _times_of(phases, FORWARD, "end_ns", "forward_ns")
-    first = pl.col("backward_ns").clip(pl.col("start_ns"), pl.col("end_ns")).alias("first")
+    windows = steps.select("step", start_ns="device_start_ns", end_ns="device_end_ns")
+    backward = phases.filter(pl.col("phase") == BACKWARD).select("step", backward_ns="start_ns")
+    forward = phases.filter(pl.col("phase") == FORWARD).select("step", forward_ns="end_ns")
+    first = pl.col("backward_ns").clip(pl.col("start_ns"), pl.col("end_ns"))
     bounds = (
         windows.join(backward, on="step", how="left", maintain_order="left")
         .join(forward, on="step", how="left", maintain_order="left")
         .with_columns(
-            first,
-            known=pl.col("backward_ns").is_not_null() & pl.col("forward_ns").is_not_null(),
+            first=first,
             last=pl.max_horizontal(first, pl.col("forward_ns").clip(upper_bound=pl.col("end_ns"))),
+            has_both=pl.col("backward_ns").is_not_null() & pl.col("forward_ns").is_not_null(),
         )
     )
-    has_both = bounds["known"]
+    divided = bounds.filter("has_both")
     of_parts = (
-        (WHOLE, "start_ns", "end_ns", ~has_both),
-        (WARM_UP, "start_ns", "first", has_both),
-        (STEADY, "first", "last", has_both),
-        (COOL_DOWN, "last", "end_ns", has_both),
+        (WHOLE, bounds.filter(~pl.col("has_both")), "start_ns", "end_ns"),
+        (WARM_UP, divided, "start_ns", "first"),
+        (STEADY, divided, "first", "last"),
+        (COOL_DOWN, divided, "last", "end_ns"),
     )
-    parts = []
-    for name, start, end, has_part in of_parts:
-        rows = keep_rows(bounds[["step", start, end]], has_part)
-        rows.columns = ["step", "start_ns", "end_ns"]
-        rows.insert_column(1, pl.Series("part", [name]).new_from_index(0, rows.height))
-        parts.append(rows)
+    parts = [
+        rows.select("step", part=pl.lit(name), start_ns=start, end_ns=end)
+        for name, rows, start, end in of_parts
+    ]
     return pl.concat(parts).sort("start_ns", "end_ns", maintain_order=True)
-
-
-def _times_of(phases: pl.DataFrame, phase: str, time: str, name: str) -> pl.DataFrame:
-    """Return the steps that have a phase, with one of its times under another name."""
-    rows = keep_rows(phases[["step", time]], phases["phase"] == phase)
-    rows.columns = ["step", name]
-    return rows
 
 
 @derived(
@@ -112,11 +101,15 @@ def stage_time(
 
     The time by which a step is longer than its device window lies before it, in the first part.
     """
-    compute, spans, is_message = computing_times(work), calls[["start_ns", "end_ns"]], _are_messages(calls)
+    compute, spans, is_message = (
+        computing_times(work),
+        calls.select("start_ns", "end_ns"),
+        _are_messages(calls),
+    )
     computing = union_lengths(compute, stage_parts)
-    busy = union_lengths(pl.concat([compute, keep_rows(spans, ~is_message)]), stage_parts)
+    busy = union_lengths(pl.concat([compute, spans.filter(~is_message)]), stage_parts)
     everything = union_lengths(pl.concat([compute, spans]), stage_parts) if is_message.any() else busy
-    beyond = steps[["step"]].hstack([beyond_windows(steps)])
+    beyond = steps.select("step", beyond_windows(steps))
     parts = stage_parts.join(beyond, on="step", how="left", maintain_order="left")
     before = pl.when(pl.col("step").is_first_distinct()).then("beyond_ns").otherwise(0)
     return parts.select(
@@ -147,12 +140,12 @@ def exposed_messages(stage_parts: pl.DataFrame, work: pl.DataFrame, calls: pl.Da
     is_message = _are_messages(calls)
     if not is_message.any():
         return DERIVED.get("exposed_messages").table.empty()
-    spans = calls[["start_ns", "end_ns", "call"]].hstack([calls["end_ns"].alias("call_end_ns")])
-    collectives = keep_rows(calls[["start_ns", "end_ns"]], ~is_message)
-    exposed = subtract(keep_rows(spans, is_message), pl.concat([computing_times(work), collectives]))
+    spans = calls.select("start_ns", "end_ns", "call", call_end_ns="end_ns")
+    collectives = spans.filter(~is_message).select("start_ns", "end_ns")
+    exposed = subtract(spans.filter(is_message), pl.concat([computing_times(work), collectives]))
     inside = clip(exposed, stage_parts)
-    place = stage_parts[["step", "part"]][inside["window"]]
-    return inside.hstack(place)[[*DERIVED.get("exposed_messages").table.columns]]
+    place = stage_parts.select(pl.col("step", "part").gather(inside["window"]))
+    return inside.with_columns(place).select(*DERIVED.get("exposed_messages").table.columns)
 
 
 @derived(
@@ -184,17 +177,24 @@ def bubbles(
     """
     stretches = with_transfer(exposed_messages, messages)
     step = ["trace", "step"]
-    parts = stage_time.join(_moving(stretches), on=[*step, "part"], how="left", maintain_order="left")
-    rest = pl.col("window_ns") - pl.col("compute_ns") - pl.col("exposed_collectives_ns")
-    moved = pl.col("exposed_transfer_ns").fill_null(0)
+    moved = merge_intervals(moving(stretches), *step, "part").group_by(*step, "part")
+    transfer = moved.agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("exposed_transfer_ns"))
     unmatched = stretches.filter(pl.col("transfer_ns").is_null()).group_by(step)
+    bubble, part = pl.col("bubble_ns"), pl.col("part")
+    by_part = {
+        column: pl.when((part == name).any()).then(bubble.filter(part == name).sum())
+        for name, column in ((WARM_UP, "warm_up_ns"), (STEADY, "steady_ns"), (COOL_DOWN, "cool_down_ns"))
+    }
+    rest = pl.col("window_ns") - pl.col("compute_ns") - pl.col("exposed_collectives_ns")
     sums = (
-        parts.with_columns(moved, (rest - moved).alias("bubble_ns"))
+        stage_time.join(transfer, on=[*step, "part"], how="left", maintain_order="left")
+        .with_columns(pl.col("exposed_transfer_ns").fill_null(0))
         .with_columns(
-            (pl.col("exposed_messages_ns") - pl.col("exposed_transfer_ns")).alias("message_wait_ns")
+            bubble_ns=rest - pl.col("exposed_transfer_ns"),
+            message_wait_ns=pl.col("exposed_messages_ns") - pl.col("exposed_transfer_ns"),
         )
         .group_by("iteration", *step, "rank", maintain_order=True)
-        .agg(pl.col(r"^\w+_ns$").sum(), *_by_part())
+        .agg(pl.col(r"^\w+_ns$").sum(), **by_part)
         .join(unmatched.agg(pl.col("call").n_unique().cast(pl.Int64).alias("unmatched")), on=step, how="left")
         .with_columns(pl.col("unmatched").fill_null(0))
         .sort("iteration", "rank", "trace", "step")
@@ -203,21 +203,11 @@ def bubbles(
     return sums.with_columns(stages).select(*DERIVED.get("bubbles").table.columns)
 
 
-def _by_part() -> list[pl.Expr]:
-    """Return the bubble in each part of a step; null if the step is not divided."""
-    names = {WARM_UP: "warm_up_ns", STEADY: "steady_ns", COOL_DOWN: "cool_down_ns"}
-    bubble, part = pl.col("bubble_ns"), pl.col("part")
-    return [
-        pl.when((part == name).any()).then(bubble.filter(part == name).sum()).alias(column)
-        for name, column in names.items()
-    ]
-
-
 def with_transfer(exposed_messages: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     """Return the exposed stretches of messages with `transfer_ns`, null if the partner is not known."""
     sides = [
         messages.select(trace=f"{side}_trace", call=f"{side}_call", transfer_ns="transfer_ns")
-        for side in ("send", "recv")
+        for side in MESSAGES
     ]
     return exposed_messages.join(pl.concat(sides), on=["trace", "call"], how="left", maintain_order="left")
 
@@ -226,9 +216,3 @@ def moving(stretches: pl.DataFrame) -> pl.DataFrame:
     """Return the parts of the messages' exposed stretches that moved data: a message waits first."""
     begins = pl.max_horizontal("start_ns", pl.col("call_end_ns") - pl.col("transfer_ns"))
     return stretches.drop_nulls("transfer_ns").with_columns(begins.alias("start_ns"))
-
-
-def _moving(stretches: pl.DataFrame) -> pl.DataFrame:
-    """Return the exposed transfer in each part of each step of each trace."""
-    lengths = merge_intervals(moving(stretches), "trace", "step", "part").group_by("trace", "step", "part")
-    return lengths.agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("exposed_transfer_ns"))

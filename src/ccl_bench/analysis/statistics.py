@@ -56,10 +56,6 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return summary
 
 
-_SMALL = 0.05
-_FEW = 5
-
-
 def student_quantile(probability: float, degrees: float) -> float:
     """Return t below which a share `probability` (above 0.5) of Student's t with `degrees` of freedom lies.
 
@@ -76,12 +72,12 @@ def student_quantile(probability: float, degrees: float) -> float:
     c = ((20700 * a / b - 98) * a - 16) * a + 96.36
     d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * degrees
     y = (d * tails) ** (2 / degrees)
-    if y <= _SMALL + a:
+    if y <= 0.05 + a:
         far = 1 / (((degrees + 6) / (degrees * y) - 0.089 * d - 0.822) * (degrees + 2) * 3)
         y = ((far + 0.5 / (degrees + 4)) * y - 1) * (degrees + 1) / (degrees + 2) + 1 / y
     else:
         x = NormalDist().inv_cdf(tails / 2)
-        c += 0.3 * (degrees - 4.5) * (x + 0.6) if degrees < _FEW else 0
+        c += 0.3 * (degrees - 4.5) * (x + 0.6) if degrees < 5 else 0
         c += (((0.05 * d * x - 5) * x - 7) * x - 2) * x + b
         y = x**2
         y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * x

@@ -11,7 +11,7 @@ from ccl_bench.analysis.intervals import clip, device_windows
 from ccl_bench.base.lazy_imports import pl
 
 MOST_PIECES = 2_000
-"""Pieces of one trace at most, except where it has more streams."""
+"""Pieces of one trace at most, except where it has more streams: a page of many ranks holds them all."""
 
 _OF_PARTS = {WAITING: WAITING, TRANSFER: TRANSFER}
 """Part of a call → kind of its piece, where it is known what the part is."""
@@ -45,9 +45,32 @@ def step_pieces(
     """One piece of work in the middle step of one trace; short neighbours of one stream are put together."""
     ordered = steps.sort("device_start_ns")
     middle = ordered.slice(ordered.height // 2, 1)
-    parts = [_calls(calls)]
-    parts += [_kernels(device_work), _copies(memcpy, device_work)] if device_work.height else []
-    parts += [] if device_work.height else [_operators(work, cpu_ops)]
+    of_calls = {name: pl.col(name) for name in ("call", "size_bytes")}
+    parts = [
+        _piece(
+            calls, lane=pl.col("stream"), kind=pl.lit(COMMUNICATION), name=pl.col("collective"), **of_calls
+        )
+    ]
+    name = pl.col("name").cast(pl.String)
+    if device_work.height:
+        computing = device_work.filter("is_kernel", pl.col("kind").is_in(COMPUTING))
+        names = {each: short_name(each) for each in computing["name"].cast(pl.String).unique().drop_nulls()}
+        short = name.replace_strict(names, default=None, return_dtype=pl.String)
+        # Copies that carry out communication are pieces of their call.
+        place = ["start_ns", "end_ns", "stream", "correlation"]
+        copied = device_work.filter(pl.col("kind") == MEMORY).select(place).unique()
+        copies = memcpy.join(copied, on=place, how="semi", nulls_equal=True, maintain_order="left")
+        parts += [
+            _piece(computing, lane=pl.col("stream"), kind=pl.col("kind"), name=short),
+            _piece(copies, lane=pl.col("stream"), kind=pl.lit(MEMORY), name=pl.col("kind")),
+        ]
+    else:
+        place = ["start_ns", "end_ns", "stream"]
+        operators = cpu_ops.select("name", *_SPAN, stream="thread")
+        last = operators.unique(place, keep="last", maintain_order=True)
+        computed = work.filter(pl.col("kind").is_in(COMPUTING)).select(*place, "kind")
+        named = computed.join(last, on=place, how="left", nulls_equal=True, maintain_order="left")
+        parts.append(_piece(named, lane=pl.col("stream"), kind=pl.col("kind"), name=name))
     inside = clip(pl.concat(parts), device_windows(middle)).drop("window")
     length = pl.col("end_ns") - pl.col("start_ns")
     pieces = inside.with_columns(
@@ -57,12 +80,8 @@ def step_pieces(
         busy_ns=length,
         longest_ns=length,
     )
-    window_ns = _window_ns(middle)
+    window_ns = int((middle["device_end_ns"] - middle["device_start_ns"]).sum())
     return fewer(pieces, window_ns, MOST_PIECES).select(*DERIVED.get("step_pieces").table.columns)
-
-
-def _window_ns(steps: pl.DataFrame) -> int:
-    return int(steps.select(pl.col("device_end_ns") - pl.col("device_start_ns")).sum().item())
 
 
 def _piece(table: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
@@ -74,42 +93,9 @@ def _piece(table: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
     )
 
 
-def _calls(calls: pl.DataFrame) -> pl.DataFrame:
-    return _piece(
-        calls,
-        lane=pl.col("stream"),
-        kind=pl.lit(COMMUNICATION),
-        name=pl.col("collective"),
-        call=pl.col("call"),
-        size_bytes=pl.col("size_bytes"),
-    )
-
-
-def _kernels(device_work: pl.DataFrame) -> pl.DataFrame:
-    computing = device_work.filter("is_kernel", pl.col("kind").is_in(COMPUTING))
-    names = {name: short_name(name) for name in computing["name"].cast(pl.String).unique().drop_nulls()}
-    short_names = pl.col("name").cast(pl.String).replace_strict(names, default=None, return_dtype=pl.String)
-    return _piece(computing, lane=pl.col("stream"), kind=pl.col("kind"), name=short_names)
-
-
-def _copies(memcpy: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
-    """Return the copies and sets, without those that carry out communication."""
-    place = ["start_ns", "end_ns", "stream", "correlation"]
-    copied = device_work.filter(pl.col("kind") == MEMORY).select(place).unique()
-    other_copies = memcpy.join(copied, on=place, how="semi", nulls_equal=True, maintain_order="left")
-    return _piece(other_copies, lane=pl.col("stream"), kind=pl.lit(MEMORY), name=pl.col("kind"))
-
-
-def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
-    """Return the work of the CPU on a run without a device, with the names of the operators."""
-    place = {"start_ns": "start_ns", "end_ns": "end_ns", "stream": "thread"}
-    names = cpu_ops.select("name", **place).unique([*place], keep="last", maintain_order=True)
-    computed = work.filter(pl.col("kind").is_in(COMPUTING)).select(*place, "kind")
-    named = computed.join(names, on=[*place], how="left", nulls_equal=True, maintain_order="left")
-    return _piece(named, lane=pl.col("stream"), kind=pl.col("kind"), name=pl.col("name").cast(pl.String))
-
-
 _MOST_BINS = 1 << 16
+"""Bins of the first try, far more than a screen has points across."""
+
 _ROW = ("trace", "rank", "iteration", "step", "lane", "on_device")
 """Columns that say whose work a piece is, where a table has them."""
 
@@ -125,19 +111,16 @@ def fewer(pieces: pl.DataFrame, window_ns: int, most: int) -> pl.DataFrame:
     longest piece of that kind.
     """
     merged, bins = pieces, _MOST_BINS
+    place = [*(key for key in _ROW if key in pieces.columns), "bin"]
     while merged.height > most and bins:
-        merged = _binned(pieces, max(window_ns // bins, 1))
+        width_ns = max(window_ns // bins, 1)
+        is_short = pl.col("end_ns") - pl.col("start_ns") < width_ns
+        short = pieces.filter(is_short).with_columns(bin=pl.col("start_ns") // width_ns)
+        by_kind = _together(short.sort("longest_ns", descending=True, maintain_order=True), [*place, "kind"])
+        mixed = _together(by_kind.sort("busy_ns", descending=True, maintain_order=True), place)
+        merged = pl.concat([pieces.filter(~is_short), mixed.select(pieces.columns)])
         bins //= 2
     return merged.sort("lane", "start_ns", "end_ns", maintain_order=True)
-
-
-def _binned(pieces: pl.DataFrame, width_ns: int) -> pl.DataFrame:
-    is_short = pl.col("end_ns") - pl.col("start_ns") < width_ns
-    place = [*(key for key in _ROW if key in pieces.columns), "bin"]
-    short = pieces.filter(is_short).with_columns(bin=pl.col("start_ns") // width_ns)
-    by_kind = _together(short.sort("longest_ns", descending=True, maintain_order=True), [*place, "kind"])
-    mixed = _together(by_kind.sort("busy_ns", descending=True, maintain_order=True), place)
-    return pl.concat([pieces.filter(~is_short), mixed.select(pieces.columns)])
 
 
 def _together(ordered: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

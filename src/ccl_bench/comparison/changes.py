@@ -76,32 +76,34 @@ def find_changes(
         one, two = baseline.get(name), other.get(name)
         if one is not None and one.value is not None and two is not None and two.value is not None:
             changes.append(_change(one, two, are_comparable=are_comparable, tolerance=tolerance))
-        elif result := next((each for each in (one, two) if each and each.value is not None), None):
-            changes.append(_one_sided(result, one, two, are_comparable=are_comparable))
+            continue
+        for result, missing, side in ((one, two, "the other run"), (two, one, "the baseline")):
+            if result is not None and result.value is not None:
+                why = f": {missing.reason}" if missing else ""
+                changes.append(
+                    Change(
+                        result.metric,
+                        result.unit,
+                        result.better,
+                        "cannot tell" if are_comparable else "not comparable",
+                        one.value if one else None,
+                        two.value if two else None,
+                        remarks=(f"{side} has no value{why}",),
+                    )
+                )
     return tuple(changes)
-
-
-def _one_sided(result: Result, one: Result | None, two: Result | None, *, are_comparable: bool) -> Change:
-    """Return the change of a metric without a value on one side."""
-    missing = two if result is one else one
-    side = "the other run" if result is one else "the baseline"
-    why = f": {missing.reason}" if missing else ""
-    return Change(
-        result.metric,
-        result.unit,
-        result.better,
-        "cannot tell" if are_comparable else "not comparable",
-        one.value if one else None,
-        two.value if two else None,
-        remarks=(f"{side} has no value{why}",),
-    )
 
 
 def _change(one: Result, two: Result, *, are_comparable: bool, tolerance: float) -> Change:
     before, after = float(one.value or 0.0), float(two.value or 0.0)
     samples = samples_of(one), samples_of(two)
     notes = remarks(one, two)
-    interval = _centred(difference_interval(*samples), samples, after - before)
+    interval = difference_interval(*samples)
+    if interval is not None:
+        # A value may differ from the plain mean of its samples, for example if it is a rate.
+        plain_before, plain_after = (fmean(thinned(side)) for side in samples)
+        shift, plain = after - before, plain_after - plain_before
+        interval = Interval(interval.low + shift - plain, interval.high + shift - plain)
     is_blocked = any(remark.blocks for remark in notes)
     shaky, why = (unstable(*samples) if interval and interval.low < interval.high else ""), ""
     verdict: Verdict = "cannot tell"
@@ -128,20 +130,6 @@ def _change(one: Result, two: Result, *, are_comparable: bool, tolerance: float)
         is_blocked,
         bool(shaky),
     )
-
-
-def _centred(
-    interval: Interval | None, samples: tuple[list[float], list[float]], difference: float
-) -> Interval | None:
-    """Return the interval around the difference of the values.
-
-    A value may differ from the plain mean of its samples, for example if it is a rate.
-    """
-    if interval is None:
-        return None
-    one, other = (fmean(thinned(side)) for side in samples)
-    plain = other - one
-    return Interval(interval.low + difference - plain, interval.high + difference - plain)
 
 
 def _verdict(
@@ -180,20 +168,14 @@ def judge_shares(
     changes: Iterable[Change], attribution: Attribution | None, tolerance: float
 ) -> tuple[Change, ...]:
     """Return changes in which such a share is not "worse" if its time did not grow."""
-    return tuple(_judged(change, attribution, tolerance) for change in changes)
-
-
-def _judged(change: Change, attribution: Attribution | None, tolerance: float) -> Change:
-    is_share = change.metric in SHARES_OF_STEP and change.verdict == "worse"
-    if (
-        not is_share
-        or attribution is None
-        or attribution.is_within_noise
-        or attribution.step.difference_s >= 0
-    ):
-        return change
-    before = (change.baseline or 0.0) * attribution.step.baseline_s
-    after = (change.other or 0.0) * attribution.step.other_s
-    if after > (1 + tolerance) * before:
-        return change
-    return replace(change, verdict="changed", remarks=(REMARK, *change.remarks))
+    if attribution is None or attribution.is_within_noise or attribution.step.difference_s >= 0:
+        return tuple(changes)
+    judged = []
+    for change in changes:
+        before = (change.baseline or 0.0) * attribution.step.baseline_s
+        after = (change.other or 0.0) * attribution.step.other_s
+        is_worse_share = change.metric in SHARES_OF_STEP and change.verdict == "worse"
+        if is_worse_share and after <= (1 + tolerance) * before:
+            change = replace(change, verdict="changed", remarks=(REMARK, *change.remarks))
+        judged.append(change)
+    return tuple(judged)

@@ -9,13 +9,15 @@ import math
 import pkgutil
 import re
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from ccl_bench.base.errors import UsageError
+from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.base.registry import did_you_mean
+from ccl_bench.catalog.models import model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -122,22 +124,16 @@ def canonical(name: str, value: Plain) -> Plain:
         return sorted(_folded(item) for item in value)
     if not isinstance(value, str):
         return value
-    return _known_model(_folded(value)) if name == "model.model_family" else _folded(value)
+    folded = _folded(value)
+    if name == "model.model_family":
+        with suppress(NotMeasurable):
+            # The catalog's name of a public model, without its owner.
+            return _folded(model(folded).name).rpartition("/")[2]
+    return folded
 
 
 def _folded(text: str) -> str:
     return re.sub(r"[\s_-]+", "-", text.strip().lower())
-
-
-def _known_model(name: str) -> str:
-    """Return the catalog's name of a public model without its owner, else the name as it is."""
-    from ccl_bench.base.errors import NotMeasurable
-    from ccl_bench.catalog.models import model
-
-    try:
-        return _folded(model(name).name).rpartition("/")[2]
-    except NotMeasurable:
-        return name
 
 
 def unknown_fields(fields: Mapping[str, Plain]) -> list[str]:
@@ -153,11 +149,10 @@ def comparison_key(fields: Mapping[str, Plain]) -> tuple[tuple[str, Plain | None
     stands for an unstated field, and is a value of its own: a ranking does not guess.
     """
     defining = (rule for rule in field_rules().values() if rule.role == "workload" and not rule.implied)
-    return tuple((rule.name, _keyed(rule.name, fields.get(rule.name))) for rule in defining)
-
-
-def _keyed(name: str, value: Plain | None) -> Plain | None:
-    return None if value is None else canonical(name, value)
+    return tuple(
+        (rule.name, canonical(rule.name, fields[rule.name]) if rule.name in fields else None)
+        for rule in defining
+    )
 
 
 Verdict = Literal["comparable", "not comparable", "unknown"]
@@ -201,18 +196,15 @@ def find_differences(one: Mapping[str, Plain], other: Mapping[str, Plain]) -> tu
     """
     order = {name: place for place, name in enumerate(field_rules())}
     names = sorted({*one, *other}, key=lambda name: (order[rule_of(name).name], name))
-    differences = (_difference(name, one.get(name), other.get(name)) for name in names)
-    return tuple(sorted(filter(None, differences), key=lambda difference: difference.role != "workload"))
-
-
-def _difference(name: str, one: Plain | None, other: Plain | None) -> Difference | None:
-    rule = rule_of(name)
-    both = one is not None and other is not None
-    if rule.role == "ignored" or (both and agree(rule, one, other)):  # type: ignore[arg-type]
-        return None
-    if rule.role == "workload" and not both:
-        return None
-    return Difference(name, one, other, rule.role, rule.reason)
+    differences = []
+    for name in names:
+        rule, before, after = rule_of(name), one.get(name), other.get(name)
+        both = before is not None and after is not None
+        is_same = both and agree(rule, before, after)  # type: ignore[arg-type]
+        is_no_contradiction = rule.role == "workload" and not both
+        if rule.role != "ignored" and not is_same and not is_no_contradiction:
+            differences.append(Difference(name, before, after, rule.role, rule.reason))
+    return tuple(sorted(differences, key=lambda difference: difference.role != "workload"))
 
 
 def judge_comparability(
@@ -302,7 +294,7 @@ def _describe(rule: ResultRule, one: Result, other: Result) -> str | None:
     if one_aspect == other_aspect:
         return None
     name = rule.detail or rule.what
-    return f"{name} {' and '.join(_words(aspect) for aspect in (one_aspect, other_aspect))}"
+    return f"{name} {' and '.join(', '.join(each) or 'unknown' for each in (one_aspect, other_aspect))}"
 
 
 def _aspect(rule: ResultRule, result: Result) -> list[str]:
@@ -321,7 +313,3 @@ def _aspect(rule: ResultRule, result: Result) -> list[str]:
         "window": result.window.removesuffix(step_choice).removesuffix(", "),
     }
     return [values[rule.what]] if values[rule.what] else []
-
-
-def _words(aspect: list[str]) -> str:
-    return ", ".join(aspect) or "unknown"

@@ -78,32 +78,18 @@ def compare_runs(
 ) -> Comparison:
     """Return the comparison of the first side with each of the others, in the metrics `names`."""
     baseline, *others = sides
-    pairs = tuple(_pair(baseline, side, names, study, thresholds, tolerance) for side in others)
-    return Comparison(baseline.name, pairs, tolerance)
-
-
-def _pair(
-    baseline: RunResults,
-    other: RunResults,
-    names: Sequence[str],
-    study: Sequence[str],
-    thresholds: Sequence[Threshold],
-    tolerance: float,
-) -> Pair:
-    same = is_same_work(baseline, other)
-    comparability = judge_comparability(baseline.fields, other.fields, study=study, is_same_run=same)
-    are_comparable = comparability.verdict != "not comparable"
-    results = baseline.results, other.results
-    attribution = attribute_step(*results) if are_comparable else None
-    changed = find_changes(*results, names, are_comparable=are_comparable, tolerance=tolerance)
-    changed = judge_shares(changed, attribution, tolerance)
-    return Pair(
-        other.name,
-        comparability,
-        changed,
-        attribution,
-        tuple(judge_threshold(limit, changed) for limit in thresholds),
-    )
+    pairs = []
+    for other in others:
+        same = is_same_work(baseline, other)
+        comparability = judge_comparability(baseline.fields, other.fields, study=study, is_same_run=same)
+        are_comparable = comparability.verdict != "not comparable"
+        results = baseline.results, other.results
+        attribution = attribute_step(*results) if are_comparable else None
+        changed = find_changes(*results, names, are_comparable=are_comparable, tolerance=tolerance)
+        judged = judge_shares(changed, attribution, tolerance)
+        judgements = tuple(judge_threshold(limit, judged) for limit in thresholds)
+        pairs.append(Pair(other.name, comparability, judged, attribution, judgements))
+    return Comparison(baseline.name, tuple(pairs), tolerance)
 
 
 def to_json(comparison: Comparison) -> bytes:

@@ -55,7 +55,11 @@ def load_results(
     if is_baseline and stored is None:
         raise InputError("holds no results", where=str(results), fix="set the baseline again")
     if stored is not None and (results == path or not discover_run(path).traces):
-        return _from_file(place, stored, results.parent)
+        side = RunResults(place, _by_name(stored))
+        # A card in the same folder is the run's if the results used it.
+        beside = discover_run(results.parent)
+        is_own = beside.documents.card is not None and {*beside.documents.sha256.values()} & side.statements
+        return RunResults(place, side.results, _fields(beside)) if is_own else side
     run = open_run(place, profile_mode=profile_mode, choice=choice)
     computed = evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress)
     return RunResults(place, _by_name(computed), _fields(run))
@@ -83,12 +87,3 @@ def _stored(path: Path) -> list[Result] | None:
     except msgspec.DecodeError as error:
         raise InputError(f"is not JSON: {error}", where=str(path), fix=_WRITE) from error
     return results
-
-
-def _from_file(place: str, results: list[Result], folder: Path) -> RunResults:
-    """Return a side of stored results; a card in the same folder is used if the results used it."""
-    stored_side = RunResults(place, _by_name(results))
-    beside = discover_run(folder)
-    documents = beside.documents
-    is_own = documents.card is not None and set(documents.sha256.values()) & stored_side.statements
-    return RunResults(place, stored_side.results, _fields(beside)) if is_own else stored_side

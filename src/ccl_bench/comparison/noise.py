@@ -30,10 +30,12 @@ CONFIDENCE = 0.99
 """Share of intervals that contain the true difference; high, because many metrics are tested together."""
 
 RESAMPLES = 4_000
+"""Resampled means, so that twenty lie beyond each bound."""
+
 SEED = 20_240_229
 
 MOST_SAMPLES = 1_000
-"""Largest number of samples of a side; of more, evenly spread ones are used."""
+"""Largest number of samples of a side; of more, evenly spread ones are used, which are enough."""
 
 FEWEST = 2
 """Smallest number of samples of each side; with fewer, the noise is unknown."""
@@ -45,7 +47,7 @@ WIDE = 0.05
 """Standard error of a mean, as a share of it, beyond which an interval may be unstable."""
 
 _ALIKE = 0.9
-"""Highest correlation of consecutive steps that is used."""
+"""Highest correlation of consecutive steps that is used: beyond it the factor grows without limit."""
 
 
 @dataclass(frozen=True, slots=True)

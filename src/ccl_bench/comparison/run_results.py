@@ -30,12 +30,8 @@ class RunResults:
     def statements(self) -> frozenset[str]:
         """Hashes of card and metadata behind the results."""
         files = [each for result in self.results.values() for each in result.provenance.files.items()]
-        return frozenset(digest for name, digest in files if _states(name))
-
-
-def _states(name: str) -> bool:
-    """Whether a file behind a result identifies the workload."""
-    return name.endswith((".yaml", ".yml", ".toml", "run_metadata.json"))
+        ends = (".yaml", ".yml", ".toml", "run_metadata.json")  # only these identify the workload
+        return frozenset(digest for name, digest in files if name.endswith(ends))
 
 
 def is_same_work(one: RunResults, other: RunResults) -> bool:

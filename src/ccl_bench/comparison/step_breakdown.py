@@ -13,23 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ccl_bench.result import Result
-    from ccl_bench.result.details import (
-        BusyDetails,
-        ExposedDetails,
-        IdleDetails,
-        KernelSharesDetails,
-        KernelTimeDetails,
-        LagDetails,
-        PhaseDetails,
-        TrafficDetails,
-    )
+    from ccl_bench.result.details import ExposedDetails, IdleDetails
 
 MOST_PARTS = 10
-"""Largest number of parts of a breakdown that are listed."""
+"""Largest number of parts of a breakdown that are listed: those after it have changed little."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StepPart:
     """A part of a step in two runs."""
 
     name: str
@@ -46,10 +37,10 @@ class Division:
     name: str
     metric: str
     """Metric whose details these are."""
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     """The largest difference first."""
     of: str = ""
-    """Part of the step that these add up to; empty if they count concurrent work separately."""
+    """StepPart of the step that these add up to; empty if they count concurrent work separately."""
     left_out: int = 0
     """Number of unlisted parts, those with the smallest differences."""
 
@@ -90,37 +81,16 @@ def divide_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> 
             yield Division(way.name, way.metric, tuple(parts[:MOST_PARTS]), way.of, left_out)
 
 
-def part_difference(name: str, one: Mapping[str, float], two: Mapping[str, float]) -> Part:
+def part_difference(name: str, one: Mapping[str, float], two: Mapping[str, float]) -> StepPart:
     """Return one part of both sides; an unlisted value is 0."""
     before, after = one.get(name, 0.0), two.get(name, 0.0)
-    return Part(name, before, after, after - before)
+    return StepPart(name, before, after, after - before)
 
 
 def details_of(results: Mapping[str, Result], metric: str) -> Mapping[str, Any]:
     """Return the details of a metric that has a value, else none."""
     result = results.get(metric)
     return result.details if result is not None and result.value is not None else {}
-
-
-def _collectives(details: ExposedDetails) -> dict[str, float]:
-    return details.get("per_collective_s", {})
-
-
-def _dimensions(details: TrafficDetails) -> dict[str, float]:
-    rows = details.get("per_dimension", {})
-    return {name: row.get("exposed_s_per_gpu_and_step", 0.0) for name, row in rows.items()}
-
-
-def _types(details: KernelTimeDetails) -> dict[str, float]:
-    return details.get("per_type_s", {})
-
-
-def _kernels(details: KernelSharesDetails) -> dict[str, float]:
-    return {row["name"]: row["s_per_step"] for row in details.get("first", []) if "s_per_step" in row}
-
-
-def _phases(details: PhaseDetails) -> dict[str, float]:
-    return details.get("per_phase_s", {})
 
 
 def _causes(details: IdleDetails) -> dict[str, float]:
@@ -130,15 +100,6 @@ def _causes(details: IdleDetails) -> dict[str, float]:
         "other": details.get("other_wait_s"),
     }
     return {name: seconds for name, seconds in causes.items() if seconds is not None}
-
-
-def _rank_steps(details: BusyDetails) -> dict[str, float]:
-    rows = details.get("per_rank_parts_s_per_step", {})
-    return {f"rank {rank}": parts[STEP] for rank, parts in rows.items()}
-
-
-def _rank_waits(details: LagDetails) -> dict[str, float]:
-    return {f"rank {rank}": wait for rank, wait in details.get("wait_s_per_step", {}).items()}
 
 
 _EXPOSED = "exposed_communication"
@@ -159,14 +120,47 @@ _NAMES = {"unknown": "unknown communication"}
 
 _DIVISION_RULES = (
     _DivisionRule(BY_PART, "exposed_communication_time", _exposed_parts, _EXPOSED),
-    _DivisionRule("collective", "exposed_communication_time", _collectives, _EXPOSED),
-    _DivisionRule("parallelism dimension", "traffic_distribution", _dimensions, _EXPOSED),
+    _DivisionRule(
+        "collective",
+        "exposed_communication_time",
+        lambda details: details.get("per_collective_s", {}),
+        _EXPOSED,
+    ),
+    _DivisionRule(
+        "parallelism dimension",
+        "traffic_distribution",
+        lambda details: {
+            name: row.get("exposed_s_per_gpu_and_step", 0.0)
+            for name, row in details.get("per_dimension", {}).items()
+        },
+        _EXPOSED,
+    ),
     _DivisionRule("cause", "idle_breakdown", _causes, "idle"),
-    _DivisionRule(BY_TYPE, "total_kernel_time", _types),
-    _DivisionRule(BY_KERNEL, "dominant_kernel_concentration", _kernels, needs_both=True),
-    _DivisionRule("phases", "forward_time", _phases),
-    _DivisionRule("waiting for other ranks", "straggler_lag_16", _rank_waits, needs_both=True),
-    _DivisionRule("step of each rank", DIVIDED, _rank_steps, needs_both=True),
+    _DivisionRule(BY_TYPE, "total_kernel_time", lambda details: details.get("per_type_s", {})),
+    _DivisionRule(
+        BY_KERNEL,
+        "dominant_kernel_concentration",
+        lambda details: {
+            row["name"]: row["s_per_step"] for row in details.get("first", []) if "s_per_step" in row
+        },
+        needs_both=True,
+    ),
+    _DivisionRule("phases", "forward_time", lambda details: details.get("per_phase_s", {})),
+    _DivisionRule(
+        "waiting for other ranks",
+        "straggler_lag_16",
+        lambda details: {f"rank {rank}": wait for rank, wait in details.get("wait_s_per_step", {}).items()},
+        needs_both=True,
+    ),
+    _DivisionRule(
+        "step of each rank",
+        DIVIDED,
+        lambda details: {
+            f"rank {rank}": parts[STEP]
+            for rank, parts in details.get("per_rank_parts_s_per_step", {}).items()
+        },
+        needs_both=True,
+    ),
 )
 
 DIVIDED_METRICS = tuple(dict.fromkeys((STEP_TIME, DIVIDED, *(way.metric for way in _DIVISION_RULES))))
@@ -188,7 +182,7 @@ _ROUNDING_S = 1e-12
 class Untraced:
     """The difference between the steps without the profiler, where side files of both runs give them."""
 
-    step: Part
+    step: StepPart
     interval: Interval | None
     is_within_noise: bool
 
@@ -197,9 +191,9 @@ class Untraced:
 class Attribution:
     """The breakdown of the difference between two mean steps."""
 
-    step: Part
+    step: StepPart
     """The step in the traces, mean over steps of the slowest rank's."""
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     """`PARTS`, mean over ranks: their differences add up to the step's."""
     divisions: tuple[Division, ...] = ()
     interval: Interval | None = None
@@ -209,7 +203,7 @@ class Attribution:
     untraced: Untraced | None = None
 
     @property
-    def finest_parts(self) -> tuple[Part, ...]:
+    def finest_parts(self) -> tuple[StepPart, ...]:
         """The parts with waiting and transfer instead of exposed communication, if both sides have them."""
         divided = {each.of: each.parts for each in self.divisions if each.name == BY_PART}
         return tuple(fine for part in self.parts for fine in divided.get(part.name, (part,)))
@@ -238,7 +232,7 @@ def attribute_step(baseline: Mapping[str, Result], other: Mapping[str, Result]) 
     )
 
 
-def _is_noise(step: Part, interval: Interval | None) -> bool:
+def _is_noise(step: StepPart, interval: Interval | None) -> bool:
     return step.difference_s == 0 or (interval is not None and interval.has_zero)
 
 
@@ -256,17 +250,13 @@ def _parts(details: Mapping[str, Any]) -> dict[str, float]:
 
 def _untraced(baseline: Mapping[str, Result], other: Mapping[str, Result]) -> Untraced | None:
     """Return the difference of the steps without the profiler; None unless side files of both give them."""
-    one, two = (_of_side_file(results) for results in (baseline, other))
-    if one is None or two is None:
-        return None
+    sides = []
+    for results in (baseline, other):
+        result = results.get(STEP_TIME)
+        if result is None or result.value is None or result.window == results[DIVIDED].window:
+            return None
+        sides.append(result)
+    one, two = sides
     step = part_difference(STEP, {STEP: one.value or 0.0}, {STEP: two.value or 0.0})
     interval = difference_interval(samples_of(one), samples_of(two))
     return Untraced(step, interval, _is_noise(step, interval))
-
-
-def _of_side_file(results: Mapping[str, Result]) -> Result | None:
-    """Return the step time, unless it is that of the traces."""
-    result = results.get(STEP_TIME)
-    if result is None or result.value is None or result.window == results[DIVIDED].window:
-        return None
-    return result

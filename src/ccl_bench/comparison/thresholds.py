@@ -77,28 +77,20 @@ def judge_threshold(limit: Threshold, changes: Sequence[Change]) -> Judgement:
     number itself, and one for all metrics skips it.
     """
     if limit.metric:
-        return _one(limit, next((each for each in changes if each.metric == limit.metric), None))
-    judged_changes = [
-        each for each in changes if each.better != "neither" and each.interval and _is_judged(each)
-    ]
-    if not judged_changes:
-        return Judgement(
-            limit.text, "not judged", reason="no comparable metric has a direction and known noise"
-        )
-    crossed = tuple(each.metric for each in judged_changes if _crosses(limit, each))
+        judged = [each for each in changes if each.metric == limit.metric][:1]
+        reason = "" if judged else f"neither run has a value of {limit.metric}"
+        for change in judged:
+            if change.verdict == "not comparable":
+                reason = "the runs are not comparable"
+            elif not _is_judged(change) or (limit.is_relative and change.relative is None):
+                reason = "; ".join(change.remarks) or "the baseline is 0"
+    else:
+        judged = [each for each in changes if each.better != "neither" and each.interval and _is_judged(each)]
+        reason = "" if judged else "no comparable metric has a direction and known noise"
+    if reason:
+        return Judgement(limit.text, "not judged", reason=reason)
+    crossed = tuple(each.metric for each in judged if _crosses(limit, each))
     return Judgement(limit.text, "crossed" if crossed else "kept", crossed)
-
-
-def _one(limit: Threshold, change: Change | None) -> Judgement:
-    if change is None:
-        return Judgement(limit.text, "not judged", reason=f"neither run has a value of {limit.metric}")
-    if not _is_judged(change) or (limit.is_relative and change.relative is None):
-        reason = (
-            "; ".join(change.remarks) or "the baseline is 0" if change.verdict != "not comparable" else ""
-        )
-        return Judgement(limit.text, "not judged", reason=reason or "the runs are not comparable")
-    crossed = _crosses(limit, change)
-    return Judgement(limit.text, "crossed" if crossed else "kept", (change.metric,) if crossed else ())
 
 
 def _is_judged(change: Change) -> bool:

@@ -10,10 +10,11 @@ import numpy as np
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent
 from ccl_bench.whatif.meetings import MESSAGES
-from ccl_bench.whatif.run_graph import OWN, VALUES
+from ccl_bench.whatif.run_graph import GAP, OWN, VALUES
 
 if TYPE_CHECKING:
-    from ccl_bench.diagnosis.gains import Gain, Gains, Mask, Times
+    from ccl_bench.diagnosis.gains import Gain, Gains
+    from ccl_bench.whatif.event_graph import Mask, Times
 
 
 def moves(gains: Gains) -> Mask:
@@ -59,13 +60,13 @@ def transfers(gains: Gains, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 MOST_RANKS = 8
-"""Number of ranks to replay one by one: the latest ones."""
+"""Number of ranks to replay one by one, the latest ones: each replay takes time."""
 
 MOST_TOGETHER = 3
-"""Largest number of ranks that may be late together."""
+"""Largest number of ranks that may be late together: with more, what they have in common is the cause."""
 
 _MORE = 1.25
-"""Factor by which more ranks together must gain more than fewer ranks."""
+"""Factor by which more ranks together must gain more than fewer ranks: any further rank gains a little."""
 
 
 @dataclass(frozen=True)
@@ -97,60 +98,45 @@ def slow_ranks(gains: Gains, which: Mask, base: Times) -> SlowRanks | None:
     are excluded: they have their own rule.
     """
     late = [rank for rank, ns in lateness(gains).items() if ns > 0][:MOST_RANKS]
-    if gains.operations["rank"].n_unique() < 2 or not late:
+    rank_count = gains.operations["rank"].n_unique()
+    if rank_count < 2 or not late:
         raise Silent("no rank waits for another")
-    sets: list[tuple[int, ...]] = [(rank,) for rank in late]
-    most = min(MOST_TOGETHER, (gains.operations["rank"].n_unique() - 1) // 2, len(late))
-    sets += [tuple(late[:count]) for count in range(2, most + 1)]
-    stages = _stages(gains)
-    sets = [ranks for ranks in sets if not any(stage <= set(ranks) for stage in stages)]
+    # Fewer than half of the ranks: of more, the others would be the exception.
+    most = min(MOST_TOGETHER, (rank_count - 1) // 2, len(late))
+    sets = [(rank,) for rank in late] + [tuple(late[:count]) for count in range(2, most + 1)]
+    whole_stages = [set(ranks) for ranks in stages(gains).values()]
+    if len(whole_stages) > 1:
+        sets = [ranks for ranks in sets if not any(stage <= set(ranks) for stage in whole_stages)]
     masks = [which & gains.where(pl.col("rank").is_in(ranks)) for ranks in sets]
-    changed = base < gains.graph.values
+    recorded = gains.graph.values
+    changed = base < recorded
     ideals = (gains.replays.without(mask) for mask in masks)
     variants = [np.where(changed, np.minimum(base, ideal), ideal) for ideal in ideals]
     of_base, *of_sets = gains.of(base, *variants)
     by_set = [gain.beyond(of_base.by_step) for gain in of_sets]
-    gain_of_rank = {
-        ranks[0]: gain.by_step for ranks, gain in zip(sets, by_set, strict=True) if len(ranks) == 1
-    }
+    alone = {ranks[0]: gain.by_step for ranks, gain in zip(sets, by_set, strict=True) if len(ranks) == 1}
     best: SlowRanks | None = None
     for ranks, mask, variant, gain in zip(sets, masks, variants, by_set, strict=True):
-        beyond = gain.beyond(_anyway(gain_of_rank, ranks))
-        is_more = best is None or _is_more(gain, best.gain, several=len(ranks) > len(best.ranks))
-        if beyond.is_sure and is_more:
-            best = SlowRanks(ranks, gain, variant, _ratio(gains, mask, variant))
+        # What as many other ranks would gain is noise.
+        others = [by_step for rank, by_step in alone.items() if rank not in ranks]
+        anyway = np.maximum(0.0, len(ranks) * np.median(others, axis=0)) if others else 0 * gain.by_step
+        is_more = best is None or gain.mean_s > best.gain.mean_s
+        if best is not None and len(ranks) > len(best.ranks):
+            beyond_best = gain.beyond(best.gain.by_step)
+            is_more = beyond_best.is_sure and gain.mean_s > _MORE * best.gain.mean_s
+        if gain.beyond(anyway).is_sure and is_more:
+            took, usual = (
+                float(np.maximum(values[:-1].reshape(-1, VALUES)[mask][:, [GAP, OWN]], 0).sum())
+                for values in (recorded, variant)
+            )
+            best = SlowRanks(ranks, gain, variant, took / usual if usual > 0 else float("inf"))
     return best
 
 
-def _anyway(gain_of_rank: dict[int, Times], ranks: tuple[int, ...]) -> Times:
-    """Return the gain of the same number of other ranks, in each step."""
-    others = [by_step for rank, by_step in gain_of_rank.items() if rank not in ranks]
-    if not others:
-        return np.float64(0) * next(iter(gain_of_rank.values()), np.zeros(1))
-    gained: Times = np.maximum(0.0, len(ranks) * np.median(others, axis=0))
-    return gained
-
-
-def _is_more(gain: Gain, best: Gain, *, several: bool) -> bool:
-    """Whether a change gains more than another; with more ranks, beyond noise and by a share of the gain."""
-    if not several:
-        return gain.mean_s > best.mean_s
-    return gain.beyond(best.by_step).is_sure and gain.mean_s > _MORE * best.mean_s
-
-
-def _stages(gains: Gains) -> list[set[int]]:
-    """Return the ranks of each pipeline stage; none where there is only one stage."""
-    placed = gains.operations[["rank", "stage"]].unique().drop_nulls()
-    ranks_of_stage = placed.group_by("stage").agg("rank")["rank"].to_list()
-    return [set(ranks) for ranks in ranks_of_stage] if len(ranks_of_stage) > 1 else []
-
-
-def _ratio(gains: Gains, mask: Mask, variant: Times) -> float:
-    recorded_length, changed = (float(_length(values, mask)) for values in (gains.graph.values, variant))
-    return recorded_length / changed if changed > 0 else float("inf")
-
-
-def _length(values: Times, mask: Mask) -> float:
-    """Return the time of operations and before them, ns."""
-    parts = values[:-1].reshape(-1, 4)[mask][:, :2]
-    return float(np.maximum(parts, 0).sum())
+def stages(gains: Gains) -> dict[int, list[int]]:
+    """Return the ranks of each pipeline stage, in order."""
+    placed = gains.operations.select("stage", "rank").unique().drop_nulls().sort("stage", "rank")
+    ranks_of: dict[int, list[int]] = {}
+    for stage, rank in placed.iter_rows():
+        ranks_of.setdefault(stage, []).append(rank)
+    return ranks_of

@@ -128,15 +128,12 @@ def _with_opportunities(
         missing = [need for need in rule.needs if need not in inputs]
         if missing:
             cause = diagnosed.why_no_gains or diagnosed.why_no_verdict
-            reason = (
-                cause if REPLAYED.keys() & {*missing} and cause else f"there is no table {', '.join(missing)}"
-            )
-            silent[rule.name] = reason
+            has_cause = cause and REPLAYED.keys() & {*missing}
+            silent[rule.name] = cause if has_cause else f"there is no table {', '.join(missing)}"
             continue
         try:
-            of_rule = [
-                replace(each, name=rule.name, kind=rule.kind) for each in _opportunities_of(rule, inputs)
-            ]
+            seen = rule.look(*(inputs[need] for need in rule.needs))
+            of_rule = [replace(each, name=rule.name, kind=rule.kind) for each in seen]
         except diagnosis.Silent as answer:
             silent[rule.name] = str(answer)
             continue
@@ -153,12 +150,11 @@ def _with_opportunities(
     return replace(diagnosed, diagnoses=ordered, silent=silent)
 
 
-def _opportunities_of(rule: Diagnosis, inputs: dict[str, Any]) -> list[Opportunity]:
-    return list(rule.look(*(inputs[need] for need in rule.needs)))
-
-
 LARGE = 1_000_000_000
-"""Bytes of trace files above which a report does not replay the run, and a tenth of which an inspection."""
+"""Bytes of trace files above which a report does not replay the run, and a tenth of which an inspection.
+
+Reading and replaying more takes minutes, for which `ccl-bench diagnose` is asked.
+"""
 
 
 def observe_run(
@@ -172,7 +168,9 @@ def observe_run(
     )
     observed = report_data_of(inspection, results, evidence)
     if is_large:
-        return replace(observed, diagnosed=_left_out(run))
+        reason = "the traces are large; ccl-bench diagnose shows the step breakdown"
+        left_out = Diagnosed(str(run.path), None, why_no_verdict=reason, why_no_gains=reason)
+        return replace(observed, diagnosed=left_out)
     diagnosed = _or_reason(run, lambda: diagnose_loaded(run, evidence))
     return replace(
         observed,
@@ -197,11 +195,6 @@ def inspect_run(
 
 def _size(run: Run) -> int:
     return sum(trace.size for trace in run.traces)
-
-
-def _left_out(run: Run) -> Diagnosed:
-    reason = "the traces are large; ccl-bench diagnose shows the step breakdown"
-    return Diagnosed(str(run.path), None, why_no_verdict=reason, why_no_gains=reason)
 
 
 def _or_reason(run: Run, answer: Callable[[], Diagnosed]) -> Diagnosed:

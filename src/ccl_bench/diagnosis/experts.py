@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.diagnosis.communication import of_rows
 from ccl_bench.whatif.run_graph import OWN, VALUES
 
 if TYPE_CHECKING:
-    from ccl_bench.diagnosis.gains import Gains, Mask, Times
+    from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.whatif.event_graph import Mask, Times
 
 _UNEVEN = 1.05
-"""Load over the mean from which experts are uneven."""
+"""Load over the mean from which experts are uneven: a balanced router's tokens vary by a few percent."""
 
 
 def expert_loads(traffic: pl.DataFrame) -> dict[int, float]:
@@ -51,9 +53,7 @@ def expert_work(gains: Gains, loads: dict[int, float]) -> Mask:
     expert_kernels = order.filter(
         pl.col("computes") & (pl.col("done") % 2 == 1) & pl.col("rank").is_in(list(loads))
     )
-    mask = np.zeros(len(gains.operations), dtype=np.bool_)
-    mask[expert_kernels["row"].to_numpy()] = True
-    return mask
+    return of_rows(gains, expert_kernels["row"])
 
 
 def with_even_experts(gains: Gains, work: Mask, loads: dict[int, float]) -> Times:

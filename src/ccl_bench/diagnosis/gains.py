@@ -18,30 +18,28 @@ from ccl_bench.whatif.answer import replay_recorded
 from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from ccl_bench.whatif.event_graph import Mask, Numbers, Times
     from ccl_bench.whatif.run_replays import RunReplays
 
-    Numbers = NDArray[np.int64]
-    Times = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
-
 WORTH = 0.01
-"""Share of the step that a change must gain, beyond noise, to be reported."""
+"""Share of the step that a change must gain, beyond noise, to be reported: repeated runs differ as much."""
 
 WORTH_ALONE = 0.03
 """The same for a single step, whose noise is unknown."""
 
 SEEN = 0.02
-"""Share of a step that a change must gain for the cause to be detected in it."""
+"""Share of a step that a change must gain for the cause to be detected in it: single steps vary more."""
 
 _OFTEN, _RARELY = 0.2, 0.1
-"""Smallest share of steps with an intermittent cause, and largest share in which its removal costs time."""
+"""Smallest share of steps with an intermittent cause, and largest share in which its removal costs time.
+
+Noise gains in as many steps as it costs in; a rarer cause is an outlier.
+"""
 
 _FEWEST = 3
-"""Smallest number of steps with such a cause."""
+"""Smallest number of steps with such a cause: noise hits two of many."""
 
 _INTERVAL = 0.975
 _SHOWN = 3
@@ -150,6 +148,11 @@ class Gains:
         return self.where(pl.col("place") == "host")
 
     @cached_property
+    def computes(self) -> Mask:
+        """Whether each operation is a kernel that computes."""
+        return self.where((pl.col("place") == "device") & pl.col("kind").is_in(["compute", "fused"]))
+
+    @cached_property
     def has_device(self) -> bool:
         """Whether any operation ran on a device."""
         return bool((self.operations["place"] == "device").any())
@@ -163,6 +166,21 @@ class Gains:
         """Return the gain of each of several variants."""
         error_s = self.unexplained * float(self.step_s.mean())
         return [Gain(self.step_s - took, self.step_s, error_s) for took in self.replays.steps_s(variants)]
+
+    def sure(
+        self,
+        variant: Times,
+        *,
+        title: str,
+        remedy: str,
+        change: str,
+        ranks: Sequence[int] = (),
+        worth: float = 0.0,
+    ) -> Iterator[Opportunity]:
+        """Yield the opportunity of a variant if its gain is sure, and at least `worth` of the step."""
+        (gain,) = self.of(variant)
+        if gain.is_sure and gain.share >= worth:
+            yield self.opportunity(gain, variant, title=title, remedy=remedy, change=change, ranks=ranks)
 
     def opportunity(
         self, gain: Gain, variant: Times, *, title: str, remedy: str, change: str, ranks: Sequence[int] = ()

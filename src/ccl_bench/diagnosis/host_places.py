@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.diagnosis.stalls import OUTSIDE, ranges_of_rows
 
 if TYPE_CHECKING:
-    from ccl_bench.diagnosis.gains import Mask
-    from ccl_bench.whatif.run_graph import Numbers, RunGraph
+    from ccl_bench.whatif.event_graph import Mask, Numbers
+    from ccl_bench.whatif.run_graph import RunGraph
+
+
+OUTSIDE = "outside all ranges"
+
+_STEPS = r"^(?:ProfilerStep#?\s*\d*|step)$"
+_OPENS, _CLOSES = "+", "-"
 
 
 def places_by_activity(operations: pl.DataFrame, before_ns: Numbers, activity: pl.DataFrame) -> list[str]:
@@ -41,3 +46,25 @@ def places_by_range(graph: RunGraph, operations: pl.DataFrame, before_ns: Number
         name if not before else "" if place == OUTSIDE else place
         for place, name, before in zip(ranges, own_names, is_before.tolist(), strict=True)
     ]
+
+
+def ranges_of_rows(graph: RunGraph, trace: int) -> dict[int, str]:
+    """Return the innermost range around each operation of a trace's host threads, by row.
+
+    The time before an operation belongs to its range too; the bounds of a range belong to it.
+    """
+    ranges: dict[int, str] = {}
+    host_operations = graph.operations.filter((pl.col("trace") == trace) & (pl.col("place") == "host"))
+    for lane in host_operations.sort("lane", "start_ns", "row").partition_by("lane", maintain_order=True):
+        names = lane["name"].cast(pl.String).fill_null("")
+        is_step = names.str.slice(1).str.contains(_STEPS)
+        stack: list[str] = []
+        for row, kind, name, of_step in zip(lane["row"], lane["kind"], names, is_step, strict=True):
+            ranges[row] = stack[-1] if stack else OUTSIDE
+            if kind != "mark" or of_step:
+                continue
+            if name.startswith(_OPENS):
+                stack.append(name[1:])
+            elif name.startswith(_CLOSES) and name[1:] in stack:
+                del stack[len(stack) - 1 - stack[::-1].index(name[1:])]
+    return ranges

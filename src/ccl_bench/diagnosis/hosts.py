@@ -17,7 +17,8 @@ from ccl_bench.whatif.run_graph import GAP, TAIL, VALUES
 from ccl_bench.whatif.run_replays import comparable_values
 
 if TYPE_CHECKING:
-    from ccl_bench.diagnosis.gains import Gains, Mask, Times
+    from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.whatif.event_graph import Times
 
 IRREGULAR = 0.05
 """Share of the mean step by which a pause must exceed the usual time at its place: below it lies noise."""
@@ -26,7 +27,7 @@ _USUAL = 0.25
 """Quantile over steps and ranks that is the usual time: two hosts that pause by turns do so in half."""
 
 _ALWAYS = 0.75
-"""Share of the steps, or of the time of all pauses, from which a rank that pauses is a late one."""
+"""Share of the steps, or of the time of all pauses, from which a rank that pauses is late: nearly all."""
 
 MOSTLY = 0.5
 """Share of the time from which one range names a cause."""
@@ -39,11 +40,6 @@ class Hosts:
     gains: Gains
     stalls: pl.DataFrame
     """Stalls of known kinds."""
-
-    @property
-    def activity(self) -> pl.DataFrame:
-        """What hosts did; no rows without a device."""
-        return self.gains.activity
 
     @cached_property
     def late(self) -> SlowRanks | None:
@@ -63,7 +59,7 @@ class Hosts:
     @property
     def pauses(self) -> pl.DataFrame:
         """The pauses of hosts without a known kind; none without a device."""
-        return self.activity.filter(pl.col("cause").is_in(PAUSES))
+        return self.gains.activity.filter(pl.col("cause").is_in(PAUSES))
 
     @cached_property
     def irregular(self) -> Times:
@@ -74,36 +70,30 @@ class Hosts:
         that takes longer computes: only the time before operations is a pause.
         """
         gains = self.gains
+        waits = pl.col("awaited").is_not_null() & pl.col("at_end")
+        counts = gains.where((pl.col("place") == "host") & pl.col("step").is_not_null() & ~waits)
         values = comparable_values(gains.graph)
-        of_host = values.filter(pl.Series(self._counts()[values["row"].to_numpy()]))
+        of_host = values.filter(pl.Series(counts[values["row"].to_numpy()]))
         if not gains.has_device:
             of_host = of_host.filter(pl.col("value") % VALUES == GAP)
         usual = pl.col("ns").quantile(_USUAL, "lower").over("every_step")
         excess = of_host.select("value", "row", excess=pl.col("ns") - usual)
         least = max(PAUSE_NS, IRREGULAR * 1e9 * float(gains.step_s.mean()))
-        long = self._not_of_late_ranks(excess.filter(pl.col("excess") > least))
+        places_of_rows = gains.operations.select("row", "rank", "step")
+        long = excess.filter(pl.col("excess") > least).join(places_of_rows, on="row", maintain_order="left")
+        # Ranks that pause in most steps, or for most of the time, are late, unless all do.
+        by_rank = long.group_by("rank").agg(pl.col("step").n_unique(), pl.col("excess").sum())
+        in_most_steps = pl.col("step") >= _ALWAYS * len(gains.steps)
+        alone = pl.col("excess") >= _ALWAYS * pl.col("excess").sum()
+        late = by_rank.filter(in_most_steps | alone)["rank"]
+        if len(late) < gains.operations["rank"].n_unique():
+            long = long.filter(~pl.col("rank").is_in(late.implode(), nulls_equal=True))
         excess_ns = np.zeros_like(gains.graph.values)
         places = long["value"].to_numpy()
         excess_ns[places] = long["excess"].to_numpy()
         gaps = gains.graph.held_twice(places)
         excess_ns[gaps + TAIL] = excess_ns[gaps]
         return excess_ns
-
-    def _not_of_late_ranks(self, pauses: pl.DataFrame) -> pl.DataFrame:
-        """Return pauses without those of ranks that pause most, in steps or in time, unless all ranks do."""
-        placed = pauses.join(self.gains.operations[["row", "rank", "step"]], on="row", maintain_order="left")
-        by_rank = placed.group_by("rank").agg(pl.col("step").n_unique(), pl.col("excess").sum())
-        in_most_steps = pl.col("step") >= _ALWAYS * len(self.gains.steps)
-        alone = pl.col("excess") >= _ALWAYS * pl.col("excess").sum()
-        always = by_rank.filter(in_most_steps | alone)["rank"]
-        if len(always) == self.gains.operations["rank"].n_unique():
-            return placed
-        return placed.filter(~pl.col("rank").is_in(always.implode(), nulls_equal=True))
-
-    def _counts(self) -> Mask:
-        """Return the operations of hosts in steps that do not wait for work."""
-        waits = pl.col("awaited").is_not_null() & pl.col("at_end")
-        return self.gains.where((pl.col("place") == "host") & pl.col("step").is_not_null() & ~waits)
 
     @cached_property
     def without_irregular(self) -> Times:

@@ -1,4 +1,4 @@
-"""Stalls of hosts: their range in the program, and the run without their time."""
+"""Stalls of hosts: the run without their time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ccl_bench.diagnosis import Silent
 from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from ccl_bench.diagnosis.gains import Gains, Times
+    from ccl_bench.diagnosis.gains import Gains
     from ccl_bench.result.diagnosis import Opportunity
-    from ccl_bench.whatif.run_graph import RunGraph
+    from ccl_bench.whatif.event_graph import Times
 
 _ALL = 0.75
-"""Share of the ranks from which a cause counts as one of all ranks."""
+"""Share of the ranks from which a cause counts as one of all ranks: those without it are exceptions."""
 
 
 def without_stalls(
@@ -40,13 +40,17 @@ def without_stalls(
         return
     longest = chosen_stalls.group_by("name").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
     name = longest.sort("ns", "name", descending=[True, False])["name"][0]
+    saved = pl.Series(gains.saved(variant).sum(axis=1))
+    by_rank = gains.operations.select("rank", saved=saved).drop_nulls("rank").group_by("rank")
+    sums = by_rank.agg(pl.col("saved").sum()).sort("rank")
+    ranks = sums.filter(pl.col("saved") > pl.col("saved").max() / 2)["rank"].to_list()
     yield gains.opportunity(
         gain,
         variant,
         title=f"{what}: {name}",
         remedy=remedy,
         change="hosts spend no time in it",
-        ranks=_ranks(gains, variant),
+        ranks=ranks if len(ranks) < _ALL * len(sums) else [],
     )
 
 
@@ -79,52 +83,3 @@ def without_intervals(gains: Gains, intervals: pl.DataFrame) -> Times:
         within = union_lengths(trace_intervals, part).to_numpy()
         values[rows[~waits] + OWN] = np.maximum(0, values[rows[~waits] + OWN] - within[~waits])
     return values
-
-
-def _ranks(gains: Gains, variant: Times) -> list[int]:
-    """Return the ranks that spend far more time than others; empty if most do."""
-    saved = gains.saved(variant).sum(axis=1)
-    sums = (
-        gains.operations.select("rank", saved=pl.Series(saved))
-        .drop_nulls("rank")
-        .group_by("rank")
-        .agg(pl.col("saved").sum())
-        .sort("rank")
-    )
-    many = sums.filter(pl.col("saved") > pl.col("saved").max() / 2)["rank"].to_list()
-    return [] if len(many) >= _ALL * len(sums) else many
-
-
-OUTSIDE = "outside all ranges"
-
-_STEPS = r"^(?:ProfilerStep#?\s*\d*|step)$"
-_OPENS, _CLOSES = "+", "-"
-
-
-def ranges_of_rows(graph: RunGraph, trace: int) -> dict[int, str]:
-    """Return the innermost range around each operation of a trace's host threads, by row.
-
-    The time before an operation belongs to its range too; the bounds of a range belong to it.
-    """
-    ranges: dict[int, str] = {}
-    host_operations = graph.operations.filter((pl.col("trace") == trace) & (pl.col("place") == "host"))
-    for lane in host_operations.sort("lane", "start_ns", "row").partition_by("lane", maintain_order=True):
-        names = lane["name"].cast(pl.String).fill_null("")
-        is_step = names.str.slice(1).str.contains(_STEPS)
-        rows = zip(lane["row"], lane["kind"], names, is_step, strict=True)
-        ranges |= _innermost(rows)
-    return ranges
-
-
-def _innermost(rows: Iterable[tuple[int, str, str, bool]]) -> dict[int, str]:
-    ranges: dict[int, str] = {}
-    stack: list[str] = []
-    for row, kind, name, is_step in rows:
-        ranges[row] = stack[-1] if stack else OUTSIDE
-        if kind != "mark" or is_step:
-            continue
-        if name.startswith(_OPENS):
-            stack.append(name[1:])
-        elif name.startswith(_CLOSES) and name[1:] in stack:
-            del stack[len(stack) - 1 - stack[::-1].index(name[1:])]
-    return ranges

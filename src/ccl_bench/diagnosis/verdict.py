@@ -14,7 +14,6 @@ from ccl_bench.base.text import devices_named
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result import WHOLE_TRACE
 from ccl_bench.result.diagnosis import PARTS, IdlePart, Verdict
-from ccl_bench.schema.table import keep_rows
 from ccl_bench.whatif.meetings import MESSAGES
 
 if TYPE_CHECKING:
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
 TABLES = ("steps", "step_times", "matched", "devices", "clock_offsets")
 
 _ROUNDING = 1e-6
-"""Share of a step below which the parts of the idle time add up."""
+"""Share of a step below which the parts of the idle time add up: shares are sums of rounded numbers."""
 
 _ALIKE = 0.01
-"""Relative difference up to which two step lengths are equal."""
+"""Relative difference up to which two step lengths are equal: a profiler costs more where it matters."""
 
 _KIND = {"compute": "compute", "fused": "compute", "operator": "compute", "memory": "copies"}
 
@@ -38,7 +37,10 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
     steps: pl.DataFrame = tables["steps"]
     times: pl.DataFrame = tables["step_times"]
     intervals = _intervals(graph, tables["matched"])
-    windows = _windows(steps, tables["clock_offsets"])
+    on_device = steps.select(
+        "iteration", "rank", "trace", "length_ns", start_ns="device_start_ns", end_ns="device_end_ns"
+    )
+    windows = on_common_clock(on_device, tables["clock_offsets"])
     of_trace = {key[0]: part for key, part in intervals.partition_by("trace", as_dict=True).items()}
     shares = [
         _shares(of_trace.get(trace, intervals.clear()), trace_windows)
@@ -52,6 +54,7 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
     parts = {part: means[part] for part in PARTS[:-1]}
     idle = 1 - sum(parts.values())
     step_s = mean_step_ns(times) / SECOND_NS
+    traced_s = mean_step_ns(step_times(steps)) / SECOND_NS
     return Verdict(
         step_s,
         {**parts, "idle": idle},
@@ -60,7 +63,7 @@ def find_verdict(graph: RunGraph, tables: Mapping[str, Any]) -> Verdict:
         bool((graph.operations["place"] == "device").any()),
         _devices(tables["devices"], steps),
         means["unattributed"],
-        _traced_s(steps, step_s),
+        traced_s if abs(traced_s - step_s) > _ALIKE * step_s else None,
         bool((steps["source"] == WHOLE_TRACE).all()),
         _idle_parts(idle, tables["idle_causes"], steps) if "idle_causes" in tables else [],
     )
@@ -92,12 +95,6 @@ def _idle_parts(idle: float, causes: pl.DataFrame, steps: pl.DataFrame) -> list[
     return sorted(parts, key=lambda part: -part.share)
 
 
-def _traced_s(steps: pl.DataFrame, step_s: float) -> float | None:
-    """Return the length of the mean step in the traces, s; None if equal to the known one."""
-    traced_s = mean_step_ns(step_times(steps)) / SECOND_NS
-    return traced_s if abs(traced_s - step_s) > _ALIKE * step_s else None
-
-
 def on_common_clock(table: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """Return a table of `iteration`, `rank`, `start_ns` and `end_ns` with times as the graph has them."""
     shift = offsets.select("iteration", "rank", "offset_ns").unique(["iteration", "rank"])
@@ -105,13 +102,6 @@ def on_common_clock(table: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     return moved.with_columns(pl.col("start_ns", "end_ns") - pl.col("offset_ns").fill_null(0)).drop(
         "offset_ns"
     )
-
-
-def _windows(steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
-    """Return the steps' windows on the device, on the clock of all ranks."""
-    names = ("iteration", "rank", "trace", "length_ns")
-    windows = steps.select(*names, start_ns="device_start_ns", end_ns="device_end_ns")
-    return on_common_clock(windows, offsets)
 
 
 def _intervals(graph: RunGraph, matched: pl.DataFrame) -> pl.DataFrame:
@@ -159,11 +149,11 @@ def _shares(intervals: pl.DataFrame, windows: pl.DataFrame) -> dict[str, float]:
     ordered = windows.sort("start_ns")
     whole = int(ordered["length_ns"].sum())
     shares: dict[str, float] = {}
-    spans, parts = intervals[["start_ns", "end_ns"]], intervals["part"]
-    before, is_some = 0, parts == "compute"
-    for part in ("compute", "transfer", "unattributed", "waiting", "copies"):
-        is_some |= parts == part
-        upto = int(union_lengths(keep_rows(spans, is_some), ordered).sum())
+    before = 0
+    parts = ("compute", "transfer", "unattributed", "waiting", "copies")
+    for number, part in enumerate(parts, start=1):
+        some = intervals.filter(pl.col("part").is_in(parts[:number]))
+        upto = int(union_lengths(some, ordered).sum())
         shares[part], before = (upto - before) / whole, upto
     shares["transfer"] += shares["unattributed"]
     return shares

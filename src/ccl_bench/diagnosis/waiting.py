@@ -20,14 +20,10 @@ def find_waiting(gains: Gains) -> Waiting | None:
     of_latest = gains.replays.without(gains.where(pl.col("rank") == late[0]))
     latest, every = gains.of(of_latest, gains.replays.ideal)
     gain_s = max(0.0, latest.mean_s)
-    # The median of few ranks has part of the latest one's time in it.
-    return Waiting([late[0]], _longest(gains), gain_s, max(gain_s, every.mean_s))
-
-
-def _longest(gains: Gains) -> list[int]:
-    """Return the rank that waits longest in its calls for the last member to arrive."""
-    meets = pl.Series(gains.graph.meets)
-    calls = gains.operations.select("rank", "start_ns", meeting=meets).filter(pl.col("meeting") >= 0)
+    calls = gains.operations.select("rank", "start_ns", meeting=pl.Series(gains.graph.meets))
     waited = pl.col("start_ns").max().over("meeting") - pl.col("start_ns")
-    sums = calls.with_columns(waited=waited).group_by("rank").agg(pl.col("waited").sum()).drop_nulls("rank")
-    return sums.sort("waited", "rank", descending=[True, False])["rank"].head(1).to_list()
+    by_rank = calls.filter(pl.col("meeting") >= 0).with_columns(waited=waited).group_by("rank")
+    sums = by_rank.agg(pl.col("waited").sum()).drop_nulls("rank")
+    longest = sums.sort("waited", "rank", descending=[True, False])["rank"].head(1).to_list()
+    # The median of few ranks has part of the latest one's time in it.
+    return Waiting([late[0]], longest, gain_s, max(gain_s, every.mean_s))

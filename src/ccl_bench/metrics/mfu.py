@@ -240,7 +240,7 @@ def _flops_per_token(facts: Facts) -> _Flops:
     return _Flops(flops.palm(architecture, phase), "PaLM", f"architecture from {source}", others)
 
 
-def _architecture(facts: Facts) -> flops.Architecture | None:
+def _architecture(facts: Facts) -> flops.ModelSizes | None:
     is_mixture = facts.is_moe is not None and facts.is_moe.value
     total = facts.num_params_active or (None if is_mixture else facts.num_params)
     embedding = facts.num_params_embedding
@@ -253,6 +253,6 @@ def _architecture(facts: Facts) -> flops.Architecture | None:
             fix="correct num_params or num_params_embedding in the workload card",
             is_repairable=True,
         )
-    return flops.Architecture(
+    return flops.ModelSizes(
         total.value - embedding.value, layers.value, heads.value, head_dim.value, length.value
     )

@@ -18,17 +18,18 @@ from ccl_bench.whatif.event_graph import CyclicGraphError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ccl_bench.whatif.replays import Mask, Replays, Times
+    from ccl_bench.whatif.event_graph import Mask, Times
+    from ccl_bench.whatif.replays import Replays
     from ccl_bench.whatif.scenarios import Scenario
 
 MOST_UNEXPLAINED = 0.05
-"""Largest unexplained share of the step; beyond it there is no answer."""
+"""Largest unexplained share of the step; beyond it there is no answer: gains are about as small."""
 
 _ROUNDING = 1e-9
 """Relative difference of two sums of the same times."""
 
 WORST_WORKERS = 0.03
-"""Share of workers in M_W."""
+"""Share of workers in M_W, as the study has it."""
 
 
 def answer_what_if(
@@ -43,7 +44,12 @@ def answer_what_if(
     original, unexplained = replay_recorded(replays)
     (ideal,) = replays.steps_s([replays.ideal])
     t_recorded, t_original, t_ideal = (float(each.mean()) for each in (replays.recorded_s, original, ideal))
-    _check_ideal(t_ideal, t_original, where=replays.name)
+    if t_ideal > (1 + _ROUNDING) * t_original:
+        message = (
+            f"the step with ideal times is {t_ideal / t_original - 1:.1%} longer than the recorded one: the "
+            "ranks differ less than their noise, so no rank's times are an ideal of the others"
+        )
+        raise NotMeasurable(message, where=replays.name, fix="record more steps")
     names_of_kind = {kind: replays.names(kind) for kind in replays.answered}
     parts = [
         (kind, name) for kind in replays.answered for name in _in_order(names_of_kind[kind].unique_names)
@@ -59,6 +65,9 @@ def answer_what_if(
         for steps, each in zip(replays.steps_s(each.variant() for each in scenarios), scenarios, strict=True)
     ]
     slow = (t_original, t_ideal)
+    stages = replays.names("stage")
+    stage_names = _in_order(stages.unique_names)
+    last = _explained(replays, stages.mask(stage_names[-1:]), slow) if len(stage_names) > 1 else None
     return WhatIf(
         run=replays.name,
         t_recorded_s=t_recorded,
@@ -70,7 +79,7 @@ def answer_what_if(
         replay_error=t_original / t_recorded - 1,
         unexplained=unexplained,
         m_w=_worst_workers(replays, by, slow),
-        m_s=_last_stage(replays, slow),
+        m_s=Explained(*last) if last else None,
         by={kind: names for kind, names in by.items() if names},
         step_s=original.tolist(),
         critical_path=find_critical_path(replays),
@@ -81,16 +90,6 @@ def answer_what_if(
         steps=list(replays.steps),
         findings=list(replays.findings),
     )
-
-
-def _check_ideal(t_ideal: float, t_original: float, *, where: str) -> None:
-    """Raise NotMeasurable if the step with ideal times is longer than the replayed one."""
-    if t_ideal > (1 + _ROUNDING) * t_original:
-        message = (
-            f"the step with ideal times is {t_ideal / t_original - 1:.1%} longer than the recorded one: the "
-            "ranks differ less than their noise, so no rank's times are an ideal of the others"
-        )
-        raise NotMeasurable(message, where=where, fix="record more steps")
 
 
 def replay_recorded(replays: Replays) -> tuple[Times, float]:
@@ -157,11 +156,3 @@ def _worst_workers(
     explained = _explained(replays, np.logical_or.reduce([workers[name] for name in worst]), slow)
     places = [(int(rank), int(stage or 0)) for rank, stage in (name.split("/") for name in worst)]
     return Explained(*explained, workers=places) if explained else None
-
-
-def _last_stage(replays: Replays, slow: tuple[float, float]) -> Explained | None:
-    """Return the share that the last pipeline stage explains."""
-    stages = replays.names("stage")
-    stage_names = _in_order(stages.unique_names)
-    explained = _explained(replays, stages.mask(stage_names[-1:]), slow) if len(stage_names) > 1 else None
-    return Explained(*explained) if explained else None

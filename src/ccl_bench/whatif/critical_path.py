@@ -18,21 +18,16 @@ from ccl_bench.whatif.event_graph import NEVER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
-    from ccl_bench.whatif.event_graph import EventGraph
+    from ccl_bench.whatif.event_graph import EventGraph, Numbers, PathEvents, StepEvents, Times
     from ccl_bench.whatif.replays import PathLabels, Replays
-
-    Numbers = NDArray[np.int64]
-    Times = NDArray[np.float64]
 
 _NONE = -1
 
 LESS = 0.9
-"""Factor on times in a sensitivity."""
+"""Factor on times in a sensitivity: small enough that the same path stays the longest."""
 
 _ASKED = 6
-"""Number of parts of the path with a sensitivity."""
+"""Number of parts of the path with a sensitivity: each is a replay, and those after it are small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +40,6 @@ class PathSegment:
     """Event at its end."""
     explained: bool
     """Whether a known operation took this time; else the event came later than all its known causes."""
-
-
-@dataclass(frozen=True)
-class PathEvents:
-    """Times of the events of a graph and of its edges."""
-
-    moments: Times
-    values: Times
-    """Times of edges."""
-    uncertain: Times
-    """For each event the uncertainty of the clock of its rank."""
-    steps: Sequence[StepEvents]
-
-
-@dataclass(frozen=True)
-class StepEvents:
-    """The events of a step."""
-
-    begins: Times
-    """For each event the start of the step on its rank."""
-    ends: Numbers
-    """Events at which an operation of the step ends."""
 
 
 class PathFinder:
@@ -155,7 +128,9 @@ def find_critical_path(replays: Replays, step: int | None = None) -> CriticalPat
         changed = _of_places(replays.path_events(variant), places)
         second_s, second = _shares(replays, find_paths(replays.graph, changed), labels)
     slack = _slack(replays, labels, events)
-    hops = sum(_hops(path, labels) for path in paths) / max(1, len(paths))
+    workers = [[labels.worker(segment.event) for segment in path] for path in paths]
+    changes = sum(one != other for of_path in workers for one, other in pairwise(of_path))
+    hops = changes / max(1, len(paths))
     return CriticalPath(length_s, on_path, hops, sensitivities, second_s, second, slack)
 
 
@@ -189,12 +164,6 @@ def _shares(
     whole = sum(times.values())
     ordered = sorted(times.items(), key=lambda item: -item[1])
     return whole * unit, [OnPath(worker, kind, took * unit, took / whole) for (worker, kind), took in ordered]
-
-
-def _hops(path: Iterable[PathSegment], labels: PathLabels) -> int:
-    """Return the number of changes of a path from one worker to another."""
-    workers = [labels.worker(segment.event) for segment in path]
-    return sum(one != other for one, other in pairwise(workers))
 
 
 def _slack(replays: Replays, labels: PathLabels, events: Sequence[PathEvents]) -> dict[str, float]:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.int64]
     Times = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
 
 
 class CyclicGraphError(ValueError):
@@ -24,26 +27,6 @@ NEVER = -np.inf
 
 
 @dataclass(frozen=True)
-class _Incoming:
-    """Edges to some events, by event."""
-
-    sources: Numbers
-    values: Numbers
-    """For each edge, its source event and its value."""
-    targets: Numbers
-    """Indices of the events that have edges."""
-    targets_at: Numbers
-    """Start of the edges of each of them."""
-
-    def latest(self, moments: Times, values: Times) -> Times:
-        """Return the time when the last cause of each event with edges has passed."""
-        latest: Times = np.maximum.reduceat(
-            moments[self.sources] + values[self.values], self.targets_at, axis=0
-        )
-        return latest
-
-
-@dataclass(frozen=True)
 class _Level:
     """Events whose edges all come from levels computed before, in pieces of chains."""
 
@@ -51,35 +34,38 @@ class _Level:
     """Pieces one after the other, each in the order of its chain."""
     opens: Numbers
     """Start of each piece."""
-    incoming: _Incoming
+    sources: Numbers
+    """For each edge its source event; edges are in the order of their targets."""
+    edge_values: Numbers
+    targets: Numbers
+    """Indices of the events that have edges."""
+    targets_at: Numbers
+    """Start of the edges of each of them."""
 
     def replay(self, moments: Times, values: Times, value: Numbers) -> None:
         """Set the times of the events, which hold the earliest possible ones."""
         times = moments[self.events]
-        if self.incoming.targets.size:
-            targets = self.incoming.targets
-            times[targets] = np.maximum(times[targets], self.incoming.latest(moments, values))
+        if self.targets.size:
+            passed = moments[self.sources] + values[self.edge_values]
+            latest = np.maximum.reduceat(passed, self.targets_at, axis=0)
+            times[self.targets] = np.maximum(times[self.targets], latest)
         if len(self.opens) < len(self.events):
-            self._pass_on(times, values[value[self.events]])
+            # An event waits for the one before it in its piece, plus the time between them. Minus the time
+            # since the start of its piece, the time of an event is a running maximum. All pieces are scanned
+            # at once, with offsets so large that none reaches into the next.
+            took = values[value[self.events]]
+            took[self.opens] = 0
+            since = np.cumsum(took, axis=0, out=took)
+            times -= since
+            finite = times[np.isfinite(times)]
+            apart = finite.max() - finite.min() + 1
+            sizes = np.diff(np.append(self.opens, len(self.events)))
+            shift = np.repeat(np.arange(len(sizes)) * apart, sizes)[:, None]
+            times += shift
+            np.maximum.accumulate(times, axis=0, out=times)
+            times -= shift
+            times += since
         moments[self.events] = times
-
-    def _pass_on(self, moments: Times, took: Times) -> None:
-        """Delay each event to the one before it in its piece plus the time between them.
-
-        Minus the time since the start of its piece, the time of an event is a running maximum. All pieces are
-        scanned at once, with offsets so large that none reaches into the next.
-        """
-        took[self.opens] = 0
-        passed = np.cumsum(took, axis=0, out=took)
-        moments -= passed
-        finite_moments = moments[np.isfinite(moments)]
-        apart = finite_moments.max() - finite_moments.min() + 1
-        sizes = np.diff(np.append(self.opens, len(self.events)))
-        shift = np.repeat(np.arange(len(sizes)) * apart, sizes)[:, None]
-        moments += shift
-        np.maximum.accumulate(moments, axis=0, out=moments)
-        moments -= shift
-        moments += passed
 
 
 @dataclass(frozen=True)
@@ -132,8 +118,8 @@ class EventGraph:
         for first, until, begin, end in zip(bounds, bounds[1:], edges, edges[1:], strict=False):
             events = order[first:until]
             reached, at = np.unique(target[begin:end] - first, return_index=True)
-            incoming = _Incoming(source[begin:end], value[begin:end], reached, at)
-            levels.append(_Level(events, np.flatnonzero(opens[events]), incoming))
+            starts = np.flatnonzero(opens[events])
+            levels.append(_Level(events, starts, source[begin:end], value[begin:end], reached, at))
         return tuple(levels)
 
     def _levels(self) -> Numbers:
@@ -183,3 +169,25 @@ class EventGraph:
         for level in self.levels:
             level.replay(moments, values, self.value)
         return moments
+
+
+@dataclass(frozen=True)
+class PathEvents:
+    """Times of the events of a graph and of its edges."""
+
+    moments: Times
+    values: Times
+    """Times of edges."""
+    uncertain: Times
+    """For each event the uncertainty of the clock of its rank."""
+    steps: Sequence[StepEvents]
+
+
+@dataclass(frozen=True)
+class StepEvents:
+    """The events of a step."""
+
+    begins: Times
+    """For each event the start of the step on its rank."""
+    ends: Numbers
+    """Events at which an operation of the step ends."""

@@ -19,15 +19,15 @@ from ccl_bench.base.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.int64]
-    Times = NDArray[np.float64]
+    from ccl_bench.whatif.event_graph import Numbers, Times
 
 MESSAGES = ("send", "recv")
 
 _EARLY_NS = 50_000
-"""Largest difference of clocks, ns; calls further apart than this do not meet."""
+"""Largest difference of clocks, ns; calls further apart than this do not meet.
+
+Clocks that collectives align agree better; between two calls of one rank lies more.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,49 +47,37 @@ def find_meetings(operations: pl.DataFrame, tables: Mapping[str, Any]) -> Meetin
     Calls whose group or peer the traces do not record are matched by their times if exactly one way fits; a
     finding reports this.
     """
-    members = _matched(tables)
-    called = operations.drop_nulls("call")
-    matched_rows = called.join(members, on=["trace", "call"], maintain_order="left").select("row", "meeting")
-    rest = called.join(matched_rows, on="row", how="anti", maintain_order="left").drop_nulls("rank")
-    several = operations["rank"].n_unique() > 1
-    pairs = [matched_rows.unique("row", maintain_order=True)]
-    findings: list[Finding] = []
-    stages: dict[int, int] = {}
-    if several and not rest.is_empty():
-        collectives = rest.filter(~pl.col("collective").is_in(MESSAGES))
-        groups = _listed_groups(tables["listed_groups"], operations)
-        was_queued = bool(collectives["launched_before"].any())
-        for (name,), calls in collectives.group_by("collective", maintain_order=True):
-            pairs.append(_by_end(calls, groups) if was_queued else _by_largest_group(calls, groups))
-            findings += _inferred(pairs[-1], f"groups of {name}")
-        messages, stages = infer_messages(rest.filter(pl.col("collective").is_in(MESSAGES)))
-        pairs.append(messages)
-        findings += _inferred(messages, "peers of messages")
-    return Meetings(_numbered(pairs), stages, tuple(findings))
-
-
-def _matched(tables: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the calls that the analysis has matched: `trace`, `call`, and number of their `meeting`."""
+    # Those that the analysis has matched.
     key = pl.struct("iteration", "group", "number").rank("dense").cast(pl.Int64)
-    matched: pl.DataFrame = tables["matched"]
-    collectives = matched.filter("agrees").select("trace", "call", meeting=key)
+    collectives: pl.DataFrame = tables["matched"].filter("agrees").select("trace", "call", meeting=key)
     first = collectives.height + 1
-    numbered = tables["messages"].select(
+    messages = tables["messages"].select(
         pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias("meeting"), pl.exclude("number")
     )
     sides = [
-        numbered.select(trace=f"{side}_trace", call=f"{side}_call", meeting="meeting") for side in MESSAGES
+        messages.select(trace=f"{side}_trace", call=f"{side}_call", meeting="meeting") for side in MESSAGES
     ]
-    calls: pl.DataFrame = pl.concat([collectives, *sides])
-    return calls
-
-
-def _numbered(sources: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return pairs of several sources with meetings numbered from 0."""
-    marked = [table.with_columns(source=pl.lit(number)) for number, table in enumerate(sources)]
+    called = operations.drop_nulls("call")
+    matched = called.join(
+        pl.concat([collectives, *sides]), on=["trace", "call"], maintain_order="left"
+    ).select("row", "meeting")
+    rest = called.join(matched, on="row", how="anti", maintain_order="left").drop_nulls("rank")
+    pairs = [matched.unique("row", maintain_order=True)]
+    findings: list[Finding] = []
+    stages: dict[int, int] = {}
+    if operations["rank"].n_unique() > 1 and not rest.is_empty():
+        others = rest.filter(~pl.col("collective").is_in(MESSAGES))
+        families = _families(tables["listed_groups"], operations)
+        was_queued = bool(others["launched_before"].any())
+        for (name,), calls in others.group_by("collective", maintain_order=True):
+            pairs.append(_by_end(calls, families) if was_queued else _by_largest_group(calls, families))
+            findings += _inferred(pairs[-1], f"groups of {name}")
+        inferred, stages = infer_messages(rest.filter(pl.col("collective").is_in(MESSAGES)))
+        pairs.append(inferred)
+        findings += _inferred(inferred, "peers of messages")
+    marked = pl.concat([table.with_columns(source=pl.lit(number)) for number, table in enumerate(pairs)])
     meeting = pl.struct("source", "meeting").rank("dense").cast(pl.Int64) - 1
-    pairs: pl.DataFrame = pl.concat(marked).select("row", meeting.alias("meeting"))
-    return pairs
+    return Meetings(marked.select("row", meeting.alias("meeting")), stages, tuple(findings))
 
 
 def _inferred(pairs: pl.DataFrame, what: str) -> list[Finding]:
@@ -99,7 +87,7 @@ def _inferred(pairs: pl.DataFrame, what: str) -> list[Finding]:
     return [Finding("meetings-inferred", "warning", message, count=pairs.height)]
 
 
-def _listed_groups(listed: pl.DataFrame, operations: pl.DataFrame) -> list[list[tuple[int, ...]]]:
+def _families(listed: pl.DataFrame, operations: pl.DataFrame) -> list[list[tuple[int, ...]]]:
     """Return families of groups, the largest first; those of one family hold each rank at most once."""
     everyone = tuple(sorted(operations["rank"].drop_nulls().unique()))
     families: dict[str, set[tuple[int, ...]]] = {"all ranks": {everyone}}
@@ -157,21 +145,21 @@ def _by_end(calls: pl.DataFrame, families: Sequence[Sequence[tuple[int, ...]]]) 
 
 
 _CLEARLY = 0.5
-"""The best pipeline must cost at most this share of the second."""
+"""The best pipeline must cost at most this share of the second: wrong pairs wait for whole microbatches."""
 
 
 @dataclass(frozen=True)
-class _Side:
+class _RankMessages:
     """The sends, or the receives, of one rank: `[step, number]`."""
 
     rows: Numbers
     start: Times
     end: Times
 
-    def take(self, which: Numbers) -> _Side:
-        return _Side(self.rows[:, which], self.start[:, which], self.end[:, which])
+    def take(self, which: Numbers) -> _RankMessages:
+        return _RankMessages(self.rows[:, which], self.start[:, which], self.end[:, which])
 
-    def but(self, which: Numbers) -> _Side:
+    def but(self, which: Numbers) -> _RankMessages:
         return self.take(np.setdiff1d(np.arange(self.rows.shape[1]), which))
 
 
@@ -203,7 +191,7 @@ def infer_messages(calls: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, int]]:
     return table, {rank: stage for line in lines for stage, rank in enumerate(line)}
 
 
-def _sides(calls: pl.DataFrame) -> list[dict[tuple[int, str], _Side]]:
+def _sides(calls: pl.DataFrame) -> list[dict[tuple[int, str], _RankMessages]]:
     """Return the sends and receives of each rank: once for each number of messages that steps have.
 
     Intervals between or outside steps count as steps if they contain the calls of several whole ones. Steps
@@ -233,25 +221,22 @@ def _sides(calls: pl.DataFrame) -> list[dict[tuple[int, str], _Side]]:
         .agg(pl.len().alias("sides"), pl.col("size").alias("signature"))
         .filter(pl.col("sides") == 2 * ranks)
     )
+    launched = pl.coalesce("launch_ns", "start_ns").alias("launched_ns")
     sides = []
     for windows in kinds.group_by("signature", maintain_order=True).agg("window")["window"]:
         part = counted.filter(pl.col("window").is_in(windows.implode()))
-        sides.append(
-            {
-                (int(rank), str(name)): _side(side_calls)
-                for (rank, name), side_calls in part.group_by("rank", "collective", maintain_order=True)
-            }
-        )
+        of_kind: dict[tuple[int, str], _RankMessages] = {}
+        for (rank, name), of_side in part.group_by("rank", "collective", maintain_order=True):
+            in_order = of_side.sort("window", "start_ns", maintain_order=True).with_columns(launched)
+            shape = (in_order["window"].n_unique(), int(in_order["size"][0]))
+            starts, ends = (
+                in_order[time].to_numpy().astype(np.float64).reshape(shape)
+                for time in ("launched_ns", "end_ns")
+            )
+            rows = in_order["row"].to_numpy().reshape(shape)
+            of_kind[int(rank), str(name)] = _RankMessages(rows, starts, ends)
+        sides.append(of_kind)
     return sides
-
-
-def _side(calls: pl.DataFrame) -> _Side:
-    """Return calls of one rank, in order, as many in each step."""
-    ordered = calls.sort("window", "start_ns", maintain_order=True)
-    shape = (ordered["window"].n_unique(), int(ordered["size"][0]))
-    starts = ordered.select(pl.coalesce("launch_ns", "start_ns")).to_series()
-    times = [column.to_numpy().astype(np.float64).reshape(shape) for column in (starts, ordered["end_ns"])]
-    return _Side(ordered["row"].to_numpy().reshape(shape), *times)
 
 
 def _lines(ranks: list[int]) -> Iterator[list[list[int]]]:
@@ -265,7 +250,7 @@ def _lines(ranks: list[int]) -> Iterator[list[list[int]]]:
 
 
 def _match_line(
-    line: list[int], sides: dict[tuple[int, str], _Side]
+    line: list[int], sides: dict[tuple[int, str], _RankMessages]
 ) -> tuple[float, list[tuple[Numbers, Numbers]]] | None:
     """Return the cost of a line and its pairs of sends and receives; None if it does not fit."""
     forth, back = sides[line[0], "send"], sides[line[0], "recv"]
@@ -283,7 +268,7 @@ def _match_line(
     return (cost, pairs) if not forth.rows.size and not back.rows.size else None
 
 
-def _subset(whole: _Side, of: _Side, *, sending: bool) -> tuple[float, Numbers] | None:
+def _subset(whole: _RankMessages, of: _RankMessages, *, sending: bool) -> tuple[float, Numbers] | None:
     """Return the calls of `of` that match all of `whole` in order, at the lowest cost.
 
     The cost of a pair is the time from the start of both to the end of the receive, ns, over all steps; a

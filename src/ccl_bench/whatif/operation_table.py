@@ -17,7 +17,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.whatif.event_graph import NEVER, CyclicGraphError, EventGraph
-from ccl_bench.whatif.schedule import COMPUTE, SHOWN, SYNCHRONISED, Operation, ScheduleError, depend
+from ccl_bench.whatif.schedule import COMPUTE, SHOWN, SYNCHRONISED, ScheduleError, TableOperation, depend
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,7 @@ def read_operation_table(place: str | Path, choice: StepChoice | None = None) ->
     Raises InputError if the file is not such a table, or its operations contradict each other.
     """
     path = storage.to_path(place)
-    rows = _checked(_read(path), str(path))
+    rows = _read(path)
     findings: list[Finding] = []
     shards = _shards(path, rows, findings)
     if choice:
@@ -109,7 +109,7 @@ def read_operation_table(place: str | Path, choice: StepChoice | None = None) ->
     ):
         fix = "give a table in which every data-parallel rank has the same operations"
         raise InputError("has ranks with other operations than the first", where=str(path), fix=fix)
-    operations = [Operation(number, **row) for number, row in enumerate(template.iter_rows(named=True))]
+    operations = [TableOperation(number, **row) for number, row in enumerate(template.iter_rows(named=True))]
     try:
         waits = _waits(operations, len(ranks), synchronises=len(ranks) * shards > 1)
         table = _table(path.name, rows, template, ranks, waits, findings)
@@ -122,37 +122,34 @@ def read_operation_table(place: str | Path, choice: StepChoice | None = None) ->
 
 
 def _read(path: Path) -> pl.DataFrame:
+    """Return the rows of a table with their types; raise InputError if a value does not fit its column."""
+    where = str(path)
     try:
         size = path.stat().st_size
         lazy = pl.scan_csv(path) if path.suffix.lower() == ".csv" else pl.scan_parquet(path)
         if size == 0 or lazy.select(pl.len()).collect().item() > MOST_ROWS:
             problem = f"has more than {MOST_ROWS:,} rows" if size else "is empty"
-            raise InputError(problem, where=str(path), fix="give a table of fewer steps")
+            raise InputError(problem, where=where, fix="give a table of fewer steps")
         missing = [
             name for name in (*_NUMBERS, *_TIMES, "optype") if name not in lazy.collect_schema().names()
         ]
         if missing:
             fix = "give a table of operations; a directory of traces is a run"
-            raise InputError(f"has no column {', '.join(missing)}", where=str(path), fix=fix)
-        return lazy.select(*_NUMBERS, *_TIMES, "optype").collect()
+            raise InputError(f"has no column {', '.join(missing)}", where=where, fix=fix)
+        rows = lazy.select(*_NUMBERS, *_TIMES, "optype").collect()
     except OSError as error:
         raise storage.unreadable(path, error) from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         first = str(error).splitlines()[0]
-        raise InputError(f"is not a table: {first}", where=str(path), fix="write it again") from error
-
-
-def _checked(rows: pl.DataFrame, where: str) -> pl.DataFrame:
-    """Return rows with their types; raise InputError if a value does not fit its column."""
+        raise InputError(f"is not a table: {first}", where=where, fix="write it again") from error
     fix = "write it again; one row is one operation of one rank and step"
     try:
         typed = rows.with_columns(
             pl.col(_NUMBERS).cast(pl.Int64), pl.col(_TIMES).cast(pl.Float64), pl.col("optype").cast(pl.String)
         )
     except pl.exceptions.PolarsError as error:
-        raise InputError(
-            f"has a column of another type: {str(error).splitlines()[0]}", where=where, fix=fix
-        ) from error
+        first = str(error).splitlines()[0]
+        raise InputError(f"has a column of another type: {first}", where=where, fix=fix) from error
     odd = [name for name in typed.columns if typed[name].null_count()]
     odd += [name for name in _TIMES if not typed[name].is_finite().all()]
     odd += [] if odd or (typed["duration"] >= 0).all() else ["duration"]
@@ -213,7 +210,7 @@ def _whole_steps(rows: pl.DataFrame, where: str, findings: list[Finding]) -> pl.
 
 
 def _waits(
-    operations: list[Operation], ranks: int, *, synchronises: bool
+    operations: list[TableOperation], ranks: int, *, synchronises: bool
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Return the meetings of operations, and the source and target of each dependency.
 
@@ -226,29 +223,6 @@ def _waits(
     edges = np.array(dependencies, dtype=np.int64).reshape(-1, 2)[:, :, None] * ranks + rank
     _, meeting_of = np.unique(meetings.reshape(-1), return_inverse=True)
     return meeting_of, edges[:, 0].reshape(-1), edges[:, 1].reshape(-1)
-
-
-def _event_graph(
-    meeting_of: Numbers, earlier: Numbers, later: Numbers, start: Times, end: Times
-) -> EventGraph:
-    """Return the events of operations and meetings; `start` and `end` are those of one step."""
-    size, meetings = len(meeting_of), meeting_of.max(initial=-1) + 1
-    rows, nothing = np.arange(size), np.full(len(meeting_of), 2 * len(meeting_of))
-    waits = np.zeros(size, dtype=np.bool_)
-    waits[later] = True
-    earliest = np.full(2 * size + meetings, NEVER)
-    earliest[2 * rows[~waits]] = 0
-    arrived = np.full(meetings, NEVER)
-    np.maximum.at(arrived, meeting_of, start)
-    return EventGraph(
-        chain=np.append(np.repeat(rows, 2), size + np.arange(meetings)),
-        value=np.full(2 * size + meetings, 2 * size),
-        earliest=earliest,
-        source=np.concatenate([2 * earlier + 1, 2 * rows, 2 * size + meeting_of]),
-        target=np.concatenate([2 * later, 2 * size + meeting_of, 2 * rows + 1]),
-        edge_value=np.concatenate([size + later, nothing, rows]),
-        recorded=np.append(np.stack([start, end], axis=1).reshape(-1), arrived),
-    )
 
 
 def _table(
@@ -277,10 +251,25 @@ def _table(
     ready = np.full_like(start, NEVER)
     np.maximum.at(ready, later, end[earlier])
     waited = start - ready
+    # Of operation i the events `2 i` and `2 i + 1`, then one of each meeting; times as in the first step.
+    size = len(meeting_of)
+    meetings, numbers = len(arrived), np.arange(size)
+    earliest = np.full(2 * size + meetings, NEVER)
+    earliest[2 * np.setdiff1d(numbers, later)] = 0
+    both = np.stack([start[:, 0], end[:, 0]], axis=1).reshape(-1)
+    graph = EventGraph(
+        chain=np.append(np.repeat(numbers, 2), size + np.arange(meetings)),
+        value=np.full(2 * size + meetings, 2 * size),
+        earliest=earliest,
+        source=np.concatenate([2 * earlier + 1, 2 * numbers, 2 * size + meeting_of]),
+        target=np.concatenate([2 * later, 2 * size + meeting_of, 2 * numbers + 1]),
+        edge_value=np.concatenate([size + later, np.full(size, 2 * size), numbers]),
+        recorded=np.append(both, arrived[:, 0]),
+    )
     return OperationTable(
         name=name,
         steps=steps,
-        graph=_event_graph(meeting_of, earlier, later, start[:, 0], end[:, 0]),
+        graph=graph,
         rank=np.tile(np.array(ranks), template.height),
         stage=np.repeat(template["stage"].to_numpy(), len(ranks)),
         operation=operation,

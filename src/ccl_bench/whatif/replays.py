@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.whatif.critical_path import PathEvents, StepEvents
+from ccl_bench.whatif.event_graph import PathEvents, StepEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ccl_bench.base.findings import Finding
-    from ccl_bench.whatif.event_graph import EventGraph
+    from ccl_bench.whatif.event_graph import EventGraph, Mask, Times
     from ccl_bench.whatif.operation_table import OperationTable
-
-    Mask = NDArray[np.bool_]
-    Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class PathLabels:
 
 
 _BYTES = 1 << 28
-"""Of one array of times; more variants are replayed one after the other."""
+"""Of one array of times; more variants are replayed one after the other, for a laptop has room for a few."""
 
 
 class Replays(ABC):

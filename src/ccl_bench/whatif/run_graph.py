@@ -19,16 +19,12 @@ from ccl_bench.whatif.meetings import MESSAGES, find_meetings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.base.findings import Finding
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.run import Run
-
-    Numbers = NDArray[np.int64]
-    Times = NDArray[np.float64]
+    from ccl_bench.whatif.event_graph import Numbers, Times
 
 TABLES = ("operations", "steps", "calls", "matched", "messages", "clock_offsets", "listed_groups", "groups")
 
@@ -195,7 +191,13 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
         maintain_order="left",
     )
     meetings = find_meetings(placed, tables)
-    placed = placed.with_columns(stage=_stages(placed, meetings.stages, tables["facts"]))
+    facts: Facts = tables["facts"]
+    ranks = placed["rank"]
+    if facts.pp and facts.pp.value > 1:
+        stage = stages_of(ranks, facts)
+    else:
+        stage = ranks.replace_strict(meetings.stages, default=None, return_dtype=pl.Int64)
+    placed = placed.with_columns(stage=stage)
     return build(run.path.name, placed, meetings.pairs, steps, (*loaded.findings, *meetings.findings))
 
 
@@ -250,13 +252,6 @@ def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame
     )
 
 
-def _stages(operations: pl.DataFrame, stage_of_rank: Mapping[int, int], facts: Facts) -> pl.Series:
-    """Return the pipeline stage of each operation: from the mesh, else from messages."""
-    if facts.pp and facts.pp.value > 1:
-        return stages_of(operations["rank"], facts)
-    return operations["rank"].replace_strict(stage_of_rank, default=None, return_dtype=pl.Int64)
-
-
 def build(
     name: str,
     placed: pl.DataFrame,
@@ -265,7 +260,7 @@ def build(
     findings: tuple[Finding, ...] = (),
 ) -> RunGraph:
     """Return the graph of operations; `pairs` of `row` and `meeting` state which ones meet."""
-    builder = _Builder(placed, pairs, steps)
+    builder = _GraphBuilder(placed, pairs, steps)
     numbers = tuple(sorted(set(steps["step"].drop_nulls().to_list())))
     return RunGraph(
         name=name,
@@ -279,36 +274,31 @@ def build(
     )
 
 
-def _windows(
-    placed: pl.DataFrame, steps: pl.DataFrame, origin: int
-) -> tuple[dict[tuple[int, int], _Window], Numbers]:
-    """Return the windows of steps, and the rows of the work that was queued behind unrecorded work.
-
-    Work that the trace holds ends by itself in a replay; what it does not hold ends when it ended.
-    """
-    queued = (
-        placed.filter(pl.col("place") == "device")
-        .join(steps[["trace", "step", "queued_until_ns"]], on=["trace", "step"], maintain_order="left")
-        .filter(pl.col("start_ns") + pl.col("offset_ns").fill_null(0) == pl.col("queued_until_ns"))
-        .filter(pl.col("launcher").is_not_null())
-    )
-    until = {(step, trace): ns for step, trace, ns in queued[["step", "trace", "start_ns"]].iter_rows()}
-    windows = {
-        (step, trace): _Window(
-            length_ns, float(until[step, trace] - origin) if (step, trace) in until else NEVER
-        )
-        for step, trace, length_ns in steps[["step", "trace", "length_ns"]].iter_rows()
-    }
-    return windows, queued["row"].to_numpy()
-
-
-class _Builder:
+class _GraphBuilder:
     """Makes events and edges of operations."""
 
     def __init__(self, placed: pl.DataFrame, pairs: pl.DataFrame, steps: pl.DataFrame) -> None:
         self.size = placed.height
         origin = int(placed.select(pl.col("start_ns").min()).item())
-        self.windows, self.queued = _windows(placed, steps, origin)
+        # Work that was queued behind work which the trace does not hold. In a replay that work ends when it
+        # ended; work that the trace holds ends by itself.
+        queued = (
+            placed.filter(pl.col("place") == "device")
+            .join(
+                steps.select("trace", "step", "queued_until_ns"), on=["trace", "step"], maintain_order="left"
+            )
+            .filter(pl.col("start_ns") + pl.col("offset_ns").fill_null(0) == pl.col("queued_until_ns"))
+            .filter(pl.col("launcher").is_not_null())
+        )
+        self.queued = queued["row"].to_numpy()
+        until = {
+            (step, trace): float(ns - origin)
+            for step, trace, ns in queued.select("step", "trace", "start_ns").iter_rows()
+        }
+        self.windows = {
+            (step, trace): _Window(length_ns, until.get((step, trace), NEVER))
+            for step, trace, length_ns in steps.select("step", "trace", "length_ns").iter_rows()
+        }
         self.start = (placed["start_ns"] - origin).to_numpy().astype(np.float64)
         self.end = (placed["end_ns"] - origin).to_numpy().astype(np.float64)
         self.on_host, self.is_range = ((placed["place"] == place).to_numpy() for place in ("host", "range"))

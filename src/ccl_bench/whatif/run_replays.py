@@ -14,15 +14,14 @@ import numpy as np
 from ccl_bench.analysis.communication.bandwidth import known_bus_factor
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.schema.table import keep_rows
-from ccl_bench.whatif.critical_path import PathEvents, StepEvents
+from ccl_bench.whatif.event_graph import PathEvents, StepEvents
 from ccl_bench.whatif.replays import COMPUTE, TRANSFER, Names, PathLabels, Replays
 from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.whatif.replays import Mask, Times
+    from ccl_bench.whatif.event_graph import Mask, Times
     from ccl_bench.whatif.run_graph import RunGraph
 
 
@@ -51,19 +50,15 @@ class RunReplays(Replays):
         self.graph, self.unit_s = graph.events, 1e-9
         self.name, self.steps, self.findings = graph.name, graph.steps, graph.findings
         self.recorded_s = graph.step_lengths(graph.events.recorded[:, None])[:, 0]
-        self.unmet = self._unmet()
-
-    def _unmet(self) -> float:
-        """Return the share of the steps in calls without partners, mean over ranks; 0 for one trace."""
-        operations = self.run.operations
-        ranks = operations["trace"].n_unique()
-        unmet_calls = operations.filter(pl.Series(self.run.meets < 0), pl.col("kind") == "communication")
-        # The range of a send ends when the program asks for it, not when the message has left.
-        inside = unmet_calls.filter(pl.col("step").is_not_null(), ~pl.col("collective").is_in(["send"]))
-        took = inside.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() / ranks
-        return (
-            float(took * self.unit_s / self.recorded_s.sum()) if ranks > 1 and self.recorded_s.sum() else 0.0
-        )
+        ranks = graph.operations["trace"].n_unique()
+        if ranks > 1 and self.recorded_s.sum():
+            is_unmet = pl.Series(graph.meets < 0) & (graph.operations["kind"] == "communication")
+            # The range of a send ends when the program asks for it, not when the message has left.
+            unmet = graph.operations.filter(
+                is_unmet, pl.col("step").is_not_null(), ~pl.col("collective").is_in(["send"])
+            )
+            took = unmet.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() / ranks
+            self.unmet = float(took * self.unit_s / self.recorded_s.sum())
 
     @property
     def recorded(self) -> Times:
@@ -295,12 +290,12 @@ def ideal_values(values: pl.DataFrame, changed: Mask | None = None) -> pl.DataFr
         places = [_STAGE_PLACE, *_PLACES]
     ideals = []
     for place in places:
-        alike = others if targets is others else others.join(targets[[place]], on=place, how="semi")
+        alike = others if targets is others else others.join(targets.select(place), on=place, how="semi")
         typical = alike.group_by(place).agg(pl.col("ns").median().alias("ideal"))
         joined = targets.join(typical, on=place, how="left")
-        has_ideal = joined["ideal"].is_not_null()
-        ideals.append(keep_rows(joined[["value", "own", "ns", "ideal"]], has_ideal))
-        targets = keep_rows(joined[targets.columns], ~has_ideal)
+        has_ideal = pl.col("ideal").is_not_null()
+        ideals.append(joined.filter(has_ideal).select("value", "own", "ns", "ideal"))
+        targets = joined.filter(~has_ideal).drop("ideal")
         if targets.is_empty():
             break
     # Noise makes every second operation slower than the median, but what is faster on the whole is no ideal.

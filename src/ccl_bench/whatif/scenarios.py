@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +17,8 @@ from ccl_bench.base.registry import did_you_mean, spelling
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ccl_bench.whatif.replays import Mask, Replays, Times
+    from ccl_bench.whatif.event_graph import Mask, Times
+    from ccl_bench.whatif.replays import Replays
 
 IDEALS = ("all", "compute", "comm")
 
@@ -48,24 +51,26 @@ def parse_scenarios(
 
     Commas separate the parts of one scenario: `rank:1,stage:3`, or `rank:3,7` for two ranks.
     """
-    return [
-        *(_without(replays, text) for text in without),
-        *(_scaled(replays, text) for text in scale),
-        *(_ideal(replays, text) for text in ideal),
-        *(_overlapped(replays, text) for text in overlap),
-        *(_on_network(replays, text) for text in network),
+    scenarios = [
+        Scenario(f"without {text}", partial(replays.without, _mask(replays, text))) for text in without
     ]
-
-
-def _without(replays: Replays, text: str) -> Scenario:
-    mask = _mask(replays, text)
-    return Scenario(f"without {text}", lambda: replays.without(mask))
+    scenarios += [_scaled(replays, text) for text in scale]
+    scenarios += [_ideal(replays, text) for text in ideal]
+    for text in overlap:
+        # Computing hides the collective, so that a step is no shorter than its transfers.
+        mask = _mask(replays, f"{replays.kinds_of_communication}:{text}")
+        hidden = partial(replays.scaled, mask, 0.0)
+        scenarios.append(Scenario(f"overlap {text}", hidden, replays.transfer_s(mask)))
+    return scenarios + [_on_network(replays, text) for text in network]
 
 
 def _scaled(replays: Replays, text: str) -> Scenario:
     parts = _SCALE.fullmatch(text)
-    factor = _factor(parts["factor"]) if parts else None
-    if parts is None or factor is None:
+    factor = math.nan
+    if parts:
+        with suppress(ValueError):
+            factor = float(parts["factor"])
+    if parts is None or not 0 <= factor <= _LARGEST_FACTOR:
         example = f"{replays.kinds[-1]}:NAME=0.5"
         fix = f"write a name and a factor from 0 to {_LARGEST_FACTOR:g}, such as {example}"
         raise UsageError(f"{text!r} is not a change of durations", fix=fix)
@@ -82,12 +87,6 @@ def _ideal(replays: Replays, text: str) -> Scenario:
     return Scenario(f"ideal {which}", lambda: replays.ideal_but(~mask))
 
 
-def _overlapped(replays: Replays, text: str) -> Scenario:
-    """Return the scenario in which computing hides a collective: a step is no shorter than its transfers."""
-    mask = _mask(replays, f"{replays.kinds_of_communication}:{text}")
-    return Scenario(f"overlap {text}", lambda: replays.scaled(mask, 0.0), replays.transfer_s(mask))
-
-
 def _on_network(replays: Replays, text: str) -> Scenario:
     """Return the scenario of another network: bus bandwidth B in 10^9 byte/s, latency alpha in µs."""
     parts = _NETWORK.fullmatch(text)
@@ -97,14 +96,6 @@ def _on_network(replays: Replays, text: str) -> Scenario:
         raise UsageError(f"{text!r} is not a network", fix=fix)
     variant = replays.on_network(bandwidth * 1e9, alpha * 1e-6)
     return Scenario(f"network {text}", lambda: variant)
-
-
-def _factor(text: str) -> float | None:
-    try:
-        factor = float(text)
-    except ValueError:
-        return None
-    return factor if math.isfinite(factor) and 0 <= factor <= _LARGEST_FACTOR else None
 
 
 def _mask(replays: Replays, text: str) -> Mask:
@@ -117,24 +108,22 @@ def _mask(replays: Replays, text: str) -> Mask:
     for part in map(str.strip, text.split(",")):
         kind, colon, name = part.partition(":")
         kind, name = (spelling(kind), name.strip()) if colon else (last_kind, part)
-        masks.append(_part(replays, kind, name, part))
+        if kind not in replays.kinds or not name:
+            kinds = f"{', '.join(replays.kinds[:-1])} or {replays.kinds[-1]}"
+            meant = "" if kind in replays.kinds else did_you_mean(kind, replays.kinds)
+            fix = meant or f"write KIND:NAME, KIND being {kinds}, such as rank:1"
+            raise UsageError(f"{part!r} names no operations", fix=fix)
+        of_part = replays.matches(kind, name)
+        if not of_part.any():
+            names = [each for each in replays.names(kind).unique_names if each]
+            respelt = next((each for each in names if spelling(each) == spelling(name)), name)
+            of_part = replays.matches(kind, respelt)
+            if not of_part.any():
+                there_are = (
+                    f"there are {', '.join(names[:20])}" if names else f"the recording shows no {kind}"
+                )
+                raise UsageError(f"there is no {kind} {name!r}", fix=did_you_mean(name, names) or there_are)
+        masks.append(of_part)
         last_kind = kind if kind != "kernel" else ""
     mask: Mask = np.logical_or.reduce(masks)
-    return mask
-
-
-def _part(replays: Replays, kind: str, name: str, part: str) -> Mask:
-    if kind not in replays.kinds or not name:
-        kinds = f"{', '.join(replays.kinds[:-1])} or {replays.kinds[-1]}"
-        meant = "" if kind in replays.kinds else did_you_mean(kind, replays.kinds)
-        fix = meant or f"write KIND:NAME, KIND being {kinds}, such as rank:1"
-        raise UsageError(f"{part!r} names no operations", fix=fix)
-    mask = replays.matches(kind, name)
-    if not mask.any():
-        names = [each for each in replays.names(kind).unique_names if each]
-        respelt = next((each for each in names if spelling(each) == spelling(name)), name)
-        mask = replays.matches(kind, respelt)
-    if not mask.any():
-        there_are = f"there are {', '.join(names[:20])}" if names else f"the recording shows no {kind}"
-        raise UsageError(f"there is no {kind} {name!r}", fix=did_you_mean(name, names) or there_are)
     return mask

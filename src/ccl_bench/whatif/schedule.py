@@ -5,6 +5,7 @@ Rules: "Understanding Stragglers in Large Model Training Using What-if Analysis"
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -37,7 +38,10 @@ SHOWN = {"forward-send": "forward-pp-comm", "forward-recv": "forward-pp-comm"} |
 """Types that answers show as one operation."""
 
 _SLACK_S = 50e-6
-"""Largest distance of a message from its compute operation; a more distant one did not happen."""
+"""Largest distance of a message from its compute operation; a more distant one did not happen.
+
+A compute operation and its message are recorded some microseconds apart.
+"""
 
 _DIRECTIONS = {"forward": 1, "backward": -1}
 """Direction of the pipeline → offset of the neighbouring stage."""
@@ -48,7 +52,7 @@ class ScheduleError(ValueError):
 
 
 @dataclass(frozen=True)
-class Operation:
+class TableOperation:
     """One operation of one rank and step; times in s."""
 
     number: int
@@ -70,7 +74,7 @@ class Operation:
         return self.start_ts + self.duration
 
 
-def depend(operations: Sequence[Operation]) -> tuple[list[Dependency], NDArray[np.int64]]:
+def depend(operations: Sequence[TableOperation]) -> tuple[list[Dependency], NDArray[np.int64]]:
     """Return the dependencies of one rank's operations in one step, and the meeting of each operation.
 
     `operations` are in order of stage and start. The members of a meeting have the same number. Raises
@@ -105,38 +109,41 @@ def _expect(count: int, what: str, other: int, of: str) -> None:
 class _Stage:
     """The operations of one pipeline stage."""
 
-    def __init__(self, operations: Sequence[Operation], number: int, chunks: int) -> None:
+    def __init__(self, operations: Sequence[TableOperation], number: int, chunks: int) -> None:
         self.number = number
         self._operations = [each for each in operations if each.stage == number]
         self._chunks = chunks
         self._computing = self._of("forward-compute", "backward-compute")
-        self.received = {direction: self._received(direction) for direction in _DIRECTIONS}
-        self.sent = {direction: self._sent(direction) for direction in _DIRECTIONS}
+        self.received: dict[str, list[TableOperation]] = {}
+        """Direction → receives: none after the last compute operation of the direction began."""
+        self.sent: dict[str, list[TableOperation]] = {}
+        """Direction → sends: none before the first compute operation of the direction ended."""
+        for direction in _DIRECTIONS:
+            computing = self._of(f"{direction}-compute")
+            until = computing[-1].start_ts + _SLACK_S if computing else -math.inf
+            since = computing[0].end - _SLACK_S if computing else math.inf
+            self.received[direction] = [m for m in self._of(f"{direction}-recv") if m.start_ts <= until]
+            self.sent[direction] = [m for m in self._of(f"{direction}-send") if m.end >= since]
 
-    def _of(self, *types: str) -> list[Operation]:
+    def _of(self, *types: str) -> list[TableOperation]:
         return [each for each in self._operations if each.optype in types]
-
-    def _received(self, direction: str) -> list[Operation]:
-        """Return the receives: none after the last compute operation of their direction began."""
-        computing = self._of(f"{direction}-compute")
-        messages = self._of(f"{direction}-recv")
-        return [each for each in messages if computing and each.start_ts <= computing[-1].start_ts + _SLACK_S]
-
-    def _sent(self, direction: str) -> list[Operation]:
-        """Return the sends: none before the first compute operation of their direction ended."""
-        computing = self._of(f"{direction}-compute")
-        messages = self._of(f"{direction}-send")
-        return [each for each in messages if computing and each.end >= computing[0].end - _SLACK_S]
 
     def dependencies(self) -> list[Dependency]:
         """Return the dependencies between operations of this stage."""
-        return [*self._streams(), *self._messages(), *self._warm_up(), *self._parameters(), *self._tail()]
-
-    def _streams(self) -> list[Dependency]:
-        """Operations of one stream run one after the other."""
+        # Operations of one stream run one after the other.
         messages = [self._of(f"{direction}-{end}") for direction in _DIRECTIONS for end in ("send", "recv")]
         chains = [self._computing, *messages, self._of("params-all-gather", "grads-reduce-scatter")]
-        return [(earlier.number, later.number) for chain in chains for earlier, later in pairwise(chain)]
+        streams = [(earlier.number, later.number) for chain in chains for earlier, later in pairwise(chain)]
+        # The first messages of the backward pass are posted before the last forward of the warm-up.
+        forwards = [each.optype == "forward-compute" for each in self._computing]
+        before = self._computing[: forwards.index(False)] if False in forwards else []
+        first = [*self._of("backward-recv")[:1], *self._of("backward-send")[:1]]
+        warm_up = [(before[-2].number, each.number) for each in first if len(before) > 1]
+        # The first forward of a chunk waits for its weights.
+        firsts = {each.mc: each.number for each in reversed(self._of("forward-compute"))}
+        gathers = self._of("params-all-gather")
+        weights = [(each.number, firsts[each.mc]) for each in gathers if each.mc in firsts]
+        return [*streams, *self._messages(), *warm_up, *weights, *self._tail()]
 
     def _messages(self) -> list[Dependency]:
         """Compute waits for its receive, a receive for the compute before it, a send for its own compute."""
@@ -155,21 +162,6 @@ class _Stage:
                     dependencies.append((computing[k - 1].number, message.number))
             dependencies += [(c.number, m.number) for m, c in zip(sent, to_peer, strict=True)]
         return dependencies
-
-    def _warm_up(self) -> list[Dependency]:
-        """The first messages of the backward pass are posted before the last forward of the warm-up."""
-        forwards = [each.optype == "forward-compute" for each in self._computing]
-        before = self._computing[: forwards.index(False)] if False in forwards else []
-        first = [self._of(name)[:1] for name in ("backward-recv", "backward-send")]
-        return [
-            (before[-2].number, each.number) for messages in first for each in messages if len(before) > 1
-        ]
-
-    def _parameters(self) -> list[Dependency]:
-        """The first forward of a chunk waits for its weights."""
-        forwards = self._of("forward-compute")
-        firsts = {each.mc: each.number for each in reversed(forwards)}
-        return [(each.number, firsts[each.mc]) for each in self._of("params-all-gather") if each.mc in firsts]
 
     def _tail(self) -> list[Dependency]:
         """After the last compute operation gradients are reduced, clipped, and applied."""

@@ -7,7 +7,7 @@ import pytest
 
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.analysis.memory.allocator import Range, Rounding
-from ccl_bench.analysis.memory.block_lifetimes import Event, Life, fill_sizes, replay_history
+from ccl_bench.analysis.memory.block_lifetimes import AllocatorEvent, Life, fill_sizes, replay_history
 
 DERIVED.load()
 MIB = 1 << 20
@@ -42,16 +42,16 @@ def test_lives_are_replayed_backwards(
     actions: list[str], at_end: list[Life], lives: list[tuple[int | None, ...]], contradictions: int
 ) -> None:
     fresh = [Life(each.address, each.requested, each.size, is_pending=each.is_pending) for each in at_end]
-    found = replay_history([Event(action, 0, 64) for action in actions], fresh)
+    found = replay_history([AllocatorEvent(action, 0, 64) for action in actions], fresh)
     assert [(life.born, life.freed, life.died) for life in found.lives] == lives
     assert found.contradictions == contradictions
 
 
 def test_the_allocation_states_size_stack_and_category_of_a_block() -> None:
     known = Life(0, 1, 512, stack=4, category="weights")
-    replay_history([Event(ALLOC, 0, 64)], [known])
+    replay_history([AllocatorEvent(ALLOC, 0, 64)], [known])
     assert (known.requested, known.stack, known.category) == (64, 4, "weights")
-    replay_history([Event(ALLOC, 0, 64, stack=0, category="other")], [known])
+    replay_history([AllocatorEvent(ALLOC, 0, 64, stack=0, category="other")], [known])
     assert (known.stack, known.category) == (0, "other")
 
 
@@ -60,7 +60,7 @@ WHOLE: list[Range] = [(0, 20 * MIB, False)]
 
 def sized(asked: float, following: float | None, segments: list[Range], *, born: int) -> tuple[float, bool]:
     """Return the size of a block at address 0 in MiB, with another block from `following` MiB on."""
-    events = [Event(ALLOC, 0, 0)] * (born + 1)
+    events = [AllocatorEvent(ALLOC, 0, 0)] * (born + 1)
     life = Life(0, int(asked * MIB), born=born)
     others = [] if following is None else [Life(int(following * MIB), 2 * MIB, 2 * MIB)]
     fill_sizes([life, *others], events, segments, Rounding())

@@ -12,6 +12,7 @@ moves nothing. A call without recorded size stays unattributed: null, never zero
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.names import OTHER, call_collectives, has_own_sizes, map_distinct
@@ -19,13 +20,9 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import collectives, dtypes
 from ccl_bench.catalog.collectives import carried_out_by_gloo
-from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from collections.abc import Container
-
-_FIT = ["kind", "elements"]
-"""What an operator and its range must have in common."""
 
 
 def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Series:
@@ -34,62 +31,47 @@ def pair_with_operators(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Ser
     Both have `start_ns`, `collective` and `elements`, operators also `said`: the same for two of which it
     does not matter who started which.
     """
+    unknown = pl.Series("operator", [None], dtype=pl.Int64).new_from_index(0, ranges.height)
     if ranges.is_empty() or operators.is_empty():
-        return _nulls("operator", ranges.height)
-    events = _under_way(_fitting(ranges, operators))
-    spell = pl.col("open").eq(0).shift(1, fill_value=False).cum_sum().over(_FIT)
-    events = events.with_columns(spell.alias("spell"))
-    spell_key = [*_FIT, "spell"]
-    certain = (pl.col("said").drop_nulls().n_unique() == 1) & (pl.col("open").last() == 0)
-    events = events.with_columns(
-        certain.over(spell_key).alias("certain"),
-        pl.int_range(pl.len(), dtype=pl.Int64).over([*_FIT, "is_range"]).alias("turn"),
-    )
-    events = keep_rows(events, events["certain"])
-    started_by = pl.when(~pl.col("is_range")).then("number").max().over([*_FIT, "turn"])
-    pairs = events.select("is_range", "number", started_by.alias("operator"))
-    pairs = keep_rows(pairs, pairs["is_range"])
-    return _nulls("operator", ranges.height).scatter(pairs["number"], pairs["operator"])
-
-
-def _nulls(name: str, count: int) -> pl.Series:
-    return pl.Series(name, [None], dtype=pl.Int64).new_from_index(0, count)
-
-
-def _fitting(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """Return the starts of operators and ranges in order of time, with the columns that a pair must share.
-
-    Where a trace has no sizes of the one or of the other, kinds alone must do.
-    """
+        return unknown
     carried_out = carried_out_by_gloo()
     kind = pl.col("collective").replace(carried_out) if carried_out else pl.col("collective")
-    number = pl.int_range(pl.len(), dtype=pl.Int64).alias("number")
-    common = ("start_ns", kind.alias("kind"), "elements", number)
+    common = (
+        "start_ns",
+        kind.alias("kind"),
+        "elements",
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("number"),
+    )
     range_starts = ranges.select(
         *common, pl.lit(None, dtype=pl.UInt64).alias("said"), is_range=pl.lit(value=True)
     )
     operator_starts = operators.select(*common, "said", is_range=pl.lit(value=False))
-    together = pl.concat([operator_starts, range_starts]).sort("start_ns", "is_range", maintain_order=True)
+    starts = pl.concat([operator_starts, range_starts]).sort("start_ns", "is_range", maintain_order=True)
+    # Where a trace has no sizes of the ranges, or of the operators, of a kind, the kind alone must do.
     has_sizes = pl.col("elements").is_not_null().any().over("kind", "is_range").all().over("kind")
-    return together.with_columns(pl.when(has_sizes).then("elements"))
-
-
-def _under_way(starts: pl.DataFrame) -> pl.DataFrame:
-    """Return starts with the operators whose range has not begun as `open`, without ranges of none.
-
-    A range that begins while no fitting operator waits for one was started before the recording.
-    """
-    change = pl.when("is_range").then(-1).otherwise(1)
-    balance = change.cum_sum().over(_FIT)
-    lowest = pl.min_horizontal(balance.cum_min().over(_FIT), 0)
-    balances = starts.with_columns(balance.alias("balance"), lowest.alias("lowest"))
-    fell = pl.col("lowest") < pl.col("lowest").shift(1, fill_value=0).over(_FIT)
-    events = balances.select(
-        pl.exclude("balance", "lowest"),
-        (pl.col("balance") - pl.col("lowest")).alias("open"),
-        fell.alias("fell"),
+    fit = ["kind", "elements"]
+    balance = pl.when("is_range").then(-1).otherwise(1).cum_sum().over(fit)
+    lowest = pl.min_horizontal(balance.cum_min().over(fit), 0)
+    # `open` operators wait for their range. A range that begins while there are none was started before the
+    # recording.
+    under_way = (
+        starts.with_columns(pl.when(has_sizes).then("elements"))
+        .with_columns(lowest=lowest, open=balance - lowest)
+        .filter(pl.col("lowest") >= pl.col("lowest").shift(1, fill_value=0).over(fit))
     )
-    return keep_rows(events, ~events["fell"])
+    spell = [*fit, "spell"]
+    certain = (pl.col("said").drop_nulls().n_unique() == 1) & (pl.col("open").last() == 0)
+    pairs = (
+        under_way.with_columns(spell=pl.col("open").eq(0).shift(1, fill_value=False).cum_sum().over(fit))
+        .with_columns(
+            certain=certain.over(spell),
+            turn=pl.int_range(pl.len(), dtype=pl.Int64).over([*fit, "is_range"]),
+        )
+        .filter("certain")
+        .with_columns(started_by=pl.when(~pl.col("is_range")).then("number").max().over([*fit, "turn"]))
+        .filter("is_range")
+    )
+    return unknown.scatter(pairs["number"], pairs["started_by"])
 
 
 SOURCES = ("kernel", "host", "op", "custom", "nccl", "library", "gloo")
@@ -132,7 +114,10 @@ def launched(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """Return launched kernel calls with their arguments and the collective as it was recorded."""
+    """Return launched kernel calls with their arguments and the collective as it was recorded.
+
+    The arguments are those of the kernel, and of the innermost range of each other source around the launch.
+    """
     described = _described(collectives)
     kernel_arguments = _renamed(described, "kernel").unique(
         ["correlation", "start_ns"], keep="first", maintain_order=True
@@ -140,8 +125,23 @@ def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.
     joined = calls.join(kernel_arguments, on=["correlation", "start_ns"], how="left", maintain_order="left")
     recorded = set(collectives["source"].unique())
     enclosing = [source for source in SOURCES[1:6] if source in recorded]
+    launches = calls.select("launch_ns", "launch_thread").with_row_index("row").sort("launch_ns")
     for source in enclosing:
-        joined = _with_enclosing(joined, described, source)
+        ranges = _renamed(described, source).sort("start_ns")
+        spans = ranges.select(launch_ns="start_ns", until_ns="end_ns", launch_thread="thread")
+        innermost = launches.join_asof(
+            spans.with_row_index("range"),
+            on="launch_ns",
+            by="launch_thread",
+            strategy="backward",
+            check_sortedness=False,
+        ).sort("row")
+        inside = pl.col("launch_ns") < pl.col("until_ns")
+        around = innermost.select(pl.when(inside).then("range")).to_series()
+        stated_columns = [column for column in ranges.iter_columns() if column.null_count() < column.len()]
+        joined = joined.with_columns(
+            [column[around] for column in stated_columns if column.name not in _PLACE]
+        )
     return _with_parts(_first_known(joined, ("kernel", *enclosing)), collectives)
 
 
@@ -222,31 +222,13 @@ def _described(collectives: pl.DataFrame) -> pl.DataFrame:
 
 def _renamed(described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return the rows of one source with its name in front of each argument."""
-    rows = keep_rows(described, described["source"] == source)
     place = ("start_ns", "correlation") if source == "kernel" else _PLACE
     names = (*ARGUMENTS, "recorded", "own_sizes")
-    return rows[[*place]].hstack([rows[name].alias(f"{source} {name}") for name in names])
+    rows = described.filter(pl.col("source") == source)
+    return rows.select(*place, *(pl.col(name).alias(f"{source} {name}") for name in names))
 
 
 _PLACE = ("start_ns", "end_ns", "correlation", "thread")
-
-
-def _with_enclosing(calls: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Join the arguments of the innermost range of `source` in which each call was launched.
-
-    Those that no range of the source states are left out.
-    """
-    ranges = _renamed(described, source).sort("start_ns")
-    spans = ranges[["start_ns", "end_ns", "thread"]].with_row_index("_range")
-    spans.columns = ["_range", "launch_ns", "_until", "launch_thread"]
-    launches = calls[["launch_ns", "launch_thread"]].with_row_index("_row").sort("launch_ns")
-    placed = launches.join_asof(
-        spans, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False
-    ).sort("_row")
-    row, inside = placed["_range"], placed["launch_ns"] < placed["_until"]
-    around = row.zip_with(inside, pl.Series([None], dtype=row.dtype).new_from_index(0, row.len()))
-    stated_columns = [column for column in ranges.iter_columns() if column.null_count() < column.len()]
-    return calls.hstack([column[around] for column in stated_columns if column.name not in _PLACE])
 
 
 def _first_known(calls: pl.DataFrame, sources: tuple[str, ...]) -> pl.DataFrame:
@@ -275,7 +257,9 @@ def with_host_arguments(ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.D
     for source in ("host", "op"):
         started = _started(calls, described, source)
         paired_by += [started["is_paired"]] if started["is_paired"].any() else []
-        calls = calls.hstack([each for each in started.iter_columns() if each.name.startswith(f"{source} ")])
+        calls = calls.with_columns(
+            [each for each in started.iter_columns() if each.name.startswith(f"{source} ")]
+        )
     is_paired = pl.all_horizontal(paired_by) if paired_by else pl.lit(value=False)
     return _first_known(calls.with_columns(is_paired.alias("is_paired")), ("host", "op", "gloo"))
 
@@ -289,8 +273,8 @@ def starters(
     calls = _with_own_arguments(ranges.with_columns(by_name), described)
     columns = ["operator_ns", "operator_end_ns", "operator_thread"]
     started = [_started(calls, described, source) for source in sources]
-    places = calls[["start_ns", "thread"]]
-    starts = [keep_rows(places.hstack(each[columns]), each["is_paired"]) for each in started]
+    places = calls.select("start_ns", "thread")
+    starts = [places.with_columns(each.select(columns)).filter(each["is_paired"]) for each in started]
     return pl.concat(starts).unique(["start_ns", "thread"], keep="first", maintain_order=True)
 
 
@@ -304,43 +288,31 @@ def _with_own_arguments(ranges: pl.DataFrame, described: pl.DataFrame) -> pl.Dat
 
 def _started(calls: pl.DataFrame, described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return for each range the operator of `source` that started it, nulls if that is not certain."""
-    operators = _operators(described, source)
+    rows = _renamed(described.filter(pl.col("recorded").is_not_null()), source)
+    ordered = rows.sort("start_ns", maintain_order=True)
+    # Operators that say the same are alike: it does not matter which of them started a range.
+    alike = ordered.select(pl.exclude(*_PLACE, f"{source} sequence"))
+    lists = pl.selectors.by_dtype(pl.List(pl.Int64))
+    statements = alike.with_columns(lists.cast(pl.List(pl.String)).list.join(",")).hash_rows()
+    operators = ordered.with_columns(
+        collective=f"{source} recorded", elements=_elements(source, f"{source} recorded"), said=statements
+    )
     ranges = calls.select("start_ns", collective="by_name", elements=_elements("gloo", "by_name"))
     number = pair_with_operators(ranges, operators).cast(pl.UInt32)
-    rows = [operators[column][number].alias(name) for column, name in _OPERATOR_PLACE.items()]
     arguments = [
         column[number]
         for column in operators.iter_columns()
         if column.name.startswith(f"{source} ") and column.null_count() < column.len()
     ]
-    return pl.DataFrame([*arguments, *rows, number.is_not_null().alias("is_paired")])
-
-
-_OPERATOR_PLACE = {"start_ns": "operator_ns", "end_ns": "operator_end_ns", "thread": "operator_thread"}
-
-
-def _operators(described: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Return the operators of one source that start a call, in order of start, with its arguments."""
-    rows = _renamed(keep_rows(described, described["recorded"].is_not_null()), source)
-    ordered = rows.sort("start_ns", maintain_order=True)
-    alike = [name for name in ordered.columns if name not in (*_PLACE, f"{source} sequence")]
-    return ordered.with_columns(
-        pl.col(f"{source} recorded").alias("collective"),
-        elements=_elements(source, f"{source} recorded"),
-        said=_row_ids(ordered[alike]),
-    )
+    place = {"start_ns": "operator_ns", "end_ns": "operator_end_ns", "thread": "operator_thread"}
+    rows_of = [operators[column][number].alias(name) for column, name in place.items()]
+    return pl.DataFrame([*arguments, *rows_of, number.is_not_null().alias("is_paired")])
 
 
 def _elements(source: str, collective: str) -> pl.Expr:
     """Return the elements that range and operator both record: those sent, of a receive those received."""
     received = pl.col(collective) == "recv"
     return pl.when(received).then(f"{source} out_elements").otherwise(f"{source} in_elements")
-
-
-def _row_ids(arguments: pl.DataFrame) -> pl.Series:
-    """Return a number for each row, the same for rows that are alike."""
-    lists = pl.selectors.by_dtype(pl.List(pl.Int64))
-    return arguments.with_columns(lists.cast(pl.List(pl.String)).list.join(",")).hash_rows()
 
 
 UNEVEN = "all_to_allv"
@@ -353,31 +325,22 @@ _REDUCED_TYPE = re.compile(
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 
 
-def _width(dtype: str) -> float | None:
-    try:
-        return dtypes.width_bytes(dtype)
-    except NotMeasurable:
-        return None
-
-
-def _type_in(kernel: str) -> str | None:
-    match = _REDUCED_TYPE.search(kernel)
-    return match[1] if match else None
-
-
 def with_types(calls: pl.DataFrame) -> pl.DataFrame:
     """Fill in the element type from the kernel's name if no argument gives it."""
-    by_name = map_distinct(calls["name"], _type_in)
+    by_name = map_distinct(
+        calls["name"], lambda kernel: match[1] if (match := _REDUCED_TYPE.search(kernel)) else None
+    )
     reduces = pl.col("collective").is_in(_REDUCING)
     return calls.with_columns(pl.coalesce("dtype", pl.when(reduces).then(by_name)).alias("dtype"))
 
 
 def widths(types: pl.Series) -> pl.Series:
     """Return the bytes of one element of each type; null if the type is not known."""
-    width_of = {name: _width(name) for name in types.unique() if name is not None}
-    return types.replace_strict(
-        list(width_of), list(width_of.values()), default=None, return_dtype=pl.Float64
-    )
+    width_of: dict[str, float] = {}
+    for name in types.unique().drop_nulls():
+        with suppress(NotMeasurable):
+            width_of[name] = dtypes.width_bytes(name)
+    return types.replace_strict(width_of, default=None, return_dtype=pl.Float64)
 
 
 def with_sizes(calls: pl.DataFrame) -> pl.DataFrame:

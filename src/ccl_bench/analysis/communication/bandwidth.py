@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.arguments import UNEVEN
 from ccl_bench.analysis.communication.calls import PARTS, TRANSFER
+from ccl_bench.analysis.communication.matching import MESSAGES, symmetric_collectives
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.base.errors import NoValue
 from ccl_bench.base.lazy_imports import pl
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LEAST_R_SQUARED = 0.5
-"""Share of the variance that a line must explain to be a model of anything."""
+"""Share of the variance that a line must explain to be a model: with less, something else explains most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,6 @@ WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW = "wait-free", "shorter side", "upper 
 BASES = (WAIT_FREE, SHORTER_SIDE, UPPER_BOUND, RAW)
 """Sources of a transfer time, the best first."""
 
-MESSAGES_TOGETHER = "send_recv"
-"""Messages that one kernel carried, which share its time and have no bandwidth of their own."""
-
 
 @derived(
     across_ranks=True,
@@ -101,18 +99,52 @@ def transfers(
     A matched collective is one row, however many ranks took part; what could not be matched is one
     row for each rank that recorded it, with its raw duration.
     """
-    parts = [
-        _collectives(matched, groups),
-        _messages(messages, traffic),
-        _unmatched(traffic, matched, messages),
-    ]
+    common = (
+        "iteration",
+        "step",
+        "collective",
+        "dimension",
+        "size",
+        "spans_nodes",
+        "size_bytes",
+        "own_sizes",
+    )
+    is_whole = pl.col("present") >= pl.col("size")
+    collective = (
+        matched.drop_nulls("transfer_ns")
+        .unique(["iteration", "group", "number"], keep="first", maintain_order=True)
+        .join(groups.select("group", "spans_nodes"), on="group", how="left", maintain_order="left")
+        .select(
+            *common,
+            time_ns="transfer_ns",
+            basis=pl.when(is_whole).then(pl.lit(WAIT_FREE)).otherwise(pl.lit(UPPER_BOUND)),
+        )
+    )
+    sent = traffic.select("step", send_trace="trace", send_call="call")
+    paired = (
+        messages.join(sent, on=["send_trace", "send_call"], how="left", maintain_order="left")
+        .with_columns(
+            collective=pl.lit("send_recv"), size=pl.lit(2, dtype=pl.Int64), own_sizes=pl.lit(value=False)
+        )
+        .select(*common, time_ns="transfer_ns", basis=pl.lit(SHORTER_SIDE))
+    )
+    timed = pl.concat(
+        [
+            matched.drop_nulls("transfer_ns").select("trace", "call"),
+            *(messages.select(trace=f"{side}_trace", call=f"{side}_call") for side in MESSAGES),
+        ]
+    )
+    # Messages that one kernel carries share its time, and have no bandwidth of their own.
+    single = traffic.filter(pl.col("collective") != "send_recv")
+    rest = single.join(timed, on=["trace", "call"], how="anti").select(
+        *common, time_ns=pl.col("end_ns") - pl.col("start_ns"), basis=pl.lit(RAW)
+    )
     moved = (pl.col("size_bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("size").fill_null(2) > 1)
-    in_steps = pl.concat(parts).drop_nulls("step").filter(moved)
+    in_steps = pl.concat([collective, paired, rest]).drop_nulls("step").filter(moved)
     return in_steps.with_columns(factors(in_steps)).select(*DERIVED.get("transfers").table.columns)
 
 
 _TRANSFERS = DERIVED.get("transfers").table.columns
-_SYMMETRIC = [name for name, collective in collectives().items() if collective.is_symmetric]
 
 
 _COLUMNS: dict[str, Any] = {name: (column.dtype, column.doc) for name, column in _TRANSFERS.items()}
@@ -125,7 +157,7 @@ def recorded_transfers(nccl_records: pl.DataFrame) -> pl.DataFrame:
     Where all ranks of the communicator recorded a symmetric collective, the shortest time is free of waiting.
     """
     on_device = nccl_records.filter(pl.col("time_from") != "collective_cpu")
-    is_whole = pl.col("collective").is_in(_SYMMETRIC)
+    is_whole = pl.col("collective").is_in(symmetric_collectives())
     keys = ["communicator", "collective", "sequence", "ranks"]
     together = on_device.filter(is_whole).group_by(keys, maintain_order=True)
     matched = together.agg(
@@ -155,68 +187,6 @@ def recorded_transfers(nccl_records: pl.DataFrame) -> pl.DataFrame:
     )
     moved = named.filter((pl.col("size_bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("size") > 1))
     return moved.with_columns(factors(moved)).select(*_TRANSFERS)
-
-
-_KEYS = ("iteration", "group", "number")
-
-
-def _collectives(matched: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    nodes = groups.select("group", "spans_nodes")
-    whole = matched.drop_nulls("transfer_ns").unique(_KEYS, keep="first", maintain_order=True)
-    return whole.join(nodes, on="group", how="left", maintain_order="left").select(
-        "iteration",
-        "step",
-        "collective",
-        "dimension",
-        "size",
-        "spans_nodes",
-        "size_bytes",
-        pl.col("transfer_ns").alias("time_ns"),
-        pl.when(pl.col("present") >= pl.col("size"))
-        .then(pl.lit(WAIT_FREE))
-        .otherwise(pl.lit(UPPER_BOUND))
-        .alias("basis"),
-        "own_sizes",
-    )
-
-
-def _messages(messages: pl.DataFrame, traffic: pl.DataFrame) -> pl.DataFrame:
-    sent = traffic.select("step", send_trace="trace", send_call="call")
-    placed = messages.join(sent, on=["send_trace", "send_call"], how="left", maintain_order="left")
-    return placed.select(
-        "iteration",
-        "step",
-        pl.lit("send_recv").alias("collective"),
-        "dimension",
-        pl.lit(2, dtype=pl.Int64).alias("size"),
-        "spans_nodes",
-        "size_bytes",
-        pl.col("transfer_ns").alias("time_ns"),
-        pl.lit(SHORTER_SIDE).alias("basis"),
-        pl.lit(value=False).alias("own_sizes"),
-    )
-
-
-def _unmatched(traffic: pl.DataFrame, matched: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls that no wait-free time is known for."""
-    whole = matched.drop_nulls("transfer_ns").select("trace", "call")
-    paired = pl.concat(
-        [messages.select(trace=f"{side}_trace", call=f"{side}_call") for side in ("send", "recv")]
-    )
-    single = traffic.filter(pl.col("collective") != MESSAGES_TOGETHER)
-    left = single.join(pl.concat([whole, paired]), on=["trace", "call"], how="anti")
-    return left.select(
-        "iteration",
-        "step",
-        "collective",
-        "dimension",
-        "size",
-        "spans_nodes",
-        "size_bytes",
-        (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns"),
-        pl.lit(RAW).alias("basis"),
-        "own_sizes",
-    )
 
 
 def factors(calls: pl.DataFrame) -> pl.Series:
@@ -264,10 +234,14 @@ def rates(transfers: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 
 OUTLYING = 10
-"""A call that takes this many times the median of similar calls is an outlier."""
+"""A call that takes this many times the median of similar calls is an outlier.
+
+Messages of one kind differ by up to a factor of two in size, and contention adds a few times their time: ten
+times is none of both, such as the set-up of a connection.
+"""
 
 _ALIKE_FROM = 3
-"""Number of calls of about one size from which their median is used."""
+"""Number of calls of about one size from which their median is used: of two it lies between them."""
 
 
 def outlying(transfers: pl.DataFrame) -> pl.DataFrame:
@@ -332,7 +306,9 @@ def call_kinds(
     is_free = free.fill_null(value=False).all()
     moved = pl.col("bus_factor") * pl.col("size_bytes")
     sums = [pl.col(f"{part}_ns").sum() for part in PARTS]
-    of_collective = pl.col("skew_ns").filter(pl.col("skew_ns").is_not_null() & _is_first())
+    # A collective counts once, by its first member among the calls of a kind.
+    is_first = pl.struct(number).is_first_distinct()
+    of_collective = pl.col("skew_ns").filter(pl.col("skew_ns").is_not_null() & is_first)
     rows = timed.group_by(_KIND).agg(
         pl.len().cast(pl.Int64).alias("calls"),
         pl.col("duration_ns").sum(),
@@ -347,8 +323,3 @@ def call_kinds(
     )
     ordered = rows.sort("duration_ns", *_KIND, descending=[True] + [False] * len(_KIND), nulls_last=True)
     return ordered.select(*DERIVED.get("call_kinds").table.columns)
-
-
-def _is_first() -> pl.Expr:
-    """Whether a call is the first member of its collective among calls of its kind."""
-    return pl.struct("iteration", "group", "number").is_first_distinct()

@@ -25,7 +25,6 @@ from ccl_bench.analysis.execution_trace.calls import completed
 from ccl_bench.analysis.intervals import assign_step, merge_intervals, subtract
 from ccl_bench.analysis.names import OTHER, call_collectives
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
@@ -65,34 +64,32 @@ def described_calls(
     range on the CPU.
     """
     if device_work.height:
-        described = with_kernel_arguments(_launched_calls(device_work), collectives)
-        described = described.with_columns(pl.lit(None, dtype=pl.Boolean).alias("is_paired"))
+        pieces = device_work.filter(pl.col("kind") == COMMUNICATION).rename(
+            {"collective": "by_name", "thread": "launch_thread"}
+        )
+        parts = pieces.filter(pl.col("call_ns").is_not_null())
+        if parts.height:
+            whole = parts.group_by("launch_thread", "call_ns", maintain_order=True).agg(
+                pl.col("end_ns").max(),
+                pl.col("name").drop_nulls().first(),
+                pl.exclude("end_ns", "name").first(),
+            )
+            alone = pieces.filter(pl.col("call_ns").is_null())
+            pieces = pl.concat([alone, whole.select(alone.columns)]).sort("start_ns", maintain_order=True)
+        described = with_kernel_arguments(pieces, collectives).with_columns(
+            is_paired=pl.lit(None, dtype=pl.Boolean)
+        )
     else:
         ranges = gloo_ranges(annotations)
-        range_collectives = call_collectives(ranges["name"]).fill_null(OTHER).alias("by_name")
-        described = with_host_arguments(ranges.hstack([range_collectives]), collectives)
-        described = described.with_columns(
+        by_name = call_collectives(ranges["name"]).fill_null(OTHER).alias("by_name")
+        described = with_host_arguments(ranges.with_columns(by_name), collectives).with_columns(
             launch_ns="start_ns", launched_before=pl.lit(value=False), stream="thread"
         )
-    is_barrier = pl.col("by_name") == "barrier"  # of symmetric memory, within an operator that moves data
+    # A barrier of symmetric memory is part of an operator that moves data, whose arguments it would get.
+    is_barrier = pl.col("by_name") == "barrier"
     truest = pl.when(is_barrier).then("by_name").otherwise(pl.coalesce("recorded", "by_name"))
-    described = with_types(described.with_columns(truest.alias("collective")))
-    return described[[*DERIVED.get("described_calls").table.columns]]
-
-
-def _launched_calls(device_work: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls of a device with their launch; pieces of one operator are one call."""
-    pieces = device_work.filter(pl.col("kind") == COMMUNICATION).rename(
-        {"collective": "by_name", "thread": "launch_thread"}
-    )
-    parts = pieces.filter(pl.col("call_ns").is_not_null())
-    if parts.is_empty():
-        return pieces
-    whole = parts.group_by("launch_thread", "call_ns", maintain_order=True).agg(
-        pl.col("end_ns").max(), pl.col("name").drop_nulls().first(), pl.exclude("end_ns", "name").first()
-    )
-    alone = pieces.filter(pl.col("call_ns").is_null())
-    return pl.concat([alone, whole.select(alone.columns)]).sort("start_ns", maintain_order=True)
+    typed = with_types(described.with_columns(collective=truest))
+    return typed.select(*DERIVED.get("described_calls").table.columns)
 
 
 @derived(
@@ -145,7 +142,7 @@ def calls(
     launch = pl.struct(~pl.col("launched_before"), pl.coalesce("launch_ns", "start_ns"))
     order = launch.rank("ordinal").over("group").cast(pl.Int64)
     ordered = sized.with_columns(order.alias("order")).sort("start_ns", maintain_order=True)
-    placed = ordered.hstack([steps["step"][assign_step(ordered, steps).cast(pl.UInt32)]])
+    placed = ordered.with_columns(steps["step"].gather(assign_step(ordered, steps)))
     number = pl.int_range(pl.len(), dtype=pl.Int64)
     return placed.select(number.alias("call"), *(name for name in CALL_COLUMNS if name != "call"))
 
@@ -181,10 +178,7 @@ def _with_places(calls: pl.DataFrame, groups: pl.DataFrame, identity: pl.DataFra
     )
 
 
-_COLUMNS: dict[str, Any] = dict(CALL_COLUMNS)
-
-
-@derived(across_ranks=True, **_COLUMNS)
+@derived(across_ranks=True, **CALL_COLUMNS)
 def known_calls(
     calls: pl.DataFrame, et_calls: pl.DataFrame, listed_groups: pl.DataFrame, facts: Facts
 ) -> pl.DataFrame:
@@ -229,53 +223,22 @@ def call_parts(
     members were recorded, else unknown: it may be waiting for one of the others. The shorter side of a
     message moves data, as in `bubble_size_pipeline`. In a group of one nobody is waited for.
     """
-    call_waits = pl.concat([_collectives(matched, facts), _messages(messages)])
-    whole = traffic.join(call_waits, on=["trace", "call"], how="left", maintain_order="left")
-    is_alone = pl.col("size") == 1
-    rest = pl.when(is_alone | pl.col("is_whole")).then(pl.lit(TRANSFER)).otherwise(pl.lit(UNKNOWN))
-    reasons = _reasons(matched)
-    placed = (
-        whole.join(reasons, on=["trace", "call"], how="left", maintain_order="left")
-        .with_columns(rest.alias("rest"), until_ns=pl.col("start_ns") + pl.col("wait_ns").fill_null(0))
-        .with_columns(pl.when(pl.col("rest") == UNKNOWN).then(_reason()).alias("reason"))
-    )
-    waited = placed.with_columns(
-        end_ns="until_ns", part=pl.lit(WAITING), reason=pl.lit(None, dtype=pl.String)
-    )
-    others = placed.with_columns(start_ns="until_ns", part="rest")
-    columns = [*DERIVED.get("call_parts").table.columns]
-    pieces = pl.concat([waited.select(columns), others.select(columns)])
-    pieces = keep_rows(pieces, pieces["start_ns"] < pieces["end_ns"])
-    return pieces.sort("trace", "start_ns", maintain_order=True)
-
-
-def _collectives(matched: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Return `wait_ns` of calls in symmetric collectives, and whether all members were recorded.
-
-    A group of unknown size is that of all ranks that the job has, as far as that is stated.
-    """
+    # A group of unknown size is that of all ranks that the job has, as far as that is stated.
     ranks = pl.lit(facts.world_size.value if facts.world_size else None, dtype=pl.Int64)
     members = pl.coalesce("size", ranks, "present")
-    return attributable_waits(matched).select(
+    of_collectives = attributable_waits(matched).select(
         "trace", "call", "wait_ns", is_whole=pl.col("present") >= members
     )
-
-
-def _messages(messages: pl.DataFrame) -> pl.DataFrame:
-    agreed = messages.filter("agrees")
-    return pl.concat(
-        agreed.select(
+    of_messages = [
+        messages.filter("agrees").select(
             trace=f"{side}_trace",
             call=f"{side}_call",
             wait_ns=pl.col(f"{side}_ns") - pl.col("transfer_ns"),
             is_whole=pl.lit(value=True),
         )
         for side in MESSAGES
-    )
-
-
-def _reasons(matched: pl.DataFrame) -> pl.DataFrame:
-    return matched.select(
+    ]
+    doubts = matched.select(
         "trace",
         "call",
         "agrees",
@@ -283,6 +246,24 @@ def _reasons(matched: pl.DataFrame) -> pl.DataFrame:
         lacks_calls=pl.col("gaps").fill_null(0) > 0,
         of_no_step=pl.col("step").is_null(),
     )
+    place = ["trace", "call"]
+    is_known = (pl.col("size") == 1) | pl.col("is_whole")
+    placed = (
+        traffic.join(pl.concat([of_collectives, *of_messages]), on=place, how="left", maintain_order="left")
+        .join(doubts, on=place, how="left", maintain_order="left")
+        .with_columns(
+            rest=pl.when(is_known).then(pl.lit(TRANSFER)).otherwise(pl.lit(UNKNOWN)),
+            until_ns=pl.col("start_ns") + pl.col("wait_ns").fill_null(0),
+        )
+        .with_columns(reason=pl.when(pl.col("rest") == UNKNOWN).then(_reason()))
+    )
+    waited = placed.with_columns(
+        end_ns="until_ns", part=pl.lit(WAITING), reason=pl.lit(None, dtype=pl.String)
+    )
+    others = placed.with_columns(start_ns="until_ns", part="rest")
+    columns = [*DERIVED.get("call_parts").table.columns]
+    pieces = pl.concat([waited.select(columns), others.select(columns)])
+    return pieces.filter(pl.col("start_ns") < pl.col("end_ns")).sort("trace", "start_ns", maintain_order=True)
 
 
 def _reason() -> pl.Expr:
@@ -417,7 +398,7 @@ def part_lengths(pieces: pl.DataFrame, *keys: str) -> pl.DataFrame:
         time.alias(part) for part, time in zip(_BEFORE_OTHERS, part_times, strict=True)
     )
     tall = wide.unpivot(PARTS, index=keys, variable_name="part", value_name="time_ns")
-    return keep_rows(tall, tall["time_ns"] > 0)
+    return tall.filter(pl.col("time_ns") > 0)
 
 
 def _pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:
@@ -429,7 +410,7 @@ def _pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFr
         pl.max_horizontal("start_ns", "from_ns").alias("start_ns"),
         pl.min_horizontal("end_ns", "until_ns").alias("end_ns"),
     )
-    return keep_rows(cut, cut["start_ns"] < cut["end_ns"]).drop("from_ns", "until_ns")
+    return cut.filter(pl.col("start_ns") < pl.col("end_ns")).drop("from_ns", "until_ns")
 
 
 def exposed_pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:
@@ -439,24 +420,6 @@ def exposed_pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl
 
 def _disjoint_of_all_traces(pieces: pl.DataFrame) -> pl.DataFrame:
     """Return pieces of calls of all traces, end to end, each instant of a trace in one of them."""
-    return _disjoint(_end_to_end(pieces))
-
-
-def _disjoint(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return pieces of calls cut so that each instant is in one of them."""
-    ordered = pieces.sort("start_ns", "call", maintain_order=True)
-    disjoint: list[pl.DataFrame] = []
-    for part in _BEFORE_OTHERS:
-        part_pieces = keep_rows(ordered, ordered["part"] == part)
-        reach = pl.col("end_ns").cum_max().shift(1)
-        later = part_pieces.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
-        cut = keep_rows(later, later["start_ns"] < later["end_ns"])
-        disjoint.append(subtract(cut, pl.concat(disjoint)) if disjoint else cut)
-    return pl.concat(disjoint)
-
-
-def _end_to_end(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return pieces with the traces one after the other on one axis of time."""
     spans = pieces.group_by("trace").agg(
         first_ns=pl.col("start_ns").min(), span_ns=pl.col("end_ns").max() - pl.col("start_ns").min()
     )
@@ -464,4 +427,19 @@ def _end_to_end(pieces: pl.DataFrame) -> pl.DataFrame:
         "trace", shift_ns=pl.col("span_ns").cum_sum() - pl.col("span_ns") - pl.col("first_ns")
     )
     shifted = pieces.join(begins, on="trace", maintain_order="left")
-    return shifted.with_columns(pl.col("start_ns", "end_ns") + pl.col("shift_ns")).drop("shift_ns")
+    return _disjoint(shifted.with_columns(pl.col("start_ns", "end_ns") + pl.col("shift_ns")).drop("shift_ns"))
+
+
+def _disjoint(pieces: pl.DataFrame) -> pl.DataFrame:
+    """Return pieces of calls cut so that each instant is in one of them."""
+    ordered = pieces.sort("start_ns", "call", maintain_order=True)
+    disjoint: list[pl.DataFrame] = []
+    for part in _BEFORE_OTHERS:
+        reach = pl.col("end_ns").cum_max().shift(1)
+        cut = (
+            ordered.filter(pl.col("part") == part)
+            .with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
+            .filter(pl.col("start_ns") < pl.col("end_ns"))
+        )
+        disjoint.append(subtract(cut, pl.concat(disjoint)) if disjoint else cut)
+    return pl.concat(disjoint)

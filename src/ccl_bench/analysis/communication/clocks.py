@@ -10,10 +10,10 @@ from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 _ROUNDS = 8
-"""Rounds of refinement; offsets of a mesh settle in two or three."""
+"""Rounds of refinement at most; offsets of a mesh settle in two or three."""
 
 
 @derived(
@@ -41,46 +41,29 @@ def clock_offsets(matched: pl.DataFrame) -> pl.DataFrame:
         # Medians are taken in doubles, which hold nanoseconds since the epoch to 256 ns only.
         pl.col("end_ns") - pl.col("end_ns").min(),
     )
-    aligned = [_aligned(window, part) for window, part in _windows(ends)]
     table = DERIVED.get("clock_offsets").table
-    return table.concat(aligned).sort("iteration", "rank")
-
-
-def _windows(ends: pl.DataFrame) -> Iterator[tuple[int | None, pl.DataFrame]]:
+    own_end = pl.col("end_ns") - pl.col("offset_ns")
+    aligned = []
     for window in ends["iteration"].unique(maintain_order=True):
-        yield window, ends.filter(pl.col("iteration").eq_missing(window))
-
-
-def _aligned(window: int | None, ends: pl.DataFrame) -> pl.DataFrame:
-    start = _passed_on(ends)
-    events = ends.join(start, on="rank", maintain_order="left")
-    for _ in range(_ROUNDS):
-        events = events.with_columns(_true_end().alias("true_ns"))
-        offset = (pl.col("end_ns") - pl.col("true_ns")).median().over("rank").round().cast(pl.Int64)
-        refined = events.with_columns(offset.alias("offset_ns"))
-        if refined["offset_ns"].equals(events["offset_ns"]):
-            break
-        events = refined
-    residual = (pl.col("end_ns") - pl.col("offset_ns") - pl.col("true_ns")).abs()
-    ranks = events.group_by("rank", "island").agg(
-        pl.col("offset_ns").first(),
-        residual.median().round().cast(pl.Int64).alias("residual_ns"),
-        pl.len().cast(pl.Int64).alias("ends"),
-    )
-    middle = pl.col("offset_ns").median().over("island").round().cast(pl.Int64)
-    return ranks.select(
-        pl.lit(window, dtype=pl.Int64).alias("iteration"),
-        "rank",
-        (pl.col("offset_ns") - middle).alias("offset_ns"),
-        "residual_ns",
-        "ends",
-        "island",
-    )
-
-
-def _true_end() -> pl.Expr:
-    """Return the median end of each collective once the offsets are taken off."""
-    return (pl.col("end_ns") - pl.col("offset_ns")).median().over("group", "number").round().cast(pl.Int64)
+        of_window = ends.filter(pl.col("iteration").eq_missing(window))
+        events = of_window.join(_passed_on(of_window), on="rank", maintain_order="left")
+        for _ in range(_ROUNDS):
+            events = events.with_columns(
+                true_ns=own_end.median().over("group", "number").round().cast(pl.Int64)
+            )
+            offset = (pl.col("end_ns") - pl.col("true_ns")).median().over("rank").round().cast(pl.Int64)
+            refined = events.with_columns(offset_ns=offset)
+            if refined["offset_ns"].equals(events["offset_ns"]):
+                break
+            events = refined
+        ranks = events.group_by("iteration", "rank", "island").agg(
+            pl.col("offset_ns").first(),
+            residual_ns=(own_end - pl.col("true_ns")).abs().median().round().cast(pl.Int64),
+            ends=pl.len().cast(pl.Int64),
+        )
+        middle = pl.col("offset_ns").median().over("island").round().cast(pl.Int64)
+        aligned.append(ranks.with_columns(pl.col("offset_ns") - middle).select(*table.columns))
+    return table.concat(aligned).sort("iteration", "rank")
 
 
 def _passed_on(ends: pl.DataFrame) -> pl.DataFrame:
@@ -160,7 +143,6 @@ def arrivals(matched: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl.DataFrame
             (start.is_not_null().all() & (pl.col("island").n_unique() == 1)).alias("comparable"),
         )
     )
-    columns = {name: pl.when("comparable").then(name).alias(name) for name in ("skew_ns", "residual_ns")}
     is_ordered = pl.col("comparable") & (pl.col("skew_ns") >= pl.col("residual_ns"))
     has_last = pl.col("comparable") & (pl.col("margin_ns") > pl.col("residual_ns"))
     return (
@@ -170,7 +152,7 @@ def arrivals(matched: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl.DataFrame
             "number",
             "collective",
             "present",
-            *columns.values(),
+            pl.when("comparable").then(pl.col("skew_ns", "residual_ns")),
             pl.when(is_ordered).then("order").alias("order"),
             pl.when(has_last).then(pl.col("order").list.last()).alias("last_rank"),
         )
@@ -229,12 +211,9 @@ def until_last_arrival(members: pl.DataFrame, clock_offsets: pl.DataFrame) -> pl
     )
 
 
-_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
-
-
 def format_duration(length_ns: int) -> str:
     """Return a length of time in three digits with a fitting unit."""
-    for scale, unit in _UNITS:
+    for scale, unit in ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")):
         if abs(length_ns) >= scale:
             return f"{length_ns / scale:.3g} {unit}"
     return f"{length_ns} ns"
@@ -272,31 +251,22 @@ def clocks_of(contents: pl.DataFrame, clock_offsets: pl.DataFrame) -> Clocks:
         return Clocks("single", "one trace has one clock")
     with_offsets = spans.join(clock_offsets, on=["iteration", "rank"], how="left", nulls_equal=True)
     offsets = dict(with_offsets.select("trace", pl.col("offset_ns").fill_null(0)).iter_rows())
-    joined = with_offsets.group_by("iteration").agg(
-        pl.col("island").n_unique() == 1, pl.col("island").is_not_null().all().alias("all")
+    island = pl.col("island")
+    is_joined = with_offsets.group_by("iteration").agg(
+        joined=(island.n_unique() == 1) & island.is_not_null().all()
     )
-    if joined["island"].all() and joined["all"].all():
-        return _with_offsets(with_offsets, offsets)
-    if _overlap(spans):
-        return Clocks("as recorded", _NOT_ALIGNED + "times are as recorded, and clocks may differ", offsets)
-    starts = dict(spans.select("trace", "start_ns").iter_rows())
-    return Clocks("separate", _NOT_ALIGNED + "the traces do not overlap in time, so each begins at 0", starts)
-
-
-_NOT_ALIGNED = "clocks are not aligned, because no collective joins all ranks: "
-
-
-def _with_offsets(with_offsets: pl.DataFrame, offsets: Mapping[int, int]) -> Clocks:
-    residuals = dict(with_offsets.select("trace", "residual_ns").iter_rows())
-    worst, largest = max(residuals.values()), max(map(abs, offsets.values()))
-    statement = (
-        f"clocks are aligned by the ends of collectives, with shifts up to {format_duration(largest)}; the "
-        f"ends then agree within {format_duration(worst)} (median of the worst rank)"
-    )
-    return Clocks("aligned", statement, offsets, residuals)
-
-
-def _overlap(spans: pl.DataFrame) -> bool:
-    """Whether at some moment of each recording window every trace of it was recording."""
+    if is_joined["joined"].all():
+        residuals = dict(with_offsets.select("trace", "residual_ns").iter_rows())
+        worst, largest = max(residuals.values()), max(map(abs, offsets.values()))
+        statement = (
+            f"clocks are aligned by the ends of collectives, with shifts up to {format_duration(largest)}; "
+            f"the ends then agree within {format_duration(worst)} (median of the worst rank)"
+        )
+        return Clocks("aligned", statement, offsets, residuals)
+    why = "clocks are not aligned, because no collective joins all ranks: "
+    # Clocks that are about right show all traces of a recording window at some moment.
     windows = spans.group_by("iteration").agg(pl.col("start_ns").max(), pl.col("end_ns").min())
-    return bool((windows["start_ns"] < windows["end_ns"]).all())
+    if (windows["start_ns"] < windows["end_ns"]).all():
+        return Clocks("as recorded", f"{why}times are as recorded, and clocks may differ", offsets)
+    starts = dict(spans.select("trace", "start_ns").iter_rows())
+    return Clocks("separate", f"{why}the traces do not overlap in time, so each begins at 0", starts)

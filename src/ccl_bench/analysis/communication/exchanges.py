@@ -12,7 +12,7 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
 
 def by_device(tokens: Sequence[int], devices: int) -> list[int]:
@@ -58,27 +58,7 @@ def exchanges(described_calls: pl.DataFrame, process_groups: pl.DataFrame) -> pl
     all-to-all without splits sends every member the same, unless it is known not to.
     """
     grouped, groups = with_groups(described_calls, process_groups)
-    split_calls = _with_splits(grouped, groups)
-    count = pl.col("in_split").list.len()
-    width = widths(split_calls["dtype"])
-    scaled = split_calls.select(
-        "group",
-        "in_split",
-        "out_split",
-        sent_per_row=pl.col("in_elements") * width / pl.col("in_split").list.sum(),
-        received_per_row=pl.col("out_elements") * width / pl.col("out_split").list.sum(),
-        position=pl.int_ranges(0, count, dtype=pl.Int64),
-    ).explode("in_split", "out_split", "position")
-    return scaled.group_by("group", "position", maintain_order=True).agg(
-        pl.len().cast(pl.Int64).alias("calls"),
-        (pl.col("in_split") * pl.col("sent_per_row").fill_nan(0)).sum().alias("sent_bytes"),
-        (pl.col("out_split") * pl.col("received_per_row").fill_nan(0)).sum().alias("received_bytes"),
-    )
-
-
-def _with_splits(calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    """Return the all-to-alls whose parts are known: those with both splits, and even ones."""
-    exchanges = calls.filter(pl.col("collective") == "all_to_all").join(
+    calls = grouped.filter(pl.col("collective") == "all_to_all").join(
         groups.select("group", count=pl.col("members").list.len()),
         on="group",
         how="left",
@@ -87,9 +67,24 @@ def _with_splits(calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     sent, received = (pl.col(name).list.len().fill_null(0) for name in ("in_split", "out_split"))
     even = (sent == 0) & (received == 0) & ~pl.col("own_sizes") & pl.col("count").is_not_null()
     equal = pl.lit(1, dtype=pl.Int64).repeat_by("count")
-    return exchanges.with_columns(
+    is_known = even | ((sent > 0) & (sent == received))
+    split_calls = calls.filter(is_known).with_columns(
         pl.when(even).then(equal).otherwise(name).alias(name) for name in ("in_split", "out_split")
-    ).filter(even | ((sent > 0) & (sent == received)))
+    )
+    width = widths(split_calls["dtype"])
+    scaled = split_calls.select(
+        "group",
+        "in_split",
+        "out_split",
+        sent_per_row=pl.col("in_elements") * width / pl.col("in_split").list.sum(),
+        received_per_row=pl.col("out_elements") * width / pl.col("out_split").list.sum(),
+        position=pl.int_ranges(0, pl.col("in_split").list.len(), dtype=pl.Int64),
+    ).explode("in_split", "out_split", "position")
+    return scaled.group_by("group", "position", maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("calls"),
+        (pl.col("in_split") * pl.col("sent_per_row").fill_nan(0)).sum().alias("sent_bytes"),
+        (pl.col("out_split") * pl.col("received_per_row").fill_nan(0)).sum().alias("received_bytes"),
+    )
 
 
 @derived(
@@ -104,32 +99,30 @@ def expert_rows(described_calls: pl.DataFrame, process_groups: pl.DataFrame) -> 
     dispatch the other way round. So a call that undoes an open one is its combine, and any other is a
     dispatch; in the backward pass both come again.
     """
+    table = DERIVED.get("expert_rows").table
     if not (described_calls["collective"] == "all_to_all").any():
-        return DERIVED.get("expert_rows").table.empty()
+        return table.empty()
     grouped, _ = with_groups(described_calls, process_groups)
     calls = grouped.filter((pl.col("collective") == "all_to_all") & (pl.col("in_split").list.len() > 0))
-    rows: dict[str, list[object]] = {"group": [], "dispatches": [], "received_rows": []}
-    for group, count, received in _dispatched(calls.sort(pl.coalesce("launch_ns", "start_ns"))):
-        rows["group"].append(group)
-        rows["dispatches"].append(count)
-        rows["received_rows"].append(received)
-    return DERIVED.get("expert_rows").table.frame(rows)
-
-
-def _dispatched(calls: pl.DataFrame) -> Iterator[tuple[str, int, int]]:
-    """Yield, for each group, its dispatches and the rows received in them."""
-    for group in calls["group"].unique(maintain_order=True):
-        pending: list[tuple[list[int], list[int]]] = []
-        count = received = 0
-        rows = calls.filter(pl.col("group") == group).select("in_split", "out_split")
-        for sent_split, received_split in rows.iter_rows():
-            if (received_split, sent_split) in pending:
-                pending.remove((received_split, sent_split))
-                continue
-            pending.append((sent_split, received_split))
-            count += 1
-            received += sum(received_split or [])
-        yield group, count, received
+    in_order = calls.sort(pl.coalesce("launch_ns", "start_ns"))
+    dispatches: dict[str, int] = {}
+    received_rows: dict[str, int] = {}
+    pending: dict[str, list[tuple[list[int], list[int]]]] = {}
+    for group, sent_split, received_split in in_order.select("group", "in_split", "out_split").iter_rows():
+        waiting = pending.setdefault(group, [])
+        if (received_split, sent_split) in waiting:
+            waiting.remove((received_split, sent_split))
+            continue
+        waiting.append((sent_split, received_split))
+        dispatches[group] = dispatches.get(group, 0) + 1
+        received_rows[group] = received_rows.get(group, 0) + sum(received_split or [])
+    return table.frame(
+        {
+            "group": [*dispatches],
+            "dispatches": [*dispatches.values()],
+            "received_rows": [*received_rows.values()],
+        }
+    )
 
 
 @derived(

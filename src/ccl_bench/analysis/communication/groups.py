@@ -58,12 +58,16 @@ def dimension_of(description: str | None, members: Sequence[int] | None, facts: 
         return stated_dimension
     if not members or len(members) < 2:
         return UNKNOWN
-    axes = {axis: size for axis, size in mesh(facts).items() if size > 1}
+    whole_mesh = mesh(facts)
+    axes = {axis: size for axis, size in whole_mesh.items() if size > 1}
     if facts.world_size and len(members) == facts.world_size.value:
         return next(iter(axes)) if len(axes) == 1 else WORLD
-    ordered, distances = sorted(members), strides(mesh(facts))
+    ordered, distances = sorted(members), strides(whole_mesh)
     dimension = _by_ranks(ordered, axes, distances)
-    return "ep" if dimension == UNKNOWN and _is_expert_part(ordered, axes, distances, facts) else dimension
+    # Experts are spread over neighbours on the sharded axes, of which the expert-parallel degree is a part.
+    sharded = [axis for axis in ("dp_shard", "cp") if axis in axes]
+    is_expert_part = sharded and facts.ep and _spans(ordered, facts.ep.value, distances[sharded[-1]])
+    return "ep" if dimension == UNKNOWN and is_expert_part else dimension
 
 
 def contradicts_mesh(description: str | None, members: Sequence[int] | None, facts: Facts) -> bool:
@@ -79,23 +83,19 @@ _KINDS = {"tp": "tp", "pp": "pp"} | dict.fromkeys(("dp", "dp_replicate", "dp_sha
 """Dimensions that cannot be mistaken for each other; those of data are named in several ways."""
 
 
-def _is_expert_part(
-    members: list[int], axes: Mapping[str, int], distances: Mapping[str, int], facts: Facts
-) -> bool:
-    """Whether members are neighbours on the sharded axes, as many as share the experts."""
-    inner = [axis for axis in ("dp_shard", "cp") if axis in axes]
-    if not inner or facts.ep is None or len(members) != facts.ep.value:
-        return False
-    return _spans(members, facts.ep.value, distances[inner[-1]])
-
-
 def _by_ranks(members: list[int], axes: Mapping[str, int], distances: Mapping[str, int]) -> str:
+    """Return the dimension of the axis, or adjacent axes, along which the members lie; `unknown` for none."""
     names = list(axes)
     for first in range(len(names)):
         for last in range(first, len(names)):
             run = names[first : last + 1]
-            if _spans(members, math.prod(axes[axis] for axis in run), distances[run[-1]]):
-                return _name(run)
+            if not _spans(members, math.prod(axes[axis] for axis in run), distances[run[-1]]):
+                continue
+            if len(run) == 1:
+                return run[0]
+            if set(run) == {"dp_shard", "cp"}:
+                return "dp_shard"  # weights are sharded over both
+            return "dp" if set(run) <= {"dp", "dp_replicate", "dp_shard", "cp"} else UNKNOWN
     return UNKNOWN
 
 
@@ -104,14 +104,6 @@ def _spans(members: list[int], size: int, stride: int) -> bool:
     start = members[0]
     regular = members == [start + stride * position for position in range(size)]
     return regular and (start // stride) % size == 0
-
-
-def _name(run: Sequence[str]) -> str:
-    if len(run) == 1:
-        return run[0]
-    if set(run) == {"dp_shard", "cp"}:
-        return "dp_shard"
-    return "dp" if set(run) <= {"dp", "dp_replicate", "dp_shard", "cp"} else UNKNOWN
 
 
 def stages_of(ranks: pl.Series, facts: Facts) -> pl.Series:
@@ -139,7 +131,7 @@ _UNKNOWN = "? "
 """Start of the name of a group whose members are not known."""
 
 _COUNTER_DIGITS = 6
-"""Longest group name that is a counter; longer ones are addresses and differ from rank to rank."""
+"""Longest group name that is a counter: longer ones are addresses of old torch, which ranks do not share."""
 
 
 def members_text(ranks: list[int]) -> str:
@@ -195,15 +187,15 @@ def _with_lanes(calls: pl.DataFrame) -> pl.DataFrame:
     """Return calls with the number of their stream as `lane`, null for one of several threads of gloo."""
     streams = calls["stream"]
     lanes = streams.unique(maintain_order=True)
-    numbers = list(range(len(lanes)))
+    numbered = calls.with_columns(
+        lane=streams.replace_strict(lanes, list(range(len(lanes))), default=0, return_dtype=pl.Int64)
+    )
     if len(lanes) == 1:
-        return calls.hstack([pl.Series("lane", numbers).new_from_index(0, streams.len())])
-    lane = streams.replace_strict(lanes, numbers, default=0, return_dtype=pl.Int64).alias("lane")
+        return numbered
     is_gloo = holds_for(calls["name"], lambda name: name.startswith(GLOO))
-    if streams.filter(is_gloo).n_unique() > 1:
-        unknown = pl.Series("lane", [None], dtype=pl.Int64).new_from_index(0, lane.len())
-        lane = lane.zip_with(~is_gloo, unknown)
-    return calls.hstack([lane])
+    if streams.filter(is_gloo).n_unique() <= 1:
+        return numbered
+    return numbered.with_columns(pl.when(~is_gloo).then("lane"))
 
 
 def _only_group(row: dict[str, object], listed: list[dict[str, object]]) -> dict[str, object] | None:
@@ -229,39 +221,31 @@ def with_groups(calls: pl.DataFrame, process_groups: pl.DataFrame) -> tuple[pl.D
     """
     numbered = _with_lanes(calls)
     recorded = [name for name in IDENTITY if numbered[name].null_count() < numbered.height]
-    distinct = numbered[[*IDENTITY, "lane"]].unique([*recorded, "lane"], keep="first", maintain_order=True)
-    keys = _group_keys(distinct, process_groups)
-    group = numbered[[*recorded, "lane"]].join(
-        keys[[*recorded, "lane", "group"]],
-        on=[*recorded, "lane"],
-        nulls_equal=True,
-        how="left",
-        maintain_order="left",
-    )["group"]
-    size = pl.coalesce("group_size", pl.col("members").list.len().cast(pl.Int64)).alias("size")
-    groups = keys.select("group", "members", "known_from", "description", size)
-    return calls.hstack([group]), groups.unique("group", keep="first", maintain_order=True)
-
-
-def _group_keys(distinct: pl.DataFrame, process_groups: pl.DataFrame) -> pl.DataFrame:
-    """Return the groups that calls record, each with its key, members and description."""
+    key = [*recorded, "lane"]
+    distinct = numbered[[*IDENTITY, "lane"]].unique(key, keep="first", maintain_order=True)
     listed = list(process_groups.iter_rows(named=True))
     ranks_by_name = {row["name"]: row["ranks"] for row in listed if row["ranks"] is not None}
-    rows = []
+    names, members, sources, descriptions = [], [], [], []
     for row in distinct.iter_rows(named=True):
         if only := _only_group(row, listed):
             row |= {"group_name": only["name"], "group_description": only["description"]}
-        members, source = members_of(row, ranks_by_name)
-        source = THREADS if members is None and row["lane"] is None else source
-        rows.append((group_key(row, members), members, source, row["group_description"]))
-    return distinct.hstack(
-        [
-            pl.Series("group", [row[0] for row in rows], dtype=pl.String),
-            pl.Series("members", [row[1] for row in rows], dtype=pl.List(pl.Int64)),
-            pl.Series("known_from", [row[2] for row in rows], dtype=pl.String),
-            pl.Series("description", [row[3] for row in rows], dtype=pl.String),
-        ]
+        ranks, source = members_of(row, ranks_by_name)
+        names.append(group_key(row, ranks))
+        members.append(ranks)
+        sources.append(THREADS if ranks is None and row["lane"] is None else source)
+        descriptions.append(row["group_description"])
+    keys = distinct.with_columns(
+        pl.Series("group", names, dtype=pl.String),
+        pl.Series("members", members, dtype=pl.List(pl.Int64)),
+        pl.Series("known_from", sources, dtype=pl.String),
+        pl.Series("description", descriptions, dtype=pl.String),
     )
+    group = numbered[key].join(
+        keys[[*key, "group"]], on=key, nulls_equal=True, how="left", maintain_order="left"
+    )["group"]
+    size = pl.coalesce("group_size", pl.col("members").list.len().cast(pl.Int64)).alias("size")
+    groups = keys.select("group", "members", "known_from", "description", size)
+    return calls.with_columns(group), groups.unique("group", keep="first", maintain_order=True)
 
 
 GROUP_COLUMNS: dict[str, Any] = {

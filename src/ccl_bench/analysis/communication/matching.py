@@ -65,7 +65,17 @@ def with_peers(calls: pl.DataFrame, listed: pl.DataFrame, world_size: int | None
         listed = peer_calls.select("iteration", "rank", kind=pl.lit("all ranks"), ranks=everyone).unique(
             "rank"
         )
-    guesses = _guesses(unknown, listed)
+    # Each message once for each kind of group, with the rank at its place in this rank's group of the kind.
+    group_key = ["iteration", "rank", "kind"]
+    first = pl.col("ranks").list.first()
+    groups = listed.group_by(group_key).agg(pl.col("ranks").first(), is_one=first.n_unique() == 1)
+    target = pl.col("ranks").list.get(pl.col("peer_position"), null_on_oob=True)
+    guesses = (
+        unknown.select(_ROW, "iteration", "rank", "collective", "peer_position", "size_bytes")
+        .join(groups.select("kind").unique(), how="cross")
+        .join(groups, on=group_key, how="left", nulls_equal=True)
+        .with_columns(pl.when("is_one").then(target).alias("target"))
+    )
     standing = guesses.filter(pl.col("kind").is_in(_fitting_kinds(guesses).implode()))
     agreed = standing.group_by(_ROW).agg(
         pl.col("target").n_unique().alias("targets"), pl.col("target").first()
@@ -76,23 +86,11 @@ def with_peers(calls: pl.DataFrame, listed: pl.DataFrame, world_size: int | None
     return joined.with_columns(pl.coalesce("peer", "target").alias("peer")).select(calls.columns)
 
 
-def _guesses(messages: pl.DataFrame, listed: pl.DataFrame) -> pl.DataFrame:
-    """Return each message once for each kind of group, with the rank at its place in this rank's group."""
-    group_key = ["iteration", "rank", "kind"]
-    first = pl.col("ranks").list.first()
-    groups = listed.group_by(group_key).agg(pl.col("ranks").first(), (first.n_unique() == 1).alias("is_one"))
-    everyone = messages.select(_ROW, "iteration", "rank", "collective", "peer_position", "size_bytes")
-    tried = everyone.join(groups.select("kind").unique(), how="cross")
-    target = pl.col("ranks").list.get(pl.col("peer_position"), null_on_oob=True)
-    return (
-        tried.join(groups, on=group_key, how="left", nulls_equal=True)
-        .with_columns(pl.when("is_one").then(target).alias("target"))
-        .drop("ranks", "is_one")
-    )
-
-
 def _fitting_kinds(guesses: pl.DataFrame) -> pl.Series:
-    """Return the kinds of groups in which the other end of every message fits."""
+    """Return the kinds of groups in which the other end of every message fits.
+
+    No rank sends to itself. Between two recorded ranks there are messages at both ends, of the same sizes.
+    """
     is_send = pl.col("collective") == "send"
     recorded = guesses["rank"].unique().implode()
     ends = guesses.with_columns(
@@ -230,31 +228,41 @@ def point_to_point() -> list[str]:
 def matched(known_calls: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     """One member of one collective that at least two ranks recorded."""
     messages = pl.col("collective").is_in(point_to_point())
-    usable = groups.filter(~pl.col("ambiguous"))[["group", "dimension", "size"]]
+    usable = groups.filter(~pl.col("ambiguous")).select("group", "dimension", "size")
     members = _numbered(known_calls.filter(~messages).join(usable, on="group", maintain_order="left"))
     key = ["iteration", "group", "number"]
     duration = pl.col("end_ns") - pl.col("start_ns")
+    # Sizes of all-to-alls may differ by nature, and types by who recorded them. A value that a member did not
+    # record contradicts nothing.
+    one_name = pl.col("collective").n_unique().over(key) == 1
+    sizes = pl.col("size_bytes").drop_nulls().n_unique().over(key)
+    agree = one_name & ((sizes <= 1) | (pl.col("collective") == "all_to_all"))
+    # Nothing but agreement everywhere supports a group that is not recorded: after one call too many on a
+    # rank the k-th is no longer the k-th of its peers.
+    everywhere = pl.col("agrees").all().over("iteration", "group")
     every = members.with_columns(
         pl.len().over(key).cast(pl.Int64).alias("present"),
-        _agreement(key).alias("agrees"),
+        agree.alias("agrees"),
         pl.col("own_sizes").any().over(key),
         pl.col("uneven").any(ignore_nulls=False).over(key),
         pl.col("step").min().over(key),
         duration.min().over(key).alias("shortest_ns"),
-    ).with_columns(_members_agree().alias("agrees"))
+    ).with_columns(agrees=pl.when(pl.col("size").is_null()).then(everywhere).otherwise("agrees"))
     lacking = _lacking(every.filter(pl.col("size").is_not_null() | pl.col("agrees")))
+    users = every.select("iteration", "group", "trace", "size").unique()
+    recorded = (pl.len().over("iteration", "group") >= pl.col("size")).fill_null(value=False)
+    by_trace = users.with_columns(complete=recorded).group_by("iteration", "trace")
+    complete = by_trace.agg(pl.col("complete").all())
     together = (
         every.filter(pl.col("present") > 1)
         .join(lacking, on=["iteration", "step", "trace"], how="left", nulls_equal=True, maintain_order="left")
-        .join(
-            _complete(every), on=["iteration", "trace"], how="left", nulls_equal=True, maintain_order="left"
-        )
+        .join(complete, on=["iteration", "trace"], how="left", nulls_equal=True, maintain_order="left")
     )
     even = ~pl.col("uneven").fill_null(value=False)
     symmetric = pl.col("collective").is_in(symmetric_collectives()) & even & pl.col("agrees")
     transfer = pl.when(symmetric).then("shortest_ns")
-    timed = together.with_columns(transfer.alias("transfer_ns"), (duration - transfer).alias("wait_ns"))
-    return timed[[*DERIVED.get("matched").table.columns]]
+    timed = together.with_columns(transfer_ns=transfer, wait_ns=duration - transfer)
+    return timed.select(*DERIVED.get("matched").table.columns)
 
 
 def _lacking(members: pl.DataFrame) -> pl.DataFrame:
@@ -275,14 +283,6 @@ def _lacking(members: pl.DataFrame) -> pl.DataFrame:
     return by_trace.with_columns(pl.col("lacks").sum().over("iteration", "step").alias("gaps"))
 
 
-def _complete(members: pl.DataFrame) -> pl.DataFrame:
-    """Return of each trace whether all members of every group that it calls in have a trace."""
-    users = members.select("iteration", "group", "trace", "size").unique()
-    recorded = (pl.len().over("iteration", "group") >= pl.col("size")).fill_null(value=False)
-    marked = users.with_columns(recorded.alias("complete"))
-    return marked.group_by("iteration", "trace").agg(pl.col("complete").all())
-
-
 def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
     """Number the calls of each group: by recorded sequence where it is complete, else by order.
 
@@ -291,40 +291,11 @@ def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
     have no sequence: where that of the others goes with their order, it continues backwards.
     """
     one_trace = ["iteration", "group", "trace"]
-    calls = calls.with_columns(_continued(one_trace))
+    ahead = pl.col("sequence") - pl.col("order")
+    steady = (ahead.min() == ahead.max()).over(one_trace).fill_null(value=False)
+    continued = pl.when(steady).then(pl.col("order") + ahead.min().over(one_trace)).otherwise("sequence")
+    calls = calls.with_columns(sequence=continued)
     repeats = pl.struct("sequence").is_duplicated().over(one_trace)
     sound = (pl.col("sequence").is_not_null() & ~repeats).all().over("iteration", "group")
     order = pl.struct("order", "start_ns").rank("ordinal").over(one_trace).cast(pl.Int64)
-    return calls.with_columns(pl.when(sound).then("sequence").otherwise(order).alias("number"))
-
-
-def _continued(one_trace: list[str]) -> pl.Expr:
-    """Return the sequence of all calls of a trace's group where those that have one count on one by one."""
-    ahead = pl.col("sequence") - pl.col("order")
-    steady = (ahead.min() == ahead.max()).over(one_trace).fill_null(value=False)
-    return (
-        pl.when(steady)
-        .then(pl.col("order") + ahead.min().over(one_trace))
-        .otherwise("sequence")
-        .alias("sequence")
-    )
-
-
-def _members_agree() -> pl.Expr:
-    """Whether members agree; those of an unrecorded group must do so in every collective.
-
-    Nothing else supports such a group, and after one call too many on a rank the k-th
-    is no longer the k-th of its peers.
-    """
-    everywhere = pl.col("agrees").all().over("iteration", "group")
-    return pl.when(pl.col("size").is_null()).then(everywhere).otherwise("agrees")
-
-
-def _agreement(key: list[str]) -> pl.Expr:
-    """Whether the members of a collective agree; a value that one did not record contradicts nothing.
-
-    Sizes of all-to-alls may differ by nature; types differ by who recorded them.
-    """
-    one_name = pl.col("collective").n_unique().over(key) == 1
-    sizes = pl.col("size_bytes").drop_nulls().n_unique().over(key)
-    return one_name & ((sizes <= 1) | (pl.col("collective") == "all_to_all"))
+    return calls.with_columns(number=pl.when(sound).then("sequence").otherwise(order))

@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
 
 NOISE_FLOOR = 0.01
-"""Share of the step below which no rank is called late."""
+"""Share of the step below which no rank is called late: repeated runs of one program differ as much."""
 
 LATE_SHARE = 0.5
-"""A member is late when it waits less than this share of what the longest-waiting member does."""
+"""A member is late when it waits less than this share of what the longest-waiting member does.
+
+Then it is nearer to one that never waits, and is waited for, than to its victim.
+"""
 
 RELAY_SHARE = 0.5
-"""A late member passes a delay on when it waited this share of it as the victim in another group."""
+"""A late member passes a delay on when it waited this share of it, most of it, in another group."""
 
 WORK_SHARE = 0.5
-"""Work beyond that of others explains a lag when it makes up this share of it."""
+"""Work beyond that of others explains a lag when it makes up this share of it: no other cause is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,10 @@ def persistence(waits: pl.DataFrame, rank: int, floor_ns: float) -> float:
 
 
 LACKING_SHARE = 0.01
-"""Where no step is whole, a trace may lack this share of its collectives and still count."""
+"""Where no step is whole, a trace may lack this share of its collectives and still count.
+
+A recorder loses single calls; a trace that was cut off lacks all that came later.
+"""
 
 
 @derived(
@@ -234,30 +240,26 @@ def waits(matched: pl.DataFrame) -> pl.DataFrame:
 
 
 def attributable_waits(matched: pl.DataFrame) -> pl.DataFrame:
-    """Return the members of collectives whose waits count, with who was `last` and the `longest_ns` wait."""
+    """Return the members of collectives whose waits count, with who was `last` and the `longest_ns` wait.
+
+    They are those in whole steps; without any, those of traces that lack next to nothing in the step.
+    """
     key = ["iteration", "group", "number"]
-    members = _of_whole_traces(matched.drop_nulls(["wait_ns", "step"]), key)
+    members = matched.drop_nulls(["wait_ns", "step"])
+    whole = members.filter(pl.col("gaps") == 0)
+    if whole.is_empty() and members.height:
+        calls_of_trace = pl.len().over("iteration", "step", "trace")
+        present = pl.len().over(key).cast(pl.Int64).alias("present")
+        others = members.filter(pl.col("lacks") <= LACKING_SHARE * calls_of_trace).with_columns(present)
+        # Of the traces that lack next to nothing those collectives count that all of them have.
+        most_present = pl.col("present").max().over("iteration", "group", "step")
+        whole = others.filter((pl.col("present") > 1) & (pl.col("present") == most_present)).with_columns(
+            pl.col("wait_ns") - pl.col("wait_ns").min().over(key)
+        )
     is_last = pl.col("wait_ns") == 0
-    return members.with_columns(
+    return whole.with_columns(
         (is_last & (is_last.sum().over(key) == 1)).alias("last"),
         pl.col("wait_ns").max().over(key).alias("longest_ns"),
-    )
-
-
-def _of_whole_traces(members: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """Return the members in whole steps, else those of traces that lack next to nothing in the step.
-
-    Of the latter those collectives count that all of these traces have.
-    """
-    whole = members.filter(pl.col("gaps") == 0)
-    if whole.height or members.is_empty():
-        return whole
-    calls_of_trace = pl.len().over("iteration", "step", "trace")
-    present = pl.len().over(key).cast(pl.Int64).alias("present")
-    others = members.filter(pl.col("lacks") <= LACKING_SHARE * calls_of_trace).with_columns(present)
-    most_present = pl.col("present").max().over("iteration", "group", "step")
-    return others.filter((pl.col("present") > 1) & (pl.col("present") == most_present)).with_columns(
-        pl.col("wait_ns") - pl.col("wait_ns").min().over(key)
     )
 
 

@@ -42,19 +42,25 @@ def traffic(known_calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl
     A message between two ranks in a group that says nothing of its dimension serves the axis
     of the mesh along which the two ranks differ.
     """
-    return with_dimensions(known_calls, groups, facts)[[*DERIVED.get("traffic").table.columns]]
+    return with_dimensions(known_calls, groups, facts).select(*DERIVED.get("traffic").table.columns)
 
 
 def with_dimensions(calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Return calls with the dimension that each serves, the members that take part, and whether nodes do."""
     joined = calls.join(
-        groups[["group", "dimension", "size", "spans_nodes"]],
+        groups.select("group", "dimension", "size", "spans_nodes"),
         on="group",
         how="left",
         maintain_order="left",
     )
-    pairs = joined[["rank", "peer"]].drop_nulls().unique()
-    by_pair = _pairs(pairs, facts)
+    axes = mesh(facts)
+    node = facts.devices_per_node.value if facts.devices_per_node else None
+    pairs = [
+        (rank, peer, axis_between(rank, peer, axes), None if node is None else rank // node != peer // node)
+        for rank, peer in joined.select("rank", "peer").drop_nulls().unique().iter_rows()
+    ]
+    schema = {"rank": pl.Int64, "peer": pl.Int64, "pair_dimension": pl.String, "pair_spans_nodes": pl.Boolean}
+    by_pair = pl.DataFrame(pairs, schema=schema, orient="row")
     with_axes = joined.join(by_pair, on=["rank", "peer"], how="left", maintain_order="left")
     vague = pl.col("dimension").is_null() | pl.col("dimension").is_in([UNKNOWN, WORLD])
     return with_axes.with_columns(
@@ -65,18 +71,6 @@ def with_dimensions(calls: pl.DataFrame, groups: pl.DataFrame, facts: Facts) -> 
         pl.when(pl.col("peer").is_not_null()).then(2).otherwise("size").cast(pl.Int64).alias("size"),
         pl.coalesce("pair_spans_nodes", "spans_nodes").alias("spans_nodes"),
     )
-
-
-def _pairs(pairs: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Return the axis along which each pair of ranks differs, and whether it crosses nodes."""
-    axes = mesh(facts)
-    node = facts.devices_per_node.value if facts.devices_per_node else None
-    rows = [
-        (rank, peer, axis_between(rank, peer, axes), None if node is None else rank // node != peer // node)
-        for rank, peer in pairs.iter_rows()
-    ]
-    schema = {"rank": pl.Int64, "peer": pl.Int64, "pair_dimension": pl.String, "pair_spans_nodes": pl.Boolean}
-    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def axis_between(rank: int, peer: int, axes: dict[str, int]) -> str | None:
@@ -100,15 +94,28 @@ def traffic_windows(traffic: pl.DataFrame) -> pl.DataFrame:
     (time with at least one call) and `gap_ns` to the start of the next window of another dimension in
     the same step: negative where that starts before this one ends, null if none follows.
     """
-    busy = merge_intervals(traffic, *_PLACE, "dimension")
-    windows = _windows(busy)
+    line = [*_PLACE, "dimension"]
+    busy = merge_intervals(traffic, *line).sort(*line, "start_ns")
+    before = pl.col("end_ns").shift(1).over(line).alias("before_ns")
+    ordered = _with_gap_use(busy.with_columns(before)).sort(*line, "start_ns")
+    # Intervals of one dimension are one window unless another dimension communicates between them.
+    windows = (
+        ordered.with_columns(window=(pl.col("before_ns").is_null() | pl.col("is_used")).cum_sum())
+        .group_by(*line, "window", maintain_order=True)
+        .agg(
+            pl.col("start_ns").first(),
+            pl.col("end_ns").last(),
+            communication_ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+        )
+        .sort(*_PLACE, "start_ns", "end_ns", "dimension")
+    )
     calls = (
         traffic.filter(pl.col("start_ns") < pl.col("end_ns"))
         .sort("start_ns")
         .join_asof(
-            windows.select(*_PLACE, "dimension", "start_ns", "window").sort("start_ns"),
+            windows.select(*line, "start_ns", "window").sort("start_ns"),
             on="start_ns",
-            by=[*_PLACE, "dimension"],
+            by=line,
             strategy="backward",
             check_sortedness=False,
         )
@@ -119,9 +126,11 @@ def traffic_windows(traffic: pl.DataFrame) -> pl.DataFrame:
             pl.col("rank").first(),
         )
     )
+    following, next_ns = pl.col("dimension").shift(-1).over(_PLACE), pl.col("start_ns").shift(-1).over(_PLACE)
+    next_other_ns = pl.when(following != pl.col("dimension")).then(next_ns).backward_fill().over(_PLACE)
     return (
         windows.join(calls, on="window", how="left", maintain_order="left")
-        .with_columns((_next_other("start_ns") - pl.col("end_ns")).alias("gap_ns"))
+        .with_columns(gap_ns=next_other_ns - pl.col("end_ns"))
         .select(
             *_PLACE, "rank", "dimension", "start_ns", "end_ns", "calls", "bytes", "communication_ns", "gap_ns"
         )
@@ -131,23 +140,6 @@ def traffic_windows(traffic: pl.DataFrame) -> pl.DataFrame:
 def known_sum(column: str) -> pl.Expr:
     """Return the sum of a column, null if none of its numbers is known."""
     return pl.when(pl.col(column).is_not_null().any()).then(pl.col(column).sum())
-
-
-def _windows(busy: pl.DataFrame) -> pl.DataFrame:
-    """Return intervals of communication of one dimension, put together over gaps that no other one uses."""
-    line = [*_PLACE, "dimension"]
-    before = pl.col("end_ns").shift(1).over(line).alias("before_ns")
-    ordered = _with_gap_use(busy.sort(*line, "start_ns").with_columns(before)).sort(*line, "start_ns")
-    return (
-        ordered.with_columns((pl.col("before_ns").is_null() | pl.col("is_used")).cum_sum().alias("window"))
-        .group_by(*line, "window", maintain_order=True)
-        .agg(
-            pl.col("start_ns").first(),
-            pl.col("end_ns").last(),
-            (pl.col("end_ns") - pl.col("start_ns")).sum().alias("communication_ns"),
-        )
-        .sort(*_PLACE, "start_ns", "end_ns", "dimension")
-    )
 
 
 def _with_gap_use(busy: pl.DataFrame) -> pl.DataFrame:
@@ -171,10 +163,3 @@ def _with_gap_use(busy: pl.DataFrame) -> pl.DataFrame:
         ended, left_on="before_ns", right_on="at", by=_PLACE, check_sortedness=False
     )
     return both.with_columns((pl.col("started") > pl.col("ended")).fill_null(value=False).alias("is_used"))
-
-
-def _next_other(column: str) -> pl.Expr:
-    """Return a column's value in the next row of the same place that has another dimension."""
-    following = pl.col("dimension").shift(-1).over(_PLACE)
-    value = pl.col(column).shift(-1).over(_PLACE)
-    return pl.when(following != pl.col("dimension")).then(value).backward_fill().over(_PLACE)

@@ -81,8 +81,8 @@ def breakdown(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: how much of the multiprocessors its kernels could occupy."""
     windows = device_windows(steps)
-    columns = ["start_ns", "end_ns", "kind", "occupied", "occupancy_pct"]
-    kernels = keep_rows(work[columns], work["is_kernel"])
+    columns = ("start_ns", "end_ns", "kind", "occupied", "occupancy_pct")
+    kernels = work.select(pl.col(columns).filter("is_kernel"))
     inside = clip(kernels, windows)
     length = pl.col("end_ns") - pl.col("start_ns")
     with_occupancy = length.filter(pl.col("occupancy_pct").is_not_null()).sum()
@@ -98,7 +98,7 @@ def sm_use(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
         step=steps["step"],
         window_ns=steps["length_ns"],
         kernel_ns=union_lengths(kernels, windows),
-    )[[*DERIVED.get("sm_use").table.columns]]
+    ).select(*DERIVED.get("sm_use").table.columns)
 
 
 def _occupied(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -157,7 +157,17 @@ def idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     if not origins["on_device"].any():
         return DERIVED.get("idle").table.empty()
     windows = device_windows(steps)
-    gaps = _with_causes(_device_gaps(origins, windows))
+    busy = merge_intervals(origins)
+    first = pl.Series([windows["start_ns"].min()], dtype=pl.Int64)
+    last = pl.Series([windows["end_ns"].max()], dtype=pl.Int64)
+    begins, ends = pl.concat([first, busy["end_ns"]]), pl.concat([busy["start_ns"], last])
+    lasting = (pl.col("start_ns") < pl.col("end_ns")).any()
+    ended_by = origins.group_by(end_ns="start_ns").agg(pl.col("launch_ns").min(), ended=lasting)
+    gaps = _with_causes(
+        pl.DataFrame({"start_ns": begins, "end_ns": ends})
+        .filter(pl.col("start_ns") < pl.col("end_ns"))
+        .join(ended_by, on="end_ns", how="left", maintain_order="left")
+    )
     lengths = {
         name: union_lengths(keep_rows(gaps, gaps["cause"] == cause), windows)
         for name, cause in _CAUSES.items()
@@ -183,42 +193,26 @@ def stream_idle(steps: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     What lies before the first and after the last work of a stream is no gap, and other streams may
     be busy meanwhile, so these times add up to more than the device was idle.
     """
+    table = DERIVED.get("stream_idle").table
     if not origins["on_device"].any():
-        return DERIVED.get("stream_idle").table.empty()
-    inside = clip(_with_causes(_stream_gaps(origins)), device_windows(steps))
-    length, cause = inside["end_ns"] - inside["start_ns"], inside["cause"]
-    lengths = {"idle_ns": length} | {name: length * (cause == of) for name, of in _CAUSES.items()}
-    parts = inside[["window", "stream"]].with_columns(**lengths)
+        return table.empty()
+    gaps = (
+        origins.sort("stream", "start_ns", maintain_order=True)
+        .select(
+            "stream",
+            "launch_ns",
+            start_ns=pl.col("end_ns").cum_max().shift(1).over("stream"),
+            end_ns="start_ns",
+            ended=pl.lit(value=True),
+        )
+        .filter(pl.col("start_ns") < pl.col("end_ns"))
+    )
+    inside = clip(_with_causes(gaps), device_windows(steps))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    causes = {name: length * (pl.col("cause") == cause) for name, cause in _CAUSES.items()}
+    parts = inside.select("window", "stream", idle_ns=length, **causes)
     sums = parts.group_by("stream", "window").sum().sort("stream", "window")
-    return sums.hstack([steps["step"][sums["window"]]])[[*DERIVED.get("stream_idle").table.columns]]
-
-
-def _device_gaps(origins: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the intervals without work between the edges of all windows, each with the work after it."""
-    busy = merge_intervals(origins)
-    first = pl.Series([windows["start_ns"].min()], dtype=pl.Int64)
-    last = pl.Series([windows["end_ns"].max()], dtype=pl.Int64)
-    begins = pl.concat([first, busy["end_ns"]]).alias("start_ns")
-    ends = pl.concat([busy["start_ns"], last]).alias("end_ns")
-    gaps = keep_rows(pl.DataFrame([begins, ends]), begins < ends)
-    lasting = (pl.col("start_ns") < pl.col("end_ns")).any()
-    ended = origins.group_by(end_ns="start_ns").agg(pl.col("launch_ns").min(), lasting.alias("ended"))
-    return gaps.join(ended, on="end_ns", how="left", maintain_order="left")
-
-
-def _stream_gaps(origins: pl.DataFrame) -> pl.DataFrame:
-    """Return the intervals between the work of each stream, each with the work after it."""
-    ordered = origins[["stream", "start_ns", "end_ns", "launch_ns"]].sort(
-        "stream", "start_ns", maintain_order=True
-    )
-    gaps = ordered.select(
-        "stream",
-        pl.col("end_ns").cum_max().shift(1).over("stream").alias("start_ns"),
-        pl.col("start_ns").alias("end_ns"),
-        "launch_ns",
-        pl.lit(value=True).alias("ended"),
-    )
-    return keep_rows(gaps, gaps["start_ns"] < gaps["end_ns"])
+    return sums.with_columns(steps["step"].gather(sums["window"])).select(*table.columns)
 
 
 def _with_causes(gaps: pl.DataFrame) -> pl.DataFrame:

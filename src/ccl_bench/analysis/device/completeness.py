@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 STRAY = 0.01
-"""Share of the busiest device's kernel time below which a device was only touched, as by a stray context."""
+"""Share of the busiest device's kernel time below which a device was only touched, as by a stray context.
+
+A process that works on several devices gives each of them more.
+"""
 
 
 def devices_at_work(kernels: pl.DataFrame) -> tuple[list[int], list[int]]:
@@ -59,7 +62,7 @@ FEW = 0.01
 """Share of launches that may lack their work without a warning: calls that fail start none."""
 
 MANY = 0.1
-"""Share of kernel launches without a kernel from which numbers of the device are refused."""
+"""Share of kernel launches without a kernel from which numbers of the device are refused, as too wrong."""
 
 
 @derived(
@@ -100,59 +103,47 @@ def completeness(
     process_groups: pl.DataFrame,
 ) -> pl.DataFrame:
     """One trace: what shows that it is of a device, and which launches in its steps have no work."""
-    is_queued = pl.col("is_behind") & (pl.lit(_are_marked(steps)).not_() | ~_in_steps(steps))
-    queued = starting_calls.filter(is_queued)
-    calls = starting_calls.filter(_in_steps(steps), ~is_queued)
-    counts = {kind: _fates(calls.filter(kind=kind)) for kind in _COUNTED}
+    in_steps = pl.lit(value=True)
+    if steps.height:
+        # What is launched after the last step is part of no number.
+        in_steps = pl.col("start_ns").is_between(
+            steps["start_ns"].min(), steps["end_ns"].max(), closed="left"
+        )
+    # A whole trace is the step of all that it queued, which its numbers lack.
+    are_marked = steps.height > 0 and steps["source"][0] != WHOLE_TRACE
+    is_queued = pl.col("is_behind") & (pl.lit(not are_marked) | ~in_steps)
+    calls = starting_calls.filter(in_steps, ~is_queued)
+    counts: dict[str, list[int]] = {}
+    for kind, (total, lost) in _COUNTED.items():
+        is_of_kind = calls["kind"] == kind
+        counts |= {total: [int(is_of_kind.sum())], lost: [int((is_of_kind & ~calls["has_work"]).sum())]}
+    silent: pl.Series = pl.Series(dtype=pl.String)
+    operators = 0
+    if device_work.height:
+        each = (
+            device_work.filter("is_kernel", pl.col("operator").is_not_null())
+            .group_by("thread", "operator_ns", maintain_order=True)
+            .agg(pl.col("kind").is_in([COMMUNICATION, FUSED]).any(), pl.col("name").first().cast(pl.String))
+        )
+        operators, silent = each.height, each.filter(~pl.col("kind"))["name"]
     backends = filter(None, map(accelerator_backend, process_groups["backend"].drop_nulls()))
     return DERIVED.get("completeness").table.frame(
         {
             "calls": [int(((work["kind"] == COMMUNICATION) | (work["kind"] == FUSED)).sum())],
             "groups": [process_groups.height + int((collectives["source"] != "mpi").sum())],
-            **_operators(device_work),
+            "launching_operators": [operators],
+            "silent_operators": [silent.len()],
+            "silent_kernel": [silent[0] if silent.len() else None],
             "kernels": [kernels.height],
             "copies": [memcpy.height],
             "runtime_calls": [launches.height],
             "devices_seen": [devices.height],
             "backend": [next(backends, None)],
             "device_operators": [int(matching(cpu_ops["name"], operator_pattern()).sum())],
-            **{total: [counts[kind][0]] for kind, (total, _) in _COUNTED.items()},
-            **{lost: [counts[kind][1]] for kind, (_, lost) in _COUNTED.items()},
-            "queued": [queued.height],
+            **counts,
+            "queued": [starting_calls.filter(is_queued).height],
         }
     )
-
-
-def _operators(device_work: pl.DataFrame) -> dict[str, Sequence[object]]:
-    """Return the number of communication operators with kernels, and of those without communication."""
-    if device_work.is_empty():
-        return {"launching_operators": [0], "silent_operators": [0]}
-    communicates = pl.col("kind").is_in([COMMUNICATION, FUSED]).any()
-    each = (
-        device_work.filter("is_kernel", pl.col("operator").is_not_null())
-        .group_by("thread", "operator_ns", maintain_order=True)
-        .agg(communicates.alias("communicates"), pl.col("name").first().cast(pl.String))
-    )
-    without_communication = each["name"].filter(~each["communicates"])
-    return {
-        "launching_operators": [each.height],
-        "silent_operators": [without_communication.len()],
-        "silent_kernel": [without_communication[0] if without_communication.len() else None],
-    }
-
-
-def _in_steps(steps: pl.DataFrame) -> pl.Expr:
-    """Return whether a call lies between the start of the first step and the end of the last one.
-
-    What is launched after the last step is part of no number.
-    """
-    if steps.is_empty():
-        return pl.lit(value=True)
-    return pl.col("start_ns").is_between(steps["start_ns"].min(), steps["end_ns"].max(), closed="left")
-
-
-def _are_marked(steps: pl.DataFrame) -> bool:
-    return steps.height > 0 and steps["source"][0] != WHOLE_TRACE
 
 
 _COUNTED = {
@@ -161,11 +152,6 @@ _COUNTED = {
     STARTS_COPY: ("copy_calls", "lost_copies"),
 }
 """Kind of call → the columns with their number, and with that of those whose work is lost."""
-
-
-def _fates(calls: pl.DataFrame) -> tuple[int, int]:
-    """Return the number of `calls`, and the number of those that started no work in the trace."""
-    return calls.height, int((~calls["has_work"]).sum())
 
 
 class Subject(NamedTuple):

@@ -7,7 +7,6 @@ from ccl_bench.analysis.device import markers
 from ccl_bench.analysis.device.work import COMMUNICATION, computing_times
 from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window, union_lengths
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.schema.table import keep_rows
 
 OWN = (
     r"^FSDP::|^FullyShardedDataParallel\._|^FullyShardedDataParallel\.rate_limiter"
@@ -53,43 +52,48 @@ def fsdp(steps: pl.DataFrame, origins: pl.DataFrame, annotations: pl.DataFrame) 
     if fsdp_ranges.is_empty():
         return DERIVED.get("fsdp").table.empty()
     windows = device_windows(steps)
-    spans, part = origins[["start_ns", "end_ns", "kind"]], origins.select(_part(origins, ranges)).to_series()
-    parts = {name: keep_rows(spans, part == name) for name in _PARTS}
-    is_sharding = part.is_not_null()
-    everything = keep_rows(spans, is_sharding)
-    model = computing_times(keep_rows(spans, ~is_sharding))
-
-    def hidden(table: pl.DataFrame) -> pl.Series:
-        return union_lengths(table, windows) + computing - union_lengths(_both(table, model), windows)
-
+    spans = ["start_ns", "end_ns"]
+    placed = origins.select(*spans, "kind", part=_part(origins, ranges))
+    sharding = placed.filter(pl.col("part").is_not_null()).select(*spans, "part")
+    of_part = {
+        name: rows.select(spans) for (name,), rows in sharding.partition_by("part", as_dict=True).items()
+    }
+    model = computing_times(placed.filter(pl.col("part").is_null()))
     computing = union_lengths(model, windows)
-    gathers, reductions = parts["all_gather"], parts["reduce_scatter"]
-    counts = [
-        _count(table, windows, name) for table, name in ((gathers, "gathers"), (reductions, "reductions"))
-    ]
-    counts_by_step = sum_per_window(windows, *counts).fill_null(0)
+
+    def part(name: str) -> pl.DataFrame:
+        return of_part.get(name, sharding.clear().select(spans))
+
+    def with_model(rows: pl.DataFrame) -> pl.Series:
+        return union_lengths(pl.concat([rows, model]), windows)
+
+    def hidden(rows: pl.DataFrame) -> pl.Series:
+        return union_lengths(rows, windows) + computing - with_model(rows)
+
+    def count(rows: pl.DataFrame) -> pl.Series:
+        counts = assign_window(rows, windows).group_by("window").agg(pl.len().cast(pl.Int64))
+        return sum_per_window(windows, counts)["len"].fill_null(0)
+
+    gathers, reductions, everything = part("all_gather"), part("reduce_scatter"), sharding.select(spans)
     return pl.DataFrame(
         {
             "step": steps["step"],
             "window_ns": steps["length_ns"],
-            "all_gathers": counts_by_step["gathers"],
-            "reduce_scatters": counts_by_step["reductions"],
+            "all_gathers": count(gathers),
+            "reduce_scatters": count(reductions),
             "all_gather_ns": union_lengths(gathers, windows),
             "all_gather_hidden_ns": hidden(gathers),
             "reduce_scatter_ns": union_lengths(reductions, windows),
             "reduce_scatter_hidden_ns": hidden(reductions),
-            "copy_in_ns": union_lengths(parts["copy_in"], windows),
-            "copy_out_ns": union_lengths(parts["copy_out"], windows),
-            "reshard_ns": union_lengths(parts["reshard"], windows),
-            "other_ns": union_lengths(parts["other"], windows),
+            "copy_in_ns": union_lengths(part("copy_in"), windows),
+            "copy_out_ns": union_lengths(part("copy_out"), windows),
+            "reshard_ns": union_lengths(part("reshard"), windows),
+            "other_ns": union_lengths(part("other"), windows),
             "work_ns": union_lengths(everything, windows),
-            "exposed_ns": union_lengths(_both(everything, model), windows) - computing,
+            "exposed_ns": with_model(everything) - computing,
             "host_ns": union_lengths(fsdp_ranges, steps),
         }
     )
-
-
-_PARTS = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard", "other")
 
 
 _REDUCTIONS = ("reduce_scatter", "all_reduce", "reduce", "all_to_all")
@@ -98,7 +102,6 @@ _REDUCTIONS = ("reduce_scatter", "all_reduce", "reduce", "all_to_all")
 
 def _part(origins: pl.DataFrame, ranges: pl.DataFrame) -> pl.Expr:
     """Return the part of sharding of each work, by the range that launched it; null for the model's own."""
-
     patterns = (GATHERING, REDUCING, OWN, COPYING_OUT, RESHARDING)
     opened = [markers.enclosing(origins, marked, "launch_ns") for marked in markers.named(ranges, *patterns)]
     gathering, reducing, in_fsdp, copying_out, resharding = (pl.lit(each).is_not_null() for each in opened)
@@ -119,12 +122,3 @@ def _part(origins: pl.DataFrame, ranges: pl.DataFrame) -> pl.Expr:
         .when(in_fsdp)
         .then(pl.lit("other"))
     )
-
-
-def _both(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    return pl.concat([table[["start_ns", "end_ns"]] for table in (one, other)])
-
-
-def _count(calls: pl.DataFrame, windows: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the number of calls that started in each window, as `name`."""
-    return assign_window(calls, windows).group_by("window").agg(pl.len().cast(pl.Int64).alias(name))

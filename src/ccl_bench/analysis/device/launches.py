@@ -6,7 +6,6 @@ from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import assign_window, device_windows, sum_per_window, union_lengths
 from ccl_bench.analysis.names import all_matching, is_one_of
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.schema.table import keep_rows
 
 LAUNCH_CALL = (
     r"^(?:cu|cuda|hip)(?:ExtModule|Module|Ext)?"
@@ -17,6 +16,7 @@ LAUNCH_CALL = (
 GRAPH_LAUNCH = r"^(?:cu|cuda|hip)GraphLaunch"
 
 _EARLIEST = -(1 << 62)
+"""When nothing had begun yet, ns."""
 
 
 @derived(
@@ -76,7 +76,7 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
     )
     windows = device_windows(steps)
     work_counts = (
-        assign_window(origins[["start_ns", "launch_ns"]], windows)
+        assign_window(origins.select("start_ns", "launch_ns"), windows)
         .group_by("window")
         .agg(
             pl.len().cast(pl.Int64).alias("work"),
@@ -84,55 +84,41 @@ def launching(steps: pl.DataFrame, origins: pl.DataFrame, launches: pl.DataFrame
         )
     )
     counts = sum_per_window(windows, call_sums, work_counts).with_columns(
-        pl.exclude("idle_delay_ns").fill_null(0)
+        pl.exclude("idle_delay_ns").fill_null(0), step=steps["step"], window_ns=steps["length_ns"]
     )
-    counts.insert_column(0, steps["length_ns"].alias("window_ns"))
-    return counts.hstack([steps["step"]])[[*DERIVED.get("launching").table.columns]]
+    return counts.select(*DERIVED.get("launching").table.columns)
 
 
 def _fates(launches: pl.DataFrame, origins: pl.DataFrame) -> pl.DataFrame:
     """Return the calls that start work, each with the first work it started and the state of the stream."""
-    work = origins[["correlation", "stream", "start_ns"]].hstack([_busy_until(origins)])
-    work.columns = ["correlation", "stream", "work_start_ns", "until_ns"]
-    started = keep_rows(work, origins["launch_ns"].is_not_null())
-    started = started.unique("correlation", keep="first", maintain_order=True)
-    numbers = launches["correlation"]
+    start = pl.col("start_ns")
+    is_first = (start != start.shift(1)).fill_null(value=True)
+    # Until when work of the stream ran: the same for pieces that start together, and the earliest time
+    # there is for the first ones. `origins` are in order of their start.
+    until = pl.when(is_first).then(pl.col("end_ns").cum_max().shift(1).fill_null(_EARLIEST)).forward_fill()
+    started = (
+        origins.with_columns(
+            until_ns=pl.when(pl.col("stream").is_null()).then(_EARLIEST).otherwise(until.over("stream"))
+        )
+        .filter(pl.col("launch_ns").is_not_null())
+        .select("correlation", "stream", "until_ns", work_start_ns="start_ns")
+        .unique("correlation", keep="first", maintain_order=True)
+    )
     is_launch, is_graph = all_matching(launches["name"], LAUNCH_CALL, GRAPH_LAUNCH)
-    starts_work = is_launch | is_one_of(numbers, started["correlation"])
-    timed = launches[["start_ns", "end_ns", "correlation"]].hstack([is_graph.alias("is_graph")])
-    timed.columns = ["launch_ns", "launch_end_ns", "correlation", "is_graph"]
+    starts_work = is_launch | is_one_of(launches["correlation"], started["correlation"])
     calls = (
-        keep_rows(timed, (numbers > 0) & starts_work)
+        launches.select("correlation", launch_ns="start_ns", launch_end_ns="end_ns", is_graph=is_graph)
+        .filter((launches["correlation"] > 0) & starts_work)
         .unique("correlation", keep="first", maintain_order=True)
         .join(started, on="correlation", how="left", maintain_order="left")
         .sort("launch_ns", maintain_order=True)
     )
-    is_idle = pl.col("work_start_ns").is_not_null() & (pl.col("until_ns") <= pl.col("launch_ns"))
-    return calls.with_columns(stream_idle=is_idle, queue=_queue())
-
-
-def _busy_until(origins: pl.DataFrame) -> pl.Series:
-    """Return for each piece of work until when those before it on its stream ran, ns, as `until_ns`.
-
-    Pieces that start together have the same; the first ones on a stream, and those on none, the earliest
-    time there is. `origins` are in order of their start.
-    """
-    start = pl.col("start_ns")
-    before = pl.col("end_ns").cum_max().shift(1).fill_null(_EARLIEST)
-    is_first = (start != start.shift(1)).fill_null(value=True)
-    until = pl.when(is_first).then(before).forward_fill().over("stream")
-    return origins.select(
-        pl.when(pl.col("stream").is_null()).then(_EARLIEST).otherwise(until).alias("until_ns")
-    ).to_series()
-
-
-def _queue() -> pl.Expr:
-    """Return the number of calls that wait on the stream of each fruitful one once it is made, by time.
-
-    Work that starts as a call is made waits no longer.
-    """
     is_fruitful = pl.col("work_start_ns").is_not_null()
-    started = pl.max_horizontal("work_start_ns", "launch_ns").sort()
-    over = started.search_sorted(pl.col("launch_ns"), side="right").cast(pl.Int64)
-    launch_count = pl.int_range(1, pl.len() + 1)
-    return pl.when(is_fruitful).then((launch_count - over).over("stream", is_fruitful))
+    # Calls that wait on the stream once it is made; work that starts as a call is made waits no longer.
+    begun = pl.max_horizontal("work_start_ns", "launch_ns").sort()
+    begun_count = begun.search_sorted(pl.col("launch_ns"), side="right").cast(pl.Int64)
+    waiting = (pl.int_range(1, pl.len() + 1) - begun_count).over("stream", is_fruitful)
+    return calls.with_columns(
+        stream_idle=is_fruitful & (pl.col("until_ns") <= pl.col("launch_ns")),
+        queue=pl.when(is_fruitful).then(waiting),
+    )

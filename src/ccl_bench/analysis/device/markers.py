@@ -47,7 +47,7 @@ REDISTRIBUTION = r"^_(?:From|To)TorchTensor|Redistribute"
 def on_cpu(annotations: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges of CPU threads, with names as text."""
     ranges = keep_rows(annotations, ~annotations["on_device"])
-    return ranges.replace_column(ranges.get_column_index("name"), ranges["name"].cast(pl.String))
+    return ranges.with_columns(pl.col("name").cast(pl.String))
 
 
 def named(table: pl.DataFrame, *patterns: str) -> list[pl.DataFrame]:
@@ -66,12 +66,12 @@ def recomputing(cpu_ops: pl.DataFrame, evaluated: pl.DataFrame) -> pl.DataFrame:
     """
     if evaluated.is_empty():
         return evaluated
-    numbered = cpu_ops["sequence_number"].is_not_null()
-    is_forward = numbered & (cpu_ops["forward_thread"].fill_null(0) == 0)
-    recorded = _in_nodes(keep_rows(cpu_ops, is_forward), f"{REDISTRIBUTION}|^{EVALUATE}", evaluated)
+    is_numbered = pl.col("sequence_number").is_not_null()
+    forward_ops = cpu_ops.filter(is_numbered & (pl.col("forward_thread").fill_null(0) == 0))
+    recorded = _in_nodes(forward_ops, f"{REDISTRIBUTION}|^{EVALUATE}", evaluated)
     if recorded.is_empty():
         return evaluated.clear()
-    others = _in_nodes(keep_rows(cpu_ops, ~numbered), r"^(?:torch::)?autograd::", evaluated)
+    others = _in_nodes(cpu_ops.filter(~is_numbered), r"^(?:torch::)?autograd::", evaluated)
     node = ("thread", "opened_ns")
     named = recorded.filter(matching(recorded["name"], "::"))  # functions in Python always have a number
     last = named.group_by(node).agg(until_ns=pl.col("end_ns").max())
@@ -107,7 +107,7 @@ def before_gradients(
 
     key = ["thread", "opened_ns"]
     nested = inside(evaluated).group_by(key).agg(gradient_ns=pl.col("start_ns").min())
-    operators = cpu_ops[["start_ns", "end_ns", "thread"]].join(
+    operators = cpu_ops.select("start_ns", "end_ns", "thread").join(
         checkpoints, on=checkpoints.columns, how="anti"
     )
     placed = inside(operators).join(nested, on=key, how="left", maintain_order="left")
@@ -118,10 +118,10 @@ def before_gradients(
 
 def _in_nodes(cpu_ops: pl.DataFrame, others: str, evaluated: pl.DataFrame) -> pl.DataFrame:
     """Return the operators inside nodes, with the start of the outermost node, except those of some names."""
-    model_ops = keep_rows(cpu_ops, ~matching(cpu_ops["name"], others))
-    opened = enclosing(model_ops, evaluated, "start_ns").alias("opened_ns")
-    inside = model_ops[["start_ns", "end_ns", "thread", "name"]].with_columns(opened)
-    return keep_rows(inside, opened.is_not_null())
+    model_ops = cpu_ops.filter(~matching(cpu_ops["name"], others))
+    opened = enclosing(model_ops, evaluated, "start_ns")
+    placed = model_ops.select("start_ns", "end_ns", "thread", "name", opened_ns=opened)
+    return placed.drop_nulls("opened_ns")
 
 
 def enclosing(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:

@@ -17,7 +17,6 @@ from ccl_bench.analysis.intervals import (
 )
 from ccl_bench.analysis.names import is_one_of
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.schema.table import keep_rows
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 ACCUMULATION, REDUCTION = "gradient_accumulation", "gradient_communication"
@@ -81,34 +80,6 @@ def phased_work(
       pass is over (or, without one, before its optimizer), except for data loading and zero_grad;
     - other, if none of these; unattributed, if its launch is not in the trace.
     """
-    ranges = _named_ranges(annotations)
-    evaluated, accumulated, reduced = markers.named(
-        cpu_ops, f"^{markers.EVALUATE}", markers.ACCUMULATE, markers.REDUCTION
-    )
-    backward = pl.concat([evaluated, ranges["backward_ns"]])
-    around = ranges | {
-        "backward_ns": backward,
-        "accumulated_ns": pl.concat([accumulated, ranges["accumulated_ns"]]),
-        "reduced_ns": pl.concat([reduced, ranges["reduced_ns"]]),
-        "recomputed_ns": recomputations,
-    }
-    program = pl.concat([around.pop("step_ns"), ranges["optimizer_ns"], ranges["forward_ns"]])["thread"]
-    opened = {name: markers.enclosing(origins, table, "launch_ns") for name, table in around.items()}
-    autograd = _autograd_threads(evaluated, program, autograd_links)
-    placed = origins[["launch_ns", "kind"]].with_columns(
-        **opened,
-        on_autograd=is_one_of(origins["thread"], autograd),
-        may_be_forward=_before_backward_ends(origins, steps, backward, ranges["optimizer_ns"])
-        & is_one_of(origins["thread"], cpu_ops["thread"].unique()),
-        latest_ns=pl.max_horizontal(*[opened[name] for name in ("optimizer_ns", "backward_ns", "aside_ns")]),
-    )
-    phase = placed.with_columns(in_backward=_in_backward()).select(_phase().alias("phase")).to_series()
-    recomputed = (phase == BACKWARD) & placed["recomputed_ns"].is_not_null()
-    return origins[["start_ns", "end_ns", "kind"]].hstack([phase, recomputed.alias("recomputed")])
-
-
-def _named_ranges(annotations: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return the ranges of the CPU by meaning, under the name of the time at which they opened."""
     patterns = {
         "optimizer_ns": markers.OPTIMIZER,
         "backward_ns": markers.BACKWARD,
@@ -118,16 +89,38 @@ def _named_ranges(annotations: pl.DataFrame) -> dict[str, pl.DataFrame]:
         "reduced_ns": markers.REDUCTION,
         "step_ns": r"^ProfilerStep",
     }
-    return dict(zip(patterns, markers.named(markers.on_cpu(annotations), *patterns.values()), strict=True))
-
-
-def _in_backward() -> pl.Expr:
-    inner = (pl.col("backward_ns") == pl.col("latest_ns")).fill_null(value=False)
-    return inner | (pl.col("latest_ns").is_null() & pl.col("on_autograd"))
+    named = markers.named(markers.on_cpu(annotations), *patterns.values())
+    ranges = dict(zip(patterns, named, strict=True))
+    evaluated, accumulated, reduced = markers.named(
+        cpu_ops, f"^{markers.EVALUATE}", markers.ACCUMULATE, markers.REDUCTION
+    )
+    backward = pl.concat([evaluated, ranges["backward_ns"]])
+    # Threads that run backward nodes and nothing of the program are autograd's own.
+    program = pl.concat([ranges.pop("step_ns"), ranges["optimizer_ns"], ranges["forward_ns"]])["thread"]
+    threads = evaluated["thread"].unique()
+    autograd = threads.filter(~is_one_of(threads, pl.concat([program, autograd_links["forward_thread"]])))
+    around = ranges | {
+        "backward_ns": backward,
+        "accumulated_ns": pl.concat([accumulated, ranges["accumulated_ns"]]),
+        "reduced_ns": pl.concat([reduced, ranges["reduced_ns"]]),
+        "recomputed_ns": recomputations,
+    }
+    placed = origins.with_columns(
+        **{name: markers.enclosing(origins, table, "launch_ns") for name, table in around.items()},
+        on_autograd=is_one_of(origins["thread"], autograd),
+        may_be_forward=_before_backward_ends(origins, steps, backward, ranges["optimizer_ns"])
+        & is_one_of(origins["thread"], cpu_ops["thread"].unique()),
+    )
+    latest = pl.max_horizontal("optimizer_ns", "backward_ns", "aside_ns")
+    recomputed = (pl.col("phase") == BACKWARD) & pl.col("recomputed_ns").is_not_null()
+    phased = placed.with_columns(latest_ns=latest).with_columns(phase=_phase())
+    return phased.select("start_ns", "end_ns", "kind", "phase", recomputed=recomputed)
 
 
 def _phase() -> pl.Expr:
-    latest, in_backward = pl.col("latest_ns"), pl.col("in_backward")
+    latest = pl.col("latest_ns")
+    inner = (pl.col("backward_ns") == latest).fill_null(value=False)
+    in_backward = inner | (latest.is_null() & pl.col("on_autograd"))
     reduces = pl.col("reduced_ns").is_not_null() | (
         pl.col("accumulated_ns").is_not_null() & (pl.col("kind") == COMMUNICATION)
     )
@@ -149,12 +142,6 @@ def _phase() -> pl.Expr:
         .then(pl.lit(FORWARD))
         .otherwise(pl.lit(OTHER))
     )
-
-
-def _autograd_threads(evaluated: pl.DataFrame, program: pl.Series, links: pl.DataFrame) -> pl.Series:
-    """Return the threads that run backward nodes and are none of the `program`'s own."""
-    threads = evaluated["thread"].unique()
-    return threads.filter(~is_one_of(threads, pl.concat([program, links["forward_thread"]])))
 
 
 def _before_backward_ends(
@@ -197,36 +184,31 @@ def phases(steps: pl.DataFrame, phased_work: pl.DataFrame) -> pl.DataFrame:
     windows = device_windows(steps)
     if windows.is_empty():
         return DERIVED.get("phases").table.empty()
-    place = phased_work["phase"].cast(pl.Enum(PHASES)).to_physical().cast(pl.Int64).alias("place")
-    work = phased_work[["start_ns", "end_ns", "kind", "recomputed"]].hstack([place])
+    place = pl.col("phase").cast(pl.Enum(PHASES)).to_physical().cast(pl.Int64)
+    work = phased_work.select("start_ns", "end_ns", "kind", "recomputed", place=place)
     inside = clip(work, windows)
-    local_work = keep_rows(inside, inside["kind"] != COMMUNICATION)
-    local_starts = assign_window(
-        keep_rows(work[["start_ns", "place"]], work["kind"] != COMMUNICATION), windows
-    )
+    is_local = pl.col("kind") != COMMUNICATION
+    # The number of a window and phase; the phases of one window come one after the other.
+    number = (pl.col("window") * len(PHASES) + pl.col("place")).alias("window")
     length = pl.col("end_ns") - pl.col("start_ns")
     sums = (
-        pl.DataFrame([_cell(local_work), local_work["start_ns"], local_work["end_ns"]])
-        .group_by("window")
+        inside.filter(is_local)
+        .group_by(number)
         .agg(length.sum().alias("duration_ns"), pl.col("start_ns").min(), pl.col("end_ns").max())
     )
-    counts = _cell(local_starts).value_counts().with_columns(pl.col("count").cast(pl.Int64))
+    starts = assign_window(work.filter(is_local), windows)
+    counts = starts.group_by(number).agg(pl.len().cast(pl.Int64).alias("count"))
     cell = pl.int_range(windows.height * len(PHASES), eager=True)
-    window, place = cell // len(PHASES), cell % len(PHASES)
-    lengths = _union_lengths(inside, windows, window, place)
-    rows = sum_per_window(lengths, counts, sums).hstack(lengths)
-    table = rows.with_columns(
+    window, place_of_cell = cell // len(PHASES), cell % len(PHASES)
+    lengths = _union_lengths(inside, windows, window, place_of_cell)
+    table = sum_per_window(lengths, counts, sums).with_columns(
+        *lengths,
         pl.col("count", "duration_ns").fill_null(0),
         step=steps["step"][window],
-        phase=pl.Series(PHASES)[place],
+        phase=pl.Series(PHASES)[place_of_cell],
         window_ns=steps["length_ns"][window],
     )
-    return table[[*DERIVED.get("phases").table.columns]]
-
-
-def _cell(rows: pl.DataFrame) -> pl.Series:
-    """Return the number of each row's window and phase, the phases of one window after the other."""
-    return rows["window"] * len(PHASES) + rows["place"]
+    return table.select(*DERIVED.get("phases").table.columns)
 
 
 def _union_lengths(
@@ -237,16 +219,16 @@ def _union_lengths(
     The phases are laid one after the other on one line, so that one union serves all of them.
     """
     first, last = cast("tuple[int, int]", (windows["start_ns"].min(), windows["end_ns"].max()))
-    spans = ("start_ns", "end_ns")
-    shift = inside["place"] * (last - first)
-    laid = pl.DataFrame([inside[name] + shift for name in spans]).hstack(inside[["kind", "recomputed"]])
-    laid = laid.sort("start_ns")
-    cells = pl.DataFrame([windows[name][window] + place * (last - first) for name in spans])
-    line, communicates = laid[[*spans]], laid["kind"] == COMMUNICATION
+    shift = pl.col("place") * (last - first)
+    laid = inside.with_columns(pl.col("start_ns", "end_ns") + shift).sort("start_ns")
+    cells = pl.DataFrame(
+        {name: windows[name][window] + place * (last - first) for name in ("start_ns", "end_ns")}
+    )
+    is_local = pl.col("kind") != COMMUNICATION
     parts = {
-        "time_ns": keep_rows(line, ~communicates),
-        "communication_ns": keep_rows(line, communicates),
-        "busy_ns": line,
-        "recomputed_ns": keep_rows(line, laid["recomputed"] & ~communicates),
+        "time_ns": laid.filter(is_local),
+        "communication_ns": laid.filter(~is_local),
+        "busy_ns": laid,
+        "recomputed_ns": laid.filter(is_local, "recomputed"),
     }
     return pl.DataFrame({name: union_lengths(part, cells) for name, part in parts.items()})

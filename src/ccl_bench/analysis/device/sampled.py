@@ -5,7 +5,6 @@ from __future__ import annotations
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.intervals import assign_window, clip, device_windows, sum_per_window
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.schema.table import keep_rows
 
 SM_ACTIVE = "SM Active"
 
@@ -32,7 +31,7 @@ def sm_samples(steps: pl.DataFrame, counters: pl.DataFrame) -> pl.DataFrame:
         table = DERIVED.get("sm_samples").table
         return table.frame({"step": steps["step"], "window_ns": window, "samples": [0] * steps.height})
     means = (
-        assign_window(keep_rows(counters, counters["name"] == SM_ACTIVE), windows, "time_ns")
+        assign_window(counters.filter(pl.col("name") == SM_ACTIVE), windows, "time_ns")
         .group_by("window")
         .agg(pl.len().cast(pl.Int64).alias("samples"), pl.col("value").mean().alias("sm_active_pct"))
     )

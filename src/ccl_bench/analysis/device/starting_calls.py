@@ -18,9 +18,10 @@ CAPTURE_ENDS = r"^(?:cu|cuda|hip)StreamEndCapture"
 STARTS_KERNEL, STARTS_GRAPH, STARTS_COPY = "kernel", "graph", "copy"
 
 UNDELIVERED = 0.1
-"""Share of the device's time by which its records may end before those of the host at the end of a recording.
+"""Share of the device's time by which its records may end before the host's at the end of a recording.
 
-Profilers deliver records of work in blocks, and the last block not at all if they are stopped.
+Profilers deliver records of work in blocks, and the last block not at all if they are stopped. A block is a
+small part of a recording.
 """
 
 _WORK = ("start_ns", "end_ns", "device", "stream", "correlation")
@@ -47,9 +48,8 @@ def starting_calls(kernels: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.Dat
         launches["name"], CAPTURE_BEGINS, CAPTURE_ENDS, KERNEL_LAUNCH, COPY, GRAPH_LAUNCH
     )
     edges = [launches["start_ns"].filter(is_edge).sort() for is_edge in (begins, ends)]
-    calls = launches[["process", "thread", "start_ns", "end_ns", "correlation"]].hstack(
-        [is_one_of(launches["correlation"], work["correlation"]).alias("has_work")]
-    )
+    has_work = is_one_of(launches["correlation"], work["correlation"])
+    calls = launches.select("process", "thread", "start_ns", "end_ns", "correlation", has_work=has_work)
     of_kernels, of_copies, of_graphs = (keep_rows(calls, is_kind) for is_kind in kinds)
     parts = [
         _outermost(_outside_captures(of_kernels, *edges), STARTS_KERNEL),

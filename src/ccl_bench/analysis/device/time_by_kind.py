@@ -36,9 +36,10 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
         return DERIVED.get("kernel_time").table.empty()
     windows = device_windows(steps)
     keys = ("window", "name", "kind", "collective")
-    columns = ["start_ns", "end_ns", *keys[1:], "launch_ns", "launched_before"]
-    kernels = keep_rows(device_work[columns], device_work["is_kernel"])
-    step_kernels = _of_steps(kernels[columns[:5]], kernels, steps)
+    columns = ("start_ns", "end_ns", *keys[1:])
+    kernels = device_work.select(pl.col(*columns, "launch_ns", "launched_before").filter("is_kernel"))
+    placed = kernels.select(*columns, window=assign_step(kernels, steps))
+    step_kernels = placed.drop_nulls("window")
     counts = step_kernels.group_by(keys).agg(pl.len().cast(pl.Int64).alias("count"))
     length = pl.col("end_ns") - pl.col("start_ns")
     times = clip(step_kernels.drop("window"), windows).group_by(keys).agg(length.sum().alias("duration_ns"))
@@ -47,26 +48,17 @@ def kernel_time(steps: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.col("name").cast(pl.String), pl.col("count", "duration_ns").fill_null(0))
         .sort("window", "duration_ns", "name", "collective", descending=[False, True, False, False])
     )
+    # Communication, fused or not, has that type under any name.
+    communicates = pl.col("kind").is_in([COMMUNICATION, FUSED])
+    by_name = map_distinct(rows["name"], kernel_type)
     return rows.select(
-        steps["step"][rows["window"]],
-        _types(rows).alias("type"),
+        steps["step"].gather(rows["window"]),
+        pl.when(communicates).then("kind").otherwise(by_name).alias("type"),
         "name",
         "collective",
         "count",
         "duration_ns",
     )
-
-
-def _of_steps(rows: pl.DataFrame, launched: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that belong to a step, with its row as `window`; `launched` has their launches."""
-    return rows.hstack([assign_step(launched, steps).alias("window")]).drop_nulls("window")
-
-
-def _types(rows: pl.DataFrame) -> pl.Series:
-    """Return the type of each kernel; communication, fused or not, has that type under any name."""
-    by_name = map_distinct(rows["name"], kernel_type)
-    kinds = rows["kind"]
-    return kinds.zip_with((kinds == COMMUNICATION) | (kinds == FUSED), by_name)
 
 
 @derived(
@@ -81,9 +73,9 @@ def communication_time(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFr
     A call of several kernels communicates while one of them runs, not in between.
     """
     keys = ("window", "collective")
-    whole = calls[["start_ns", "end_ns", "collective"]]
+    whole = calls.select("start_ns", "end_ns", "collective")
     ran = clip(whole, merge_intervals(_communicating(work)))
-    inside = clip(ran[whole.columns], device_windows(steps))
+    inside = clip(ran.drop("window"), device_windows(steps))
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     unions = merge_intervals(inside, *keys).group_by(keys).agg(length.alias("union_ns"))
     rows = unions.join(inside.group_by(keys).agg(length.alias("duration_ns")), on=keys).sort(keys)
@@ -107,30 +99,27 @@ SET = "memset"
 )
 def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """One kind of copy in one step of one trace; a copy that no step launched is in none."""
+    table = DERIVED.get("copies").table
     if memcpy.is_empty():
-        return DERIVED.get("copies").table.empty()
-    windows = device_windows(steps)
+        return table.empty()
+    launched = with_launch(memcpy.select("start_ns", "correlation"), launches)
+    step_copies = memcpy.with_columns(window=assign_step(launched, steps)).drop_nulls("window")
+    keys = ("window", "kind")
     length = pl.col("end_ns") - pl.col("start_ns")
-    launched = with_launch(memcpy[["start_ns", "correlation"]], launches)
-    step_copies = _of_steps(memcpy, launched, steps)
-    sums = step_copies.group_by("window", "kind").agg(
+    sums = step_copies.group_by(keys).agg(
         pl.len().cast(pl.Int64).alias("count"),
         pl.col("bytes").sum(),
         pl.col("bytes").count().cast(pl.Int64).alias("sized"),
         length.filter(pl.col("bytes").is_not_null()).sum().alias("duration_ns"),
     )
-    inside = clip(step_copies[["start_ns", "end_ns", "kind"]], windows)
-    times = inside.group_by("window", "kind").agg(length.sum().alias("time_ns"))
-    unions = (
-        merge_intervals(inside, "window", "kind")
-        .group_by("window", "kind")
-        .agg(length.sum().alias("union_ns"))
-    )
+    inside = clip(step_copies.select("start_ns", "end_ns", "kind"), device_windows(steps))
+    times = inside.group_by(keys).agg(length.sum().alias("time_ns"))
+    unions = merge_intervals(inside, *keys).group_by(keys).agg(length.sum().alias("union_ns"))
     rows = sums
     for part in (times, unions):
-        rows = rows.join(part, on=["window", "kind"], how="full", coalesce=True)
-    rows = rows.with_columns(pl.exclude("kind").fill_null(0)).sort("window", "kind")
-    return rows.hstack([steps["step"][rows["window"]]])[[*DERIVED.get("copies").table.columns]]
+        rows = rows.join(part, on=keys, how="full", coalesce=True)
+    rows = rows.with_columns(pl.exclude("kind").fill_null(0)).sort(keys)
+    return rows.with_columns(steps["step"].gather(rows["window"])).select(*table.columns)
 
 
 @derived(
@@ -144,8 +133,8 @@ def copies(steps: pl.DataFrame, memcpy: pl.DataFrame, launches: pl.DataFrame) ->
 def copy_time(steps: pl.DataFrame, memcpy: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """One step of one trace: its copies of all kinds together, and what of them no kernel hides."""
     windows = device_windows(steps)
-    moved = keep_rows(memcpy[["start_ns", "end_ns"]], memcpy["kind"] != SET)
-    ran = kernels[["start_ns", "end_ns"]]
+    moved = memcpy.select(pl.col("start_ns", "end_ns").filter(pl.col("kind") != SET))
+    ran = kernels.select("start_ns", "end_ns")
     busy = union_lengths(ran, windows)
     return pl.DataFrame(
         {
@@ -171,14 +160,16 @@ def exposed_calls(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame) 
     While several calls run, the time is that of the one that started first, so that no instant
     counts twice.
     """
-    ordered = calls[["call", "collective", "start_ns", "end_ns"]].sort("start_ns", maintain_order=True)
     reach = pl.col("end_ns").cum_max().shift(1)
-    stretches = ordered.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
-    exposed = subtract(
-        keep_rows(stretches, stretches["start_ns"] < stretches["end_ns"]), computing_times(work)
+    stretches = (
+        calls.select("call", "collective", "start_ns", "end_ns")
+        .sort("start_ns", maintain_order=True)
+        .with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
+        .filter(pl.col("start_ns") < pl.col("end_ns"))
     )
-    inside = clip(exposed, device_windows(steps))
-    return inside.hstack([steps["step"][inside["window"]]])[[*DERIVED.get("exposed_calls").table.columns]]
+    inside = clip(subtract(stretches, computing_times(work)), device_windows(steps))
+    placed = inside.with_columns(steps["step"].gather(inside["window"]))
+    return placed.select(*DERIVED.get("exposed_calls").table.columns)
 
 
 @derived(
@@ -194,13 +185,16 @@ def call_stretches(steps: pl.DataFrame, work: pl.DataFrame, calls: pl.DataFrame)
     A call of several kernels communicates while one of them runs, not in between.
     """
     columns = ["call", "start_ns", "end_ns"]
-    ran = clip(calls[columns], merge_intervals(_communicating(work)))
-    inside = clip(ran[columns], device_windows(steps))
-    placed = inside[columns]
-    placed.insert_column(0, steps["step"][inside["window"]])
+    ran = clip(calls.select(columns), merge_intervals(_communicating(work)))
+    inside = clip(ran.select(columns), device_windows(steps))
+    placed = inside.select(steps["step"].gather(inside["window"]), *columns)
     exposed = subtract(placed, computing_times(work))
-    is_exposed = [False] * placed.height + [True] * exposed.height
-    return pl.concat([placed, exposed]).hstack([pl.Series("is_exposed", is_exposed, dtype=pl.Boolean)])
+    return pl.concat(
+        [
+            placed.with_columns(is_exposed=pl.lit(value=False)),
+            exposed.with_columns(is_exposed=pl.lit(value=True)),
+        ]
+    )
 
 
 def _communicating(work: pl.DataFrame) -> pl.DataFrame:

@@ -82,50 +82,35 @@ def device_work(
     """
     if kernels.is_empty() and memcpy.is_empty():
         return DERIVED.get("device_work").table.empty()
-    work = pl.concat([_ran(kernels), _moved(memcpy)]).sort("start_ns", maintain_order=True)
-    placed = _with_operator(with_launch(work, launches), communicating_operators(cpu_ops, collectives))
-    kinds = placed.with_columns(_kind().alias("kind")).with_columns(_call().alias("call_ns"))
-    whole = kinds.with_columns(_collective().alias("collective"))
-    return whole[[*DERIVED.get("device_work").table.columns]]
-
-
-def _ran(kernels: pl.DataFrame) -> pl.DataFrame:
     per_sm = pl.col("blocks_per_sm")
     fused, local = all_holding(kernels["name"], is_fused, is_local)
-    return kernels.select(
-        "start_ns",
-        "end_ns",
-        "name",
-        pl.lit(value=True).alias("is_kernel"),
-        pl.lit(value=False).alias("between_devices"),
-        "stream",
-        "correlation",
-        pl.when(per_sm >= 0).then(per_sm.clip(upper_bound=1.0)).alias("occupied"),
-        pl.when(pl.col("occupancy_pct").is_between(0, 100)).then("occupancy_pct"),
-        recorded_collectives(kernels["collective"]).alias("recorded"),
-        map_distinct(kernels["name"], of_kernel).alias("by_name"),
-        fused.alias("is_fused"),
-        local.alias("is_local"),
+    ran = kernels.select(
+        *("start_ns", "end_ns", "name", "stream", "correlation"),
+        is_kernel=pl.lit(value=True),
+        between_devices=pl.lit(value=False),
+        occupied=pl.when(per_sm >= 0).then(per_sm.clip(upper_bound=1.0)),
+        occupancy_pct=pl.when(pl.col("occupancy_pct").is_between(0, 100)).then("occupancy_pct"),
+        recorded=recorded_collectives(kernels["collective"]),
+        by_name=map_distinct(kernels["name"], of_kernel),
+        is_fused=fused,
+        is_local=local,
     )
-
-
-def _moved(memcpy: pl.DataFrame) -> pl.DataFrame:
-    none, number = pl.lit(None, dtype=pl.String), pl.lit(None, dtype=pl.Float64)
-    return memcpy.select(
-        "start_ns",
-        "end_ns",
-        none.cast(pl.Categorical).alias("name"),
-        pl.lit(value=False).alias("is_kernel"),
-        (pl.col("kind") == PEER).fill_null(value=False).alias("between_devices"),
-        "stream",
-        "correlation",
-        number.alias("occupied"),
-        number.alias("occupancy_pct"),
-        none.alias("recorded"),
-        none.alias("by_name"),
-        pl.lit(value=False).alias("is_fused"),
-        pl.lit(value=False).alias("is_local"),
+    moved = memcpy.select(
+        *("start_ns", "end_ns", "stream", "correlation"),
+        is_kernel=pl.lit(value=False),
+        between_devices=(pl.col("kind") == PEER).fill_null(value=False),
+        is_fused=pl.lit(value=False),
+        is_local=pl.lit(value=False),
     )
+    work = pl.concat([ran, moved], how="diagonal").sort("start_ns", maintain_order=True)
+    placed = _with_operator(with_launch(work, launches), communicating_operators(cpu_ops, collectives))
+    kinds = placed.with_columns(_kind().alias("kind")).with_columns(_call().alias("call_ns"))
+    # A part of a call has the collective of its operator; a kernel that is a call itself that of its name.
+    whole = pl.when(pl.col("call_ns").is_not_null()).then("operator")
+    sure = pl.when(pl.col("by_name") != OTHER).then("by_name")
+    collective = pl.coalesce("recorded", whole, sure, "operator", "by_name")
+    named = kinds.with_columns(collective=pl.when(pl.col("kind") == COMMUNICATION).then(collective))
+    return named.select(*DERIVED.get("device_work").table.columns)
 
 
 def _kind() -> pl.Expr:
@@ -142,14 +127,6 @@ def _kind() -> pl.Expr:
         .then(pl.lit(COMPUTE))
         .otherwise(pl.lit(MEMORY))
     )
-
-
-def _collective() -> pl.Expr:
-    """Return the collective of communication: by operator for a part of a call, by name for a kernel."""
-    whole = pl.when(pl.col("call_ns").is_not_null()).then("operator")
-    sure = pl.when(pl.col("by_name") != OTHER).then("by_name")
-    collective = pl.coalesce("recorded", whole, sure, "operator", "by_name")
-    return pl.when(pl.col("kind") == COMMUNICATION).then(collective)
 
 
 def _call() -> pl.Expr:
@@ -172,52 +149,48 @@ def with_launch(work: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     before the first recorded launch.
     """
     numbers, work_numbers = launches["correlation"], work["correlation"]
-    has_number = numbers > 0
-    started_some = is_one_of(numbers, work_numbers)
-    calls = keep_rows(launches[["correlation", "start_ns", "end_ns", "thread"]], has_number & started_some)
-    calls.columns = ["correlation", "launch_ns", "launch_end_ns", "thread"]
-    first = calls.unique("correlation", keep="first", maintain_order=True)
+    first = (
+        launches.select("correlation", "thread", launch_ns="start_ns", launch_end_ns="end_ns")
+        .filter((numbers > 0) & is_one_of(numbers, work_numbers))
+        .unique("correlation", keep="first", maintain_order=True)
+    )
     joined = work.join(first, on="correlation", how="left", maintain_order="left")
-    numbered = keep_rows(launches[["correlation", "start_ns"]], has_number.fill_null(value=False))
-    lowest, earliest = (pl.Series([numbered[name].min()], dtype=pl.Int64) for name in numbered.columns)
-    is_numbered = (work_numbers > 0).fill_null(value=False)
-    is_before = (work_numbers < lowest).zip_with(is_numbered, work["start_ns"] < earliest)
-    return joined.hstack([is_before.fill_null(value=False).alias("launched_before")])
+    numbered = launches.select(pl.col("correlation", "start_ns").filter(pl.col("correlation") > 0).min())
+    lowest, earliest = (pl.lit(bound, pl.Int64) for bound in numbered.row(0))
+    is_numbered = (pl.col("correlation") > 0).fill_null(value=False)
+    is_before = (
+        pl.when(is_numbered).then(pl.col("correlation") < lowest).otherwise(pl.col("start_ns") < earliest)
+    )
+    return joined.with_columns(launched_before=is_before.fill_null(value=False))
 
 
 def communicating_operators(cpu_ops: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """Return the operators and ranges on the CPU that launch communication, each with its collective."""
-    columns = ("start_ns", "end_ns", "thread", "name")
-    from_ranges = holds_for(collectives["source"], lambda source: source in _RANGES)
-    ranges = keep_rows(collectives[[*columns]], from_ranges)
+    place = ("start_ns", "end_ns", "thread")
+    ranges = collectives.select(pl.col(*place, "name").filter(pl.col("source").is_in(_RANGES)))
     means = map_distinct(ranges["name"], lambda name: of_launcher(name) or canonical(name))
-    recorded = ranges.with_columns(operator=means, of_torch=pl.lit(value=True))
+    recorded = ranges.select(*place, operator=means, of_torch=pl.lit(value=True))
     launches_some = holds_for(cpu_ops["name"], lambda name: of_launcher(name) is not None)
-    launchers = keep_rows(cpu_ops[[*columns]], launches_some)
-    named = launchers.with_columns(
+    launchers = keep_rows(cpu_ops[[*place, "name"]], launches_some)
+    named = launchers.select(
+        *place,
         operator=map_distinct(launchers["name"], of_launcher),
         of_torch=holds_for(launchers["name"], lambda name: name.startswith(TORCH)),
     )
-    result_columns = [*columns[:3], "operator", "of_torch"]
-    return pl.concat([recorded[result_columns], named[result_columns]]).drop_nulls("operator")
-
-
-def _outermost(operators: pl.DataFrame) -> pl.DataFrame:
-    """Return the operators that lie in no other one of their thread."""
-    ordered = operators.sort("thread", "start_ns", "end_ns", descending=[False, False, True])
-    reach = pl.col("end_ns").cum_max().shift(1).over("thread")
-    return ordered.filter((pl.col("start_ns") >= reach).fill_null(value=True))
+    return pl.concat([recorded, named]).drop_nulls("operator")
 
 
 def _with_operator(work: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     """Add to each piece the outermost operator of communication around its launch, null without one."""
-    around = _outermost(operators).select(
+    ordered = operators.sort("thread", "start_ns", "end_ns", descending=[False, False, True])
+    reach = pl.col("end_ns").cum_max().shift(1).over("thread")
+    around = ordered.filter((pl.col("start_ns") >= reach).fill_null(value=True)).select(
         "thread", "operator", "of_torch", operator_ns="start_ns", until_ns="end_ns"
     )
     if around.is_empty():
         return work.join(around.drop("until_ns"), on="thread", how="left")
     placed = (
-        work[["thread", "launch_ns"]]
+        work.select("thread", "launch_ns")
         .with_row_index("row")
         .sort("launch_ns", nulls_last=True)
         .join_asof(
@@ -233,10 +206,8 @@ def _with_operator(work: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     )
     inside = pl.col("launch_ns") < pl.col("until_ns")
     names = ("operator", "of_torch", "operator_ns")
-    return work.hstack(placed.select(pl.when(inside).then(name).alias(name) for name in names))
+    return work.with_columns(placed.select(pl.when(inside).then(name).alias(name) for name in names))
 
-
-__all__ = ["COMMUNICATION", "COMPUTE", "FUSED", "MEMORY"]
 
 COMPUTING = (COMPUTE, FUSED)
 """Kinds of work in which a rank computes, alone or communicating in the same kernel."""
@@ -244,8 +215,8 @@ COMPUTING = (COMPUTE, FUSED)
 
 def computing_times(work: pl.DataFrame) -> pl.DataFrame:
     """Return the times in which a rank computed."""
-    kinds = work["kind"]
-    return keep_rows(work[["start_ns", "end_ns"]], (kinds == COMPUTE) | (kinds == FUSED))
+    is_computing = (work["kind"] == COMPUTE) | (work["kind"] == FUSED)
+    return keep_rows(work[["start_ns", "end_ns"]], is_computing)
 
 
 @derived(
@@ -265,39 +236,41 @@ def work(device_work: pl.DataFrame, cpu_ops: pl.DataFrame, annotations: pl.DataF
     a device the CPU stands in: `gloo:*` ranges are communication, operators of the dispatcher
     with what they call, and other operators that call none, are compute.
     """
+    columns = DERIVED.get("work").table.columns
     if device_work.height:
-        return device_work[[*DERIVED.get("work").table.columns]]
-    return _host_work(cpu_ops, annotations)
+        return device_work.select(*columns)
+    ranges = gloo_ranges(annotations)
+    computed = _computing(cpu_ops)
+    if ranges.height:
+        # What an operator calls on the thread of a range is part of the communication.
+        enclosing = merge_intervals(ranges, "thread").select("start_ns", "thread", until_ns="end_ns")
+        placed = computed.sort("start_ns").join_asof(
+            enclosing.sort("start_ns"),
+            on="start_ns",
+            by="thread",
+            strategy="backward",
+            check_sortedness=False,
+        )
+        computed = placed.filter((pl.col("start_ns") >= pl.col("until_ns")).fill_null(value=True))
+    none = pl.lit(None, dtype=pl.Float64)
+    parts = [
+        rows.select(
+            *("start_ns", "end_ns"),
+            kind=pl.lit(kind),
+            is_kernel=pl.lit(value=True),
+            stream="thread",
+            occupied=none,
+            occupancy_pct=none,
+        )
+        for rows, kind in ((ranges, COMMUNICATION), (computed, COMPUTE))
+    ]
+    return pl.concat(parts).sort("start_ns", maintain_order=True)
 
 
 def gloo_ranges(annotations: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges on the CPU in which gloo communicated."""
     is_gloo = holds_for(annotations["name"], lambda name: name.startswith(GLOO))
-    return keep_rows(annotations, is_gloo & ~annotations["on_device"])
-
-
-def _host_work(cpu_ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
-    ranges = gloo_ranges(annotations)
-    communicated = ranges.select("start_ns", "end_ns", pl.lit(COMMUNICATION).alias("kind"), "thread")
-    computed = _outside(_computing(cpu_ops), ranges).select(
-        "start_ns",
-        "end_ns",
-        pl.lit(COMPUTE).alias("kind"),
-        "thread",
-    )
-    return (
-        pl.concat([communicated, computed])
-        .sort("start_ns", maintain_order=True)
-        .select(
-            "start_ns",
-            "end_ns",
-            "kind",
-            pl.lit(value=True).alias("is_kernel"),
-            pl.col("thread").alias("stream"),
-            pl.lit(None, dtype=pl.Float64).alias("occupied"),
-            pl.lit(None, dtype=pl.Float64).alias("occupancy_pct"),
-        )
-    )
+    return annotations.filter(is_gloo & ~annotations["on_device"])
 
 
 def _computing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
@@ -312,28 +285,13 @@ def _computing(cpu_ops: pl.DataFrame) -> pl.DataFrame:
     communicates, is_dispatched = all_holding(
         ordered["name"], lambda name: name.startswith(TORCH), lambda name: bool(_DISPATCHED.match(name))
     )
-    named = ordered.hstack([communicates.alias("communicates"), is_dispatched.alias("is_dispatched")])
+    named = ordered.with_columns(communicates=communicates, is_dispatched=is_dispatched)
     next_call = pl.when("communicates").then("start_ns").shift(-1).backward_fill().over(thread)
     calls_communication = (next_call < pl.col("end_ns")).fill_null(value=False)
     is_leaf = (pl.col("start_ns").shift(-1).over(thread) >= pl.col("end_ns")).fill_null(value=True)
     computes = ~pl.col("communicates") & (is_leaf | (pl.col("is_dispatched") & ~calls_communication))
     reach = pl.col("end_ns").cum_max().shift(1).over(thread)
     return named.filter(computes).filter((pl.col("end_ns") > reach).fill_null(value=True))
-
-
-def _outside(operators: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the operators that are not part of a communication range on their own thread."""
-    if ranges.is_empty():
-        return operators
-    enclosing = merge_intervals(ranges, "thread").rename({"end_ns": "range_end_ns"}).sort("start_ns")
-    placed = operators.sort("start_ns").join_asof(
-        enclosing.with_columns(pl.col("start_ns").alias("range_start_ns")),
-        on="start_ns",
-        by="thread",
-        strategy="backward",
-        check_sortedness=False,
-    )
-    return placed.filter((pl.col("start_ns") >= pl.col("range_end_ns")).fill_null(value=True))
 
 
 @derived(
@@ -362,42 +320,31 @@ def origins(
     by the operator that started it, where that is certain.
     """
     if device_work.height:
-        by_name = device_work["collective"]
-        pieces = device_work.select(pl.exclude("collective"), on_device=pl.lit(value=True))
+        pieces = device_work.rename({"collective": "by_name"}).with_columns(on_device=pl.lit(value=True))
     else:
-        pieces = _on_host(work, annotations, collectives)
-        by_name = pl.Series("collective", [None] * pieces.height, dtype=pl.String)
-    key = ["start_ns", "stream"]
-    called = described_calls[[*key, "collective"]].unique(key, keep="first", maintain_order=True)
-    named = pieces.join(called, on=key, how="left", nulls_equal=True, maintain_order="left")
-    is_call = pl.col("kind") == COMMUNICATION
-    true_name = pl.when(is_call).then(pl.coalesce("collective", by_name)).alias("collective")
-    return named.with_columns(true_name)[_columns()]
-
-
-def _columns() -> list[str]:
-    return list(DERIVED.get("origins").table.columns)
-
-
-def _on_host(work: pl.DataFrame, annotations: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    is_call = work["kind"] == COMMUNICATION
-    computed = keep_rows(work, ~is_call)
-    starts = computed["start_ns"]
-    launched = [starts.alias("launch_ns"), starts.alias("launch_end_ns"), computed["stream"].alias("thread")]
-    operator_starts = starters(gloo_ranges(annotations), collectives)
-    communicated = keep_rows(work, is_call).join(
-        operator_starts.select(
+        is_call = pl.col("kind") == COMMUNICATION
+        computed = work.filter(~is_call).with_columns(
+            launch_ns="start_ns", launch_end_ns="start_ns", thread="stream"
+        )
+        operator_starts = starters(gloo_ranges(annotations), collectives).select(
             "start_ns",
             stream="thread",
             thread="operator_thread",
             launch_ns="operator_ns",
             launch_end_ns="operator_end_ns",
-        ),
-        on=["start_ns", "stream"],
-        how="left",
-    )
-    return (
-        pl.concat([computed.hstack(launched), communicated], how="diagonal")
-        .sort("start_ns", maintain_order=True)
-        .with_columns(on_device=pl.lit(value=False), correlation=pl.lit(None, dtype=pl.Int64))
-    )
+        )
+        communicated = work.filter(is_call).join(operator_starts, on=["start_ns", "stream"], how="left")
+        pieces = (
+            pl.concat([computed, communicated], how="diagonal")
+            .sort("start_ns", maintain_order=True)
+            .with_columns(
+                on_device=pl.lit(value=False),
+                correlation=pl.lit(None, dtype=pl.Int64),
+                by_name=pl.lit(None, dtype=pl.String),
+            )
+        )
+    key = ["start_ns", "stream"]
+    called = described_calls.select(*key, "collective").unique(key, keep="first", maintain_order=True)
+    named = pieces.join(called, on=key, how="left", nulls_equal=True, maintain_order="left")
+    true_name = pl.when(pl.col("kind") == COMMUNICATION).then(pl.coalesce("collective", "by_name"))
+    return named.with_columns(collective=true_name).select(*DERIVED.get("origins").table.columns)

@@ -19,18 +19,26 @@ SYNCHRONISATION, STREAM_WAIT, INFERRED = 3, 4, 5
 """Tiers of what an operation waits for."""
 
 JUST_BEFORE_NS = 12_000
-"""Work that ended at most this long before is taken as what was waited for."""
+"""Work that ended at most this long before is taken as what was waited for.
+
+The next work of a waiting stream begins within microseconds; what begins later waited for something else.
+"""
 
 LONG_CALL_NS = 100_000
-"""A call that takes longer may have waited for the device."""
+"""A call that takes longer may have waited for the device: one that only launches takes ten microseconds."""
 
 SOON_NS = 1_000_000
 """A host that waited for a range goes on at most this long after its end; else it did something meanwhile."""
 
 _LONGEST_OVERLAP = 0.01
-"""Share of a thread's time that may overlap with the host's chain if it takes turns with it."""
+"""Share of a thread's time that may overlap with the host's chain if it takes turns with it.
+
+A thread that hands over to another returns a little after that one has begun.
+"""
 
 _LATENCY_QUANTILE = 0.05
+"""Quantile of launches on an idle stream that is the least time of a launch: single ones seem shorter."""
+
 _NONE = -1
 
 
@@ -229,7 +237,12 @@ class _Rank:
             end = self.end[work]
             following = int(np.searchsorted(starts, end, side="left"))
             if following and reach[following - 1] > end:
-                self._await_inside(work, int(host[following - 1]))
+                # An operator of communication that ran when the range ended waited for it.
+                running = int(host[following - 1])
+                is_awaited = self.kind[running] == "issue" and self.launcher[work] <= running
+                if is_awaited and self.end[running] >= end:
+                    self.awaited[running], self.at_end[running] = work, True
+                    self.tier[running] = SYNCHRONISATION
                 continue
             if following == len(host) or not following:
                 continue
@@ -243,16 +256,6 @@ class _Rank:
             if directly or ends_here or idle > tail:
                 waiting = int(host[following])
                 self.awaited[waiting], self.tier[waiting] = work, INFERRED
-
-    def _await_inside(self, work: int, operation: int) -> None:
-        """Let an operator of communication that was running when a range ended wait for it."""
-        started_before = self.launcher[work] <= operation
-        if self.kind[operation] == "issue" and started_before and self.end[operation] >= self.end[work]:
-            self.awaited[operation], self.at_end[operation], self.tier[operation] = (
-                work,
-                True,
-                SYNCHRONISATION,
-            )
 
 
 def _union(start: Numbers, end: Numbers) -> Numbers:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ccl_bench.analysis.by_origin import innermost_at, nested
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.launches import LAUNCH_CALL
@@ -13,10 +11,6 @@ from ccl_bench.analysis.intervals import clip, device_windows, merge_intervals, 
 from ccl_bench.analysis.names import map_distinct
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.host_stalls import stall_of_call, stall_of_range
-from ccl_bench.schema.table import keep_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LAUNCHING = "launching"
 """The host launched work, call after call."""
@@ -74,8 +68,13 @@ def host_activity(
     innermost range or operator that covers more than half of it. No rows without calls that launch work of a
     device.
     """
-    calls = _calls(launches, device_work)
-    first_launches = _first_launches(device_work)
+    correlations = device_work["correlation"].drop_nulls().unique().implode()
+    launching = launches.filter((pl.col("correlation") > 0) & pl.col("correlation").is_in(correlations))
+    counts = launching.group_by("thread").len()
+    launchers = counts.filter(pl.col("len") >= LAUNCHER * pl.col("len").sum())["thread"]
+    calls = launches.filter(pl.col("thread").is_in(launchers.implode())).select(
+        "start_ns", "end_ns", pl.col("name").cast(pl.String), "thread"
+    )
     if calls.is_empty():
         return DERIVED.get("host_activity").table.empty()
     threads = calls["thread"].unique().sort()
@@ -86,55 +85,38 @@ def host_activity(
     end = pl.concat([reach, steps["end_ns"]]).tail(1)
     bounds = {"start_ns": pl.concat([begin, reach]), "end_ns": pl.concat([ordered["start_ns"], end])}
     gaps = pl.DataFrame(bounds).filter(pl.col("start_ns") < pl.col("end_ns"))
-    is_long = gaps["end_ns"] - gaps["start_ns"] > PAUSE_NS
-    launching = keep_rows(gaps, ~is_long).with_columns(
-        cause=pl.lit(LAUNCHING), name=pl.lit(None, dtype=pl.String)
-    )
-    pauses = _named_pauses(keep_rows(gaps, is_long), cpu_ops, annotations, threads, steps)
-    every = pl.concat([launching, pauses, _calls_apart(calls, first_launches)])
+    is_long = pl.col("end_ns") - pl.col("start_ns") > PAUSE_NS
+    short = gaps.filter(~is_long).with_columns(cause=pl.lit(LAUNCHING), name=pl.lit(None, dtype=pl.String))
+    pauses = _named_pauses(gaps.filter(is_long), cpu_ops, annotations, threads, steps)
+    every = pl.concat([short, pauses, _calls_apart(calls, device_work)])
     return every.filter(pl.col("start_ns") < pl.col("end_ns")).sort("start_ns").select(_COLUMNS)
 
 
-def _first_launches(device_work: pl.DataFrame) -> pl.Series:
-    """Return when each kernel was launched first, if that is known and no other launch of it takes long."""
-    is_long = pl.col("launch_end_ns") - pl.col("launch_ns") > PAUSE_NS
+def _calls_apart(calls: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
+    """Return what the host did within calls: those that wait, long ones, and all others as launching.
+
+    The first launch of a kernel loads its code, which later ones do not.
+    """
+    # The first launch of a kernel, if all its launches are known and no other one takes long.
+    took_long = pl.col("launch_end_ns") - pl.col("launch_ns") > PAUSE_NS
     firsts = (
         device_work.drop_nulls("name")
         .group_by("name")
         .agg(
             pl.col("launch_ns").min(),
             known=pl.col("launch_ns").is_not_null().all(),
-            long=pl.col("launch_ns").filter(is_long).n_unique(),
+            long=pl.col("launch_ns").filter(took_long).n_unique(),
         )
+        .filter(pl.col("known") & (pl.col("long") == 1))
     )
-    return firsts.filter(pl.col("known") & (pl.col("long") == 1))["launch_ns"]
-
-
-def _calls(launches: pl.DataFrame, device_work: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls on the threads that launch work, with names as text."""
-    correlations = device_work["correlation"].drop_nulls().unique().implode()
-    launching = launches.filter((pl.col("correlation") > 0) & pl.col("correlation").is_in(correlations))
-    counts = launching.group_by("thread").len()
-    threads = counts.filter(pl.col("len") >= LAUNCHER * pl.col("len").sum())["thread"]
-    on_threads = launches.filter(pl.col("thread").is_in(threads.implode()))
-    return on_threads.select("start_ns", "end_ns", pl.col("name").cast(pl.String), "thread")
-
-
-def _calls_apart(calls: pl.DataFrame, first_launches: pl.Series) -> pl.DataFrame:
-    """Return what the host did within calls: those that wait, long ones, and all others as launching.
-
-    The first launch of a kernel loads its code, which later ones do not.
-    """
     name = pl.col("name")
     is_wait = name.str.contains(WAITING_CALL)
     is_long = pl.col("end_ns") - pl.col("start_ns") > PAUSE_NS
     stall = map_distinct(calls["name"], stall_of_call)
     copies = name.str.contains("Memcpy")
-    is_first = pl.col("start_ns").is_in(first_launches.drop_nulls().implode()) & name.str.contains(
-        LAUNCH_CALL
-    )
-    marked = calls.with_columns(
-        cause=pl.when(stall.is_not_null() & is_long)
+    is_first = pl.col("start_ns").is_in(firsts["launch_ns"].implode()) & name.str.contains(LAUNCH_CALL)
+    cause = (
+        pl.when(stall.is_not_null() & is_long)
         .then(pl.lit(FIRST_USE))
         .when(is_wait | (is_long & copies))
         .then(pl.lit(BLOCKING_CALL))
@@ -143,20 +125,16 @@ def _calls_apart(calls: pl.DataFrame, first_launches: pl.Series) -> pl.DataFrame
         .when(is_long)
         .then(pl.lit(LONG_CALL))
     )
-    apart = marked.drop_nulls("cause").select(_COLUMNS)
+    apart = calls.with_columns(cause=cause).drop_nulls("cause").sort("start_ns", maintain_order=True)
+    # While one thread is in such a call, another one may be in the next.
+    reach = pl.col("end_ns").cum_max().shift(1)
+    disjoint = apart.with_columns(start_ns=pl.max_horizontal("start_ns", reach)).filter(
+        pl.col("start_ns") < pl.col("end_ns")
+    )
     rest = subtract(merge_intervals(calls), apart).with_columns(
         cause=pl.lit(LAUNCHING), name=pl.lit(None, dtype=pl.String)
     )
-    return pl.concat([_disjoint(apart), rest.select(_COLUMNS)])
-
-
-def _disjoint(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Return intervals cut so that none begins before all earlier ones have ended."""
-    ordered = intervals.sort("start_ns", maintain_order=True)
-    reach = pl.col("end_ns").cum_max().shift(1)
-    return ordered.with_columns(start_ns=pl.max_horizontal("start_ns", reach)).filter(
-        pl.col("start_ns") < pl.col("end_ns")
-    )
+    return pl.concat([disjoint.select(_COLUMNS), rest.select(_COLUMNS)])
 
 
 def _named_pauses(
@@ -166,7 +144,11 @@ def _named_pauses(
     threads: pl.Series,
     steps: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Return pauses with what the host did in most of each."""
+    """Return pauses with what the host did in most of each.
+
+    The shortest range that covers more than half of the pause names it, unless one around that is a known
+    stall. Such a range holds the middle.
+    """
     columns = ("start_ns", "end_ns", pl.col("name").cast(pl.String), "thread")
     is_launcher = pl.col("thread").is_in(threads.implode())
     ranges = on_cpu(annotations).join(steps, on=["start_ns", "end_ns"], how="anti")
@@ -181,38 +163,24 @@ def _named_pauses(
     )
     inside = points.with_columns(row=innermost_at(points, around, "at"))
     by_pause = inside.group_by("start_ns", "end_ns", maintain_order=True).agg("row")
-    named = _Around(around)
-    causes = [named.cause_of(*pause) for pause in by_pause.iter_rows()]
-    return pauses.with_columns(
-        cause=pl.Series([cause for cause, _ in causes], dtype=pl.String),
-        name=pl.Series([name for _, name in causes], dtype=pl.String),
-    )
-
-
-class _Around:
-    """The ranges and operators around pauses."""
-
-    def __init__(self, nested_ranges: pl.DataFrame) -> None:
-        columns = ("start_ns", "end_ns", "name", "kind", "parent")
-        self.rows = dict(enumerate(nested_ranges.select(columns).iter_rows()))
-
-    def cause_of(self, start: int, end: int, at: Sequence[int | None]) -> tuple[str, str | None]:
-        """Return the cause of a pause and its name, given the innermost row in its middle on each thread.
-
-        The shortest range that covers more than half of the pause names it, unless one around that is a known
-        stall. Such a range holds the middle.
-        """
+    rows = around.select("start_ns", "end_ns", "name", "kind", "parent").rows()
+    causes: list[str] = []
+    names: list[str | None] = []
+    for start, end, innermost in by_pause.iter_rows():
         covering: list[tuple[int, str, str]] = []
-        for innermost in at:
-            row = innermost
+        stalls: list[tuple[str, str]] = []
+        for row in innermost:
             while row is not None:
-                range_start, range_end, name, kind, row = self.rows[row]
+                range_start, range_end, name, kind, row = rows[row]
                 if 2 * (min(end, range_end) - max(start, range_start)) > end - start:
-                    if stall := stall_of_range(name):
-                        return stall, name
                     covering.append((range_end - range_start, kind, name))
+                    stalls += [(stall, name)] if (stall := stall_of_range(name)) else []
         _, kind, name = min(covering, default=(0, UNNAMED, None))
-        return kind, name
+        causes.append(stalls[0][0] if stalls else kind)
+        names.append(stalls[0][1] if stalls else name)
+    return pauses.with_columns(
+        cause=pl.Series(causes, dtype=pl.String), name=pl.Series(names, dtype=pl.String)
+    )
 
 
 @derived(
@@ -232,38 +200,33 @@ def idle_causes(steps: pl.DataFrame, device_work: pl.DataFrame, host_activity: p
     if device_work.is_empty():
         return table.empty()
     windows = device_windows(steps)
-    gaps = _gaps(device_work, windows)
+    busy = merge_intervals(device_work)
+    first = pl.Series([windows["start_ns"].min()], dtype=pl.Int64)
+    last = pl.Series([windows["end_ns"].max()], dtype=pl.Int64)
+    bounds = {"start_ns": pl.concat([first, busy["end_ns"]]), "end_ns": pl.concat([busy["start_ns"], last])}
+    every_gap = pl.DataFrame(bounds)
+    # What was launched before the recording was launched before all gaps.
+    before = every_gap["start_ns"].min()
+    launch_ns = pl.when(~pl.col("launched_before")).then("launch_end_ns").otherwise(before)
+    ended_by = device_work.group_by(end_ns="start_ns").agg(launched_ns=launch_ns.min())
+    has_length = pl.col("start_ns") < pl.col("end_ns")
+    gaps = every_gap.join(ended_by, on="end_ns", how="left", maintain_order="left").filter(has_length)
     launched = pl.col("launched_ns")
     of_host = gaps.with_columns(end_ns=pl.min_horizontal("end_ns", launched.fill_null(pl.col("end_ns"))))
-    of_host = of_host.filter(pl.col("start_ns") < pl.col("end_ns"))
-    queued = gaps.with_columns(start_ns=pl.max_horizontal("start_ns", launched)).filter(
-        launched.is_not_null() & (pl.col("start_ns") < pl.col("end_ns"))
+    spans = of_host.filter(has_length).select("start_ns", "end_ns")
+    queued = gaps.filter(launched.is_not_null()).with_columns(
+        start_ns=pl.max_horizontal("start_ns", launched)
     )
     soon = pl.col("end_ns") - pl.col("start_ns") <= PAUSE_NS
     none = pl.lit(None, dtype=pl.String).alias("name")
-    waiting = queued.select(
+    waiting = queued.filter(has_length).select(
         *("start_ns", "end_ns"),
         pl.when(soon).then(pl.lit(QUEUED)).otherwise(pl.lit(WAITING_LONG)).alias("cause"),
         none,
     )
-    spans = of_host[["start_ns", "end_ns"]]
-    meanwhile = clip(host_activity, spans.sort("start_ns"))[[*_COLUMNS]]
+    meanwhile = clip(host_activity, spans.sort("start_ns")).select(_COLUMNS)
     beyond = pl.lit(ENDS if host_activity.height else NO_HOST)
     rest = subtract(spans, host_activity).select("start_ns", "end_ns", beyond.alias("cause"), none)
     every = pl.concat([waiting, meanwhile, rest]).sort("start_ns")
     inside = clip(every, windows)
     return inside.with_columns(step=steps["step"].gather(inside["window"])).select(*table.columns)
-
-
-def _gaps(device_work: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the time without work from the first window to the last, and when what ends it was launched."""
-    first, last = windows["start_ns"].min(), windows["end_ns"].max()
-    busy = merge_intervals(device_work)
-    begins = pl.concat([pl.Series([first], dtype=pl.Int64), busy["end_ns"]])
-    stops = pl.concat([busy["start_ns"], pl.Series([last], dtype=pl.Int64)])
-    gaps = pl.DataFrame({"start_ns": begins, "end_ns": stops})
-    # What was launched before the recording was launched before all gaps.
-    launched_ns = pl.when(~pl.col("launched_before")).then("launch_end_ns").otherwise(gaps["start_ns"].min())
-    launched = device_work.group_by(end_ns="start_ns").agg(launched_ns=launched_ns.min())
-    with_launch = gaps.join(launched, on="end_ns", how="left", maintain_order="left")
-    return with_launch.filter(pl.col("start_ns") < pl.col("end_ns"))

@@ -69,19 +69,40 @@ def operations(
     from ccl_bench.analysis.execution.dependencies import add_dependencies
 
     has_device = device_work.height > 0
+    none = pl.lit(None, dtype=pl.Int64)
     if has_device:
-        host, stream_waits = _runtime_calls(launches, device_work)
-        away = _device_operations(device_work)
+        name = pl.col("name").cast(pl.String)
+        launched = device_work["correlation"].drop_nulls().unique()
+        is_launch = (pl.col("correlation") > 0) & pl.col("correlation").is_in(launched.implode())
+        waits = name.str.contains(WAITING_CALL)
+        host = launches.filter(is_launch.fill_null(value=False) | waits).with_columns(
+            kind=pl.when(waits).then(pl.lit(WAIT)).otherwise(pl.lit(CALL)), lane="thread"
+        )
+        stream_waits = launches.filter(name.str.contains(STREAM_WAIT)).select("start_ns", "thread")
+        away = device_work.select(
+            *("start_ns", "end_ns", "kind", "name", "correlation", "launch_ns", "launched_before", "thread"),
+            lane="stream",
+            place=pl.lit(DEVICE),
+        )
     else:
         host, stream_waits = _operators(work, cpu_ops), launches.clear()
-        away = _library_ranges(origins, annotations)
-    ranges = _ranges(annotations, steps, host["lane"], every=not has_device)
-    on_host = pl.concat([host.select(_COLUMNS), _bounds(ranges)]).with_columns(place=pl.lit(HOST))
-    every = (
-        pl.concat(
-            [on_host, away.join(_numbers_of(calls), on=["start_ns", "lane"], how="left")],
-            how="diagonal_relaxed",
+        lane = ["start_ns", "stream"]
+        names = gloo_ranges(annotations).select("start_ns", "name", stream="thread").unique(lane)
+        ranges = origins.filter(pl.col("kind") == COMMUNICATION)
+        away = ranges.join(names, on=lane, how="left", maintain_order="left").select(
+            *("start_ns", "end_ns", "kind", "name", "launch_ns", "thread"),
+            lane="stream",
+            place=pl.lit(RANGE),
+            correlation=none,
+            launched_before=pl.lit(value=False),
         )
+    marks = _marks(annotations, steps, host["lane"], every=not has_device)
+    on_host = pl.concat([host.select(_COLUMNS), marks]).with_columns(place=pl.lit(HOST))
+    numbers = calls.select("start_ns", "call", lane="stream").unique(
+        ["start_ns", "lane"], keep="first", maintain_order=True
+    )
+    every = (
+        pl.concat([on_host, away.join(numbers, on=["start_ns", "lane"], how="left")], how="diagonal_relaxed")
         .sort("start_ns", "end_ns", maintain_order=True)
         .with_row_index("operation")
         .with_columns(pl.col("operation").cast(pl.Int64), pl.col("launched_before").fill_null(value=False))
@@ -89,43 +110,6 @@ def operations(
     return add_dependencies(every, stream_waits, has_device=has_device).select(
         *DERIVED.get("operations").table.columns
     )
-
-
-def _numbers_of(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the start and lane of each call of communication, with its number."""
-    placed = calls.select("start_ns", lane="stream", call="call")
-    return placed.unique(["start_ns", "lane"], keep="first", maintain_order=True)
-
-
-def _device_operations(device_work: pl.DataFrame) -> pl.DataFrame:
-    columns = ("start_ns", "end_ns", "kind", "name", "correlation", "launch_ns", "launched_before", "thread")
-    return device_work.select(*columns, lane="stream", place=pl.lit(DEVICE))
-
-
-def _library_ranges(origins: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranges in which a library communicates on a run without a device."""
-    ranges = origins.filter(pl.col("kind") == COMMUNICATION)
-    named = (
-        gloo_ranges(annotations).select("start_ns", "name", stream="thread").unique(["start_ns", "stream"])
-    )
-    placed = ranges.join(named, on=["start_ns", "stream"], how="left", maintain_order="left")
-    none = pl.lit(None, dtype=pl.Int64)
-    columns = ("start_ns", "end_ns", "kind", "name", "launch_ns", "thread")
-    no = pl.lit(value=False)
-    return placed.select(*columns, lane="stream", place=pl.lit(RANGE), correlation=none, launched_before=no)
-
-
-def _runtime_calls(launches: pl.DataFrame, device_work: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the calls that launch work or wait for it, and those that let a stream wait for another."""
-    name = pl.col("name").cast(pl.String)
-    launched = device_work["correlation"].drop_nulls().unique()
-    is_launch = (pl.col("correlation") > 0) & pl.col("correlation").is_in(launched.implode())
-    waits = name.str.contains(WAITING_CALL)
-    runtime_calls = launches.filter(is_launch.fill_null(value=False) | waits).with_columns(
-        kind=pl.when(waits).then(pl.lit(WAIT)).otherwise(pl.lit(CALL)), lane="thread"
-    )
-    stream_waits = launches.filter(name.str.contains(STREAM_WAIT)).select("start_ns", "thread")
-    return runtime_calls, stream_waits
 
 
 def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
@@ -152,8 +136,8 @@ def _operators(work: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _ranges(annotations: pl.DataFrame, steps: pl.DataFrame, lanes: pl.Series, *, every: bool) -> pl.DataFrame:
-    """Return the ranges on threads of the host whose bounds are operations: `every` one, or steps alone.
+def _marks(annotations: pl.DataFrame, steps: pl.DataFrame, lanes: pl.Series, *, every: bool) -> pl.DataFrame:
+    """Return start and end of ranges on threads of the host, `every` one or steps alone, as operations.
 
     Steps that no range of these threads marks are on the thread with most operations; those that the device
     shows itself are on none.
@@ -168,13 +152,9 @@ def _ranges(annotations: pl.DataFrame, steps: pl.DataFrame, lanes: pl.Series, *,
     busiest = lanes.mode().sort().head(1)
     added = unmarked.join(pl.DataFrame({"thread": busiest}), how="cross")
     marked = ranges if every else ranges.join(steps, on=span, how="semi", maintain_order="left")
-    return pl.concat([marked, added.select(*span, pl.lit(STEP).alias("name"), "thread")])
-
-
-def _bounds(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the start and the end of each range as operations without length."""
+    marking = pl.concat([marked, added.select(*span, pl.lit(STEP).alias("name"), "thread")])
     bounds = [
-        ranges.select(
+        marking.select(
             start_ns=pl.col(at),
             end_ns=pl.col(at),
             kind=pl.lit(MARK),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.arguments import launched, starters, with_sizes
 from ccl_bench.analysis.communication.groups import GROUP_COLUMNS, described_groups, with_groups
+from ccl_bench.analysis.communication.matching import MESSAGES
 from ccl_bench.analysis.communication.traffic import with_dimensions
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.work import gloo_ranges
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 OPERATOR = "record_param_comms"
 C10D = "c10d::"
-
-MESSAGES = ("send", "recv")
 
 _FILLED = ("sent_bytes", "received_bytes", "size_bytes", "dtype", "peer", "own_sizes", "uneven")
 
@@ -107,7 +106,17 @@ def call_operators(
     spans = cpu_ops.select("start_ns", "end_ns", "thread").with_columns(linkable_ops["op"])
     operators = spans.filter(is_call).sort("start_ns", maintain_order=True)
     if kernels.height:
-        calls = _launching(kernels, launches, operators)
+        communicating = kernels.filter(kernel_collectives(kernels).is_not_null())
+        within = operators.rename({"start_ns": "launch_ns", "end_ns": "until_ns", "thread": "launch_thread"})
+        placed = (
+            launched(communicating, launches)
+            .sort("launch_ns")
+            .join_asof(
+                within, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False
+            )
+        )
+        inside = pl.col("launch_ns") < pl.col("until_ns")
+        calls = placed.select("start_ns", "stream", pl.when(inside).then("op").alias("op"))
     else:
         sources = ("host",) if (names == OPERATOR).any() else ("op",)
         operator_starts = starters(gloo_ranges(annotations), collectives, sources)
@@ -115,17 +124,6 @@ def call_operators(
             operators, left_on=["operator_ns", "operator_thread"], right_on=["start_ns", "thread"], how="left"
         ).select("start_ns", pl.col("thread").alias("stream"), "op")
     return calls.drop_nulls("op").filter(pl.len().over("op") == 1)
-
-
-def _launching(kernels: pl.DataFrame, launches: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """Return communication kernels with the operator in which each was launched."""
-    calls = launched(kernels.filter(kernel_collectives(kernels).is_not_null()), launches)
-    within = operators.rename({"start_ns": "launch_ns", "end_ns": "_until", "thread": "launch_thread"})
-    placed = calls.sort("launch_ns").join_asof(
-        within, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False
-    )
-    inside = pl.col("launch_ns") < pl.col("_until")
-    return placed.select("start_ns", "stream", pl.when(inside).then("op").alias("op"))
 
 
 @derived(

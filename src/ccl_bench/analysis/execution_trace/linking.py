@@ -15,7 +15,7 @@ RULES = ("record function id", "external id", "order")
 """How links can be found, the most reliable first."""
 
 LEAST_RATE = 0.5
-"""Recordings of which fewer operators agree are not of the same work."""
+"""Recordings of which fewer operators agree are not of the same work: common names agree by chance."""
 
 COMMUNICATION = ("record_param_comms", "c10d::")
 """Operators that start communication."""
@@ -119,13 +119,18 @@ def link_operators(nodes: pl.DataFrame, ops: pl.DataFrame) -> Link:
     ops = ops.with_columns(pl.col("name").cast(pl.String))
     by_id = _by_number(nodes, ops, "record_function_id", 0)
     in_order = _in_order(nodes, ops)
-    offset = _offset(nodes, ops, in_order)
-    by_external = _by_number(nodes, ops, "external_id", offset) if offset is not None else no_pairs()
+    # Kineto's `External id` counts on from `rf_id`; by how much, most operators paired in order show.
+    ids = in_order.join(nodes.select("node", "rf_id"), on="node").join(
+        ops.select("op", "external_id"), on="op"
+    )
+    leads = ids.select(ahead=pl.col("external_id") - pl.col("rf_id")).drop_nulls().group_by("ahead").len()
+    offset = leads.sort("len", "ahead", descending=[True, False])["ahead"].head(1).to_list()
+    by_external = _by_number(nodes, ops, "external_id", offset[0]) if offset else no_pairs()
     pairs = dict(zip(RULES, (by_id, by_external, in_order), strict=True))
     rule = max(RULES, key=lambda name: (pairs[name].height, -RULES.index(name)))
     operators = int(nodes["is_operator"].sum())
     link = Link(
-        pairs[rule].sort("node"), rule, offset if rule == "external id" else None, operators, ops.height
+        pairs[rule].sort("node"), rule, offset[0] if rule == RULES[1] else None, operators, ops.height
     )
     return link if link.rate >= LEAST_RATE else Link(no_pairs(), "none", None, operators, ops.height)
 
@@ -147,20 +152,13 @@ def _in_order(nodes: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     threads = _threads(nodes, ops)
     renamed = nodes.join(threads, on="thread", how="inner").drop("thread").rename({"op_thread": "thread"})
     key = ["thread", "name"]
-    left, right = (_with_counts(table, order) for table, order in ((renamed, "node"), (ops, "op")))
-    return left.join(right, on=[*key, "place", "count"], how="inner").select("node", "op")
-
-
-def _with_counts(table: pl.DataFrame, order: str) -> pl.DataFrame:
-    """Return rows with their place among those of their name on their thread, and how many those are."""
-    ordered = table.sort(order)
-    return ordered.select(
-        order,
-        "thread",
-        "name",
-        pl.int_range(pl.len()).over("thread", "name").alias("place"),
-        pl.len().over("thread", "name").alias("count"),
+    left, right = (
+        table.sort(order).select(
+            order, *key, place=pl.int_range(pl.len()).over(key), count=pl.len().over(key)
+        )
+        for table, order in ((renamed, "node"), (ops, "op"))
     )
+    return left.join(right, on=[*key, "place", "count"], how="inner").select("node", "op")
 
 
 def _threads(nodes: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
@@ -179,17 +177,6 @@ def _threads(nodes: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
             paired[0].add(thread)
             paired[1].add(op_thread)
     return pl.DataFrame(rows, schema={"thread": pl.Int64, "op_thread": pl.Int64}, orient="row")
-
-
-def _offset(nodes: pl.DataFrame, ops: pl.DataFrame, in_order: pl.DataFrame) -> int | None:
-    """Return the most frequent lead of `External id` over `rf_id` among operators paired in order."""
-    ids = in_order.join(nodes.select("node", "rf_id"), on="node").join(
-        ops.select("op", "external_id"), on="op"
-    )
-    ahead = ids.select(ahead=pl.col("external_id") - pl.col("rf_id")).drop_nulls()
-    if ahead.is_empty():
-        return None
-    return int(ahead.group_by("ahead").len().sort("len", "ahead", descending=[True, False])["ahead"][0])
 
 
 @derived(

@@ -16,6 +16,8 @@ SMALL_POOL = 1 << 20
 """Largest block of the pool for small blocks; in the other one, what is left by a split is larger."""
 
 _LAST_INTERVAL = 15
+"""Number of the last interval between powers of two, from 1 MiB, that a setting of its own may divide."""
+
 _DIVISIONS = "roundup_power2_divisions."
 
 
@@ -34,9 +36,11 @@ class Rounding:
             return SMALLEST
         interval = min(max(requested_bytes.bit_length() - 21, 0), _LAST_INTERVAL)
         divisions = self.divisions.get(1 << interval, 0)
+        step = SMALLEST
         if divisions > 1 and requested_bytes > SMALLEST * divisions:
-            return _next_division(requested_bytes, divisions)
-        return -(-requested_bytes // SMALLEST) * SMALLEST
+            floor = 1 << (requested_bytes.bit_length() - 1)
+            step = floor >> (divisions.bit_length() - 1) or floor
+        return -(-requested_bytes // step) * step
 
     def block(self, rounded: int, free: int) -> int:
         """Return the size of the block that is made of a free one in a segment of fixed size."""
@@ -45,14 +49,6 @@ class Rounding:
             return rounded if left >= SMALLEST else free
         is_split = left > SMALL_POOL and (self.max_split is None or rounded < self.max_split)
         return rounded if is_split else free
-
-
-def _next_division(requested_bytes: int, divisions: int) -> int:
-    floor = 1 << (requested_bytes.bit_length() - 1)
-    if requested_bytes == floor:
-        return requested_bytes
-    step = floor >> (divisions.bit_length() - 1)
-    return -(-requested_bytes // step) * step if step else floor << 1
 
 
 def rounding(settings: Mapping[str, int]) -> Rounding:
@@ -96,8 +92,13 @@ class Ranges:
         if end <= start:
             return
         self.remove(start, end)
-        if is_expandable:
-            start, end = self._joined(start, end)
+        before, after = self.at(start - 1), self._ranges.get(end)
+        if is_expandable and before and before[2]:
+            self._delete(before[0])
+            start = before[0]
+        if is_expandable and after and after[2]:
+            self._delete(after[0])
+            end = after[1]
         self._insert(start, end, is_expandable)
 
     def remove(self, start: int, end: int) -> None:
@@ -112,17 +113,6 @@ class Ranges:
                 self._insert(low, start, is_expandable)
             if end < high:
                 self._insert(end, high, is_expandable)
-
-    def _joined(self, start: int, end: int) -> tuple[int, int]:
-        """Remove the expandable ranges right before and after, and return the range that they form."""
-        before, after = self.at(start - 1), self._ranges.get(end)
-        if before and before[2]:
-            self._delete(before[0])
-            start = before[0]
-        if after and after[2]:
-            self._delete(after[0])
-            end = after[1]
-        return start, end
 
     def _insert(self, start: int, end: int, is_expandable: bool) -> None:
         self._starts.insert(bisect_left(self._starts, start), start)

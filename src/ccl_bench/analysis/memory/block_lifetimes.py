@@ -26,7 +26,7 @@ BEFORE = -1
 
 
 @dataclass(slots=True)
-class Event:
+class AllocatorEvent:
     """One event of one device."""
 
     action: str
@@ -71,69 +71,61 @@ class Replay:
     """Events that do not fit those after them."""
 
 
-def replay_history(events: Sequence[Event], at_end: Sequence[Life]) -> Replay:
+def replay_history(events: Sequence[AllocatorEvent], at_end: Sequence[Life]) -> Replay:
     """Return the lives that end in those blocks that are in use `at_end`."""
     replay = Replay(list(at_end))
     in_use = {life.address: life for life in at_end}
+
+    def place(life: Life, order: int) -> None:
+        """Let a block be in use; what was there later and was never allocated began after it."""
+        later = in_use.get(life.address)
+        if later is not None:
+            later.born = order
+            replay.contradictions += 1
+        in_use[life.address] = life
+        replay.lives.append(life)
+
     for order in range(len(events) - 1, -1, -1):
         event = events[order]
         if event.action == "alloc":
-            _born(replay, in_use, event, order)
+            life = in_use.pop(event.address, None)
+            if life is None:
+                replay.contradictions += 1
+                continue
+            if life.lacks_freeing:
+                life.freed = order if life.died is None else life.died
+                replay.contradictions += 1
+            life.born = order
+            life.requested = event.size
+            life.stack = event.stack if event.stack is not None else life.stack
+            life.category = event.category or life.category
         elif event.action == "free_completed":
-            _died(replay, in_use, event, order)
+            place(Life(event.address, event.size, died=order), order)
         elif event.action == "free_requested":
-            _freed(replay, in_use, event, order)
+            life = in_use.get(event.address)
+            if life is not None and life.lacks_freeing:
+                life.freed = order
+            else:
+                replay.contradictions += 1
+                place(Life(event.address, event.size, freed=order, died=order), order)
     for life in in_use.values():
         if life.lacks_freeing:
             life.freed = BEFORE
     return replay
 
 
-def _born(replay: Replay, in_use: dict[int, Life], event: Event, order: int) -> None:
-    life = in_use.pop(event.address, None)
-    if life is None:
-        replay.contradictions += 1
-        return
-    if life.lacks_freeing:
-        life.freed = order if life.died is None else life.died
-        replay.contradictions += 1
-    life.born = order
-    life.requested = event.size
-    life.stack = event.stack if event.stack is not None else life.stack
-    life.category = event.category or life.category
-
-
-def _died(replay: Replay, in_use: dict[int, Life], event: Event, order: int) -> None:
-    _replace(replay, in_use, Life(event.address, event.size, died=order), order)
-
-
-def _replace(replay: Replay, in_use: dict[int, Life], life: Life, order: int) -> None:
-    """Let a block be in use; what was there later and was never allocated began after it."""
-    later = in_use.get(life.address)
-    if later is not None:
-        later.born = order
-        replay.contradictions += 1
-    in_use[life.address] = life
-    replay.lives.append(life)
-
-
-def _freed(replay: Replay, in_use: dict[int, Life], event: Event, order: int) -> None:
-    life = in_use.get(event.address)
-    if life is not None and life.lacks_freeing:
-        life.freed = order
-        return
-    replay.contradictions += 1
-    _replace(replay, in_use, Life(event.address, event.size, freed=order, died=order), order)
-
-
 SEGMENT_ACTIONS = frozenset({"segment_alloc", "segment_free", "segment_map", "segment_unmap"})
 
 
 def fill_sizes(
-    lives: Sequence[Life], events: Sequence[Event], segments: Iterable[Range], rounding: Rounding
+    lives: Sequence[Life], events: Sequence[AllocatorEvent], segments: Iterable[Range], rounding: Rounding
 ) -> None:
     """Give each life the size of its block; `segments` are those at the snapshot."""
-    layout = _Layout(_before(events, segments), rounding)
+    before = Ranges(segments)
+    for event in reversed(events):
+        if event.action in SEGMENT_ACTIONS:
+            revert_segment_event(before, event.action, event.address, event.size)
+    layout = _Layout(before, rounding)
     layout.begin(sorted((life for life in lives if life.born == BEFORE), key=lambda life: life.address))
     born = {life.born: life for life in lives if life.born != BEFORE}
     died = {life.died: life for life in lives if life.died is not None}
@@ -144,15 +136,6 @@ def fill_sizes(
             layout.allocate(born[order])
         if order in died:
             layout.free(died[order])
-
-
-def _before(events: Sequence[Event], segments: Iterable[Range]) -> Ranges:
-    """Return the segments before the first event."""
-    ranges = Ranges(segments)
-    for event in reversed(events):
-        if event.action in SEGMENT_ACTIONS:
-            revert_segment_event(ranges, event.action, event.address, event.size)
-    return ranges
 
 
 class _Layout:
@@ -167,8 +150,17 @@ class _Layout:
         """Place the blocks that were in use before the first event, in order of address."""
         self._starts = [life.address for life in lives if self._rounded(life) > SMALL_POOL]
         for life in lives:
-            if life.size is None:
-                life.size, life.is_exact = self._remaining(life)
+            if life.size is not None:
+                continue
+            # The allocation is not in the history. Free blocks of the large pool have more than 1 MiB, so
+            # that a smaller gap belongs to the block.
+            rounded = self._rounded(life)
+            free = self._free_after(life.address) if rounded > SMALL_POOL else None
+            has_gap = free is not None and free > rounded
+            is_free = has_gap and free is not None and free - rounded > SMALL_POOL
+            life.size, life.is_exact = rounded, not is_free
+            if has_gap and not is_free:
+                life.size = free
 
     def allocate(self, life: Life) -> None:
         """Place a block, and size it by the free block that it is made of."""
@@ -188,18 +180,6 @@ class _Layout:
 
     def _rounded(self, life: Life) -> int:
         return self.rounding.rounded(life.requested or life.size or 0)
-
-    def _remaining(self, life: Life) -> tuple[int, bool]:
-        """Return the size of a block whose allocation is not in the history, and whether it is sure.
-
-        Free blocks of the large pool have more than 1 MiB, so that a smaller gap belongs to the block.
-        """
-        rounded = self._rounded(life)
-        free = self._free_after(life.address) if rounded > SMALL_POOL else None
-        if free is None or free <= rounded:
-            return rounded, True
-        gap = free - rounded
-        return (free, True) if gap <= SMALL_POOL else (rounded, False)
 
     def _free_after(self, address: int) -> int | None:
         """Return the bytes up to the next block or the segment's end.
@@ -234,62 +214,24 @@ def memory_lives(
     memory_settings: pl.DataFrame,
 ) -> pl.DataFrame:
     """One block from its allocation until no stream needs it, replayed backwards from the snapshot."""
+    table = DERIVED.get("memory_lives").table
     rules = rounding(dict(memory_settings.select("name", "value").iter_rows()))
+    is_used = pl.col("state").is_in(["allocated", "pending_free"])
+    blocks = memory_blocks.filter(is_used).drop_nulls("address")
     parts = []
     for device in devices_in(memory_events, memory_blocks):
+        at_snapshot = blocks.filter(pl.col("device") == device).select(
+            "address", "requested_bytes", "bytes", "stack", pl.col("state") == "pending_free"
+        )
+        in_use = [
+            Life(address, requested, size, stack=stack, is_pending=is_pending)
+            for address, requested, size, stack, is_pending in at_snapshot.iter_rows()
+        ]
         events = events_of(memory_events, device)
-        replay = replay_history(events, _in_use(memory_blocks, device))
-        fill_sizes(replay.lives, events, segments_of(memory_segments, device), rules)
-        parts.append(_table(device, replay))
-    return DERIVED.get("memory_lives").table.concat(parts)
-
-
-def devices_in(*tables: pl.DataFrame) -> list[int]:
-    """Return the devices that any of the tables has rows of."""
-    return sorted({device for table in tables for device in table["device"].drop_nulls().unique()})
-
-
-def events_of(memory_events: pl.DataFrame, device: int) -> list[Event]:
-    """Return the history of a device in order."""
-    device_events = memory_events.filter(pl.col("device") == device).sort("order")
-    columns = device_events.select(
-        pl.col("action").cast(pl.String),
-        pl.col("address").fill_null(0),
-        "bytes",
-        "stack",
-        pl.col("category").cast(pl.String),
-    )
-    return [Event(*row) for row in columns.iter_rows()]
-
-
-def segments_of(memory_segments: pl.DataFrame, device: int) -> list[Range]:
-    """Return the segments of a device at the snapshot."""
-    device_segments = memory_segments.filter(pl.col("device") == device).drop_nulls(["address", "bytes"])
-    rows = device_segments.select(
-        "address",
-        (pl.col("address") + pl.col("bytes")).alias("end"),
-        pl.col("is_expandable").fill_null(False),
-    )
-    return list(rows.iter_rows())
-
-
-def _in_use(memory_blocks: pl.DataFrame, device: int) -> list[Life]:
-    device_blocks = memory_blocks.filter(
-        (pl.col("device") == device) & pl.col("state").is_in(["allocated", "pending_free"])
-    ).drop_nulls("address")
-    columns = device_blocks.select(
-        "address", "requested_bytes", "bytes", "stack", pl.col("state") == "pending_free"
-    )
-    return [
-        Life(address, requested, size, stack=stack, is_pending=is_pending)
-        for address, requested, size, stack, is_pending in columns.iter_rows()
-    ]
-
-
-def _table(device: int, replay: Replay) -> pl.DataFrame:
-    lives = replay.lives
-    return DERIVED.get("memory_lives").table.frame(
-        {
+        replay = replay_history(events, in_use)
+        lives = replay.lives
+        fill_sizes(lives, events, segments_of(memory_segments, device), rules)
+        columns: dict[str, list[object]] = {
             "device": [device] * len(lives),
             "address": [life.address for life in lives],
             "bytes": [life.size for life in lives],
@@ -302,4 +244,34 @@ def _table(device: int, replay: Replay) -> pl.DataFrame:
             "is_exact": [life.is_exact for life in lives],
             "contradictions": [replay.contradictions] * len(lives),
         }
+        parts.append(table.frame(columns))
+    return table.concat(parts)
+
+
+def devices_in(*tables: pl.DataFrame) -> list[int]:
+    """Return the devices that any of the tables has rows of."""
+    return sorted({device for table in tables for device in table["device"].drop_nulls().unique()})
+
+
+def events_of(memory_events: pl.DataFrame, device: int) -> list[AllocatorEvent]:
+    """Return the history of a device in order."""
+    device_events = memory_events.filter(pl.col("device") == device).sort("order")
+    columns = device_events.select(
+        pl.col("action").cast(pl.String),
+        pl.col("address").fill_null(0),
+        "bytes",
+        "stack",
+        pl.col("category").cast(pl.String),
     )
+    return [AllocatorEvent(*row) for row in columns.iter_rows()]
+
+
+def segments_of(memory_segments: pl.DataFrame, device: int) -> list[Range]:
+    """Return the segments of a device at the snapshot."""
+    device_segments = memory_segments.filter(pl.col("device") == device).drop_nulls(["address", "bytes"])
+    rows = device_segments.select(
+        "address",
+        (pl.col("address") + pl.col("bytes")).alias("end"),
+        pl.col("is_expandable").fill_null(False),
+    )
+    return list(rows.iter_rows())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import DERIVED, derived
@@ -11,22 +10,11 @@ from ccl_bench.analysis.memory.block_lifetimes import devices_in, events_of, seg
 from ccl_bench.base.lazy_imports import pl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ccl_bench.analysis.memory.allocator import Range
 
 PEAK, SNAPSHOT = "peak", "snapshot"
-
-
-@dataclass(frozen=True, slots=True)
-class _Free:
-    """What is free in segments, bytes."""
-
-    reserved: int
-    free: int
-    largest: int
-    split: int
-    """Free parts of segments that are partly in use; those that can be expanded are not counted."""
 
 
 @derived(
@@ -59,14 +47,26 @@ def memory_layouts(
         segments = segments_of(memory_segments, device)
         alive = lives.filter(pl.col("died").is_null())
         rows.append((device, SNAPSHOT, *_row(segments, alive, alive.filter(pl.col("freed").is_null()))))
-        order = memory_peaks.filter(pl.col("device") == device)["peak_order"].to_list()
-        if order and order[0] is not None:
-            alive = lives.filter(_is_at(order[0], "died"))
-            segments_at_peak = _segments_at(order[0], segments, memory_events, device)
-            rows.append(
-                (device, PEAK, *_row(segments_at_peak, alive, alive.filter(_is_at(order[0], "freed"))))
-            )
-    return _with_ratios(rows)
+        for order in memory_peaks.filter(pl.col("device") == device)["peak_order"].head(1).drop_nulls():
+            at_peak = Ranges(segments)
+            for event in reversed(events_of(memory_events.filter(pl.col("order") > order), device)):
+                revert_segment_event(at_peak, event.action, event.address, event.size)
+            alive = lives.filter(_is_at(order, "died"))
+            rows.append((device, PEAK, *_row(list(at_peak), alive, alive.filter(_is_at(order, "freed")))))
+    table = DERIVED.get("memory_layouts").table
+    schema = {name: table.columns[name].type for name in [*table.columns][:8]}
+    reserved, free = pl.col("reserved_bytes"), pl.col("free_bytes")
+    some, left = reserved > 0, free > 0
+    return (
+        pl.DataFrame(rows, schema=schema, orient="row")
+        .with_columns(
+            pl.when(some).then((reserved - pl.col("allocated_bytes")) / reserved).alias("unused_ratio"),
+            pl.when(some).then(pl.col("inactive_split_bytes") / reserved).alias("inactive_split_ratio"),
+            pl.when(left).then(1 - pl.col("largest_free_bytes") / free).alias("scattered_ratio"),
+            pl.when(some).then(pl.col("active_bytes") / reserved).alias("efficiency_ratio"),
+        )
+        .select(*table.columns)
+    )
 
 
 def _is_at(order: int, end: str) -> pl.Expr:
@@ -74,29 +74,19 @@ def _is_at(order: int, end: str) -> pl.Expr:
     return (pl.col("born") <= order) & (pl.col(end).is_null() | (pl.col(end) > order))
 
 
-def _segments_at(
-    order: int, segments: Iterable[Range], memory_events: pl.DataFrame, device: int
-) -> list[Range]:
-    ranges = Ranges(segments)
-    for event in reversed(events_of(memory_events.filter(pl.col("order") > order), device)):
-        revert_segment_event(ranges, event.action, event.address, event.size)
-    return list(ranges)
-
-
-def _row(segments: Iterable[Range], active: pl.DataFrame, allocated: pl.DataFrame) -> tuple[int, ...]:
+def _row(segments: list[Range], active: pl.DataFrame, allocated: pl.DataFrame) -> tuple[int, ...]:
+    """Return reserved, allocated, active, free, largest free and inactive split bytes."""
     blocks = sorted(active.select("address", (pl.col("address") + pl.col("bytes")).alias("end")).iter_rows())
-    layout = _free(list(segments), blocks)
-    in_use = int(active["bytes"].sum())
-    return layout.reserved, int(allocated["bytes"].sum()), in_use, layout.free, layout.largest, layout.split
-
-
-def _free(segments: list[Range], blocks: list[tuple[int, int]]) -> _Free:
-    """Return the free gaps of segments between blocks in use, which are in order of address."""
     gaps = list(_gaps(segments, blocks))
     sizes = [end - start for start, end, _ in gaps]
-    split = [end - start for start, end, is_split in gaps if is_split]
-    reserved = sum(end - start for start, end, _ in segments)
-    return _Free(reserved, sum(sizes), max(sizes, default=0), sum(split))
+    return (
+        sum(end - start for start, end, _ in segments),
+        int(allocated["bytes"].sum()),
+        int(active["bytes"].sum()),
+        sum(sizes),
+        max(sizes, default=0),
+        sum(end - start for start, end, is_split in gaps if is_split),
+    )
 
 
 def _gaps(segments: list[Range], blocks: list[tuple[int, int]]) -> Iterator[Range]:
@@ -114,22 +104,6 @@ def _gaps(segments: list[Range], blocks: list[tuple[int, int]]) -> Iterator[Rang
             at, is_used = max(at, high), True
         if at < end:
             yield at, end, is_used and not is_expandable
-
-
-def _with_ratios(rows: list[tuple[object, ...]]) -> pl.DataFrame:
-    table = DERIVED.get("memory_layouts").table
-    names = list(table.columns)[: len(rows[0]) if rows else 0]
-    if not rows:
-        return table.empty()
-    reserved, free = pl.col("reserved_bytes"), pl.col("free_bytes")
-    states = pl.DataFrame(rows, schema={name: table.columns[name].type for name in names}, orient="row")
-    some, left = reserved > 0, free > 0
-    return states.with_columns(
-        pl.when(some).then((reserved - pl.col("allocated_bytes")) / reserved).alias("unused_ratio"),
-        pl.when(some).then(pl.col("inactive_split_bytes") / reserved).alias("inactive_split_ratio"),
-        pl.when(left).then(1 - pl.col("largest_free_bytes") / free).alias("scattered_ratio"),
-        pl.when(some).then(pl.col("active_bytes") / reserved).alias("efficiency_ratio"),
-    ).select(*table.columns)
 
 
 @derived(

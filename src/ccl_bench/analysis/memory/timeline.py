@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.memory.block_lifetimes import BEFORE
 from ccl_bench.base.lazy_imports import pl
+
+if TYPE_CHECKING:
+    from polars.dataframe.group_by import GroupBy
 
 UNKNOWN = "unknown"
 
@@ -37,18 +42,6 @@ def _changes(lives: pl.DataFrame, *keys: str) -> pl.DataFrame:
     )
 
 
-def _reserved(memory_events: pl.DataFrame, memory_segments: pl.DataFrame) -> pl.DataFrame:
-    """Return the change of reserved bytes at each event, and a first change that makes the end right."""
-    sign = pl.col("action").cast(pl.String).replace_strict(_SIGNS, default=None, return_dtype=pl.Int64)
-    events = memory_events.select("device", "order", (pl.col("bytes") * sign).alias("reserved_bytes"))
-    changes = events.drop_nulls("reserved_bytes")
-    ends = memory_segments.select("device", pl.lit(BEFORE, dtype=pl.Int64).alias("order"), "reserved_bytes")
-    undone = changes.select(
-        "device", pl.lit(BEFORE, dtype=pl.Int64).alias("order"), -pl.col("reserved_bytes")
-    )
-    return pl.concat([changes, ends, undone]).drop_nulls("device")
-
-
 @derived(
     device=("Int64", "device number"),
     order=("Int64", "order of the event; -1 for the state before the first one"),
@@ -62,9 +55,17 @@ def memory_timeline(
     memory_lives: pl.DataFrame, memory_events: pl.DataFrame, memory_segments: pl.DataFrame
 ) -> pl.DataFrame:
     """One state of a device's allocator: before the history, and after each event that changed it."""
-    reserved = memory_segments.rename({"bytes": "reserved_bytes"})
-    changes = [_changes(memory_lives), _reserved(memory_events, reserved)]
-    return _with_times(_summed(pl.concat(changes, how="diagonal"), _PARTS, "device"), memory_events)
+    sign = pl.col("action").cast(pl.String).replace_strict(_SIGNS, default=None, return_dtype=pl.Int64)
+    reserved = memory_events.select("device", "order", reserved_bytes=pl.col("bytes") * sign).drop_nulls(
+        "reserved_bytes"
+    )
+    # A first change makes the state at the end that of the snapshot.
+    first = {"order": pl.lit(BEFORE, dtype=pl.Int64)}
+    ends = memory_segments.select("device", **first, reserved_bytes="bytes")
+    undone = reserved.select("device", **first, reserved_bytes=-pl.col("reserved_bytes"))
+    held = pl.concat([reserved, ends, undone]).drop_nulls("device")
+    changes = pl.concat([_changes(memory_lives), held], how="diagonal")
+    return _with_times(_summed(changes, _PARTS, "device"), memory_events)
 
 
 @derived(
@@ -95,7 +96,16 @@ def _with_times(states: pl.DataFrame, memory_events: pl.DataFrame) -> pl.DataFra
 
 
 POINTS = 500
-"""Points of one device at most."""
+"""Points of one device at most: as many as a picture shows."""
+
+
+def _by_point(memory_timeline: pl.DataFrame) -> GroupBy:
+    """Return the states of each device in stretches of equally many, in order."""
+    each = (pl.len() + POINTS - 1) // POINTS
+    numbered = memory_timeline.sort("device", "order").with_columns(
+        point=(pl.int_range(pl.len()) // each).over("device").cast(pl.Int64)
+    )
+    return numbered.group_by("device", "point", maintain_order=True)
 
 
 @derived(
@@ -110,12 +120,8 @@ POINTS = 500
 )
 def memory_outline(memory_timeline: pl.DataFrame) -> pl.DataFrame:
     """One stretch of a device's history: equally many states of the allocator each, with their extremes."""
-    numbered = memory_timeline.sort("device", "order").with_columns(
-        pl.int_range(pl.len()).over("device").alias("number"),
-        ((pl.len() + POINTS - 1) // POINTS).over("device").alias("each"),
-    )
     return (
-        numbered.group_by("device", (pl.col("number") // pl.col("each")).cast(pl.Int64).alias("point"))
+        _by_point(memory_timeline)
         .agg(
             pl.col("order").first(),
             pl.col("time_ns").first(),
@@ -138,22 +144,13 @@ def memory_outline(memory_timeline: pl.DataFrame) -> pl.DataFrame:
 )
 def category_outline(memory_categories: pl.DataFrame, memory_timeline: pl.DataFrame) -> pl.DataFrame:
     """One category of memory on a device at the end of each stretch of its history."""
-    numbered = memory_timeline.sort("device", "order").with_columns(
-        pl.int_range(pl.len()).over("device").alias("number"),
-        ((pl.len() + POINTS - 1) // POINTS).over("device").alias("each"),
-    )
-    ends = numbered.group_by(
-        "device", (pl.col("number") // pl.col("each")).cast(pl.Int64).alias("point")
-    ).agg(pl.col("order", "time_ns").last())
+    ends = _by_point(memory_timeline).agg(pl.col("order", "time_ns").last())
     kinds = memory_categories.select("device", "category").unique()
     points = ends.join(kinds, on="device").sort("order")
     states = memory_categories.select("device", "category", "order", "allocated_bytes").sort("order")
     outline = points.join_asof(states, on="order", by=["device", "category"], check_sortedness=False)
     rows = outline.with_columns(pl.col("allocated_bytes").fill_null(0)).sort("device", "category", "point")
     return rows.select(*DERIVED.get("category_outline").table.columns)
-
-
-_PEAKS_PARTS = ("allocated", "active", "requested", "reserved")
 
 
 @derived(
@@ -181,7 +178,7 @@ def memory_peaks(
     memory_segments: pl.DataFrame,
 ) -> pl.DataFrame:
     """One device of a snapshot: its peaks over the history, and its state before and after it."""
-    sums = [pl.col(f"{part}_bytes") for part in _PEAKS_PARTS]
+    sums = [pl.col(part) for part in _PARTS]
     top = pl.col("allocated_bytes").arg_max()
     states = (
         memory_timeline.sort("device", "order")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,11 @@ def prepared(calls: pl.DataFrame, of_rank: pl.DataFrame) -> pl.DataFrame:
     """
     alone = [pl.col("operation").is_in(names) for names in (_OUTPUT_ALONE, _INPUT_ALONE)]
     neither = pl.col("operation").str.contains(_NEITHER)
+    product = pl.element().list.eval(pl.element().product()).list.first().fill_null(1)
     sides = [
-        pl.when(neither).then(pl.lit("")).when(left_out).then(pl.lit("")).otherwise(_sizes(side))
+        pl.when(neither | left_out)
+        .then(pl.lit(""))
+        .otherwise(pl.col(f"{side}_shapes").list.eval(product).cast(pl.List(pl.String)).list.join(","))
         for side, left_out in zip(("in", "out"), alone, strict=True)
     ]
     types = [
@@ -54,12 +58,6 @@ def prepared(calls: pl.DataFrame, of_rank: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns((~pl.col("is_done") & ~pl.col("is_retired")).alias("is_pending"))
     )
-
-
-def _sizes(side: str) -> pl.Expr:
-    """Return the elements of each tensor of one side, as a text."""
-    product = pl.element().list.eval(pl.element().product()).list.first().fill_null(1)
-    return pl.col(f"{side}_shapes").list.eval(product).cast(pl.List(pl.String)).list.join(",")
 
 
 DEFAULT = "default_pg"
@@ -148,31 +146,19 @@ def _job_ranks(
 ) -> tuple[int, ...]:
     """Return all ranks of the job: as many as are stated, are in a list, or an all-gather has room for."""
     ranks = {*dumped, *(rank for members in listed for rank in members)}
-    size = max(world_size or 0, max(ranks, default=-1) + 1, _gathered(calls))
-    return tuple(range(size))
-
-
-def _gathered(calls: pl.DataFrame) -> int:
-    """Return the number of ranks whose tensors fit into all-gathers of the default group; 0 without any."""
     gathers = calls.filter(
         (pl.col("description") == DEFAULT) & pl.col("operation").str.contains("all_?gather")
     ).select("in_shapes", "out_shapes")
-    sizes = [0]
+    sizes = [world_size or 0, max(ranks, default=-1) + 1]
     for inputs, outputs in gathers.unique().iter_rows():
         one, all_of = elements(inputs), elements(outputs)
         sizes += [all_of // one] if one and all_of % one == 0 else []
-    return max(sizes)
+    return tuple(range(max(sizes)))
 
 
 def elements(shapes: Iterable[Iterable[int]]) -> int:
     """Return the elements of tensors with these shapes."""
-    total = 0
-    for shape in shapes:
-        product = 1
-        for size in shape:
-            product *= size
-        total += product
-    return total
+    return sum(math.prod(shape) for shape in shapes)
 
 
 _SEND, _RECEIVE = r"^send (?P<source>\d+)->(?P<target>\d+)$", r"^recv (?P<target>\d+)<-(?P<source>\d+)$"
@@ -205,19 +191,13 @@ def message_divergences(
         .with_columns(pl.min_horizontal(pl.col("row", "row_in").count().over(pair)).alias("reached"))
         .sort(*pair, "message")
     )
-    unequal = messages.filter(
-        pl.col("row").is_null() | pl.col("row_in").is_null() | (pl.col("elements") != pl.col("elements_in"))
-    ).filter(~_is_over())
+    not_sent, not_received = pl.col("row").is_null(), pl.col("row_in").is_null()
+    # An end without its peer may wait no longer: a send may be over before it is received.
+    is_over = not_received & (pl.col("is_done") | pl.col("is_retired")) | (not_sent & pl.col("is_done_in"))
+    differs = not_sent | not_received | (pl.col("elements") != pl.col("elements_in"))
+    unequal = messages.filter(differs).filter(~is_over)
     for row in unequal.unique(pair, keep="first", maintain_order=True).iter_rows(named=True):
         yield _message_divergence(row, groups[row["number"]], dumps)
-
-
-def _is_over() -> pl.Expr:
-    """Whether an end without its peer waits no longer: a send may be over before it is received."""
-    unmet = pl.col("row_in").is_null()
-    return unmet & (pl.col("is_done") | pl.col("is_retired")) | (
-        pl.col("row").is_null() & pl.col("is_done_in")
-    )
 
 
 def _ends(calls: pl.DataFrame, groups: list[ProcessGroup]) -> pl.DataFrame:

@@ -147,7 +147,12 @@ class _Members:
 
     def divergence(self) -> Iterator[DivergentCalls]:
         """Yield the first divergence, if there is one."""
-        unfinished = self._first_unfinished()
+        # Not over, and a member lacks it or all known members wait in it. Where every member that called it
+        # saw it end, the others were there too: their dumps are only older.
+        states = self.calls.group_by("sequence").agg(pl.col("is_over").all(), pl.col("is_pending").all())
+        is_lacking = pl.col("sequence") > min(self.last.values())
+        waits = states.filter(~pl.col("is_over") & (pl.col("is_pending") | is_lacking))
+        unfinished = min(waits["sequence"], default=None)
         lacking = unfinished is not None and any(reached < unfinished for reached in self.last.values())
         differs = self.calls.group_by("sequence").agg(pl.col("signature").n_unique())
         mismatch = min(differs.filter(pl.col("signature") > 1)["sequence"], default=None)
@@ -155,16 +160,6 @@ class _Members:
             yield self._mismatch(mismatch)
         elif unfinished is not None:
             yield self._unfinished(unfinished, is_lacking=lacking)
-
-    def _first_unfinished(self) -> int | None:
-        """Return the first collective that is not over, and that a member lacks or all known members wait in.
-
-        Where every member that called it saw it end, the others were there too: their dumps are only older.
-        """
-        states = self.calls.group_by("sequence").agg(pl.col("is_over").all(), pl.col("is_pending").all())
-        slowest = min(self.last.values())
-        waits = states.filter(~pl.col("is_over") & (pl.col("is_pending") | (pl.col("sequence") > slowest)))
-        return min(waits["sequence"], default=None)
 
     def _unfinished(self, number: int, *, is_lacking: bool) -> DivergentCalls:
         """Return the divergence at a call that is not over: who lacks it, and whose dump does not show it."""

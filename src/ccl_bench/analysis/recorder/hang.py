@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.recorder.calls import find_groups, message_divergences, prepared
 from ccl_bench.analysis.recorder.divergence import (
@@ -49,21 +49,37 @@ def find_hang(
     listed = tables["recorded_groups"].drop_nulls("rank")
     groups = find_groups(recorded, listed, {*first_records, *damaged}, world_size)
     calls = prepared(recorded.sort("rank", "record"), groups.of_rank).with_row_index("row")
-    state_of_dumps = Dumps(
-        first_records,
-        {*first_records} - {*firsts},
-        damaged,
-        _enqueued(tables["recorded_status"].drop_nulls("rank"), groups.of_rank, calls),
-    )
+    # Of groups with sends and receives the status numbers those as well, so that it shows no collective.
+    mixed = calls.filter(pl.col("is_p2p") | (pl.col("backend") == _COUNTS_OTHERWISE))["number"].unique()
+    status = tables["recorded_status"].drop_nulls("rank").join(groups.of_rank, on=["rank", "group"])
+    usable = status.filter(~pl.col("number").is_in(mixed.implode()))
+    enqueued = {
+        (rank, number): last for rank, number, last in usable.select("rank", "number", "enqueued").iter_rows()
+    }
+    state_of_dumps = Dumps(first_records, {*first_records} - {*firsts}, damaged, enqueued)
     divergent = [
         *collective_divergences(calls, groups.groups, state_of_dumps),
         *message_divergences(calls, groups.groups, state_of_dumps),
     ]
-    lookup = _Calls(calls, tables["recorded_stacks"])
+    lookup = _CallRows(calls, tables["recorded_stacks"])
     begin_of = {place: lookup.begin(each) for place, each in enumerate(divergent)}
     divergences = _explained(divergent, begin_of, lookup)
     everyone = {rank for group in groups.groups for rank in group.members}
-    suspects = _suspects(divergences[0]) if divergences else []
+    suspects: list[Suspect] = []
+    for first in divergences[:1]:
+        # Those of the earliest cause that wait for nobody are to be looked at first, else all.
+        free = [each.rank for each in first.missing if each.waits_in is None]
+        unknown = {each.rank: each.kind for each in first.incomplete}
+        kinds = (
+            dict.fromkeys((each.rank for each in first.differing), MISMATCH)
+            or dict.fromkeys(free or [each.rank for each in first.missing], MISSING)
+            or dict(sorted((unknown | dict.fromkeys(first.without_dump, NO_DUMP)).items()))
+            or dict.fromkeys(first.overwritten, OVERWRITTEN)
+        )
+        suspects = [
+            Suspect(rank, kind.replace(" ", "-"), first.group, first.sequence, first.operation)
+            for rank, kind in kinds.items()
+        ]
     return Hang(
         run,
         [*first_records],
@@ -81,37 +97,8 @@ _COUNTS_OTHERWISE = "gloo"
 """Backend whose status numbers all of its operations, not only collectives (`ProcessGroupGloo::enqueue`)."""
 
 
-def _enqueued(status: pl.DataFrame, of_rank: pl.DataFrame, calls: pl.DataFrame) -> dict[tuple[int, int], int]:
-    """Return {(rank, number of the group): the last collective that the rank called}.
-
-    It is unknown of groups with sends and receives, whose numbers the status holds as well.
-    """
-    others = calls.filter(pl.col("is_p2p") | (pl.col("backend") == _COUNTS_OTHERWISE))["number"].unique()
-    usable = status.join(of_rank, on=["rank", "group"]).filter(~pl.col("number").is_in(others.implode()))
-    return {
-        (rank, number): enqueued
-        for rank, number, enqueued in usable.select("rank", "number", "enqueued").iter_rows()
-    }
-
-
-def _suspects(first: Divergence) -> list[Suspect]:
-    """Return the ranks to look at first: those of the earliest cause that wait for nobody, else all."""
-    free = [each.rank for each in first.missing if each.waits_in is None]
-    unknown = {each.rank: each.kind for each in first.incomplete} | dict.fromkeys(first.without_dump, NO_DUMP)
-    kinds = (
-        dict.fromkeys((each.rank for each in first.differing), MISMATCH)
-        or dict.fromkeys(free or [each.rank for each in first.missing], MISSING)
-        or dict(sorted(unknown.items()))
-        or dict.fromkeys(first.overwritten, OVERWRITTEN)
-    )
-    return [
-        Suspect(rank, kind.replace(" ", "-"), first.group, first.sequence, first.operation)
-        for rank, kind in kinds.items()
-    ]
-
-
 def _explained(
-    divergent: Sequence[DivergentCalls], begin_of: Mapping[int, int], lookup: _Calls
+    divergent: Sequence[DivergentCalls], begin_of: Mapping[int, int], lookup: _CallRows
 ) -> list[Divergence]:
     """Return the divergences, causes first and in order of time, each with what it follows from."""
     blocked: dict[int, int] = {}
@@ -211,7 +198,7 @@ def _same_cause(
     return next((at for at in earlier if free(place) and free(place) <= free(at)), None)
 
 
-class _Calls:
+class _CallRows:
     """The prepared calls by row, as an answer shows them."""
 
     def __init__(self, calls: pl.DataFrame, stacks: pl.DataFrame) -> None:
@@ -229,16 +216,20 @@ class _Calls:
         """Return the last call of a rank."""
         return self.call(self._last[rank]) if rank in self._last else None
 
-    def call(self, row: int) -> Call:
+    def call(self, place: int) -> Call:
         """Return the call in a row."""
-        if row not in self._calls_by_row:
-            self._calls_by_row[row] = self._call_of(self._calls.row(row, named=True))
-        return self._calls_by_row[row]
-
-    def _call_of(self, row: Mapping[str, Any]) -> Call:
-        stack = self._stack(row["trace"], row["stack"])
+        if place in self._calls_by_row:
+            return self._calls_by_row[place]
+        row = self._calls.row(place, named=True)
+        is_of_stack = (pl.col("trace") == row["trace"]) & (pl.col("stack") == pl.lit(row["stack"], pl.Int64))
+        frames = self._stacks.filter(is_of_stack).sort("depth").select("function", "file", "line")
+        stack = [Frame(*frame) for frame in frames.iter_rows()]
+        # The innermost frame of the program itself, else of a package, else of all.
+        of_program = [each for each in stack if not any(part in each.file for part in _OF_OTHERS)]
+        of_packages = [each for each in stack if not any(part in each.file for part in _OF_TORCH)]
+        program_frame = next(iter([*of_program, *of_packages, *stack]), None)
         side = "in" if row["in_shapes"] else "out"
-        return Call(
+        self._calls_by_row[place] = Call(
             row["rank"],
             row["group"],
             row["description"],
@@ -248,21 +239,7 @@ class _Calls:
             row[f"{side}_dtypes"] or [],
             row["state"],
             row["created_ns"],
-            _program_frame(stack),
+            program_frame,
             stack,
         )
-
-    def _stack(self, trace: int, number: int | None) -> list[Frame]:
-        if number is None:
-            return []
-        frames = self._stacks.filter((pl.col("trace") == trace) & (pl.col("stack") == number)).sort("depth")
-        return [Frame(*frame) for frame in frames.select("function", "file", "line").iter_rows()]
-
-
-def _program_frame(stack: Sequence[Frame]) -> Frame | None:
-    """Return the innermost frame of the program itself, else of a package, else of all."""
-    for others in (_OF_OTHERS, _OF_TORCH):
-        for frame in stack:
-            if not any(part in frame.file for part in others):
-                return frame
-    return stack[0] if stack else None
+        return self._calls_by_row[place]

@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.recorder.calls import find_groups
-from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.lazy_imports import np, pl
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ccl_bench.analysis.facts import Facts
 
 _ALL_WAIT = "(?i)all_?reduce|all_?gather|reduce_scatter|all_?to_?all|barrier"
@@ -80,25 +77,9 @@ def _clocks(calls: pl.DataFrame) -> tuple[list[int], list[int], int | None]:
     Clocks stay as recorded where the ends of calls allow that, since hosts keep theirs together better than
     a watchdog that looks every tenth of a second can show; else they are in the middle of what is allowed.
     """
-    import numpy as np
-
     ranks = sorted(calls["rank"].unique())
-    limits = _limits(calls, ranks)
-    for middle in range(len(ranks)):  # limits between two ranks by way of a third
-        limits = np.minimum(limits, limits[:, middle, None] + limits[middle])
-    error = (limits + limits.T).max()
-    if not np.isfinite(error) or limits.diagonal().min() < 0:
-        return ranks, [0] * len(ranks), None
-    middle_of = (limits[:, 0] - limits[0]) / 2  # both sides fulfil all limits, and so does their middle
-    shifts = middle_of if limits.min() < 0 else np.zeros(len(ranks))
-    return ranks, [round(shift) for shift in shifts], round(error)
-
-
-def _limits(calls: pl.DataFrame, ranks: list[int]) -> NDArray[np.float64]:
-    """Return the largest possible lead of one rank's clock over another's, by rows and columns, ns."""
-    import numpy as np
-
     place = {rank: number for number, rank in enumerate(ranks)}
+    # The largest possible lead of one rank's clock over another's, by rows and columns.
     limits = np.full((len(ranks), len(ranks)), np.inf)
     np.fill_diagonal(limits, 0.0)
     base = calls["created_ns"].min()
@@ -112,4 +93,11 @@ def _limits(calls: pl.DataFrame, ranks: list[int]) -> NDArray[np.float64]:
         block = np.ix_(where, where)
         limits[block] = np.minimum(limits[block], ended[:, None] - created[None, :])
     np.fill_diagonal(limits, np.minimum(limits.diagonal(), 0.0))
-    return limits
+    for middle in range(len(ranks)):  # limits between two ranks by way of a third
+        limits = np.minimum(limits, limits[:, middle, None] + limits[middle])
+    error = (limits + limits.T).max()
+    if not np.isfinite(error) or limits.diagonal().min() < 0:
+        return ranks, [0] * len(ranks), None
+    middle_of = (limits[:, 0] - limits[0]) / 2  # both sides fulfil all limits, and so does their middle
+    shifts = middle_of if limits.min() < 0 else np.zeros(len(ranks))
+    return ranks, [round(shift) for shift in shifts], round(error)

@@ -24,7 +24,7 @@ _SOURCE = ["trace", "benchmark"]
 _REQUEST_TIMES = ("ttft", "tpot", "latency", "own_tpot")
 _SINCE_FIRST_TOKEN = ("ttft", "tpot", "itl")
 _TOLERANCE = 1e-3
-"""Share by which the mean latency of the requests may differ from that of the summary beside them."""
+"""Share by which the mean latency of requests may differ from that of their summary: tools round it."""
 
 _ONE_OF_THEM = (
     "give the file or directory of one of them, such as run=0.json or stage_0_lifecycle_metrics.json of a "
@@ -75,20 +75,31 @@ def benchmark_of(requests: pl.DataFrame, statistics: pl.DataFrame) -> Benchmark 
     values = {(quantity, statistic): value for quantity, statistic, value in numbers.iter_rows()}
     ok = requests.filter(pl.col("status") == OK)
     ends = dict(requests.group_by("status").len().iter_rows())
-    if ends and requests.select(_SOURCE).unique().height < _sources(requests, statistics):
+    listed, every = (
+        pl.concat([table.select(_SOURCE) for table in tables]).unique().height
+        for tables in ([requests], [requests, statistics])
+    )
+    if ends and listed < every:
         _need_agreement(ok, values)
-    unmeasured = _unmeasured(values)
-    in_one_piece = _are_in_one_piece(ok) if ends else _is_summary_in_one_piece(values)
+    # Single gaps between tokens may be 0, their mean is not.
+    empty = {key for key, value in values.items() if value <= 0 and key[1] not in {"std", OBJECTIVE}}
+    unmeasured = frozenset(
+        name for name, kind in empty if name in _REQUEST_TIMES or (name, kind) == ("itl", "mean")
+    )
+    if ends:
+        # Each answer of several tokens ended with its first token, and there are such answers.
+        several = ok.filter(pl.col("output_tokens") > 1).drop_nulls(["ttft_s", "latency_s"])
+        in_one_piece = several.height > 0 and bool((several["latency_s"] <= several["ttft_s"]).all())
+    else:
+        # The summary says so, or there were more tokens than answers and no time between them.
+        answers, tokens = (values.get((name, "total"), 0.0) for name in ("completed", "output_tokens"))
+        has_no_gaps = tokens > answers > 0 and values.get(("itl", "mean"), 1.0) <= 0
+        in_one_piece = values.get(("streaming", "total")) == 0 or has_no_gaps
     unknown = {*unmeasured, *(_SINCE_FIRST_TOKEN if in_one_piece else ())}
     stored = {key: value for key, value in values.items() if key[0] not in unknown or key[1] == OBJECTIVE}
     if in_one_piece:
         ok = ok.with_columns(pl.lit(None, pl.Float64).alias("ttft_s"))
     return Benchmark(tool, ok, ends, stored, unmeasured, in_one_piece, *_duration(ok, stored))
-
-
-def _sources(*tables: pl.DataFrame) -> int:
-    """Return the number of distinct benchmarks of files in `tables`."""
-    return pl.concat([table.select(_SOURCE) for table in tables]).unique().height
 
 
 def _need_agreement(ok: pl.DataFrame, values: Mapping[tuple[str, str], float]) -> None:
@@ -109,28 +120,6 @@ def _need_agreement(ok: pl.DataFrame, values: Mapping[tuple[str, str], float]) -
     else:
         return
     raise NotMeasurable(f"{what}: the files belong to two benchmarks, or one is incomplete", fix=_ONE_OF_THEM)
-
-
-def _unmeasured(values: Mapping[tuple[str, str], float]) -> frozenset[str]:
-    """Return the times that some statistic says were 0 or less; single gaps alone may be."""
-    empty = {key for key, value in values.items() if value <= 0 and key[1] not in {"std", OBJECTIVE}}
-    return frozenset(
-        name for name, kind in empty if name in _REQUEST_TIMES or (name, kind) == ("itl", "mean")
-    )
-
-
-def _are_in_one_piece(ok: pl.DataFrame) -> bool:
-    """Whether each answer of several tokens ended with its first token, and there are such answers."""
-    several = ok.filter(pl.col("output_tokens") > 1).drop_nulls(["ttft_s", "latency_s"])
-    return several.height > 0 and bool((several["latency_s"] <= several["ttft_s"]).all())
-
-
-def _is_summary_in_one_piece(values: Mapping[tuple[str, str], float]) -> bool:
-    """Whether nothing was streamed: it says so, or has more tokens than answers and no time between them."""
-    if values.get(("streaming", "total")) == 0:
-        return True
-    answers, tokens = values.get(("completed", "total"), 0.0), values.get(("output_tokens", "total"), 0.0)
-    return tokens > answers > 0 and values.get(("itl", "mean"), 1.0) <= 0
 
 
 def _without_repeated(statistics: pl.DataFrame) -> pl.DataFrame:

@@ -8,7 +8,6 @@ from ccl_bench.analysis.intervals import outermost, sum_per_window, window_at
 from ccl_bench.analysis.names import matching
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import load_data
-from ccl_bench.schema.table import keep_rows
 
 VLLM = r"^execute_(?:\d+_)?context_(\d+)\([^)]*\)_generation_(\d+)\("
 _GENERATED = r"_generation_\d+\((\d+)\)"
@@ -66,17 +65,24 @@ def forward_passes(
     is_pass = matching(annotations["name"], PASS)
     if not is_pass.any():
         return DERIVED.get("forward_passes").table.empty()
-    passes = keep_rows(annotations, is_pass).with_columns(pl.col("name").cast(pl.String))
+    passes = annotations.filter(is_pass).with_columns(pl.col("name").cast(pl.String))
     timed = outermost(passes.filter(~pl.col("on_device"))).with_columns(timed_by=pl.lit(BY_HOST))
     if any(table.height for table in (kernels, memcpy, launches, devices)):
-        timed = _by_launches(timed, with_launch(_work(kernels, memcpy), launches))
+        columns = ("start_ns", "end_ns", "correlation")
+        work = pl.concat(
+            [
+                kernels.select(*columns, is_kernel=pl.lit(value=True)),
+                memcpy.select(*columns, is_kernel=pl.lit(value=False)),
+            ]
+        )
+        timed = _by_launches(timed, with_launch(work, launches))
     twins = passes.filter("on_device")
     if twins.height and not (timed["timed_by"] == BY_LAUNCHES).any():
         joined = outermost(_joined(twins)).with_columns(timed_by=pl.lit(BY_TWIN))
         timed = _without_earlier(joined, joined["end_ns"].cum_max().shift(1))
-    phased = timed.select("start_ns", "end_ns", "timed_by").hstack(phases(timed["name"]))
+    phased = timed.select("start_ns", "end_ns", "timed_by").with_columns(phases(timed["name"]))
     in_order = phased.filter(pl.col("requests") > 0).drop_nulls("phase").sort("start_ns")
-    return in_order[[*DERIVED.get("forward_passes").table.columns]]
+    return in_order.select(*DERIVED.get("forward_passes").table.columns)
 
 
 def phases(names: pl.Series) -> pl.DataFrame:
@@ -134,37 +140,24 @@ def _modes(**fields: object) -> list[str]:
     return [row["mode"] for row in load_data("forward_passes")["pass"] if fields.items() <= row.items()]
 
 
-def _work(kernels: pl.DataFrame, memcpy: pl.DataFrame) -> pl.DataFrame:
-    """Return start, end and correlation of all work of the device, and whether it is a kernel."""
-    columns = ["start_ns", "end_ns", "correlation"]
-    return pl.concat(
-        [kernels[columns].with_columns(is_kernel=True), memcpy[columns].with_columns(is_kernel=False)]
-    )
-
-
 def _by_launches(passes: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Return passes with the times of the work launched in them; `timed_by` is null if there is none."""
     launched = work.with_columns(window_at(work["launch_ns"], passes)).drop_nulls("window")
     times = launched.group_by("window").agg(from_ns=pl.col("start_ns").min(), to_ns=pl.col("end_ns").max())
-    ran = passes.hstack(sum_per_window(passes, times)[["from_ns", "to_ns"]])
+    ran = passes.with_columns(sum_per_window(passes, times).select("from_ns", "to_ns"))
     timed = ran.with_columns(
         pl.coalesce("from_ns", "start_ns").alias("start_ns"),
         pl.coalesce("to_ns", "end_ns").alias("end_ns"),
         pl.when(pl.col("from_ns").is_not_null()).then(pl.lit(BY_LAUNCHES)).alias("timed_by"),
     )
-    return _without_earlier(timed, _kernels_until(work, passes))
-
-
-def _kernels_until(work: pl.DataFrame, passes: pl.DataFrame) -> pl.Series:
-    """Return until when kernels ran that were launched before each range began, ns; null without any."""
-    is_known = work["launched_before"] | work["launch_ns"].is_not_null()
-    kernels = keep_rows(work, work["is_kernel"] & is_known).sort("launch_ns", nulls_last=False)
+    # Until when kernels ran that were launched before each range began; null without any.
+    is_known = pl.col("launched_before") | pl.col("launch_ns").is_not_null()
+    kernels = work.filter(pl.col("is_kernel") & is_known).sort("launch_ns", nulls_last=False)
     launches = kernels["launch_ns"].drop_nulls()
-    earlier = (
-        launches.search_sorted(passes["start_ns"], side="left").cast(pl.Int64)
-        + kernels["launch_ns"].null_count()
-    )
-    return kernels["end_ns"].cum_max().extend_constant(None, 1).gather(earlier - 1)
+    recorded = launches.search_sorted(passes["start_ns"], side="left").cast(pl.Int64)
+    earlier = recorded + kernels["launch_ns"].null_count()
+    until = kernels["end_ns"].cum_max().extend_constant(None, 1).gather(earlier - 1)
+    return _without_earlier(timed, until)
 
 
 def _without_earlier(passes: pl.DataFrame, until: pl.Series) -> pl.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.steps.marks import PROFILER_RANGE
@@ -21,7 +20,7 @@ _STEPS = ("steps",)
 """What these findings touch: everything that is measured in a step."""
 
 LAUNCHES_MISSING = 0.01
-"""Share of a device's work in steps that may lack its launch without a warning."""
+"""Share of a device's work in steps that may lack its launch without a warning: numbers change by no more."""
 
 
 def step_findings(steps: pl.DataFrame) -> list[Finding]:
@@ -144,46 +143,38 @@ def common_steps(
         return {}, []
     counts = each.filter(pl.col("trace").is_in([*common_by_trace])).select(pl.col("step").list.len())
     lost = sum(counts.to_series()) - sum(map(len, common_by_trace.values()))
-    return common_by_trace, [_steps_differ(lost, any(not common for common in common_by_trace.values()))]
-
-
-def _steps_differ(lost: int, nothing_left: bool) -> Finding:
-    if nothing_left:
+    if not all(common_by_trace.values()):
         message = "the ranks recorded different steps and have none in common"
-        return Finding("no-common-step", "error", message, touches=_STEPS)
+        return common_by_trace, [Finding("no-common-step", "error", message, touches=_STEPS)]
     which = counted(lost, "step that some ranks lack is", "steps that some ranks lack are")
     message = f"the ranks recorded different steps: {which} left out"
-    return Finding("steps-differ", "warning", message, count=lost, touches=_STEPS)
+    return common_by_trace, [Finding("steps-differ", "warning", message, count=lost, touches=_STEPS)]
 
 
 WARM_UP_FACTOR = 1.5
-"""Times the median of the other steps that a first step must take to be warm-up."""
+"""Times the median of the other steps that a first step must take to be warm-up: compiling takes longer."""
 
 OUTLIER_FACTOR = 2.0
-"""Times longer or shorter than the median that a step must be to be an outlier."""
+"""Times longer or shorter than the median that a step must be to be an outlier: it did other work."""
 
 DEVIATIONS = 6.0
-"""Standard deviations from the median that an outlier must lie away."""
+"""Standard deviations from the median that an outlier must lie away: normal noise never reaches them."""
 
 OUTLIER_SHARE = 0.2
 """Share of the steps above which those that differ are no outliers: the run has several kinds of steps."""
 
 _FEWEST_OTHERS = 2
+"""Steps after warm-up, at least: of one nothing shows how much steps differ."""
+
 _FEWEST_FOR_OUTLIERS = 5
+"""Steps from which there are outliers: of four one is more than a fifth."""
+
 _WORTH = 0.01
-"""Relative change of the mean from which warm-up is more than a note."""
+"""Relative change of the mean from which warm-up is more than a note: repeated runs differ as much."""
 
 _SHOWN = 3
 _OF_NORMAL = 1.4826
 """Standard deviation of normal noise over its median absolute deviation."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One step of the run: how it is called and how long it took on its slowest rank."""
-
-    label: str
-    length_ns: int
 
 
 def warm_up(lengths: Sequence[float]) -> int:
@@ -231,44 +222,37 @@ def transient_findings(steps: pl.DataFrame | None, recorded: pl.DataFrame | None
 
 
 def _findings(times: pl.DataFrame, touches: str) -> Iterator[Finding]:
-    windows = _by_window(times)
-    counts = [warm_up([step.length_ns for step in window]) for window in windows]
-    if any(counts):
-        yield _of_warm_up(windows, counts, touches)
-    rest = [window[count:] for window, count in zip(windows, counts, strict=True)]
-    outlying = [window[place] for window in rest for place in outliers([step.length_ns for step in window])]
+    windows: dict[int | None, list[tuple[str, int]]] = {}
+    several = times["iteration"].n_unique() > 1
+    for window, step, length_ns in slowest(times).select("iteration", "step", "duration_ns").iter_rows():
+        windows.setdefault(window, []).append((f"{window}:{step}" if several else str(step), length_ns))
+    counts = {window: warm_up(_lengths(steps)) for window, steps in windows.items()}
+    if most := max(counts.values(), default=0):
+        first = [step for window, steps in windows.items() for step in steps[: counts[window]]]
+        others = [length for steps in windows.values() for length in _lengths(steps[most:])]
+        mean = statistics.fmean(length for steps in windows.values() for length in _lengths(steps))
+        without = statistics.fmean(others)
+        message = (
+            f"{_long_steps(first)}, the median of the others is {_seconds(statistics.median(others))}: "
+            f"probably warm-up; the mean step is {_seconds(mean)}, without it (--skip-steps {most}) "
+            f"{_seconds(without)}"
+        )
+        severity = "warning" if mean > (1 + _WORTH) * without else "note"
+        yield Finding("warmup-steps", severity, message, count=len(first), touches=(touches,))
+    rest = [steps[counts[window] :] for window, steps in windows.items()]
+    outlying = [steps[place] for steps in rest for place in outliers(_lengths(steps))]
     if outlying:
-        usual = statistics.median(step.length_ns for window in rest for step in window)
+        usual = statistics.median(length for steps in rest for length in _lengths(steps))
         message = f"{_long_steps(outlying)}, but the median step takes {_seconds(usual)}"
         yield Finding("outlier-steps", "note", message, count=len(outlying), touches=(touches,))
 
 
-def _of_warm_up(windows: list[list[_Step]], counts: list[int], touches: str) -> Finding:
-    every = [step.length_ns for window in windows for step in window]
-    first = [step for window, count in zip(windows, counts, strict=True) for step in window[:count]]
-    others = [step.length_ns for window in windows for step in window[max(counts) :]]
-    mean, without = statistics.fmean(every), statistics.fmean(others)
-    message = (
-        f"{_long_steps(first)}, the median of the others is {_seconds(statistics.median(others))}: probably "
-        f"warm-up; the mean step is {_seconds(mean)}, "
-        f"without it (--skip-steps {max(counts)}) {_seconds(without)}"
-    )
-    severity = "warning" if mean > (1 + _WORTH) * without else "note"
-    return Finding("warmup-steps", severity, message, count=len(first), touches=(touches,))
+def _lengths(steps: Sequence[tuple[str, int]]) -> list[int]:
+    return [length_ns for _, length_ns in steps]
 
 
-def _by_window(times: pl.DataFrame) -> list[list[_Step]]:
-    """Return the steps of each recording window in order, as long as on the slowest rank."""
-    windows: dict[int | None, list[_Step]] = {}
-    several = times["iteration"].n_unique() > 1
-    for window, step, length_ns in slowest(times).select("iteration", "step", "duration_ns").iter_rows():
-        label = f"{window}:{step}" if several else str(step)
-        windows.setdefault(window, []).append(_Step(label, length_ns))
-    return list(windows.values())
-
-
-def _long_steps(steps: Sequence[_Step]) -> str:
-    clauses = [f"step {step.label} takes {_seconds(step.length_ns)}" for step in steps[:_SHOWN]]
+def _long_steps(steps: Sequence[tuple[str, int]]) -> str:
+    clauses = [f"step {label} takes {_seconds(length_ns)}" for label, length_ns in steps[:_SHOWN]]
     more = [f"{len(steps) - _SHOWN} more steps differ too"] if len(steps) > _SHOWN else []
     return ", ".join([*clauses, *more])
 

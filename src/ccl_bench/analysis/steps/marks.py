@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.analysis.device.markers import EVALUATE
 from ccl_bench.analysis.device.work import COMMUNICATION
 from ccl_bench.analysis.intervals import CHOSEN_PROGRAM, DEVICE_RANGE, PATTERN, outermost
-from ccl_bench.analysis.names import matching
+from ccl_bench.analysis.names import holds_for, matching
 from ccl_bench.analysis.serving.forward_passes import DRAFT, OF_UNKNOWN_PHASE, PASS, phases
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.kernel_types import kernel_type
@@ -82,11 +82,11 @@ OPTIMIZER_KERNEL = "optimizer"
 """Type of the kernels that update parameters."""
 
 MIN_REPEATS = 3
-"""Repetitions of the communication pattern below which it is no evidence of steps."""
+"""Repetitions of the communication pattern below which it is no evidence of steps: two may be two layers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class StepEvidence:
     """What one trace holds that can show its steps."""
 
     ranges: pl.DataFrame
@@ -103,7 +103,7 @@ def marked_steps(
     """Return `step`, `start_ns`, `end_ns` and `source` of the steps that a trace marks, or None."""
     on_device = annotations["on_device"]
     ranges, of_device = (_named(keep_rows(annotations, place)) for place in (~on_device, on_device))
-    evidence = Evidence(ranges, of_device, cpu_ops, device_work)
+    evidence = StepEvidence(ranges, of_device, cpu_ops, device_work)
     for source, find in SOURCES.items():
         steps = find(evidence)
         if steps is not None and steps.height:
@@ -125,65 +125,43 @@ def whole_trace(*tables: pl.DataFrame) -> pl.DataFrame:
 
 def _named(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return start, end and name of ranges, names as text."""
-    return pl.DataFrame([ranges["start_ns"], ranges["end_ns"], ranges["name"].cast(pl.String)])
-
-
-def _device_steps(evidence: Evidence) -> pl.DataFrame | None:
-    return _numbered(evidence.device_ranges, DEVICE_STEP)
-
-
-def _profiler_steps(evidence: Evidence) -> pl.DataFrame | None:
-    return _numbered(evidence.ranges, PROFILER_STEP)
-
-
-def _numbered_ranges(evidence: Evidence) -> pl.DataFrame | None:
-    return _numbered(evidence.ranges, NUMBERED_RANGE)
+    return ranges.select("start_ns", "end_ns", pl.col("name").cast(pl.String))
 
 
 def _numbered(ranges: pl.DataFrame, pattern: str) -> pl.DataFrame | None:
     """Return the outermost ranges that are numbered as steps, all of one name."""
-    marked_ranges = keep_rows(ranges, matching(ranges["name"], pattern))
-    if marked_ranges.is_empty():
+    marked = keep_rows(ranges, matching(ranges["name"], pattern))
+    if marked.is_empty():
         return None
     number = pl.col("name").str.extract(pattern, 1).cast(pl.Int64, strict=False)
-    outer = outermost(marked_ranges.with_columns(number.alias("step")).drop_nulls("step"))
+    outer = outermost(marked.with_columns(step=number).drop_nulls("step"))
     if outer.is_empty():
         return None
-    starts, before = outer["start_ns"].slice(1), outer["end_ns"].slice(0, outer.height - 1).cum_max()
-    disjoint = keep_rows(outer, pl.concat([pl.Series([True]), starts >= before]))
-    return _counted_on(_in_one_piece(_of_one_name(disjoint)))
-
-
-def _of_one_name(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranges of the name, its numbers left out, that covers most time."""
-    called = ranges.with_columns(kind=pl.col("name").str.replace_all(r"\d+", "").str.to_lowercase())
-    if called["kind"].n_unique() == 1:
-        return called[["step", "start_ns", "end_ns"]]
+    before = pl.col("end_ns").cum_max().shift(1)
+    disjoint = outer.filter((pl.col("start_ns") >= before).fill_null(value=True))
+    # Of several names, their numbers left out, that one counts which covers most time.
+    called = disjoint.with_columns(kind=pl.col("name").str.replace_all(r"\d+", "").str.to_lowercase())
     covered = called.group_by("kind", maintain_order=True).agg((pl.col("end_ns") - pl.col("start_ns")).sum())
-    name_of_most_time = covered.sort("end_ns", descending=True, maintain_order=True)["kind"][0]
-    return called.filter(pl.col("kind") == name_of_most_time).select("step", "start_ns", "end_ns")
-
-
-def _in_one_piece(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for ranges of one number that follow on each other, unless all have that number."""
-    if ranges["step"].n_unique() in (1, ranges.height):
-        return ranges
-    runs = ranges.group_by(pl.col("step").rle_id().alias("run"), maintain_order=True)
-    return runs.agg(pl.col("step", "start_ns").first(), pl.col("end_ns").last()).drop("run")
+    most = covered.sort("end_ns", descending=True, maintain_order=True)["kind"][0]
+    steps = called.filter(pl.col("kind") == most).select("step", "start_ns", "end_ns")
+    # Ranges of one number that follow on each other are one step, unless all have that number.
+    if steps["step"].n_unique() not in (1, steps.height):
+        runs = steps.group_by(pl.col("step").rle_id().alias("run"), maintain_order=True)
+        steps = runs.agg(pl.col("step", "start_ns").first(), pl.col("end_ns").last()).drop("run")
+    return _counted_on(steps)
 
 
 def _counted_on(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return steps with numbers that go on where those of the trace begin again, as in each epoch."""
-    steps = ranges["step"]
-    begins = pl.concat([pl.Series([False]), steps.slice(1) <= steps.slice(0, steps.len() - 1)])
+    begins = (ranges["step"].diff() <= 0).fill_null(value=False)
     if not begins.any():
         return ranges
     rows = ranges.with_columns(epoch=begins.cum_sum())
     epochs = rows.group_by("epoch", maintain_order=True).agg(
         first=pl.col("step").first(), length=pl.col("step").last() - pl.col("step").first() + 1
     )
-    before = epochs["length"].cum_sum() - epochs["length"]
-    shifts = epochs.select("epoch", shift=epochs["first"][0] + before - epochs["first"])
+    before = pl.col("length").cum_sum() - pl.col("length")
+    shifts = epochs.select("epoch", shift=pl.col("first").first() + before - pl.col("first"))
     on = rows.join(shifts, on="epoch", maintain_order="left")
     return on.select(pl.col("step") + pl.col("shift"), "start_ns", "end_ns")
 
@@ -194,7 +172,7 @@ def _between(marks: pl.Series) -> pl.DataFrame | None:
     return windows.with_row_index("step").cast({"step": pl.Int64}) if windows.height else None
 
 
-def _by_optimizer(evidence: Evidence) -> pl.DataFrame | None:
+def _by_optimizer(evidence: StepEvidence) -> pl.DataFrame | None:
     """Return the windows from the end of one update of all parameters to the end of the next."""
     ranges, operators = evidence.ranges, evidence.cpu_ops
     updates = ranges.filter(pl.col("name").str.starts_with(OPTIMIZER_RANGE))
@@ -205,7 +183,7 @@ def _by_optimizer(evidence: Evidence) -> pl.DataFrame | None:
     return _between(update_ends(updates, backward, loads))
 
 
-def _by_pass(evidence: Evidence) -> pl.DataFrame | None:
+def _by_pass(evidence: StepEvidence) -> pl.DataFrame | None:
     """Return the windows from the start of one forward pass of an inference server to the next.
 
     Passes of a draft model belong to the step that they run in.
@@ -213,7 +191,7 @@ def _by_pass(evidence: Evidence) -> pl.DataFrame | None:
     names = evidence.ranges["name"]
     for pattern in (PASS, OF_UNKNOWN_PHASE):
         passes = outermost(evidence.ranges.filter(matching(names, pattern)))
-        phased = passes.hstack(phases(passes["name"])).filter(pl.col("phase").ne_missing(DRAFT))
+        phased = passes.with_columns(phases(passes["name"])).filter(pl.col("phase").ne_missing(DRAFT))
         windows = _between(pl.concat([phased["start_ns"], _end_of_last(phased, evidence.device_work)]))
         if windows is not None:
             return windows
@@ -236,7 +214,7 @@ def _end_of_last(passes: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
     return ends.extend_constant(starts[-1] + round(statistics.fmean(lengths)), 1)
 
 
-def _by_communication(evidence: Evidence) -> pl.DataFrame | None:
+def _by_communication(evidence: StepEvidence) -> pl.DataFrame | None:
     """Return the repetitions of the sequence of communication kernels, if it is that of steps.
 
     One repetition must hold two different kernels at least: a trace of equal calls has every
@@ -245,37 +223,29 @@ def _by_communication(evidence: Evidence) -> pl.DataFrame | None:
     """
     kernels = evidence.device_work.filter("is_kernel")
     calls = kernels.filter(pl.col("kind") == COMMUNICATION).sort("start_ns")
-    period = _period(calls["name"].to_physical().to_list())
+    names = calls["name"].to_physical().to_list()
+    periods = (
+        period
+        for period in range(2, len(names) // MIN_REPEATS + 1)
+        if len(names) % period == 0 and names[period:] == names[:-period] and len({*names[:period]}) > 1
+    )
+    period = next(periods, None)
     if period is None:
         return None
     marks = calls["start_ns"].gather_every(period)
-    updates = kernels.filter(_of_optimizer(kernels["name"]))["start_ns"]
+    is_update = holds_for(kernels["name"], lambda name: kernel_type(name) == OPTIMIZER_KERNEL)
+    updates = kernels.filter(is_update)["start_ns"]
     updated = marks.search_sorted(updates, side="right").unique()
     return _between(marks) if set(range(1, marks.len() + 1)) <= set(updated) else None
-
-
-def _of_optimizer(names: pl.Series) -> pl.Series:
-    distinct = names.unique()
-    updating = [kernel_type(name) == OPTIMIZER_KERNEL for name in distinct.cast(pl.String)]
-    return names.is_in(distinct.filter(pl.Series(updating, dtype=pl.Boolean)).implode())
-
-
-def _period(names: list[int]) -> int | None:
-    """Return the shortest period of a sequence that repeats it wholly, or None."""
-    longest = len(names) // MIN_REPEATS
-    for period in range(2, longest + 1):
-        if len(names) % period == 0 and names[period:] == names[:-period] and len(set(names[:period])) > 1:
-            return period
-    return None
 
 
 PROFILER_RANGE = "ProfilerStep"
 """Source of steps that torch's profiler marks, which numbers them one after the other."""
 
-SOURCES: dict[str, Callable[[Evidence], pl.DataFrame | None]] = {
-    DEVICE_RANGE: _device_steps,
-    PROFILER_RANGE: _profiler_steps,
-    "numbered range": _numbered_ranges,
+SOURCES: dict[str, Callable[[StepEvidence], pl.DataFrame | None]] = {
+    DEVICE_RANGE: lambda evidence: _numbered(evidence.device_ranges, DEVICE_STEP),
+    PROFILER_RANGE: lambda evidence: _numbered(evidence.ranges, PROFILER_STEP),
+    "numbered range": lambda evidence: _numbered(evidence.ranges, NUMBERED_RANGE),
     "optimizer range": _by_optimizer,
     "forward pass": _by_pass,
     PATTERN: _by_communication,
@@ -288,8 +258,6 @@ CHOSEN_RANGE = "chosen range"
 FORMAT_RANGE = "range of the format"
 """Source of steps that are ranges which the format itself marks, as profiles of XLA do."""
 
-_NUMBER = r"^\s*(\d{1,18})\s*$"
-
 
 def chosen_ranges(annotations: pl.DataFrame, marker: pl.DataFrame) -> pl.DataFrame | None:
     """Return as steps the runs of the chosen program, else the outermost ranges matching the marker, if any.
@@ -300,34 +268,31 @@ def chosen_ranges(annotations: pl.DataFrame, marker: pl.DataFrame) -> pl.DataFra
     if marker.is_empty():
         return None
     pattern, program = marker["pattern"][0], marker["program"][0]
-    runs = None if program is None else _runs_of(annotations, program)
-    if runs is not None or pattern is None:
-        return runs
-    ranges = _outermost(_matching(annotations, pattern))
-    if ranges.is_empty():
+    if program is not None:
+        runs = _program_runs(annotations).filter(pl.col("program") == program).sort("start_ns")
+        if runs.height:
+            return runs.select(
+                pl.int_range(pl.len(), dtype=pl.Int64).alias("step"),
+                "start_ns",
+                # A run lasts until the next one begins.
+                end_ns=pl.col("start_ns").shift(-1).fill_null(pl.col("end_ns").max()),
+                source=pl.lit(CHOSEN_PROGRAM),
+            )
+    if pattern is None:
         return None
-    captured = ranges["name"].str.extract(pattern, 1).str.extract(_NUMBER, 1).cast(pl.Int64)
-    is_numbered = captured.null_count() == 0 and captured.n_unique() == ranges.height
-    numbers = captured if is_numbered else pl.int_range(ranges.height, dtype=pl.Int64, eager=True)
-    return ranges.select(numbers.alias("step"), "start_ns", "end_ns", pl.lit(CHOSEN_RANGE).alias("source"))
-
-
-def _runs_of(annotations: pl.DataFrame, program: str) -> pl.DataFrame | None:
-    """Return the runs of a program as steps, each until the next one; None without any."""
-    runs = _program_runs(annotations).filter(pl.col("program") == program).sort("start_ns")
-    if runs.is_empty():
+    before = pl.col("end_ns").cum_max().shift(1)
+    outer = _matching(annotations, pattern).filter((pl.col("start_ns") >= before).fill_null(value=True))
+    if outer.is_empty():
         return None
-    return runs.select(
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("step"),
-        "start_ns",
-        pl.col("start_ns").shift(-1).fill_null(pl.col("end_ns").max()).alias("end_ns"),
-        pl.lit(CHOSEN_PROGRAM).alias("source"),
-    )
+    captured = outer["name"].str.extract(pattern, 1).str.extract(r"^\s*(\d{1,18})\s*$", 1).cast(pl.Int64)
+    is_numbered = captured.null_count() == 0 and captured.n_unique() == outer.height
+    numbers = captured if is_numbered else pl.int_range(outer.height, dtype=pl.Int64, eager=True)
+    return outer.select(numbers.alias("step"), "start_ns", "end_ns", source=pl.lit(CHOSEN_RANGE))
 
 
 def _program_runs(annotations: pl.DataFrame) -> pl.DataFrame:
     """Return start, end and `program` of the runs of programs on a device."""
-    ranges = _named(keep_rows(annotations, annotations["on_device"]))
+    ranges = _named(annotations.filter("on_device"))
     program = pl.col("name").str.extract(PROGRAM_RUN, 1).alias("program")
     return ranges.select("start_ns", "end_ns", program).drop_nulls("program")
 
@@ -374,8 +339,3 @@ def _matching(annotations: pl.DataFrame, pattern: str) -> pl.DataFrame:
     on_cpu = annotations.filter(~pl.col("on_device") & (pl.col("start_ns") < pl.col("end_ns")))
     named = on_cpu.select(pl.col("name").cast(pl.String), "start_ns", "end_ns")
     return named.filter(pl.col("name").str.contains(pattern)).sort("start_ns", -pl.col("end_ns"))
-
-
-def _outermost(ordered: pl.DataFrame) -> pl.DataFrame:
-    before = pl.col("end_ns").cum_max().shift(1)
-    return ordered.filter((pl.col("start_ns") >= before).fill_null(value=True))

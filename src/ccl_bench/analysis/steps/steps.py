@@ -18,7 +18,6 @@ from ccl_bench.analysis.steps.marks import chosen_ranges
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import ROUNDING_NS
 from ccl_bench.result import WHOLE_TRACE
-from ccl_bench.schema.table import keep_rows
 
 
 @derived(
@@ -113,7 +112,7 @@ def steps(
         spans = marks.whole_trace(annotations, device_work, launches, cpu_ops)
     windows = _with_device_windows(_run_to_their_end(spans.sort("start_ns"), starting_calls), device_work)
     amid = _amid_operators(windows, annotations, cpu_ops)
-    return windows.hstack([amid]).hstack(_counts(windows, device_work, gloo_ranges(annotations)))
+    return windows.with_columns(amid, *_counts(windows, device_work, gloo_ranges(annotations)))
 
 
 def _amid_operators(windows: pl.DataFrame, annotations: pl.DataFrame, cpu_ops: pl.DataFrame) -> pl.Series:
@@ -123,13 +122,11 @@ def _amid_operators(windows: pl.DataFrame, annotations: pl.DataFrame, cpu_ops: p
     """
     none = pl.Series("cuts_operator", [False]).new_from_index(0, windows.height)
     is_mark = is_one_of(annotations["start_ns"], windows["start_ns"]) & ~annotations["on_device"]
-    threads = keep_rows(annotations[["start_ns", "thread"]], is_mark)["thread"].drop_nulls().mode()
+    threads = annotations["thread"].filter(is_mark).drop_nulls().mode()
     if threads.is_empty() or are_of_device(windows):
         return none
-    operators = keep_rows(
-        cpu_ops[["start_ns", "end_ns"]], (cpu_ops["thread"] == threads[0]).fill_null(value=False)
-    )
-    operators = operators.sort("start_ns")
+    of_thread = pl.col("start_ns", "end_ns").filter(pl.col("thread") == threads[0])
+    operators = cpu_ops.select(of_thread).sort("start_ns")
     earlier = operators["start_ns"].search_sorted(windows["start_ns"], side="left").cast(pl.Int64)
     reach = pl.concat([pl.Series([None], dtype=pl.Int64), operators["end_ns"].cum_max()]).gather(earlier)
     return (reach > windows["start_ns"] + ROUNDING_NS).fill_null(value=False).alias(none.name)
@@ -153,7 +150,7 @@ def _run_to_their_end(spans: pl.DataFrame, starting_calls: pl.DataFrame) -> pl.D
     )
     counted_calls = sum_per_window(spans, *counts).fill_null(0)
     has_run = counted_calls.select(pl.col("queued") <= FEW_QUEUED * pl.col("calls")).to_series()
-    return keep_rows(spans, has_run) if has_run.any() else spans
+    return spans.filter(has_run) if has_run.any() else spans
 
 
 QUEUED_NS = 1_000_000
@@ -166,77 +163,51 @@ as long as that runs.
 
 def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Add to each step its window on the device; a whole trace and a pattern of kernels are such windows."""
-    row = window_at(work["launch_ns"], windows).alias("window")
-    columns = ("start_ns", _possible_ends(), "launch_ns", "launched_before", "kind")
-    placed = work.select(columns).hstack([row])
+    placed = work.select(
+        *("start_ns", "end_ns", "launch_ns", "launched_before", "kind"),
+        window=window_at(work["launch_ns"], windows),
+    )
     unrecorded = _behind_unrecorded(work, windows)
+    device_length = pl.col("device_end_ns") - pl.col("device_start_ns")
     if are_of_device(windows):
         is_whole = windows["source"] == WHOLE_TRACE
-        windows = windows.hstack([unrecorded.set(~is_whole, None).alias("queued_until_ns")])
         begins = pl.max_horizontal("start_ns", "queued_until_ns")
-        of_device = windows.with_columns(device_start_ns=begins, device_end_ns="end_ns")
-        return of_device.with_columns(length_ns=_device_length())[[*_WINDOW]]
-    queues = pl.DataFrame([_ahead(placed, windows), unrecorded])
-    windows = windows.hstack(queues.select(pl.max_horizontal(pl.all()).alias("queued_until_ns")))
+        of_device = windows.with_columns(queued_until_ns=unrecorded.set(~is_whole, None)).with_columns(
+            device_start_ns=begins, device_end_ns="end_ns"
+        )
+        return of_device.with_columns(length_ns=device_length).select(_WINDOW)
+    # Until when work of no step ran that was launched before each window.
+    is_known = pl.col("launched_before") | pl.col("launch_ns").is_not_null()
+    outside = placed.filter(pl.col("window").is_null() & is_known).sort("launch_ns", nulls_last=False)
+    launches = outside["launch_ns"].drop_nulls()
+    earlier = outside.height - launches.len() + launches.search_sorted(windows["start_ns"]).cast(pl.Int64)
+    ahead = outside["end_ns"].cum_max().extend_constant(None, 1).gather(earlier - 1)
     # A call that waits for its peers may begin long before the step before is complete.
     computes = pl.col("kind").is_in([COMPUTE, FUSED])
     first = pl.when(computes).then("start_ns").min().alias("first_ns")
-    by_window = keep_rows(placed, row.is_not_null()).group_by("window")
+    by_window = placed.drop_nulls("window").group_by("window")
     reach = sum_per_window(windows, by_window.agg(first, pl.col("end_ns").max().alias("last_ns")))
     ends = pl.max_horizontal("end_ns", "last_ns").cum_max()
+    has_queued = pl.col("last_ns").is_not_null() & pl.col("queued_until_ns").is_not_null()
     begins = pl.max_horizontal(
-        "start_ns",
-        ends.shift(1),
-        pl.when(pl.col("last_ns").is_not_null() & pl.col("queued_until_ns").is_not_null()).then(
-            pl.min_horizontal("first_ns", "queued_until_ns")
-        ),
+        "start_ns", ends.shift(1), pl.when(has_queued).then(pl.min_horizontal("first_ns", "queued_until_ns"))
     )
-    tiled = windows.hstack(reach).with_columns(device_start_ns=begins, device_end_ns=ends)
-    return tiled.with_columns(length_ns=_device_length() + _lacking())[[*_WINDOW]]
-
-
-def _possible_ends() -> pl.Expr:
-    """Return the ends of work in order of start, but of impossible ones the next start on the stream.
-
-    A stream runs one piece after the other. Neighbours may overlap by the error of the recorder's clock, but
-    a record that goes on 1 ms longer has a damaged time, and would make its step as long.
-    """
-    following = pl.col("start_ns").shift(-1).over("stream")
-    is_impossible = (pl.col("end_ns") - following > QUEUED_NS) & pl.col("stream").is_not_null()
-    return pl.when(is_impossible).then(following).otherwise("end_ns").alias("end_ns")
+    # What all windows lack together to be as long as the host's ranges is divided equally: nothing shows in
+    # which steps a device waits for a host whose queue it works off.
+    lacking = (pl.col("end_ns") - pl.col("start_ns") - device_length).sum().clip(lower_bound=0)
+    remainder = (pl.int_range(pl.len()) < lacking % pl.len()).cast(pl.Int64)
+    return (
+        windows.with_columns(*reach, queued_until_ns=pl.max_horizontal(ahead, unrecorded))
+        .with_columns(device_start_ns=begins, device_end_ns=ends)
+        .with_columns(length_ns=device_length + lacking // pl.len() + remainder)
+        .select(_WINDOW)
+    )
 
 
 _WINDOW = (
     *("step", "start_ns", "end_ns", "device_start_ns", "device_end_ns", "length_ns", "queued_until_ns"),
     "source",
 )
-
-
-def _device_length() -> pl.Expr:
-    return pl.col("device_end_ns") - pl.col("device_start_ns")
-
-
-def _lacking() -> pl.Expr:
-    """Return the part of each window in what all lack to be as long as the host's ranges together, ns.
-
-    The parts are equal: nothing shows in which steps a device waits for a host whose queue it works off.
-    """
-    lacking = (pl.col("end_ns") - pl.col("start_ns") - _device_length()).sum().clip(lower_bound=0)
-    remainder = (pl.int_range(pl.len()) < lacking % pl.len()).cast(pl.Int64)
-    return lacking // pl.len() + remainder
-
-
-def _ahead(placed: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
-    """Return until when work of no step ran that was launched before each window; null without any."""
-    is_known = placed["launched_before"] | placed["launch_ns"].is_not_null()
-    unplaced = keep_rows(placed[["launch_ns", "end_ns"]], placed["window"].is_null() & is_known)
-    if unplaced.is_empty():
-        return pl.Series("ahead", [None], dtype=pl.Int64).new_from_index(0, windows.height)
-    outside = unplaced.sort("launch_ns", nulls_last=False)
-    until = outside["end_ns"].cum_max()
-    launches = outside["launch_ns"].drop_nulls()
-    earlier = outside.height - launches.len() + launches.search_sorted(windows["start_ns"]).cast(pl.Int64)
-    return until.extend_constant(None, 1).gather(earlier - 1).alias("ahead")
 
 
 def _behind_unrecorded(work: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
@@ -246,7 +217,7 @@ def _behind_unrecorded(work: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     the recording has run, long after its own launch, or after the recording began if it was launched before.
     """
     nothing = pl.Series("unrecorded", [None], dtype=pl.Int64).new_from_index(0, windows.height)
-    kernels = keep_rows(work[["start_ns", "launch_end_ns", "launched_before"]], work["is_kernel"])
+    kernels = work.select(pl.col("start_ns", "launch_end_ns", "launched_before").filter("is_kernel").head(1))
     if kernels.is_empty() or windows.is_empty():
         return nothing
     start, launched, launched_before = kernels.row(0)
@@ -260,27 +231,22 @@ def _behind_unrecorded(work: pl.DataFrame, windows: pl.DataFrame) -> pl.Series:
     return nothing.scatter(place, start)
 
 
-def _begins_call() -> pl.Expr:
-    """Return whether a piece of work is a call or the first of one."""
-    first = pl.col("call_ns").is_null() | pl.struct("thread", "call_ns").is_first_distinct()
-    return (pl.col("kind") == COMMUNICATION) & first
-
-
 def _counts(steps: pl.DataFrame, work: pl.DataFrame, host_calls: pl.DataFrame) -> pl.DataFrame:
     """Return the amount of work in each step; without a device the calls are those of the CPU."""
     if work.is_empty():
-        starts = window_at(host_calls["start_ns"], device_windows(steps))
-        work = pl.DataFrame({"row": starts}).with_columns(is_call=True, unlaunched=False, counts=False)
+        row = window_at(host_calls["start_ns"], device_windows(steps))
+        pieces = pl.DataFrame({"row": row}).with_columns(is_call=True, unlaunched=False, counts=False)
     else:
-        unlaunched = pl.col("launch_ns").is_null()
-        work = work.select(
-            assign_step(work, steps).alias("row"),
-            _begins_call().alias("is_call"),
-            unlaunched=unlaunched,
+        # All that one operator launches may be one call, which counts once.
+        is_first = pl.col("call_ns").is_null() | pl.struct("thread", "call_ns").is_first_distinct()
+        pieces = work.select(
+            row=assign_step(work, steps),
+            is_call=(pl.col("kind") == COMMUNICATION) & is_first,
+            unlaunched=pl.col("launch_ns").is_null(),
             counts=True,
         )
     sums = (
-        work.drop_nulls("row")
+        pieces.drop_nulls("row")
         .group_by(window="row")
         .agg(
             pl.col("is_call").sum().cast(pl.Int64).alias("calls"),
@@ -317,18 +283,12 @@ def whole_steps(
     if kernels.is_empty() and devices.height:
         goes_on = pl.Series([False] * steps.height, dtype=pl.Boolean)
     elif kernels.is_empty():
-        goes_on &= _has_all_calls(steps, gloo_ranges(annotations), collectives)
+        sources = [collectives.filter(pl.col("source") == source) for source in ("host", "op")]
+        starting = next((rows for rows in sources if rows.height), sources[-1])
+        counts = (
+            assign_window(table, steps).group_by("window").agg(pl.len().cast(pl.Int64).alias(name))
+            for table, name in ((gloo_ranges(annotations), "ran"), (starting, "started"))
+        )
+        by_step = sum_per_window(steps, *counts).fill_null(0)
+        goes_on &= by_step["ran"] == by_step["started"]
     return pl.DataFrame({"step": steps["step"], "is_whole": goes_on})
-
-
-def _has_all_calls(steps: pl.DataFrame, ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.Series:
-    """Whether each step holds as many ranges of communication as operators that start one."""
-    sources = [collectives.filter(pl.col("source") == source) for source in ("host", "op")]
-    starters = next((rows for rows in sources if rows.height), sources[-1])
-    counts = [_counted(table, steps, name) for table, name in ((ranges, "ran"), (starters, "started"))]
-    counts_by_step = sum_per_window(steps, *counts).fill_null(0)
-    return counts_by_step["ran"] == counts_by_step["started"]
-
-
-def _counted(table: pl.DataFrame, steps: pl.DataFrame, name: str) -> pl.DataFrame:
-    return assign_window(table, steps).group_by("window").agg(pl.len().cast(pl.Int64).alias(name))

@@ -43,7 +43,7 @@ def compilation_in_steps(gains: Gains, hosts: Hosts) -> Iterator[Opportunity]:
     PyTorch, torch.compile troubleshooting: recompilation
     """
     columns = ["trace", "kind", "name", "start_ns", "end_ns"]
-    first_uses = hosts.activity.filter(pl.col("cause") == FIRST_USE)
+    first_uses = gains.activity.filter(pl.col("cause") == FIRST_USE)
     loads = first_uses.with_columns(kind=pl.lit(MODULE_LOADING))[columns]
     yield from without_stalls(
         gains,

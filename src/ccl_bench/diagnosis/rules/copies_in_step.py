@@ -114,36 +114,27 @@ def copies_in_step(gains: Gains, memcpy: pl.DataFrame, clock_offsets: pl.DataFra
     """
     if not gains.has_device:
         raise Silent("the traces show no work on a device")
-    copies = _copies(gains, memcpy, clock_offsets)
-    kinds = [kind for kind in _DIRECTIONS if (copies["kind"] == kind).any()]
-    if not kinds:
+    place = ["trace", "lane", "start_ns", "end_ns"]
+    recorded = on_common_clock(memcpy, clock_offsets).rename({"stream": "lane", "kind": "direction"})
+    directions = recorded.select(*place, "direction", "is_pageable").unique(place)
+    copies = gains.operations.filter(pl.col("place") == "device", pl.col("kind") == "memory").join(
+        directions, on=place, how="left", nulls_equal=True, maintain_order="left"
+    )
+    of_kinds = {
+        kind: some
+        for kind in _DIRECTIONS
+        if (some := copies.filter(pl.col("direction").fill_null("other") == kind)).height
+    }
+    if not of_kinds:
         raise Silent("the traces show no copies")
-    of_kinds = [copies.filter(pl.col("kind") == kind) for kind in kinds]
-    variants = [without_transfer(gains, of_rows(gains, each["row"])) for each in of_kinds]
-    for kind, each, variant, gain in zip(kinds, of_kinds, variants, gains.of(*variants), strict=True):
-        direction = _PAGEABLE[kind] if _is_pageable(each) else _DIRECTIONS[kind]
+    variants = [without_transfer(gains, of_rows(gains, each["row"])) for each in of_kinds.values()]
+    for (kind, each), variant, gain in zip(of_kinds.items(), variants, gains.of(*variants), strict=True):
+        took = each["end_ns"] - each["start_ns"]
+        pageable = took.filter(each["is_pageable"].fill_null(value=False))
+        is_pageable = kind in _PAGEABLE and 2 * pageable.sum() > took.sum()
+        direction = _PAGEABLE[kind] if is_pageable else _DIRECTIONS[kind]
         if gain.is_sure and gain.share > direction.worth:
             change = "they take no time, as if they were hidden or avoided"
             yield gains.opportunity(
                 gain, variant, title=direction.title, remedy=direction.remedy, change=change
             )
-
-
-def _copies(gains: Gains, memcpy: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
-    """Return `row`, `kind`, `is_pageable` and `took_ns` of the copies and sets, communication left out."""
-    place = ["trace", "lane", "start_ns", "end_ns"]
-    recorded = on_common_clock(memcpy, offsets).rename({"stream": "lane", "kind": "direction"})
-    directions = recorded.select(*place, "direction", "is_pageable").unique(place)
-    operations = gains.operations.filter(pl.col("place") == "device", pl.col("kind") == "memory")
-    return operations.join(directions, on=place, how="left", nulls_equal=True, maintain_order="left").select(
-        "row",
-        "is_pageable",
-        kind=pl.col("direction").fill_null("other"),
-        took_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
-
-
-def _is_pageable(copies: pl.DataFrame) -> bool:
-    """Whether copies of pageable memory take most of the time of copies in one direction."""
-    took, pageable = copies["took_ns"], copies["is_pageable"].fill_null(value=False)
-    return bool(copies["kind"][0] in _PAGEABLE and 2 * took.filter(pageable).sum() > took.sum())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.diagnosis import Opportunity
 
 _WORTH = 0.05
-"""Share of the step that hiding all of it must gain."""
+"""Share of the step that hiding all of it must gain: the first and the last of a step cannot be hidden."""
 
 _HIDE = {
     "tp": "sequence parallelism and asynchronous tensor parallelism (torchtitan "

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ccl_bench.whatif.run_graph import RunGraph
 
 _LARGE = 0.2
-"""Share of a balanced step that the bubble must take."""
+"""Share of a balanced step that the bubble must take: four microbatches a stage take less of it [GPipe]."""
 
 _WANTED = 0.1
-"""Share below which more microbatches gain little."""
+"""Share below which more microbatches gain little: halving it again needs twice as many."""
 
 
 @diagnosis(kind="pipeline")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotMeasurable
@@ -47,25 +48,16 @@ def fp32_products(gains: Gains, devices: pl.DataFrame) -> Iterator[Opportunity]:
     plain = gains.where(on_device & name.str.contains(_PLAIN) & ~name.str.contains(_ON_TENSOR_CORES))
     if not plain.any():
         raise Silent("no kernel multiplies matrices in float32 without tensor cores")
-    variant = gains.replays.scaled(plain, _ratio(devices))
-    (gain,) = gains.of(variant)
-    if gain.is_sure:
-        yield gains.opportunity(
-            gain,
-            variant,
-            title="Matrix products run in float32, without tensor cores",
-            remedy='allow TF32: torch.set_float32_matmul_precision("high"); or train in bf16',
-            change="they are faster by at most the ratio of the peaks in TF32 and float32",
-        )
-
-
-def _ratio(devices: pl.DataFrame) -> float:
-    """Return the peak in float32 over that in TF32 of the devices."""
-    for name in devices["name"].drop_nulls().unique().sort():
-        try:
-            peaks = catalog.device(name).peaks
-        except NotMeasurable:
-            continue
-        if {"fp32", "tf32"} <= peaks.keys():
-            return peaks["fp32"] / peaks["tf32"]
-    raise Silent("no device is known to compute in TF32")
+    ratios = []
+    for device in devices["name"].drop_nulls().unique().sort():
+        with suppress(NotMeasurable):
+            peaks = catalog.device(device).peaks
+            ratios += [peaks["fp32"] / peaks["tf32"]] if {"fp32", "tf32"} <= peaks.keys() else []
+    if not ratios:
+        raise Silent("no device is known to compute in TF32")
+    yield from gains.sure(
+        gains.replays.scaled(plain, ratios[0]),
+        title="Matrix products run in float32, without tensor cores",
+        remedy='allow TF32: torch.set_float32_matmul_precision("high"); or train in bf16',
+        change="they are faster by at most the ratio of the peaks in TF32 and float32",
+    )

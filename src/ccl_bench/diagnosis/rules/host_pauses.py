@@ -14,9 +14,10 @@ from ccl_bench.diagnosis.stalls import without_intervals
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.diagnosis.gains import Gain, Gains, Times
+    from ccl_bench.diagnosis.gains import Gain, Gains
     from ccl_bench.diagnosis.hosts import Hosts
     from ccl_bench.result.diagnosis import Opportunity
+    from ccl_bench.whatif.event_graph import Times
 
 _WORTH = 0.05
 """Share of the step that it must gain: a few milliseconds of Python between steps are in every program."""

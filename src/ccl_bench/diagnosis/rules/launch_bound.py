@@ -14,12 +14,13 @@ from ccl_bench.whatif.run_graph import GAP, OWN, VALUES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.diagnosis.gains import Gains, Times
+    from ccl_bench.diagnosis.gains import Gains
     from ccl_bench.diagnosis.hosts import Hosts
     from ccl_bench.result.diagnosis import Opportunity
+    from ccl_bench.whatif.event_graph import Times
 
 _FACTOR = 0.5
-"""Host time in the replay over the recorded one."""
+"""Host time in the replay over the recorded one: compiling reaches about this, and CUDA graphs less."""
 
 _WORTH = 0.05
 """Share of the step that devices must be idle so, and that it must gain: any step gains a little."""
@@ -56,7 +57,9 @@ def launch_bound(
     """
     if not gains.has_device:
         raise Silent("the traces show no work on a device")
-    share = _idle_share(idle_causes, steps)
+    launching = idle_causes.filter(pl.col("cause") == LAUNCHING)
+    idle_ns = launching.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
+    share = idle_ns / max(1, steps["length_ns"].sum())
     if share < _WORTH:
         raise Silent(f"devices are idle for {share:.1%} of the step while hosts launch call after call")
     variant = _faster_launches(gains, hosts.steady)
@@ -71,13 +74,6 @@ def launch_bound(
         remedy="use CUDA graphs or torch.compile, fuse small kernels, or give each launch more work",
         change="hosts take half their time",
     )
-
-
-def _idle_share(idle_causes: pl.DataFrame, steps: pl.DataFrame) -> float:
-    """Return the share of all steps in which devices are idle while their hosts launch."""
-    launching = idle_causes.filter(pl.col("cause") == LAUNCHING)
-    idle_ns = launching.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
-    return float(idle_ns / max(1, steps["length_ns"].sum()))
 
 
 def _faster_launches(gains: Gains, base: Times) -> Times:

@@ -62,26 +62,6 @@ def recomputation(
     Reference:
     Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, MLSys'23
     """
-    _check_recomputes(phases, recomputations, memory_recomputed)
-    stretches = on_common_clock(recomputations, clock_offsets)
-    variant = without_intervals(gains, stretches)
-    variant[_launched_in(gains, stretches).to_numpy() * VALUES + OWN] = 0
-    (gain,) = gains.of(variant)
-    if not gain.is_sure or gain.share < _WORTH:
-        return
-    yield gains.opportunity(
-        gain,
-        variant,
-        title="The backward pass runs the forward pass again: activation checkpointing",
-        remedy=f"recompute selectively, or checkpoint fewer layers; {_saved(memory_recomputed)}",
-        change="nothing is recomputed",
-    )
-
-
-def _check_recomputes(
-    phases: pl.DataFrame, recomputations: pl.DataFrame, memory_recomputed: pl.DataFrame
-) -> None:
-    """Raise Silent unless a backward pass recomputes, by a name or a memory snapshot."""
     if not phases.filter(pl.col("phase") == BACKWARD)["busy_ns"].sum():
         raise Silent("the traces show no backward pass")
     if recomputations.is_empty():
@@ -91,26 +71,27 @@ def _check_recomputes(
             "nodes of autograd run operators of the forward pass again, as checkpointing by hooks does, but "
             "neither a name nor a memory snapshot with call stacks shows what that is for"
         )
-
-
-def _launched_in(gains: Gains, stretches: pl.DataFrame) -> pl.Series:
-    """Return the rows of the work that stretches of threads launch, communication left out."""
-    place = ["trace", "lane"]
+    stretches = on_common_clock(recomputations, clock_offsets)
+    variant = without_intervals(gains, stretches)
     opened = stretches.select("trace", "start_ns", lane="thread", until_ns="end_ns").sort("start_ns")
     launches = (
         gains.operations.filter(pl.col("place") == "host")
         .sort("start_ns")
-        .join_asof(opened, on="start_ns", by=place, check_sortedness=False)
+        .join_asof(opened, on="start_ns", by=["trace", "lane"], check_sortedness=False)
         .filter(pl.col("start_ns") < pl.col("until_ns"))
         .select("trace", launcher="operation")
     )
-    away = gains.operations.filter(pl.col("place") == "device", pl.col("kind") != "communication")
-    return away.join(launches, on=["trace", "launcher"], how="semi", maintain_order="left")["row"]
-
-
-def _saved(memory_recomputed: pl.DataFrame) -> str:
-    """Return in words the memory that recomputation saves, in the backward pass with most of it."""
-    most = memory_recomputed["bytes"].max()
-    if most is None:
-        return "the memory that it saves is unknown: record a memory snapshot with call stacks"
-    return f"it saves {float(most) / GIGA:.3g} GB of memory on a device"  # type: ignore[arg-type]
+    kernels = gains.operations.filter(pl.col("place") == "device", pl.col("kind") != "communication")
+    again = kernels.join(launches, on=["trace", "launcher"], how="semi", maintain_order="left")
+    variant[again["row"].to_numpy() * VALUES + OWN] = 0
+    saved = "the memory that it saves is unknown: record a memory snapshot with call stacks"
+    if memory_recomputed.height:
+        most = memory_recomputed["bytes"].max()
+        saved = f"it saves {float(most) / GIGA:.3g} GB of memory on a device"  # type: ignore[arg-type]
+    yield from gains.sure(
+        variant,
+        title="The backward pass runs the forward pass again: activation checkpointing",
+        remedy=f"recompute selectively, or checkpoint fewer layers; {saved}",
+        change="nothing is recomputed",
+        worth=_WORTH,
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import ranks_do
 from ccl_bench.diagnosis import Silent, diagnosis
 from ccl_bench.diagnosis.communication import slow_ranks
@@ -13,6 +12,7 @@ from ccl_bench.diagnosis.experts import expert_loads, expert_work
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.diagnosis.gains import Gains
     from ccl_bench.result.diagnosis import Opportunity
 
@@ -43,8 +43,8 @@ def slow_device(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]:
     """
     if not gains.has_device:
         raise Silent("the traces show no work on a device")
-    computes = gains.where((pl.col("place") == "device") & pl.col("kind").is_in(["compute", "fused"]))
-    slow = slow_ranks(gains, computes & ~expert_work(gains, expert_loads(traffic)), gains.graph.values)
+    of_experts = expert_work(gains, expert_loads(traffic))
+    slow = slow_ranks(gains, gains.computes & ~of_experts, gains.graph.values)
     if slow is None:
         return
     title = (

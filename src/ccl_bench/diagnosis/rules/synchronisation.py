@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent, diagnosis
-from ccl_bench.diagnosis.stalls import OUTSIDE, ranges_of_rows
+from ccl_bench.diagnosis.host_places import OUTSIDE, ranges_of_rows
 from ccl_bench.whatif.run_graph import TAIL, VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.diagnosis.gains import Gains, Mask
+    from ccl_bench.diagnosis.gains import Gains
     from ccl_bench.diagnosis.hosts import Hosts
     from ccl_bench.result.diagnosis import Opportunity
 
@@ -22,7 +22,7 @@ _LONG_AGO = -1e18
 _BLOCKS = "Memcpy"
 
 _WORTH = 0.02
-"""Share of the step that it must gain."""
+"""Share of the step that it must gain: each step has calls that cost a launch latency."""
 
 _WORTH_OF_ONE = 0.05
 """The same for one call per step, which most programs have at its end."""
@@ -56,7 +56,12 @@ def synchronisation(gains: Gains, hosts: Hosts) -> Iterator[Opportunity]:
     Reference:
     PyTorch performance tuning guide, "Avoid unnecessary CPU-GPU synchronization"
     """
-    waits = _waiting_calls(gains)
+    waits = gains.where(
+        pl.col("at_end")
+        & pl.col("awaited").is_not_null()
+        & ((pl.col("kind") == "wait") | pl.col("name").cast(pl.String).str.contains(_BLOCKS))
+        & pl.col("step").is_not_null()
+    )
     if not waits.any():
         raise Silent("no call in a step waits for the device")
     base = hosts.steady
@@ -70,30 +75,15 @@ def synchronisation(gains: Gains, hosts: Hosts) -> Iterator[Opportunity]:
         return
     times = "once" if round(per_step) == 1 else f"{per_step:.0f} times"
     name = calls["name"].cast(pl.String).mode().sort()[0]
+    # One trace shows where in the program the calls are.
+    rows = calls.filter(pl.col("trace") == pl.col("trace").first())["row"]
+    ranges = ranges_of_rows(gains.graph, calls["trace"][0])
+    places = [place for row in rows if (place := ranges.get(row, OUTSIDE)) != OUTSIDE]
+    where = f", most in {pl.Series(places).mode().sort()[0]}" if places else ""
     yield gains.opportunity(
         gain,
         variant,
-        title=f"Hosts wait for the device {times} a step in {name}{_where(gains, calls)}",
+        title=f"Hosts wait for the device {times} a step in {name}{where}",
         remedy="do not read values of the device in the step: item(), cpu(), nonzero, printing",
         change="hosts do not wait there",
     )
-
-
-def _waiting_calls(gains: Gains) -> Mask:
-    """Return the calls in steps that wait for work on the device."""
-    return gains.where(
-        pl.col("at_end")
-        & pl.col("awaited").is_not_null()
-        & ((pl.col("kind") == "wait") | pl.col("name").cast(pl.String).str.contains(_BLOCKS))
-        & pl.col("step").is_not_null()
-    )
-
-
-def _where(gains: Gains, calls: pl.DataFrame) -> str:
-    """Return in words the range with most of the calls of one trace."""
-    ranges = ranges_of_rows(gains.graph, calls["trace"][0])
-    names = pl.Series([ranges.get(row, OUTSIDE) for row in calls["row"]]).filter(
-        calls["trace"] == calls["trace"][0]
-    )
-    inside = names.filter(names != OUTSIDE)
-    return f", most in {inside.mode().sort()[0]}" if len(inside) else ""

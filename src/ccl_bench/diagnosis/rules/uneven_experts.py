@@ -44,18 +44,13 @@ def uneven_experts(gains: Gains, traffic: pl.DataFrame) -> Iterator[Opportunity]
     work = expert_work(gains, loads)
     if not work.any():
         raise Silent("the traces show no uneven all-to-alls around computing")
-    variant = with_even_experts(gains, work, loads)
-    (gain,) = gains.of(variant)
-    if not gain.is_sure:
-        return
     most = max(loads.values())
     full = sorted(rank for rank, load in loads.items() if load > (1 + most) / 2)
-    yield gains.opportunity(
-        gain,
-        variant,
-        title=f"{ranks_do(full, 'gets', 'get')} {most:.1f} times the mean tokens for its experts"
-        if len(full) == 1
-        else f"{ranks_do(full, 'gets', 'get')} up to {most:.1f} times the mean tokens for their experts",
+    up_to, whose = ("", "its") if len(full) == 1 else ("up to ", "their")
+    tokens = f"{up_to}{most:.1f} times the mean tokens"
+    yield from gains.sure(
+        with_even_experts(gains, work, loads),
+        title=f"{ranks_do(full, 'gets', 'get')} {tokens} for {whose} experts",
         remedy="balance the router, or replicate the busiest experts",
         change="experts of all ranks take the time of a mean load",
         ranks=full,

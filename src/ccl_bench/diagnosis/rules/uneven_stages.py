@@ -8,15 +8,17 @@ import numpy as np
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent, diagnosis
+from ccl_bench.diagnosis.communication import stages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.diagnosis.gains import Gains, Mask, Times
+    from ccl_bench.diagnosis.gains import Gains
     from ccl_bench.result.diagnosis import Opportunity
+    from ccl_bench.whatif.event_graph import Mask, Times
 
 _MOST_RANKS = 8
-"""Number of ranks of a stage to replay one by one."""
+"""Number of ranks of a stage to replay one by one: each replay takes time, and those of a stage are alike."""
 
 
 @diagnosis(kind="pipeline")
@@ -48,7 +50,7 @@ def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
     ranks_of = stages(gains)
     if len(ranks_of) < 2:
         raise Silent("there are no pipeline stages, or they are unknown")
-    computes = stage_work(gains)
+    computes = gains.computes if gains.has_device else gains.on_host
     variants = [gains.replays.without(computes & gains.where(pl.col("stage") == each)) for each in ranks_of]
     by_stage = gains.of(*variants)
     for place, (stage, ranks) in enumerate(ranks_of.items()):
@@ -65,22 +67,6 @@ def uneven_stages(gains: Gains) -> Iterator[Opportunity]:
             change="the stage takes the same time as the other stages",
             ranks=ranks,
         )
-
-
-def stages(gains: Gains) -> dict[int, list[int]]:
-    """Return the ranks of each pipeline stage, in order."""
-    placed = gains.operations.select("stage", "rank").unique().drop_nulls().sort("stage", "rank")
-    ranks_of: dict[int, list[int]] = {}
-    for stage, rank in placed.iter_rows():
-        ranks_of.setdefault(stage, []).append(rank)
-    return ranks_of
-
-
-def stage_work(gains: Gains) -> Mask:
-    """Return the operations of a stage: kernels, or without a device the operations of the host."""
-    if gains.has_device:
-        return gains.where((pl.col("place") == "device") & pl.col("kind").is_in(["compute", "fused"]))
-    return gains.on_host
 
 
 def _best_alone(gains: Gains, computes: Mask, ranks: list[int]) -> Times:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ccl_bench.comparison.changes import Change
     from ccl_bench.comparison.comparability import Comparability, Difference
     from ccl_bench.comparison.compare import Comparison, Pair
-    from ccl_bench.comparison.step_breakdown import Attribution, Division, Part
+    from ccl_bench.comparison.step_breakdown import Attribution, Division, StepPart
     from ccl_bench.comparison.thresholds import Judgement
 
 ORDER = ("worse", "better", "changed", "cannot tell", "no change", "not comparable")
@@ -66,7 +66,7 @@ def why(change: Change) -> str:
     return "; ".join(change.remarks)
 
 
-def seconds(part: Part) -> str:
+def seconds(part: StepPart) -> str:
     """Return the change of a part of a step, with its sign."""
     return ("+" if part.difference_s > 0 else "") + duration(part.difference_s)
 
