@@ -21,7 +21,7 @@ _SPEC = ".json"
 class Chart:
     """A drawing with its data; `spec` is its Vega-Lite specification, in plain colours on white."""
 
-    def __init__(self, chart: page_model.Chart) -> None:
+    def __init__(self, chart: page_model.PageChart) -> None:
         self._chart = chart
         self.name = chart.key
         self.title = chart.title

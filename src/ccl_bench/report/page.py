@@ -27,7 +27,7 @@ from ccl_bench.report.verdict import quality, verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ccl_bench.report.page_model import Number, Section
+    from ccl_bench.report.page_model import PageSection, Tile
     from ccl_bench.result.inspection import Inspection
     from ccl_bench.result.report_data import ReportData
 
@@ -105,7 +105,7 @@ def report_page(observed: ReportData, *, why: bool = False) -> Page:
     )
 
 
-def _without(section: Section, numbers: Iterable[Number]) -> Section:
+def _without(section: PageSection, numbers: Iterable[Tile]) -> PageSection:
     """Return a section without the numbers that the page shows at its top."""
     metrics_shown = {number.metric for number in numbers}
     return replace(section, numbers=tuple(n for n in section.numbers if n.metric not in metrics_shown))

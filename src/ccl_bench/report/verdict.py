@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted, ranks_do
 from ccl_bench.report.formatting import duration
-from ccl_bench.report.page_model import Cause, Verdict
+from ccl_bench.report.page_model import PageCause, PageVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,11 +164,13 @@ def _no_cause(breakdown: diagnosis.Verdict) -> str:
     return text
 
 
-def verdict(diagnosed: Diagnosed) -> Verdict:
+def verdict(diagnosed: Diagnosed) -> PageVerdict:
     """Return the verdict of a page: the sentence, and the causes with the largest gains."""
-    return Verdict(
+    return PageVerdict(
         verdict_sentence(diagnosed.verdict) if diagnosed.verdict else "",
-        tuple(Cause(each.title, gain(each), each.remedy, each.name) for each in diagnosed.diagnoses[:ON_TOP]),
+        tuple(
+            PageCause(each.title, gain(each), each.remedy, each.name) for each in diagnosed.diagnoses[:ON_TOP]
+        ),
         (*remarks(diagnosed), *_more(diagnosed)),
     )
 

@@ -8,7 +8,7 @@ from ccl_bench import metrics
 from ccl_bench.report.charts.bars import colours, names, rows_height
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.formatting import duration, time_unit
-from ccl_bench.report.page_model import Chart, Definition, Quantity, Section, Table, Term
+from ccl_bench.report.page_model import ManualPage, PageChart, PageSection, PageTable, Quantity, Term
 from ccl_bench.report.render.html import definitions, html_page, section
 from ccl_bench.report.theme import COMMUNICATION_PARTS
 
@@ -46,7 +46,7 @@ _ROW = 20
 _LEAST_PERCENT = 5.0
 
 
-def changes_chart(key: str, changes: Sequence[Change]) -> Chart | None:
+def changes_chart(key: str, changes: Sequence[Change]) -> PageChart | None:
     """Return the relative changes that have an interval, with it; None if there is none."""
     rows = [row for change in phrases.ordered(changes) if (row := _row(change)) is not None]
     if not rows:
@@ -55,7 +55,7 @@ def changes_chart(key: str, changes: Sequence[Change]) -> Chart | None:
     reach = max([_LEAST_PERCENT, *clear]) * _ROOM
     cut = sum(max(abs(row["low"]), abs(row["high"])) > reach for row in rows)
     counts = phrases.headline(changes)
-    return Chart(
+    return PageChart(
         key,
         "Changes with their noise",
         _spec(rows, reach),
@@ -110,7 +110,7 @@ def _spec(rows: list[dict[str, Any]], reach: float) -> Spec:
     }
 
 
-def _data(rows: list[dict[str, Any]]) -> Table:
+def _data(rows: list[dict[str, Any]]) -> PageTable:
     cells = tuple(
         (
             row["metric"],
@@ -119,10 +119,10 @@ def _data(rows: list[dict[str, Any]]) -> Table:
         )
         for row in rows
     )
-    return Table(("metric", "change", "from", "to", "verdict"), cells, numeric=frozenset({1, 2, 3}))
+    return PageTable(("metric", "change", "from", "to", "verdict"), cells, numeric=frozenset({1, 2, 3}))
 
 
-def parts_chart(key: str, attribution: Attribution) -> Chart:
+def parts_chart(key: str, attribution: Attribution) -> PageChart:
     """Return the change of each part of a step."""
     parts = attribution.finest_parts
     per, unit = time_unit([part.difference_s for part in parts])
@@ -144,10 +144,10 @@ def parts_chart(key: str, attribution: Attribution) -> Chart:
             ],
         },
     }
-    return Chart(key, "Where in the step", spec, phrases.step_sentence(attribution), _parts(attribution))
+    return PageChart(key, "Where in the step", spec, phrases.step_sentence(attribution), _parts(attribution))
 
 
-def _parts(attribution: Attribution) -> Table:
+def _parts(attribution: Attribution) -> PageTable:
     rows = tuple(
         (
             phrases.label(part.name) if part is not attribution.step else "step",
@@ -157,7 +157,7 @@ def _parts(attribution: Attribution) -> Table:
         )
         for part in (*attribution.finest_parts, attribution.step)
     )
-    return Table(("part", "baseline", "run", "change"), rows, numeric=frozenset({1, 2, 3}))
+    return PageTable(("part", "baseline", "run", "change"), rows, numeric=frozenset({1, 2, 3}))
 
 
 TITLE = "Runs compared"
@@ -177,7 +177,7 @@ def html(comparison: Comparison) -> str:
     return html_page(TITLE, str(body), charts=charts, navigation=navigation)
 
 
-def sections(comparison: Comparison) -> Iterator[Section]:
+def sections(comparison: Comparison) -> Iterator[PageSection]:
     """Yield the sections of each run against the baseline, in order."""
     for place, pair in enumerate(comparison.pairs):
         of = f" in {pair.name}" if len(comparison.pairs) > 1 else ""
@@ -188,36 +188,36 @@ def sections(comparison: Comparison) -> Iterator[Section]:
         yield _changes(f"changes-{place}", f"What changed{of}", pair)
 
 
-def _whether(key: str, title: str, pair: Pair, first: str) -> Section:
+def _whether(key: str, title: str, pair: Pair, first: str) -> PageSection:
     """Return whether two runs are comparable, how they differ, and which limits they meet."""
     comparability = pair.comparability
     notes = filter(None, (phrases.on_one_side(comparability), *map(phrases.judgement, pair.judgements)))
     compared = phrases.comparability(comparability)
     about = f"{first} {compared}." if first else compared
-    return Section(key, title, about, tables=tuple(_fields(comparability)), notes=tuple(notes))
+    return PageSection(key, title, about, tables=tuple(_fields(comparability)), notes=tuple(notes))
 
 
-def _fields(comparability: Comparability) -> Iterator[Table]:
+def _fields(comparability: Comparability) -> Iterator[PageTable]:
     if comparability.workload:
         yield _field_table("Fields that define the workload and differ", comparability.workload)
     if compared := phrases.on_both_sides(comparability):
         yield _field_table("What is compared", compared)
 
 
-def _field_table(caption: str, differences: Iterable[Difference]) -> Table:
+def _field_table(caption: str, differences: Iterable[Difference]) -> PageTable:
     rows = tuple((each.field, *phrases.field_values(each), each.reason) for each in differences)
-    return Table(("field", "baseline", "run", "reason"), rows, caption, wide=frozenset({3}))
+    return PageTable(("field", "baseline", "run", "reason"), rows, caption, wide=frozenset({3}))
 
 
-def _changes(key: str, title: str, pair: Pair) -> Section:
+def _changes(key: str, title: str, pair: Pair) -> PageSection:
     """Return the changes, in a chart and in a table."""
     chart = changes_chart(f"{key}-chart", pair.changes) if not pair.comparability.workload else None
     head = ("metric", "baseline", "run", "change", "interval", "verdict")
     registry = metrics.load()
     rows = tuple(_change(change, registry) for change in phrases.ordered(pair.changes))
-    change_table = Table(head, rows, numeric=frozenset({1, 2, 3, 4}), wide=frozenset({5}))
+    change_table = PageTable(head, rows, numeric=frozenset({1, 2, 3, 4}), wide=frozenset({5}))
     counts = phrases.headline(pair.changes)
-    return Section(key, title, f"{counts}.", charts=(chart,) if chart else (), tables=(change_table,))
+    return PageSection(key, title, f"{counts}.", charts=(chart,) if chart else (), tables=(change_table,))
 
 
 def _change(change: Change, registry: Registry[Metric]) -> tuple[Cell, ...]:
@@ -235,14 +235,14 @@ def _quantity(value: float | None, text: str) -> Cell:
     return text if value is None else Quantity(value, text)
 
 
-def _where(key: str, title: str, attribution: Attribution) -> Section:
+def _where(key: str, title: str, attribution: Attribution) -> PageSection:
     """Return the section about where the step changed."""
     tables = tuple(_division(each) for each in attribution.further_divisions)
     chart = parts_chart(f"{key}-chart", attribution)
-    return Section(key, title, phrases.step_sentence(attribution), charts=(chart,), tables=tables)
+    return PageSection(key, title, phrases.step_sentence(attribution), charts=(chart,), tables=tables)
 
 
-def _division(division: Division) -> Table:
+def _division(division: Division) -> PageTable:
     rows = tuple(
         (
             phrases.short_name(part.name),
@@ -253,7 +253,7 @@ def _division(division: Division) -> Table:
         for part in division.parts
     )
     rest = f"{division.left_out} more with smaller changes." if division.left_out else ""
-    return Table(
+    return PageTable(
         ("part", "baseline", "run", "change"),
         rows,
         phrases.division_title(division).capitalize(),
@@ -263,9 +263,9 @@ def _division(division: Division) -> Table:
     )
 
 
-def _definitions(comparison: Comparison) -> Sequence[Definition]:
+def _definitions(comparison: Comparison) -> Sequence[ManualPage]:
     """Return the manual pages of the metrics on the page."""
     registry = metrics.load()
     metric_names = {change.metric for pair in comparison.pairs for change in pair.changes}
     page_metrics = (registry.get(name) for name in sorted(metric_names, key=str.lower) if name in registry)
-    return [Definition(m.name, m.unit, m.better, m.revision, m.manual) for m in page_metrics]
+    return [ManualPage(m.name, m.unit, m.better, m.revision, m.manual) for m in page_metrics]

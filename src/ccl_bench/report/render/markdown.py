@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.page_model import (
         Cell,
-        Chart,
-        Definition,
-        Finding,
-        Number,
+        ManualPage,
         Page,
-        Section,
-        Strip,
-        Table,
-        Verdict,
+        PageChart,
+        PageFinding,
+        PageSection,
+        PageStrip,
+        PageTable,
+        PageVerdict,
+        Tile,
     )
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better"}
@@ -51,7 +51,7 @@ def markdown(page: Page) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _verdict(verdict: Verdict) -> Iterator[str]:
+def _verdict(verdict: PageVerdict) -> Iterator[str]:
     if verdict.sentence:
         yield f"**{escaped(verdict.sentence)}**"
     causes = [
@@ -68,11 +68,11 @@ def _identity(rows: Iterable[tuple[str, str]]) -> list[str]:
     return ["\n".join(f"- {escaped(name)}: {escaped(text)}" for name, text in rows)]
 
 
-def _findings(findings: Iterable[Finding]) -> list[str]:
+def _findings(findings: Iterable[PageFinding]) -> list[str]:
     return ["\n".join(line for finding in findings for line in _finding(finding))]
 
 
-def _finding(finding: Finding) -> Iterator[str]:
+def _finding(finding: PageFinding) -> Iterator[str]:
     place = f"{escaped(finding.place)}: " if finding.place else ""
     code = f" ({escaped(finding.code)})" if finding.code else ""
     more = f" {finding.others:,} more like this." if finding.others else ""
@@ -81,7 +81,7 @@ def _finding(finding: Finding) -> Iterator[str]:
         yield f"    - What to do: {escaped(finding.fix)}"
 
 
-def _section(section: Section) -> Iterator[str]:
+def _section(section: PageSection) -> Iterator[str]:
     yield f"## {escaped(section.title)}"
     if section.about:
         yield escaped(section.about)
@@ -94,13 +94,13 @@ def _section(section: Section) -> Iterator[str]:
         yield from _table(table)
 
 
-def _chart(chart: Chart | Strip) -> Iterator[str]:
+def _chart(chart: PageChart | PageStrip) -> Iterator[str]:
     yield f"### {escaped(chart.title)}"
     yield escaped(" ".join(filter(None, (chart.summary, chart.note))))
     yield from _table(chart.table)
 
 
-def _numbers(numbers: Iterable[Number]) -> str:
+def _numbers(numbers: Iterable[Tile]) -> str:
     rows = [
         (
             f"[{escaped(each.label)}](#{each.metric})" if each.metric else escaped(each.label),
@@ -113,12 +113,12 @@ def _numbers(numbers: Iterable[Number]) -> str:
     return table_rows(("number", "value", "direction", ""), rows, {1})
 
 
-def _remarks(number: Number) -> str:
+def _remarks(number: Tile) -> str:
     doubts = f"{number.doubts} finding{'s' if number.doubts > 1 else ''}" if number.doubts else ""
     return "; ".join(filter(None, (number.note, doubts)))
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: PageTable) -> Iterator[str]:
     if table.caption:
         yield f"**{escaped(table.caption)}**"
     yield table_rows(table.columns, [[_cell(cell) for cell in row] for row in table.rows], table.numeric)
@@ -142,7 +142,7 @@ def _cell(cell: Cell) -> str:
     return escaped(cell)
 
 
-def _definitions(definitions: Iterable[Definition]) -> Iterator[str]:
+def _definitions(definitions: Iterable[ManualPage]) -> Iterator[str]:
     for each in definitions:
         yield f'<a id="{each.metric}"></a>\n\n### {escaped(each.metric)}'
         direction = _DIRECTIONS.get(each.better)

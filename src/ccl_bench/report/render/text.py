@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.report.page_model import Cell, Chart, Finding, Number, Page, Section, Strip, Table, Verdict
+    from ccl_bench.report.page_model import (
+        Cell,
+        Page,
+        PageChart,
+        PageFinding,
+        PageSection,
+        PageStrip,
+        PageTable,
+        PageVerdict,
+        Tile,
+    )
     from ccl_bench.result.inspection import Inspection
 
 COLUMNS = 100
@@ -60,7 +70,7 @@ def _blocks(page: Page) -> Iterator[tuple[str, RenderableType]]:
     yield TITLES["definitions"], Group(manual, Text(f"Made by {plain(page.made_by)}.", "dim"))
 
 
-def verdict_block(verdict: Verdict) -> RenderableType:
+def verdict_block(verdict: PageVerdict) -> RenderableType:
     """Return the verdict: where the time of the step goes, and what to change."""
     parts: list[RenderableType] = [Text(plain(verdict.sentence), "bold")] if verdict.sentence else []
     for number, each in enumerate(verdict.causes, start=1):
@@ -72,7 +82,7 @@ def verdict_block(verdict: Verdict) -> RenderableType:
     return Group(*parts, *(Text(plain(each), "dim") for each in verdict.remarks))
 
 
-def _finding(finding: Finding) -> RenderableType:
+def _finding(finding: PageFinding) -> RenderableType:
     place = f"{plain(finding.place)}: " if finding.place else ""
     code = f" ({plain(finding.code)})" if finding.code else ""
     lines = [Text.assemble(f"{place}{plain(finding.message)}", (code, "dim"))]
@@ -83,7 +93,7 @@ def _finding(finding: Finding) -> RenderableType:
     return bullet(severity_mark(finding.severity), lines)
 
 
-def _section(section: Section) -> RenderableType:
+def _section(section: PageSection) -> RenderableType:
     parts: list[RenderableType] = [Text(plain(section.about), "dim")] if section.about else []
     parts += [_numbers(section.numbers)] if section.numbers else []
     parts += [Text(plain(note)) for note in section.notes]
@@ -93,22 +103,22 @@ def _section(section: Section) -> RenderableType:
     return Group(*parts)
 
 
-def _numbers(numbers: Iterable[Number]) -> RenderableType:
+def _numbers(numbers: Iterable[Tile]) -> RenderableType:
     rows = [(Text(plain(each.label), "dim"), each.quantity.text, _remarks(each)) for each in numbers]
     return aligned(("", "", ""), rows)
 
 
-def _remarks(number: Number) -> str:
+def _remarks(number: Tile) -> str:
     doubts = counted(number.doubts, "finding") if number.doubts else ""
     return "; ".join(filter(None, (number.note, doubts)))
 
 
-def _chart(chart: Chart | Strip) -> RenderableType:
+def _chart(chart: PageChart | PageStrip) -> RenderableType:
     sentences = " ".join(filter(None, (chart.summary, chart.note)))
     return Text.assemble((f"{plain(chart.title)}: ", "bold"), plain(sentences))
 
 
-def _table(table: Table) -> Iterator[RenderableType]:
+def _table(table: PageTable) -> Iterator[RenderableType]:
     if table.caption:
         yield Text(plain(table.caption), "bold")
     first_rows = table.rows[: table.first or None]

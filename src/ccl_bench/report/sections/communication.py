@@ -11,14 +11,14 @@ from ccl_bench.report.charts.bars import bars, stacked
 from ccl_bench.report.charts.lines import spread_over_size
 from ccl_bench.report.context import absent, table, tile
 from ccl_bench.report.formatting import amount, duration, percent, size, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section, Term
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity, Term
 from ccl_bench.report.theme import COMMUNICATION_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.report.page_model import Cell, PageTable
     from ccl_bench.result.details import (
         BandwidthDetails,
         CallCountDetails,
@@ -34,7 +34,7 @@ KEY, TITLE = "communication", "Communication"
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
-def communication(context: Context) -> Section:
+def communication(context: Context) -> PageSection:
     """Return the section."""
     traffic = context.valued("traffic_distribution_16")
     times = context.valued("total_communication_time")
@@ -64,7 +64,7 @@ def communication(context: Context) -> Section:
     ]
     tables = [_by_collective(bytes_of, calls, unions, parts, _silent(moved))]
     tables += [_by_dimension(dimensions, of_dimensions)] if dimensions else []
-    return Section(
+    return PageSection(
         KEY,
         TITLE,
         "Communication of one GPU in a mean step. Time with at least one running call, hidden or not: "
@@ -140,7 +140,7 @@ def _divided(details: CommunicationTimeDetails | None) -> str:
     )
 
 
-def _times(by: str, values: dict[str, float], parts: Parts) -> list[Chart]:
+def _times(by: str, values: dict[str, float], parts: Parts) -> list[PageChart]:
     """Return a chart of times, divided if the parts are known, if there are several to compare."""
     if not parts or parts.keys() != values.keys():
         return _bars(by, "time", values)
@@ -155,7 +155,7 @@ def _times(by: str, values: dict[str, float], parts: Parts) -> list[Chart]:
         for name in ordered[:_MENTIONED]
     )
     head = (by, "time", *_part_names(parts))
-    return [Chart(f"time-by-{by}", f"Time by {_WORDS[by]}", spec, f"{summary}.", table(head, cells))]
+    return [PageChart(f"time-by-{by}", f"Time by {_WORDS[by]}", spec, f"{summary}.", table(head, cells))]
 
 
 _MENTIONED = 3
@@ -175,7 +175,7 @@ def _part_cells(parts: Parts, name: str) -> list[Cell]:
     ]
 
 
-def _bars(by: str, what: str, values: dict[str, float]) -> list[Chart]:
+def _bars(by: str, what: str, values: dict[str, float]) -> list[PageChart]:
     """Return a chart if there are several values to compare."""
     if len(values) < 2:
         return []
@@ -194,7 +194,7 @@ def _bars(by: str, what: str, values: dict[str, float]) -> list[Chart]:
     summary = f"Largest is {most} with {read(values[most])}, smallest is {least} with {read(values[least])}."
     rows = [(name, Quantity(values[name], read(values[name]))) for name in ordered]
     heading = f"{what.capitalize()} by {_WORDS[by]}"
-    return [Chart(f"{what}-by-{by}", heading, spec, summary, table((by, what), rows))]
+    return [PageChart(f"{what}-by-{by}", heading, spec, summary, table((by, what), rows))]
 
 
 def _size_unit(values: Mapping[str, float]) -> tuple[float, str]:
@@ -204,7 +204,7 @@ def _size_unit(values: Mapping[str, float]) -> tuple[float, str]:
 
 def _by_collective(
     bytes_of: dict[str, float], calls: dict[str, float], unions: dict[str, float], parts: Parts, note: str
-) -> Table:
+) -> PageTable:
     total = sum(bytes_of.values())
     rows: list[tuple[Cell, ...]] = [
         (
@@ -221,7 +221,7 @@ def _by_collective(
     return table(head, rows, caption="By collective", note=note)
 
 
-def _by_dimension(dimensions: dict[str, DimensionTraffic], parts: Parts) -> Table:
+def _by_dimension(dimensions: dict[str, DimensionTraffic], parts: Parts) -> PageTable:
     rows: list[tuple[Cell, ...]] = [
         (
             name,
@@ -251,13 +251,13 @@ _BITS = 8
 _FREE_OF_WAITING = {"wait-free", "shorter side"}
 
 
-def bandwidth(context: Context) -> Section:
+def bandwidth(context: Context) -> PageSection:
     """Return the section."""
     sizes = context.series.bus_bandwidth
     if not sizes:
         return absent(BANDWIDTH_KEY, BANDWIDTH_TITLE, context.why(*BANDWIDTHS.values()))
     peaks, sources = _peaks(context)
-    return Section(
+    return PageSection(
         BANDWIDTH_KEY,
         BANDWIDTH_TITLE,
         "Bus bandwidth as nccl-tests defines it: independent of the number of ranks, comparable with the "
@@ -300,7 +300,7 @@ def _link_in_catalog(context: Context) -> tuple[float, str] | None:
     return None
 
 
-def _chart(sizes: Sequence[MessageSize], peaks: Sequence[tuple[str, float]]) -> Chart:
+def _chart(sizes: Sequence[MessageSize], peaks: Sequence[tuple[str, float]]) -> PageChart:
     points = [
         {
             "kind": _kind(entry),
@@ -329,7 +329,7 @@ def _chart(sizes: Sequence[MessageSize], peaks: Sequence[tuple[str, float]]) -> 
     head = ("collective", "message", "calls", "10 % below", "median", "10 % above", "time is")
     tests = ("nccl-tests", "median over it") if has_tests else ()
     units = table((*head, *tests), rows, caption="Bus bandwidth in GB/s", left=(0, 6))
-    return Chart("bus-bandwidth", "Bus bandwidth against message size", spec, summary, units, note)
+    return PageChart("bus-bandwidth", "Bus bandwidth against message size", spec, summary, units, note)
 
 
 def _kind(entry: MessageSize) -> str:
@@ -363,7 +363,7 @@ def _of_tests(entry: MessageSize) -> tuple[Cell, ...]:
     return Quantity(reached, amount(reached)), Quantity(share, percent(share))
 
 
-def _all_calls(context: Context) -> Table:
+def _all_calls(context: Context) -> PageTable:
     rows = []
     results = {name: context.valued(metric) for name, metric in BANDWIDTHS.items()}
     parts = _row_parts({n: r.details.get("time_parts_s", {}) for n, r in results.items() if r})

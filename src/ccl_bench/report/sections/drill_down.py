@@ -10,13 +10,13 @@ from ccl_bench.report.charts.bars import heat_map
 from ccl_bench.report.charts.flames import flame
 from ccl_bench.report.context import absent, table
 from ccl_bench.report.formatting import amount, duration, percent, size, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section, Short
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity, Short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.report.page_model import Cell, PageTable
     from ccl_bench.result.drill_down import CallKind, DrillDown, PairTraffic, ProductShape, RangeTime
 
 _LONGEST = 64
@@ -48,7 +48,7 @@ def _short(name: str, full: str = "") -> Cell:
     return name if len(name) <= _LONGEST and name == whole else Short(name, whole)
 
 
-def operators(context: Context) -> Section:
+def operators(context: Context) -> PageSection:
     """Return the section of operators and named ranges."""
     key, title = "operators", "Operators and named ranges"
     drill_down = context.series.drill_down
@@ -62,10 +62,10 @@ def operators(context: Context) -> Section:
     tables = [_operators(drill_down)] if drill_down.operators else []
     drawn = tuple(_range_flame(drill_down.ranges)) if drill_down.ranges else ()
     tables += [_ranges(drill_down)] if drill_down.ranges else []
-    return Section(key, title, about, charts=drawn, tables=tuple(tables))
+    return PageSection(key, title, about, charts=drawn, tables=tuple(tables))
 
 
-def _operators(drill_down: DrillDown) -> Table:
+def _operators(drill_down: DrillDown) -> PageTable:
     rows = [
         (
             _short(each.name),
@@ -82,7 +82,7 @@ def _operators(drill_down: DrillDown) -> Table:
     return table(head, rows, caption="Operators", note=note, first=_IN_TERMINAL)
 
 
-def _ranges(drill_down: DrillDown) -> Table:
+def _ranges(drill_down: DrillDown) -> PageTable:
     rows = [
         (
             _short(" › ".join(each.path)),
@@ -98,7 +98,7 @@ def _ranges(drill_down: DrillDown) -> Table:
     return table(head, rows, caption="Named ranges", note=note, first=_IN_TERMINAL, wide=(0,))
 
 
-def _range_flame(ranges: Sequence[RangeTime]) -> Iterator[Chart]:
+def _range_flame(ranges: Sequence[RangeTime]) -> Iterator[PageChart]:
     """Yield the flame graph of device time; on a run without a device of time on the CPU."""
     on_device = any(each.device_s for each in ranges)
     every = [(each.path, each.device_s) for each in ranges] if on_device else list(_own_times(ranges))
@@ -112,7 +112,7 @@ def _range_flame(ranges: Sequence[RangeTime]) -> Iterator[Chart]:
     summary = f"The largest part is {' › '.join(largest[0])} itself: {duration(largest[1])} of a mean step."
     rows = [(_short(" › ".join(path)), _time(value)) for path, value in times]
     data = table(("range", "own time"), rows)
-    yield Chart("ranges", f"{what} by named range", spec, summary, data, is_wide=True)
+    yield PageChart("ranges", f"{what} by named range", spec, summary, data, is_wide=True)
 
 
 def _own_times(ranges: Sequence[RangeTime]) -> Iterator[tuple[list[str], float]]:
@@ -125,7 +125,7 @@ def _own_times(ranges: Sequence[RangeTime]) -> Iterator[tuple[list[str], float]]
         yield each.path, max(each.host_s - inside.get(tuple(each.path), 0.0), 0.0)
 
 
-def kernel_table(drill_down: DrillDown) -> Table:
+def kernel_table(drill_down: DrillDown) -> PageTable:
     """Return the kernels of a mean step, the longest first."""
     rows = [
         (
@@ -145,7 +145,7 @@ def kernel_table(drill_down: DrillDown) -> Table:
     )
 
 
-def products(context: Context) -> Section:
+def products(context: Context) -> PageSection:
     """Return the section of matrix products."""
     key, title = "products", "Matrix products"
     drill_down = context.series.drill_down
@@ -167,7 +167,7 @@ def products(context: Context) -> Section:
     shape_table = table(
         head, rows, caption="Matrix products by shape", note=note, first=_IN_TERMINAL, left=(0, 5)
     )
-    return Section(key, title, about, tables=(shape_table,))
+    return PageSection(key, title, about, tables=(shape_table,))
 
 
 def _product(each: ProductShape, peak: float | None) -> tuple[Cell, ...]:
@@ -211,7 +211,7 @@ def _peak(context: Context, each: ProductShape) -> float | None:
     return None
 
 
-def calls(context: Context) -> Section:
+def calls(context: Context) -> PageSection:
     """Return the section of kinds of calls and of traffic between ranks."""
     key, title = "calls", "Kinds of calls"
     drill_down = context.series.drill_down
@@ -228,7 +228,7 @@ def calls(context: Context) -> Section:
     )
     note = _left_out(drill_down, "calls", "kind")
     call_table = table(head, rows, caption="Calls by kind", note=note, first=_IN_TERMINAL, left=(0, 1, 3, 12))
-    return Section(
+    return PageSection(
         key,
         title,
         about,
@@ -258,7 +258,7 @@ def _call(each: CallKind) -> tuple[Cell, ...]:
     )
 
 
-def _pairs(drill_down: DrillDown) -> Table:
+def _pairs(drill_down: DrillDown) -> PageTable:
     rows = [
         (str(each.source), str(each.target), f"{each.calls:,}", Quantity(each.bytes, size(each.bytes)))
         for each in drill_down.pairs
@@ -275,7 +275,7 @@ def _pairs(drill_down: DrillDown) -> Table:
     )
 
 
-def _pair_map(pairs: Iterable[PairTraffic]) -> Iterator[Chart]:
+def _pair_map(pairs: Iterable[PairTraffic]) -> Iterator[PageChart]:
     sent = {(each.source, each.target): each.bytes for each in pairs}
     ranks = sorted({rank for pair in sent for rank in pair})
     if not sent or len(ranks) > _MOST_DRAWN or len(ranks) < 3:
@@ -292,4 +292,4 @@ def _pair_map(pairs: Iterable[PairTraffic]) -> Iterator[Chart]:
         for name, row in zip(names, values, strict=True)
     ]
     data = table(("from rank", *(f"to rank {name}" for name in names)), cells)
-    yield Chart("pairs", "Bytes that each rank sends to each other", spec, summary, data)
+    yield PageChart("pairs", "Bytes that each rank sends to each other", spec, summary, data)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from ccl_bench.base.text import counted
 from ccl_bench.report.context import OF_STEP, tile
 from ccl_bench.report.formatting import duration, percent, step_word
-from ccl_bench.report.page_model import Finding
+from ccl_bench.report.page_model import PageFinding
 from ccl_bench.report.sections.serving import distribution
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.base.findings import Issue
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Number
+    from ccl_bench.report.page_model import Tile
     from ccl_bench.result.details import (
         BubbleDetails,
         ExposedDetails,
@@ -30,7 +30,7 @@ _ALIKE = 2
 """Number of findings of one kind that are shown; the others are counted."""
 
 
-def headline(context: Context) -> tuple[Number, ...]:
+def headline(context: Context) -> tuple[Tile, ...]:
     """Return the headline numbers that have a value."""
     return (
         *tile(context, "throughput_tokens_sec", "Throughput", note=_each(context)),
@@ -177,7 +177,7 @@ def _late(context: Context) -> str:
     return f"{'of the recorded time' if 'recorded_s' in details else OF_STEP}; {slowest}"
 
 
-def findings(issues: Iterable[Issue]) -> tuple[Finding, ...]:
+def findings(issues: Iterable[Issue]) -> tuple[PageFinding, ...]:
     """Return the findings, the most severe first; of many of one kind the first ones and their number."""
     kinds: dict[tuple[str, str], list[Issue]] = {}
     for issue in issues:
@@ -190,7 +190,7 @@ def findings(issues: Iterable[Issue]) -> tuple[Finding, ...]:
     return tuple(entries)
 
 
-def _finding(issue: Issue, others: int = 0) -> Finding:
+def _finding(issue: Issue, others: int = 0) -> PageFinding:
     place = f"{issue.file}:{issue.line}" if issue.file and issue.line else issue.file
     place = ": ".join(filter(None, (place, issue.path)))
-    return Finding(issue.severity, issue.message, place, issue.code, issue.fix, others)
+    return PageFinding(issue.severity, issue.message, place, issue.code, issue.fix, others)

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, cast
 from ccl_bench.report.charts.bars import bars
 from ccl_bench.report.context import absent, table, tile
 from ccl_bench.report.formatting import amount, duration, percent, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity
 from ccl_bench.report.sections.drill_down import kernel_table
 
 if TYPE_CHECKING:
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Table
+    from ccl_bench.report.page_model import PageTable
     from ccl_bench.result import Result
     from ccl_bench.result.details import KernelSharesDetails, KernelTimeDetails
 
 KEY, TITLE = "kernels", "Kernels"
 
 
-def kernels(context: Context) -> Section:
+def kernels(context: Context) -> PageSection:
     """Return the section."""
     total = context.valued("total_kernel_time")
     if total is None:
         return absent(KEY, TITLE, context.why("total_kernel_time"))
     top = context.valued("dominant_kernel_concentration")
-    return Section(
+    return PageSection(
         KEY,
         TITLE,
         "Sums of kernel durations in a mean step, mean over ranks; concurrent kernels are each counted.",
@@ -49,7 +49,7 @@ def _launched(total: Result) -> str:
     return f"{amount(count)} kernels in a step" if count else ""
 
 
-def _types(total: Result) -> Chart:
+def _types(total: Result) -> PageChart:
     details = cast("KernelTimeDetails", total.details)
     times, shares = details["per_type_s"], details["per_type_pct"]
     per, unit = time_unit(times.values())
@@ -64,10 +64,12 @@ def _types(total: Result) -> Chart:
     of_all = f"{duration(times[first])} in a mean step, {percent(shares[first])} of all"
     summary = f"Most kernel time is {first}: {of_all}."
     rows = [(name, Quantity(times[name], duration(times[name])), percent(shares[name])) for name in ordered]
-    return Chart("kernel-types", "Kernel time by type", spec, summary, table(("type", "time", "share"), rows))
+    return PageChart(
+        "kernel-types", "Kernel time by type", spec, summary, table(("type", "time", "share"), rows)
+    )
 
 
-def _top(top: Result) -> Table:
+def _top(top: Result) -> PageTable:
     rows = [
         (entry["name"], entry["type"], Quantity(entry["pct"], percent(entry["pct"])), f"{entry['count']:,}")
         for entry in cast("KernelSharesDetails", top.details)["first"]

@@ -10,13 +10,13 @@ from ccl_bench.report.charts.flames import flame, stacked_areas
 from ccl_bench.report.charts.lines import memory_curve
 from ccl_bench.report.context import absent, table, tile
 from ccl_bench.report.formatting import amount, duration, percent, size
-from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.report.page_model import Cell, PageTable
     from ccl_bench.result.details import FragmentationDetails, PeakMemoryDetails
     from ccl_bench.result.drill_down import CallSite
     from ccl_bench.result.report_data import MemoryCurve
@@ -26,14 +26,14 @@ KEY, TITLE = "memory", "Device memory"
 _MOMENTS = {"snapshot": "at the snapshot", "peak": "when most was allocated"}
 
 
-def memory(context: Context) -> Section:
+def memory(context: Context) -> PageSection:
     """Return the section."""
     peak, unused = context.valued("peak_memory_allocated"), context.valued("memory_fragmentation")
     if peak is None and unused is None:
         return absent(KEY, TITLE, context.why("peak_memory_allocated", "memory_fragmentation"))
     peak_details: PeakMemoryDetails = cast("PeakMemoryDetails", peak.details) if peak else {}
     left = cast("FragmentationDetails", unused.details) if unused else None
-    return Section(
+    return PageSection(
         KEY,
         TITLE,
         "Tensors hold allocated memory; the allocator took reserved memory from the device. "
@@ -61,7 +61,7 @@ def _where(details: PeakMemoryDetails) -> str:
     return f"highest on {'rank ' if device[:1].isdigit() else ''}{device}" if device else ""
 
 
-def _curves(context: Context) -> Iterator[Chart]:
+def _curves(context: Context) -> Iterator[PageChart]:
     curves = context.series.memory
     for place, curve in enumerate(curves):
         note = f"Each point shows the extremes of up to {curve.events_each:,} states of the allocator. "
@@ -75,7 +75,7 @@ _INSIDE_TORCH = ("_wrapped_call_impl (", "_call_impl (", "inner (", "wrapper (",
 """Prefixes of frames that only pass a call on."""
 
 
-def _call_sites(context: Context) -> Iterator[Chart]:
+def _call_sites(context: Context) -> Iterator[PageChart]:
     """Yield the flame graph of the call stacks that hold the peak."""
     at_peak = context.series.drill_down.memory
     if at_peak is None or not any(site.frames for site in at_peak.sites):
@@ -96,7 +96,7 @@ def _call_sites(context: Context) -> Iterator[Chart]:
     ]
     data = table(("bytes", "blocks", "call stack, the outermost first"), cells, left=(2,), wide=(2,))
     title = "What holds the peak, by call stack"
-    yield Chart("memory-sites", title, spec, summary, data, is_wide=True)
+    yield PageChart("memory-sites", title, spec, summary, data, is_wide=True)
 
 
 def _stack(site: CallSite) -> list[str]:
@@ -106,7 +106,7 @@ def _stack(site: CallSite) -> list[str]:
     return [frame for frame in site.frames if not frame.startswith(_INSIDE_TORCH)] or site.frames
 
 
-def _categories(context: Context) -> Iterator[Chart]:
+def _categories(context: Context) -> Iterator[PageChart]:
     """Yield memory by purpose, over time."""
     curves = context.series.drill_down.categories
     if curves is None:
@@ -119,10 +119,10 @@ def _categories(context: Context) -> Iterator[Chart]:
     summary = f"The largest part is {most}, up to {size(peaks[most])} on {curves.device}."
     cells = [(name, Quantity(peak, size(peak))) for name, peak in peaks.items()]
     data = table(("category", "most"), cells)
-    yield Chart("memory-categories", "Allocated memory by purpose", spec, summary, data)
+    yield PageChart("memory-categories", "Allocated memory by purpose", spec, summary, data)
 
 
-def _curve(curve: MemoryCurve, key: str, note: str) -> Chart:
+def _curve(curve: MemoryCurve, key: str, note: str) -> PageChart:
     x = "time since the first event, s" if curve.is_timed else "events of the allocator"
     spec = memory_curve(curve, x)
     peak = max(curve.highest_allocated_bytes)
@@ -144,12 +144,12 @@ def _curve(curve: MemoryCurve, key: str, note: str) -> Chart:
         )
     ]
     head = ("time" if curve.is_timed else "event", "least allocated", "most allocated", "most reserved")
-    return Chart(
+    return PageChart(
         key, f"Memory of rank {curve.device}", spec, summary, table(head, rows, left=()), note.strip()
     )
 
 
-def _peaks(details: PeakMemoryDetails) -> list[Chart]:
+def _peaks(details: PeakMemoryDetails) -> list[PageChart]:
     peaks = details.get("per_device_peak_allocated_bytes", {})
     if len(peaks) < 2:
         return []
@@ -159,11 +159,13 @@ def _peaks(details: PeakMemoryDetails) -> list[Chart]:
     summary = f"Peaks range from {size(peaks[lowest])} on {lowest} to {size(peaks[highest])} on {highest}."
     cells = [(name, Quantity(value, size(value))) for name, value in peaks.items()]
     return [
-        Chart("memory-peaks", "Peak of each device", spec, summary, table(("rank", "peak allocated"), cells))
+        PageChart(
+            "memory-peaks", "Peak of each device", spec, summary, table(("rank", "peak allocated"), cells)
+        )
     ]
 
 
-def _layouts(details: FragmentationDetails | None) -> Iterator[Table]:
+def _layouts(details: FragmentationDetails | None) -> Iterator[PageTable]:
     layouts = details.get("snapshots", []) if details else []
     if not layouts:
         return
@@ -179,7 +181,7 @@ def _layouts(details: FragmentationDetails | None) -> Iterator[Table]:
     yield table(head, rows, caption="Fragmentation")
 
 
-def _holders(details: PeakMemoryDetails) -> Iterator[Table]:
+def _holders(details: PeakMemoryDetails) -> Iterator[PageTable]:
     holders = details.get("holders", [])
     if not holders:
         return

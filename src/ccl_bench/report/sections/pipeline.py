@@ -8,14 +8,14 @@ from ccl_bench.base.text import counted
 from ccl_bench.report.charts.bars import stacked
 from ccl_bench.report.context import OF_STEP, absent, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity
 from ccl_bench.report.theme import COMMUNICATION_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.report.page_model import Cell, PageTable
     from ccl_bench.result.details import BubbleDetails
 
 KEY, TITLE = "pipeline", "Pipeline"
@@ -37,7 +37,7 @@ _EVEN = 1.005
 Parts = dict[str, tuple[str, str]]
 
 
-def pipeline(context: Context) -> Section:
+def pipeline(context: Context) -> PageSection:
     """Return the section."""
     result = context.valued("bubble_size_pipeline")
     if result is None:
@@ -46,7 +46,7 @@ def pipeline(context: Context) -> Section:
     stages = details["per_stage"]
     divided = all({"warm_up_s", "steady_s", "cool_down_s"} <= stage.keys() for stage in stages.values())
     parts = _WORK | (_BUBBLE_PARTS if divided else _WHOLE_BUBBLE)
-    return Section(
+    return PageSection(
         KEY,
         TITLE,
         "In the bubble a stage neither computes nor moves data. Warm-up lasts until its first backward work, "
@@ -78,7 +78,7 @@ def _notes(details: BubbleDetails) -> Iterator[str]:
         yield f"The parts of the bubble are unknown: {details['parts_missing']}."
 
 
-def _chart(stages: dict[str, dict[str, float]], parts: Parts) -> Chart:
+def _chart(stages: dict[str, dict[str, float]], parts: Parts) -> PageChart:
     per, unit = time_unit(sum(_values(stage, parts)) for stage in stages.values())
     rows = [
         (name, {part: stage.get(field, 0.0) * per for part, (field, _) in parts.items()})
@@ -89,14 +89,14 @@ def _chart(stages: dict[str, dict[str, float]], parts: Parts) -> Chart:
     most = max(stages, key=lambda name: stages[name]["fraction"])
     share, length = percent(100 * stages[most]["fraction"]), duration(stages[most]["bubble_s"])
     summary = f"Stage {most} has the largest bubble: {length}, {share} of its traced step."
-    return Chart("pipeline", "Time in a mean step of each stage", spec, summary, _table(stages, parts))
+    return PageChart("pipeline", "Time in a mean step of each stage", spec, summary, _table(stages, parts))
 
 
 def _values(stage: dict[str, float], parts: Parts) -> list[float]:
     return [stage.get(field, 0.0) for field, _ in parts.values()]
 
 
-def _table(stages: dict[str, dict[str, float]], parts: Parts) -> Table:
+def _table(stages: dict[str, dict[str, float]], parts: Parts) -> PageTable:
     rows: list[tuple[Cell, ...]] = []
     for name, stage in stages.items():
         values = [*_values(stage, parts), stage["bubble_s"]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.text import counted
 from ccl_bench.report.context import table
 from ccl_bench.report.formatting import short, size, with_unit
-from ccl_bench.report.page_model import Definition, Quantity, Section, Term
+from ccl_bench.report.page_model import ManualPage, PageSection, Quantity, Term
 from ccl_bench.report.results import STATUS_WORDS, counts, is_expected
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "neither": "-"}
 
 
-def reference(context: Context) -> Iterator[Section]:
+def reference(context: Context) -> Iterator[PageSection]:
     """Yield the non-empty sections."""
     yield _results(context.results.values())
     missing = [result for result in context.results.values() if result.value is None]
@@ -33,7 +33,7 @@ def reference(context: Context) -> Iterator[Section]:
         yield _files(context)
 
 
-def _results(results: Iterable[Result]) -> Section:
+def _results(results: Iterable[Result]) -> PageSection:
     rows = [
         (
             Term(result.metric),
@@ -50,7 +50,7 @@ def _results(results: Iterable[Result]) -> Section:
     head = ("metric", "value", "in its unit", "unit", "direction", "findings", "over")
     about = "Every metric that has a value. The names link to the definitions."
     result_table = table(head, rows, left=(0, 3, 4, 5, 6), wide=(6,))
-    return Section("all-results", "All results", about, tables=(result_table,))
+    return PageSection("all-results", "All results", about, tables=(result_table,))
 
 
 def _doubts(result: Result) -> str:
@@ -58,7 +58,7 @@ def _doubts(result: Result) -> str:
     return counted(count, "finding") if count else "-"
 
 
-def _missing(missing: Iterable[Result], every: Sequence[Result], *, why: bool) -> Section:
+def _missing(missing: Iterable[Result], every: Sequence[Result], *, why: bool) -> PageSection:
     """Return the metrics without a value: all, or the repairable ones and the number of the others."""
     rows = [
         (Term(result.metric), STATUS_WORDS[result.status], result.reason, result.fix or "-")
@@ -69,19 +69,19 @@ def _missing(missing: Iterable[Result], every: Sequence[Result], *, why: bool) -
     tables = (table(head, rows, left=range(4), wide=(2, 3)),) if rows else ()
     note = "" if why else counts(every)
     about = "Why other metrics have no value." if rows else ""
-    return Section("no-value", "No value for", about, tables=tables, notes=(f"{note}.",) if note else ())
+    return PageSection("no-value", "No value for", about, tables=tables, notes=(f"{note}.",) if note else ())
 
 
-def _facts(context: Context) -> Section:
+def _facts(context: Context) -> PageSection:
     rows = [
         (name, short(fact.value) if isinstance(fact.value, float) else str(fact.value), fact.source)
         for name, fact in context.inspection.facts.items()
     ]
     fact_table = table(("fact", "value", "from"), rows, left=range(3), wide=(1, 2))
-    return Section("facts", "Facts", "Facts about the run, with their sources.", tables=(fact_table,))
+    return PageSection("facts", "Facts", "Facts about the run, with their sources.", tables=(fact_table,))
 
 
-def _files(context: Context) -> Section:
+def _files(context: Context) -> PageSection:
     hashes: dict[str, str] = {}
     for result in context.results.values():
         hashes |= {trace.file: trace.sha256 for trace in result.provenance.traces} | result.provenance.files
@@ -100,16 +100,16 @@ def _files(context: Context) -> Section:
     ]
     head = ("file", "rank", "read as", "size", "SHA-256")
     file_table = table(head, [*traces, *others], left=(0, 2, 4))
-    return Section("files", "Files", "The files behind the numbers.", tables=(file_table,))
+    return PageSection("files", "Files", "The files behind the numbers.", tables=(file_table,))
 
 
-def definitions(results: Iterable[Result], registry: Registry[Metric]) -> tuple[Definition, ...]:
+def definitions(results: Iterable[Result], registry: Registry[Metric]) -> tuple[ManualPage, ...]:
     """Return the manual pages of the metrics that this installation has."""
     pages = []
     for result in results:
         if result.metric in registry:
             metric = registry.get(result.metric)
             pages.append(
-                Definition(result.metric, metric.unit, metric.better, metric.revision, metric.manual)
+                ManualPage(result.metric, metric.unit, metric.better, metric.revision, metric.manual)
             )
     return tuple(pages)

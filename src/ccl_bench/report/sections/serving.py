@@ -8,13 +8,13 @@ from ccl_bench.base.text import counted
 from ccl_bench.report.charts.lines import curves
 from ccl_bench.report.context import absent, table, tile
 from ccl_bench.report.formatting import duration, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section, Term
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity, Term
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.report.page_model import Cell, PageTable
     from ccl_bench.result import Result
     from ccl_bench.result.details import ServingDetails
 
@@ -39,14 +39,14 @@ _DRAWN = 99
 """Percent of the times that are drawn; the longest ones would compress the others."""
 
 
-def serving(context: Context) -> Section:
+def serving(context: Context) -> PageSection:
     """Return the section."""
     times = {label: result for name, label in (TIMES | PASSES).items() if (result := context.valued(name))}
     rates = [number for name, label in RATES.items() for number in tile(context, name, label)]
     if not times and not rates:
         return absent(KEY, TITLE, context.why(*TIMES))
     some = next(filter(None, map(context.valued, [*TIMES, *RATES])), None)
-    return Section(
+    return PageSection(
         KEY,
         TITLE,
         "As the client of the benchmark measured it. Failed, cancelled and warm-up requests are excluded.",
@@ -75,7 +75,7 @@ def distribution(result: Result) -> dict[str, float]:
     return details.get("distribution_s") or details.get("as_stored_s") or {}
 
 
-def _percentiles(times: dict[str, Result]) -> Table:
+def _percentiles(times: dict[str, Result]) -> PageTable:
     spreads = {label: distribution(result) | {"mean": result.value or 0.0} for label, result in times.items()}
     used = [name for name in STATISTICS if any(name in spread for spread in spreads.values())]
     rows: list[tuple[Cell, ...]] = [
@@ -88,7 +88,7 @@ def _percentiles(times: dict[str, Result]) -> Table:
     return table(("latency", *used), rows, caption="Percentiles")
 
 
-def _chart(label: str, result: Result) -> Iterator[Chart]:
+def _chart(label: str, result: Result) -> Iterator[PageChart]:
     percentiles = cast("ServingDetails", result.details).get("percentiles_s", [])
     if not percentiles or percentiles[0] == percentiles[-1]:
         return
@@ -105,4 +105,4 @@ def _chart(label: str, result: Result) -> Iterator[Chart]:
     rows.append(("100 %", Quantity(percentiles[-1], duration(percentiles[-1]))))
     key = f"serving-{result.metric.lower().replace('_', '-')}"
     note = f"The longest 1 %, up to {duration(percentiles[-1])}, is not drawn."
-    yield Chart(key, label, spec, summary, table(("share", "at most"), rows, left=()), note)
+    yield PageChart(key, label, spec, summary, table(("share", "at most"), rows, left=()), note)

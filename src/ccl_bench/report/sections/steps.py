@@ -8,7 +8,7 @@ from ccl_bench.report.charts.bars import LYING, bars, stacked
 from ccl_bench.report.charts.lines import band_over_names, lines_over_names, ranges_over_names
 from ccl_bench.report.context import absent, neighbours_note, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity
 from ccl_bench.report.sections.headline import exposed_share, share_of_step, step_time_label
 from ccl_bench.report.theme import COMMUNICATION_PARTS
 from ccl_bench.report.verdict import DID
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Number, Table
+    from ccl_bench.report.page_model import Cell, PageTable, Tile
     from ccl_bench.result.details import (
         BusyDetails,
         ExposedDetails,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 KEY, TITLE = "steps", "Step times"
 
 
-def steps(context: Context) -> Section:
+def steps(context: Context) -> PageSection:
     """Return the section."""
     times = context.series.step_times
     if times is None:
@@ -41,7 +41,7 @@ def steps(context: Context) -> Section:
         charts.append(_over_steps(times))
     if len(times.by_rank) > 1:
         charts.append(_over_ranks(times, step_time_label(context)))
-    return Section(
+    return PageSection(
         KEY,
         TITLE if step_time_label(context) == "Step time" else step_time_label(context),
         f"From {times.source}. A step of the run is as long as on its slowest rank.",
@@ -72,7 +72,7 @@ def _noise(context: Context) -> Iterator[str]:
         )
 
 
-def _over_steps(times: StepTimes) -> Chart:
+def _over_steps(times: StepTimes) -> PageChart:
     per, unit = time_unit(spread.max_s for spread in times.by_step)
     y = f"step time, {unit}"
     shortest = min(times.by_step, key=lambda spread: spread.p50_s)
@@ -88,14 +88,16 @@ def _over_steps(times: StepTimes) -> Chart:
         }
         spec = lines_over_names(times.grid.steps, rows, x="step", y=y, of="rank")
         note = _each(times.grid.steps_each, "point", "the mean of", "steps")
-        return Chart("step-times", "Step time on each rank", spec, summary, _grid(times.grid), note)
+        return PageChart("step-times", "Step time on each rank", spec, summary, _grid(times.grid), note)
     spec = band_over_names(_scaled(times.by_step, per), x="step", y=y)
     note = "The band spans the fastest to the slowest rank, the line is the median rank. "
     note += _each(times.steps_each, "step shown", "all of", "neighbouring steps")
-    return Chart("step-times", "Step time over ranks", spec, summary, _spreads("step", times.by_step), note)
+    return PageChart(
+        "step-times", "Step time over ranks", spec, summary, _spreads("step", times.by_step), note
+    )
 
 
-def _over_ranks(times: StepTimes, label: str) -> Chart:
+def _over_ranks(times: StepTimes, label: str) -> PageChart:
     per, unit = time_unit(spread.max_s for spread in times.by_rank)
     spec = ranges_over_names(_scaled(times.by_rank, per), x="rank", y=f"{label.lower()}, {unit}")
     slowest = max(times.by_rank, key=lambda spread: spread.p50_s)
@@ -109,7 +111,7 @@ def _over_ranks(times: StepTimes, label: str) -> Chart:
     note = "Dots are medians, bars span the shortest to the longest step. " if several else ""
     note += _each(times.ranks_each, "entry", "all of", "neighbouring ranks")
     rows = _spreads("rank", times.by_rank)
-    return Chart("step-times-of-ranks", f"{label}s of each rank", spec, summary, rows, note.strip())
+    return PageChart("step-times-of-ranks", f"{label}s of each rank", spec, summary, rows, note.strip())
 
 
 def _each(count: int, one: str, stands_for: str, many: str) -> str:
@@ -120,7 +122,7 @@ def _scaled(rows: Sequence[Spread], per: float) -> list[tuple[str, float, float,
     return [(row.name, row.min_s * per, row.p50_s * per, row.max_s * per) for row in rows]
 
 
-def _spreads(what: str, rows: Sequence[Spread]) -> Table:
+def _spreads(what: str, rows: Sequence[Spread]) -> PageTable:
     cells: list[tuple[Cell, ...]] = [
         (row.name, f"{row.count:,}", *(Quantity(value, duration(value)) for value in _of(row)))
         for row in rows
@@ -132,7 +134,7 @@ def _of(row: Spread) -> tuple[float, float, float]:
     return row.min_s, row.p50_s, row.max_s
 
 
-def _grid(grid: Grid) -> Table:
+def _grid(grid: Grid) -> PageTable:
     by_step = zip(grid.steps, *grid.values_s, strict=True)
     rows = [(step, *(_cell(value) for value in values)) for step, *values in by_step]
     return table(("step", *(f"rank {rank}" for rank in grid.ranks)), rows)
@@ -172,7 +174,7 @@ _CAUSES = {
 }
 
 
-def time_breakdown(context: Context) -> Section:
+def time_breakdown(context: Context) -> PageSection:
     """Return the section."""
     parts, busy = context.series.time_parts, context.valued("gpu_busy")
     if not parts or busy is None:
@@ -188,7 +190,7 @@ def time_breakdown(context: Context) -> Section:
         *_exposed("exposed_transfer_time", "Exposed transfer", context),
     )
     shares = _shares(context, cast("BusyDetails", busy.details), shown_parts)
-    return Section(
+    return PageSection(
         TIME_KEY,
         TIME_TITLE,
         f"{_about_communication(parts, shown_parts)}"
@@ -211,7 +213,7 @@ def _about_communication(parts: Sequence[TimeParts], shown_parts: Container[str]
     return _WHOLE if any(part.exposed_communication_s for part in parts) else ""
 
 
-def _exposed(metric: str, label: str, context: Context) -> list[Number]:
+def _exposed(metric: str, label: str, context: Context) -> list[Tile]:
     return tile(context, metric, label, note=share_of_step(context, metric))
 
 
@@ -242,7 +244,7 @@ def _shares(context: Context, busy: BusyDetails, shown_parts: Iterable[str]) -> 
     }
 
 
-def _by_rank(parts: Sequence[TimeParts], shares: dict[str, float], ranks_each: int) -> Chart:
+def _by_rank(parts: Sequence[TimeParts], shares: dict[str, float], ranks_each: int) -> PageChart:
     per, unit = time_unit(part.window_s for part in parts)
     shown_parts = _shown_parts(parts)
     rows = [
@@ -255,10 +257,10 @@ def _by_rank(parts: Sequence[TimeParts], shares: dict[str, float], ranks_each: i
     note = neighbours_note(ranks_each, "rank")
     title = "Time in a mean step of each rank"
     cells = _table(parts, shares)
-    return Chart("time-parts", title, spec, summary, cells, note, is_wide=len(rows) > LYING)
+    return PageChart("time-parts", title, spec, summary, cells, note, is_wide=len(rows) > LYING)
 
 
-def _table(parts: Sequence[TimeParts], shares: dict[str, float]) -> Table:
+def _table(parts: Sequence[TimeParts], shares: dict[str, float]) -> PageTable:
     rows: list[list[Cell]] = []
     shown_parts = _shown_parts(parts)
     for row in parts:
@@ -273,7 +275,7 @@ def _time(value: float) -> Quantity:
     return Quantity(value, duration(value))
 
 
-def _phases(context: Context) -> list[Chart]:
+def _phases(context: Context) -> list[PageChart]:
     result = next(filter(None, map(context.valued, _PHASES)), None)
     phases = cast("PhaseDetails", result.details)["per_phase_s"] if result else {}
     times = {name.replace("_", " "): value for name, value in phases.items() if value}
@@ -291,10 +293,10 @@ def _phases(context: Context) -> list[Chart]:
     )
     rows = [(name, _time(value)) for name, value in times.items()]
     title = "Busy time of each phase, communication left out"
-    return [Chart("phases", title, spec, summary, table(("phase", "time in a mean step"), rows))]
+    return [PageChart("phases", title, spec, summary, table(("phase", "time in a mean step"), rows))]
 
 
-def _idle(context: Context) -> Iterator[Table]:
+def _idle(context: Context) -> Iterator[PageTable]:
     result = context.valued("idle_breakdown")
     if result is None:
         return
@@ -313,7 +315,7 @@ def _idle(context: Context) -> Iterator[Table]:
     yield table(head, rows, caption="Idle time by cause")
 
 
-def _by_host(context: Context) -> Iterator[Table]:
+def _by_host(context: Context) -> Iterator[PageTable]:
     """Yield the idle time of the verdict by what hosts did; its rows add up to it."""
     verdict = context.diagnosed.verdict if context.diagnosed else None
     if verdict is None or not verdict.idle:

@@ -10,14 +10,13 @@ from ccl_bench.base.text import counted
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.report.context import absent, table
 from ccl_bench.report.formatting import duration, size
-from ccl_bench.report.page_model import Quantity, Section
-from ccl_bench.report.page_model import Strip as Drawn
+from ccl_bench.report.page_model import PageSection, PageStrip, Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.report.page_model import Cell, PageTable
     from ccl_bench.result.drill_down import Strip, StripName, StripRank
 
 KEY, TITLE = "strip", "One step, rank by rank"
@@ -31,20 +30,22 @@ _PARTS = {
 }
 
 
-def strip(context: Context) -> Section:
+def strip(context: Context) -> PageSection:
     """Return the section."""
     timeline = context.series.strip
     if timeline is None:
         return absent(KEY, TITLE, context.why("gpu_busy"))
     several = len(timeline.ranks) > 1
     title = f"Step {timeline.step} of {'all ranks' if several else f'rank {timeline.ranks[0].rank}'}"
-    drawn = Drawn(title, _summary(timeline), _data(timeline), _table(timeline), " ".join(_notes(timeline)))
+    drawn = PageStrip(
+        title, _summary(timeline), _data(timeline), _table(timeline), " ".join(_notes(timeline))
+    )
     about = (
         "Activity of every rank in the middle one of the recorded steps. A row has the colour "
         "of compute while anything computes, else that of communication, else that of copies, as "
         "in the step breakdown. Open a rank to see its streams or threads."
     )
-    return Section(KEY, TITLE, about, strip=drawn)
+    return PageSection(KEY, TITLE, about, strip=drawn)
 
 
 def _summary(timeline: Strip) -> str:
@@ -94,7 +95,7 @@ def _name(name: StripName) -> str:
     return name.text if name.size_bytes is None else f"{name.text}, {size(name.size_bytes)}"
 
 
-def _table(timeline: Strip) -> Table:
+def _table(timeline: Strip) -> PageTable:
     has_fused = any(rank.parts_s["fused"] for rank in timeline.ranks)
     titles = {part: title for part, title in _PARTS.items() if part != "fused" or has_fused}
     rows = [

@@ -9,13 +9,13 @@ from ccl_bench.report.charts.bars import bars
 from ccl_bench.report.charts.lines import curves
 from ccl_bench.report.context import absent, table, tile
 from ccl_bench.report.formatting import amount
-from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Table
+    from ccl_bench.report.page_model import PageTable
     from ccl_bench.result.details import ExpertsDetails, TrainingDetails, TrainingPoint
 
 KEY, TITLE = "training", "Training quality"
@@ -24,7 +24,7 @@ _POINTS = 500
 _CHARTS = 4
 
 
-def training(context: Context) -> Section:
+def training(context: Context) -> PageSection:
     """Return the section."""
     result = context.valued("training_quality")
     if result is None:
@@ -32,7 +32,7 @@ def training(context: Context) -> Section:
     details = cast("TrainingDetails", result.details)
     perplexity = details.get("perplexity")
     note = f"perplexity {amount(perplexity)}" if perplexity else ""
-    return Section(
+    return PageSection(
         KEY,
         TITLE,
         "As the training run recorded it. Compare speed only between runs that train equally well.",
@@ -41,7 +41,7 @@ def training(context: Context) -> Section:
     )
 
 
-def _charts(series: dict[str, list[TrainingPoint]]) -> Iterator[Chart]:
+def _charts(series: dict[str, list[TrainingPoint]]) -> Iterator[PageChart]:
     for name, points in [*series.items()][:_CHARTS]:
         if len(points) < 2:
             continue
@@ -57,7 +57,7 @@ def _charts(series: dict[str, list[TrainingPoint]]) -> Iterator[Chart]:
         rows = [(f"{step:,.0f}", Quantity(value, amount(value))) for step, value in pairs]
         note = f"One of every {each:,} of {len(points):,} values, and the last." if each > 1 else ""
         key = f"training-{name.replace('_', '-').lower()}"
-        yield Chart(key, title.capitalize(), spec, summary, table((at, title), rows, left=()), note)
+        yield PageChart(key, title.capitalize(), spec, summary, table((at, title), rows, left=()), note)
 
 
 def _placed(points: Sequence[TrainingPoint]) -> tuple[str, list[tuple[float, float]]]:
@@ -74,14 +74,14 @@ _GROUPS = 4
 _BARS = 256
 
 
-def experts(context: Context) -> Section:
+def experts(context: Context) -> PageSection:
     """Return the section."""
     result = context.valued("token_to_expert_assignment")
     if result is None:
         return absent(EXPERTS_KEY, EXPERTS_TITLE, context.why("token_to_expert_assignment"))
     details = cast("ExpertsDetails", result.details)
     owner = "device" if {"tokens_per_device", "per_group"} & details.keys() else "expert"
-    return Section(
+    return PageSection(
         EXPERTS_KEY,
         EXPERTS_TITLE,
         f"Tokens that each {owner} received, from {details['source']}. An imbalance of 1 is balanced.",
@@ -94,7 +94,7 @@ def experts(context: Context) -> Section:
     )
 
 
-def _expert_charts(details: ExpertsDetails) -> Iterator[Chart]:
+def _expert_charts(details: ExpertsDetails) -> Iterator[PageChart]:
     if "tokens_per_device" in details:
         yield _tokens("experts-devices", "Tokens of each device", "device", details["tokens_per_device"])
     if "tokens_per_expert" in details:
@@ -104,7 +104,7 @@ def _expert_charts(details: ExpertsDetails) -> Iterator[Chart]:
         yield _tokens(f"experts-group-{place}", title, "rank", group["tokens_per_device"])
 
 
-def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> Chart:
+def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> PageChart:
     most, least = (pick(tokens, key=lambda name: tokens[name]) for pick in (max, min))
     counts = (
         dict(sorted(tokens.items(), key=lambda item: -item[1])[:_BARS]) if len(tokens) > _BARS else tokens
@@ -114,10 +114,10 @@ def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> Chart:
     spec["encoding"]["y"]["title"] = what
     summary = f"Most tokens, {tokens[most]:,}, went to {what} {most}, fewest, {tokens[least]:,}, to {least}."
     rows = [(name, Quantity(count, f"{count:,}")) for name, count in counts.items()]
-    return Chart(key, title, spec, summary, table((what, "tokens"), rows), note)
+    return PageChart(key, title, spec, summary, table((what, "tokens"), rows), note)
 
 
-def _layers(details: ExpertsDetails, owner: str) -> Iterator[Table]:
+def _layers(details: ExpertsDetails, owner: str) -> Iterator[PageTable]:
     layers = details.get("per_layer", {})
     if layers:
         rows = [(name, Quantity(value, amount(value))) for name, value in layers.items()]

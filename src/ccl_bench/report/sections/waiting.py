@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from ccl_bench.report.charts.bars import bars, heat_map
 from ccl_bench.report.context import absent, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity
 from ccl_bench.report.sections.headline import share_of_step
 from ccl_bench.report.theme import COMMUNICATION_PARTS
 from ccl_bench.report.verdict import ALONE, who_waits
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
+    from ccl_bench.report.page_model import Cell, PageTable
     from ccl_bench.result.details import StragglerDetails
     from ccl_bench.result.report_data import Grid
 
 KEY, TITLE = "waiting", "Waiting and stragglers"
 
 
-def waiting(context: Context) -> Section:
+def waiting(context: Context) -> PageSection:
     """Return the section."""
     grid = context.series.waits
     joined = _joined(context)
     if grid is None and context.valued("straggler") is None:
         why = context.why("straggler")
-        return Section(KEY, TITLE, why, notes=(joined,)) if joined else absent(KEY, TITLE, why)
+        return PageSection(KEY, TITLE, why, notes=(joined,)) if joined else absent(KEY, TITLE, why)
     share = "Lag, share of the recorded time" if is_of_recorder(context) else "Lag, share of a step"
     lag = (
         *tile(context, "straggler_lag_16", "Lag of the slowest rank"),
@@ -41,8 +41,8 @@ def waiting(context: Context) -> Section:
         if is_of_recorder(context):
             other_source = "Flight Recorder dumps show when each rank made its calls."
         about = f"The traces show no waiting. {other_source}"
-        return Section(KEY, TITLE, about, lag, notes=_notes(_late(context), joined))
-    return Section(
+        return PageSection(KEY, TITLE, about, lag, notes=_notes(_late(context), joined))
+    return PageSection(
         KEY,
         TITLE,
         "Waiting is the duration of a call beyond its duration on the last member to arrive. The "
@@ -156,7 +156,7 @@ def _summary(grid: Grid) -> str:
     )
 
 
-def _over_steps(grid: Grid) -> Chart:
+def _over_steps(grid: Grid) -> PageChart:
     per, unit = time_unit(value for row in grid.values_s for value in row if value is not None)
     values = [[None if value is None else value * per for value in row] for row in grid.values_s]
     spec = heat_map(grid.ranks, grid.steps, values, of=("rank", "step", f"waiting, {unit}"))
@@ -169,19 +169,19 @@ def _over_steps(grid: Grid) -> Chart:
         else "",
     ]
     title = "Time that each rank waited in each step"
-    return Chart("waits", title, spec, _summary(grid), _table(grid), " ".join(filter(None, notes)))
+    return PageChart("waits", title, spec, _summary(grid), _table(grid), " ".join(filter(None, notes)))
 
 
-def _over_ranks(grid: Grid) -> Chart:
+def _over_ranks(grid: Grid) -> PageChart:
     means = _means(grid)
     per, unit = time_unit(means.values())
     rows = [(rank, value * per) for rank, value in means.items()]
     title = f"waiting in step {grid.steps[0]}, {unit}"
     spec = bars(rows, title=title, unit=unit, colour=COMMUNICATION_PARTS["waiting"])
-    return Chart("waits", "Time that each rank waited", spec, _summary(grid), _table(grid))
+    return PageChart("waits", "Time that each rank waited", spec, _summary(grid), _table(grid))
 
 
-def _table(grid: Grid) -> Table:
+def _table(grid: Grid) -> PageTable:
     rows = [(rank, *map(_cell, row)) for rank, row in zip(grid.ranks, grid.values_s, strict=True)]
     return table(("rank", *(f"step {step}" for step in grid.steps)), rows)
 
