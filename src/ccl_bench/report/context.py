@@ -93,6 +93,11 @@ def table(
     return PageTable(tuple(columns), every, caption, note, numeric, frozenset(wide), first)
 
 
+def cell(value: float | None, read: Callable[[float], str], unknown: str = "-") -> Cell:
+    """Return a number as `read` writes it, or a text where it is unknown."""
+    return unknown if value is None else Quantity(value, read(value))
+
+
 def neighbours_note(each: int, what: str) -> str:
     """Return a note about neighbours that were merged in a chart, or empty text."""
     return f"Each {what} is the mean of up to {each:,} neighbouring {what}s." if each > 1 else ""

@@ -32,10 +32,15 @@ _ALIKE = 2
 
 def headline(context: Context) -> tuple[Tile, ...]:
     """Return the headline numbers that have a value."""
+    model, bubble = context.valued("mfu"), context.valued("bubble_size_pipeline")
+    peak = f"of {cast('MfuDetails', model.details)['gpu_peak_source']}" if model else ""
+    bubble_share = ""
+    if bubble is not None:
+        bubble_share = f"{percent(100 * cast('BubbleDetails', bubble.details)['fraction_ratio'])} {OF_STEP}"
     return (
         *tile(context, "throughput_tokens_sec", "Throughput", note=_each(context)),
         *tile(context, "iteration_wall_clock_time", step_time_label(context), note=_steps(context)),
-        *tile(context, "mfu", "Model FLOPs utilisation", note=_peak(context)),
+        *tile(context, "mfu", "Model FLOPs utilisation", note=peak),
         *tile(context, "total_token_throughput", "Token throughput", note="input and output"),
         *tile(context, "output_throughput", "Output throughput"),
         *tile(context, "request_throughput", "Request throughput"),
@@ -52,7 +57,7 @@ def headline(context: Context) -> tuple[Tile, ...]:
             "Communication hidden",
             note=_over_ranks(context, "comm_comp_overlap"),
         ),
-        *tile(context, "bubble_size_pipeline", "Pipeline bubble", note=_bubble(context)),
+        *tile(context, "bubble_size_pipeline", "Pipeline bubble", note=bubble_share),
         *tile(
             context,
             "straggler",
@@ -61,14 +66,17 @@ def headline(context: Context) -> tuple[Tile, ...]:
             note=_late(context),
         ),
         *tile(
-            context, "peak_memory_allocated", "Peak memory", note=_device(context, "peak_memory_allocated")
+            context,
+            "peak_memory_allocated",
+            "Peak memory",
+            note=highest_device(context, "peak_memory_allocated"),
         ),
         *tile(
             context,
             "memory_fragmentation",
             "Memory in no tensor",
             formatter=lambda value: percent(100 * value),
-            note=_device(context, "memory_fragmentation"),
+            note=highest_device(context, "memory_fragmentation"),
         ),
         *tile(context, "token_to_expert_assignment", "Imbalance of experts"),
         *tile(context, "training_quality", "Loss at the last step"),
@@ -91,11 +99,6 @@ def _each(context: Context) -> str:
     return "; ".join(filter(None, (each, f"{details['tokens_per_step']:,} tokens a step")))
 
 
-def _peak(context: Context) -> str:
-    result = context.valued("mfu")
-    return f"of {cast('MfuDetails', result.details)['gpu_peak_source']}" if result else ""
-
-
 def _over_ranks(context: Context, metric: str) -> str:
     """Return the minimum and maximum over ranks of a percentage."""
     result = context.valued(metric)
@@ -108,10 +111,10 @@ def _over_ranks(context: Context, metric: str) -> str:
     return f"rank {low}: {percent(per_rank[low])} to rank {high}: {percent(per_rank[high])}"
 
 
-def _device(context: Context, metric: str) -> str:
-    """Return the device with the largest value."""
+def highest_device(context: Context, metric: str) -> str:
+    """Return the device with the largest value of a metric of memory; empty if unknown."""
     result = context.valued(metric)
-    device = str(result.details["highest_device"]) if result else ""
+    device = str(result.details.get("highest_device", "")) if result else ""
     return f"highest on {'rank ' if device[:1].isdigit() else ''}{device}" if device else ""
 
 
@@ -159,13 +162,6 @@ def _busy(context: Context) -> str:
     waiting = result.details.get("waiting_pct") if result and context.valued("exposed_wait_time") else None
     spinning = f"{percent(waiting)} of the step waits in communication" if waiting else ""
     return "; ".join(filter(None, (spinning, _over_ranks(context, "gpu_busy"))))
-
-
-def _bubble(context: Context) -> str:
-    result = context.valued("bubble_size_pipeline")
-    if result is None:
-        return ""
-    return f"{percent(100 * cast('BubbleDetails', result.details)['fraction_ratio'])} {OF_STEP}"
 
 
 def _late(context: Context) -> str:

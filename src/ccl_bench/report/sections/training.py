@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import bars
 from ccl_bench.report.charts.lines import curves
-from ccl_bench.report.context import absent, table, tile
+from ccl_bench.report.context import absent, cell, table, tile
 from ccl_bench.report.formatting import amount
 from ccl_bench.report.page_model import PageChart, PageSection, Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import PageTable
     from ccl_bench.result.details import ExpertsDetails, TrainingDetails, TrainingPoint
 
 KEY, TITLE = "training", "Training quality"
@@ -46,7 +45,11 @@ def _charts(series: dict[str, list[TrainingPoint]]) -> Iterator[PageChart]:
         if len(points) < 2:
             continue
         each = ceil(len(points) / _POINTS)
-        at, every = _placed(points)
+        numbered = [float(step) for step in (point["step"] for point in points) if step is not None]
+        is_numbered = len(numbered) == len(points)
+        at = "step" if is_numbered else "record"
+        places = numbered if is_numbered else [float(place) for place in range(1, len(points) + 1)]
+        every = [(place, point["value"]) for place, point in zip(places, points, strict=True)]
         pairs = [*every[::each], *([every[-1]] if (len(every) - 1) % each else [])]
         title = name.replace("_", " ")
         spec = curves({title: pairs}, x=at, y=title, of="value", zero=False)
@@ -54,18 +57,10 @@ def _charts(series: dict[str, list[TrainingPoint]]) -> Iterator[PageChart]:
         summary = (
             f"From {amount(first[1])} at {at} {first[0]:,.0f} to {amount(last[1])} at {at} {last[0]:,.0f}."
         )
-        rows = [(f"{step:,.0f}", Quantity(value, amount(value))) for step, value in pairs]
+        rows = [(f"{step:,.0f}", cell(value, amount)) for step, value in pairs]
         note = f"One of every {each:,} of {len(points):,} values, and the last." if each > 1 else ""
         key = f"training-{name.replace('_', '-').lower()}"
         yield PageChart(key, title.capitalize(), spec, summary, table((at, title), rows, left=()), note)
-
-
-def _placed(points: Sequence[TrainingPoint]) -> tuple[str, list[tuple[float, float]]]:
-    """Return the x axis, steps or records, with the position of each value."""
-    steps = [point["step"] for point in points]
-    numbered = [float(step) for step in steps if step is not None]
-    at, places = ("step", numbered) if len(numbered) == len(points) else ("record", range(1, len(points) + 1))
-    return at, [(float(place), point["value"]) for place, point in zip(places, points, strict=True)]
 
 
 EXPERTS_KEY, EXPERTS_TITLE = "experts", "Balance of experts"
@@ -81,6 +76,19 @@ def experts(context: Context) -> PageSection:
         return absent(EXPERTS_KEY, EXPERTS_TITLE, context.why("token_to_expert_assignment"))
     details = cast("ExpertsDetails", result.details)
     owner = "device" if {"tokens_per_device", "per_group"} & details.keys() else "expert"
+    charts = []
+    if "tokens_per_device" in details:
+        tokens = details["tokens_per_device"]
+        charts.append(_tokens("experts-devices", "Tokens of each device", "device", tokens))
+    if "tokens_per_expert" in details:
+        charts.append(_tokens("experts", "Tokens of each expert", "expert", details["tokens_per_expert"]))
+    for place, (name, group) in enumerate([*details.get("per_group", {}).items()][:_GROUPS]):
+        title = f"Tokens of each rank in {name}"
+        charts.append(_tokens(f"experts-group-{place}", title, "rank", group["tokens_per_device"]))
+    tables = []
+    if layers := details.get("per_layer"):
+        rows = [(name, cell(value, amount)) for name, value in layers.items()]
+        tables.append(table(("layer", f"busiest {owner} over mean"), rows, caption="By layer"))
     return PageSection(
         EXPERTS_KEY,
         EXPERTS_TITLE,
@@ -89,19 +97,9 @@ def experts(context: Context) -> PageSection:
             *tile(context, "token_to_expert_assignment", f"Busiest {owner} over mean"),
             *tile(context, "moe_fraction", "Kernel time in experts"),
         ),
-        tuple(_expert_charts(details)),
-        tuple(_layers(details, owner)),
+        tuple(charts),
+        tuple(tables),
     )
-
-
-def _expert_charts(details: ExpertsDetails) -> Iterator[PageChart]:
-    if "tokens_per_device" in details:
-        yield _tokens("experts-devices", "Tokens of each device", "device", details["tokens_per_device"])
-    if "tokens_per_expert" in details:
-        yield _tokens("experts", "Tokens of each expert", "expert", details["tokens_per_expert"])
-    for place, (name, group) in enumerate([*details.get("per_group", {}).items()][:_GROUPS]):
-        title = f"Tokens of each rank in {name}"
-        yield _tokens(f"experts-group-{place}", title, "rank", group["tokens_per_device"])
 
 
 def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> PageChart:
@@ -115,10 +113,3 @@ def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> PageChar
     summary = f"Most tokens, {tokens[most]:,}, went to {what} {most}, fewest, {tokens[least]:,}, to {least}."
     rows = [(name, Quantity(count, f"{count:,}")) for name, count in counts.items()]
     return PageChart(key, title, spec, summary, table((what, "tokens"), rows), note)
-
-
-def _layers(details: ExpertsDetails, owner: str) -> Iterator[PageTable]:
-    layers = details.get("per_layer", {})
-    if layers:
-        rows = [(name, Quantity(value, amount(value))) for name, value in layers.items()]
-        yield table(("layer", f"busiest {owner} over mean"), rows, caption="By layer")
