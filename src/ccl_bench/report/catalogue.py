@@ -38,11 +38,11 @@ class ListedMetric:
 
 def entries(registry: Registry[Metric]) -> list[ListedMetric]:
     """Return the catalogue in order of names."""
-    return [ListedMetric(m.name, m.unit, m.better, m.aliases, _summary(m)) for m in registry]
-
-
-def _summary(metric: Metric) -> str:
-    return f"{metric.variant_of} in another unit: {metric.unit}" if metric.variant_of else metric.summary
+    listed = []
+    for each in registry:
+        variant = f"{each.variant_of} in another unit: {each.unit}" if each.variant_of else ""
+        listed.append(ListedMetric(each.name, each.unit, each.better, each.aliases, variant or each.summary))
+    return listed
 
 
 def names(listed: Iterable[ListedMetric]) -> str:

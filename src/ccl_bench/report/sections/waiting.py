@@ -99,22 +99,6 @@ def _late(context: Context) -> Iterator[str]:
         yield "The cause is unknown: no single activity explains half of the lag."
 
 
-def _joined(context: Context) -> str:
-    """Return who waits, who is late and what the step gains without, and how that fits the lag."""
-    if context.diagnosed is None:
-        return ""
-    return " ".join((*_elsewhere(context), *who_waits(context.diagnosed), *_beside_lag(context)))
-
-
-def _elsewhere(context: Context) -> Iterator[str]:
-    """Yield the waiting that the lag leaves out."""
-    result = context.valued("straggler")
-    elsewhere = cast("StragglerDetails", result.details).get("waiting_elsewhere_s", {}) if result else {}
-    if any(finding.code == "waiting-elsewhere" for finding in (result.findings if result else [])):
-        listed = ", ".join(f"{name} {duration(wait)}" for name, wait in elsewhere.items())
-        yield f"The lag leaves out waiting in other calls: {listed} a step, mean over ranks."
-
-
 def _beside_lag(context: Context) -> Iterator[str]:
     """Yield why the replay and the lag may name different ranks or times."""
     diagnosed, result = context.diagnosed, context.valued("straggler")
