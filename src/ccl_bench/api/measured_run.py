@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ccl_bench.api.tables import RunTables
     from ccl_bench.base.findings import Issue
     from ccl_bench.engine import Progress
-    from ccl_bench.evaluate.compute import Reading
+    from ccl_bench.evaluate.compute import ReadOptions
     from ccl_bench.report.render import Form
     from ccl_bench.result import Result
     from ccl_bench.result.diagnosis import Diagnosed, Verdict
@@ -294,7 +294,7 @@ class MeasuredRun:
         )
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """Options for functions that read traces."""
         return {"jobs": self.jobs, "use_cache": self.use_cache, "progress": self.progress}
 
