@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -42,8 +43,6 @@ class Chart:
 
     def save(self, output: str | Path) -> Path:
         """Write the chart as SVG or PNG, or its specification as JSON, by the name of the file."""
-        import json
-
         target = Path(output)
         form = target.suffix.lstrip(".")
         if target.suffix == _SPEC:

@@ -210,12 +210,12 @@ def validation_page(validations: Sequence[Validation]) -> Group:
             parts += [issues(validation.issues), Text()]
     for validation in validations:
         severities = [issue.severity for issue in validation.issues]
-        found = [
+        severity_counts = [
             counted(severities.count(name), name)
             for name in ("error", "warning", "note")
             if name in severities
         ]
         style = "red" if "error" in severities else "yellow" if "warning" in severities else "green"
-        verdict = (", ".join(found) or "nothing wrong", style)
+        verdict = (", ".join(severity_counts) or "nothing wrong", style)
         parts.append(Text.assemble(f"{plain(validation.place)} ({validation.kind}): ", verdict))
     return Group(*parts)
