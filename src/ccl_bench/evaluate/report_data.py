@@ -12,7 +12,7 @@ from ccl_bench.evaluate.drill_down import LISTED_WITH, drill_down
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.evaluate.strip import STRIP_TABLES, strip
 from ccl_bench.metrics.bandwidth_utilization import KINDS
-from ccl_bench.metrics.shared.ceiling import with_ceiling
+from ccl_bench.metrics.shared.ceiling import REACHES, with_ceiling
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.per_step import label, step_labels
 from ccl_bench.metrics.shared.waiting import divided
@@ -186,7 +186,6 @@ _MOST = 300
 """Number of distinct sizes above which neighbours are merged."""
 
 _KEYS = ("collective", "dimension", "spans_nodes", "basis")
-_REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 
 
 def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> list[MessageSize]:
@@ -217,7 +216,7 @@ def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> li
         .drop("about")
     )
     return [
-        MessageSize(collective, dimension or "unknown", _REACH[spans], *rest)
+        MessageSize(collective, dimension or "unknown", REACHES[spans], *rest)
         for collective, dimension, spans, *rest in sizes.iter_rows()
     ]
 

@@ -13,7 +13,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.ceiling import with_ceiling
+from ccl_bench.metrics.shared.ceiling import REACHES, with_ceiling
 from ccl_bench.metrics.shared.other_sources import RECORDS, inspector_finding
 from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, by_step, seconds_by
 from ccl_bench.metrics.shared.waiting import of_steps
@@ -144,7 +144,7 @@ def _bandwidth(
         {
             "dimension": row["dimension"],
             "group_size": row["size"],
-            "reach": _REACH[row["spans_nodes"]],
+            "reach": REACHES[row["spans_nodes"]],
             "calls_count": row["calls"],
             "mean_message_bytes": row["bytes"] / row["calls"],
             **_bandwidths(row, facts),
@@ -166,13 +166,13 @@ def _bandwidth(
     each_step = rates(reach, "iteration", "step").drop_nulls("bus_bandwidth")
     details: dict[str, Any] = {
         "basis": basis,
-        "reach": _REACH[overall["spans_nodes"]],
+        "reach": REACHES[overall["spans_nodes"]],
         **_bandwidths(overall, facts),
         **_of_ceiling(tested),
         "median_bus_bandwidth_gb_per_s": overall["median_bandwidth"],
         "calls_count": overall["calls"],
         "total_bytes": overall["bytes"],
-        "by_reach": {_REACH[row["spans_nodes"]]: _bandwidths(row, facts) for row in reaches.to_dicts()},
+        "by_reach": {REACHES[row["spans_nodes"]]: _bandwidths(row, facts) for row in reaches.to_dicts()},
         "by_dimension": by_dimension,
         "by_size": by_size,
         "per_step_gb_per_s": by_step(each_step, "bus_bandwidth"),
@@ -221,8 +221,6 @@ OUTLIERS_SHARE = 0.1
 
 Without them the bandwidth would be at least 11 % higher.
 """
-
-_REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 
 
 def _bandwidths(row: dict[str, Any], facts: Facts) -> dict[str, float]:

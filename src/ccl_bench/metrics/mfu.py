@@ -11,15 +11,13 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import devices as device_catalog
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.programs import mfu_of_programs
+from ccl_bench.metrics.shared.programs import TERA, mfu_of_programs
 from ccl_bench.metrics.throughput_tokens_sec import throughput_tokens_sec
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.catalog.devices import Device
     from ccl_bench.result.details import MfuDetails
-
-TERA = 1e12
 
 
 @dataclass(frozen=True, slots=True)

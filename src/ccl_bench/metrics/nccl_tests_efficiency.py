@@ -13,7 +13,7 @@ from ccl_bench.base.text import counted
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.ceiling import with_ceiling
+from ccl_bench.metrics.shared.ceiling import REACHES, with_ceiling
 from ccl_bench.metrics.shared.other_sources import RECORDS, inspector_finding
 from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS
 
@@ -27,8 +27,6 @@ _GIVE = (
 
 MOST = 1.1
 """Above this, the test was slower than the run by more than its repetitions differ."""
-
-_REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 
 
 def _of_records(recorded_transfers: pl.DataFrame, nccl_tests: NcclTests | None) -> Measurement:
@@ -137,7 +135,7 @@ def _rows(covered: pl.DataFrame, *by: str) -> list[dict[str, Any]]:
         {
             "collective": row.pop("collective"),
             "group_size": row.pop("size"),
-            "reach": _REACH[row.pop("spans_nodes")],
+            "reach": REACHES[row.pop("spans_nodes")],
             **({"message_bytes": row.pop("size_bytes")} if "size_bytes" in row else {}),
             **row,
         }

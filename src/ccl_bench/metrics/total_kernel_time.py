@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.details import KernelTimeDetails
 
 MUCH = 0.2
-"""Share of kernel time of unknown type above which the result has a finding."""
+"""Share of kernel time of unknown type from which on the order of the types is doubtful: a finding."""
 
 
 @metric(unit="s", better="lower", revision=3)

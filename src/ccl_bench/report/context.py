@@ -98,6 +98,6 @@ def cell(value: float | None, read: Callable[[float], str], unknown: str = "-") 
     return unknown if value is None else Quantity(value, read(value))
 
 
-def neighbours_note(each: int, what: str) -> str:
-    """Return a note about neighbours that were merged in a chart, or empty text."""
-    return f"Each {what} is the mean of up to {each:,} neighbouring {what}s." if each > 1 else ""
+def merged_note(count: int, one: str, many: str, stands_for: str = "the mean of") -> str:
+    """Return a note about entries of a chart that stand for several, or empty text."""
+    return f"Each {one} is {stands_for} up to {count:,} {many}." if count > 1 else ""

@@ -26,7 +26,7 @@ STATUS_WORDS = {
     "failed": "failed",
 }
 _STATUS_STYLES = {"ok": "dim", "not_applicable": "dim", "not_measurable": "yellow", "failed": "red"}
-_ALIKE = 2
+ALIKE = 2
 """Number of findings of one kind that are listed; the others are counted."""
 
 _REASONS = 3
@@ -143,7 +143,7 @@ def remarks(results: Iterable[Result]) -> list[str]:
             by_code.setdefault(finding.code, {})[finding] = None
     lines = []
     for group in map(list, by_code.values()):
-        listed_findings = group if len(group) <= _ALIKE + 1 else group[:_ALIKE]
+        listed_findings = group if len(group) <= ALIKE + 1 else group[:ALIKE]
         for finding in listed_findings:
             named = re.search(rf"(?<!\w){re.escape(finding.file)}(?!\w)", finding.message)
             place = f"{finding.file}: " if finding.file and not named else ""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _MESSAGES = {"send": "send_recv", "recv": "send_recv"}
 
+REACHES = {True: "between nodes", False: "inside a node", None: "unknown"}
+"""Whether calls span nodes → their reach, in words."""
+
 
 def with_ceiling(transfers: pl.DataFrame, tests: NcclTests | None) -> pl.DataFrame:
     """Return transfers with `ceiling_ns`, the time that nccl-tests took for the same, and what it `lacks`.
@@ -64,8 +67,7 @@ def _ceiling(
     if spans_nodes is None and len(reaches - {None}) > 1:
         return None, "whether they cross nodes is unknown"
     if spans_nodes is not None and not reaches & {spans_nodes, None}:
-        where = "between nodes" if spans_nodes else "inside a node"
-        return None, f"no {name} over {ranks} ranks was measured {where}"
+        return None, f"no {name} over {ranks} ranks was measured {REACHES[spans_nodes]}"
     shortest: dict[int, float] = {}
     for one in of_ranks:
         if spans_nodes is None or _reach(one.hosts) in {spans_nodes, None}:

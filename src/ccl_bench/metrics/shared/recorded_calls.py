@@ -53,7 +53,7 @@ def recorded_lag(arrivals: pl.DataFrame, facts: Facts) -> RecordedLag:
         reason = "the dumps of the Flight Recorder have fewer than two calls that all members made"
         raise NotMeasurable(reason, fix="set TORCH_FR_BUFFER_SIZE=2000, so that more calls are kept")
     # None where no end of a call compares the clocks of ranks.
-    error_ns = arrivals["clock_error_ns"].max()
+    error_ns: int | None = arrivals.select(pl.col("clock_error_ns").max()).item()
     ranks_in_job, of_node = facts.world_size, facts.devices_per_node
     if error_ns is None and ranks_in_job and of_node and ranks_in_job.value > of_node.value:
         reason = "ranks are on several hosts, and the dumps hold no end of a call to compare their clocks"

@@ -151,7 +151,7 @@ def products(context: Context) -> PageSection:
         rate, peak = each.flops_per_s, _peak(context, each)
         share = None if rate is None or peak is None else 100 * rate / peak
         sides = (each.batch, each.rows, each.inner, each.columns)
-        row = [each.name, *(Quantity(side, f"{side:,}") for side in sides), _dtype(each)]
+        row: list[Cell] = [each.name, *(Quantity(side, f"{side:,}") for side in sides), _dtype(each)]
         row += [cell(each.calls, amount), cell(each.time_s, duration)]
         row += [cell(each.time_s / each.calls if each.calls else None, duration)]
         row += [cell(None if rate is None else rate / _TERA, amount), cell(share, percent)]

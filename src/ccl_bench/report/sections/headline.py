@@ -8,6 +8,7 @@ from ccl_bench.base.text import counted
 from ccl_bench.report.context import OF_STEP, tile
 from ccl_bench.report.formatting import duration, percent, step_word
 from ccl_bench.report.page_model import PageFinding
+from ccl_bench.report.results import ALIKE
 from ccl_bench.report.sections.serving import distribution
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
         StragglerDetails,
         ThroughputDetails,
     )
-
-
-_ALIKE = 2
-"""Number of findings of one kind that are shown; the others are counted."""
 
 
 def headline(context: Context) -> tuple[Tile, ...]:
@@ -180,7 +177,7 @@ def findings(issues: Iterable[Issue]) -> tuple[PageFinding, ...]:
         kinds.setdefault((issue.code or issue.message, issue.severity), []).append(issue)
     entries = []
     for group in kinds.values():
-        listed = group if len(group) <= _ALIKE + 1 else group[:_ALIKE]
+        listed = group if len(group) <= ALIKE + 1 else group[:ALIKE]
         entries += [_finding(issue) for issue in listed[:-1]]
         entries.append(_finding(listed[-1], len(group) - len(listed)))
     return tuple(entries)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import LYING, bars, stacked
 from ccl_bench.report.charts.lines import band_over_names, lines_over_names, ranges_over_names
-from ccl_bench.report.context import absent, cell, neighbours_note, table, tile
+from ccl_bench.report.context import absent, cell, merged_note, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit
 from ccl_bench.report.page_model import PageChart, PageSection, Quantity
 from ccl_bench.report.sections.headline import exposed_share, share_of_step, step_time_label
@@ -85,7 +85,7 @@ def _over_steps(times: StepTimes) -> PageChart:
             for rank, row in zip(times.grid.ranks, times.grid.values_s, strict=True)
         }
         spec = lines_over_names(times.grid.steps, rows, x="step", y=y, of="rank")
-        note = _each(times.grid.steps_each, "point", "the mean of", "steps")
+        note = merged_note(times.grid.steps_each, "point", "steps")
         by_step = zip(times.grid.steps, *times.grid.values_s, strict=True)
         data = table(
             ("step", *(f"rank {rank}" for rank in times.grid.ranks)),
@@ -94,7 +94,7 @@ def _over_steps(times: StepTimes) -> PageChart:
         return PageChart("step-times", "Step time on each rank", spec, summary, data, note)
     spec = band_over_names(_scaled(times.by_step, per), x="step", y=y)
     note = "The band spans the fastest to the slowest rank, the line is the median rank. "
-    note += _each(times.steps_each, "step shown", "all of", "neighbouring steps")
+    note += merged_note(times.steps_each, "step shown", "neighbouring steps", "all of")
     return PageChart(
         "step-times", "Step time over ranks", spec, summary, _spreads("step", times.by_step), note
     )
@@ -112,13 +112,9 @@ def _over_ranks(times: StepTimes, label: str) -> PageChart:
         summary = f"The median {what} takes {most} on every rank."
     several = any(spread.count > 1 for spread in times.by_rank)
     note = "Dots are medians, bars span the shortest to the longest step. " if several else ""
-    note += _each(times.ranks_each, "entry", "all of", "neighbouring ranks")
+    note += merged_note(times.ranks_each, "entry", "neighbouring ranks", "all of")
     rows = _spreads("rank", times.by_rank)
     return PageChart("step-times-of-ranks", f"{label}s of each rank", spec, summary, rows, note.strip())
-
-
-def _each(count: int, one: str, stands_for: str, many: str) -> str:
-    return f"Each {one} is {stands_for} up to {count:,} {many}." if count > 1 else ""
 
 
 def _scaled(rows: Sequence[Spread], per: float) -> list[tuple[str, float, float, float]]:
@@ -239,7 +235,7 @@ def _by_rank(
     colours = [(name, colour) for name, (_, colour) in shown_parts.items()]
     spec = stacked(rows, colours, title=f"time in a mean step, {unit}", of="rank")
     summary = "Mean over ranks: " + ", ".join(f"{name} {percent(s)}" for name, s in shares.items()) + "."
-    note = neighbours_note(ranks_each, "rank")
+    note = merged_note(ranks_each, "rank", "neighbouring ranks")
     title = "Time in a mean step of each rank"
     cells: list[tuple[Cell, ...]] = []
     for row in parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import bars, heat_map
-from ccl_bench.report.context import absent, cell, table, tile
+from ccl_bench.report.context import absent, cell, merged_note, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit
 from ccl_bench.report.page_model import PageChart, PageSection
 from ccl_bench.report.sections.headline import share_of_step
@@ -158,9 +158,7 @@ def _drawn(grid: Grid) -> PageChart:
     per, unit = time_unit(value for values in waits.values() for value in values)
     values = [[None if value is None else value * per for value in row] for row in grid.values_s]
     spec = heat_map(grid.ranks, grid.steps, values, of=("rank", "step", f"waiting, {unit}"))
-    notes = []
-    if grid.ranks_each > 1:
-        notes.append(f"Each row is the mean of up to {grid.ranks_each:,} neighbouring ranks.")
-    if grid.steps_each > 1:
-        notes.append(f"Each column is the mean of up to {grid.steps_each:,} neighbouring steps.")
-    return PageChart("waits", "Time that each rank waited in each step", spec, summary, data, " ".join(notes))
+    rows_note = merged_note(grid.ranks_each, "row", "neighbouring ranks")
+    columns_note = merged_note(grid.steps_each, "column", "neighbouring steps")
+    note = " ".join(filter(None, (rows_note, columns_note)))
+    return PageChart("waits", "Time that each rank waited in each step", spec, summary, data, note)
