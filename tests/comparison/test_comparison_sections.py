@@ -17,7 +17,7 @@ from ccl_bench.report.console import to_text
 from ccl_bench.report.page_model import Quantity, Term
 
 if TYPE_CHECKING:
-    from ccl_bench.report.page_model import Section
+    from ccl_bench.report.page_model import PageSection
 
 SAME = Comparability("comparable")
 APART = Comparability("not comparable", workload=(Difference("seq_len", 8, 16, "workload", "longer"),))
@@ -34,7 +34,7 @@ def _step(name: str = "compute") -> Attribution:
     return Attribution(StepPart("window", 2.0, 2.5, 0.5), (StepPart(name, 2.0, 2.5, 0.5),), ())
 
 
-def _sections(pair: Pair) -> list[Section]:
+def _sections(pair: Pair) -> list[PageSection]:
     return list(sections(Comparison("one", (pair,))))
 
 

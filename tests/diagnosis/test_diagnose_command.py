@@ -100,3 +100,14 @@ def test_a_run_without_operations_gets_a_reason(tmp_path: Path) -> None:
     ran = invoke(["ccl-bench", "diagnose", str(tmp_path), "--fail-on", "late_ranks"])
     assert "No verdict: no trace holds operations with times." in ran.stdout
     assert ran.returncode == 3
+
+
+@pytest.mark.parametrize("limits", [[], ["--fail-on", "late_ranks"]])
+def test_a_trace_cut_at_its_beginning_gives_no_answer_and_the_status_says_so(
+    limits: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "kineto_trace_0.json").write_bytes(b'{"traceEvents": [{"ph": "X"'[:18])
+    ran = invoke(["ccl-bench", "diagnose", str(tmp_path), *limits])
+    assert "No verdict: no trace holds operations with times." in ran.stdout
+    assert "the file ends among its events, after 18 bytes" in ran.stdout
+    assert ran.returncode == 3

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ccl_bench.report.page_model import Cell, Page, Quantity, Section, Table
+    from ccl_bench.report.page_model import Cell, Page, PageSection, PageTable, Quantity
 
 
 @cache
@@ -59,12 +59,12 @@ def words(cell: Cell) -> str:
     return cell.text or getattr(cell, "metric", "")
 
 
-def rows(table: Table) -> list[list[str]]:
+def rows(table: PageTable) -> list[list[str]]:
     """Return a table as it is read."""
     return [[words(cell) for cell in row] for row in table.rows]
 
 
-def tables(page: Page) -> Iterator[tuple[Section, Table]]:
+def tables(page: Page) -> Iterator[tuple[PageSection, PageTable]]:
     """Yield every table of a page, those of charts included."""
     for section in (*page.sections, *page.appendix):
         yield from ((section, chart.table) for chart in section.charts)

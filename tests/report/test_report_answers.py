@@ -11,7 +11,7 @@ from ccl_bench.analysis.execution import idle as idle_causes
 from ccl_bench.catalog.host_stalls import COMPILATION, DATA_LOADING, GARBAGE_COLLECTION
 from ccl_bench.report.console import to_text
 from ccl_bench.report.diagnosis import diagnose_page
-from ccl_bench.report.page_model import Number, Page, Quantity
+from ccl_bench.report.page_model import Page, Quantity, Tile
 from ccl_bench.report.render.markdown import markdown
 from ccl_bench.report.verdict import gain, remarks, verdict, verdict_sentence
 from ccl_bench.report.what_if import what_if_page
@@ -243,8 +243,8 @@ def test_the_worst_workers_and_the_last_stage_explain_a_share_of_the_slowdown() 
 
 
 def test_numbers_align_right_in_markdown() -> None:
-    tile = Number("Busy", Quantity(50.0, "50 %"), "gpu_busy", "higher", "of a step", doubts=2)
-    page = Page("run", (), (tile, Number("Idle", Quantity(1.0, "1 s"), doubts=1)), (), ())
+    tile = Tile("Busy", Quantity(50.0, "50 %"), "gpu_busy", "higher", "of a step", doubts=2)
+    page = Page("run", (), (tile, Tile("Idle", Quantity(1.0, "1 s"), doubts=1)), (), ())
     shown = markdown(page).splitlines()
     at = shown.index("| --- | ---: | --- | --- |")
     assert shown[at + 1 : at + 3] == [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench import metrics
 from ccl_bench.catalog.assumptions import Assumption
-from ccl_bench.report.catalogue import Entry, as_csv, as_json, entries, manual_page, names, table
+from ccl_bench.report.catalogue import ListedMetric, as_csv, as_json, entries, manual_page, names, table
 from ccl_bench.report.console import to_text
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ccl_bench.metrics import Metric
 
 LISTED = [
-    Entry("mfu", "%", "higher", ("utilisation", "flops"), "Used share."),
-    Entry("busy", "s", "lower", (), "Time at work."),
-    Entry("idle", "s", "neither", ("gaps",), "Time at rest, of a rank."),
+    ListedMetric("mfu", "%", "higher", ("utilisation", "flops"), "Used share."),
+    ListedMetric("busy", "s", "lower", (), "Time at work."),
+    ListedMetric("idle", "s", "neither", ("gaps",), "Time at rest, of a rank."),
 ]
 
 

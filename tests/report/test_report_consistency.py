@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ccl_bench.report.page_model import Chart, Page, Table
+    from ccl_bench.report.page_model import Page, PageChart, PageTable
     from ccl_bench.result import Result
     from ccl_bench.result.report_data import ReportData
 
@@ -84,7 +84,7 @@ def _valued(observed: ReportData) -> dict[str, float]:
     return {name: found.value for name, found in _by_name(observed).items() if found.value is not None}
 
 
-def _of_terms(page: Page) -> Iterator[tuple[str, Table, list[Quantity]]]:
+def _of_terms(page: Page) -> Iterator[tuple[str, PageTable, list[Quantity]]]:
     """Yield the metric of each row that begins with one, its table and the numbers in it."""
     for _, table in tables(page):
         for first, *rest in table.rows:
@@ -141,7 +141,7 @@ def test_times_of_requests_are_one_distribution(run: ReportData, page: Page) -> 
         _same_as_percentiles(chart, results)
 
 
-def _same_as_percentiles(chart: Chart, results: dict[str, Result]) -> None:
+def _same_as_percentiles(chart: PageChart, results: dict[str, Result]) -> None:
     metric = next(name for name in results if chart.key == f"serving-{name.lower().replace('_', '-')}")
     curve = results[metric].details["percentiles_s"]
     points = chart.spec["data"]["values"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from ccl_bench.report.page_model import Table
+    from ccl_bench.report.page_model import PageTable
     from ccl_bench.result.report_data import ReportData
 
 RANKS = 8
@@ -166,7 +166,7 @@ def test_products_have_the_shapes_of_the_trace_and_their_share_of_the_peak(
     assert quantity(cells["of the peak"]).value == same(100 * rate / 312e12)
 
 
-def _table(observed: ReportData, caption: str) -> Table:
+def _table(observed: ReportData, caption: str) -> PageTable:
     tables = [table for section in report_page(observed).sections for table in section.tables]
     return next(table for table in tables if table.caption == caption)
 

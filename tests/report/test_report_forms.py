@@ -10,18 +10,18 @@ import pytest
 from observations import made, missing
 
 from ccl_bench.report.page_model import (
-    Cause,
-    Chart,
-    Definition,
-    Finding,
-    Number,
+    ManualPage,
     Page,
+    PageCause,
+    PageChart,
+    PageFinding,
+    PageSection,
+    PageTable,
+    PageVerdict,
     Quantity,
-    Section,
     Short,
-    Table,
     Term,
-    Verdict,
+    Tile,
 )
 from ccl_bench.report.render import Form, images, render
 from ccl_bench.report.render.html import environment, html_page, run_page, script
@@ -30,28 +30,28 @@ from ccl_bench.report.render.text import text
 from ccl_bench.report.theme import DARK, LIGHT, with_plain_colours
 
 ROWS = tuple((f"name{n}", Quantity(n / 4, f"{n / 4} s"), Term("mfu", "")) for n in range(4))
-SHOWN = Section(
+SHOWN = PageSection(
     "lists",
     "Lists",
     "How to read it.",
-    (Number("Busy", Quantity(7.0, "7 s"), "mfu", "higher", doubts=1),),
-    tables=(Table(("name", "time", "metric"), ROWS, "Rows", "more", frozenset({1}), first=3),),
+    (Tile("Busy", Quantity(7.0, "7 s"), "mfu", "higher", doubts=1),),
+    tables=(PageTable(("name", "time", "metric"), ROWS, "Rows", "more", frozenset({1}), first=3),),
     notes=("a note",),
 )
-CAUSES = tuple(Cause(f"Cause {n}", f"-{n} s", f"do {n}", f"rule{n}") for n in (1, 2, 3))
+CAUSES = tuple(PageCause(f"Cause {n}", f"-{n} s", f"do {n}", f"rule{n}") for n in (1, 2, 3))
 FINDINGS = (
-    Finding("error", "it is torn", "a.json", "torn", "record again", 1200),
-    Finding("note", "it is odd"),
+    PageFinding("error", "it is torn", "a.json", "torn", "record again", 1200),
+    PageFinding("note", "it is odd"),
 )
 
 
 def _page(**more: Any) -> Page:
     known = {
         "title": "a_run", "identity": (("model", "m"), ("ranks", "2")), "headline": SHOWN.numbers,
-        "findings": FINDINGS, "sections": (SHOWN, Section("none", "None", absent="no data")),
-        "definitions": (Definition("mfu", "%", "higher", 3, "Used ```share```."),), "made_by": "a program",
-        "verdict": Verdict("It is slow.", CAUSES, ("a remark",)), "quality": "2 ranks",
-        "appendix": (Section("files", "Files", tables=(Table(("file",), (("a.json",),)),)),),
+        "findings": FINDINGS, "sections": (SHOWN, PageSection("none", "None", absent="no data")),
+        "definitions": (ManualPage("mfu", "%", "higher", 3, "Used ```share```."),), "made_by": "a program",
+        "verdict": PageVerdict("It is slow.", CAUSES, ("a remark",)), "quality": "2 ranks",
+        "appendix": (PageSection("files", "Files", tables=(PageTable(("file",), (("a.json",),)),)),),
     }  # fmt: skip
     return Page(**known | more)
 
@@ -94,8 +94,8 @@ def test_text_numbers_causes_from_1_and_shows_the_first_rows() -> None:
         [f"name{n}", f"{n / 4}", "s", "mfu"] for n in range(3)
     ]
     assert "1 more row in the other forms of the report" in lines
-    every = Table(("name", "time", "metric"), ROWS)
-    whole = text(_page(sections=(Section("a", "All", tables=(every,)),)))
+    every = PageTable(("name", "time", "metric"), ROWS)
+    whole = text(_page(sections=(PageSection("a", "All", tables=(every,)),)))
     assert "name3" in whole
     assert "more row" not in whole
     assert "Nothing to show" not in whole
@@ -132,7 +132,7 @@ def test_a_page_links_to_what_it_shows_with_short_titles() -> None:
 
 def test_names_from_a_run_are_no_html() -> None:
     environment.cache_clear()
-    whole = run_page(_page(title="<b>&x", sections=(Section("a", "<i>T</i>", "<u>"),)))
+    whole = run_page(_page(title="<b>&x", sections=(PageSection("a", "<i>T</i>", "<u>"),)))
     assert "&lt;b&gt;&amp;x" in whole
     assert "<i>T" not in whole
     assert "<u>" not in whole
@@ -148,7 +148,7 @@ def test_numbers_that_json_does_not_know_are_no_data_of_a_page() -> None:
 
 
 def test_text_for_a_file_has_100_columns() -> None:
-    lines = text(_page(verdict=Verdict("a " * 200))).splitlines()
+    lines = text(_page(verdict=PageVerdict("a " * 200))).splitlines()
     assert max(map(len, lines)) == 99  # 2 + 48 * 2 + 1; one more would end in column 101
 
 
@@ -195,7 +195,9 @@ def test_colours_are_put_in_for_their_variables_everywhere_but_in_data() -> None
     assert dark["layer"][0]["mark"] == f"1px {DARK['text']} {DARK['c1']}"
 
 
-CHART = Chart("key", "A chart", {"width": "container", "mark": {"color": "var(--c1)"}}, "s", Table((), ()))
+CHART = PageChart(
+    "key", "A chart", {"width": "container", "mark": {"color": "var(--c1)"}}, "s", PageTable((), ())
+)
 
 
 def test_a_chart_that_stands_alone_is_720_points_wide_and_has_its_title() -> None:
@@ -221,7 +223,7 @@ def test_cells_are_read_by_their_text_and_terms_by_their_name() -> None:
         Quantity(7.0, "7 s"),
         "x|y",
     )
-    page = _page(sections=(Section("a", "All", tables=(Table(("a", "b", "c", "d", "e"), (row,)),)),))
+    page = _page(sections=(PageSection("a", "All", tables=(PageTable(("a", "b", "c", "d", "e"), (row,)),)),))
     assert (
         "| gemm\\<...\\> | [Utilisation](#mfu) | [TTFT](#TTFT) | 7 s | x\\|y |" in markdown(page).splitlines()
     )

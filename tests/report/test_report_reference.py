@@ -7,13 +7,13 @@ from typing import Any
 from observations import looked, missing, ok, quantity, rows
 
 from ccl_bench import metrics
-from ccl_bench.report.page_model import Section, Term
+from ccl_bench.report.page_model import PageSection, Term
 from ccl_bench.report.sections.reference import definitions, reference
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance
 from ccl_bench.result.inspection import InspectedFact, InspectedTrace
 
 
-def _sections(context: Any) -> dict[str, Section]:
+def _sections(context: Any) -> dict[str, PageSection]:
     return {section.key: section for section in reference(context)}
 
 

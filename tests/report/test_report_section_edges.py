@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from observations import looked, missing, ok, quantity, rows
 
-from ccl_bench.report.context import neighbours_note
+from ccl_bench.report.context import merged_note
 from ccl_bench.report.sections.communication import bandwidth, communication
 from ccl_bench.report.sections.headline import headline
 from ccl_bench.report.sections.memory import memory
@@ -145,8 +145,11 @@ def test_what_no_rank_has_is_not_explained() -> None:
 
 
 def test_only_several_neighbours_are_a_mean() -> None:
-    assert neighbours_note(1, "rank") == ""
-    assert neighbours_note(1200, "rank") == "Each rank is the mean of up to 1,200 neighbouring ranks."
+    assert merged_note(1, "rank", "neighbouring ranks") == ""
+    assert (
+        merged_note(1200, "rank", "neighbouring ranks")
+        == "Each rank is the mean of up to 1,200 neighbouring ranks."
+    )
 
 
 def test_two_phases_are_drawn_and_one_is_not() -> None:

@@ -22,7 +22,7 @@ def _rank(name: str, late: float | None = None, **more: Any) -> StripRank:
     return StripRank(name, 7, 90, [], parts, late_s=late, **more)
 
 
-def _drawn(*ranks: StripRank, **more: Any) -> page_model.Strip:
+def _drawn(*ranks: StripRank, **more: Any) -> page_model.PageStrip:
     """Return a strip of 100 units of 2.5 ms."""
     drawn = strip(looked(strip=Strip("3", 2_500_000, 100, "one clock", [], list(ranks), **more))).strip
     assert drawn is not None

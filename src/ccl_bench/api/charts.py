@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -21,7 +22,7 @@ _SPEC = ".json"
 class Chart:
     """A drawing with its data; `spec` is its Vega-Lite specification, in plain colours on white."""
 
-    def __init__(self, chart: page_model.Chart) -> None:
+    def __init__(self, chart: page_model.PageChart) -> None:
         self._chart = chart
         self.name = chart.key
         self.title = chart.title
@@ -42,8 +43,6 @@ class Chart:
 
     def save(self, output: str | Path) -> Path:
         """Write the chart as SVG or PNG, or its specification as JSON, by the name of the file."""
-        import json
-
         target = Path(output)
         form = target.suffix.lstrip(".")
         if target.suffix == _SPEC:

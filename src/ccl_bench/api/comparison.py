@@ -20,14 +20,11 @@ from ccl_bench.report.render import Form, form_of
 from ccl_bench.result.step_choice import step_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from rich.console import RenderableType
 
-    from ccl_bench.base.registry import Registry
-    from ccl_bench.comparison.thresholds import Threshold
     from ccl_bench.engine import Progress
-    from ccl_bench.metrics import Metric
 
 _FEWEST = 2
 _FILE_COLUMNS = 1_000
@@ -72,47 +69,33 @@ def compare(
     registry = metrics.load()
     limits = [parse_threshold(text, registry.canonical) for text in fail_on]
     fields = [known_field(name) for name in study]
-    names = _metric_names(registry, metric, limits)
+    chosen_names = metric or [each.name for each in registry if not each.variant_of]
+    limited = [limit.metric for limit in limits if limit.metric]
+    names = [*dict.fromkeys([*map(registry.canonical, chosen_names), *limited])]
     measured = [*dict.fromkeys([*names, *DIVIDED_METRICS])]
     choice = step_choice(steps, skip_steps, marker, program)
-    sides = [
-        _results_of(each, measured)
-        if isinstance(each, MeasuredRun)
-        else load_results(
-            str(each),
-            measured,
-            profile_mode=profile_mode,
-            choice=choice,
-            jobs=jobs,
-            use_cache=use_cache,
-            progress=progress,
-        )
-        for each in runs
-    ]
-    shown_names = names if metric else _with_plugins(names, sides, registry)
-    return ComparedRuns(
-        compare_runs(sides, shown_names, study=fields, thresholds=limits, tolerance=tolerance)
-    )
-
-
-def _metric_names(
-    registry: Registry[Metric], names: Iterable[str] | None, limits: Sequence[Threshold]
-) -> list[str]:
-    """Return the metrics to compare: those named, or all except unit variants."""
-    chosen_names = names or [metric.name for metric in registry if not metric.variant_of]
-    limited = [limit.metric for limit in limits if limit.metric]
-    return [*dict.fromkeys([*map(registry.canonical, chosen_names), *limited])]
-
-
-def _results_of(measured: MeasuredRun, names: list[str]) -> RunResults:
-    results = {result.metric: result for result in measured.results(names)}
-    return RunResults(measured.place, results, fields_of(measured.run.documents.card, measured.facts))
-
-
-def _with_plugins(names: Iterable[str], sides: Sequence[RunResults], registry: Registry[Metric]) -> list[str]:
-    """Return `names` plus the metrics in stored results that are not installed here."""
-    stored = (name for side in sides for name in side.results if name not in registry)
-    return [*dict.fromkeys([*names, *stored])]
+    sides = []
+    for each in runs:
+        if isinstance(each, MeasuredRun):
+            results = {result.metric: result for result in each.results(measured)}
+            card_fields = fields_of(each.run.documents.card, each.facts)
+            sides.append(RunResults(each.place, results, card_fields))
+        else:
+            sides.append(
+                load_results(
+                    str(each),
+                    measured,
+                    profile_mode=profile_mode,
+                    choice=choice,
+                    jobs=jobs,
+                    use_cache=use_cache,
+                    progress=progress,
+                )
+            )
+    if not metric:  # Stored results may have metrics of plug-ins that are not installed here.
+        stored = (name for side in sides for name in side.results if name not in registry)
+        names = [*dict.fromkeys([*names, *stored])]
+    return ComparedRuns(compare_runs(sides, names, study=fields, thresholds=limits, tolerance=tolerance))
 
 
 class ComparedRuns:

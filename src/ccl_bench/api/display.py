@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ccl_bench.result import PAGES, Result
@@ -14,7 +16,7 @@ from ccl_bench.result.what_if import CriticalPath, WhatIf
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ccl_bench.api.measured_run import MeasuredRun
+    from ccl_bench.run import Run
 
 _COLUMNS = 120
 _FACTS = ("world_size", "device", "framework", "dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
@@ -39,72 +41,46 @@ def as_html(*content: RenderableType) -> str:
     return re.sub(" +$", "", console.export_html(inline_styles=True, code_format=_PRE), flags=re.MULTILINE)
 
 
-def run_html(measured: MeasuredRun) -> str:
-    """Return the facts of a run without reading its traces, and its verdict if computed."""
+def run_html(run: Run, place: str, verdict: Verdict | None) -> str:
+    """Return the facts of a run without reading its traces, and its verdict if that is known already."""
     from ccl_bench.base.text import counted
     from ccl_bench.report.console import Group, Text, aligned, heading, indented
     from ccl_bench.report.formatting import plain, ranges, size
     from ccl_bench.report.verdict import verdict_sentence
 
-    traces = measured.traces
+    traces = run.traces
     formats = ", ".join(dict.fromkeys(trace.form.name for trace in traces))
     volume = size(sum(trace.size for trace in traces))
-    facts = {name: getattr(measured.facts, name) for name in _FACTS}
+    facts = {name: getattr(run.facts, name) for name in _FACTS}
     rows = [
         ("traces", f"{counted(len(traces), f'{formats} file')}, {volume}"),
-        ("ranks", ranges(measured.ranks) or "from the traces"),
+        ("ranks", ranges(run.ranks) or "from the traces"),
         *((name, str(fact.value)) for name, fact in facts.items() if fact is not None),
     ]
-    verdict = measured.known_verdict
     sentence = verdict_sentence(verdict) if verdict else "verdict(), metrics(), report(...) read the traces"
     lines: tuple[RenderableType, ...] = (
         Text(plain(sentence), "" if verdict else "dim"),
         aligned(("", ""), rows),
     )
-    return as_html(Group(heading(plain(measured.place)), *(indented(line) for line in lines)))
+    return as_html(Group(heading(plain(place)), *(indented(line) for line in lines)))
+
+
+_PAGE_OF = {
+    Result: ("ccl_bench.report.results", "result_page"),
+    Inspection: ("ccl_bench.report.inspection", "inspection_page"),
+    Diagnosed: ("ccl_bench.report.diagnosis", "diagnose_page"),
+    Verdict: ("ccl_bench.report.verdict", "verdict_sentence"),
+    WhatIf: ("ccl_bench.report.what_if", "what_if_page"),
+    CriticalPath: ("ccl_bench.report.what_if", "critical_path_page"),
+}
+"""Answer → module and function of its page, imported when the first one is shown."""
 
 
 def register() -> None:
     """Register the display of answers in notebooks."""
-    PAGES[Result] = _result
-    PAGES[Inspection] = _inspection
-    PAGES[Diagnosed] = _diagnosed
-    PAGES[Verdict] = _verdict
-    PAGES[WhatIf] = _what_if
-    PAGES[CriticalPath] = _critical_path
+    for kind, (module, page) in _PAGE_OF.items():
+        PAGES[kind] = partial(_shown, module, page)
 
 
-def _result(result: Result) -> str:
-    from ccl_bench.report.results import result_page
-
-    return as_html(result_page(result))
-
-
-def _inspection(inspection: Inspection) -> str:
-    from ccl_bench.report.inspection import inspection_page
-
-    return as_html(inspection_page(inspection))
-
-
-def _diagnosed(diagnosed: Diagnosed) -> str:
-    from ccl_bench.report.diagnosis import diagnose_page
-
-    return as_html(diagnose_page(diagnosed))
-
-
-def _verdict(verdict: Verdict) -> str:
-    from ccl_bench.report.verdict import verdict_sentence
-
-    return as_html(verdict_sentence(verdict))
-
-
-def _what_if(what_if: WhatIf) -> str:
-    from ccl_bench.report.what_if import what_if_page
-
-    return as_html(what_if_page(what_if))
-
-
-def _critical_path(path: CriticalPath) -> str:
-    from ccl_bench.report.what_if import critical_path_page
-
-    return as_html(critical_path_page(path))
+def _shown(module: str, page: str, answer: object) -> str:
+    return as_html(getattr(import_module(module), page)(answer))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ccl_bench.api.tables import RunTables
     from ccl_bench.base.findings import Issue
     from ccl_bench.engine import Progress
-    from ccl_bench.evaluate.compute import Reading
+    from ccl_bench.evaluate.compute import ReadOptions
     from ccl_bench.report.render import Form
     from ccl_bench.result import Result
     from ccl_bench.result.diagnosis import Diagnosed, Verdict
@@ -88,9 +88,8 @@ class MeasuredRun:
         return f"<MeasuredRun {self.place}: {counted(len(self.traces), 'trace')}{ranks}>"
 
     def _repr_html_(self) -> str:
-        from ccl_bench.api.display import run_html
-
-        return run_html(self)
+        diagnosed = vars(self).get("_diagnosed")
+        return display.run_html(self.run, self.place, diagnosed.verdict if diagnosed else None)
 
     @property
     def path(self) -> Path:
@@ -161,8 +160,9 @@ class MeasuredRun:
     def tables(self) -> RunTables:
         """The tables that the traces of the run can fill, by name, each with its columns and their units."""
         from ccl_bench.api.tables import RunTables
+        from ccl_bench.evaluate.load import load_tables
 
-        return RunTables(self)
+        return RunTables(self.run, lambda run, names: load_tables(run, names, **self.reading))
 
     def table(self, name: str, *, ranks: Iterable[int] | None = None) -> pl.DataFrame:
         """Return a table of all ranks, or of some, as a polars frame.
@@ -180,12 +180,6 @@ class MeasuredRun:
         from ccl_bench.diagnosis.diagnose import observe_run
 
         return observe_run(self.run, **self.reading)
-
-    @property
-    def known_verdict(self) -> Verdict | None:
-        """The verdict if it was already computed, else None; reads no trace."""
-        diagnosed = vars(self).get("_diagnosed")
-        return diagnosed.verdict if diagnosed else None
 
     def verdict(self) -> Verdict:
         """Return the step breakdown; raise NotMeasurable if the traces do not show it."""
@@ -294,7 +288,7 @@ class MeasuredRun:
         )
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """Options for functions that read traces."""
         return {"jobs": self.jobs, "use_cache": self.use_cache, "progress": self.progress}
 

@@ -15,16 +15,15 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.base.text import INERT, INERT_PATTERN
 from ccl_bench.engine.read_trace import contributes, has_rows
-from ccl_bench.evaluate.load import load_tables
 from ccl_bench.schema import KEYS, TABLES, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from ccl_bench.api.measured_run import MeasuredRun
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.result import Result
+    from ccl_bench.run import Run
 
 TableForm = Literal["parquet", "csv"]
 
@@ -50,9 +49,11 @@ def _with_keys(table: Table) -> Table:
 class RunTables(Mapping[str, Table]):
     """The tables that the traces of a run can fill, by name, with their columns and units."""
 
-    def __init__(self, measured: MeasuredRun) -> None:
-        self._measured = measured
-        forms = {trace.form for trace in measured.traces}
+    def __init__(self, run: Run, load: Callable[[Run, Iterable[str]], LoadedRun]) -> None:
+        self._run = run
+        self._load = load
+        """Reads tables of a run, or of some of its traces."""
+        forms = {trace.form for trace in run.traces}
         self._tables = {
             name: table
             for name, table in documented_tables().items()
@@ -83,7 +84,7 @@ class RunTables(Mapping[str, Table]):
         derived = [name for name in table_names if name not in TABLES]
         if not derived:
             return
-        loaded = self._load(derived, range(len(self._measured.traces)))
+        loaded = self._load(self._run, derived)
         for name in derived:
             yield name, _of_ranks(_of(loaded, self[name]), wanted_ranks, loaded)
 
@@ -98,32 +99,34 @@ class RunTables(Mapping[str, Table]):
 
     def _raw(self, name: str, ranks: set[int] | None) -> pl.DataFrame:
         """Return a raw table; if the name of each trace states its rank, only the requested ones are read."""
-        every = range(len(self._measured.traces))
-        choice = self._measured.run.choice
+        traces, choice = self._run.traces, self._run.choice
         timed = next((column for column in _TIMES if column in TABLES[name].columns), None)
         table_names = [name, "steps"] if choice and timed else [name]
-        places = self._places(ranks)
-        loaded = self._load(table_names, places)
+        trace_ranks = [trace.rank for trace in traces]
+        every = list(range(len(traces)))
+        places = every
+        if ranks is not None and None not in trace_ranks and len({*trace_ranks}) == len(trace_ranks):
+            places = [place for place in every if trace_ranks[place] in ranks] or every
+        loaded = self._load(replace(self._run, traces=[traces[place] for place in places]), table_names)
         if len(places) < len(every) and {trace.rank for trace in loaded.traces} != ranks:
             places = every  # a file states another rank than its name
-            loaded = self._load(table_names, places)
-        frame = _of_ranks(_of(loaded, self[name]), ranks, loaded)
+            loaded = self._load(self._run, table_names)
+        table = _of_ranks(_of(loaded, self[name]), ranks, loaded)
         if choice and timed:
-            frame = _begun_in(loaded.inputs["steps"], frame, timed)
-        return _renumbered(frame, places, len(every))
-
-    def _places(self, ranks: set[int] | None) -> Sequence[int]:
-        """Return the positions of the traces of ranks, according to names; all if ranks have several."""
-        trace_ranks = [trace.rank for trace in self._measured.traces]
-        every = range(len(trace_ranks))
-        if ranks is None or None in trace_ranks or len({*trace_ranks}) < len(trace_ranks):
-            return every
-        return [place for place in every if trace_ranks[place] in ranks] or every
-
-    def _load(self, names: Iterable[str], places: Iterable[int]) -> LoadedRun:
-        measured = self._measured
-        traces = [measured.traces[place] for place in places]
-        return load_tables(replace(measured.run, traces=traces), names, **measured.reading)
+            # The rows that begin in a step of their trace.
+            steps = loaded.inputs["steps"]
+            bounds = steps.select("trace", begin="start_ns", until="end_ns").sort("begin")
+            placed = table.with_row_index("row").drop_nulls(timed).sort(timed)
+            inside = placed.join_asof(
+                bounds, left_on=timed, right_on="begin", by="trace", check_sortedness=False
+            )
+            table = inside.filter(pl.col(timed) < pl.col("until")).sort("row").select(table.columns)
+        if len(places) < len(every):
+            # Traces were numbered as if there were no others; devices of a trace are further multiples.
+            number = pl.col("trace")
+            position = (number % len(places)).replace_strict(dict(enumerate(places)), return_dtype=pl.Int64)
+            table = table.with_columns(trace=position + len(every) * (number // len(places)))
+        return table
 
 
 def _of(loaded: LoadedRun, table: Table) -> pl.DataFrame:
@@ -133,15 +136,6 @@ def _of(loaded: LoadedRun, table: Table) -> pl.DataFrame:
         raise NotMeasurable(f"the table {table.name!r} failed: {type(error).__name__}: {error}") from error
     frame: pl.DataFrame = loaded.inputs[table.name]
     return frame.select([*table.columns])
-
-
-def _renumbered(table: pl.DataFrame, places: Sequence[int], traces: int) -> pl.DataFrame:
-    """Return a table of some traces of a run with the numbers that they have among all of them."""
-    if len(places) == traces:
-        return table
-    trace_number = pl.col("trace")
-    position = (trace_number % len(places)).replace_strict(dict(enumerate(places)), return_dtype=pl.Int64)
-    return table.with_columns(trace=position + traces * (trace_number // len(places)))
 
 
 def _of_ranks(table: pl.DataFrame, ranks: set[int] | None, loaded: LoadedRun) -> pl.DataFrame:
@@ -158,14 +152,6 @@ def _of_ranks(table: pl.DataFrame, ranks: set[int] | None, loaded: LoadedRun) ->
         positions = [place for place, trace in enumerate(loaded.traces) if trace.rank in ranks]
         return table.filter((pl.col("trace") % len(loaded.traces)).is_in(positions))
     return table.filter(pl.col("rank").is_in(sorted(ranks))) if "rank" in table.columns else table
-
-
-def _begun_in(steps: pl.DataFrame, table: pl.DataFrame, time: str) -> pl.DataFrame:
-    """Return the rows of a table that begin in a step of their trace."""
-    bounds = steps.select("trace", begin="start_ns", until="end_ns").sort("begin")
-    placed = table.with_row_index("row").drop_nulls(time).sort(time)
-    inside = placed.join_asof(bounds, left_on=time, right_on="begin", by="trace", check_sortedness=False)
-    return inside.filter(pl.col(time) < pl.col("until")).sort("row").select(table.columns)
 
 
 def results_frame(results: Iterable[Result]) -> pl.DataFrame:
@@ -213,25 +199,28 @@ class WrittenTable:
 
 
 def write_tables(
-    measured: MeasuredRun,
+    tables: RunTables,
     folder: Path,
     *,
     names: Sequence[str] = (),
     form: TableForm = "parquet",
     ranks: Iterable[int] | None = None,
 ) -> Iterator[WrittenTable]:
-    """Write the named tables of a run, or all, and their schema into `folder`, and yield each.
+    """Write the named ones of the tables of a run, or all, and their schema into `folder`, and yield each.
 
     In CSV the elements of a list are separated by spaces.
     """
-    tables = measured.tables
     written = []
     for name, table in tables.load_each(names or tables, ranks=ranks):
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}.{form}" if table.height else None
         if path:
             with storage.write_atomically(path) as temporary:
-                _write(table, temporary, form, schema_of(tables[name]))
+                if form == "parquet":
+                    schema = json.dumps(schema_of(tables[name]), ensure_ascii=False)
+                    table.write_parquet(temporary, metadata={"ccl_bench.table": schema})
+                else:
+                    _written_out(table).write_csv(temporary)
                 temporary.chmod(0o644)
         written.append(WrittenTable(name, table.height, path))
         yield written[-1]
@@ -239,20 +228,15 @@ def write_tables(
     storage.files.replace_text(folder / SCHEMA_FILE, json.dumps(schemas, indent=2, ensure_ascii=False) + "\n")
 
 
-def _write(table: pl.DataFrame, path: Path, form: TableForm, schema: dict[str, object]) -> None:
-    if form == "parquet":
-        table.write_parquet(path, metadata={"ccl_bench.table": json.dumps(schema, ensure_ascii=False)})
-        return
-    lists = [name for name, kind in table.schema.items() if kind.is_nested()]
+def _written_out(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table as CSV can hold it: lists as text, and no text that a spreadsheet would compute."""
+    kinds = table.schema.items()
+    lists = [name for name, kind in kinds if kind.is_nested()]
+    inner = {name: kind.inner if isinstance(kind, pl.List) else kind for name, kind in kinds}
+    texts = [name for name, kind in inner.items() if isinstance(kind, pl.String | pl.Categorical)]
     joined = (pl.col(name).list.eval(pl.element().cast(pl.String)).list.join(" ") for name in lists)
-    texts = [name for name, kind in table.schema.items() if _is_text(kind)]
     inert = (pl.col(name).cast(pl.String).str.replace_all(INERT_PATTERN, INERT) for name in texts)
-    table.with_columns(joined).with_columns(inert).write_csv(path)
-
-
-def _is_text(kind: pl.DataType) -> bool:
-    inner = kind.inner if isinstance(kind, pl.List) else kind
-    return isinstance(inner, pl.String | pl.Categorical)
+    return table.with_columns(joined).with_columns(inert)
 
 
 def schema_of(table: Table) -> dict[str, object]:

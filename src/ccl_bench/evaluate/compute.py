@@ -59,7 +59,7 @@ _NOT_WORK = {"steps", "step_times", "facts"}
 """Inputs that only show the steps, not their contents."""
 
 _ROUNDING = 1e-6
-"""Percent by which rounding may exceed the range of a share."""
+"""Percent by which rounding may exceed the range of a share: sums of many floats, and no wrong time."""
 
 _NAMED = 12
 """Largest number of steps to name."""
@@ -83,19 +83,36 @@ def evaluate_metrics(
         noted = TrackedFacts(facts)
         reason = metric.inapplicable(cast("Facts", noted))
         if reason:
-            answer = Result(metric.name, "not_applicable", metric.unit, metric.better, reason=reason)
-            answer = replace(answer, findings=_about_facts(evidence, noted.used_names))
+            fact_tables = set(map(fact_table, noted.used_names))
+            about = [_result_finding(f) for f in evidence.findings if fact_tables & set(f.touches)]
+            answer = Result(
+                metric.name, "not_applicable", metric.unit, metric.better, reason=reason, findings=about
+            )
             provenance = Provenance(__version__, metric.revision)
         else:
             failures = {} if failures is None else failures
             way, answer, fact_names = _from_best_source(metric, evidence, facts, failures)
-            touching = _touching(way, evidence, noted.used_names | fact_names)
+            raw = _raw(way, evidence)
+            facts_behind = map(fact_table, _facts_behind(way, evidence, noted.used_names | fact_names))
+            used_tables = {*raw, *way.needs, *_tables_behind(way, evidence), *facts_behind}
+            touching = [
+                _result_finding(f)
+                for f in evidence.findings
+                if (used_tables & set(f.touches) if f.touches else raw)
+            ]
             if answer.value is None:
                 about = [_result_finding(f) for source in metric.sources for f in _mistakes(source, evidence)]
                 touching = [*dict.fromkeys([*touching, *about])]
             answer = replace(answer, findings=[*touching, *answer.findings])
             provenance = _provenance(way, evidence, fact_names, traces)
-            answer = _of_chosen_steps(answer, evidence, provenance)
+            if answer.value is not None and evidence.choice and provenance.steps:
+                window = ", ".join(filter(None, (answer.window, provenance.steps.description)))
+                answer = replace(answer, window=window)
+            elif answer.value is not None and evidence.choice:
+                chosen = evidence.choice.description
+                message = f"this number is not about single steps and ignores the choice {chosen}"
+                without_effect = ResultFinding("choice-without-effect", "note", message)
+                answer = replace(answer, findings=[*answer.findings, without_effect])
         results.append(replace(answer, metric=name, provenance=provenance))
     return results
 
@@ -118,9 +135,14 @@ def _from_best_source(
             break
     if tried[-1][1].value is not None:
         return tried[-1]
-    conditions = (_traces_behind, _has_file)
-    chosen = ([attempt for attempt in tried if is_there(attempt[0], evidence)] for is_there in conditions)
-    behind = next(filter(None, chosen), tried)
+    with_traces = [attempt for attempt in tried if _traces_behind(attempt[0], evidence)]
+    with_files = [
+        attempt
+        for attempt in tried
+        if any(evidence.files.get(need) for need in attempt[0].needs if need != "facts")
+        or _mistakes(attempt[0], evidence)
+    ]
+    behind = with_traces or with_files or tried
     return next((attempt for attempt in behind if not _timeless_reason(attempt[0], evidence)), behind[0])
 
 
@@ -130,12 +152,15 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
     try:
         measurement = _compute_metric(metric, evidence, facts)
     except CclBenchError as error:
-        reasons = (_unread_reason, _unusable_reason, _timeless_reason)
-        better = next(filter(None, (reason(metric, evidence) for reason in reasons)), None)
-        advice = _advice(metric, evidence)
-        if better and isinstance(error, NoValue):
-            error = better
-        fix = advice if advice and isinstance(error, NotMeasurable) and error is not better else error.fix
+        better = _better_reason(metric, evidence) if isinstance(error, NoValue) else None
+        fix = (better or error).fix
+        if isinstance(error, NotMeasurable) and not better:
+            # Formats whose advice differs would contradict each other.
+            advices = {
+                trace.trace.form.advice for trace in _traces_behind(metric, evidence) or evidence.traces
+            }
+            fix = (advices.pop() if len(advices) == 1 else "") or fix
+        error = better or error
         repairable = isinstance(error, NoValue) and error.is_repairable
         return replace(base, status=status_of(error), reason=error.message, fix=fix, is_repairable=repairable)
     except Exception as error:  # a metric, and all the more one of a plug-in, may raise anything
@@ -165,34 +190,26 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
     for finding in evidence.findings:
         if finding.code in _MAKES_WRONG and _measures(metric, evidence, finding):
             raise NotMeasurable(finding.message, fix=fix_of(finding.code), is_repairable=True)
-    _check_chosen(metric, evidence)
-    explaining = {name: evidence.inputs[name] for name in metric.explained_by if name in evidence.inputs}
-    arguments = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
-    measurement = metric.compute(*arguments, **explaining)
-    if not math.isfinite(measurement.value):
-        raise NotMeasurable(f"the value is {measurement.value}: the steps have no length", fix=RECORD)
-    if _is_share(metric) and not -_ROUNDING <= measurement.value <= 100 + _ROUNDING:
-        raise NotMeasurable(
-            f"the value is {measurement.value:.4g} %, which is impossible for a share",
-            fix=_SEE_FACTS,
-            is_repairable=True,
-        )
-    return measurement
-
-
-def _is_share(metric: Metric) -> bool:
-    """Whether what a metric computes, before a variant's unit, is percent of a whole or of a limit."""
-    return (metrics.METRICS.get(metric.variant_of) if metric.variant_of else metric).unit == "%"
-
-
-def _check_chosen(metric: Metric, evidence: LoadedRun) -> None:
-    """Raise NotMeasurable if a metric needs steps of the traces, but none of them was chosen."""
     step_numbers = recorded_steps(evidence.traces)
     if step_numbers and "steps" in _tables_behind(metric, evidence) and evidence.inputs["steps"].is_empty():
         fix = f"choose among {', '.join(map(str, sorted(step_numbers)[:_NAMED]))}"
         raise NotMeasurable(
             f"no trace holds what was chosen: {evidence.choice.description}", fix=fix, is_repairable=True
         )
+    explaining = {name: evidence.inputs[name] for name in metric.explained_by if name in evidence.inputs}
+    arguments = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
+    measurement = metric.compute(*arguments, **explaining)
+    if not math.isfinite(measurement.value):
+        raise NotMeasurable(f"the value is {measurement.value}: the steps have no length", fix=RECORD)
+    # The unit before that of a variant: percent of a whole or of a limit.
+    unit = (metrics.METRICS.get(metric.variant_of) if metric.variant_of else metric).unit
+    if unit == "%" and not -_ROUNDING <= measurement.value <= 100 + _ROUNDING:
+        raise NotMeasurable(
+            f"the value is {measurement.value:.4g} %, which is impossible for a share",
+            fix=_SEE_FACTS,
+            is_repairable=True,
+        )
+    return measurement
 
 
 def _measures(metric: Metric, evidence: LoadedRun, finding: Finding) -> bool:
@@ -206,42 +223,23 @@ def _measures(metric: Metric, evidence: LoadedRun, finding: Finding) -> bool:
     return not tables.isdisjoint(wrong_tables or finding.touches)
 
 
-def _of_chosen_steps(answer: Result, evidence: LoadedRun, provenance: Provenance) -> Result:
-    """Return a result with its chosen steps, or with a note that the choice does not apply to it."""
-    if answer.value is None or not evidence.choice:
-        return answer
-    if provenance.steps:
-        return replace(answer, window=", ".join(filter(None, (answer.window, provenance.steps.description))))
-    message = f"this number is not about single steps and ignores the choice {evidence.choice.description}"
-    return replace(
-        answer, findings=[*answer.findings, ResultFinding("choice-without-effect", "note", message)]
-    )
-
-
-def _unread_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
-    """Return a better reason for a missing value if no trace could be read at all."""
+def _better_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
+    """Return a better reason for a missing value than the metric has, if its data was there and unusable."""
     traces = _traces_behind(metric, evidence)
     unread = [f for trace in traces for f in trace.findings if f.code in UNREAD]
-    if not unread or len(unread) < len(traces):
-        return None
-    return NotMeasurable(
-        "no trace of the run could be read", fix=f"{unread[0].file}: {unread[0].message}", is_repairable=True
-    )
-
-
-def _unusable_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
-    """Return a better reason if the only source of an input is a file without usable data."""
+    if unread and len(unread) >= len(traces):
+        fix = f"{unread[0].file}: {unread[0].message}"
+        return NotMeasurable("no trace of the run could be read", fix=fix, is_repairable=True)
     for finding in _mistakes(metric, evidence):
-        absent = (evidence.inputs.get(need) for need in finding.touches)
-        if finding.code in _UNUSABLE and all(_is_empty(content) for content in absent):
+        contents = (evidence.inputs.get(need) for need in finding.touches)
+        if finding.code in _UNUSABLE and all(
+            content is None or (isinstance(content, pl.DataFrame) and content.is_empty())
+            for content in contents
+        ):
             return NotMeasurable(
                 f"{finding.file} contains no usable data", fix=fix_of(finding.code), is_repairable=True
             )
-    return None
-
-
-def _is_empty(content: object) -> bool:
-    return content is None or (isinstance(content, pl.DataFrame) and content.is_empty())
+    return _timeless_reason(metric, evidence)
 
 
 def _mistakes(metric: Metric, evidence: LoadedRun) -> list[Finding]:
@@ -249,12 +247,6 @@ def _mistakes(metric: Metric, evidence: LoadedRun) -> list[Finding]:
     needs = {*metric.needs} - {"facts"}
     codes = {*_UNUSABLE, "file-mistakes"}
     return [f for f in evidence.findings if f.code in codes and not needs.isdisjoint(f.touches)]
-
-
-def _has_file(metric: Metric, evidence: LoadedRun) -> bool:
-    """Whether there is a side file, usable or not, of an input of a metric."""
-    has_content = any(evidence.files.get(need) for need in metric.needs if need != "facts")
-    return has_content or bool(_mistakes(metric, evidence))
 
 
 def _timeless_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | None:
@@ -265,13 +257,6 @@ def _timeless_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | Non
         return None
     message = f"the run has only Execution Traces, which contain no times: {metric.name} needs times"
     return NotMeasurable(message, fix="also record Kineto traces of the same steps with torch.profiler")
-
-
-def _advice(metric: Metric, evidence: LoadedRun) -> str:
-    """Return the advice of the trace formats on recording the missing data, if any."""
-    traces = _traces_behind(metric, evidence) or evidence.traces
-    advices = {trace.trace.form.advice for trace in traces}
-    return advices.pop() if len(advices) == 1 else ""
 
 
 def _raw(metric: Metric, evidence: LoadedRun) -> set[str]:
@@ -285,16 +270,6 @@ def _traces_behind(metric: Metric, evidence: LoadedRun) -> list[TraceTables]:
     return [trace for trace in evidence.traces if not raw.isdisjoint(trace.trace.form.tables)]
 
 
-def _touching(metric: Metric, evidence: LoadedRun, fact_names: set[str]) -> list[ResultFinding]:
-    """Return the findings about all data behind the metric's value, including these facts."""
-    raw = _raw(metric, evidence)
-    facts = map(fact_table, _facts_behind(metric, evidence, fact_names))
-    used_tables = {*raw, *metric.needs, *_tables_behind(metric, evidence), *facts}
-    return [
-        _result_finding(f) for f in evidence.findings if (used_tables & set(f.touches) if f.touches else raw)
-    ]
-
-
 def _tables_behind(metric: Metric, evidence: LoadedRun) -> list[str]:
     """Return the computed tables that the metric's value uses, directly or indirectly."""
     return computation_order(need for need in metric.needs if need not in evidence.given_inputs)
@@ -305,12 +280,6 @@ def _facts_behind(metric: Metric, evidence: LoadedRun, fact_names: set[str]) -> 
     return fact_names.union(
         *(evidence.used_facts.get(table, ()) for table in _tables_behind(metric, evidence))
     )
-
-
-def _about_facts(evidence: LoadedRun, fact_names: set[str]) -> list[ResultFinding]:
-    """Return the findings about facts that made a metric inapplicable."""
-    fact_tables = set(map(fact_table, fact_names))
-    return [_result_finding(finding) for finding in evidence.findings if fact_tables & set(finding.touches)]
 
 
 def _result_finding(finding: Finding) -> ResultFinding:
@@ -329,7 +298,17 @@ def _provenance(
     raw = frozenset(_raw(metric, evidence))
     if raw not in traces_by_tables:
         traces_by_tables[raw] = [
-            _trace_provenance(trace) for trace in _traces_behind(metric, evidence) if trace.sha256
+            TraceProvenance(
+                each.trace.relative,
+                each.sha256,
+                each.trace.size,
+                each.trace.form.name,
+                each.trace.form.revision,
+                each.rank,
+                each.trace.iteration,
+            )
+            for each in _traces_behind(metric, evidence)
+            if each.sha256
         ]
     names = _facts_behind(metric, evidence, fact_names)
     facts = {name: fact.source for name, fact in evidence.inputs["facts"] if name in names}
@@ -369,12 +348,12 @@ def evaluate(
     """
     names = list(names)
     inputs = needed_inputs(run, names)
-    reading: Reading = {"jobs": jobs, "use_cache": use_cache, "progress": progress}
+    reading: ReadOptions = {"jobs": jobs, "use_cache": use_cache, "progress": progress}
     results = evaluate_metrics(run.facts, names, load_tables(run, inputs, **reading), failures)
     return with_other_source(run, results, failures, **reading)
 
 
-class Reading(TypedDict):
+class ReadOptions(TypedDict):
     """How traces are read."""
 
     jobs: int | None
@@ -383,7 +362,7 @@ class Reading(TypedDict):
 
 
 def with_other_source(
-    run: Run, results: list[Result], failures: Failures | None = None, **reading: Unpack[Reading]
+    run: Run, results: list[Result], failures: Failures | None = None, **reading: Unpack[ReadOptions]
 ) -> list[Result]:
     """Return results, replaced by those of the run's other profiler if that measures better.
 
@@ -391,48 +370,41 @@ def with_other_source(
     value comes from one profiler, and a finding states if it is the other one.
     """
     other = run.other_source
-    metric_names = [result.metric for result in results if _may_be_better(result, other)] if other else []
-    if other is None or not metric_names:
+    if other is None:
+        return results
+    tables = {name for trace in other.traces for name in trace.form.tables}
+    metric_names = []
+    for result in results:
+        metric = metrics.METRICS.get(result.metric)
+        lacks = result.status == "not_measurable" or _is_of_other_source(result)
+        may_fill = lacks and not raw_needs(metric.needs).isdisjoint(tables)
+        if may_fill or not tables.isdisjoint(metric.prefers):
+            metric_names.append(result.metric)
+    if not metric_names:
         return results
     try:
         evidence = load_tables(other, needed_inputs(other, metric_names), **reading)
     except UsageError:  # steps were chosen that only the first recorder has
         return results
     filled = frozenset(name for trace in evidence.traces for name in trace.filled)
-    other_results = {
-        r.metric: r
-        for r in evaluate_metrics(other.facts, metric_names, evidence, failures)
-        if r.value is not None and not _is_of_other_source(r)
-    }
-    return [
-        _from_other(other_results[r.metric], other, run)
-        if r.metric in other_results and _is_better(r, filled)
-        else r
-        for r in results
-    ]
-
-
-def _may_be_better(result: Result, other: Run) -> bool:
-    """Whether the traces of another profiler can give a metric a value, or its preferred tables."""
-    metric = metrics.METRICS.get(result.metric)
-    tables = {name for trace in other.traces for name in trace.form.tables}
-    lacks = result.status == "not_measurable" or _is_of_other_source(result)
-    return (lacks and not raw_needs(metric.needs).isdisjoint(tables)) or not tables.isdisjoint(metric.prefers)
+    message = (
+        f"this value comes from the {recorder_of(other.traces)} traces of the run, not from "
+        f"those of {recorder_of(run.traces)}"
+    )
+    better: dict[str, Result] = {}
+    for answer in evaluate_metrics(other.facts, metric_names, evidence, failures):
+        if answer.value is not None and not _is_of_other_source(answer):
+            findings = [*answer.findings, ResultFinding("nsys-used", "note", message)]
+            better[answer.metric] = replace(answer, findings=findings)
+    replaced = []
+    for result in results:
+        prefers = metrics.METRICS.get(result.metric).prefers
+        lacks = result.value is None or _is_of_other_source(result)
+        is_replaced = result.metric in better and (lacks or not filled.isdisjoint(prefers))
+        replaced.append(better[result.metric] if is_replaced else result)
+    return replaced
 
 
 def _is_of_other_source(result: Result) -> bool:
     """Whether a value comes from a second source of its metric."""
     return any(finding.code == OTHER_SOURCE for finding in result.findings)
-
-
-def _is_better(result: Result, filled: frozenset[str]) -> bool:
-    lacks = result.value is None or _is_of_other_source(result)
-    return lacks or not filled.isdisjoint(metrics.METRICS.get(result.metric).prefers)
-
-
-def _from_other(result: Result, other: Run, run: Run) -> Result:
-    message = (
-        f"this value comes from the {recorder_of(other.traces)} traces of the run, not from "
-        f"those of {recorder_of(run.traces)}"
-    )
-    return replace(result, findings=[*result.findings, ResultFinding("nsys-used", "note", message)])

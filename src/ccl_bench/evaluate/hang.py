@@ -13,13 +13,11 @@ from ccl_bench.evaluate.load import load_tables
 from ccl_bench.trace.file_names import rank_at_end
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from ccl_bench.engine import Progress
     from ccl_bench.result.hang import Hang
     from ccl_bench.run import Run
-    from ccl_bench.trace.formats import TraceFile
 
 TABLES = ("recorder_dumps", "recorded_calls", "recorded_groups", "recorded_status", "recorded_stacks")
 FORMAT = "flight_recorder"
@@ -49,7 +47,10 @@ def hang_of_run(
     loaded = load_tables(dump_run, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
     world_size = run.facts.world_size
     read = {*loaded.inputs["recorder_dumps"]["rank"]}
-    unreadable = {*_named_like(dumps, run), *(trace.rank for trace in dumps if trace.rank is not None)} - read
+    # A file with the name of a dump may be so damaged that it is not recognised as one.
+    names = {_without_numbers(trace.path) for trace in dumps}
+    damaged = {rank_at_end(path.name) for path in run.others if _without_numbers(path) in names}
+    unreadable = {rank for rank in damaged | {trace.rank for trace in dumps} if rank is not None} - read
     hang = find_hang(loaded.inputs, world_size.value if world_size else None, str(run.path), unreadable)
     if not hang.ranks:
         reason = "the names of the dumps do not end in the rank, which the dumps themselves do not contain"
@@ -61,13 +62,6 @@ def hang_of_run(
         raise NotMeasurable(reason, where=str(run.path), fix="put the dumps of all ranks into one folder")
     issues = [issue_of(each) for each in loaded.findings if not each.touches or {*each.touches} & {*TABLES}]
     return replace(hang, findings=issues)
-
-
-def _named_like(dumps: Sequence[TraceFile], run: Run) -> set[int]:
-    """Return the ranks of files that have the names of dumps, but are so damaged that they are none."""
-    names = {_without_numbers(trace.path) for trace in dumps}
-    ranks = (rank_at_end(path.name) for path in run.others if _without_numbers(path) in names)
-    return {rank for rank in ranks if rank is not None}
 
 
 def _without_numbers(path: Path) -> tuple[Path, str]:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.result import Result
     from ccl_bench.run import Run
-    from ccl_bench.run.completeness import TraceTables
 
 INSPECTED_TABLES = ("contents", "call_counts", "steps", "devices", "process_groups", "groups")
 
@@ -47,14 +46,7 @@ def inspect(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> Inspection:
     """Return the inspection of `run`: every trace is read once, and every metric is computed."""
-    return inspect_with_results(run, jobs=jobs, use_cache=use_cache, progress=progress)[0]
-
-
-def inspect_with_results(
-    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
-) -> tuple[Inspection, list[Result]]:
-    """Return the inspection of `run`, and the result of every metric."""
-    return inspect_with_tables(run, jobs=jobs, use_cache=use_cache, progress=progress)[:2]
+    return inspect_with_tables(run, jobs=jobs, use_cache=use_cache, progress=progress)[0]
 
 
 def inspect_with_tables(
@@ -73,23 +65,38 @@ def inspect_with_tables(
     evidence = load_tables(run, inputs, jobs=jobs, use_cache=use_cache, progress=progress)
     results = evaluate_metrics(run.facts, names, evidence)
     results = with_other_source(run, results, jobs=jobs, use_cache=use_cache, progress=progress)
-    return _inspection(run, evidence, results), results, evidence
 
-
-def _inspection(run: Run, evidence: LoadedRun, results: list[Result]) -> Inspection:
     world_size = run.facts.world_size.value if run.facts.world_size else None
     ranks = sorted({trace.rank for trace in evidence.traces if trace.rank is not None})
-    return Inspection(
+    kind = ["name", "memory_bytes", "sms"]
+    by_trace = evidence.inputs["devices"].group_by("trace", *kind).len("count")
+    devices = by_trace.group_by(kind).agg(pl.col("count").max()).sort(kind)
+    libraries: dict[str, dict[str, None]] = {}
+    for trace in evidence.traces:
+        for name, value in trace.attributes.items():
+            if not name.startswith(_OF_ONE_RECORDING):
+                libraries.setdefault(name, {})[value] = None
+    counts, traffic = evidence.inputs["call_counts"], evidence.inputs.get("et_traffic")
+    if counts.is_empty() and traffic is not None:
+        counts = traffic.group_by("collective").agg(pl.len().alias("calls"))
+    calls = counts.group_by("collective").agg(pl.col("calls").sum()).sort("collective")
+    inspection = Inspection(
         str(run.path),
         world_size,
         ranks,
         sorted(set(range(world_size or 0)) - set(ranks)) if ranks else [],
         _traces(evidence),
-        _devices(evidence.inputs["devices"]),
-        _libraries(evidence.traces),
-        _calls(evidence.inputs),
+        [InspectedDevice(name or "", *row) for name, *row in devices.iter_rows()],
+        {name: list(values) for name, values in sorted(libraries.items())},
+        dict(calls.iter_rows()),
         _groups(evidence.inputs),
-        {name: InspectedFact(_plain(fact.value), fact.source) for name, fact in run.facts},
+        {
+            name: InspectedFact(
+                fact.value if isinstance(fact.value, int | float | str | bool) else str(fact.value),
+                fact.source,
+            )
+            for name, fact in run.facts
+        },
         {_below(run, path): kind for path, kind in (run.documents.files | run.documents.limits).items()},
         [_below(run, path) for path in run.others],
         [InspectedMetric(r.metric, r.unit, r.status, r.reason, r.fix, r.is_repairable) for r in results],
@@ -97,6 +104,7 @@ def _inspection(run: Run, evidence: LoadedRun, results: list[Result]) -> Inspect
         _model(run),
         run.choice.description,
     )
+    return inspection, results, evidence
 
 
 def _model(run: Run) -> str:
@@ -123,66 +131,33 @@ def _below(run: Run, path: Path) -> str:
     return str(path).removeprefix(f"{run.path}/")
 
 
-def _plain(value: object) -> int | float | str | bool:
-    return value if isinstance(value, int | float | str | bool) else str(value)
-
-
 def _traces(evidence: LoadedRun) -> list[InspectedTrace]:
     """Return the traces in order of rank, window and path."""
     contents, steps = evidence.inputs["contents"], evidence.inputs["steps"]
     counted = {row["trace"]: row for row in contents.iter_rows(named=True)}
     by_trace = {key[0]: rows for key, rows in steps.partition_by("trace", as_dict=True).items()}
-    traces = [
-        _trace(reduced, counted.get(position), by_trace.get(position))
-        for position, reduced in enumerate(evidence.traces)
-    ]
+    traces = []
+    for position, reduced in enumerate(evidence.traces):
+        file, counts, own_steps = reduced.trace, counted.get(position), by_trace.get(position)
+        fields = (file.relative, file.form.name, file.size, reduced.rank, file.rank_source, file.iteration)
+        if counts is None:
+            unread = any(finding.code in UNREAD for finding in reduced.findings)
+            traces.append(InspectedTrace(*fields, is_readable=not unread))
+            continue
+        ends = counts["start_ns"], counts["end_ns"]
+        traces.append(
+            InspectedTrace(
+                *fields,
+                own_steps["step"].to_list() if own_steps is not None else [],
+                own_steps["source"][0] if own_steps is not None else "",
+                (ends[1] - ends[0]) / SECOND_NS if None not in ends else 0.0,
+                counts["kernels"],
+                counts["copies"],
+                counts["cpu_ops"],
+                counts["calls"],
+            )
+        )
     return sorted(traces, key=lambda t: (t.rank is None, t.rank or 0, t.window or 0, t.file))
-
-
-def _trace(
-    reduced: TraceTables, counted: dict[str, int] | None, steps: pl.DataFrame | None
-) -> InspectedTrace:
-    file = reduced.trace
-    file_fields = (file.relative, file.form.name, file.size, reduced.rank, file.rank_source, file.iteration)
-    if counted is None:
-        unread = any(finding.code in UNREAD for finding in reduced.findings)
-        return InspectedTrace(*file_fields, is_readable=not unread)
-    ends = counted["start_ns"], counted["end_ns"]
-    return InspectedTrace(
-        *file_fields,
-        steps["step"].to_list() if steps is not None else [],
-        steps["source"][0] if steps is not None else "",
-        (ends[1] - ends[0]) / SECOND_NS if None not in ends else 0.0,
-        counted["kernels"],
-        counted["copies"],
-        counted["cpu_ops"],
-        counted["calls"],
-    )
-
-
-def _devices(devices: pl.DataFrame) -> list[InspectedDevice]:
-    kind = ["name", "memory_bytes", "sms"]
-    counted = devices.group_by("trace", *kind).len("count").group_by(kind).agg(pl.col("count").max())
-    return [InspectedDevice(name or "", *row) for name, *row in counted.sort(kind).iter_rows()]
-
-
-def _libraries(traces: Iterable[TraceTables]) -> dict[str, list[str]]:
-    """Return each attribute of the traces with its distinct values; usually there is one."""
-    by_name: dict[str, dict[str, None]] = {}
-    for trace in traces:
-        libraries = {n: v for n, v in trace.attributes.items() if not n.startswith(_OF_ONE_RECORDING)}
-        for name, value in libraries.items():
-            by_name.setdefault(name, {})[value] = None
-    return {name: list(values) for name, values in sorted(by_name.items())}
-
-
-def _calls(inputs: dict[str, Any]) -> dict[str, int]:
-    """Return the number of calls of each collective, from Execution Traces if there are no others."""
-    counts, traffic = inputs["call_counts"], inputs.get("et_traffic")
-    if counts.is_empty() and traffic is not None:
-        counts = traffic.group_by("collective").agg(pl.len().alias("calls"))
-    totals = counts.group_by("collective").agg(pl.col("calls").sum()).sort("collective")
-    return dict(totals.iter_rows())
 
 
 def _groups(inputs: dict[str, Any]) -> list[InspectedGroup]:

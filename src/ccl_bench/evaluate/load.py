@@ -83,7 +83,23 @@ def choice_findings(
     if not is_left and (times is None or select_step_times(times, choice).is_empty()):
         message = f"no step remains of {_listed(sorted(every))}: {choice.description}"
         raise UsageError(message, fix="exclude fewer steps")
-    return [*_missing_steps(choice, sources), *_traces_without_chosen(choice, traces)]
+    findings = []
+    for name, steps in sources.items():
+        missing = list(islice(_missing(choice, steps), _NAMED))
+        if missing:
+            touches = "steps" if name == "the traces" else "step_times"
+            have = sum(map(choice.has, steps))
+            taken = f"{counted(have, 'step is', 'steps are')} taken" if have else "no data is taken"
+            message = f"{name} do not contain the chosen step {_listed(missing)}: {taken} from there"
+            findings.append(Finding("chosen-steps-missing", "warning", message, touches=(touches,)))
+    for trace in traces:
+        if trace.recorded_steps and not _has_chosen_steps(choice, trace):
+            file = trace.trace.relative
+            message = f"{file} has none of the chosen steps, and values of steps exclude it"
+            findings.append(
+                Finding("chosen-steps-missing", "warning", message, file, trace.rank, touches=("steps",))
+            )
+    return findings
 
 
 def check_numbers(choice: StepChoice, step_numbers: Collection[int]) -> None:
@@ -122,31 +138,6 @@ def _missing(choice: StepChoice, step_numbers: Collection[int]) -> Iterator[int]
 
 def _has_chosen_steps(choice: StepChoice, trace: TraceTables) -> bool:
     return any(choice.has(step) for step in trace.recorded_steps[choice.skip :])
-
-
-def _missing_steps(choice: StepChoice, sources: dict[str, set[int]]) -> Iterator[Finding]:
-    """Yield a finding for each source without chosen steps that another source has."""
-    for name, steps in sources.items():
-        missing = list(islice(_missing(choice, steps), _NAMED))
-        if missing:
-            touches = "steps" if name == "the traces" else "step_times"
-            have = sum(map(choice.has, steps))
-            rest = (
-                f"{counted(have, 'step is', 'steps are')} taken from there"
-                if have
-                else "no data is taken from there"
-            )
-            message = f"{name} do not contain the chosen step {_listed(missing)}: {rest}"
-            yield Finding("chosen-steps-missing", "warning", message, touches=(touches,))
-
-
-def _traces_without_chosen(choice: StepChoice, traces: Sequence[TraceTables]) -> Iterator[Finding]:
-    """Yield a finding for each trace that has steps and none of the chosen ones."""
-    for trace in traces:
-        if trace.recorded_steps and not _has_chosen_steps(choice, trace):
-            file = trace.trace.relative
-            message = f"{file} has none of the chosen steps, and values of steps exclude it"
-            yield Finding("chosen-steps-missing", "warning", message, file, trace.rank, touches=("steps",))
 
 
 def _listed(things: Sequence[object]) -> str:
@@ -238,7 +229,15 @@ def load_tables(
     tables = tuple(dict.fromkeys([*wanted_tables, *shown_by]))
     forms = {trace.form for trace in run.traces}
     local = engine.tables_of_each_trace(tables, forms)
-    files = {name: _files_behind(run, name) for name in inputs}
+    files = {
+        name: {
+            path.relative_to(run.path).as_posix()
+            if path.is_relative_to(run.path)
+            else str(path): run.documents.sha256[path]
+            for path in run.documents.origins_of(name)
+        }
+        for name in inputs
+    }
     given_names = frozenset(inputs)
     evidence = LoadedRun(
         inputs, findings=list(run.findings), given_inputs=given_names, files=files, choice=run.choice
@@ -250,7 +249,8 @@ def load_tables(
         evidence.findings += [finding for trace in evidence.traces for finding in trace.findings]
         inputs |= loaded_tables
     evidence.findings += choice_findings(run.choice, evidence.traces, stated_step_times(run.documents))
-    contents = [name for name in local if name != "steps" and _is_by_step(name)]
+    by_step = [name for name in local if name in DERIVED and "step" in DERIVED.get(name).table.columns]
+    contents = [name for name in by_step if name != "steps"]
     excluded = find_exclusions(evidence.traces, contents)
     evidence.findings += excluded.findings
     _drop(inputs, ("steps", *contents), excluded.other_steps, len(evidence.traces))
@@ -258,6 +258,7 @@ def load_tables(
         evidence.findings += _restrict_to_common_steps(evidence, contents, excluded.incomplete)
     _add_tables_across_ranks(wanted_tables, shown_by, forms, evidence)
     evidence.findings += device_contradictions(inputs)
+    # Only now: tables across ranks match the calls of incomplete traces with those of their peers.
     _drop(inputs, ("steps", *contents), excluded.incomplete, len(evidence.traces))
     _keep_steps(inputs, ("steps", *contents), excluded.whole_steps, len(evidence.traces))
     evidence.findings += transient_findings(
@@ -273,19 +274,16 @@ def _steps_behind(tables: Iterable[str]) -> list[str]:
     return [name for name in computation_order(tables) if name == "steps"]
 
 
-def _leave_out_copies(evidence: LoadedRun, tables: dict[str, pl.DataFrame]) -> frozenset[int]:
-    """Remove what was read of traces that hold the recording of another one; return their positions."""
-    traces, copies = evidence.traces, find_copies(evidence.traces)
-    _drop(tables, tables, frozenset(copies), len(traces))
-    findings = {copy: copy_findings(traces[copy], traces[original]) for copy, original in copies.items()}
-    for copy in copies:
-        traces[copy] = TraceTables(traces[copy].trace, findings=findings[copy], rank=traces[copy].rank)
-    return frozenset(copies)
-
-
 def _put_in_windows(run: Run, evidence: LoadedRun, tables: dict[str, pl.DataFrame]) -> None:
-    """Assign traces to windows by their times, without copies, and recompute the missing ranks of each."""
-    copies = _leave_out_copies(evidence, tables)
+    """Assign traces to windows by their times, and recompute the missing ranks of each.
+
+    What was read of traces that hold the recording of another one is removed.
+    """
+    every, copies = evidence.traces, find_copies(evidence.traces)
+    _drop(tables, tables, frozenset(copies), len(every))
+    findings = {copy: copy_findings(every[copy], every[original]) for copy, original in copies.items()}
+    for copy in copies:
+        every[copy] = TraceTables(every[copy].trace, findings=findings[copy], rank=every[copy].rank)
     windows = find_windows(evidence.traces)
     renumber_windows(windows, evidence.traces, tables)
     if copies or windows.numbers:
@@ -322,7 +320,18 @@ def _add_tables_across_ranks(
     checking.look(inputs)
     for done, name in enumerate(order, start=1):
         if engine.has_rows(name, forms):
-            _add_across_ranks(name, evidence)
+            needs = DERIVED.get(name).needs
+            failed = next((evidence.broken[need] for need in needs if need in evidence.broken), None)
+            if failed:  # Only the tables that need a broken one fail with it.
+                evidence.broken[name] = failed
+            else:
+                facts = TrackedFacts(inputs["facts"])
+                arguments = [facts if need == "facts" else inputs[need] for need in needs]
+                try:
+                    inputs[name] = DERIVED.get(name).compute(*arguments)
+                except Exception as error:  # a plug-in's table may raise anything
+                    evidence.broken[name] = error
+                evidence.used_facts[name] = facts.used_names
         else:
             inputs[name] = DERIVED.get(name).table.empty()
         checking.look(inputs)
@@ -334,36 +343,6 @@ def _add_tables_across_ranks(
     for over in inputs.keys() & {*shown_by} - {*wanted_tables, *evidence.given_inputs, *_LOOKED_AT}:
         del inputs[over]
     evidence.findings += checking.findings
-
-
-def _add_across_ranks(name: str, evidence: LoadedRun) -> None:
-    """Compute a table from those of all traces; a failure affects only dependent tables."""
-    needs = DERIVED.get(name).needs
-    failed = next((evidence.broken[need] for need in needs if need in evidence.broken), None)
-    if failed:
-        evidence.broken[name] = failed
-        return
-    facts = TrackedFacts(evidence.inputs["facts"])
-    arguments = [facts if need == "facts" else evidence.inputs[need] for need in needs]
-    try:
-        evidence.inputs[name] = DERIVED.get(name).compute(*arguments)
-    except Exception as error:  # a plug-in's table may raise anything
-        evidence.broken[name] = error
-    evidence.used_facts[name] = facts.used_names
-
-
-def _files_behind(run: Run, name: str) -> dict[str, str]:
-    """Return the files that an input was read from, relative to the run, with their hashes."""
-    paths = run.documents.origins_of(name)
-    within = {path: path.is_relative_to(run.path) for path in paths}
-    return {
-        path.relative_to(run.path).as_posix() if within[path] else str(path): run.documents.sha256[path]
-        for path in paths
-    }
-
-
-def _is_by_step(name: str) -> bool:
-    return name in DERIVED and "step" in DERIVED.get(name).table.columns
 
 
 def _drop(inputs: dict[str, Any], tables: Iterable[str], positions: frozenset[int], traces: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.stragglers import waits_by_rank_and_step
 from ccl_bench.base.lazy_imports import pl
@@ -12,7 +12,7 @@ from ccl_bench.evaluate.drill_down import LISTED_WITH, drill_down
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.evaluate.strip import STRIP_TABLES, strip
 from ccl_bench.metrics.bandwidth_utilization import KINDS
-from ccl_bench.metrics.shared.ceiling import with_ceiling
+from ccl_bench.metrics.shared.ceiling import REACHES, with_ceiling
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.per_step import label, step_labels
 from ccl_bench.metrics.shared.waiting import divided
@@ -28,13 +28,12 @@ from ccl_bench.result.report_data import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.result import Result
-    from ccl_bench.result.drill_down import Strip
     from ccl_bench.result.inspection import Inspection
     from ccl_bench.run import Run
     from ccl_bench.side_files import NcclTests
@@ -161,38 +160,32 @@ def memory_curves(outline: pl.DataFrame) -> tuple[list[MemoryCurve], int]:
     peaks = outline.group_by(*keys, "rank", "iteration").agg(pl.col("highest_allocated_bytes").max())
     highest = peaks.sort("highest_allocated_bytes", "rank", "device", descending=[True, False, False])
     several = outline.select("rank", "device").unique().group_by("rank").len()["len"].max() or 1
-    return [
-        _curve(
-            key,
-            outline.filter((pl.col("trace") == key["trace"]) & (pl.col("device") == key["device"])),
-            several,
+    curves = []
+    for key in highest.head(_DEVICES).iter_rows(named=True):
+        is_here = (pl.col("trace") == key["trace"]) & (pl.col("device") == key["device"])
+        points = outline.filter(is_here).sort("point")
+        is_timed = not points["time_ns"].tail(-1).null_count() and points["time_ns"].n_unique() > 1
+        times = (points["time_ns"].backward_fill() - points["time_ns"].min()) / SECOND_NS
+        name = label(key["rank"]) if several == 1 else f"{label(key['rank'])}, device {key['device']}"
+        window = "" if key["iteration"] is None else f", window {key['iteration']}"
+        curves.append(
+            MemoryCurve(
+                name + window,
+                int(points["events"].max() or 0),  # type: ignore[arg-type]
+                is_timed,
+                (times if is_timed else points["order"].cast(pl.Float64)).to_list(),
+                points["lowest_allocated_bytes"].to_list(),
+                points["highest_allocated_bytes"].to_list(),
+                points["highest_reserved_bytes"].to_list(),
+            )
         )
-        for key in highest.head(_DEVICES).iter_rows(named=True)
-    ], peaks.height
-
-
-def _curve(key: dict[str, Any], points: pl.DataFrame, devices_of_rank: Any) -> MemoryCurve:
-    ordered = points.sort("point")
-    is_timed = not ordered["time_ns"].tail(-1).null_count() and ordered["time_ns"].n_unique() > 1
-    times = (ordered["time_ns"].backward_fill() - ordered["time_ns"].min()) / SECOND_NS
-    name = label(key["rank"]) if devices_of_rank == 1 else f"{label(key['rank'])}, device {key['device']}"
-    window = "" if key["iteration"] is None else f", window {key['iteration']}"
-    return MemoryCurve(
-        name + window,
-        int(ordered["events"].max() or 0),  # type: ignore[arg-type]
-        is_timed,
-        (times if is_timed else ordered["order"].cast(pl.Float64)).to_list(),
-        ordered["lowest_allocated_bytes"].to_list(),
-        ordered["highest_allocated_bytes"].to_list(),
-        ordered["highest_reserved_bytes"].to_list(),
-    )
+    return curves, peaks.height
 
 
 _MOST = 300
 """Number of distinct sizes above which neighbours are merged."""
 
 _KEYS = ("collective", "dimension", "spans_nodes", "basis")
-_REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 
 
 def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> list[MessageSize]:
@@ -223,7 +216,7 @@ def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> li
         .drop("about")
     )
     return [
-        MessageSize(collective, dimension or "unknown", _REACH[spans], *rest)
+        MessageSize(collective, dimension or "unknown", REACHES[spans], *rest)
         for collective, dimension, spans, *rest in sizes.iter_rows()
     ]
 
@@ -259,64 +252,46 @@ def collect_report_data(
 
 
 def report_data_of(inspection: Inspection, results: list[Result], evidence: LoadedRun) -> ReportData:
-    """Return the same for an inspected run, with the tables to draw."""
-    return ReportData(inspection, results, _series(evidence, _drawable_metrics(results)))
+    """Return the same for an inspected run, with the tables to draw.
 
-
-def _drawable_metrics(results: Iterable[Result]) -> frozenset[str]:
-    """Return the metrics whose value comes from the charted traces."""
-    return frozenset(
+    Series are of tables that could be computed and whose metric has a value that comes from them.
+    """
+    measured = {
         result.metric
         for result in results
         if result.value is not None and all(finding.code not in _NOT_DRAWN for finding in result.findings)
-    )
-
-
-def _series(evidence: LoadedRun, measured: frozenset[str]) -> Series:
-    """Return the series of tables that could be computed and whose metric has a value."""
-    tables = {
-        name: evidence.inputs[name]
-        for name, metric in DRAWN_WITH.items()
-        if metric in measured and name in evidence.inputs
     }
-    facts: Facts = evidence.inputs["facts"]
+    inputs = evidence.inputs
+    tables = {
+        name: inputs[name] for name, metric in DRAWN_WITH.items() if metric in measured and name in inputs
+    }
+    facts: Facts = inputs["facts"]
     on_node = facts.devices_per_node.value if facts.devices_per_node else 1
     parts: list[TimeParts] = []
     ranks_each = 1
     if "breakdown" in tables:
         parts, ranks_each = time_parts(tables["breakdown"], tables.get("communication_parts"), on_node)
+    bandwidths = []
+    if "transfers" in tables:
+        refused = [
+            name
+            for kind, names in KINDS.items()
+            if f"bandwidth_utilization_{kind}" not in measured
+            for name in names
+        ]
+        drawn = tables["transfers"].filter(~pl.col("collective").is_in(refused))
+        bandwidths = bus_bandwidth(drawn, inputs.get("nccl_tests"))
     curves, devices = memory_curves(tables["memory_outline"]) if "memory_outline" in tables else ([], 0)
-    return Series(
+    has_strip = "breakdown" in tables and all(name in inputs for name in STRIP_TABLES)
+    series = Series(
         step_times(tables["step_times"], on_node) if "step_times" in tables else None,
         parts,
         ranks_each,
         waits(tables["waits"], on_node) if "waits" in tables else None,
-        _bandwidths(tables["transfers"], measured, evidence.inputs) if "transfers" in tables else [],
+        bandwidths,
         curves,
         devices,
-        _strip(evidence.inputs) if "breakdown" in tables else None,
-        drill_down(tables, evidence.inputs["breakdown"].height),
+        strip(inputs, facts) if has_strip else None,
+        drill_down(tables, inputs["breakdown"].height),
     )
-
-
-def _strip(inputs: dict[str, Any]) -> Strip | None:
-    """Return the strip of a step if all its tables could be computed."""
-    is_known = all(name in inputs for name in STRIP_TABLES)
-    return strip(inputs, inputs["facts"]) if is_known else None
-
-
-def _bandwidths(
-    transfers: pl.DataFrame, measured: frozenset[str], inputs: dict[str, Any]
-) -> list[MessageSize]:
-    return bus_bandwidth(_with_bandwidth(transfers, measured), inputs.get("nccl_tests"))
-
-
-def _with_bandwidth(transfers: pl.DataFrame, measured: frozenset[str]) -> pl.DataFrame:
-    """Return the calls without those of collectives whose bandwidth has no value."""
-    refused = [
-        name
-        for kind, names in KINDS.items()
-        if f"bandwidth_utilization_{kind}" not in measured
-        for name in names
-    ]
-    return transfers.filter(~pl.col("collective").is_in(refused))
+    return ReportData(inspection, results, series)

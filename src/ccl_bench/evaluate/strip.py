@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.communication.clocks import Clocks, clocks_of
+from ccl_bench.analysis.communication.clocks import clocks_of
 from ccl_bench.analysis.communication.stragglers import waits_by_rank_and_step
 from ccl_bench.analysis.strip import fewer
 from ccl_bench.base.lazy_imports import pl
@@ -57,9 +57,18 @@ def strip(tables: Mapping[str, pl.DataFrame], facts: Facts) -> Strip | None:
     place = ("iteration", "step")
     common = pieces.group_by(place).agg(pl.col("trace").n_unique())
     common = common.sort("trace", *place, descending=[True, False, False])
-    of_step = {name: _of_step(table, common) for name, table in tables.items() if name in _BY_STEP}
+    first = common.head(1).select(place)
+    of_step = {
+        name: table.join(first, on=place, how="semi", nulls_equal=True, maintain_order="left")
+        for name, table in tables.items()
+        if name in _BY_STEP
+    }
     clocks = clocks_of(tables["contents"], tables["clock_offsets"])
-    windows = _windows(of_step["steps"], of_step["breakdown"], of_step["strip_pieces"], clocks)
+    present = of_step["strip_pieces"].select("trace").unique()
+    bounds = of_step["steps"].select("trace", "rank", start_ns="device_start_ns", end_ns="device_end_ns")
+    bounds = clocks.applied(bounds.join(present, on="trace", how="semi", maintain_order="left"))
+    parts = of_step["breakdown"].select("trace", *(pl.col(f"{part}_ns").alias(part) for part in _PARTS))
+    windows = bounds.join(parts, on="trace", maintain_order="left").sort("rank", "trace", nulls_last=True)
     if windows.is_empty():
         return None
     zero_ns, end_ns = int(windows["start_ns"].min()), int(windows["end_ns"].max())  # type: ignore[arg-type]
@@ -82,24 +91,6 @@ def strip(tables: Mapping[str, pl.DataFrame], facts: Facts) -> Strip | None:
         fewer_pieces.height,
         tables["steps"]["trace"].n_unique() - windows.height,
     )
-
-
-def _of_step(table: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the first of the chosen steps."""
-    place = ["iteration", "step"]
-    first = chosen.head(1).select(place)
-    return table.join(first, on=place, how="semi", nulls_equal=True, maintain_order="left")
-
-
-def _windows(
-    steps: pl.DataFrame, breakdown: pl.DataFrame, pieces: pl.DataFrame, clocks: Clocks
-) -> pl.DataFrame:
-    """Return device window and parts of each trace with pieces, on the clock of all ranks, by rank."""
-    windows = steps.select("trace", "rank", start_ns="device_start_ns", end_ns="device_end_ns")
-    present = windows.join(pieces.select("trace").unique(), on="trace", how="semi", maintain_order="left")
-    parts = breakdown.select("trace", *(pl.col(f"{part}_ns").alias(part) for part in _PARTS))
-    timed = clocks.applied(present).join(parts, on="trace", maintain_order="left")
-    return timed.sort("rank", "trace", nulls_last=True)
 
 
 def _ranks(

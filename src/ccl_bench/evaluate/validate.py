@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from ccl_bench.card import Card, Reading
     from ccl_bench.engine import Progress
-    from ccl_bench.run import Run
 
 
 def validate(
@@ -36,7 +35,33 @@ def validate(
             if reader is not None:
                 kind, read = reader
                 return Validation(place, kind, read(path).issues)
-        return _run(place, jobs=jobs, use_cache=use_cache, progress=progress)
+        from ccl_bench.evaluate.inspect import issues
+        from ccl_bench.evaluate.load import load_tables
+        from ccl_bench.run import discover_run
+
+        run = discover_run(place)
+        absent = []
+        if not run.traces:
+            message = "holds no trace of a known format"
+            absent.append(Issue("error", message, "trace-missing", place, fix="add the traces"))
+        if run.path.is_dir() and run.documents.card is None:
+            fix = "write workload_card.yaml; without it, metrics that need model or hardware have no value"
+            absent.append(Issue("warning", "has no workload card", "card-missing", place, fix=fix))
+        findings = run.findings
+        if run.traces:
+            loaded = load_tables(
+                run, ("contents",), jobs=jobs, use_cache=use_cache, progress=progress, checked=False
+            )
+            findings = loaded.findings
+        # Issues name files below the run; here several places may be checked at once.
+        folder = run.path if run.path.is_dir() else run.path.parent
+        placed = [
+            replace(issue, file=str(folder / issue.file))
+            if issue.file and not issue.file.startswith(str(folder))
+            else issue
+            for issue in issues(run, findings)
+        ]
+        return Validation(place, "run", [*absent, *placed])
     except InputError as error:
         where = error.where or place
         return Validation(place, "file", [Issue("error", error.message, file=where, fix=error.fix)])
@@ -66,45 +91,3 @@ def _card(path: Path) -> Reading[Card]:
             fix="start from workload_card_template.yaml, or ccl-bench new NAME",
         )
     return reading
-
-
-def _run(place: str, **reading: Any) -> Validation:
-    """Return the issues of a run: its files, the set of its traces, and each trace."""
-    from ccl_bench.evaluate.inspect import issues
-    from ccl_bench.evaluate.load import load_tables
-    from ccl_bench.run import discover_run
-
-    run = discover_run(place)
-    findings = (
-        load_tables(run, ("contents",), checked=False, **reading).findings if run.traces else run.findings
-    )
-    folder = run.path if run.path.is_dir() else run.path.parent
-    placed = [_placed(issue, folder) for issue in issues(run, findings)]
-    return Validation(place, "run", [*_absent(run, place), *placed])
-
-
-def _absent(run: Run, place: str) -> list[Issue]:
-    """Return the missing required and recommended parts of a run."""
-    issues = []
-    if not run.traces:
-        issues.append(
-            Issue("error", "holds no trace of a known format", "trace-missing", place, fix="add the traces")
-        )
-    if run.path.is_dir() and run.documents.card is None:
-        issues.append(
-            Issue(
-                "warning",
-                "has no workload card",
-                "card-missing",
-                place,
-                fix="write workload_card.yaml; without it, metrics that need model or hardware have no value",
-            )
-        )
-    return issues
-
-
-def _placed(issue: Issue, folder: Path) -> Issue:
-    """Return an issue with the path of its file from the working directory."""
-    if not issue.file or issue.file.startswith(str(folder)):
-        return issue
-    return replace(issue, file=str(folder / issue.file))

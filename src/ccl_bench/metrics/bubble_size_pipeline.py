@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.pipeline import theoretical_bubble_fraction
 from ccl_bench.base.errors import NotMeasurable
@@ -52,62 +52,44 @@ def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
             fix="write all parallel degrees into the card, so that they multiply to world_size",
             is_repairable=True,
         )
-    stages = _per_stage(bubbles)
-    return Measurement(
-        float(stages.select(pl.col("bubble_s").mean()).item()),
-        _details(stages, bubbles, facts),
-        "device windows of steps",
-        ranks_in(bubbles),
+    mean = {
+        name: (pl.col(f"{name}_ns").mean() / SECOND_NS).alias(f"{name}_s")
+        for name in (
+            *("bubble", "warm_up", "steady", "cool_down", "compute"),
+            *("message_wait", "exposed_transfer", "exposed_collectives"),
+        )
+    }
+    # A mean over the steps that are divided would not add up with the others.
+    for part in ("warm_up", "steady", "cool_down"):
+        mean[part] = pl.when(pl.col(f"{part}_ns").is_not_null().all()).then(mean[part]).alias(f"{part}_s")
+    fraction = (pl.col("bubble_ns") / pl.col("window_ns")).mean().alias("fraction")
+    bubble, *others = mean.values()
+    stages = bubbles.group_by("stage").agg(bubble, fraction, *others).sort("stage")
+    keys = ["iteration", "step"]
+    steps = (
+        bubbles.group_by(*keys, "stage").agg(bubble).group_by(keys).agg(pl.col("bubble_s").mean()).sort(keys)
     )
-
-
-def _details(stages: pl.DataFrame, bubbles: pl.DataFrame, facts: Facts) -> BubbleDetails:
-    imbalance = stages.select(pl.col("compute_s").max() / pl.col("compute_s").mean()).item()
     details: BubbleDetails = {
         "fraction_ratio": float(stages.select(pl.col("fraction").mean()).item()),
-        "per_stage": {str(row.pop("stage")): _without_gaps(row) for row in stages.to_dicts()},
-        "per_step_s": _per_step(bubbles),
-        "stage_imbalance_ratio": float(imbalance),
+        "per_stage": {
+            str(row.pop("stage")): {name: value for name, value in row.items() if value is not None}
+            for row in stages.to_dicts()
+        },
+        "per_step_s": dict(zip(step_labels(steps), steps["bubble_s"], strict=True)),
+        "stage_imbalance_ratio": float(
+            stages.select(pl.col("compute_s").max() / pl.col("compute_s").mean()).item()
+        ),
         "unmatched_messages_count": int(bubbles["unmatched"].sum()),
-        "stages_count": facts.pp.value if facts.pp else None,
+        "stages_count": facts.pp.value,
     }
     if stages["warm_up_s"].null_count():
         details["parts_missing"] = "the trace does not separate forward from backward work in every step"
     theory = theoretical_bubble_fraction(facts)
     if theory is not None:
         details["theory"] = {"fraction_ratio": theory[0], "formula": theory[1]}
-    return details
-
-
-def _per_stage(bubbles: pl.DataFrame) -> pl.DataFrame:
-    return (
-        bubbles.group_by("stage")
-        .agg(
-            (pl.col("bubble_ns").mean() / SECOND_NS).alias("bubble_s"),
-            (pl.col("bubble_ns") / pl.col("window_ns")).mean().alias("fraction"),
-            *(_mean_s(name) for name in ("warm_up", "steady", "cool_down")),
-            (pl.col("compute_ns").mean() / SECOND_NS).alias("compute_s"),
-            (pl.col("message_wait_ns").mean() / SECOND_NS).alias("message_wait_s"),
-            (pl.col("exposed_transfer_ns").mean() / SECOND_NS).alias("exposed_transfer_s"),
-            (pl.col("exposed_collectives_ns").mean() / SECOND_NS).alias("exposed_collectives_s"),
-        )
-        .sort("stage")
+    return Measurement(
+        float(stages.select(pl.col("bubble_s").mean()).item()),
+        details,
+        "device windows of steps",
+        ranks_in(bubbles),
     )
-
-
-def _mean_s(part: str) -> pl.Expr:
-    """Return the mean bubble in a part of the step, s; null where some step is not divided."""
-    bubble = pl.col(f"{part}_ns")
-    return pl.when(bubble.is_not_null().all()).then(bubble.mean() / SECOND_NS).alias(f"{part}_s")
-
-
-def _without_gaps(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if value is not None}
-
-
-def _per_step(bubbles: pl.DataFrame) -> dict[str, float]:
-    """Return {step: mean over stages of the mean over their ranks, s}."""
-    keys = ["iteration", "step"]
-    stages = bubbles.group_by(*keys, "stage").agg((pl.col("bubble_ns").mean() / SECOND_NS).alias("bubble_s"))
-    steps = stages.group_by(keys).agg(pl.col("bubble_s").mean()).sort(keys)
-    return dict(zip(step_labels(steps), steps["bubble_s"], strict=True))

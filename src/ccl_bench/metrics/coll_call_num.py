@@ -77,46 +77,32 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
 
 
 def _measurement(inside: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
-    per_step = _counts(steps, inside)
+    counts = inside.group_by("trace", "step").agg(pl.len().alias("calls"))
+    per_step = (
+        steps.select("trace", "rank", "iteration", "step")
+        .join(counts, on=["trace", "step"], how="left", maintain_order="left")
+        .with_columns(pl.col("calls").fill_null(0).cast(pl.Int64))
+    )
     per_rank = per_step.group_by("rank").agg(pl.col("calls").mean()).sort("rank", nulls_last=True)
-    if not per_rank["calls"][0]:
+    lowest, calls_in_step = per_rank.row(0)
+    if not calls_in_step:
         raise NotMeasurable(
-            f"the trace of the lowest rank, {label(per_rank['rank'][0])}, holds no communication; others do",
+            f"the trace of the lowest rank, {label(lowest)}, holds no communication; others do",
             fix="record communication on every rank, or leave that trace out of the run",
         )
+    is_lowest = pl.col("rank").eq_missing(pl.lit(lowest, dtype=pl.Int64))
+    rank_steps = per_step.filter(is_lowest)
+    # A mean, because several traces may be of no known rank.
+    means = rank_steps.group_by("iteration", "step").agg(pl.col("calls").mean()).sort("iteration", "step")
+    sizes = inside.filter(is_lowest).group_by("collective").agg(pl.len().alias("calls")).sort("collective")
     return Measurement(
-        per_rank["calls"][0],
+        calls_in_step,
         details={
-            "rank": label(per_rank["rank"][0]),
+            "rank": label(lowest),
             "per_rank": by_rank(per_rank, "calls"),
-            "per_step": _per_step(per_step, per_rank["rank"][0]),
-            "per_collective": _per_collective(steps, inside, per_rank["rank"][0]),
+            "per_step": dict(zip(step_labels(means), means["calls"], strict=True)),
+            "per_collective": {name: calls / rank_steps.height for name, calls in sizes.iter_rows()},
         },
         window=window_of(steps),
         ranks=ranks_in(steps),
     )
-
-
-def _counts(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls of each step of each trace, steps without calls included."""
-    counted = inside.group_by("trace", "step").agg(pl.len().alias("calls"))
-    return (
-        steps.select("trace", "rank", "iteration", "step")
-        .join(counted, on=["trace", "step"], how="left", maintain_order="left")
-        .with_columns(pl.col("calls").fill_null(0).cast(pl.Int64))
-    )
-
-
-def _per_step(per_step: pl.DataFrame, rank: int | None) -> dict[str, float]:
-    """Return the calls in each step of one rank; a mean where several traces are of no known rank."""
-    rank_steps = per_step.filter(pl.col("rank").eq_missing(rank))
-    means = rank_steps.group_by("iteration", "step").agg(pl.col("calls").mean()).sort("iteration", "step")
-    return dict(zip(step_labels(means), means["calls"], strict=True))
-
-
-def _per_collective(steps: pl.DataFrame, inside: pl.DataFrame, rank: int | None) -> dict[str, float]:
-    """Return the calls in one step of one rank by collective."""
-    count = steps.filter(pl.col("rank").eq_missing(rank)).height
-    rank_calls = inside.filter(pl.col("rank").eq_missing(rank))
-    sizes = rank_calls.group_by("collective").agg(pl.len().alias("calls")).sort("collective")
-    return {name: calls / count for name, calls in sizes.iter_rows()}

@@ -60,7 +60,11 @@ def comm_comp_overlap(
     shares = communicating.select(
         "rank", (100 * pl.col("overlap_ns") / pl.col("communication_ns")).alias("overlap_pct")
     )
-    mean_step = _mean_step(totals, listed_parts(breakdown))
+    means = (
+        (pl.col(f"{part}_ns") / pl.col("steps") / SECOND_NS).mean().alias(part)
+        for part in listed_parts(breakdown)
+    )
+    mean_step = totals.select(means).row(0, named=True)
     return Measurement(
         mean_of(shares, "overlap_pct"),
         details={
@@ -76,9 +80,3 @@ def comm_comp_overlap(
         window=window_of(steps),
         ranks=ranks_in(communicating),
     )
-
-
-def _mean_step(totals: pl.DataFrame, parts: list[str]) -> dict[str, float]:
-    """Return {part: mean over ranks of its mean over steps, s}."""
-    means = ((pl.col(f"{part}_ns") / pl.col("steps") / SECOND_NS).mean().alias(part) for part in parts)
-    return totals.select(means).row(0, named=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 POWER, ENERGY = "power_w", "energy_j"
 
 LEAST_COVERED = 0.5
-"""Share of the time of steps that samples must cover."""
+"""Share of the time of steps that samples must cover: below it, more of the mean is assumed than sampled."""
 
 
 @metric(unit="W", better="lower")
@@ -72,8 +72,21 @@ def energy_per_step(
     counted = device_samples is not None and any(s.quantity == ENERGY for s in device_samples.series)
     quantity = ENERGY if counted else POWER
     samples = _of(device_samples, quantity, steps, device_used)
-    _need_all(samples, steps, facts)
-    joules = {rank: _joules(samples, rank) / _number_of_steps(steps, rank) for rank in samples.series}
+    ranks = facts.world_size.value if facts.world_size else steps["rank"].n_unique()
+    if len(samples.series) < ranks:
+        sampled = f"only {len(samples.series)} of {ranks} ranks have samples and a trace"
+        fix = "sample every device, and keep the traces of all ranks"
+        raise NotMeasurable(f"{sampled}; the energy of the job needs all", fix=fix)
+    joules: dict[Rank, float] = {}
+    for rank, series in samples.series.items():
+        windows = samples.windows[rank]
+        if counted:
+            energy = _counted(series, windows)
+        else:
+            mean, covered = mean_in(series, windows)
+            _need_covered({rank: covered})
+            energy = mean * sum(end - start for start, end in windows) / SECOND_NS
+        joules[rank] = energy / (steps if rank is None else steps.filter(steps["rank"] == rank)).height
     details: dict[str, Any] = {
         "per_rank_j": {label(rank): value for rank, value in joules.items()},
         "source": "counters of energy" if counted else "samples of power",
@@ -127,12 +140,15 @@ def sm_clock(
         NVML clocks.sm; DCGM_FI_DEV_SM_CLOCK; AMD SMI gfx clock.
     """
     samples = _of(device_samples, "sm_clock_mhz", steps, device_used)
-    limits = {} if device_samples is None else _latest(device_samples, "sm_clock_max_mhz")
+    limits = {
+        each.device: each.values[-1]
+        for each in (device_samples.series if device_samples else ())
+        if each.quantity == "sm_clock_max_mhz"
+    }
     shares = {}
     for rank, series in samples.series.items():
-        limit = limits.get(series.device)
-        points = inside(series, samples.windows[rank])
-        if limit:
+        if limit := limits.get(series.device):
+            points = inside(series, samples.windows[rank])
             shares[label(rank)] = 100 * sum(value < limit for _, value in points) / len(points)
     measured = _mean(samples, steps, "mhz", lambda points: {"min_mhz": min(value for _, value in points)})
     more = {"per_rank_below_maximum_pct": shares} if shares else {}
@@ -262,27 +278,6 @@ def _need_covered(covered: dict[Rank, float]) -> None:
         )
 
 
-def _need_all(samples: Monitored, steps: pl.DataFrame, facts: Facts) -> None:
-    """Raise NotMeasurable if some rank of the job has no samples: its energy is unknown."""
-    ranks = facts.world_size.value if facts.world_size else steps["rank"].n_unique()
-    if len(samples.series) < ranks:
-        what = (
-            f"only {len(samples.series)} of {ranks} ranks have samples and a trace; the "
-            "energy of the job needs all"
-        )
-        raise NotMeasurable(what, fix="sample every device, and keep the traces of all ranks")
-
-
-def _joules(samples: Monitored, rank: Rank) -> float:
-    """Return the energy of a rank over its steps."""
-    series, windows = samples.series[rank], samples.windows[rank]
-    if samples.quantity == POWER:
-        mean, covered = mean_in(series, windows)
-        _need_covered({rank: covered})
-        return mean * sum(end - start for start, end in windows) / SECOND_NS
-    return _counted(series, windows)
-
-
 def _counted(series: SampleSeries, windows: Sequence[tuple[int, int]]) -> float:
     """Return the increase of an energy counter over intervals."""
     if any(later < earlier for earlier, later in zip(series.values, series.values[1:], strict=False)):
@@ -298,15 +293,6 @@ def _at(series: SampleSeries, time: int) -> float:
     left, right = series.times_ns[place - 1], series.times_ns[place]
     share = (time - left) / (right - left)
     return series.values[place - 1] + share * (series.values[place] - series.values[place - 1])
-
-
-def _number_of_steps(steps: pl.DataFrame, rank: Rank) -> int:
-    rank_steps = steps if rank is None else steps.filter(steps["rank"] == rank)
-    return rank_steps.height
-
-
-def _latest(samples: DeviceSamples, quantity: str) -> dict[object, float]:
-    return {each.device: each.values[-1] for each in samples.series if each.quantity == quantity}
 
 
 def _numbers(by_rank: dict[Rank, float]) -> list[int]:

@@ -37,11 +37,16 @@ def dominant_kernel_concentration(kernel_time: pl.DataFrame, steps: pl.DataFrame
     need_kernels(kernel_time, steps)
     dominant = _dominant(kernel_time)
     computing = _dominant(kernel_time.filter(pl.col("type") != "communication"))
+    times = kernel_time.group_by("type", "name").agg(pl.col("duration_ns", "count").sum())
+    share = 100 * pl.col("duration_ns") / pl.col("duration_ns").sum()
+    each = pl.col("duration_ns") / steps.height / SECOND_NS  # A step of one GPU.
+    shares = times.select("name", "type", share.alias("pct"), "count", each.alias("s_per_step"))
+    first = shares.sort("pct", "name", descending=[True, False]).head(_LISTED)
     details: KernelSharesDetails = {
         "per_rank_pct": by_rank(dominant, "pct"),
         "per_rank_name": {label(row["rank"]): row["name"] for row in dominant.iter_rows(named=True)},
         "compute_only_pct": mean_of(computing, "pct") if computing.height else None,
-        "first": _first(kernel_time, steps),
+        "first": cast("list[KernelShare]", first.to_dicts()),
     }
     return Measurement(
         mean_of(dominant, "pct"),
@@ -60,13 +65,3 @@ def _dominant(kernel_time: pl.DataFrame) -> pl.DataFrame:
     whole = pl.col("duration_ns").sum().over(one)
     shares = ordered.with_columns((100 * pl.col("duration_ns") / whole).alias("pct"))
     return shares.filter(whole > 0).unique(one, keep="first", maintain_order=True)
-
-
-def _first(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> list[KernelShare]:
-    """Return the kernels with the most time over all ranks; `s_per_step` is that of one GPU."""
-    times = kernel_time.group_by("type", "name").agg(pl.col("duration_ns", "count").sum())
-    share = 100 * pl.col("duration_ns") / pl.col("duration_ns").sum()
-    each = pl.col("duration_ns") / steps.height / SECOND_NS
-    shares = times.select("name", "type", share.alias("pct"), "count", each.alias("s_per_step"))
-    first = shares.sort("pct", "name", descending=[True, False]).head(_LISTED)
-    return cast("list[KernelShare]", first.to_dicts())

@@ -28,8 +28,6 @@ from ccl_bench.metrics.shared.waiting import divided, of_steps, parts_by_rank, p
 from ccl_bench.schema.table import keep_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ccl_bench.metrics import Measurement
 
 
@@ -55,8 +53,9 @@ def exposed_communication_time(
         `exposed_comm_time` of AMD TraceLens, clipped to steps.
     """
     need_communication(breakdown, steps)
+    exposed = exposed_calls.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("exposed_ns"))
     details: dict[str, Any] = {
-        "per_collective_s": _by_collective(exposed_calls, steps),
+        "per_collective_s": seconds_by(exposed, steps, "collective", "exposed_ns"),
         "pct_of_step": mean_of(shares_by_rank(breakdown, "exposed_communication_ns", "window_ns"), "pct"),
         "pct_of_communication": mean_of(
             shares_by_rank(breakdown, "exposed_communication_ns", "communication_ns"), "pct"
@@ -71,12 +70,6 @@ def exposed_communication_time(
             "per_rank_parts_s": parts_by_rank(each, steps),
         }
     return time_per_step(breakdown, steps, "exposed_communication_ns", details)
-
-
-def _by_collective(exposed_calls: pl.DataFrame, steps: pl.DataFrame) -> dict[str, float]:
-    """Return {collective: exposed time in a step, mean over ranks, s}; it adds up to the whole."""
-    exposed = (exposed_calls["end_ns"] - exposed_calls["start_ns"]).alias("exposed_ns")
-    return seconds_by(exposed_calls.hstack([exposed]), steps, "collective", "exposed_ns")
 
 
 @metric(unit="s", better="lower", applies=(checks.several_ranks,))
@@ -137,7 +130,10 @@ MOSTLY_UNKNOWN = 0.5
 """Unknown share of exposed communication above which the known part is not representative."""
 
 WORTH_SAYING = 0.01
-"""Unknown share of exposed communication above which it is a finding."""
+"""Share of exposed communication from which its unknown part, and that in messages, is a finding.
+
+Stragglers and gains below the same share of a step are not reported either.
+"""
 
 _FIXES = {
     NO_OTHER: "give whole traces of all ranks, recorded with torch 2.2 or later",
@@ -156,10 +152,31 @@ def _part_of_exposed(
     need_communication(breakdown, steps)
     parts = of_steps(communication_parts, steps)
     each = divided(breakdown, parts, "exposed_communication_ns")
-    reasons = _reasons(parts, steps)
+    unknown = _listed(parts.with_columns(pl.col("reason").fill_null("")), steps, UNKNOWN, "reason")
+    reasons = dict(sorted(unknown.items(), key=lambda item: -item[1]))
+    findings = []
+    unknown_ns, whole_ns = (int(each[name].sum()) for name in (f"{UNKNOWN}_ns", "exposed_communication_ns"))
+    unknown_share = unknown_ns / whole_ns if whole_ns else 0.0
+    if unknown_share >= WORTH_SAYING:
+        reason = next(iter(reasons), NO_OTHER)
+        message = (
+            f"{100 * unknown_share:.3g} % of exposed communication is neither known waiting nor known "
+            f"transfer: {reason}"
+        )
+        if unknown_share > MOSTLY_UNKNOWN:
+            raise NotMeasurable(message, fix=_FIXES[reason])
+        message += "; waiting and transfer are lower bounds"
+        findings.append(Finding("waiting-unknown", "warning", message, touches=("communication_parts",)))
     message_parts = parts.filter(pl.col("collective").is_in(MESSAGES) & (pl.col("part") == part))
     of_messages = seconds(message_parts, steps, "exposed_ns")
-    findings = [*_unknown(each, reasons), *_of_messages(of_messages, each, steps)]
+    if of_messages and of_messages >= WORTH_SAYING * seconds(each, steps, "exposed_communication_ns"):
+        message = (
+            f"{of_messages:.3g} s of it are in messages between two ranks. The shorter side is "
+            "taken as the transfer: an upper bound where both sides wait"
+        )
+        findings.append(
+            Finding("messages-by-shorter-side", "note", message, touches=("communication_parts",))
+        )
     details: dict[str, Any] = {
         "exposed_communication_parts_s": parts_in_seconds(each, steps),
         "pct_of_step": mean_of(shares_by_rank(each, f"{part}_ns", "window_ns"), "pct"),
@@ -176,36 +193,3 @@ def _listed(parts: pl.DataFrame, steps: pl.DataFrame, part: str, key: str) -> di
     """Return {value of `key`: the part of exposed communication in a step, mean over ranks, s}."""
     rows = keep_rows(parts, (parts["part"] == part) & (parts["exposed_ns"] > 0))
     return seconds_by(rows, steps, key, "exposed_ns")
-
-
-def _reasons(parts: pl.DataFrame, steps: pl.DataFrame) -> dict[str, float]:
-    """Return {reason: exposed communication in a step that is unknown for it, mean over ranks, s}."""
-    unknown = _listed(parts.with_columns(pl.col("reason").fill_null("")), steps, UNKNOWN, "reason")
-    return dict(sorted(unknown.items(), key=lambda each: -each[1]))
-
-
-def _unknown(each: pl.DataFrame, reasons: dict[str, float]) -> list[Finding]:
-    """Return the finding about the unknown part; raise NotMeasurable if most is unknown."""
-    unknown, whole = (int(each[name].sum()) for name in (f"{UNKNOWN}_ns", "exposed_communication_ns"))
-    share = unknown / whole if whole else 0.0
-    if share < WORTH_SAYING:
-        return []
-    reason = next(iter(reasons), NO_OTHER)
-    message = (
-        f"{100 * share:.3g} % of exposed communication is neither known waiting nor known transfer: {reason}"
-    )
-    if share > MOSTLY_UNKNOWN:
-        raise NotMeasurable(message, fix=_FIXES[reason])
-    message += "; waiting and transfer are lower bounds"
-    return [Finding("waiting-unknown", "warning", message, touches=("communication_parts",))]
-
-
-def _of_messages(of_messages: float, each: pl.DataFrame, steps: pl.DataFrame) -> Iterator[Finding]:
-    """Yield the finding about messages, whose two sides do not show exactly when the data moved."""
-    if of_messages < WORTH_SAYING * seconds(each, steps, "exposed_communication_ns") or not of_messages:
-        return
-    message = (
-        f"{of_messages:.3g} s of it are in messages between two ranks. The shorter side is "
-        "taken as the transfer: an upper bound where both sides wait"
-    )
-    yield Finding("messages-by-shorter-side", "note", message, touches=("communication_parts",))

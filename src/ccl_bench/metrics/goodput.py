@@ -51,22 +51,34 @@ def goodput(requests: pl.DataFrame, serving_statistics: pl.DataFrame, facts: Fac
     objectives = {name: fact.value for name, fact in objective_facts.items() if fact}
     if objectives:
         return _of_requests(benchmark, objectives, "run_metadata.json")
+    tool = title(benchmark.tool)
+    stored_goodput = benchmark.stored.get(("goodput", "total"))
     if not benchmark.objectives:
-        raise NotMeasurable(_why_no_objective(benchmark), fix=_STATE_THEM, is_repairable=True)
-    source = f"the result of {title(benchmark.tool)}"
+        more = (
+            ""
+            if stored_goodput is None
+            else f"; {tool} stored {stored_goodput:g} requests/s but not the objectives"
+        )
+        raise NotMeasurable(f"no service-level objective is given{more}", fix=_STATE_THEM, is_repairable=True)
+    source = f"the result of {tool}"
     if benchmark.ends and set(benchmark.objectives) <= set(_QUANTITIES):
         return _of_requests(benchmark, benchmark.objectives, source)
-    return _as_stored(benchmark, source)
-
-
-def _why_no_objective(benchmark: Benchmark) -> str:
-    stored_goodput = benchmark.stored.get(("goodput", "total"))
-    more = (
-        ""
-        if stored_goodput is None
-        else f"; {title(benchmark.tool)} stored {stored_goodput:g} requests/s but not the objectives"
-    )
-    return f"no service-level objective is given{more}"
+    need_success(benchmark)
+    if stored_goodput is None:
+        raise NotMeasurable(
+            f"{tool} had objectives and stored no goodput, and single requests are not recorded",
+            fix=_STATE_THEM,
+        )
+    details = {
+        "tool": tool,
+        "source": "as the tool stored it",
+        "objectives": {
+            f"{name}_s" if name in _QUANTITIES else name: value
+            for name, value in benchmark.objectives.items()
+        },
+        "objectives_from": source,
+    }
+    return Measurement(stored_goodput, details, window_of(benchmark))
 
 
 def _of_requests(benchmark: Benchmark, objectives: Mapping[str, float], source: str) -> Measurement:
@@ -101,25 +113,3 @@ def _count_in_time(benchmark: Benchmark, objectives: Mapping[str, float]) -> int
     """Return the number of requests that meet these objectives."""
     limits = {f"{name}_s": objectives.get(name) for name in _QUANTITIES}
     return within_objectives(benchmark.ok, **limits).height
-
-
-def _as_stored(benchmark: Benchmark, source: str) -> Measurement:
-    """Return the tool's own goodput under its own objectives, where single requests are not recorded."""
-    need_success(benchmark)
-    stored_goodput = benchmark.stored.get(("goodput", "total"))
-    if stored_goodput is None:
-        raise NotMeasurable(
-            f"{title(benchmark.tool)} had objectives and stored no goodput, and single requests are not "
-            "recorded",
-            fix=_STATE_THEM,
-        )
-    details = {
-        "tool": title(benchmark.tool),
-        "source": "as the tool stored it",
-        "objectives": {
-            f"{name}_s" if name in _QUANTITIES else name: value
-            for name, value in benchmark.objectives.items()
-        },
-        "objectives_from": source,
-    }
-    return Measurement(stored_goodput, details, window_of(benchmark))

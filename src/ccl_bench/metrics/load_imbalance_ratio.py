@@ -44,6 +44,8 @@ def load_imbalance_ratio(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measur
     mean = mean_over_ranks(times)
     if not mean:
         raise NotMeasurable("no rank computed in any step", fix=RECORD)
+    compute = pl.col("compute_ns")
+    ratios = breakdown.group_by("iteration", "step").agg((compute.max() / compute.mean()).alias("ratio"))
     busiest, most = max(times.items(), key=itemgetter(1))
     return Measurement(
         most / mean,
@@ -53,15 +55,8 @@ def load_imbalance_ratio(breakdown: pl.DataFrame, steps: pl.DataFrame) -> Measur
             "mean_s": mean,
             "min_s": min(times.values()),
             "per_rank_s": times,
-            "per_step_ratio": by_step(_imbalances(breakdown), "ratio"),
+            "per_step_ratio": by_step(ratios.filter(pl.col("ratio").is_finite()), "ratio"),
         },
         window=window_of(steps),
         ranks=ranks_in(breakdown),
     )
-
-
-def _imbalances(breakdown: pl.DataFrame) -> pl.DataFrame:
-    """Return the imbalance of each step in which some rank computed, as `ratio`."""
-    compute = pl.col("compute_ns")
-    ratios = breakdown.group_by("iteration", "step").agg((compute.max() / compute.mean()).alias("ratio"))
-    return ratios.filter(pl.col("ratio").is_finite())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement, metric
@@ -69,10 +69,20 @@ def memory_fragmentation(
         details["per_device_efficiency_ratio"] = efficiency
     if split := _shares(devices, "inactive_split_bytes", at):
         details["per_device_inactive_split_ratio"] = split
-    if scattered := _scattered(devices):
+    scattered = {
+        label(device): 1 - device.largest_free_bytes / device.free_bytes
+        for device in devices
+        if device.largest_free_bytes is not None and device.free_bytes
+    }
+    if scattered:
         details["per_device_scattered_ratio"] = scattered
-    if layouts := _layouts(memory_layouts):
-        details["snapshots"] = layouts
+    ratios = [name for name in memory_layouts.columns if name.endswith("_ratio")]
+    layouts = memory_layouts.select("rank", "iteration", "device", "moment", *ratios)
+    if not layouts.is_empty():
+        details["snapshots"] = [
+            {name: value for name, value in row.items() if value is not None}
+            for row in layouts.iter_rows(named=True)
+        ]
     return Measurement(unused[highest], details, f"allocator, {basis}", ranks_of(devices))
 
 
@@ -84,25 +94,3 @@ def _shares(devices: Iterable[DeviceMemory], part: str, at: str) -> dict[str, fl
         if value is not None and whole:
             shares[label(device)] = value / whole
     return shares
-
-
-def _scattered(devices: Iterable[DeviceMemory]) -> dict[str, float]:
-    """Return {device: 1 - largest free block / all free blocks} where there is something free."""
-    return {
-        label(device): 1 - device.largest_free_bytes / device.free_bytes
-        for device in devices
-        if device.largest_free_bytes is not None and device.free_bytes
-    }
-
-
-def _layouts(memory_layouts: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return all measures of each snapshot, at its end and when most was allocated."""
-    columns = (
-        "rank",
-        "iteration",
-        "device",
-        "moment",
-        *(n for n in memory_layouts.columns if n.endswith("_ratio")),
-    )
-    rows = memory_layouts.select(columns).iter_rows(named=True)
-    return [{name: value for name, value in row.items() if value is not None} for row in rows]

@@ -11,15 +11,13 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import devices as device_catalog
 from ccl_bench.metrics import Measurement, metric
-from ccl_bench.metrics.shared.programs import mfu_of_programs
+from ccl_bench.metrics.shared.programs import TERA, mfu_of_programs
 from ccl_bench.metrics.throughput_tokens_sec import throughput_tokens_sec
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.catalog.devices import Device
     from ccl_bench.result.details import MfuDetails
-
-TERA = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,10 @@ class _Peak:
 
 
 MOST_PRODUCTS = 0.95
-"""Share of the operations of recorded matrix products from which on their precision is that of the run."""
+"""Share of the operations of recorded matrix products from which on their precision is that of the run.
+
+In mixed precision a few products, such as those of a router or of the loss, have another type.
+"""
 
 _STATE_PRECISION = "write the precision of the matrix products into the workload card"
 
@@ -78,7 +79,12 @@ def mfu(
     work = _flops_per_token(facts)
     scale = 100 * rate.value / (float(str(count.value)) * peak.per_device)
     value = work.per_token * scale
-    _check(value, work, count.source, peak)
+    if value > 100:
+        raise CclBenchError(
+            f"model FLOPs utilisation is {value:.1f} %, more than the hardware can reach",
+            fix=f"check tokens per step, FLOPs per token ({work.source}), world_size ({count.source}) "
+            f"and the peak ({peak.source})",
+        )
     per_step = rate.details["per_step_tokens_per_s"]
     details: MfuDetails = {
         "convention": work.convention,
@@ -97,20 +103,11 @@ def mfu(
     return Measurement(value, details, rate.window, rate.ranks, peak.findings)
 
 
-def _check(value: float, work: _Flops, count_source: str, peak: _Peak) -> None:
-    """Raise CclBenchError if a value is more than the hardware can reach."""
-    if value > 100:
-        raise CclBenchError(
-            f"model FLOPs utilisation is {value:.1f} %, more than the hardware can reach",
-            fix=f"check tokens per step, FLOPs per token ({work.source}), world_size ({count_source}) "
-            f"and the peak ({peak.source})",
-        )
-
-
 def _peak(devices: pl.DataFrame, facts: Facts, product_types: pl.DataFrame | None) -> _Peak:
     """Return the dense peak of one device, as stated or from the catalog."""
     precision = str(facts.precision.value) if facts.precision else ""
-    seen = _seen(devices)
+    kinds = devices.filter(pl.col("name") != "").group_by("name", "memory_bytes")
+    seen = list(kinds.agg(pl.col("trace").unique().sort()).sort("name", "memory_bytes").iter_rows())
     if facts.gpu_peak_tflops:
         stated_peak = facts.gpu_peak_tflops
         names = {name for name, _, _ in seen} or {facts.device.value if facts.device else "unknown"}
@@ -164,18 +161,12 @@ def _recorded_precision(product_types: pl.DataFrame | None, device: Device) -> t
     return name, Finding("precision-recorded", "note", message)
 
 
-def _seen(devices: pl.DataFrame) -> list[tuple[str, int | None, list[int]]]:
-    """Return name, memory and traces of each kind of device that the recording processes saw."""
-    named_devices = devices.filter(pl.col("name") != "")
-    kinds = named_devices.group_by("name", "memory_bytes").agg(pl.col("trace").unique().sort())
-    return list(kinds.sort("name", "memory_bytes").iter_rows())
-
-
 def _device(seen: list[tuple[str, int | None, list[int]]], facts: Facts) -> tuple[str, int | None, str]:
     """Return name, memory and source of the device: from the traces, else from the card.
 
-    A process sees every device of its machine. If all machines hold the same several kinds, the card states
-    which kind was used; if ranks saw different ones, there is no single peak.
+    `seen` has name, memory and traces of each kind of device that the recording processes saw. A process
+    sees every device of its machine. If all machines hold the same several kinds, the card states which kind
+    was used; if ranks saw different ones, there is no single peak.
     """
     models = {_model(name, memory_bytes) for name, memory_bytes, _ in seen}
     if len(models) == 1:

@@ -72,7 +72,14 @@ def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -
     }
     serving = pl.any_horizontal(*parts.values())
     if kernel_time.filter(serving).is_empty():
-        raise _absent(facts)
+        if facts.is_moe and facts.is_moe.value:
+            raise NotMeasurable(
+                "the model is a mixture of experts, but no kernel's name shows them",
+                fix="use fused or grouped kernels for experts; ordinary matrix products do not show experts",
+            )
+        raise NotApplicable(
+            "no kernel's name shows experts: the model is dense, or its experts run in ordinary kernels"
+        )
     shares = _share(kernel_time, serving)
     unclear = calls & (pl.col("collective") == "all_to_all") & ~serving
     return Measurement(
@@ -85,18 +92,6 @@ def moe_fraction(kernel_time: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -
         },
         window=window_of(steps),
         ranks=ranks_in(shares),
-    )
-
-
-def _absent(facts: Facts) -> NotApplicable | NotMeasurable:
-    """Return the reason why there is no value if no kernel's name shows experts."""
-    if facts.is_moe and facts.is_moe.value:
-        return NotMeasurable(
-            "the model is a mixture of experts, but no kernel's name shows them",
-            fix="use fused or grouped kernels for experts; ordinary matrix products do not show experts",
-        )
-    return NotApplicable(
-        "no kernel's name shows experts: the model is dense, or its experts run in ordinary kernels"
     )
 
 

@@ -13,13 +13,11 @@ from ccl_bench.base.text import counted
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
-from ccl_bench.metrics.shared.ceiling import with_ceiling
+from ccl_bench.metrics.shared.ceiling import REACHES, with_ceiling
 from ccl_bench.metrics.shared.other_sources import RECORDS, inspector_finding
 from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ccl_bench.side_files import NcclTests
 
 _GIVE = (
@@ -29,8 +27,6 @@ _GIVE = (
 
 MOST = 1.1
 """Above this, the test was slower than the run by more than its repetitions differ."""
-
-_REACH = {True: "between nodes", False: "inside a node", None: "unknown"}
 
 
 def _of_records(recorded_transfers: pl.DataFrame, nccl_tests: NcclTests | None) -> Measurement:
@@ -77,7 +73,13 @@ def _efficiency(
     basis = next(kind for kind in BASES if kind in moving["basis"])
     looked_up = with_ceiling(moving.filter(pl.col("basis") == basis), nccl_tests)
     covered = looked_up.drop_nulls("ceiling_ns")
-    missing = _uncovered(looked_up.filter(pl.col("ceiling_ns").is_null()))
+    lacking = looked_up.filter(pl.col("ceiling_ns").is_null())
+    uncovered = lacking.group_by("collective", "size", "lacks", maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("calls_count"),
+        (pl.col("time_ns").sum() / SECOND_NS).alias("time_s"),
+    )
+    ordered = uncovered.sort("time_s", descending=True, maintain_order=True)
+    missing = ordered.rename({"size": "group_size"}).to_dicts()
     if covered.is_empty():
         raise NotMeasurable(f"nccl-tests measured no call of this run: {missing[0]['lacks']}", fix=_GIVE)
     value = _sum(covered, "ceiling_ns") / _sum(covered, "time_ns")
@@ -90,8 +92,28 @@ def _efficiency(
         "by_size": _rows(covered, "collective", "size", "spans_nodes", "size_bytes"),
         "uncovered": missing,
     }
-    doubts = [*_incomplete(missing, looked_up), *_of_others(nccl_tests, devices), *_too_fast(value)]
-    return Measurement(value, details, window=CALLS_OF_STEPS, findings=doubts)
+    findings = []
+    if missing:
+        count = sum(row["calls_count"] for row in missing)
+        share = 100 * sum(row["time_s"] for row in missing) * SECOND_NS / _sum(looked_up, "time_ns")
+        message = (
+            f"nccl-tests has no time for {count} of {counted(looked_up.height, 'call')}, {share:.3g} % of "
+            f"their time: {missing[0]['lacks']}"
+        )
+        findings.append(Finding("ceiling-incomplete", "warning", message, count=count))
+    seen = set() if devices is None else {*devices["name"].drop_nulls()} - {""}
+    if seen and nccl_tests.device_names and not seen & nccl_tests.device_names:
+        message = (
+            f"nccl-tests ran on {' and '.join(sorted(nccl_tests.device_names))}, and the run on "
+            f"{' and '.join(sorted(seen))}"
+        )
+        findings.append(Finding("ceiling-of-other-device", "warning", message))
+    if value > MOST:
+        message = f"collectives of the run are {value:.3g} times as fast as nccl-tests"
+        findings.append(
+            Finding("ceiling-exceeded", "warning", message + ": it measured other links or settings")
+        )
+    return Measurement(value, details, window=CALLS_OF_STEPS, findings=findings)
 
 
 def _sum(table: pl.DataFrame, column: str) -> float:
@@ -109,49 +131,13 @@ def _rows(covered: pl.DataFrame, *by: str) -> list[dict[str, Any]]:
         (bus_bytes / pl.col("ceiling_ns").sum()).alias("ceiling_bus_bandwidth_gb_per_s"),
         (pl.col("ceiling_ns").sum() / pl.col("time_ns").sum()).alias("efficiency_ratio"),
     )
-    return [_named(row) for row in kinds.sort(by, nulls_last=True).iter_rows(named=True)]
-
-
-def _named(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with the names that the details use."""
-    named = {"group_size": row.pop("size"), "reach": _REACH[row.pop("spans_nodes")]}
-    size = {"message_bytes": row.pop("size_bytes")} if "size_bytes" in row else {}
-    return {"collective": row.pop("collective"), **named, **size, **row}
-
-
-def _uncovered(lacking: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the calls without a ceiling by the reason, most time first."""
-    uncovered = lacking.group_by("collective", "size", "lacks", maintain_order=True).agg(
-        pl.len().cast(pl.Int64).alias("calls_count"),
-        (pl.col("time_ns").sum() / SECOND_NS).alias("time_s"),
-    )
-    ordered = uncovered.sort("time_s", descending=True, maintain_order=True)
-    return ordered.rename({"size": "group_size"}).to_dicts()
-
-
-def _incomplete(missing: list[dict[str, Any]], calls: pl.DataFrame) -> Iterable[Finding]:
-    if missing:
-        count = sum(row["calls_count"] for row in missing)
-        share = 100 * sum(row["time_s"] for row in missing) * SECOND_NS / _sum(calls, "time_ns")
-        message = (
-            f"nccl-tests has no time for {count} of {counted(calls.height, 'call')}, {share:.3g} % of their "
-            f"time: {missing[0]['lacks']}"
-        )
-        yield Finding("ceiling-incomplete", "warning", message, count=count)
-
-
-def _of_others(tests: NcclTests, devices: pl.DataFrame | None) -> Iterable[Finding]:
-    """Report if nccl-tests ran on other devices than the run."""
-    seen = set() if devices is None else {*devices["name"].drop_nulls()} - {""}
-    if seen and tests.device_names and not seen & tests.device_names:
-        message = (
-            f"nccl-tests ran on {' and '.join(sorted(tests.device_names))}, and the run on "
-            f"{' and '.join(sorted(seen))}"
-        )
-        yield Finding("ceiling-of-other-device", "warning", message)
-
-
-def _too_fast(value: float) -> Iterable[Finding]:
-    if value > MOST:
-        message = f"collectives of the run are {value:.3g} times as fast as nccl-tests"
-        yield Finding("ceiling-exceeded", "warning", message + ": it measured other links or settings")
+    return [
+        {
+            "collective": row.pop("collective"),
+            "group_size": row.pop("size"),
+            "reach": REACHES[row.pop("spans_nodes")],
+            **({"message_bytes": row.pop("size_bytes")} if "size_bytes" in row else {}),
+            **row,
+        }
+        for row in kinds.sort(by, nulls_last=True).to_dicts()
+    ]

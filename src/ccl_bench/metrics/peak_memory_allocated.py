@@ -18,10 +18,8 @@ from ccl_bench.metrics.shared.allocator import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ccl_bench.base.lazy_imports import pl
-    from ccl_bench.side_files import DeviceMemory, MemoryStats
+    from ccl_bench.side_files import MemoryStats
 
 
 _COUNTERS = (
@@ -73,34 +71,24 @@ def peak_memory_allocated(
     highest = max(peaks, key=lambda device_label: peaks[device_label])
     rank = next(device.rank for device in devices if label(device) == highest)
     counters = {name: values for name in _COUNTERS if (values := counter_values(devices, name))}
-    return Measurement(
-        peaks[highest] / GIGA,
-        details={
-            "highest_device": highest,
-            "imbalance_ratio": peaks[highest] * len(peaks) / sum(peaks.values())
-            if any(peaks.values())
-            else 1.0,
-            **{f"per_device_{name}": values for name, values in counters.items()},
-            **_of_snapshots(memory_peaks, memory_rates),
-            "holders": holders_of(memory_holders, memory_peaks, rank, _HOLDERS),
-        },
-        window=_window(memory_stats, seen),
-        ranks=ranks_of(devices),
-    )
-
-
-def _window(memory_stats: MemoryStats | None, seen: Sequence[DeviceMemory]) -> str:
-    counted = "since the allocator's counters were reset" if memory_stats and memory_stats.devices else ""
-    return "; ".join(filter(None, (counted, "history of the memory snapshots" if seen else "")))
-
-
-def _of_snapshots(memory_peaks: pl.DataFrame, memory_rates: pl.DataFrame) -> dict[str, Any]:
-    """Return the other details of histories, one entry for each snapshot and device."""
-    if memory_peaks.is_empty():
-        return {}
-    state = ("start_allocated_bytes", "peak_requested_bytes", "events", "contradictions", "inexact_bytes")
-    rates = ("allocations_per_s", "frees_per_s", "allocated_bytes_per_s")
-    key = ("trace", "device")
-    joined = memory_peaks.join(memory_rates.select(*key, *rates), on=key, how="left")
-    rows = joined.select("rank", "iteration", "device", *state, *rates).iter_rows(named=True)
-    return {"snapshots": [{name: value for name, value in row.items() if value is not None} for row in rows]}
+    details: dict[str, Any] = {
+        "highest_device": highest,
+        "imbalance_ratio": peaks[highest] * len(peaks) / sum(peaks.values()) if any(peaks.values()) else 1.0,
+        **{f"per_device_{name}": values for name, values in counters.items()},
+    }
+    if not memory_peaks.is_empty():
+        state = ("start_allocated_bytes", "peak_requested_bytes", "events", "contradictions", "inexact_bytes")
+        rates = ("allocations_per_s", "frees_per_s", "allocated_bytes_per_s")
+        key = ("trace", "device")
+        histories = memory_peaks.join(memory_rates.select(*key, *rates), on=key, how="left")
+        details["snapshots"] = [
+            {name: value for name, value in row.items() if value is not None}
+            for row in histories.select("rank", "iteration", "device", *state, *rates).to_dicts()
+        ]
+    details["holders"] = holders_of(memory_holders, memory_peaks, rank, _HOLDERS)
+    windows = []
+    if memory_stats and memory_stats.devices:
+        windows.append("since the allocator's counters were reset")
+    if seen:
+        windows.append("history of the memory snapshots")
+    return Measurement(peaks[highest] / GIGA, details, "; ".join(windows), ranks_of(devices))

@@ -71,7 +71,11 @@ def dram_utilization(sampled_counters: pl.DataFrame, steps: pl.DataFrame) -> Mea
     Reference:
         "DRAM Read Bandwidth" and "DRAM Write Bandwidth" of Nsight Systems' GPU metrics.
     """
-    return _share(sampled_counters, steps, _of_memory(sampled_counters), "the memory's bandwidth")
+    halves = {*sampled_counters["counter"]}.intersection(_MEMORY)
+    if len(halves) == 1 and "DRAM" not in {*sampled_counters["counter"]}:
+        raise NotMeasurable(f"only {halves.pop()} was sampled of memory reads and writes", fix=SAMPLE)
+    counters = _MEMORY if len(halves) > 1 else ("DRAM",)
+    return _share(sampled_counters, steps, {"memory": counters}, "the memory's bandwidth")
 
 
 @metric(unit="%", better="neither", prefers=("counters",))
@@ -139,15 +143,6 @@ def network_throughput(network_rates: pl.DataFrame, steps: pl.DataFrame) -> Meas
         "per_card_received_gb_per_s": {card: gb for card, is_sent, gb in cards.iter_rows() if not is_sent},
     }
     return Measurement(mean_of(per_rank, "gb"), details, window_of(steps), ranks_in(per_rank))
-
-
-def _of_memory(sampled: pl.DataFrame) -> Parts:
-    """Return the counters that were sampled: of both directions, else of the two together."""
-    names = {*sampled["counter"]}
-    half = names.intersection(_MEMORY)
-    if len(half) == 1 and "DRAM" not in names:
-        raise NotMeasurable(f"only {half.pop()} was sampled of memory reads and writes", fix=SAMPLE)
-    return {"memory": _MEMORY if len(half) > 1 else ("DRAM",)}
 
 
 def _share(sampled: pl.DataFrame, steps: pl.DataFrame, parts: Parts, what: str) -> Measurement:

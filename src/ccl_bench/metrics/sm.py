@@ -80,7 +80,19 @@ def _measured(sm_samples: pl.DataFrame, window: str) -> Measurement:
 
 def _estimated(sm_use: pl.DataFrame, window: str) -> Measurement:
     """Return the share of the multiprocessors that the launch shapes could occupy."""
-    per_rank = _by_rank(sm_use)
+    weight = pl.col("occupancy_weight_ns")
+    occupancy = ((pl.col("occupancy_pct") * weight).sum() / weight.sum()).fill_nan(None)
+    per_rank = (
+        sm_use.group_by(each_rank(), maintain_order=True)
+        .agg(
+            *(pl.col(name).sum() for name in _SUMS),
+            occupancy.alias("occupancy_pct"),
+            pl.col("rated_kernels", "kernels").sum(),
+        )
+        .filter(pl.col("rated_kernels") > 0)
+        .with_columns((100 * pl.col("rated_kernels") / pl.col("kernels")).alias("rated_pct"))
+        .sort("rank", maintain_order=True)
+    )
     if per_rank.is_empty():
         raise NotMeasurable(
             "no kernel has a recorded launch shape (blocks per SM)",
@@ -110,23 +122,4 @@ def _estimated(sm_use: pl.DataFrame, window: str) -> Measurement:
         },
         window=window,
         ranks=ranks_in(per_rank),
-    )
-
-
-def _occupancy() -> pl.Expr:
-    """Return the mean over kernels, weighted by their length. A constant would import polars too early."""
-    weight = pl.col("occupancy_weight_ns")
-    return ((pl.col("occupancy_pct") * weight).sum() / weight.sum()).fill_nan(None)
-
-
-def _by_rank(sm_use: pl.DataFrame) -> pl.DataFrame:
-    """Return the sums over the steps of each rank whose kernels have recorded launch shapes."""
-    counts = pl.col("rated_kernels", "kernels").sum()
-    sums = (pl.col(name).sum() for name in _SUMS)
-    return (
-        sm_use.group_by(each_rank(), maintain_order=True)
-        .agg(*sums, _occupancy().alias("occupancy_pct"), counts)
-        .filter(pl.col("rated_kernels") > 0)
-        .with_columns((100 * pl.col("rated_kernels") / pl.col("kernels")).alias("rated_pct"))
-        .sort("rank", maintain_order=True)
     )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.stragglers import (
     NOISE_FLOOR,
-    Stragglers,
     find_stragglers,
     in_steps_of,
     lag_of,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.details import GroupWait, LatenessCause, StragglerDetails
 
 CAUSE_SHARE = 0.5
-"""A cause is reported if it explains this share of the lag."""
+"""A cause is reported if it explains this share of the lag: more than all others together."""
 
 
 def straggler_of_step_times(step_times: pl.DataFrame) -> Measurement:
@@ -119,39 +118,8 @@ def straggler(
     waits = in_steps_of(waits, steps)
     need_waits(waits)
     stragglers = find_stragglers(waits, steps, breakdown, facts)
-    step_ns = stragglers.step_ns
-    ratio = stragglers.lag_ns / step_ns if step_ns else math.inf
-    details = _details(stragglers, waits, breakdown)
-    measurement = Measurement(ratio, details, "matched collectives inside steps", ranks_in(waits))
-    return with_waiting_elsewhere(measurement, other_waits, steps)
-
-
-def _details(stragglers: Stragglers, waits: pl.DataFrame, breakdown: pl.DataFrame) -> StragglerDetails:
     late, worst, step_ns = stragglers.late, stragglers.slowest, stragglers.step_ns
-    per_rank = _per_rank(waits)
-    return {
-        "slowest_rank": str(worst) if worst is not None else "none",
-        "late_ranks": [label(rank) for rank in late],
-        "straggler_lag_s": stragglers.lag_ns / SECOND_NS,
-        "per_step_ratio": by_step(lags(waits).with_columns(pl.col("lag_ns") / step_ns), "lag_ns"),
-        "step_s": step_ns / SECOND_NS,
-        "noise_floor_ratio": NOISE_FLOOR,
-        "wait_s_per_step": per_rank["wait_s_per_step"],
-        "arrived_last_count": per_rank["arrived_last_count"],
-        "caused_wait_s_per_step": per_rank["caused_wait_s_per_step"],
-        "persistence_ratio": _persistence(stragglers),
-        "per_group": _per_group(waits_by_member(waits, stragglers.floor_ns)),
-        "cause": _cause(breakdown, stragglers.members, late, late if worst is None else [worst]),
-        "members_complete": bool(waits["complete"].all()),
-    }
-
-
-def _persistence(stragglers: Stragglers) -> float:
-    worst = stragglers.slowest
-    return 0.0 if worst is None else persistence(stragglers.waits, worst, stragglers.floor_ns)
-
-
-def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
+    ratio = stragglers.lag_ns / step_ns if step_ns else math.inf
     per_rank = (
         waits_by_rank_and_step(waits)
         .group_by("rank")
@@ -161,7 +129,25 @@ def _per_rank(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
             (pl.col("caused_ns").mean() / SECOND_NS).alias("caused_wait_s_per_step"),
         )
     )
-    return {name: by_rank(per_rank, name) for name in per_rank.columns if name != "rank"}
+    details: StragglerDetails = {
+        "slowest_rank": str(worst) if worst is not None else "none",
+        "late_ranks": [label(rank) for rank in late],
+        "straggler_lag_s": stragglers.lag_ns / SECOND_NS,
+        "per_step_ratio": by_step(lags(waits).with_columns(pl.col("lag_ns") / step_ns), "lag_ns"),
+        "step_s": step_ns / SECOND_NS,
+        "noise_floor_ratio": NOISE_FLOOR,
+        "wait_s_per_step": by_rank(per_rank, "wait_s_per_step"),
+        "arrived_last_count": by_rank(per_rank, "arrived_last_count"),
+        "caused_wait_s_per_step": by_rank(per_rank, "caused_wait_s_per_step"),
+        "persistence_ratio": 0.0
+        if worst is None
+        else persistence(stragglers.waits, worst, stragglers.floor_ns),
+        "per_group": _per_group(waits_by_member(waits, stragglers.floor_ns)),
+        "cause": _cause(breakdown, stragglers.members, late, late if worst is None else [worst]),
+        "members_complete": bool(waits["complete"].all()),
+    }
+    measurement = Measurement(ratio, details, "matched collectives inside steps", ranks_in(waits))
+    return with_waiting_elsewhere(measurement, other_waits, steps)
 
 
 def _per_group(members: pl.DataFrame) -> dict[str, GroupWait]:

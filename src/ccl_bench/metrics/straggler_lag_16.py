@@ -13,7 +13,7 @@ from ccl_bench.metrics.shared.per_step import by_rank, by_step, label, mean_of, 
 from ccl_bench.metrics.shared.waiting import with_waiting_elsewhere
 
 _MOST_WAITS = 100_000
-"""Ranks times steps up to which details list the waiting of each."""
+"""Ranks times steps up to which details list the waiting of each; of more, a result would have megabytes."""
 
 
 def need_waits(waits: pl.DataFrame) -> None:
@@ -25,20 +25,6 @@ def need_waits(waits: pl.DataFrame) -> None:
             "broadcasts show no waiting",
             is_repairable=True,
         )
-
-
-def _waits_by_step(waits: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """Return {rank: {step: waiting, s}}; nothing where that would be more than `_MOST_WAITS` numbers."""
-    rows = waits_by_rank_and_step(waits)
-    rows = rows.group_by("rank", "iteration", "step").agg(pl.col("wait_ns").sum() / SECOND_NS)
-    if rows.height > _MOST_WAITS:
-        return {}
-    ordered = rows.sort("rank", "iteration", "step", nulls_last=True)
-    steps = step_labels(ordered)
-    waiting: dict[str, dict[str, float]] = {}
-    for rank, step, wait in zip(ordered["rank"], steps, ordered["wait_ns"], strict=True):
-        waiting.setdefault(label(rank), {})[step] = wait
-    return waiting
 
 
 def lag_of_step_times(step_times: pl.DataFrame) -> Measurement:
@@ -80,17 +66,20 @@ def straggler_lag_16(
     """
     waits = in_steps_of(waits, steps)
     need_waits(waits)
-    per_rank = (
-        waits_by_rank_and_step(waits)
-        .group_by("rank")
-        .agg((pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"))
-    )
+    rows = waits_by_rank_and_step(waits)
+    per_rank = rows.group_by("rank").agg((pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"))
+    of_steps = rows.group_by("rank", "iteration", "step").agg(pl.col("wait_ns").sum() / SECOND_NS)
+    waiting: dict[str, dict[str, float]] = {}
+    if of_steps.height <= _MOST_WAITS:
+        ordered = of_steps.sort("rank", "iteration", "step", nulls_last=True)
+        for rank, step, wait in zip(ordered["rank"], step_labels(ordered), ordered["wait_ns"], strict=True):
+            waiting.setdefault(label(rank), {})[step] = wait
     measurement = Measurement(
         mean_of(lags(waits), "lag_ns") / SECOND_NS,
         details={
             "wait_s_per_step": by_rank(per_rank, "wait_s"),
             "per_step_s": by_step(lags(waits).with_columns(pl.col("lag_ns") / SECOND_NS), "lag_ns"),
-            "per_rank_per_step_wait_s": _waits_by_step(waits),
+            "per_rank_per_step_wait_s": waiting,
             "members_complete": bool(waits["complete"].all()),
         },
         window="matched collectives inside steps",

@@ -62,7 +62,17 @@ def token_to_expert_assignment(
         value, details = _from_records(moe_assignments, facts, has_degree=has_degree)
         if traced:
             details["from_splits_ratio"] = traced[0]
-        findings = [*_assumed(records, facts), *([] if has_degree else [_over_experts()])]
+        findings = []
+        if not facts.num_experts and any(record.names_experts for record in records):
+            count = max(len(record.tokens) for record in records)
+            message = f"{count} experts are assumed: {_FILE} names none above {count - 1}"
+            findings.append(Finding("experts-assumed", "note", message))
+        if not has_degree:
+            message = (
+                "the expert-parallel degree is unknown, so that this is the imbalance over experts; that "
+                "over devices is unknown"
+            )
+            findings.append(Finding("expert-devices-unknown", "warning", message))
         return Measurement(value, details, window="all recorded layers", findings=findings)
     if traced is None:
         raise NotMeasurable(
@@ -80,7 +90,12 @@ def _from_records(
     experts: list[tuple[int, ...]] = []
     records = _filled(assignments.records, facts)
     for record in records:
-        devices = _devices(record, facts) if has_degree else len(record.tokens)
+        devices = len(record.tokens)
+        if has_degree and record.devices is not None:
+            devices = record.devices
+        elif has_degree:
+            degree = facts.needed("ep", "write the expert-parallel degree ep into the workload card")
+            devices = int(str(degree.value))
         layers.setdefault(record.layer or "all", []).append(by_device(record.tokens, devices))
         if len(record.tokens) > devices or not has_degree:
             experts.append(record.tokens)
@@ -125,29 +140,6 @@ def _filled(records: Sequence[ExpertTokens], facts: Facts) -> list[ExpertTokens]
         else record
         for record in records
     ]
-
-
-def _assumed(records: Sequence[ExpertTokens], facts: Facts) -> list[Finding]:
-    """Return the finding that the number of experts is inferred from the highest one named."""
-    if facts.num_experts or not any(record.names_experts for record in records):
-        return []
-    count = max(len(record.tokens) for record in records)
-    message = f"{count} experts are assumed: {_FILE} names none above {count - 1}"
-    return [Finding("experts-assumed", "note", message)]
-
-
-def _over_experts() -> Finding:
-    message = (
-        "the expert-parallel degree is unknown, so that this is the imbalance over experts; that over "
-        "devices is unknown"
-    )
-    return Finding("expert-devices-unknown", "warning", message)
-
-
-def _devices(record: ExpertTokens, facts: Facts) -> int:
-    if record.devices is not None:
-        return record.devices
-    return int(str(facts.needed("ep", "write the expert-parallel degree ep into the workload card").value))
 
 
 def _alike(rows: list[Any]) -> list[Any]:

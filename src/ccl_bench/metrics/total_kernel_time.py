@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.details import KernelTimeDetails
 
 MUCH = 0.2
-"""Share of kernel time of unknown type above which the result has a finding."""
+"""Share of kernel time of unknown type from which on the order of the types is doubtful: a finding."""
 
 
 @metric(unit="s", better="lower", revision=3)
@@ -43,12 +43,10 @@ def total_kernel_time(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> Measure
         "kernels_per_step": float(kernel_time["count"].sum()) / steps.height,
     }
     if total and ordered.get(OTHER, 0.0) > MUCH * total:
-        details["types_unknown"] = _unknown(kernel_time, details["per_type_pct"][OTHER])
+        others = kernel_time.filter(pl.col("type") == OTHER).group_by("name").agg(pl.col("duration_ns").sum())
+        largest = others.sort("duration_ns", "name", descending=[True, False])["name"][0]
+        share_pct = details["per_type_pct"][OTHER]
+        details["types_unknown"] = (
+            f"{share_pct:.0f} % of kernel time is in kernels of unknown type, most of it in {largest}"
+        )
     return time_per_step(kernel_time, steps, "duration_ns", details)
-
-
-def _unknown(kernel_time: pl.DataFrame, share_pct: float) -> str:
-    """Return a message on how much of the time has no type, and which kernel takes most of it."""
-    others = kernel_time.filter(pl.col("type") == OTHER).group_by("name").agg(pl.col("duration_ns").sum())
-    largest = others.sort("duration_ns", "name", descending=[True, False])["name"][0]
-    return f"{share_pct:.0f} % of kernel time is in kernels of unknown type, most of it in {largest}"

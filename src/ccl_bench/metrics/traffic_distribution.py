@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ccl_bench.analysis.communication.calls import PARTS, part_lengths
 from ccl_bench.analysis.communication.groups import UNKNOWN
@@ -23,7 +22,10 @@ ONE_RANK = "check the parallel degrees: every group has one member"
 
 
 MOST_UNKNOWN = 0.5
-"""Largest share of the calls, or of their time, that may have an unknown property."""
+"""Largest share of the calls, or of their time, that may have an unknown property.
+
+A few calls may take most of the time, so both shares are looked at.
+"""
 
 RECORD_SIZES = "record with torch 2.1 or later, or with record_shapes=True, so that sizes are in the trace"
 STATE_DEGREES = "state the parallel degrees in the workload card, and record with torch 2.2 or later"
@@ -127,10 +129,24 @@ def traffic_distribution(
     """
     inside = attributed(traffic, steps)
     distribution = _distribution(inside, steps.height)
-    exposed = _exposed_ns(exposed_calls, traffic)
-    parts = {} if call_parts is None else _parts_ns(inside, call_parts)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    exposed = dict(
+        exposed_calls.with_columns(length.alias("exposed_ns"))
+        .join(traffic.select("trace", "call", "dimension"), on=["trace", "call"])
+        .group_by("dimension")
+        .agg(pl.col("exposed_ns").sum())
+        .iter_rows()
+    )
+    parts: dict[str, dict[str, int]] = {}
+    if call_parts is not None:
+        parts_inside = call_parts.join(inside.select("trace", "call"), on=["trace", "call"], how="semi")
+        lengths = part_lengths(parts_inside, "trace", "dimension").group_by("dimension", "part")
+        for dimension, part, part_ns in lengths.agg(pl.col("time_ns").sum()).iter_rows():
+            parts.setdefault(dimension, {})[part] = part_ns
     for name, row in distribution.details["per_dimension"].items():
-        time_ns = _time_ns(inside.filter(pl.col("dimension") == name))
+        # Calls that run at the same time count once in the time, and each in full in the bytes.
+        together = merge_intervals(inside.filter(pl.col("dimension") == name), "trace")
+        time_ns = int(together.select(length.sum()).item())
         row["time_s_per_gpu_and_step"] = time_ns / steps.height / SECOND_NS
         row["exposed_s_per_gpu_and_step"] = exposed.get(name, 0) / steps.height / SECOND_NS
         if name in parts:
@@ -155,9 +171,25 @@ def _distribution(inside: pl.DataFrame, steps: int) -> Measurement:
     total = int(sums["bytes"].sum())
     if not total:
         raise NotMeasurable("all communication is in groups of one rank, which moves nothing", fix=ONE_RANK)
-    ordered = _busiest_first(sums, total)
-    rows = ordered.iter_rows(named=True)
-    per_dimension = {row["dimension"]: _of_dimension(row, total, steps) for row in rows}
+    is_unknown = pl.col("dimension") == UNKNOWN
+    ordered = sums.sort(is_unknown, "bytes", "dimension", descending=[False, True, False])
+    unknown = int(sums.filter(is_unknown)["bytes"].sum())
+    if unknown >= int(ordered["bytes"][0]):  # The busiest dimension may be hidden in it.
+        raise NotMeasurable(
+            f"{100 * unknown / total:.3g} % of the bytes are in groups whose "
+            "parallelism dimension is unknown",
+            fix=STATE_DEGREES,
+            is_repairable=True,
+        )
+    per_dimension: dict[str, DimensionTraffic] = {}
+    for row in ordered.iter_rows(named=True):
+        moved = row["bytes"] if row["unattributed"] < row["calls"] else None
+        per_dimension[row["dimension"]] = {
+            "share_pct": None if moved is None else 100 * moved / total,
+            "bytes_per_gpu_and_step": None if moved is None else moved / steps,
+            "calls_per_gpu_and_step": row["calls"] / steps,
+            "unattributed_calls_count": row["unattributed"],
+        }
     return Measurement(
         100 * ordered["bytes"][0] / total,
         details=TrafficDetails(busiest=ordered["dimension"][0], per_dimension=per_dimension),
@@ -165,56 +197,3 @@ def _distribution(inside: pl.DataFrame, steps: int) -> Measurement:
         ranks=ranks_in(inside),
         findings=unknown_dimensions(inside, "their bytes count in the total and in no dimension"),
     )
-
-
-def _busiest_first(sums: pl.DataFrame, total: int) -> pl.DataFrame:
-    """Return the dimensions by bytes, "unknown" last; raise NotMeasurable if that has most."""
-    is_unknown = pl.col("dimension") == UNKNOWN
-    ordered = sums.sort(is_unknown, "bytes", "dimension", descending=[False, True, False])
-    unknown = int(sums.filter(is_unknown)["bytes"].sum())
-    if unknown >= int(ordered["bytes"][0]):
-        raise NotMeasurable(
-            f"{100 * unknown / total:.3g} % of the bytes are in groups whose "
-            "parallelism dimension is unknown",
-            fix=STATE_DEGREES,
-            is_repairable=True,
-        )
-    return ordered
-
-
-def _of_dimension(row: dict[str, Any], total: int, count: int) -> DimensionTraffic:
-    """Return bytes and calls of one dimension for one of `count` steps of a rank."""
-    moved = row["bytes"] if row["unattributed"] < row["calls"] else None
-    return {
-        "share_pct": None if moved is None else 100 * moved / total,
-        "bytes_per_gpu_and_step": None if moved is None else moved / count,
-        "calls_per_gpu_and_step": row["calls"] / count,
-        "unattributed_calls_count": row["unattributed"],
-    }
-
-
-def _time_ns(calls: pl.DataFrame) -> int:
-    """Return the time with at least one of the calls, summed over traces, ns."""
-    return int(merge_intervals(calls, "trace").select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())
-
-
-def _parts_ns(inside: pl.DataFrame, call_parts: pl.DataFrame) -> dict[str, dict[str, int]]:
-    """Return {dimension: {part: time of its calls, summed over traces, ns}}; the parts are the whole time."""
-    parts_inside = call_parts.join(inside.select("trace", "call"), on=["trace", "call"], how="semi")
-    sums = (
-        part_lengths(parts_inside, "trace", "dimension")
-        .group_by("dimension", "part")
-        .agg(pl.col("time_ns").sum())
-    )
-    times: dict[str, dict[str, int]] = {}
-    for dimension, part, time_ns in sums.iter_rows():
-        times.setdefault(dimension, {})[part] = time_ns
-    return times
-
-
-def _exposed_ns(exposed_calls: pl.DataFrame, traffic: pl.DataFrame) -> dict[str, int]:
-    """Return {dimension: time in steps in which its calls ran and nothing computed, over traces, ns}."""
-    served = traffic.select("trace", "call", "dimension")
-    lengths = exposed_calls.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("exposed_ns"))
-    sums = lengths.join(served, on=["trace", "call"]).group_by("dimension").agg(pl.col("exposed_ns").sum())
-    return dict(sums.iter_rows())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ccl_bench.analysis.communication.groups import UNKNOWN
 from ccl_bench.analysis.communication.traffic import known_sum, traffic_windows
 from ccl_bench.analysis.statistics import spread
@@ -55,21 +53,6 @@ def traffic_window(traffic: pl.DataFrame) -> Measurement:
             "no step holds communication of two different parallelism dimensions",
             fix="state the parallel degrees in the workload card, so that groups get their dimension",
         )
-    waits = (gaps["gap_ns"].clip(0) / SECOND_NS).to_list()
-    return Measurement(
-        sum(waits) / len(waits),
-        details={
-            "gap_s": spread(waits),
-            "overlapping_windows_count": gaps.filter(pl.col("gap_ns") < 0).height,
-            "per_dimension": _per_dimension(windows),
-        },
-        window=CALLS_OF_STEPS,
-        ranks=ranks_in(windows),
-        findings=unknown_dimensions(inside, "they are in no window"),
-    )
-
-
-def _per_dimension(windows: pl.DataFrame) -> dict[str, dict[str, Any]]:
     length = pl.col("end_ns") - pl.col("start_ns")
     dimensions = windows.group_by("dimension").agg(
         pl.len().alias("windows_count"),
@@ -78,4 +61,15 @@ def _per_dimension(windows: pl.DataFrame) -> dict[str, dict[str, Any]]:
         known_sum("bytes").alias("total_bytes"),
         pl.col("calls").sum().alias("calls_count"),
     )
-    return {row.pop("dimension"): row for row in dimensions.sort("dimension").to_dicts()}
+    waits = (gaps["gap_ns"].clip(0) / SECOND_NS).to_list()
+    return Measurement(
+        sum(waits) / len(waits),
+        details={
+            "gap_s": spread(waits),
+            "overlapping_windows_count": gaps.filter(pl.col("gap_ns") < 0).height,
+            "per_dimension": {row.pop("dimension"): row for row in dimensions.sort("dimension").to_dicts()},
+        },
+        window=CALLS_OF_STEPS,
+        ranks=ranks_in(windows),
+        findings=unknown_dimensions(inside, "they are in no window"),
+    )

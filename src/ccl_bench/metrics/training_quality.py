@@ -11,10 +11,8 @@ from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ccl_bench.result.details import TrainingDetails, TrainingPoint
-    from ccl_bench.side_files import Point, TrainingMetrics
+    from ccl_bench.result.details import TrainingDetails
+    from ccl_bench.side_files import TrainingMetrics
 
 _FILE = "training_metrics.json"
 _LARGEST_EXPONENT = 700
@@ -40,8 +38,12 @@ def training_quality(training_metrics: TrainingMetrics | None) -> Measurement:
     """
     if training_metrics is None:
         raise _nothing()
-    series = {name: _plain(points) for name, points in training_metrics.series.items()}
-    details: TrainingDetails = {"series": series}
+    details: TrainingDetails = {
+        "series": {
+            name: [{"step": point.step, "value": point.value} for point in points]
+            for name, points in training_metrics.series.items()
+        }
+    }
     loss, perplexity = training_metrics.final_loss, training_metrics.final_perplexity
     findings = []
     if loss is not None:
@@ -64,8 +66,3 @@ def _nothing() -> NotMeasurable:
         f"the run has no {_FILE} with a loss or perplexity at its last step",
         fix=f'write {_FILE}, such as {{"step": [1, 2], "loss": [6.4, 5.9]}}',
     )
-
-
-def _plain(series: Iterable[Point]) -> list[TrainingPoint]:
-    """Return the points of a series as JSON has them."""
-    return [{"step": point.step, "value": point.value} for point in series]

@@ -25,7 +25,7 @@ _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "neithe
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListedMetric:
     """One line of the catalogue."""
 
     metric: str
@@ -36,42 +36,42 @@ class Entry:
     summary: str
 
 
-def entries(registry: Registry[Metric]) -> list[Entry]:
+def entries(registry: Registry[Metric]) -> list[ListedMetric]:
     """Return the catalogue in order of names."""
-    return [Entry(m.name, m.unit, m.better, m.aliases, _summary(m)) for m in registry]
+    listed = []
+    for each in registry:
+        variant = f"{each.variant_of} in another unit: {each.unit}" if each.variant_of else ""
+        listed.append(ListedMetric(each.name, each.unit, each.better, each.aliases, variant or each.summary))
+    return listed
 
 
-def _summary(metric: Metric) -> str:
-    return f"{metric.variant_of} in another unit: {metric.unit}" if metric.variant_of else metric.summary
-
-
-def names(listed: Iterable[Entry]) -> str:
+def names(listed: Iterable[ListedMetric]) -> str:
     """Return the name of every metric, one per line."""
     return "".join(f"{name}\n" for name, *_ in _rows(listed))
 
 
-def as_csv(listed: Iterable[Entry]) -> str:
+def as_csv(listed: Iterable[ListedMetric]) -> str:
     """Return the catalogue as CSV with a header."""
     head = ("metric", "unit", "better", "aliases", "summary")
     rows = ((each.metric, each.unit, each.better, " ".join(each.aliases), each.summary) for each in listed)
     return "".join(csv_lines([head, *rows]))
 
 
-def as_json(listed: Iterable[Entry]) -> str:
+def as_json(listed: Iterable[ListedMetric]) -> str:
     """Return the catalogue as indented JSON."""
     from ccl_bench.base.text import encode_json
 
     return encode_json([asdict(entry) for entry in listed]).decode() + "\n"
 
 
-def table(listed: Iterable[Entry]) -> Aligned:
+def table(listed: Iterable[ListedMetric]) -> Aligned:
     """Return the catalogue as a table."""
     from ccl_bench.report.console import aligned
 
     return aligned(("METRIC", "UNIT", "BETTER", "WHAT IT IS"), _rows(listed))
 
 
-def _rows(listed: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
+def _rows(listed: Iterable[ListedMetric]) -> list[tuple[str, str, str, str]]:
     """Return a row for every name, in order; the row of an alias names its metric."""
     rows = []
     for entry in listed:

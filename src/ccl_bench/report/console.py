@@ -154,8 +154,11 @@ class Fitted:
             return
         for name, *cells in self._rows:
             yield Text(name)
+            titles = [title.lower() for title in self._header]
             titled = [
-                (place, self._titled(place, cell)) for place, cell in enumerate(cells, 1) if cell != "-"
+                (place, f"{titles[place]}: {cell}" if titles[place] else cell)
+                for place, cell in enumerate(cells, 1)
+                if cell != "-"
             ]
             short = "; ".join(text for place, text in titled if place not in self._wide)
             for text in filter(None, (short, *(text for place, text in titled if place in self._wide))):
@@ -165,10 +168,6 @@ class Fitted:
         """Return the columns that the table takes."""
         table = aligned(self._header, self._rows, right=self._right, wide=self._wide)
         return Measurement.get(console, options, table)
-
-    def _titled(self, place: int, cell: str) -> str:
-        title = self._header[place].lower()
-        return f"{title}: {cell}" if title else cell
 
     def _least_width(self) -> int:
         """Return the columns that the table takes with its last wide column wrapped."""
@@ -229,21 +228,15 @@ def to_text(*content: RenderableType, stream: TextIO | None = None, width: int |
     target = stream or sys.stdout
     console = Console(file=target, highlight=False, markup=False, emoji=False, width=width)
     if not console.is_terminal and width is None:
-        console.width = _columns_in_a_pipe(console, content)
+        # Lines are padded to the width, so that a larger one than the content needs costs time.
+        unbounded = console.options.update(width=_UNWRAPPED)
+        widths = (Measurement.get(console, unbounded, part).maximum for part in content)
+        console.width = max(widths, default=0) + _LEAST_IN_A_PIPE
     with console.capture() as capture:
         for part in content:
             console.print(part)
     lines = capture.get().splitlines()
     return "".join(f"{line.rstrip()}\n" for line in lines)
-
-
-def _columns_in_a_pipe(console: Console, content: Sequence[RenderableType]) -> int:
-    """Return a width at which nothing is wrapped; lines are padded to it, so a larger one costs time."""
-    unbounded = console.options.update(width=_UNWRAPPED)
-    return (
-        max((Measurement.get(console, unbounded, part).maximum for part in content), default=0)
-        + _LEAST_IN_A_PIPE
-    )
 
 
 def show(*content: RenderableType, stream: TextIO | None = None) -> None:

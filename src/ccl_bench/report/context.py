@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.report.formatting import with_unit
-from ccl_bench.report.page_model import Number, Quantity, Section, Table
+from ccl_bench.report.page_model import PageSection, PageTable, Quantity, Tile
 from ccl_bench.report.results import STATUS_WORDS
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ def context_of(observed: ReportData, *, why: bool = False) -> Context:
     return Context(observed.inspection, results, observed.series, why, observed.diagnosed)
 
 
-def absent(key: str, title: str, why: str) -> Section:
+def absent(key: str, title: str, why: str) -> PageSection:
     """Return an empty section with its reason."""
-    return Section(key, title, absent=why)
+    return PageSection(key, title, absent=why)
 
 
 def tile(
@@ -66,14 +66,14 @@ def tile(
     *,
     note: str = "",
     formatter: Callable[[float], str] | None = None,
-) -> list[Number]:
+) -> list[Tile]:
     """Return a metric's value as a number, or nothing where it has none."""
     result = context.valued(metric)
     if result is None or result.value is None:
         return []
     text = formatter(result.value) if formatter else with_unit(result.value, result.unit)
     doubts = sum(finding.severity != "note" for finding in result.findings)
-    return [Number(label, Quantity(result.value, text), metric, result.better, note, doubts)]
+    return [Tile(label, Quantity(result.value, text), metric, result.better, note, doubts)]
 
 
 def table(
@@ -85,14 +85,19 @@ def table(
     left: Iterable[int] = (0,),
     wide: Iterable[int] = (),
     first: int = 0,
-) -> Table:
+) -> PageTable:
     """Return a table of numbers; columns in `left` hold text, `first` rows suffice in a terminal."""
     text = set(left)
     numeric = frozenset(place for place in range(len(columns)) if place not in text)
     every = tuple(tuple(row) for row in rows)
-    return Table(tuple(columns), every, caption, note, numeric, frozenset(wide), first)
+    return PageTable(tuple(columns), every, caption, note, numeric, frozenset(wide), first)
 
 
-def neighbours_note(each: int, what: str) -> str:
-    """Return a note about neighbours that were merged in a chart, or empty text."""
-    return f"Each {what} is the mean of up to {each:,} neighbouring {what}s." if each > 1 else ""
+def cell(value: float | None, read: Callable[[float], str], unknown: str = "-") -> Cell:
+    """Return a number as `read` writes it, or a text where it is unknown."""
+    return unknown if value is None else Quantity(value, read(value))
+
+
+def merged_note(count: int, one: str, many: str, stands_for: str = "the mean of") -> str:
+    """Return a note about entries of a chart that stand for several, or empty text."""
+    return f"Each {one} is {stands_for} up to {count:,} {many}." if count > 1 else ""

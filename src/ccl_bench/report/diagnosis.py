@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted
+from ccl_bench.base.units import SECOND_NS
 from ccl_bench.report.console import Group, Text, aligned, bullet, heading, indented
 from ccl_bench.report.formatting import duration, plain, ranges
 from ccl_bench.report.inspection import issues
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ccl_bench.result.diagnosis import Diagnosed, Evidence, Opportunity
+    from ccl_bench.result.diagnosis import Diagnosed
 
 
 def diagnose_page(diagnosed: Diagnosed, *, why: bool = False) -> Group:
@@ -25,7 +26,17 @@ def diagnose_page(diagnosed: Diagnosed, *, why: bool = False) -> Group:
         parts.append(indented(Text(plain(verdict_sentence(diagnosed.verdict)))))
     parts += [indented(Text(plain(each))) for each in remarks(diagnosed)]
     for number, each in enumerate(diagnosed.diagnoses, start=1):
-        parts += [Text(), indented(_opportunity(number, each, len(diagnosed.steps)))]
+        lines = [Text(plain(each.title)), Text(f"{gain(each)}: {plain(each.change)}", "bold")]
+        lines.append(Text(f"fix: {plain(each.remedy)} (--explain {each.name})", "dim"))
+        if each.steps and len(diagnosed.steps) > 1:
+            of_all = counted(len(diagnosed.steps), "step")
+            lines.append(Text(f"seen in {len(each.steps)} of {of_all}: {ranges(each.steps)}", "dim"))
+        for evidence in each.evidence:
+            where = f"rank {evidence.rank}, " if evidence.rank is not None else ""
+            took = duration((evidence.end_ns - evidence.start_ns) / SECOND_NS)
+            seen = f"such as {where}step {evidence.step}: {plain(evidence.operation)}, {took}"
+            lines.append(Text(seen, "dim"))
+        parts += [Text(), indented(bullet(Text(str(number), "bold"), lines))]
     if diagnosed.unexplained is not None:
         unexplained = f"{100 * diagnosed.unexplained:.2f} % of the step"
         parts += [Text(), indented(Text(f"The replay leaves {unexplained} unexplained.", "dim"))]
@@ -35,25 +46,6 @@ def diagnose_page(diagnosed: Diagnosed, *, why: bool = False) -> Group:
     if diagnosed.findings:
         parts += [Text(), heading("Data quality"), indented(issues(diagnosed.findings))]
     return Group(*parts)
-
-
-def _opportunity(number: int, opportunity: Opportunity, steps: int) -> RenderableType:
-    lines = [
-        Text(plain(opportunity.title)),
-        Text(f"{gain(opportunity)}: {plain(opportunity.change)}", "bold"),
-    ]
-    lines.append(Text(f"fix: {plain(opportunity.remedy)} (--explain {opportunity.name})", "dim"))
-    if opportunity.steps and steps > 1:
-        seen = f"seen in {len(opportunity.steps)} of {counted(steps, 'step')}: {ranges(opportunity.steps)}"
-        lines.append(Text(seen, "dim"))
-    lines += [Text(_evidence(each), "dim") for each in opportunity.evidence]
-    return bullet(Text(str(number), "bold"), lines)
-
-
-def _evidence(evidence: Evidence) -> str:
-    where = [f"rank {evidence.rank}" if evidence.rank is not None else "", f"step {evidence.step}"]
-    took = duration((evidence.end_ns - evidence.start_ns) / 1e9)
-    return f"such as {', '.join(filter(None, where))}: {plain(evidence.operation)}, {took}"
 
 
 def diagnosis_catalogue(rules: Iterable[tuple[str, str, str]]) -> RenderableType:

@@ -81,6 +81,12 @@ def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
     return 1e9, "ns"
 
 
+def size_unit(sizes: Iterable[float]) -> tuple[float, str]:
+    """Return the best unit for the largest of several sizes in bytes, as (units in a byte, name)."""
+    largest = max(sizes, default=0.0)
+    return next(((1 / scale, unit) for scale, unit in _SIZE_PREFIXES if largest >= scale), (1.0, "B"))
+
+
 def _three_digits(value: float) -> str:
     text = f"{value:.3g}"
     return f"{value:,.0f}" if "e" in text else text

@@ -29,7 +29,10 @@ def hang_page(hang: Hang) -> Group:
         parts += [Text(), indented(bullet(Text(str(number), "bold"), _lines(each)))]
     if (left := len(hang.divergences) - SHOWN) > 0:
         parts += [Text(), indented(Text(f"{counted(left, 'more place')} in --format json", "dim"))]
-    parts += [Text(), indented(Text(_coverage(hang), "dim"))]
+    have = f"{counted(hang.calls, 'call')} of {counted(len(hang.ranks), 'rank')}"
+    damaged = f"; damaged dump of {_ranks(hang.damaged)}" if hang.damaged else ""
+    missing = f"; no dump of {_ranks(hang.without_dump)}" if hang.without_dump else ""
+    parts += [Text(), indented(Text(f"{have}{damaged}{missing}", "dim"))]
     if hang.findings:
         parts += [Text(), heading("Data quality"), indented(issues(hang.findings))]
     return Group(*parts)
@@ -185,9 +188,3 @@ def _ranks(numbers: list[int]) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _coverage(hang: Hang) -> str:
-    have = f"{counted(hang.calls, 'call')} of {counted(len(hang.ranks), 'rank')}"
-    damaged = f"; damaged dump of {_ranks(hang.damaged)}" if hang.damaged else ""
-    return have + damaged + (f"; no dump of {_ranks(hang.without_dump)}" if hang.without_dump else "")

@@ -11,12 +11,12 @@ from ccl_bench.report.results import STATUS_WORDS, counts, is_expected
 from ccl_bench.report.verdict import verdict_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
 
     from ccl_bench.base.findings import Issue
-    from ccl_bench.result.inspection import InspectedFact, InspectedTrace, Inspection, Validation
+    from ccl_bench.result.inspection import InspectedTrace, Inspection, Validation
 
 ROWS = 16
 """Largest number of rows of a table; further rows are counted."""
@@ -26,68 +26,94 @@ _SEVERITY_STYLES = {"error": "red", "warning": "yellow", "note": "dim"}
 
 def inspection_page(inspection: Inspection, *, why: bool = False) -> Group:
     """Return the whole page; with `why` it also lists the metrics for other kinds of runs."""
-    sections = (
-        ("", Text(plain(verdict_sentence(inspection.verdict))) if inspection.verdict else None),
-        ("", _overview(inspection)),
-        ("Traces", _traces(inspection.traces)),
-        ("Process groups", _groups(inspection)),
-        ("Facts", _facts(inspection.facts)),
-        ("Other files", _files(inspection)),
-        ("Data quality", issues(inspection.issues) if inspection.issues else None),
-        (_measured_title(inspection), _measurable(inspection)),
-        ("No value for", _unmeasurable(inspection, why=why)),
-    )
+    groups = [
+        (
+            group.dimension if group.users else "-",
+            "?" if group.size is None else str(group.size),
+            "unknown" if group.ranks is None else ranges(group.ranks, 6),
+            counted(group.users, "rank") if group.users else "nobody",
+            group.description,
+        )
+        for group in inspection.groups[:ROWS]
+    ]
+    facts = [
+        (
+            name,
+            short(fact.value) if isinstance(fact.value, float) else str(fact.value),
+            Text(plain(fact.source), "dim"),
+        )
+        for name, fact in inspection.facts.items()
+    ]
+    files: list[tuple[str, str | Text]] = [
+        (name, "read" if kind == name else kind) for name, kind in inspection.files.items()
+    ]
+    files += [(name, Text("not recognised, not used", "dim")) for name in inspection.unknown_files[:ROWS]]
+    if len(inspection.unknown_files) > ROWS:
+        files.append((f"... and {len(inspection.unknown_files) - ROWS:,} more", ""))
+    measured = [(each.metric, Text(each.unit, "dim")) for each in inspection.metrics if each.status == "ok"]
+
     parts: list[RenderableType] = [heading(plain(inspection.run))]
-    for title, content in sections:
-        if content is not None:
-            parts += [Text(), heading(title), indented(content)] if title else [indented(content)]
+    if inspection.verdict:
+        parts.append(indented(Text(plain(verdict_sentence(inspection.verdict)))))
+    parts.append(indented(_overview(inspection)))
+    if inspection.traces:
+        parts += [Text(), heading("Traces"), indented(_traces(inspection.traces))]
+    if groups:
+        table = aligned(("DIMENSION", "SIZE", "RANKS", "USED BY", "DESCRIPTION"), groups, right=(1,))
+        content = _with_rest(table, len(inspection.groups))
+        parts += [Text(), heading("Process groups"), indented(content)]
+    if facts:
+        parts += [Text(), heading("Facts"), indented(aligned(("FACT", "VALUE", "FROM"), facts))]
+    if files:
+        parts += [Text(), heading("Other files"), indented(aligned(("", ""), files))]
+    if inspection.issues:
+        parts += [Text(), heading("Data quality"), indented(issues(inspection.issues))]
+    title = f"Can be measured ({len(measured)} of {len(inspection.metrics)} metrics)"
+    parts += [Text(), heading(title), indented(aligned(("", ""), measured) if measured else Text("nothing"))]
+    if unmeasured := _unmeasured(inspection, why=why):
+        parts += [Text(), heading("No value for"), indented(Group(*unmeasured))]
     return Group(*parts)
 
 
 def _overview(inspection: Inspection) -> RenderableType:
-    lines = dict(_lines(inspection))
-    return aligned(("", ""), [(Text(name, "dim"), text) for name, text in lines.items() if text])
-
-
-def _lines(inspection: Inspection) -> Iterator[tuple[str, str]]:
-    """Yield the facts about the run as a whole, as (name, text)."""
+    """Return the facts about the run as a whole."""
     traces = inspection.traces
     formats = ", ".join(dict.fromkeys(trace.format for trace in traces))
     volume = size(sum(trace.size_bytes for trace in traces))
-    yield "traces", f"{counted(len(traces), f'{formats} file')}, {volume}" if traces else "none"
-    yield "ranks", _ranks(inspection)
+    ranks = "unknown" if traces else ""
+    if inspection.ranks:
+        of_all = f" of {inspection.world_size}" if inspection.world_size else ""
+        missing = f"; missing {ranges(inspection.missing_ranks)}" if inspection.missing_ranks else ""
+        ranks = f"{len(inspection.ranks)}{of_all}: {ranges(inspection.ranks)}{missing}"
     windows = sorted({trace.window for trace in traces if trace.window is not None})
-    yield "windows", ranges(windows)
-    yield "steps", _steps(traces) + (f"; chosen: {inspection.choice}" if inspection.choice else "")
-    yield "devices", "; ".join(_devices(inspection))
-    yield (
-        "libraries",
-        ", ".join(f"{name} {' and '.join(values)}" for name, values in inspection.libraries.items()),
+    devices = []
+    for device in inspection.devices:
+        memory = f", {size(device.memory_bytes)}" if device.memory_bytes else ""
+        units = f", {device.multiprocessors} multiprocessors" if device.multiprocessors else ""
+        devices.append(f"{devices_named(device.count, device.name)}{memory}{units}")
+    kernels, copies, operators = (
+        sum(getattr(trace, name) for trace in traces) for name in ("kernels", "copies", "cpu_ops")
     )
-    work = {"kernel": "kernels", "copies": "copies", "CPU operator": "cpu_ops"}
-    totals = {noun: sum(getattr(trace, name) for trace in traces) for noun, name in work.items()}
-    yield "work", ", ".join(_work(totals))
-    calls = ", ".join(f"{name} {count:,}" for name, count in inspection.calls.items())
-    none = "no calls" if any(totals.values()) else ""
-    yield "communication", f"{counted(sum(inspection.calls.values()), 'call')}: {calls}" if calls else none
-
-
-def _work(totals: dict[str, int]) -> Iterator[str]:
-    for noun, count in totals.items():
-        if count:
-            yield f"{count:,} copies and sets" if noun == "copies" else counted(count, noun)
-
-
-def _ranks(inspection: Inspection) -> str:
-    if not inspection.ranks:
-        return "unknown" if inspection.traces else ""
-    of_all = (
-        f"{len(inspection.ranks)} of {inspection.world_size}"
-        if inspection.world_size
-        else str(len(inspection.ranks))
-    )
-    missing = f"; missing {ranges(inspection.missing_ranks)}" if inspection.missing_ranks else ""
-    return f"{of_all}: {ranges(inspection.ranks)}{missing}"
+    work = [
+        counted(kernels, "kernel") if kernels else "",
+        f"{copies:,} copies and sets" if copies else "",
+        counted(operators, "CPU operator") if operators else "",
+    ]
+    communication = "no calls" if any(work) else ""
+    if inspection.calls:
+        calls = ", ".join(f"{name} {count:,}" for name, count in inspection.calls.items())
+        communication = f"{counted(sum(inspection.calls.values()), 'call')}: {calls}"
+    lines = {
+        "traces": f"{counted(len(traces), f'{formats} file')}, {volume}" if traces else "none",
+        "ranks": ranks,
+        "windows": ranges(windows),
+        "steps": _steps(traces) + (f"; chosen: {inspection.choice}" if inspection.choice else ""),
+        "devices": "; ".join(devices),
+        "libraries": ", ".join(f"{name} {' and '.join(v)}" for name, v in inspection.libraries.items()),
+        "work": ", ".join(filter(None, work)),
+        "communication": communication,
+    }
+    return aligned(("", ""), [(Text(name, "dim"), text) for name, text in lines.items() if text])
 
 
 def _steps(traces: Sequence[InspectedTrace]) -> str:
@@ -99,62 +125,42 @@ def _steps(traces: Sequence[InspectedTrace]) -> str:
     return f"{many} in each trace, from {sources}" if sources else many
 
 
-def _devices(inspection: Inspection) -> Iterator[str]:
-    for device in inspection.devices:
-        memory = f", {size(device.memory_bytes)}" if device.memory_bytes else ""
-        units = f", {device.multiprocessors} multiprocessors" if device.multiprocessors else ""
-        yield f"{devices_named(device.count, device.name)}{memory}{units}"
-
-
-def _traces(traces: Sequence[InspectedTrace]) -> RenderableType | None:
-    if not traces:
-        return None
-    has_windows = any(trace.window is not None for trace in traces)
-    has_kernels = any(trace.kernels for trace in traces)
+def _traces(traces: Sequence[InspectedTrace]) -> RenderableType:
     header = ["RANK", "WINDOW", "STEPS", "SPAN", "KERNELS", "CPU OPS", "CALLS", "SIZE", "FILE"]
-    left_out = {1: not has_windows, 4: not has_kernels}
-    columns = [position for position in range(len(header)) if not left_out.get(position)]
-    rows = [_trace_row(trace) for trace in traces[:ROWS]]
+    rows = []
+    for trace in traces[:ROWS]:
+        steps = step_numbers(trace.steps, 4) if trace.is_readable else "unreadable"
+        work = [f"{count:,}" for count in (trace.kernels, trace.cpu_ops, trace.communication_calls)]
+        cells = [duration(trace.span_s), *work] if _holds_work(trace) else ["-"] * 4
+        rows.append(
+            [
+                "?" if trace.rank is None else str(trace.rank),
+                "" if trace.window is None else str(trace.window),
+                steps,
+                *(cells if trace.is_readable else [""] * 4),
+                size(trace.size_bytes),
+                trace.file,
+            ]
+        )
+    left_out = set()
+    if all(trace.window is None for trace in traces):
+        left_out.add("WINDOW")
+    if not any(trace.kernels for trace in traces):
+        left_out.add("KERNELS")
+    columns = [place for place, title in enumerate(header) if title not in left_out]
+    numbers = {"RANK", "SPAN", "KERNELS", "CPU OPS", "CALLS", "SIZE"}
     table = aligned(
-        [header[position] for position in columns],
-        [[row[position] for position in columns] for row in rows],
-        right=[new for new, position in enumerate(columns) if position in {0, 3, 4, 5, 6, 7}],
+        [header[place] for place in columns],
+        [[row[place] for place in columns] for row in rows],
+        right=[new for new, place in enumerate(columns) if header[place] in numbers],
         cut=True,
     )
     return _with_rest(table, len(traces))
 
 
-def _trace_row(trace: InspectedTrace) -> list[str]:
-    rank = "?" if trace.rank is None else str(trace.rank)
-    window = "" if trace.window is None else str(trace.window)
-    steps = step_numbers(trace.steps, 4)
-    if not trace.is_readable:
-        return [rank, window, "unreadable", "", "", "", "", size(trace.size_bytes), trace.file]
-    counts = [f"{count:,}" for count in (trace.kernels, trace.cpu_ops, trace.communication_calls)]
-    cells = [duration(trace.span_s), *counts] if _holds_work(trace) else ["-"] * (1 + len(counts))
-    return [rank, window, steps, *cells, size(trace.size_bytes), trace.file]
-
-
 def _holds_work(trace: InspectedTrace) -> bool:
     """Whether a trace shows when something ran; snapshots of memory and Execution Traces do not."""
     return bool(trace.span_s or trace.kernels or trace.cpu_ops or trace.communication_calls)
-
-
-def _groups(inspection: Inspection) -> RenderableType | None:
-    if not inspection.groups:
-        return None
-    rows = [
-        (
-            group.dimension if group.users else "-",
-            "?" if group.size is None else str(group.size),
-            "unknown" if group.ranks is None else ranges(group.ranks, 6),
-            counted(group.users, "rank") if group.users else "nobody",
-            group.description,
-        )
-        for group in inspection.groups[:ROWS]
-    ]
-    table = aligned(("DIMENSION", "SIZE", "RANKS", "USED BY", "DESCRIPTION"), rows, right=(1,))
-    return _with_rest(table, len(inspection.groups))
 
 
 def _with_rest(table: RenderableType, count: int) -> RenderableType:
@@ -163,30 +169,17 @@ def _with_rest(table: RenderableType, count: int) -> RenderableType:
     return Group(table, Text(f"... and {count - ROWS:,} more; --format json lists all", "dim"))
 
 
-def _facts(facts: dict[str, InspectedFact]) -> RenderableType | None:
-    if not facts:
-        return None
-    rows = [(name, _fact(fact.value), Text(plain(fact.source), "dim")) for name, fact in facts.items()]
-    return aligned(("FACT", "VALUE", "FROM"), rows)
-
-
-def _fact(value: object) -> str:
-    return short(value) if isinstance(value, float) else str(value)
-
-
-def _files(inspection: Inspection) -> RenderableType | None:
-    rows: list[tuple[str, str | Text]] = [
-        (name, "read" if kind == name else kind) for name, kind in inspection.files.items()
-    ]
-    rows += [(name, Text("not recognised, not used", "dim")) for name in inspection.unknown_files[:ROWS]]
-    if len(inspection.unknown_files) > ROWS:
-        rows.append((f"... and {len(inspection.unknown_files) - ROWS:,} more", ""))
-    return aligned(("", ""), rows) if rows else None
-
-
 def issues(problems: Iterable[Issue]) -> RenderableType:
     """Return the issues, one after the other: place, message and fix."""
-    return Group(*(bullet(severity_mark(issue.severity), _issue_lines(issue)) for issue in problems))
+    bullets = []
+    for issue in problems:
+        place = f"{issue.file}:{issue.line}" if issue.file and issue.line else issue.file
+        message = ": ".join(part for part in (place, issue.path, issue.message) if part)
+        lines = [Text.assemble(plain(message), (f" ({issue.code})" if issue.code else "", "dim"))]
+        if issue.fix:
+            lines.append(Text(f"fix: {plain(issue.fix)}", "dim"))
+        bullets.append(bullet(severity_mark(issue.severity), lines))
+    return Group(*bullets)
 
 
 def severity_mark(severity: str) -> Text:
@@ -194,28 +187,8 @@ def severity_mark(severity: str) -> Text:
     return Text(f"{severity:<7}", _SEVERITY_STYLES[severity])
 
 
-def _issue_lines(issue: Issue) -> Iterator[str | Text]:
-    place = f"{issue.file}:{issue.line}" if issue.file and issue.line else issue.file
-    parts = [part for part in (place, issue.path, issue.message) if part]
-    code = f" ({issue.code})" if issue.code else ""
-    yield Text.assemble(plain(": ".join(parts)), (code, "dim"))
-    if issue.fix:
-        yield Text(f"fix: {plain(issue.fix)}", "dim")
-
-
-def _measured_title(inspection: Inspection) -> str:
-    measured_count = sum(metric.status == "ok" for metric in inspection.metrics)
-    return f"Can be measured ({measured_count} of {len(inspection.metrics)} metrics)"
-
-
-def _measurable(inspection: Inspection) -> RenderableType | None:
-    rows = [
-        (metric.metric, Text(metric.unit, "dim")) for metric in inspection.metrics if metric.status == "ok"
-    ]
-    return aligned(("", ""), rows) if rows else Text("nothing")
-
-
-def _unmeasurable(inspection: Inspection, *, why: bool) -> RenderableType | None:
+def _unmeasured(inspection: Inspection, *, why: bool) -> list[RenderableType]:
+    """Return the metrics without a value and their reasons; those for other kinds of runs only with `why`."""
     rows = []
     for metric in inspection.metrics:
         if metric.status != "ok" and (why or not is_expected(metric)):
@@ -226,7 +199,7 @@ def _unmeasurable(inspection: Inspection, *, why: bool) -> RenderableType | None
     parts: list[RenderableType] = [Described(rows)] if rows else []
     if not why and (line := counts(inspection.metrics)):
         parts.append(Text(line, "dim"))
-    return Group(*parts) if parts else None
+    return parts
 
 
 def validation_page(validations: Sequence[Validation]) -> Group:
@@ -236,15 +209,13 @@ def validation_page(validations: Sequence[Validation]) -> Group:
         if validation.issues:
             parts += [issues(validation.issues), Text()]
     for validation in validations:
-        parts.append(_verdict(validation))
+        severities = [issue.severity for issue in validation.issues]
+        severity_counts = [
+            counted(severities.count(name), name)
+            for name in ("error", "warning", "note")
+            if name in severities
+        ]
+        style = "red" if "error" in severities else "yellow" if "warning" in severities else "green"
+        verdict = (", ".join(severity_counts) or "nothing wrong", style)
+        parts.append(Text.assemble(f"{plain(validation.place)} ({validation.kind}): ", verdict))
     return Group(*parts)
-
-
-def _verdict(validation: Validation) -> Text:
-    severities = [issue.severity for issue in validation.issues]
-    counts = [
-        counted(severities.count(name), name) for name in ("error", "warning", "note") if name in severities
-    ]
-    style = "red" if "error" in severities else "yellow" if "warning" in severities else "green"
-    verdict = ", ".join(counts) or "nothing wrong"
-    return Text.assemble(f"{plain(validation.place)} ({validation.kind}): ", (verdict, style))

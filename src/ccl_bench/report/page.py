@@ -25,9 +25,8 @@ from ccl_bench.report.sections.waiting import waiting
 from ccl_bench.report.verdict import quality, verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from ccl_bench.report.page_model import Number, Section
     from ccl_bench.result.inspection import Inspection
     from ccl_bench.result.report_data import ReportData
 
@@ -91,21 +90,20 @@ def report_page(observed: ReportData, *, why: bool = False) -> Page:
     """
     context = context_of(observed, why=why)
     on_top = headline(context)
+    metrics_on_top = {tile.metric for tile in on_top}
+    sections = [section(context) for section in SECTIONS]
     return Page(
         title(observed.inspection),
         tuple((name, text) for name, text in identity(observed.inspection) if text),
         on_top,
         findings(observed.inspection.issues),
-        tuple(_without(section(context), on_top) for section in SECTIONS),
+        tuple(
+            replace(each, numbers=tuple(tile for tile in each.numbers if tile.metric not in metrics_on_top))
+            for each in sections
+        ),
         definitions(observed.results, metrics.load()),
         f"ccl-bench {__version__}",
         verdict=verdict(observed.diagnosed) if observed.diagnosed else None,
         quality=quality(observed.inspection),
         appendix=tuple(reference(context)),
     )
-
-
-def _without(section: Section, numbers: Iterable[Number]) -> Section:
-    """Return a section without the numbers that the page shows at its top."""
-    metrics_shown = {number.metric for number in numbers}
-    return replace(section, numbers=tuple(n for n in section.numbers if n.metric not in metrics_shown))

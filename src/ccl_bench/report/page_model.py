@@ -50,7 +50,7 @@ Cell = str | Quantity | Term | Short
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PageTable:
     """Rows of text and numbers."""
 
     columns: tuple[str, ...]
@@ -68,7 +68,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class PageChart:
     """A drawing, its summary in words, and its data as a table."""
 
     key: str
@@ -77,7 +77,7 @@ class Chart:
     spec: Spec
     summary: str
     """One or two sentences for those who do not see the drawing."""
-    table: Table
+    table: PageTable
     note: str = ""
     """How the data was reduced, if it was."""
     is_wide: bool = False
@@ -85,7 +85,7 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Strip:
+class PageStrip:
     """The activity of every rank in one step, as a zoomable drawing."""
 
     title: str
@@ -93,13 +93,13 @@ class Strip:
     """One or two sentences for those who do not see the drawing."""
     data: dict[str, Any]
     """What the page's script draws."""
-    table: Table
+    table: PageTable
     note: str = ""
     """How the data was reduced, and what the clocks are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Tile:
     """A number with its label, definition and context."""
 
     label: str
@@ -115,30 +115,30 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PageSection:
     """One subject of a page."""
 
     key: str
     title: str
     about: str = ""
     """How to read it, in a sentence or two."""
-    numbers: tuple[Number, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    tables: tuple[Table, ...] = ()
+    numbers: tuple[Tile, ...] = ()
+    charts: tuple[PageChart, ...] = ()
+    tables: tuple[PageTable, ...] = ()
     notes: tuple[str, ...] = ()
     """Observations about the data, in sentences."""
     absent: str = ""
     """Why the section is empty; all other fields are empty then."""
-    strip: Strip | None = None
+    strip: PageStrip | None = None
     """Comes before the charts."""
 
-    def drawings(self) -> tuple[Strip | Chart, ...]:
+    def drawings(self) -> tuple[PageStrip | PageChart, ...]:
         """Return the drawings, in order."""
         return (*((self.strip,) if self.strip else ()), *self.charts)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PageFinding:
     """One kind of problem in the data."""
 
     severity: str
@@ -152,7 +152,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class ManualPage:
     """The manual page of a metric."""
 
     metric: str
@@ -163,7 +163,7 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class PageCause:
     """A cause of lost time."""
 
     title: str
@@ -175,12 +175,12 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PageVerdict:
     """The verdict at the top of a page: where the time of a step goes, and what to change."""
 
     sentence: str
     """Empty if unknown; a remark states why."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[PageCause, ...] = ()
     """Most gain first."""
     remarks: tuple[str, ...] = ()
 
@@ -192,15 +192,15 @@ class Page:
     title: str
     identity: tuple[tuple[str, str], ...]
     """Identity of the run, as (name, text)."""
-    headline: tuple[Number, ...]
-    findings: tuple[Finding, ...]
-    sections: tuple[Section, ...]
-    definitions: tuple[Definition, ...] = ()
+    headline: tuple[Tile, ...]
+    findings: tuple[PageFinding, ...]
+    sections: tuple[PageSection, ...]
+    definitions: tuple[ManualPage, ...] = ()
     made_by: str = ""
-    verdict: Verdict | None = None
+    verdict: PageVerdict | None = None
     quality: str = ""
     """Completeness of the data, in one line."""
-    appendix: tuple[Section, ...] = ()
+    appendix: tuple[PageSection, ...] = ()
     """Reference sections."""
 
     def outline(self) -> tuple[tuple[str, str], ...]:
@@ -212,11 +212,11 @@ class Page:
         appendix = [(each.key, each.title) for each in self.appendix]
         return (*first, *sections, *absent, *appendix, (last, TITLES[last]))
 
-    def strip(self) -> Strip | None:
+    def strip(self) -> PageStrip | None:
         """Return the strip of a step, of which a page has at most one."""
         return next((section.strip for section in self.sections if section.strip), None)
 
-    def charts(self) -> Iterator[Chart]:
+    def charts(self) -> Iterator[PageChart]:
         """Yield every chart, in order."""
         for section in self.sections:
             yield from section.charts

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
-    from rich.text import Text
 
     from ccl_bench.report.console import Aligned
     from ccl_bench.result import Result, ResultFinding
@@ -27,7 +26,7 @@ STATUS_WORDS = {
     "failed": "failed",
 }
 _STATUS_STYLES = {"ok": "dim", "not_applicable": "dim", "not_measurable": "yellow", "failed": "red"}
-_ALIKE = 2
+ALIKE = 2
 """Number of findings of one kind that are listed; the others are counted."""
 
 _REASONS = 3
@@ -49,22 +48,37 @@ def values(results: Sequence[Result]) -> str:
 
 def as_csv(results: Iterable[Result]) -> str:
     """Return results as CSV with a header."""
-    return "".join(csv_lines([CSV_COLUMNS, *map(_cells, results)]))
-
-
-def _cells(result: Result) -> tuple[object, ...]:
-    """Return a result as the cells of `CSV_COLUMNS`."""
-    ranks = " ".join(map(str, result.ranks))
-    findings = " ".join(dict.fromkeys(finding.code for finding in result.findings))
-    cells = (result.unit, result.better, result.status, result.reason, result.fix, result.window)
-    return (result.metric, number(result), *cells, ranks, findings)
+    rows = [
+        (
+            result.metric,
+            number(result),
+            result.unit,
+            result.better,
+            result.status,
+            result.reason,
+            result.fix,
+            result.window,
+            " ".join(map(str, result.ranks)),
+            " ".join(dict.fromkeys(finding.code for finding in result.findings)),
+        )
+        for result in results
+    ]
+    return "".join(csv_lines([CSV_COLUMNS, *rows]))
 
 
 def table(results: Iterable[Result]) -> Aligned:
     """Return results as a table, one row each, with the reason where there is no value."""
-    from ccl_bench.report.console import aligned
+    from ccl_bench.report.console import Text, aligned
 
-    rows = [(r.metric, "-" if r.value is None else short(r.value), r.unit, _status(r)) for r in results]
+    rows = []
+    for result in results:
+        status = Text(STATUS_WORDS[result.status], _STATUS_STYLES[result.status])
+        if result.value is None:
+            status.append(f": {plain(result.reason)}", "default")
+        elif touching := sum(finding.severity != "note" for finding in result.findings):
+            status.append(f", {counted(touching, 'finding')}", "yellow")
+        value = "-" if result.value is None else short(result.value)
+        rows.append((result.metric, value, result.unit, status))
     return aligned(("METRIC", "VALUE", "UNIT", "STATUS"), rows, right=(1,))
 
 
@@ -96,16 +110,6 @@ def valued_first(results: Iterable[Result]) -> list[Result]:
     return sorted(results, key=lambda result: result.value is None)
 
 
-def _status(result: Result) -> Text:
-    from ccl_bench.report.console import Text
-
-    words = Text(STATUS_WORDS[result.status], _STATUS_STYLES[result.status])
-    if result.value is not None:
-        touching = sum(finding.severity != "note" for finding in result.findings)
-        return words.append(f", {counted(touching, 'finding')}", "yellow") if touching else words
-    return words.append(f": {plain(result.reason)}", "default")
-
-
 def result_page(result: Result) -> RenderableType:
     """Return one result with its reason and fix, or with its findings."""
     from ccl_bench.report.console import Group, Text, heading, indented
@@ -130,30 +134,21 @@ def remarks(results: Iterable[Result]) -> list[str]:
     For a result without a value these are its possible causes: errors, and mistakes in files that people
     write, unless its reason states the same.
     """
-    findings = dict.fromkeys(
-        finding for result in results for finding in result.findings if _counts(result, finding)
-    )
-    by_code: dict[str, list[ResultFinding]] = {}
-    for finding in findings:
-        by_code.setdefault(finding.code, []).append(finding)
+    by_code: dict[str, dict[ResultFinding, None]] = {}  # In order, each once.
+    for result in results:
+        for finding in result.findings:
+            may_be_cause = finding.severity == "error" or finding.code == "file-mistakes"
+            if result.value is None and not (may_be_cause and finding.message != result.reason):
+                continue
+            by_code.setdefault(finding.code, {})[finding] = None
     lines = []
-    for group in by_code.values():
-        listed_findings = group if len(group) <= _ALIKE + 1 else group[:_ALIKE]
-        lines += [_remark(finding) for finding in listed_findings]
+    for group in map(list, by_code.values()):
+        listed_findings = group if len(group) <= ALIKE + 1 else group[:ALIKE]
+        for finding in listed_findings:
+            named = re.search(rf"(?<!\w){re.escape(finding.file)}(?!\w)", finding.message)
+            place = f"{finding.file}: " if finding.file and not named else ""
+            lines.append(plain(f"{finding.severity}: {place}{finding.message} ({finding.code})"))
         if len(group) > len(listed_findings):
             more = counted(len(group) - len(listed_findings), "more finding")
             lines.append(f"{group[0].severity}: {more} like this ({group[0].code})")
     return lines
-
-
-def _counts(result: Result, finding: ResultFinding) -> bool:
-    if result.value is not None:
-        return True
-    may_be_cause = finding.severity == "error" or finding.code == "file-mistakes"
-    return may_be_cause and finding.message != result.reason
-
-
-def _remark(finding: ResultFinding) -> str:
-    file_mention = re.search(rf"(?<!\w){re.escape(finding.file)}(?!\w)", finding.message)
-    place = f"{finding.file}: " if finding.file and not file_mention else ""
-    return plain(f"{finding.severity}: {place}{finding.message} ({finding.code})")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted, ranks_do
 from ccl_bench.report.formatting import duration
-from ccl_bench.report.page_model import Cause, Verdict
+from ccl_bench.report.page_model import PageCause, PageVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +28,34 @@ _ON_DEVICE = {
 _ON_THREADS = _ON_DEVICE | {"compute": "in operators", "idle": "in no operator"}
 
 _SMALL = 0.005
-"""Share of a part below which it is not named."""
+"""Share of a part below which it is not named: the large parts are rounded by as much."""
 
 _CLOSE = 10
+"""Percent from which a share has no decimal."""
+
+DID = {
+    "launching": "while hosts launch call after call",
+    "data loading": "in data loading",
+    "garbage collection": "in garbage collection",
+    "compilation": "in compilation",
+    "named range": "in ranges without launches",
+    "operator": "in operators without launches",
+    "unnamed pause": "in pauses of hosts without a name",
+    "blocking call": "in calls that wait for the device",
+    "long call": "in long calls",
+    "first use": "in first launches of kernels",
+    "between queued work": "between queued work",
+    "ends of the recording": "at the ends of the recording",
+    "no host recorded": "with no host recorded",
+    "unknown": "for an unknown reason",
+}
+"""Cause of idle time → what the hosts did, in a sentence."""
+
+MUCH = 0.1
+"""Share of the step from which idle time that no rule explains is worth a sentence: no run has none."""
+
+ALONE = 0.5
+"""Share of a time that is lost in waiting below which the gain of the latest rank does not explain it."""
 
 
 def verdict_sentence(breakdown: diagnosis.Verdict) -> str:
@@ -64,61 +89,30 @@ def gain(opportunity: Opportunity) -> str:
 
 def remarks(diagnosed: Diagnosed) -> Iterator[str]:
     """Yield the basis and the limits of the answer, each in a sentence."""
-    if diagnosed.verdict is None:
+    breakdown = diagnosed.verdict
+    if breakdown is None:
         yield f"No verdict: {diagnosed.why_no_verdict}."
         return
-    if diagnosed.verdict.unattributed >= _SMALL:
+    if breakdown.unattributed >= _SMALL:
         yield (
-            f"{_share(diagnosed.verdict.unattributed)} of the step is counted as transfer but may "
+            f"{_share(breakdown.unattributed)} of the step is counted as transfer but may "
             "be waiting: the traces do not show when the other ranks arrived."
         )
-    yield from _idle(diagnosed.verdict)
-    yield from _waiting(diagnosed)
+    idle = breakdown.parts["idle"]
+    if idle >= _SMALL:
+        causes = [
+            f"{_share(part.share)} {DID[part.cause]}{f' ({part.name})' if part.name else ''}"
+            for part in breakdown.idle
+            if part.share >= _SMALL
+        ]
+        if causes:
+            yield f"Devices are idle for {_share(idle)} of the step: {', '.join(causes)}."
+    if diagnosed.waiting is not None and (sentences := [*who_waits(diagnosed)]):
+        yield " ".join(sentences)
     if diagnosed.why_no_gains:
         yield f"The gains of changes are unknown: {diagnosed.why_no_gains}."
     elif not diagnosed.diagnoses:
-        yield _no_cause(diagnosed.verdict)
-
-
-DID = {
-    "launching": "while hosts launch call after call",
-    "data loading": "in data loading",
-    "garbage collection": "in garbage collection",
-    "compilation": "in compilation",
-    "module loading": "while hosts load modules",
-    "named range": "in ranges without launches",
-    "operator": "in operators without launches",
-    "unnamed pause": "in pauses of hosts without a name",
-    "blocking call": "in calls that wait for the device",
-    "long call": "in long calls",
-    "first use": "in first launches of kernels",
-    "between queued work": "between queued work",
-    "ends of the recording": "at the ends of the recording",
-    "no host recorded": "with no host recorded",
-    "unknown": "for an unknown reason",
-}
-"""Cause of idle time → what the hosts did, in a sentence."""
-
-MUCH = 0.1
-"""Share of the step from which idle time that no rule explains is worth a sentence: no run has none."""
-
-
-def _idle(breakdown: diagnosis.Verdict) -> Iterator[str]:
-    """Yield what hosts did while their devices were idle."""
-    idle = breakdown.parts["idle"]
-    if idle < _SMALL or not breakdown.idle:
-        return
-    listed = [part for part in breakdown.idle if part.share >= _SMALL]
-    texts = [
-        f"{_share(part.share)} {DID[part.cause]}{f' ({part.name})' if part.name else ''}" for part in listed
-    ]
-    if texts:
-        yield f"Devices are idle for {_share(idle)} of the step: {', '.join(texts)}."
-
-
-def _waiting(diagnosed: Diagnosed) -> Iterator[str]:
-    if diagnosed.waiting is not None and (sentences := [*who_waits(diagnosed)]):
-        yield " ".join(sentences)
+        yield _no_cause(breakdown)
 
 
 def who_waits(diagnosed: Diagnosed) -> Iterator[str]:
@@ -142,10 +136,6 @@ def who_waits(diagnosed: Diagnosed) -> Iterator[str]:
         yield "One rank alone gains less, because others are nearly as late, or late at other times."
 
 
-ALONE = 0.5
-"""Share of a time that is lost in waiting below which the gain of the latest rank does not explain it."""
-
-
 def _no_cause(breakdown: diagnosis.Verdict) -> str:
     """Return why nothing is reported, and what is known of the idle time nevertheless."""
     if breakdown.steps < 2:
@@ -164,19 +154,15 @@ def _no_cause(breakdown: diagnosis.Verdict) -> str:
     return text
 
 
-def verdict(diagnosed: Diagnosed) -> Verdict:
+def verdict(diagnosed: Diagnosed) -> PageVerdict:
     """Return the verdict of a page: the sentence, and the causes with the largest gains."""
-    return Verdict(
+    shown, rest = diagnosed.diagnoses[:ON_TOP], len(diagnosed.diagnoses) - ON_TOP
+    more = [f"{counted(rest, 'smaller cause')}: ccl-bench diagnose shows all."] if rest > 0 else []
+    return PageVerdict(
         verdict_sentence(diagnosed.verdict) if diagnosed.verdict else "",
-        tuple(Cause(each.title, gain(each), each.remedy, each.name) for each in diagnosed.diagnoses[:ON_TOP]),
-        (*remarks(diagnosed), *_more(diagnosed)),
+        tuple(PageCause(each.title, gain(each), each.remedy, each.name) for each in shown),
+        (*remarks(diagnosed), *more),
     )
-
-
-def _more(diagnosed: Diagnosed) -> Iterator[str]:
-    rest = len(diagnosed.diagnoses) - ON_TOP
-    if rest > 0:
-        yield f"{counted(rest, 'smaller cause')}: ccl-bench diagnose shows all."
 
 
 def quality(inspection: Inspection) -> str:

@@ -11,8 +11,6 @@ from ccl_bench.report.formatting import plain
 from ccl_bench.report.inspection import issues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rich.console import RenderableType
 
     from ccl_bench.result.what_if import CriticalPath, Explained, WhatIf
@@ -23,44 +21,58 @@ ROWS = 8
 
 def what_if_page(answer: WhatIf) -> Group:
     """Return the whole page."""
-    could = f"{_seconds(answer.t_ideal_s)} without stragglers: it takes {answer.slowdown:.3f} times as long"
-    lines = [f"{_seconds(answer.t_original_s)} a step; {could}"]
-    lines += list(_explanations(answer))
-    lines.append(f"mean of {counted(len(answer.steps), 'step')}; ideal: {answer.idealisation}")
-    unexplained = f"{100 * answer.unexplained:.2f} % of the recorded step"
-    lines.append(f"unexplained: {unexplained}, {_seconds(answer.t_recorded_s)}")
-    parts: list[RenderableType] = [
-        heading(plain(answer.run)),
-        *(indented(Text(plain(line))) for line in lines),
-    ]
-    if answer.scenarios:
-        parts += [Text(), heading("Scenarios"), indented(_scenarios(answer))]
-    parts += [Text(), heading("Critical path"), indented(critical_path_page(answer.critical_path))]
-    parts += [
-        Text(),
-        heading("Slowdown if all but one take their ideal time"),
-        indented(_slowdowns(answer)),
-    ]
-    if answer.findings:
-        parts += [Text(), heading("Findings"), indented(issues(map(issue_of, answer.findings)))]
-    return Group(*parts)
-
-
-def _seconds(seconds: float) -> str:
-    """Return a time in milliseconds with five digits, so that small gains can be subtracted."""
-    return f"{1000 * seconds:,.1f} ms"
-
-
-def _explanations(answer: WhatIf) -> Iterable[str]:
+    could = (
+        f"{_milliseconds(answer.t_ideal_s)} without stragglers: it takes {answer.slowdown:.3f} times as long"
+    )
+    lines = [f"{_milliseconds(answer.t_original_s)} a step; {could}"]
     if answer.m_w:
         of_stage = "stage" in answer.by
         names = ", ".join(
             f"rank {rank} of stage {stage}" if of_stage else f"rank {rank}"
             for rank, stage in answer.m_w.workers
         )
-        yield f"{names}: {_explained(answer.m_w)}"
+        lines.append(f"{names}: {_explained(answer.m_w)}")
     if answer.m_s:
-        yield f"last stage: {_explained(answer.m_s)}"
+        lines.append(f"last stage: {_explained(answer.m_s)}")
+    lines.append(f"mean of {counted(len(answer.steps), 'step')}; ideal: {answer.idealisation}")
+    unexplained = f"{100 * answer.unexplained:.2f} % of the recorded step"
+    lines.append(f"unexplained: {unexplained}, {_milliseconds(answer.t_recorded_s)}")
+    parts: list[RenderableType] = [
+        heading(plain(answer.run)),
+        *(indented(Text(plain(line))) for line in lines),
+    ]
+    if answer.scenarios:
+        rows = [
+            (
+                each.name,
+                _milliseconds(each.t_s),
+                _milliseconds(each.gain_s),
+                f"{100 * each.gain_s / answer.t_original_s:.1f} %",
+            )
+            for each in answer.scenarios
+        ]
+        scenarios = aligned(("scenario", "step", "gain", "of the step"), rows, right=(1, 2, 3), wide=(0,))
+        parts += [Text(), heading("Scenarios"), indented(scenarios)]
+    parts += [Text(), heading("Critical path"), indented(critical_path_page(answer.critical_path))]
+    slowdowns = []
+    for kind, by in answer.by.items():
+        ordered = sorted(by.items(), key=lambda item: -item[1])
+        slowdowns += [(kind.capitalize(), name, f"{value:.4f}") for name, value in ordered[:ROWS]]
+        if len(ordered) > ROWS:
+            slowdowns.append((kind.capitalize(), f"{len(ordered) - ROWS} more", ""))
+    parts += [
+        Text(),
+        heading("Slowdown if all but one take their ideal time"),
+        indented(aligned(("", "", "slowdown"), slowdowns, right=(2,), wide=(1,))),
+    ]
+    if answer.findings:
+        parts += [Text(), heading("Findings"), indented(issues(map(issue_of, answer.findings)))]
+    return Group(*parts)
+
+
+def _milliseconds(seconds: float) -> str:
+    """Return a time in milliseconds with five digits, so that small gains can be subtracted."""
+    return f"{1000 * seconds:,.1f} ms"
 
 
 def _explained(explained: Explained) -> str:
@@ -70,34 +82,12 @@ def _explained(explained: Explained) -> str:
     )
 
 
-def _scenarios(answer: WhatIf) -> RenderableType:
-    rows = [
-        (
-            each.name,
-            _seconds(each.t_s),
-            _seconds(each.gain_s),
-            f"{100 * each.gain_s / answer.t_original_s:.1f} %",
-        )
-        for each in answer.scenarios
-    ]
-    return aligned(("scenario", "step", "gain", "of the step"), rows, right=(1, 2, 3), wide=(0,))
-
-
 def critical_path_page(path: CriticalPath) -> RenderableType:
     """Return the parts of the critical path, each with the gain if it takes 10 % less."""
     rows = []
     for part in path.parts[:ROWS]:
         gain = path.sensitivities.get(f"{part.worker} {part.kind}")
-        tenth = "" if gain is None else _seconds(gain)
-        rows.append((part.worker, part.kind, _seconds(part.took_s), f"{100 * part.share:.1f} %", tenth))
+        tenth = "" if gain is None else _milliseconds(gain)
+        rows.append((part.worker, part.kind, _milliseconds(part.took_s), f"{100 * part.share:.1f} %", tenth))
     head = ("rank", "", "on the path", "of it", "gain if 10 % shorter")
     return aligned(head, rows, right=(2, 3, 4), wide=(1,))
-
-
-def _slowdowns(answer: WhatIf) -> RenderableType:
-    rows = []
-    for kind, by in answer.by.items():
-        ordered = sorted(by.items(), key=lambda item: -item[1])
-        rows += [(kind.capitalize(), name, f"{value:.4f}") for name, value in ordered[:ROWS]]
-        rows += [(kind.capitalize(), f"{len(ordered) - ROWS} more", "")] if len(ordered) > ROWS else []
-    return aligned(("", "", "slowdown"), rows, right=(2,), wide=(1,))

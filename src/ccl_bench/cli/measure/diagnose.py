@@ -27,7 +27,8 @@ are not reported.
 A LIMIT is NAME (the diagnosis is reported at all) or NAME:SHARE (its gain is a larger share of the step), \
 such as late_ranks:5%.
 
-Exit status: 0; 2 wrong usage; 3 a limit cannot be judged; 4 nothing can be read; 5 a limit is crossed.
+Exit status: 0; 2 wrong usage; 3 there is no verdict, or a limit cannot be judged; 4 nothing can be \
+read; 5 a limit is crossed.
 """
 
 CROSSED = 5
@@ -124,8 +125,8 @@ def _limit(text: str) -> tuple[str, float]:
 
 
 def _judged(diagnosed: Diagnosed, limits: Iterable[tuple[str, float]]) -> int:
-    """Return 5 where a limit is crossed, 3 where one cannot be judged, else 0."""
-    status = 0
+    """Return 5 where a limit is crossed, 3 without an answer or where a limit cannot be judged, else 0."""
+    status = 0 if diagnosed.verdict or diagnosed.diagnoses else NotMeasurable.exit_status
     for name, share in limits:
         for each in diagnosed.diagnoses:
             if each.name == name and (not share or (each.share is not None and each.share > share)):

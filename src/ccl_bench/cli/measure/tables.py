@@ -148,7 +148,7 @@ def _write(
     for name in (*(f"{each}.{form}" for each in names or measured.tables), SCHEMA_FILE):
         options.refuse_existing(folder / name, force=force)
     empty = []
-    for each in write_tables(measured, folder, names=names, form=form, ranks=ranks):
+    for each in write_tables(measured.tables, folder, names=names, form=form, ranks=ranks):
         if each.path is None:
             empty.append(each.name)
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.leaderboard.pages.render import render_page
 from ccl_bench.leaderboard.store.rows import known_metrics
-from ccl_bench.report.page_model import Definition
+from ccl_bench.report.page_model import ManualPage
 from ccl_bench.report.render.html import definitions
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ def metrics_page(to: Links) -> str:
     )
 
 
-def metric_definition(metric: Metric) -> Definition:
+def metric_definition(metric: Metric) -> ManualPage:
     """Return the definition of a metric."""
-    return Definition(metric.name, metric.unit, metric.better, metric.revision, metric.manual)
+    return ManualPage(metric.name, metric.unit, metric.better, metric.revision, metric.manual)
 
 
 @dataclass(frozen=True, slots=True)

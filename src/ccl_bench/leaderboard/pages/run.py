@@ -21,7 +21,7 @@ from ccl_bench.leaderboard.store.query import default_columns
 from ccl_bench.leaderboard.store.rows import known_metrics, unit_variants
 from ccl_bench.report.formatting import size, with_unit
 from ccl_bench.report.page import report_page
-from ccl_bench.report.page_model import Finding
+from ccl_bench.report.page_model import PageFinding
 from ccl_bench.report.render.html import findings, run_page
 from ccl_bench.report.results import STATUS_WORDS
 from ccl_bench.result import report_data
@@ -110,7 +110,7 @@ def _headline(measured: list[ShownResult], phase: str | None) -> list[ShownResul
     return [by_name[name] for name in names if name in by_name]
 
 
-def _findings(results: Iterable[Result]) -> Iterator[Finding]:
+def _findings(results: Iterable[Result]) -> Iterator[PageFinding]:
     """Yield the findings about the data, the most severe first, with the count of affected numbers."""
     touched: Counter[tuple[str, str, str, str]] = Counter()
     for result in results:
@@ -119,7 +119,7 @@ def _findings(results: Iterable[Result]) -> Iterator[Finding]:
     for (severity, code, message, file), count in sorted(
         touched.items(), key=lambda item: (_severity_rank(item[0][0]), -item[1], item[0])
     ):
-        yield Finding(
+        yield PageFinding(
             severity if severity in _SEVERITIES else "note",
             f"{message} (affects {counted(count, 'number')})",
             file,

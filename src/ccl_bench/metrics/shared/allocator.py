@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ccl_bench.side_files import DeviceMemory, MemoryStats
 
 SNAPSHOT = "snapshot"
+_FRAMES = 5
 _KEY = ["rank", "device"]
 
 
@@ -62,15 +63,10 @@ def merge_devices(counted: Sequence[DeviceMemory], seen: Sequence[DeviceMemory])
     merged = []
     for device in counted:
         also = by_key.pop((device.rank, device.device), None)
-        merged.append(_filled(device, also) if also else device)
+        lacking = [each.name for each in fields(device) if getattr(device, each.name) is None] if also else ()
+        merged.append(replace(device, **{name: getattr(also, name) for name in lacking}))
     counted_ranks = {device.rank for device in counted}
     return (*merged, *(device for device in by_key.values() if device.rank not in counted_ranks))
-
-
-def _filled(device: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
-    """Return a device completed from another source."""
-    names = (field.name for field in fields(device))
-    return replace(device, **{n: getattr(other, n) for n in names if getattr(device, n) is None})
 
 
 def holders_of(
@@ -81,23 +77,16 @@ def holders_of(
     highest = memory_peaks.filter(is_of_rank).drop_nulls("peak_order").sort("peak_allocated_bytes").tail(1)
     holders = memory_holders.join(highest.select("trace", "device"), on=["trace", "device"], how="semi")
     rows = holders.sort("bytes", descending=True, maintain_order=True).head(most)
-    columns = rows.select("bytes", "blocks", "category", "is_before_history", "frames")
-    return [_plain(row) for row in columns.iter_rows(named=True)]
-
-
-_FRAMES = 5
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    frames: Iterable[str] = row["frames"] or ()
-    category = {"category": row["category"]} if row["category"] else {}
-    return {
-        "bytes": row["bytes"],
-        "blocks_count": row["blocks"],
-        **category,
-        "is_before_history": row["is_before_history"],
-        "frames": list(frames)[:_FRAMES],
-    }
+    return [
+        {
+            "bytes": row["bytes"],
+            "blocks_count": row["blocks"],
+            **({"category": row["category"]} if row["category"] else {}),
+            "is_before_history": row["is_before_history"],
+            "frames": [*(row["frames"] or ())][:_FRAMES],
+        }
+        for row in rows.iter_rows(named=True)
+    ]
 
 
 WRITE = (

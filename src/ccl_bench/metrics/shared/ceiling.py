@@ -16,15 +16,15 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ccl_bench.side_files import NcclTests
     from ccl_bench.side_files.nccl_tests import Measured
 
 _MESSAGES = {"send": "send_recv", "recv": "send_recv"}
 
-Curve = tuple[list[int], list[float]]
-"""Sizes in bytes, ascending, and the time of each in s."""
+REACHES = {True: "between nodes", False: "inside a node", None: "unknown"}
+"""Whether calls span nodes → their reach, in words."""
 
 
 def with_ceiling(transfers: pl.DataFrame, tests: NcclTests | None) -> pl.DataFrame:
@@ -61,36 +61,25 @@ def _ceiling(
         return None, f"their parts have different sizes, unlike the {name} that was measured"
     of_ranks = [one for one in of_collective if one.ranks == ranks]
     if not of_ranks:
-        counts = sorted({one.ranks for one in of_collective})
-        return None, f"{name} was measured over {_listed(counts)} ranks, not over {ranks}"
+        counts = " and ".join(map(str, sorted({one.ranks for one in of_collective})))
+        return None, f"{name} was measured over {counts} ranks, not over {ranks}"
     reaches = {_reach(one.hosts) for one in of_ranks}
     if spans_nodes is None and len(reaches - {None}) > 1:
         return None, "whether they cross nodes is unknown"
     if spans_nodes is not None and not reaches & {spans_nodes, None}:
-        where = "between nodes" if spans_nodes else "inside a node"
-        return None, f"no {name} over {ranks} ranks was measured {where}"
-    usable = [one for one in of_ranks if spans_nodes is None or _reach(one.hosts) in {spans_nodes, None}]
-    sizes, times = _curve(usable)
+        return None, f"no {name} over {ranks} ranks was measured {REACHES[spans_nodes]}"
+    shortest: dict[int, float] = {}
+    for one in of_ranks:
+        if spans_nodes is None or _reach(one.hosts) in {spans_nodes, None}:
+            shortest[one.size_bytes] = min(one.time_s, shortest.get(one.size_bytes, one.time_s))
+    sizes = sorted(shortest)
     if not sizes[0] <= size_bytes <= sizes[-1]:
         return None, f"{name} over {ranks} ranks was measured from {sizes[0]} to {sizes[-1]} bytes"
-    return time_at(size_bytes, sizes, times) * SECOND_NS, None
+    return time_at(size_bytes, sizes, [shortest[size] for size in sizes]) * SECOND_NS, None
 
 
 def _reach(hosts: int | None) -> bool | None:
     return None if hosts is None else hosts > 1
-
-
-def _listed(counts: list[int]) -> str:
-    return " and ".join(map(str, counts))
-
-
-def _curve(measured: Iterable[Measured]) -> Curve:
-    """Return the shortest time of each size."""
-    least: dict[int, float] = {}
-    for one in measured:
-        least[one.size_bytes] = min(one.time_s, least.get(one.size_bytes, one.time_s))
-    sizes = sorted(least)
-    return sizes, [least[size] for size in sizes]
 
 
 def time_at(size_bytes: int, sizes: list[int], times: list[float]) -> float:

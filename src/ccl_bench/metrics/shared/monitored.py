@@ -36,10 +36,13 @@ Rank = int | None
 Windows = dict[Rank, list[tuple[int, int]]]
 
 FEW = 10
-"""Fewer samples than this in the steps of a rank make a mean doubtful."""
+"""Fewer samples than this in the steps of a rank make a mean doubtful: each weighs 10 % or more of it."""
 
 LONGEST_GAP = 10
-"""Gaps between samples longer than so many times the usual one are holes in a log."""
+"""Gaps between samples longer than so many times the usual one are holes in a log.
+
+Tools on a busy host miss a few samples in a row; a tool that was stopped and started again misses many.
+"""
 
 
 @dataclass(slots=True)
@@ -116,9 +119,16 @@ def _ranks(
     if len(hosts) > 1:
         what = f"samples of {len(hosts)} hosts or files do not show which rank ran where"
         raise NotMeasurable(what, fix=_STATE)
-    used = _devices_of_ranks(device_used, ranks)
+    devices_by_rank = (
+        device_used.drop_nulls(["rank", "device"]).group_by("rank").agg(pl.col("device").unique())
+    )
+    used: dict[Rank, int] = {
+        rank: numbers[0] for rank, numbers in devices_by_rank.iter_rows() if len(numbers) == 1
+    }
     by_index = {device.index: device for device in devices if device.index is not None}
-    if used and len({*used.values()}) == len(ranks) and {*used.values()} <= by_index.keys():
+    # Numbers identify devices only if every rank used exactly one, and no two ranks the same.
+    numbered = {*used.values()}
+    if {*ranks} <= used.keys() and len(numbered) == len(ranks) and numbered <= by_index.keys():
         return {by_index[number]: rank for rank, number in used.items()}, "device numbers of the kernels", []
     if len(devices) == len(ranks):
         ordered = sorted(devices, key=lambda device: (device.index is None, device.index or 0, device.uuid))
@@ -133,20 +143,7 @@ def _ranks(
     raise NotMeasurable(f"{what}, but {traced}: samples cannot be assigned to ranks", fix=_STATE)
 
 
-def _devices_of_ranks(device_used: pl.DataFrame, ranks: Sequence[Rank]) -> dict[Rank, int]:
-    """Return the one device that each rank used; empty if some rank used none or several."""
-    devices_by_rank = (
-        device_used.drop_nulls(["rank", "device"]).group_by("rank").agg(pl.col("device").unique())
-    )
-    used: dict[Rank, int] = {
-        rank: devices[0] for rank, devices in devices_by_rank.iter_rows() if len(devices) == 1
-    }
-    return used if {*ranks} <= used.keys() else {}
-
-
-def _on_clock(
-    by_rank: dict[Rank, SampleSeries], windows: Windows
-) -> tuple[dict[Rank, SampleSeries], list[Finding]]:
+def _on_clock(by_rank: dict[Rank, SampleSeries], windows: Windows) -> tuple[dict[Rank, SampleSeries], list[Finding]]:
     """Return the series with times of the traces' clock.
 
     Local times are taken in the zone in which they overlap the steps. Raises NotMeasurable if no zone fits,
@@ -159,7 +156,11 @@ def _on_clock(
     local = [each for each in by_rank.values() if each.is_local]
     joined = local or [*by_rank.values()]
     begin, end = min(each.times_ns[0] for each in joined), max(each.times_ns[-1] for each in joined)
-    zones = [zone for zone in (_ZONES if local else (0,)) if _covers(begin, end, zone, first, last)]
+    zones = [
+        zone
+        for zone in (_ZONES if local else (0,))
+        if begin - zone * MINUTE_NS <= last and end - zone * MINUTE_NS >= first
+    ]
     if not zones:
         where = "in any time zone" if local else "in time"
         apart = "" if local else f" (they end {abs(first - end) / SECOND_NS:.0f} s from the first step)"
@@ -173,27 +174,17 @@ def _on_clock(
         raise NotMeasurable(message, fix=_UTC)
     if not local:
         return by_rank, []
-    shift = zones[0] * MINUTE_NS
-    moved = {rank: _moved(each, shift) if each.is_local else each for rank, each in by_rank.items()}
-    message = (
-        f"the samples state no time zone: {_name(zones[0])} is the only one in which they overlap the steps"
-    )
+    zone = zones[0]
+    moved = {
+        rank: replace(each, is_local=False, times_ns=[time - zone * MINUTE_NS for time in each.times_ns])
+        if each.is_local
+        else each
+        for rank, each in by_rank.items()
+    }
+    name = f"UTC{'-' if zone < 0 else '+'}{abs(zone) // 60:02d}:{abs(zone) % 60:02d}"
+    message = f"the samples state no time zone: {name} is the only one in which they overlap the steps"
     file = local[0].device.file
     return moved, [Finding("sample-zone-assumed", "note", message, file, touches=("device_samples",))]
-
-
-def _covers(begin: int, end: int, zone: int, first: int, last: int) -> bool:
-    shift = zone * MINUTE_NS
-    return begin - shift <= last and end - shift >= first
-
-
-def _moved(series: SampleSeries, shift: int) -> SampleSeries:
-    return replace(series, is_local=False, times_ns=[time - shift for time in series.times_ns])
-
-
-def _name(zone: int) -> str:
-    sign = "-" if zone < 0 else "+"
-    return f"UTC{sign}{abs(zone) // 60:02d}:{abs(zone) % 60:02d}"
 
 
 def _sparse(quantity: str, series: dict[Rank, SampleSeries], windows: Windows) -> Finding | None:

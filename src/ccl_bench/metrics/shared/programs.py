@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.units import GIGA
 from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.per_step import (
@@ -23,7 +24,7 @@ from ccl_bench.metrics.shared.per_step import (
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
 
-_TERA, _GIGA = 1e12, 1e9
+TERA = 1e12
 
 _OF_MODEL = "operations that the compiler counts for the model"
 _OF_PRODUCTS = "matrix products of the compiled programs, recomputation included"
@@ -54,9 +55,9 @@ def mfu_of_programs(
             "flops_per_step": float(counted_work[flops].sum()) / steps.height,
             "per_rank_pct": by_rank(rates.with_columns(pct=100 * pl.col("rate") / peak), "pct"),
             "per_step_pct": by_step(_per_step(program_work, flops, 100 / peak), "value"),
-            "gpu_peak_tflops": peak / _TERA,
+            "gpu_peak_tflops": peak / TERA,
             "gpu_peak_source": source,
-            "achieved_tflops_per_gpu": value / _TERA,
+            "achieved_tflops_per_gpu": value / TERA,
         },
         window=window_of(steps),
         ranks=ranks_in(rates),
@@ -83,8 +84,8 @@ def dram_utilization_of_programs(
             "kind": "counted by the compiler",
             "per_rank_pct": by_rank(rates.with_columns(pct=100 * pl.col("rate") / peak), "pct"),
             "per_step_pct": by_step(_per_step(program_work, "memory_bytes", 100 / peak), "value"),
-            "achieved_gb_per_s": value / _GIGA,
-            "peak_gb_per_s": peak / _GIGA,
+            "achieved_gb_per_s": value / GIGA,
+            "peak_gb_per_s": peak / GIGA,
             "peak_source": source,
         },
         window=window_of(steps),
@@ -112,7 +113,7 @@ def _peak(devices: pl.DataFrame, column: str, what: str, facts: Facts) -> tuple[
     if len(peaks) == 1:
         return float(peaks[0]), "the profile"
     if not peaks and what == "operations" and facts.gpu_peak_tflops:
-        return facts.gpu_peak_tflops.value * _TERA, facts.gpu_peak_tflops.source
+        return facts.gpu_peak_tflops.value * TERA, facts.gpu_peak_tflops.source
     message = f"the profile states {'several peaks' if peaks else 'no peak'} of {what} of its devices"
     fix = "write gpu_peak_tflops into run_metadata.json" if what == "operations" else "record on a TPU"
     raise NotMeasurable(message, fix=fix, is_repairable=not peaks)

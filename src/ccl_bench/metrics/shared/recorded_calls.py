@@ -52,48 +52,14 @@ def recorded_lag(arrivals: pl.DataFrame, facts: Facts) -> RecordedLag:
     if meetings < 2 or not span_ns:
         reason = "the dumps of the Flight Recorder have fewer than two calls that all members made"
         raise NotMeasurable(reason, fix="set TORCH_FR_BUFFER_SIZE=2000, so that more calls are kept")
-    _need_one_clock(arrivals, facts)
-    merged = (
-        merge_intervals(arrivals, "rank").group_by("rank").agg((pl.col("end_ns") - pl.col("start_ns")).sum())
-    )
-    ranks = arrivals.select(pl.col("rank").unique().sort())
-    waits = ranks.join(merged.rename({"end_ns": "wait_ns"}), on="rank", how="left").select(
-        "rank", (pl.col("wait_ns").fill_null(0) / SECOND_NS).alias("wait_s")
-    )
-    ordered = waits.sort("wait_s", "rank")
-    error_ns = _clock_error_ns(arrivals)
-    lag_s = ordered["wait_s"][-1] - ordered["wait_s"][0]
-    late = arrivals.group_by("rank").agg((pl.col("lateness_ns").mean() / SECOND_NS).alias("late_s"))
-    return RecordedLag(
-        lag_s,
-        span_ns / SECOND_NS,
-        label(ordered["rank"][0]),
-        by_rank(waits, "wait_s"),
-        by_rank(late, "late_s"),
-        meetings,
-        ranks_in(arrivals),
-        None if error_ns is None else error_ns / SECOND_NS,
-        _findings(arrivals, meetings),
-    )
-
-
-def _clock_error_ns(arrivals: pl.DataFrame) -> int | None:
-    """Return by how much clocks may still differ; None if nothing compares them."""
-    return arrivals.select(pl.col("clock_error_ns").max()).item()  # type: ignore[no-any-return]
-
-
-def _need_one_clock(arrivals: pl.DataFrame, facts: Facts) -> None:
-    """Raise NotMeasurable if ranks are on several hosts and no call compares their clocks."""
-    ranks, of_node = facts.world_size, facts.devices_per_node
-    several = ranks and of_node and ranks.value > of_node.value
-    if several and _clock_error_ns(arrivals) is None:
+    # None where no end of a call compares the clocks of ranks.
+    error_ns: int | None = arrivals.select(pl.col("clock_error_ns").max()).item()
+    ranks_in_job, of_node = facts.world_size, facts.devices_per_node
+    if error_ns is None and ranks_in_job and of_node and ranks_in_job.value > of_node.value:
         reason = "ranks are on several hosts, and the dumps hold no end of a call to compare their clocks"
         raise NotMeasurable(reason, fix="record with torch.profiler, whose traces need no common clock")
-
-
-def _findings(arrivals: pl.DataFrame, meetings: int) -> list[Finding]:
     source = f"from {FLIGHT_RECORDER}: when hosts made {meetings} calls, not when devices did them"
-    error_ns, largest_ns = _clock_error_ns(arrivals), max(map(abs, arrivals["clock_shift_ns"]))
+    largest_ns = max(map(abs, arrivals["clock_shift_ns"]))
     if error_ns is None:
         clocks = (
             "clocks of ranks are used as recorded, which is correct on one host: the "
@@ -107,4 +73,24 @@ def _findings(arrivals: pl.DataFrame, meetings: int) -> list[Finding]:
     else:
         apart = format_duration(error_ns)
         clocks = f"clocks are as recorded, and at most {apart} apart, as ends of calls show"
-    return [Finding(OTHER_SOURCE, "note", source), Finding(CLOCKS, "warning", clocks)]
+    merged = (
+        merge_intervals(arrivals, "rank").group_by("rank").agg((pl.col("end_ns") - pl.col("start_ns")).sum())
+    )
+    ranks = arrivals.select(pl.col("rank").unique().sort())
+    waits = ranks.join(merged.rename({"end_ns": "wait_ns"}), on="rank", how="left").select(
+        "rank", (pl.col("wait_ns").fill_null(0) / SECOND_NS).alias("wait_s")
+    )
+    ordered = waits.sort("wait_s", "rank")
+    lag_s = ordered["wait_s"][-1] - ordered["wait_s"][0]
+    late = arrivals.group_by("rank").agg((pl.col("lateness_ns").mean() / SECOND_NS).alias("late_s"))
+    return RecordedLag(
+        lag_s,
+        span_ns / SECOND_NS,
+        label(ordered["rank"][0]),
+        by_rank(waits, "wait_s"),
+        by_rank(late, "late_s"),
+        meetings,
+        ranks_in(arrivals),
+        None if error_ns is None else error_ns / SECOND_NS,
+        [Finding(OTHER_SOURCE, "note", source), Finding(CLOCKS, "warning", clocks)],
+    )

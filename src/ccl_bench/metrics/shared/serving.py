@@ -30,7 +30,10 @@ OF_TRAINING = "if the run trains, write phase: training into the workload card; 
 """Beginning of the fix where nothing shows that a run serves requests."""
 
 _TOLERANCE = 1e-3
-"""Share by which a latency computed from gaps may exceed the length of its benchmark."""
+"""Share by which a latency computed from gaps may exceed the length of its benchmark.
+
+Tools round the gaps, whose sum may then exceed the length by a little.
+"""
 
 _FIELDS = ("ttft", "latency", "tokens", "gaps", "differs")
 _PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
@@ -144,7 +147,12 @@ def rate(
     need_success(benchmark)
     stored_rate = benchmark.stored.get((stored, "total"), 0.0)
     if stored_rate > 0 and (amount is None or benchmark.duration_s is None):
-        return _stored_rate(benchmark, stored_rate)
+        about = {
+            "tool": title(benchmark.tool),
+            "source": "as the tool stored it",
+            "requests": ends_of(benchmark),
+        }
+        return Measurement(stored_rate, about, window_of(benchmark))
     if amount is None:
         raise NotMeasurable(f"the {title(benchmark.tool)} result does not say how many {what} there were")
     if benchmark.duration_s is None:
@@ -169,16 +177,6 @@ def rate(
     return Measurement(amount / benchmark.duration_s, details, window_of(benchmark))
 
 
-def _stored_rate(benchmark: Benchmark, stored_rate: float) -> Measurement:
-    """Return a rate that the tool itself computed, 1/s."""
-    details = {
-        "tool": title(benchmark.tool),
-        "source": "as the tool stored it",
-        "requests": ends_of(benchmark),
-    }
-    return Measurement(stored_rate, details, window_of(benchmark))
-
-
 PROFILE_IT = "record with the profiler of a recent vLLM or SGLang, whose ranges say what each pass does"
 
 PROFILE_DEVICE = "record CPU and CUDA activity together, so that launches lead to the work on the device"
@@ -201,13 +199,24 @@ def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
     """Return the mean time of the passes of `phase` over ranks and passes, s."""
     phase_passes = forward_passes.filter(pl.col("phase") == phase)
     if phase_passes.is_empty():
-        fix = (OF_TRAINING if forward_passes.is_empty() else "") + PROFILE_IT
-        raise NotMeasurable(_forward_pass_times_why_none(forward_passes, phase), fix=fix)
+        if forward_passes.is_empty():
+            reason = "no range in the traces is marked as a prefill or decode pass"
+            raise NotMeasurable(reason, fix=OF_TRAINING + PROFILE_IT)
+        counts = " and ".join(f"{count} {name}" for name, count in _counts(forward_passes, "phase").items())
+        more = ", which do both at once" if (forward_passes["phase"] == MIXED).any() else ""
+        reason = f"the traces hold no pass of {phase} alone: there are {counts} passes{more}"
+        raise NotMeasurable(reason, fix=PROFILE_IT)
     timed = _timed(phase_passes)
     if timed.is_empty():
         raise NotMeasurable(LAUNCHED_ONLY, fix=PROFILE_DEVICE)
     per_rank = timed.group_by("rank").agg(pl.col("s").mean())
-    each = _each(timed)
+    # The same pass on several ranks counts once, as their mean: passes are paired by their order.
+    numbered = timed.sort("trace", "start_ns").with_columns(
+        pl.int_range(pl.len()).over("trace").alias("number")
+    )
+    passes = numbered.group_by("iteration", "number", maintain_order=True).agg(pl.col("s"))
+    each = passes.sort("iteration", "number")["s"].list.mean().to_list()
+    drafts = _timed(forward_passes.filter(pl.col("phase") == DRAFT))
     is_host = timed["timed_by"] == BY_HOST
     details = {
         "distribution_s": spread(each),
@@ -216,7 +225,11 @@ def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
         "requests_in_a_pass": spread([float(count) for count in timed["requests"]]),
         "passes": _counts(forward_passes, "phase"),
         **({"modes": _counts(phase_passes, "mode")} if phase_passes["mode"].count() else {}),
-        **(_drafts(forward_passes) if phase == DECODE else {}),
+        **(
+            {"draft_pass_s": math.fsum(drafts["s"]) / drafts.height}
+            if phase == DECODE and drafts.height
+            else {}
+        ),
         "timed": "on the CPU, which is the device" if is_host.any() else "on the device",
         "timed_by": {_TIMED_BY[by]: count for by, count in _counts(timed, "timed_by").items()},
         "passes_without_a_time": phase_passes.height - timed.height,
@@ -234,26 +247,3 @@ def _timed(passes: pl.DataFrame) -> pl.DataFrame:
 def _counts(passes: pl.DataFrame, column: str) -> dict[str, int]:
     """Return {value of a column: number of passes}, in order of the values."""
     return dict(passes.drop_nulls(column).group_by(column).len().sort(column).iter_rows())
-
-
-def _drafts(forward_passes: pl.DataFrame) -> dict[str, float]:
-    """Return the mean time of the passes of a draft model, s, if they have ranges and are timed."""
-    drafts = _timed(forward_passes.filter(pl.col("phase") == DRAFT))
-    return {} if drafts.is_empty() else {"draft_pass_s": math.fsum(drafts["s"]) / drafts.height}
-
-
-def _each(timed: pl.DataFrame) -> list[float]:
-    """Return the time of each pass, mean over the ranks that took part in it, in order."""
-    numbered = timed.sort("trace", "start_ns").with_columns(
-        pl.int_range(pl.len()).over("trace").alias("number")
-    )
-    passes = numbered.group_by("iteration", "number", maintain_order=True).agg(pl.col("s"))
-    return passes.sort("iteration", "number")["s"].list.mean().to_list()
-
-
-def _forward_pass_times_why_none(forward_passes: pl.DataFrame, phase: str) -> str:
-    if forward_passes.is_empty():
-        return "no range in the traces is marked as a prefill or decode pass"
-    pass_counts = " and ".join(f"{count} {name}" for name, count in _counts(forward_passes, "phase").items())
-    more = ", which do both at once" if (forward_passes["phase"] == MIXED).any() else ""
-    return f"the traces hold no pass of {phase} alone: there are {pass_counts} passes{more}"

@@ -69,17 +69,13 @@ def stacked(
             "x": along if lying else across,
             "color": {"field": "part", **colours(parts)},
             "order": {"field": "place", "type": "ordinal"},
-            "tooltip": _tooltip(of, title),
+            "tooltip": [
+                {"field": of, "title": of},
+                {"field": "part", "title": "part"},
+                {"field": "value", "title": title, "format": ",.4~g"},
+            ],
         },
     }
-
-
-def _tooltip(of: str, title: str) -> list[dict[str, Any]]:
-    return [
-        {"field": of, "title": of},
-        {"field": "part", "title": "part"},
-        {"field": "value", "title": title, "format": ",.4~g"},
-    ]
 
 
 def heat_map(

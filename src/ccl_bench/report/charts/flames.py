@@ -20,6 +20,10 @@ _LEAST_SHARE = 0.001
 """Share of the whole below which a box cannot be seen."""
 
 
+_WARM = (CATEGORY[1], CATEGORY[5], CATEGORY[3], CATEGORY[6])
+"""Colours that neighbours take one after the other; they have no meaning."""
+
+
 @dataclass(slots=True)
 class _Node:
     """A frame and the frames below it."""
@@ -45,30 +49,21 @@ def flame(
     boxes = list(_boxes(root, 0.0, 0, root.value)) if root.value else []
     for box in boxes:
         box["short"] = shorter.get(box["name"], box["name"])
-    levels = 1 + max((box["level"] for box in boxes), default=0)
-    return {
-        "width": "container",
-        "height": levels * _LEVEL,
-        "data": {"values": boxes},
-        "layer": [_filled(of, unit), _named()],
+    place: dict[str, Any] = {
+        "x": {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1], "nice": False}},
+        "y": {"field": "level", "type": "ordinal", "axis": None},
     }
-
-
-_PLACE: dict[str, Any] = {
-    "x": {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1], "nice": False}},
-    "y": {"field": "level", "type": "ordinal", "axis": None},
-}
-
-
-def _filled(of: str, unit: str) -> Spec:
-    """Return the boxes."""
-    colour = {"domain": list(range(len(_WARM))), "range": list(_WARM)}
-    return {
+    filled = {
         "mark": {"type": "rect", "stroke": "var(--surface)", "strokeWidth": 1},
         "encoding": {
-            **_PLACE,
+            **place,
             "x2": {"field": "x2"},
-            "color": {"field": "colour", "type": "nominal", "scale": colour, "legend": None},
+            "color": {
+                "field": "colour",
+                "type": "nominal",
+                "scale": {"domain": list(range(len(_WARM))), "range": list(_WARM)},
+                "legend": None,
+            },
             "tooltip": [
                 {"field": "name", "title": of},
                 {"field": "value", "title": unit, "format": ",.4~g"},
@@ -76,11 +71,8 @@ def _filled(of: str, unit: str) -> Spec:
             ],
         },
     }
-
-
-def _named() -> Spec:
-    """Return the names, in boxes that are wide enough."""
-    return {
+    named = {
+        # Narrower boxes have no room for a name.
         "transform": [{"filter": "datum.x2 - datum.x > 0.02"}],
         "mark": {
             "type": "text",
@@ -91,12 +83,15 @@ def _named() -> Spec:
             "limit": {"expr": "scale('x', datum.x2) - scale('x', datum.x) - 6"},
             "tooltip": None,
         },
-        "encoding": {**_PLACE, "text": {"field": "short"}},
+        "encoding": {**place, "text": {"field": "short"}},
     }
-
-
-_WARM = (CATEGORY[1], CATEGORY[5], CATEGORY[3], CATEGORY[6])
-"""Colours that neighbours take one after the other; they have no meaning."""
+    levels = 1 + max((box["level"] for box in boxes), default=0)
+    return {
+        "width": "container",
+        "height": levels * _LEVEL,
+        "data": {"values": boxes},
+        "layer": [filled, named],
+    }
 
 
 def _boxes(node: _Node, start: float, level: int, whole: float) -> Iterator[dict[str, Any]]:

@@ -78,7 +78,13 @@ def _spreads(
         "data": {"values": values},
         "encoding": {
             "x": {"field": "x", **names(x, [name for name, *_ in rows], labelAngle=0)},
-            "tooltip": _of_band(x, y),
+            "tooltip": [
+                {"field": "x", "title": x},
+                *(
+                    {"field": name, "title": f"{name}, {y.rpartition(', ')[2]}", "format": ",.4~g"}
+                    for name in ("least", "median", "most")
+                ),
+            ],
         },
         "layer": [
             {
@@ -124,16 +130,6 @@ def _quantity(field: str, title: str, scale: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of_band(x: str, y: str) -> list[dict[str, Any]]:
-    return [
-        {"field": "x", "title": x},
-        *(
-            {"field": name, "title": f"{name}, {y.rpartition(', ')[2]}", "format": ",.4~g"}
-            for name in ("least", "median", "most")
-        ),
-    ]
-
-
 _BYTES = "format(datum.value, '.3~s') + 'B'"
 """10^3 bytes are a kB; Vega's `~s` adds the prefix."""
 
@@ -150,6 +146,7 @@ def spread_over_size(
     values += [peak for _, peak in peaks]
     across, sizes = log_scale(*_ends(point["bytes"] for point in points), room=2)
     up, rates = log_scale(*_ends(values), room=1.6)
+    unit = y.rpartition(", ")[2]
     shared = {
         "x": {
             "field": "bytes",
@@ -162,67 +159,52 @@ def spread_over_size(
             "field": "kind",
             **colours(in_order(kinds), symbolOpacity=1),
         },
-        "tooltip": _tooltip(y),
-    }
-    axis = {"type": "quantitative", "title": y, "scale": up, "axis": {"values": rates, "format": "~g"}}
-    return {
-        "width": "container",
-        "height": HEIGHT,
-        "layer": [
-            *(
-                {
-                    "data": {"values": [dict(point) for point in points if point["kind"] == kind]},
-                    "encoding": shared,
-                    "layer": _marks(axis, (place - (len(kinds) - 1) / 2) * _APART_PX),
-                }
-                for place, kind in enumerate(kinds)
-            ),
-            *(_peak(name, value, axis) for name, value in peaks),
+        "tooltip": [
+            {"field": "kind", "title": "collective"},
+            {"field": "size", "title": "message"},
+            {"field": "calls", "title": "calls", "format": ","},
+            {"field": "middle", "title": f"median, {unit}", "format": ",.4~g"},
+            {"field": "low", "title": f"10 % are below, {unit}", "format": ",.4~g"},
+            {"field": "high", "title": f"10 % are above, {unit}", "format": ",.4~g"},
         ],
     }
+    axis = {"type": "quantitative", "title": y, "scale": up, "axis": {"values": rates, "format": "~g"}}
+    layers: list[Spec] = []
+    for place, kind in enumerate(kinds):
+        aside = (place - (len(kinds) - 1) / 2) * _APART_PX
+        bar = {"type": "rule", "strokeWidth": 2, "opacity": 0.5, "xOffset": aside}
+        dot = {"type": "point", "filled": True, "size": 60, "opacity": 1, "xOffset": aside}
+        layers.append(
+            {
+                "data": {"values": [dict(point) for point in points if point["kind"] == kind]},
+                "encoding": shared,
+                "layer": [
+                    {
+                        "mark": bar,
+                        "encoding": {"y": {"field": "low", **axis}, "y2": {"field": "high"}},
+                    },
+                    {"mark": dot, "encoding": {"y": {"field": "middle", **axis}}},
+                ],
+            }
+        )
+    label = {"type": "text", "align": "right", "baseline": "bottom", "dy": -4, "color": "var(--quiet)"}
+    for name, value in peaks:
+        at = {"y": {"field": "peak", **axis}}
+        layers.append(
+            {
+                "data": {"values": [{"peak": value, "name": name}]},
+                "layer": [
+                    {"mark": {"type": "rule", "strokeDash": [5, 4], "color": "var(--quiet)"}, "encoding": at},
+                    {"mark": label, "encoding": {**at, "x": {"value": "width"}, "text": {"field": "name"}}},
+                ],
+            }
+        )
+    return {"width": "container", "height": HEIGHT, "layer": layers}
 
 
 def _ends(values: Any) -> tuple[float, float]:
     listed = list(values)
     return min(listed), max(listed)
-
-
-def _marks(axis: dict[str, Any], aside: float) -> list[Spec]:
-    """Return the bar and the dot of each point, shifted by some pixels."""
-    return [
-        {
-            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.5, "xOffset": aside},
-            "encoding": {"y": {"field": "low", **axis}, "y2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1, "xOffset": aside},
-            "encoding": {"y": {"field": "middle", **axis}},
-        },
-    ]
-
-
-def _peak(name: str, value: float, axis: dict[str, Any]) -> Spec:
-    at = {"y": {"field": "peak", **axis}}
-    label = {"type": "text", "align": "right", "baseline": "bottom", "dy": -4, "color": "var(--quiet)"}
-    return {
-        "data": {"values": [{"peak": value, "name": name}]},
-        "layer": [
-            {"mark": {"type": "rule", "strokeDash": [5, 4], "color": "var(--quiet)"}, "encoding": at},
-            {"mark": label, "encoding": {**at, "x": {"value": "width"}, "text": {"field": "name"}}},
-        ],
-    }
-
-
-def _tooltip(y: str) -> list[dict[str, Any]]:
-    unit = y.rpartition(", ")[2]
-    return [
-        {"field": "kind", "title": "collective"},
-        {"field": "size", "title": "message"},
-        {"field": "calls", "title": "calls", "format": ","},
-        {"field": "middle", "title": f"median, {unit}", "format": ",.4~g"},
-        {"field": "low", "title": f"10 % are below, {unit}", "format": ",.4~g"},
-        {"field": "high", "title": f"10 % are above, {unit}", "format": ",.4~g"},
-    ]
 
 
 _PARTS = [("allocated", "var(--memory)"), ("reserved", "var(--quiet)")]
@@ -241,35 +223,8 @@ def memory_curve(curve: MemoryCurve, x: str) -> Spec:
         )
     ]
     axis = {"type": "quantitative", "title": "memory, GB", "axis": {"tickCount": 5}}
-    colour = {"type": "nominal", **colours(_PARTS, symbolOpacity=1)}
-    return {
-        "width": "container",
-        "height": HEIGHT,
-        "data": {"values": values},
-        "encoding": {
-            "x": {"field": "at", "type": "quantitative", "title": x, "axis": {"tickCount": 6, "grid": False}},
-        },
-        "layer": [
-            {
-                "mark": {"type": "area", "interpolate": "step-after", "opacity": 0.3},
-                "encoding": {"y": {"field": "allocated", **axis}, "color": {"datum": "allocated", **colour}},
-            },
-            {
-                "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.2},
-                "encoding": {"y": {"field": "allocated", **axis}, "color": {"datum": "allocated", **colour}},
-            },
-            {
-                "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.6},
-                "encoding": {"y": {"field": "reserved", **axis}, "color": {"datum": "reserved", **colour}},
-            },
-            _remarks(x),
-        ],
-    }
-
-
-def _remarks(x: str) -> Spec:
-    """Return the tooltip, on a line at the nearest point."""
-    return {
+    # The tooltip is on a line at the nearest point, since an area is hit only between its points.
+    remarks = {
         "params": [
             {
                 "name": "near",
@@ -292,4 +247,28 @@ def _remarks(x: str) -> Spec:
                 {"field": "reserved", "title": "most reserved, GB", "format": ",.4~g"},
             ],
         },
+    }
+    colour = {"type": "nominal", **colours(_PARTS, symbolOpacity=1)}
+    return {
+        "width": "container",
+        "height": HEIGHT,
+        "data": {"values": values},
+        "encoding": {
+            "x": {"field": "at", "type": "quantitative", "title": x, "axis": {"tickCount": 6, "grid": False}},
+        },
+        "layer": [
+            {
+                "mark": {"type": "area", "interpolate": "step-after", "opacity": 0.3},
+                "encoding": {"y": {"field": "allocated", **axis}, "color": {"datum": "allocated", **colour}},
+            },
+            {
+                "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.2},
+                "encoding": {"y": {"field": "allocated", **axis}, "color": {"datum": "allocated", **colour}},
+            },
+            {
+                "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.6},
+                "encoding": {"y": {"field": "reserved", **axis}, "color": {"datum": "reserved", **colour}},
+            },
+            remarks,
+        ],
     }

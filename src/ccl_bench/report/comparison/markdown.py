@@ -9,10 +9,10 @@ from ccl_bench.report.comparison import phrases
 from ccl_bench.report.render.markdown import escaped, table_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from ccl_bench.comparison.changes import Change
-    from ccl_bench.comparison.compare import Comparison, Pair
+    from ccl_bench.comparison.compare import Comparison
 
 _SIGNS = {"crossed": "❌", "not judged": "⚠️"}
 _KEPT = "✅"
@@ -23,34 +23,33 @@ _SHOWN = ("worse", "better", "changed")
 
 def markdown(comparison: Comparison) -> str:
     """Return a comparison: limits first, unchanged metrics collapsed."""
-    blocks = [block for pair in comparison.pairs for block in _pair(comparison, pair)]
+    blocks = []
+    for pair in comparison.pairs:
+        comparability = pair.comparability
+        blocks.append(f"## {escaped(phrases.title(comparison, pair))}")
+        if first := phrases.verdict(comparison, pair):
+            blocks.append(f"**{escaped(first)}**")
+        blocks.append(escaped(phrases.comparability(comparability)))
+        if pair.judgements:
+            limits = (
+                f"- {_SIGNS.get(each.outcome, _KEPT)} {escaped(phrases.judgement(each))}"
+                for each in pair.judgements
+            )
+            blocks.append("\n".join(limits))
+        if differences := [*comparability.workload, *phrases.on_both_sides(comparability)]:
+            rows = [[each.field, *phrases.field_values(each), each.reason] for each in differences]
+            blocks.append(_table(("field", "baseline", "run", ""), rows))
+        if pair.attribution is not None:
+            blocks.append(escaped(phrases.step_sentence(pair.attribution)))
+        ordered = phrases.ordered(pair.changes)
+        changed = [change for change in ordered if change.verdict in _SHOWN]
+        others = [change for change in ordered if change.verdict not in _SHOWN]
+        if changed:
+            blocks.append(_changes(changed))
+        if others:
+            title = counted(len(others), "other metric" if changed else "metric")
+            blocks.append(f"<details><summary>{title}</summary>\n\n{_changes(others)}\n\n</details>")
     return "\n\n".join([*blocks, escaped(phrases.noise_note(comparison))]) + "\n"
-
-
-def _pair(comparison: Comparison, pair: Pair) -> Iterator[str]:
-    comparability = pair.comparability
-    yield f"## {escaped(phrases.title(comparison, pair))}"
-    if first := phrases.verdict(comparison, pair):
-        yield f"**{escaped(first)}**"
-    yield escaped(phrases.comparability(comparability))
-    if pair.judgements:
-        yield "\n".join(
-            f"- {_SIGNS.get(each.outcome, _KEPT)} {escaped(phrases.judgement(each))}"
-            for each in pair.judgements
-        )
-    if differences := [*comparability.workload, *phrases.on_both_sides(comparability)]:
-        rows = [[each.field, *phrases.field_values(each), each.reason] for each in differences]
-        yield _table(("field", "baseline", "run", ""), rows)
-    if pair.attribution is not None:
-        yield escaped(phrases.step_sentence(pair.attribution))
-    ordered = phrases.ordered(pair.changes)
-    changed = [change for change in ordered if change.verdict in _SHOWN]
-    others = [change for change in ordered if change.verdict not in _SHOWN]
-    if changed:
-        yield _changes(changed)
-    if others:
-        title = counted(len(others), "other metric" if changed else "metric")
-        yield f"<details><summary>{title}</summary>\n\n{_changes(others)}\n\n</details>"
 
 
 def _changes(changes: Iterable[Change]) -> str:

@@ -8,19 +8,16 @@ from ccl_bench import metrics
 from ccl_bench.report.charts.bars import colours, names, rows_height
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.formatting import duration, time_unit
-from ccl_bench.report.page_model import Chart, Definition, Quantity, Section, Table, Term
+from ccl_bench.report.page_model import ManualPage, PageChart, PageSection, PageTable, Quantity, Term
 from ccl_bench.report.render.html import definitions, html_page, section
 from ccl_bench.report.theme import COMMUNICATION_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from ccl_bench.base.registry import Registry
     from ccl_bench.comparison.changes import Change
-    from ccl_bench.comparison.comparability import Comparability, Difference
     from ccl_bench.comparison.compare import Comparison, Pair
     from ccl_bench.comparison.step_breakdown import Attribution, Division
-    from ccl_bench.metrics import Metric
     from ccl_bench.report.page_model import Cell, Spec
 
 _VERDICTS = (
@@ -46,59 +43,48 @@ _ROW = 20
 _LEAST_PERCENT = 5.0
 
 
-def changes_chart(key: str, changes: Sequence[Change]) -> Chart | None:
+def changes_chart(key: str, changes: Sequence[Change]) -> PageChart | None:
     """Return the relative changes that have an interval, with it; None if there is none."""
-    rows = [row for change in phrases.ordered(changes) if (row := _row(change)) is not None]
+    rows: list[dict[str, Any]] = []
+    for change in phrases.ordered(changes):
+        interval = change.interval
+        if interval is None or not change.baseline or not (interval.low or interval.high):
+            continue
+        percent = 100 / abs(change.baseline)
+        rows.append(
+            {
+                "metric": change.metric,
+                "verdict": change.verdict,
+                "change": percent * (change.difference or 0.0),
+                "low": percent * interval.low,
+                "high": percent * interval.high,
+            }
+        )
     if not rows:
         return None
+    # The axis reaches to the clear changes: an interval that says nothing may be a hundred times as wide.
     clear = [abs(row["change"]) for row in rows if row["verdict"] in {"worse", "better", "changed"}]
     reach = max([_LEAST_PERCENT, *clear]) * _ROOM
     cut = sum(max(abs(row["low"]), abs(row["high"])) > reach for row in rows)
-    counts = phrases.headline(changes)
-    return Chart(
-        key,
-        "Changes with their noise",
-        _spec(rows, reach),
-        f"{counts}. A bar is the interval of the change, estimated from the spread over steps. "
-        "Unchanged numbers are left out.",
-        _data(rows),
-        f"{cut} extend beyond the chart." if cut else "",
-    )
-
-
-def _row(change: Change) -> dict[str, Any] | None:
-    """Return a change in percent of its baseline; None without an interval, and for unchanged numbers."""
-    interval = change.interval
-    if interval is None or not change.baseline or not (interval.low or interval.high):
-        return None
-    scale = 100 / abs(change.baseline)
-    return {
-        "metric": change.metric,
-        "verdict": change.verdict,
-        "change": scale * (change.difference or 0.0),
-        "low": scale * interval.low,
-        "high": scale * interval.high,
-    }
-
-
-def _spec(rows: list[dict[str, Any]], reach: float) -> Spec:
     across = {
         "type": "quantitative",
         "title": "change, %",
         "scale": {"domain": [-reach, reach], "nice": False},
         "axis": {"tickCount": 7},
     }
-    along = {"field": "metric", **names("", [row["metric"] for row in rows])}
-    coloured = {"field": "verdict", **colours(_VERDICTS)}
     tooltip = [
         {"field": "metric", "title": "metric"},
         {"field": "verdict", "title": "verdict"},
         *({"field": name, "title": f"{name}, %", "format": "+.3~g"} for name in ("change", "low", "high")),
     ]
-    shared = {"y": along, "color": coloured, "tooltip": tooltip}
+    shared = {
+        "y": {"field": "metric", **names("", [row["metric"] for row in rows])},
+        "color": {"field": "verdict", **colours(_VERDICTS)},
+        "tooltip": tooltip,
+    }
     bar = {"type": "rule", "strokeWidth": 5, "opacity": 0.55, "clip": True}
     dot = {"type": "point", "filled": True, "size": 60, "clip": True}
-    return {
+    spec: Spec = {
         "width": "container",
         "height": _ROW * len(rows),
         "data": {"values": rows},
@@ -108,9 +94,6 @@ def _spec(rows: list[dict[str, Any]], reach: float) -> Spec:
             {"mark": dot, "encoding": {**shared, "x": {"field": "change", **across}}},
         ],
     }
-
-
-def _data(rows: list[dict[str, Any]]) -> Table:
     cells = tuple(
         (
             row["metric"],
@@ -119,10 +102,19 @@ def _data(rows: list[dict[str, Any]]) -> Table:
         )
         for row in rows
     )
-    return Table(("metric", "change", "from", "to", "verdict"), cells, numeric=frozenset({1, 2, 3}))
+    head = ("metric", "change", "from", "to", "verdict")
+    return PageChart(
+        key,
+        "Changes with their noise",
+        spec,
+        f"{phrases.headline(changes)}. A bar is the interval of the change, estimated from the spread over "
+        "steps. Unchanged numbers are left out.",
+        PageTable(head, cells, numeric=frozenset({1, 2, 3})),
+        f"{cut} extend beyond the chart." if cut else "",
+    )
 
 
-def parts_chart(key: str, attribution: Attribution) -> Chart:
+def parts_chart(key: str, attribution: Attribution) -> PageChart:
     """Return the change of each part of a step."""
     parts = attribution.finest_parts
     per, unit = time_unit([part.difference_s for part in parts])
@@ -144,20 +136,17 @@ def parts_chart(key: str, attribution: Attribution) -> Chart:
             ],
         },
     }
-    return Chart(key, "Where in the step", spec, phrases.step_sentence(attribution), _parts(attribution))
-
-
-def _parts(attribution: Attribution) -> Table:
-    rows = tuple(
+    cells = tuple(
         (
             phrases.label(part.name) if part is not attribution.step else "step",
             Quantity(part.baseline_s, duration(part.baseline_s)),
             Quantity(part.other_s, duration(part.other_s)),
             Quantity(part.difference_s, phrases.seconds(part)),
         )
-        for part in (*attribution.finest_parts, attribution.step)
+        for part in (*parts, attribution.step)
     )
-    return Table(("part", "baseline", "run", "change"), rows, numeric=frozenset({1, 2, 3}))
+    data = PageTable(("part", "baseline", "run", "change"), cells, numeric=frozenset({1, 2, 3}))
+    return PageChart(key, "Where in the step", spec, phrases.step_sentence(attribution), data)
 
 
 TITLE = "Runs compared"
@@ -169,80 +158,59 @@ def html(comparison: Comparison) -> str:
 
     page_sections = list(sections(comparison))
     head = Markup("<header><h1>{}</h1><p>{}</p></header>").format(TITLE, phrases.noise_note(comparison))
-    definition_list = definitions(_definitions(comparison))
-    last = Markup('<section id="definitions"><h2>Definitions</h2>{}</section>').format(definition_list)
+    registry = metrics.load()
+    metric_names = {change.metric for pair in comparison.pairs for change in pair.changes}
+    page_metrics = (registry.get(name) for name in sorted(metric_names, key=str.lower) if name in registry)
+    manual = definitions(ManualPage(m.name, m.unit, m.better, m.revision, m.manual) for m in page_metrics)
+    last = Markup('<section id="definitions"><h2>Definitions</h2>{}</section>').format(manual)
     charts = {chart.key: chart.spec for each in page_sections for chart in each.charts}
     body = Markup("\n").join([head, *map(section, page_sections), last])
     navigation = [(f"#{each.key}", each.title) for each in page_sections]
     return html_page(TITLE, str(body), charts=charts, navigation=navigation)
 
 
-def sections(comparison: Comparison) -> Iterator[Section]:
+def sections(comparison: Comparison) -> Iterator[PageSection]:
     """Yield the sections of each run against the baseline, in order."""
     for place, pair in enumerate(comparison.pairs):
         of = f" in {pair.name}" if len(comparison.pairs) > 1 else ""
-        first = phrases.verdict(comparison, pair)
-        yield _whether(f"pair-{place}", phrases.title(comparison, pair), pair, first)
+        yield _comparability_section(f"pair-{place}", comparison, pair)
         if pair.attribution is not None:
-            yield _where(f"where-{place}", f"Where the step changed{of}", pair.attribution)
-        yield _changes(f"changes-{place}", f"What changed{of}", pair)
+            key = f"where-{place}"
+            yield PageSection(
+                key,
+                f"Where the step changed{of}",
+                phrases.step_sentence(pair.attribution),
+                charts=(parts_chart(f"{key}-chart", pair.attribution),),
+                tables=tuple(_division_table(each) for each in pair.attribution.further_divisions),
+            )
+        yield _changes_section(f"changes-{place}", f"What changed{of}", pair)
 
 
-def _whether(key: str, title: str, pair: Pair, first: str) -> Section:
+def _comparability_section(key: str, comparison: Comparison, pair: Pair) -> PageSection:
     """Return whether two runs are comparable, how they differ, and which limits they meet."""
     comparability = pair.comparability
     notes = filter(None, (phrases.on_one_side(comparability), *map(phrases.judgement, pair.judgements)))
     compared = phrases.comparability(comparability)
-    about = f"{first} {compared}." if first else compared
-    return Section(key, title, about, tables=tuple(_fields(comparability)), notes=tuple(notes))
-
-
-def _fields(comparability: Comparability) -> Iterator[Table]:
-    if comparability.workload:
-        yield _field_table("Fields that define the workload and differ", comparability.workload)
-    if compared := phrases.on_both_sides(comparability):
-        yield _field_table("What is compared", compared)
-
-
-def _field_table(caption: str, differences: Iterable[Difference]) -> Table:
-    rows = tuple((each.field, *phrases.field_values(each), each.reason) for each in differences)
-    return Table(("field", "baseline", "run", "reason"), rows, caption, wide=frozenset({3}))
-
-
-def _changes(key: str, title: str, pair: Pair) -> Section:
-    """Return the changes, in a chart and in a table."""
-    chart = changes_chart(f"{key}-chart", pair.changes) if not pair.comparability.workload else None
-    head = ("metric", "baseline", "run", "change", "interval", "verdict")
-    registry = metrics.load()
-    rows = tuple(_change(change, registry) for change in phrases.ordered(pair.changes))
-    change_table = Table(head, rows, numeric=frozenset({1, 2, 3, 4}), wide=frozenset({5}))
-    counts = phrases.headline(pair.changes)
-    return Section(key, title, f"{counts}.", charts=(chart,) if chart else (), tables=(change_table,))
-
-
-def _change(change: Change, registry: Registry[Metric]) -> tuple[Cell, ...]:
-    return (
-        Term(change.metric) if change.metric in registry else change.metric,
-        _quantity(change.baseline, phrases.value(change.baseline, change.unit)),
-        _quantity(change.other, phrases.value(change.other, change.unit)),
-        phrases.relative(change),
-        phrases.interval(change),
-        ": ".join(filter(None, (change.verdict, phrases.why(change)))),
+    first = phrases.verdict(comparison, pair)
+    captioned = {
+        "Fields that define the workload and differ": comparability.workload,
+        "What is compared": phrases.on_both_sides(comparability),
+    }
+    tables = tuple(
+        PageTable(
+            ("field", "baseline", "run", "reason"),
+            tuple((each.field, *phrases.field_values(each), each.reason) for each in differences),
+            caption,
+            wide=frozenset({3}),
+        )
+        for caption, differences in captioned.items()
+        if differences
     )
+    about = f"{first} {compared}." if first else compared
+    return PageSection(key, phrases.title(comparison, pair), about, tables=tables, notes=tuple(notes))
 
 
-def _quantity(value: float | None, text: str) -> Cell:
-    return text if value is None else Quantity(value, text)
-
-
-def _where(key: str, title: str, attribution: Attribution) -> Section:
-    """Return the section about where the step changed."""
-    tables = tuple(_division(each) for each in attribution.further_divisions)
-    chart = parts_chart(f"{key}-chart", attribution)
-    return Section(key, title, phrases.step_sentence(attribution), charts=(chart,), tables=tables)
-
-
-def _division(division: Division) -> Table:
+def _division_table(division: Division) -> PageTable:
     rows = tuple(
         (
             phrases.short_name(part.name),
@@ -252,20 +220,37 @@ def _division(division: Division) -> Table:
         )
         for part in division.parts
     )
-    rest = f"{division.left_out} more with smaller changes." if division.left_out else ""
-    return Table(
+    return PageTable(
         ("part", "baseline", "run", "change"),
         rows,
         phrases.division_title(division).capitalize(),
-        rest,
+        f"{division.left_out} more with smaller changes." if division.left_out else "",
         numeric=frozenset({1, 2, 3}),
         wide=frozenset({0}),
     )
 
 
-def _definitions(comparison: Comparison) -> Sequence[Definition]:
-    """Return the manual pages of the metrics on the page."""
+def _changes_section(key: str, title: str, pair: Pair) -> PageSection:
+    """Return the changes, in a chart and in a table."""
+    chart = changes_chart(f"{key}-chart", pair.changes) if not pair.comparability.workload else None
     registry = metrics.load()
-    metric_names = {change.metric for pair in comparison.pairs for change in pair.changes}
-    page_metrics = (registry.get(name) for name in sorted(metric_names, key=str.lower) if name in registry)
-    return [Definition(m.name, m.unit, m.better, m.revision, m.manual) for m in page_metrics]
+    rows = tuple(
+        (
+            Term(change.metric) if change.metric in registry else change.metric,
+            _quantity(change.baseline, change.unit),
+            _quantity(change.other, change.unit),
+            phrases.relative(change),
+            phrases.interval(change),
+            ": ".join(filter(None, (change.verdict, phrases.why(change)))),
+        )
+        for change in phrases.ordered(pair.changes)
+    )
+    head = ("metric", "baseline", "run", "change", "interval", "verdict")
+    change_table = PageTable(head, rows, numeric=frozenset({1, 2, 3, 4}), wide=frozenset({5}))
+    counts = phrases.headline(pair.changes)
+    return PageSection(key, title, f"{counts}.", charts=(chart,) if chart else (), tables=(change_table,))
+
+
+def _quantity(value: float | None, unit: str) -> Cell:
+    text = phrases.value(value, unit)
+    return text if value is None else Quantity(value, text)

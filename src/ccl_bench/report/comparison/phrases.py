@@ -130,7 +130,13 @@ def verdict(comparison: Comparison, pair: Pair) -> str:
     if attribution is None:
         return ""
     difference = attribution.untraced or attribution
-    step, times = difference.step, _step_times(attribution)
+    step, traced = difference.step, attribution.step
+    times = f"{duration(step.other_s)} a step, {duration(step.baseline_s)} there"
+    if attribution.untraced:
+        times = (
+            f"{duration(step.other_s)} a step ({duration(traced.other_s)} while it is traced), "
+            f"{duration(step.baseline_s)} there ({duration(traced.baseline_s)})"
+        )
     if not step.baseline_s:
         return ""
     if difference.is_within_noise:
@@ -138,22 +144,10 @@ def verdict(comparison: Comparison, pair: Pair) -> str:
     word = "slower" if step.difference_s > 0 else "faster"
     share = f"{100 * abs(step.difference_s) / step.baseline_s:.1f} %"
     largest = max(attribution.finest_parts, key=lambda part: part.difference_s * step.difference_s)
-    is_explained = attribution.step.difference_s * step.difference_s > 0 and not attribution.is_within_noise
+    is_explained = traced.difference_s * step.difference_s > 0 and not attribution.is_within_noise
     which = "; of the traced step" if attribution.untraced else ","
     why = f"{which} mostly {label(largest.name)} ({seconds(largest)})" if is_explained else ""
     return f"{pair.name} is {share} {word} than {comparison.baseline}: {times}{why}."
-
-
-def _step_times(attribution: Attribution) -> str:
-    """Return the steps of a run and of the baseline, the traced ones beside those without the profiler."""
-    traced = attribution.step
-    if attribution.untraced is None:
-        return f"{duration(traced.other_s)} a step, {duration(traced.baseline_s)} there"
-    step = attribution.untraced.step
-    return (
-        f"{duration(step.other_s)} a step ({duration(traced.other_s)} while it is traced), "
-        f"{duration(step.baseline_s)} there ({duration(traced.baseline_s)})"
-    )
 
 
 def step_sentence(attribution: Attribution) -> str:

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from ccl_bench.report.page_model import Chart, Definition, Finding, Number, Page, Section, Spec, Table
+    from ccl_bench.report.page_model import (
+        ManualPage,
+        Page,
+        PageChart,
+        PageFinding,
+        PageSection,
+        PageTable,
+        Spec,
+        Tile,
+    )
 
 __all__ = ["figure", "findings", "folded", "html_page", "numbers", "section", "table"]
 
@@ -173,27 +182,27 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def section(content: Section) -> Markup:
+def section(content: PageSection) -> Markup:
     """Return a section with its heading, numbers, charts and tables."""
     return _piece("section", content)
 
 
-def folded(content: Section) -> Markup:
+def folded(content: PageSection) -> Markup:
     """Return a section that opens when its title is clicked."""
     return _piece("folded", content)
 
 
-def numbers(tiles: Iterable[Number]) -> Markup:
+def numbers(tiles: Iterable[Tile]) -> Markup:
     """Return numbers as tiles."""
     return _piece("numbers", list(tiles))
 
 
-def findings(problems: Iterable[Finding]) -> Markup:
+def findings(problems: Iterable[PageFinding]) -> Markup:
     """Return the problems, one after the other, each with its fix."""
     return _piece("findings", list(problems))
 
 
-def figure(chart: Chart) -> Markup:
+def figure(chart: PageChart) -> Markup:
     """Return the container of a chart, with its summary and its data as a table.
 
     Pass `chart.spec` under `chart.key` to the page that holds it.
@@ -201,12 +210,12 @@ def figure(chart: Chart) -> Markup:
     return _piece("figure", chart)
 
 
-def table(content: Table) -> Markup:
+def table(content: PageTable) -> Markup:
     """Return a table that scrolls sideways if it is too wide."""
     return _piece("table", content)
 
 
-def definitions(entries: Iterable[Definition]) -> Markup:
+def definitions(entries: Iterable[ManualPage]) -> Markup:
     """Return the definitions that `Term`s and numbers link to."""
     return _piece("definitions", list(entries))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.report.theme import CHART_CONFIG, LIGHT, with_plain_colours
 
 if TYPE_CHECKING:
-    from ccl_bench.report.page_model import Chart
+    from ccl_bench.report.page_model import PageChart
     from ccl_bench.report.render import ImageForm
 
 _WIDTH = 720
@@ -17,7 +17,7 @@ _FONT = "DejaVu Sans, Liberation Sans, Arial, sans-serif"
 """Fonts that the renderer finds by name; it knows no `system-ui`."""
 
 
-def image(chart: Chart, form: ImageForm) -> bytes:
+def image(chart: PageChart, form: ImageForm) -> bytes:
     """Return a chart as a picture with its title, on white, in the colours of the light theme."""
     import vl_convert
 
@@ -27,7 +27,7 @@ def image(chart: Chart, form: ImageForm) -> bytes:
     return bytes(vl_convert.vegalite_to_png(spec, scale=_PIXELS_PER_POINT))
 
 
-def static_spec(chart: Chart) -> dict[str, Any]:
+def static_spec(chart: PageChart) -> dict[str, Any]:
     """Return the specification of a chart that stands alone: titled, on white, in the light theme."""
     config = {
         **with_plain_colours(CHART_CONFIG),

@@ -11,16 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ccl_bench.report.page_model import (
-        Cell,
-        Chart,
-        Definition,
-        Finding,
-        Number,
         Page,
-        Section,
-        Strip,
-        Table,
-        Verdict,
+        PageSection,
+        PageTable,
+        Tile,
     )
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better"}
@@ -29,12 +23,34 @@ _SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"&": 
 
 def markdown(page: Page) -> str:
     """Return the whole report."""
-    blocks = [f"# {escaped(page.title)}", *(_verdict(page.verdict) if page.verdict else ())]
-    blocks += [*_identity(page.identity), f"## {TITLES['findings']}"]
+    blocks = [f"# {escaped(page.title)}"]
+    if page.verdict:
+        if page.verdict.sentence:
+            blocks.append(f"**{escaped(page.verdict.sentence)}**")
+        causes = [
+            f"{number}. {escaped(each.title)}: **{escaped(each.gain)}**. What to do: {escaped(each.remedy)} "
+            f"(`ccl-bench diagnose --explain {each.diagnosis}`)."
+            for number, each in enumerate(page.verdict.causes, start=1)
+        ]
+        if causes:
+            blocks.append("\n".join(causes))
+        blocks += map(escaped, page.verdict.remarks)
+    blocks.append("\n".join(f"- {escaped(name)}: {escaped(text)}" for name, text in page.identity))
+
+    blocks.append(f"## {TITLES['findings']}")
     blocks += [escaped(page.quality)] if page.quality else []
-    blocks += _findings(page.findings) if page.findings else []
-    blocks += [f"## {TITLES['headline']}"]
-    blocks += [_numbers(page.headline)] if page.headline else ["No metric has a value for this run."]
+    lines = []
+    for finding in page.findings:
+        place = f"{escaped(finding.place)}: " if finding.place else ""
+        code = f" ({escaped(finding.code)})" if finding.code else ""
+        more = f" {finding.others:,} more like this." if finding.others else ""
+        lines.append(f"- **{finding.severity}**: {place}{escaped(finding.message)}{code}{more}")
+        if finding.fix:
+            lines.append(f"    - What to do: {escaped(finding.fix)}")
+    blocks += ["\n".join(lines)] if lines else []
+
+    blocks.append(f"## {TITLES['headline']}")
+    blocks.append(_numbers(page.headline) if page.headline else "No metric has a value for this run.")
     for section in page.sections:
         if not section.absent:
             blocks += _section(section)
@@ -43,85 +59,63 @@ def markdown(page: Page) -> str:
         blocks += [f"## {TITLES['not-shown']}", "\n".join(absent)]
     for section in page.appendix:
         blocks += _section(section)
-    blocks += [
-        f"## {TITLES['definitions']}",
-        *_definitions(page.definitions),
-        f"Made by {escaped(page.made_by)}.",
-    ]
+
+    blocks.append(f"## {TITLES['definitions']}")
+    for each in page.definitions:
+        blocks.append(f'<a id="{each.metric}"></a>\n\n### {escaped(each.metric)}')
+        direction = _DIRECTIONS.get(each.better)
+        facts = [each.unit, *([direction] if direction else []), f"revision {each.revision}"]
+        blocks.append(escaped(", ".join(facts)))
+        manual = each.manual.replace("```", "'''").strip()
+        blocks.append(f"```text\n{manual}\n```")
+    blocks.append(f"Made by {escaped(page.made_by)}.")
     return "\n\n".join(blocks) + "\n"
 
 
-def _verdict(verdict: Verdict) -> Iterator[str]:
-    if verdict.sentence:
-        yield f"**{escaped(verdict.sentence)}**"
-    causes = [
-        f"{number}. {escaped(each.title)}: **{escaped(each.gain)}**. What to do: {escaped(each.remedy)} "
-        f"(`ccl-bench diagnose --explain {each.diagnosis}`)."
-        for number, each in enumerate(verdict.causes, start=1)
-    ]
-    if causes:
-        yield "\n".join(causes)
-    yield from map(escaped, verdict.remarks)
-
-
-def _identity(rows: Iterable[tuple[str, str]]) -> list[str]:
-    return ["\n".join(f"- {escaped(name)}: {escaped(text)}" for name, text in rows)]
-
-
-def _findings(findings: Iterable[Finding]) -> list[str]:
-    return ["\n".join(line for finding in findings for line in _finding(finding))]
-
-
-def _finding(finding: Finding) -> Iterator[str]:
-    place = f"{escaped(finding.place)}: " if finding.place else ""
-    code = f" ({escaped(finding.code)})" if finding.code else ""
-    more = f" {finding.others:,} more like this." if finding.others else ""
-    yield f"- **{finding.severity}**: {place}{escaped(finding.message)}{code}{more}"
-    if finding.fix:
-        yield f"    - What to do: {escaped(finding.fix)}"
-
-
-def _section(section: Section) -> Iterator[str]:
+def _section(section: PageSection) -> Iterator[str]:
     yield f"## {escaped(section.title)}"
     if section.about:
         yield escaped(section.about)
     if section.numbers:
         yield _numbers(section.numbers)
     yield from map(escaped, section.notes)
-    for drawn in section.drawings():
-        yield from _chart(drawn)
+    for drawing in section.drawings():
+        yield f"### {escaped(drawing.title)}"
+        yield escaped(" ".join(filter(None, (drawing.summary, drawing.note))))
+        yield from _table(drawing.table)
     for table in section.tables:
         yield from _table(table)
 
 
-def _chart(chart: Chart | Strip) -> Iterator[str]:
-    yield f"### {escaped(chart.title)}"
-    yield escaped(" ".join(filter(None, (chart.summary, chart.note))))
-    yield from _table(chart.table)
-
-
-def _numbers(numbers: Iterable[Number]) -> str:
-    rows = [
-        (
-            f"[{escaped(each.label)}](#{each.metric})" if each.metric else escaped(each.label),
-            escaped(each.quantity.text),
-            _DIRECTIONS.get(each.better, ""),
-            escaped(_remarks(each)),
+def _numbers(numbers: Iterable[Tile]) -> str:
+    rows = []
+    for each in numbers:
+        doubts = f"{each.doubts} finding{'s' if each.doubts > 1 else ''}" if each.doubts else ""
+        rows.append(
+            (
+                f"[{escaped(each.label)}](#{each.metric})" if each.metric else escaped(each.label),
+                escaped(each.quantity.text),
+                _DIRECTIONS.get(each.better, ""),
+                escaped("; ".join(filter(None, (each.note, doubts)))),
+            )
         )
-        for each in numbers
-    ]
     return table_rows(("number", "value", "direction", ""), rows, {1})
 
 
-def _remarks(number: Number) -> str:
-    doubts = f"{number.doubts} finding{'s' if number.doubts > 1 else ''}" if number.doubts else ""
-    return "; ".join(filter(None, (number.note, doubts)))
-
-
-def _table(table: Table) -> Iterator[str]:
+def _table(table: PageTable) -> Iterator[str]:
     if table.caption:
         yield f"**{escaped(table.caption)}**"
-    yield table_rows(table.columns, [[_cell(cell) for cell in row] for row in table.rows], table.numeric)
+    rows: list[list[str]] = []
+    for row in table.rows:
+        rows.append([])
+        for cell in row:
+            if isinstance(cell, Quantity | Short):
+                rows[-1].append(escaped(cell.text))
+            elif isinstance(cell, Term):
+                rows[-1].append(f"[{escaped(cell.text or cell.metric)}](#{cell.metric})")
+            else:
+                rows[-1].append(escaped(cell))
+    yield table_rows(table.columns, rows, table.numeric)
     if table.note:
         yield escaped(table.note)
 
@@ -132,23 +126,6 @@ def table_rows(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iter
     rule = ["---:" if place in right else "---" for place in range(len(head))]
     lines = [[escaped(title) for title in head], rule, *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(cell: Cell) -> str:
-    if isinstance(cell, Quantity | Short):
-        return escaped(cell.text)
-    if isinstance(cell, Term):
-        return f"[{escaped(cell.text or cell.metric)}](#{cell.metric})"
-    return escaped(cell)
-
-
-def _definitions(definitions: Iterable[Definition]) -> Iterator[str]:
-    for each in definitions:
-        yield f'<a id="{each.metric}"></a>\n\n### {escaped(each.metric)}'
-        direction = _DIRECTIONS.get(each.better)
-        facts = [each.unit, *([direction] if direction else []), f"revision {each.revision}"]
-        yield escaped(", ".join(facts))
-        yield "```text\n" + each.manual.replace("```", "'''").strip() + "\n```"
 
 
 def escaped(text: str) -> str:

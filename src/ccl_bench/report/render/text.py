@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted
@@ -12,12 +13,18 @@ from ccl_bench.report.inspection import severity_mark
 from ccl_bench.report.page_model import TITLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from datetime import datetime
 
     from rich.console import RenderableType
 
-    from ccl_bench.report.page_model import Cell, Chart, Finding, Number, Page, Section, Strip, Table, Verdict
+    from ccl_bench.report.page_model import (
+        Page,
+        PageFinding,
+        PageSection,
+        PageVerdict,
+        Tile,
+    )
     from ccl_bench.result.inspection import Inspection
 
 COLUMNS = 100
@@ -37,30 +44,25 @@ def text_page(page: Page) -> Group:
     parts.append(
         indented(aligned(("", ""), [(Text(plain(name), "dim"), value) for name, value in page.identity]))
     )
-    for title, content in _blocks(page):
+    blocks: list[tuple[str, RenderableType]] = []
+    quality = [Text(plain(page.quality))] if page.quality else []
+    blocks.append((TITLES["findings"], Group(*quality, *map(_finding, page.findings))))
+    first = _numbers(page.headline) if page.headline else Text("No metric has a value for this run.")
+    blocks.append((TITLES["headline"], first))
+    blocks += [(each.title, _section(each)) for each in page.sections if not each.absent]
+    absent = [(each.title, each.absent) for each in page.sections if each.absent]
+    if absent:
+        blocks.append((TITLES["not-shown"], Fitted(("", ""), absent, wide=(1,))))
+    blocks += [(each.title, _section(each)) for each in page.appendix]
+    manual = Text("ccl-metrics --explain NAME prints the definition of a metric.")
+    made_by = Text(f"Made by {plain(page.made_by)}.", "dim")
+    blocks.append((TITLES["definitions"], Group(manual, made_by)))
+    for title, content in blocks:
         parts += [Text(), heading(plain(title)), indented(content)]
     return Group(*parts)
 
 
-def _blocks(page: Page) -> Iterator[tuple[str, RenderableType]]:
-    """Yield everything below the identity, as (title, content), in the order of every form."""
-    quality = [Text(plain(page.quality))] if page.quality else []
-    yield TITLES["findings"], Group(*quality, *map(_finding, page.findings))
-    first = _numbers(page.headline) if page.headline else Text("No metric has a value for this run.")
-    yield TITLES["headline"], first
-    for section in page.sections:
-        if not section.absent:
-            yield section.title, _section(section)
-    absent = [(each.title, each.absent) for each in page.sections if each.absent]
-    if absent:
-        yield TITLES["not-shown"], Fitted(("", ""), absent, wide=(1,))
-    for section in page.appendix:
-        yield section.title, _section(section)
-    manual = Text("ccl-metrics --explain NAME prints the definition of a metric.")
-    yield TITLES["definitions"], Group(manual, Text(f"Made by {plain(page.made_by)}.", "dim"))
-
-
-def verdict_block(verdict: Verdict) -> RenderableType:
+def verdict_block(verdict: PageVerdict) -> RenderableType:
     """Return the verdict: where the time of the step goes, and what to change."""
     parts: list[RenderableType] = [Text(plain(verdict.sentence), "bold")] if verdict.sentence else []
     for number, each in enumerate(verdict.causes, start=1):
@@ -72,7 +74,7 @@ def verdict_block(verdict: Verdict) -> RenderableType:
     return Group(*parts, *(Text(plain(each), "dim") for each in verdict.remarks))
 
 
-def _finding(finding: Finding) -> RenderableType:
+def _finding(finding: PageFinding) -> RenderableType:
     place = f"{plain(finding.place)}: " if finding.place else ""
     code = f" ({plain(finding.code)})" if finding.code else ""
     lines = [Text.assemble(f"{place}{plain(finding.message)}", (code, "dim"))]
@@ -83,45 +85,38 @@ def _finding(finding: Finding) -> RenderableType:
     return bullet(severity_mark(finding.severity), lines)
 
 
-def _section(section: Section) -> RenderableType:
+def _section(section: PageSection) -> RenderableType:
     parts: list[RenderableType] = [Text(plain(section.about), "dim")] if section.about else []
     parts += [_numbers(section.numbers)] if section.numbers else []
     parts += [Text(plain(note)) for note in section.notes]
-    parts += map(_chart, section.drawings())
+    for drawing in section.drawings():
+        sentences = " ".join(filter(None, (drawing.summary, drawing.note)))
+        parts.append(Text.assemble((f"{plain(drawing.title)}: ", "bold"), plain(sentences)))
     for table in section.tables:
-        parts += [Text(), *_table(table)]
+        parts.append(Text())
+        if table.caption:
+            parts.append(Text(plain(table.caption), "bold"))
+        first_rows = table.rows[: table.first or None]
+        rows = [
+            [cell if isinstance(cell, str) else cell.text or getattr(cell, "metric", "") for cell in row]
+            for row in first_rows
+        ]
+        titles = [title.upper() for title in table.columns]
+        parts.append(Fitted(titles, rows, right=table.numeric, wide=table.wide))
+        if more := len(table.rows) - len(first_rows):
+            parts.append(Text(f"{counted(more, 'more row')} in the other forms of the report", "dim"))
+        if table.note:
+            parts.append(Text(plain(table.note), "dim"))
     return Group(*parts)
 
 
-def _numbers(numbers: Iterable[Number]) -> RenderableType:
-    rows = [(Text(plain(each.label), "dim"), each.quantity.text, _remarks(each)) for each in numbers]
+def _numbers(numbers: Iterable[Tile]) -> RenderableType:
+    rows = []
+    for each in numbers:
+        doubts = counted(each.doubts, "finding") if each.doubts else ""
+        remarks = "; ".join(filter(None, (each.note, doubts)))
+        rows.append((Text(plain(each.label), "dim"), each.quantity.text, remarks))
     return aligned(("", "", ""), rows)
-
-
-def _remarks(number: Number) -> str:
-    doubts = counted(number.doubts, "finding") if number.doubts else ""
-    return "; ".join(filter(None, (number.note, doubts)))
-
-
-def _chart(chart: Chart | Strip) -> RenderableType:
-    sentences = " ".join(filter(None, (chart.summary, chart.note)))
-    return Text.assemble((f"{plain(chart.title)}: ", "bold"), plain(sentences))
-
-
-def _table(table: Table) -> Iterator[RenderableType]:
-    if table.caption:
-        yield Text(plain(table.caption), "bold")
-    first_rows = table.rows[: table.first or None]
-    rows = [[_cell(cell) for cell in row] for row in first_rows]
-    yield Fitted([title.upper() for title in table.columns], rows, right=table.numeric, wide=table.wide)
-    if more := len(table.rows) - len(first_rows):
-        yield Text(f"{counted(more, 'more row')} in the other forms of the report", "dim")
-    if table.note:
-        yield Text(plain(table.note), "dim")
-
-
-def _cell(cell: Cell) -> str:
-    return cell if isinstance(cell, str) else cell.text or getattr(cell, "metric", "")
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
@@ -135,22 +130,14 @@ def text_report_name(inspection: Inspection, made_at: datetime) -> str:
     name = inspection.model or inspection.run.rstrip("/").rpartition("/")[2] or "run"
     parts = [f"{made_at:%Y%m%d_%H%M%S}", _UNSAFE.sub("_", name).strip("_.") or "run"]
     gpus = inspection.world_size or len(inspection.ranks)
-    degrees = {axis: _degree(inspection, axis) for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")}
+    facts = {axis: inspection.facts.get(axis) for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")}
+    degrees = {
+        axis: fact.value if fact and isinstance(fact.value, int) else 0 for axis, fact in facts.items()
+    }
     if any(degrees.values()):
-        shards = degrees["dp_shard"] or _rest(degrees, gpus)
+        # Without a degree of sharding, it is what the other degrees leave of the ranks.
+        left = max(gpus // prod(degree or 1 for degree in degrees.values()), 1)
+        shards = degrees["dp_shard"] or left
         parts += [f"dp{degrees['dp_replicate'] or 1}x{shards}", f"tp{degrees['tp'] or 1}"]
-        parts += [f"pp{degrees['pp']}"] if (degrees["pp"] or 1) > 1 else []
+        parts += [f"pp{degrees['pp']}"] if degrees["pp"] > 1 else []
     return "_".join([*parts, f"gpu{gpus}"]) + ".txt"
-
-
-def _degree(inspection: Inspection, axis: str) -> int | None:
-    fact = inspection.facts.get(axis)
-    return fact.value if fact and isinstance(fact.value, int) else None
-
-
-def _rest(degrees: dict[str, int | None], gpus: int) -> int:
-    """Return the number of ranks that the other degrees leave for sharding."""
-    product = 1
-    for degree in degrees.values():
-        product *= degree or 1
-    return max(gpus // product, 1)

@@ -8,33 +8,24 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.text import counted
 from ccl_bench.report.charts.bars import heat_map
 from ccl_bench.report.charts.flames import flame
-from ccl_bench.report.context import absent, table
-from ccl_bench.report.formatting import amount, duration, percent, size, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section, Short
+from ccl_bench.report.context import absent, cell, table
+from ccl_bench.report.formatting import amount, duration, percent, size, size_unit, time_unit
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity, Short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
-    from ccl_bench.result.drill_down import CallKind, DrillDown, PairTraffic, ProductShape, RangeTime
+    from ccl_bench.report.page_model import Cell, PageTable
+    from ccl_bench.result.drill_down import DrillDown, PairTraffic, ProductShape, RangeTime
 
 _LONGEST = 64
 _IN_TERMINAL = 10
 """Number of rows of a list that a terminal shows."""
 
 _TERA = 1e12
-_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _MOST_DRAWN = 64
 """Number of ranks up to which traffic between ranks is drawn."""
-
-
-def _time(seconds: float | None) -> Cell:
-    return "-" if seconds is None else Quantity(seconds, duration(seconds))
-
-
-def _amount(value: float) -> Quantity:
-    return Quantity(value, amount(value))
 
 
 def _left_out(drill_down: DrillDown, name: str, noun: str) -> str:
@@ -48,7 +39,7 @@ def _short(name: str, full: str = "") -> Cell:
     return name if len(name) <= _LONGEST and name == whole else Short(name, whole)
 
 
-def operators(context: Context) -> Section:
+def operators(context: Context) -> PageSection:
     """Return the section of operators and named ranges."""
     key, title = "operators", "Operators and named ranges"
     drill_down = context.series.drill_down
@@ -59,46 +50,43 @@ def operators(context: Context) -> Section:
         "is the sum of the durations of the work that an operator or range launched itself, "
         "without the work of nested ones."
     )
-    tables = [_operators(drill_down)] if drill_down.operators else []
-    drawn = tuple(_range_flame(drill_down.ranges)) if drill_down.ranges else ()
-    tables += [_ranges(drill_down)] if drill_down.ranges else []
-    return Section(key, title, about, charts=drawn, tables=tuple(tables))
-
-
-def _operators(drill_down: DrillDown) -> Table:
-    rows = [
-        (
-            _short(each.name),
-            _amount(each.calls),
-            _time(each.own_s),
-            _time(each.host_s),
-            _amount(each.launched),
-            _time(each.device_s),
+    tables = []
+    if drill_down.operators:
+        rows = [
+            (
+                _short(each.name),
+                cell(each.calls, amount),
+                cell(each.own_s, duration),
+                cell(each.host_s, duration),
+                cell(each.launched, amount),
+                cell(each.device_s, duration),
+            )
+            for each in drill_down.operators
+        ]
+        head = ("operator", "calls", "own time", "time with callees", "launched", "device time")
+        note = _left_out(drill_down, "operators", "operator")
+        tables.append(table(head, rows, caption="Operators", note=note, first=_IN_TERMINAL))
+    if drill_down.ranges:
+        of_ranges = [
+            (
+                _short(" › ".join(each.path)),
+                cell(each.calls, amount),
+                cell(each.host_s, duration),
+                cell(each.launched, amount),
+                cell(each.device_s, duration),
+            )
+            for each in drill_down.ranges
+        ]
+        columns = ("range", "calls", "time on the CPU", "launched", "device time")
+        note = _left_out(drill_down, "ranges", "range")
+        tables.append(
+            table(columns, of_ranges, caption="Named ranges", note=note, first=_IN_TERMINAL, wide=(0,))
         )
-        for each in drill_down.operators
-    ]
-    head = ("operator", "calls", "own time", "time with callees", "launched", "device time")
-    note = _left_out(drill_down, "operators", "operator")
-    return table(head, rows, caption="Operators", note=note, first=_IN_TERMINAL)
+    drawn = tuple(_range_flame(drill_down.ranges))
+    return PageSection(key, title, about, charts=drawn, tables=tuple(tables))
 
 
-def _ranges(drill_down: DrillDown) -> Table:
-    rows = [
-        (
-            _short(" › ".join(each.path)),
-            _amount(each.calls),
-            _time(each.host_s),
-            _amount(each.launched),
-            _time(each.device_s),
-        )
-        for each in drill_down.ranges
-    ]
-    head = ("range", "calls", "time on the CPU", "launched", "device time")
-    note = _left_out(drill_down, "ranges", "range")
-    return table(head, rows, caption="Named ranges", note=note, first=_IN_TERMINAL, wide=(0,))
-
-
-def _range_flame(ranges: Sequence[RangeTime]) -> Iterator[Chart]:
+def _range_flame(ranges: Sequence[RangeTime]) -> Iterator[PageChart]:
     """Yield the flame graph of device time; on a run without a device of time on the CPU."""
     on_device = any(each.device_s for each in ranges)
     every = [(each.path, each.device_s) for each in ranges] if on_device else list(_own_times(ranges))
@@ -110,9 +98,9 @@ def _range_flame(ranges: Sequence[RangeTime]) -> Iterator[Chart]:
     what = "Device time" if on_device else "Time on the CPU"
     largest = max(times, key=lambda item: item[1])
     summary = f"The largest part is {' › '.join(largest[0])} itself: {duration(largest[1])} of a mean step."
-    rows = [(_short(" › ".join(path)), _time(value)) for path, value in times]
+    rows = [(_short(" › ".join(path)), cell(value, duration)) for path, value in times]
     data = table(("range", "own time"), rows)
-    yield Chart("ranges", f"{what} by named range", spec, summary, data, is_wide=True)
+    yield PageChart("ranges", f"{what} by named range", spec, summary, data, is_wide=True)
 
 
 def _own_times(ranges: Sequence[RangeTime]) -> Iterator[tuple[list[str], float]]:
@@ -125,16 +113,16 @@ def _own_times(ranges: Sequence[RangeTime]) -> Iterator[tuple[list[str], float]]
         yield each.path, max(each.host_s - inside.get(tuple(each.path), 0.0), 0.0)
 
 
-def kernel_table(drill_down: DrillDown) -> Table:
+def kernel_table(drill_down: DrillDown) -> PageTable:
     """Return the kernels of a mean step, the longest first."""
     rows = [
         (
             _short(each.short, each.name),
             each.type,
-            _amount(each.calls),
-            _time(each.time_s),
-            _time(each.time_s / each.calls if each.calls else None),
-            Quantity(each.pct, percent(each.pct)),
+            cell(each.calls, amount),
+            cell(each.time_s, duration),
+            cell(each.time_s / each.calls if each.calls else None, duration),
+            cell(each.pct, percent),
         )
         for each in drill_down.kernels
     ]
@@ -145,7 +133,7 @@ def kernel_table(drill_down: DrillDown) -> Table:
     )
 
 
-def products(context: Context) -> Section:
+def products(context: Context) -> PageSection:
     """Return the section of matrix products."""
     key, title = "products", "Matrix products"
     drill_down = context.series.drill_down
@@ -158,7 +146,16 @@ def products(context: Context) -> Section:
         f"One rank in a mean step, by shape; time is {time}. A product of M × K and K × N counts as 2·M·K·N "
         "operations. The peak is the dense one of the element type in the device catalog."
     )
-    rows = [_product(each, _peak(context, each)) for each in drill_down.products]
+    rows: list[list[Cell]] = []
+    for each in drill_down.products:
+        rate, peak = each.flops_per_s, _peak(context, each)
+        share = None if rate is None or peak is None else 100 * rate / peak
+        sides = (each.batch, each.rows, each.inner, each.columns)
+        row: list[Cell] = [each.name, *(Quantity(side, f"{side:,}") for side in sides), _dtype(each)]
+        row += [cell(each.calls, amount), cell(each.time_s, duration)]
+        row += [cell(each.time_s / each.calls if each.calls else None, duration)]
+        row += [cell(None if rate is None else rate / _TERA, amount), cell(share, percent)]
+        rows.append(row)
     head = (
         *("operator", "batch", "M", "K", "N", "element type", "calls", "time"),
         *("mean", "TFLOP/s", "of the peak"),
@@ -167,22 +164,7 @@ def products(context: Context) -> Section:
     shape_table = table(
         head, rows, caption="Matrix products by shape", note=note, first=_IN_TERMINAL, left=(0, 5)
     )
-    return Section(key, title, about, tables=(shape_table,))
-
-
-def _product(each: ProductShape, peak: float | None) -> tuple[Cell, ...]:
-    rate = each.flops_per_s
-    share = None if rate is None or peak is None else 100 * rate / peak
-    return (
-        each.name,
-        *(Quantity(side, f"{side:,}") for side in (each.batch, each.rows, each.inner, each.columns)),
-        _dtype(each),
-        _amount(each.calls),
-        _time(each.time_s),
-        _time(each.time_s / each.calls if each.calls else None),
-        "-" if rate is None else Quantity(rate / _TERA, amount(rate / _TERA)),
-        "-" if share is None else Quantity(share, percent(share)),
-    )
+    return PageSection(key, title, about, tables=(shape_table,))
 
 
 def _dtype(each: ProductShape) -> str:
@@ -211,7 +193,7 @@ def _peak(context: Context, each: ProductShape) -> float | None:
     return None
 
 
-def calls(context: Context) -> Section:
+def calls(context: Context) -> PageSection:
     """Return the section of kinds of calls and of traffic between ranks."""
     key, title = "calls", "Kinds of calls"
     drill_down = context.series.drill_down
@@ -221,19 +203,52 @@ def calls(context: Context) -> Section:
         "One rank in a mean step. Waiting, transfer and unknown add up to the time. Skew is "
         "the time from the first member's arrival to the last; bandwidth is bus bandwidth; both are medians."
     )
-    rows = [_call(each) for each in drill_down.calls]
+    rows = [
+        (
+            each.collective,
+            _known_dtype(each.dtype),
+            cell(each.size_bytes, size, "unknown"),
+            each.dimension,
+            cell(each.size, str, "unknown"),
+            cell(each.calls, amount),
+            *(
+                cell(time_s, duration)
+                for time_s in (each.time_s, each.waiting_s, each.transfer_s, each.unknown_s, each.skew_s)
+            ),
+            cell(each.bus_gb_per_s, amount),
+            "-" if each.bus_gb_per_s is None else "transfer" if each.is_wait_free else "whole calls",
+        )
+        for each in drill_down.calls
+    ]
     head = (
         *("collective", "element type", "message", "dimension", "members", "calls", "time"),
         *("waiting", "transfer", "either", "skew", "bus, GB/s", "over"),
     )
     note = _left_out(drill_down, "calls", "kind")
-    call_table = table(head, rows, caption="Calls by kind", note=note, first=_IN_TERMINAL, left=(0, 1, 3, 12))
-    return Section(
+    tables = [
+        table(head, rows, caption="Calls by kind", note=note, first=_IN_TERMINAL, left=(0, 1, 3, 12)),
+    ]
+    if drill_down.pairs:
+        pairs = [
+            (str(each.source), str(each.target), f"{each.calls:,}", cell(each.bytes, size))
+            for each in drill_down.pairs
+        ]
+        tables.append(
+            table(
+                ("from rank", "to rank", "calls", "bytes"),
+                pairs,
+                caption="Who sends to whom, in the whole recording",
+                note=_left_out(drill_down, "pairs", "pair").replace("less time", "fewer bytes"),
+                first=_IN_TERMINAL,
+                left=(0, 1),
+            )
+        )
+    return PageSection(
         key,
         title,
         about,
         charts=tuple(_pair_map(drill_down.pairs)),
-        tables=(call_table, *([_pairs(drill_down)] if drill_down.pairs else ())),
+        tables=tuple(tables),
         notes=() if drill_down.pairs else (_NO_PAIRS,),
     )
 
@@ -243,53 +258,20 @@ _NO_PAIRS = (
 )
 
 
-def _call(each: CallKind) -> tuple[Cell, ...]:
-    speed = each.bus_gb_per_s
-    return (
-        each.collective,
-        _known_dtype(each.dtype),
-        "unknown" if each.size_bytes is None else Quantity(each.size_bytes, size(each.size_bytes)),
-        each.dimension,
-        "unknown" if each.size is None else Quantity(each.size, str(each.size)),
-        _amount(each.calls),
-        *map(_time, (each.time_s, each.waiting_s, each.transfer_s, each.unknown_s, each.skew_s)),
-        "-" if speed is None else Quantity(speed, amount(speed)),
-        "-" if speed is None else "transfer" if each.is_wait_free else "whole calls",
-    )
-
-
-def _pairs(drill_down: DrillDown) -> Table:
-    rows = [
-        (str(each.source), str(each.target), f"{each.calls:,}", Quantity(each.bytes, size(each.bytes)))
-        for each in drill_down.pairs
-    ]
-    note = _left_out(drill_down, "pairs", "pair").replace("less time", "fewer bytes")
-    head = ("from rank", "to rank", "calls", "bytes")
-    return table(
-        head,
-        rows,
-        caption="Who sends to whom, in the whole recording",
-        note=note,
-        first=_IN_TERMINAL,
-        left=(0, 1),
-    )
-
-
-def _pair_map(pairs: Iterable[PairTraffic]) -> Iterator[Chart]:
+def _pair_map(pairs: Iterable[PairTraffic]) -> Iterator[PageChart]:
     sent = {(each.source, each.target): each.bytes for each in pairs}
     ranks = sorted({rank for pair in sent for rank in pair})
     if not sent or len(ranks) > _MOST_DRAWN or len(ranks) < 3:
         return
     names = list(map(str, ranks))
     values = [[sent.get((source, target)) for target in ranks] for source in ranks]
-    scale, unit = next((each for each in _UNITS if max(sent.values()) >= each[0]), _UNITS[-1])
-    drawn = [[None if value is None else value / scale for value in row] for row in values]
+    per, unit = size_unit(sent.values())
+    drawn = [[None if value is None else value * per for value in row] for row in values]
     spec = heat_map(names, names, drawn, of=("from rank", "to rank", f"sent, {unit}"))
     (source, target), most = max(sent.items(), key=lambda item: item[1])
     summary = f"Rank {source} sends most, to rank {target}: {size(most)}."
     cells = [
-        (name, *("" if value is None else Quantity(value, size(value)) for value in row))
-        for name, row in zip(names, values, strict=True)
+        (name, *(cell(value, size, "") for value in row)) for name, row in zip(names, values, strict=True)
     ]
     data = table(("from rank", *(f"to rank {name}" for name in names)), cells)
-    yield Chart("pairs", "Bytes that each rank sends to each other", spec, summary, data)
+    yield PageChart("pairs", "Bytes that each rank sends to each other", spec, summary, data)

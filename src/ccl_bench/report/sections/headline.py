@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, cast
 from ccl_bench.base.text import counted
 from ccl_bench.report.context import OF_STEP, tile
 from ccl_bench.report.formatting import duration, percent, step_word
-from ccl_bench.report.page_model import Finding
+from ccl_bench.report.page_model import PageFinding
+from ccl_bench.report.results import ALIKE
 from ccl_bench.report.sections.serving import distribution
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.base.findings import Issue
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Number
+    from ccl_bench.report.page_model import Tile
     from ccl_bench.result.details import (
         BubbleDetails,
         ExposedDetails,
@@ -26,16 +27,17 @@ if TYPE_CHECKING:
     )
 
 
-_ALIKE = 2
-"""Number of findings of one kind that are shown; the others are counted."""
-
-
-def headline(context: Context) -> tuple[Number, ...]:
+def headline(context: Context) -> tuple[Tile, ...]:
     """Return the headline numbers that have a value."""
+    model, bubble = context.valued("mfu"), context.valued("bubble_size_pipeline")
+    peak = f"of {cast('MfuDetails', model.details)['gpu_peak_source']}" if model else ""
+    bubble_share = ""
+    if bubble is not None:
+        bubble_share = f"{percent(100 * cast('BubbleDetails', bubble.details)['fraction_ratio'])} {OF_STEP}"
     return (
         *tile(context, "throughput_tokens_sec", "Throughput", note=_each(context)),
         *tile(context, "iteration_wall_clock_time", step_time_label(context), note=_steps(context)),
-        *tile(context, "mfu", "Model FLOPs utilisation", note=_peak(context)),
+        *tile(context, "mfu", "Model FLOPs utilisation", note=peak),
         *tile(context, "total_token_throughput", "Token throughput", note="input and output"),
         *tile(context, "output_throughput", "Output throughput"),
         *tile(context, "request_throughput", "Request throughput"),
@@ -52,7 +54,7 @@ def headline(context: Context) -> tuple[Number, ...]:
             "Communication hidden",
             note=_over_ranks(context, "comm_comp_overlap"),
         ),
-        *tile(context, "bubble_size_pipeline", "Pipeline bubble", note=_bubble(context)),
+        *tile(context, "bubble_size_pipeline", "Pipeline bubble", note=bubble_share),
         *tile(
             context,
             "straggler",
@@ -61,14 +63,17 @@ def headline(context: Context) -> tuple[Number, ...]:
             note=_late(context),
         ),
         *tile(
-            context, "peak_memory_allocated", "Peak memory", note=_device(context, "peak_memory_allocated")
+            context,
+            "peak_memory_allocated",
+            "Peak memory",
+            note=highest_device(context, "peak_memory_allocated"),
         ),
         *tile(
             context,
             "memory_fragmentation",
             "Memory in no tensor",
             formatter=lambda value: percent(100 * value),
-            note=_device(context, "memory_fragmentation"),
+            note=highest_device(context, "memory_fragmentation"),
         ),
         *tile(context, "token_to_expert_assignment", "Imbalance of experts"),
         *tile(context, "training_quality", "Loss at the last step"),
@@ -91,11 +96,6 @@ def _each(context: Context) -> str:
     return "; ".join(filter(None, (each, f"{details['tokens_per_step']:,} tokens a step")))
 
 
-def _peak(context: Context) -> str:
-    result = context.valued("mfu")
-    return f"of {cast('MfuDetails', result.details)['gpu_peak_source']}" if result else ""
-
-
 def _over_ranks(context: Context, metric: str) -> str:
     """Return the minimum and maximum over ranks of a percentage."""
     result = context.valued(metric)
@@ -108,10 +108,10 @@ def _over_ranks(context: Context, metric: str) -> str:
     return f"rank {low}: {percent(per_rank[low])} to rank {high}: {percent(per_rank[high])}"
 
 
-def _device(context: Context, metric: str) -> str:
-    """Return the device with the largest value."""
+def highest_device(context: Context, metric: str) -> str:
+    """Return the device with the largest value of a metric of memory; empty if unknown."""
     result = context.valued(metric)
-    device = str(result.details["highest_device"]) if result else ""
+    device = str(result.details.get("highest_device", "")) if result else ""
     return f"highest on {'rank ' if device[:1].isdigit() else ''}{device}" if device else ""
 
 
@@ -161,13 +161,6 @@ def _busy(context: Context) -> str:
     return "; ".join(filter(None, (spinning, _over_ranks(context, "gpu_busy"))))
 
 
-def _bubble(context: Context) -> str:
-    result = context.valued("bubble_size_pipeline")
-    if result is None:
-        return ""
-    return f"{percent(100 * cast('BubbleDetails', result.details)['fraction_ratio'])} {OF_STEP}"
-
-
 def _late(context: Context) -> str:
     result = context.valued("straggler")
     if result is None:
@@ -177,20 +170,20 @@ def _late(context: Context) -> str:
     return f"{'of the recorded time' if 'recorded_s' in details else OF_STEP}; {slowest}"
 
 
-def findings(issues: Iterable[Issue]) -> tuple[Finding, ...]:
+def findings(issues: Iterable[Issue]) -> tuple[PageFinding, ...]:
     """Return the findings, the most severe first; of many of one kind the first ones and their number."""
     kinds: dict[tuple[str, str], list[Issue]] = {}
     for issue in issues:
         kinds.setdefault((issue.code or issue.message, issue.severity), []).append(issue)
     entries = []
     for group in kinds.values():
-        listed = group if len(group) <= _ALIKE + 1 else group[:_ALIKE]
+        listed = group if len(group) <= ALIKE + 1 else group[:ALIKE]
         entries += [_finding(issue) for issue in listed[:-1]]
         entries.append(_finding(listed[-1], len(group) - len(listed)))
     return tuple(entries)
 
 
-def _finding(issue: Issue, others: int = 0) -> Finding:
+def _finding(issue: Issue, others: int = 0) -> PageFinding:
     place = f"{issue.file}:{issue.line}" if issue.file and issue.line else issue.file
     place = ": ".join(filter(None, (place, issue.path)))
-    return Finding(issue.severity, issue.message, place, issue.code, issue.fix, others)
+    return PageFinding(issue.severity, issue.message, place, issue.code, issue.fix, others)

@@ -8,38 +8,71 @@ from ccl_bench.base.units import GIGA
 from ccl_bench.report.charts.bars import bars
 from ccl_bench.report.charts.flames import flame, stacked_areas
 from ccl_bench.report.charts.lines import memory_curve
-from ccl_bench.report.context import absent, table, tile
+from ccl_bench.report.context import absent, cell, table, tile
 from ccl_bench.report.formatting import amount, duration, percent, size
-from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity
+from ccl_bench.report.sections.headline import highest_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
     from ccl_bench.result.details import FragmentationDetails, PeakMemoryDetails
     from ccl_bench.result.drill_down import CallSite
-    from ccl_bench.result.report_data import MemoryCurve
 
 KEY, TITLE = "memory", "Device memory"
 
 _MOMENTS = {"snapshot": "at the snapshot", "peak": "when most was allocated"}
 
 
-def memory(context: Context) -> Section:
+def memory(context: Context) -> PageSection:
     """Return the section."""
     peak, unused = context.valued("peak_memory_allocated"), context.valued("memory_fragmentation")
     if peak is None and unused is None:
         return absent(KEY, TITLE, context.why("peak_memory_allocated", "memory_fragmentation"))
     peak_details: PeakMemoryDetails = cast("PeakMemoryDetails", peak.details) if peak else {}
     left = cast("FragmentationDetails", unused.details) if unused else None
-    return Section(
+    tables = []
+    if layouts := left.get("snapshots") if left else None:
+        measures = ("unused_ratio", "inactive_split_ratio", "scattered_ratio")
+        rows = [
+            (
+                f"rank {entry.get('rank', 'unknown')}, {_MOMENTS.get(entry['moment'], entry['moment'])}",
+                *(Quantity(entry[m], percent(100 * entry[m])) if m in entry else "-" for m in measures),
+            )
+            for entry in layouts
+        ]
+        head = (
+            "where and when",
+            "reserved and in no tensor",
+            "in split blocks",
+            "free, but not in one piece",
+        )
+        tables.append(table(head, rows, caption="Fragmentation"))
+    if holders := peak_details.get("holders"):
+        stacks = [
+            (
+                cell(entry["bytes"], size),
+                amount(entry["blocks_count"]),
+                " < ".join(entry["frames"])
+                or ("before the history began" if entry["is_before_history"] else "-"),
+            )
+            for entry in holders
+        ]
+        columns = ("bytes", "blocks", "allocated in")
+        tables.append(table(columns, stacks, caption="What holds the peak", left=(2,), wide=(2,)))
+    return PageSection(
         KEY,
         TITLE,
         "Tensors hold allocated memory; the allocator took reserved memory from the device. "
         "Fragmentation has no single measure; the table lists the common ones.",
         (
-            *tile(context, "peak_memory_allocated", "Peak allocated", note=_where(peak_details)),
+            *tile(
+                context,
+                "peak_memory_allocated",
+                "Peak allocated",
+                note=highest_device(context, "peak_memory_allocated"),
+            ),
             *tile(
                 context,
                 "memory_fragmentation",
@@ -49,33 +82,49 @@ def memory(context: Context) -> Section:
             ),
         ),
         (*_curves(context), *_categories(context), *_peaks(peak_details), *_call_sites(context)),
-        (
-            *_layouts(left),
-            *_holders(peak_details),
-        ),
+        tuple(tables),
     )
 
 
-def _where(details: PeakMemoryDetails) -> str:
-    device = details.get("highest_device", "")
-    return f"highest on {'rank ' if device[:1].isdigit() else ''}{device}" if device else ""
-
-
-def _curves(context: Context) -> Iterator[Chart]:
+def _curves(context: Context) -> Iterator[PageChart]:
+    """Yield the memory of each device over time."""
     curves = context.series.memory
     for place, curve in enumerate(curves):
-        note = f"Each point shows the extremes of up to {curve.events_each:,} states of the allocator. "
-        if place == 0 and context.series.memory_devices > len(curves):
-            of_all = f"{len(curves)} of {context.series.memory_devices:,} devices"
-            note += f"The charts show the {of_all} with the highest peaks."
-        yield _curve(curve, f"memory-{place}", note if curve.events_each > 1 else "")
+        note = ""
+        if curve.events_each > 1:
+            note = f"Each point shows the extremes of up to {curve.events_each:,} states of the allocator."
+            if place == 0 and context.series.memory_devices > len(curves):
+                of_all = f"{len(curves)} of {context.series.memory_devices:,} devices"
+                note += f" The charts show the {of_all} with the highest peaks."
+        spec = memory_curve(
+            curve, "time since the first event, s" if curve.is_timed else "events of the allocator"
+        )
+        peak = max(curve.highest_allocated_bytes)
+        at = curve.at[curve.highest_allocated_bytes.index(peak)]
+        when = f"after {duration(at)}" if curve.is_timed else f"at event {at:,.0f}"
+        reserved = size(max(curve.highest_reserved_bytes))
+        summary = f"Allocated memory peaks at {size(peak)} {when}; at most {reserved} are reserved."
+        points = zip(
+            curve.at,
+            curve.lowest_allocated_bytes,
+            curve.highest_allocated_bytes,
+            curve.highest_reserved_bytes,
+            strict=True,
+        )
+        rows = [
+            (duration(at) if curve.is_timed else f"{at:,.0f}", *(cell(value, size) for value in values))
+            for at, *values in points
+        ]
+        head = ("time" if curve.is_timed else "event", "least allocated", "most allocated", "most reserved")
+        data = table(head, rows, left=())
+        yield PageChart(f"memory-{place}", f"Memory of rank {curve.device}", spec, summary, data, note)
 
 
 _INSIDE_TORCH = ("_wrapped_call_impl (", "_call_impl (", "inner (", "wrapper (", "decorate_context (")
 """Prefixes of frames that only pass a call on."""
 
 
-def _call_sites(context: Context) -> Iterator[Chart]:
+def _call_sites(context: Context) -> Iterator[PageChart]:
     """Yield the flame graph of the call stacks that hold the peak."""
     at_peak = context.series.drill_down.memory
     if at_peak is None or not any(site.frames for site in at_peak.sites):
@@ -91,12 +140,11 @@ def _call_sites(context: Context) -> Iterator[Chart]:
         f"The largest call site, {innermost}, allocated {size(largest.bytes)}."
     )
     cells = [
-        (Quantity(site.bytes, size(site.bytes)), amount(site.blocks), " › ".join(_stack(site)))
-        for site in at_peak.sites
+        (cell(site.bytes, size), amount(site.blocks), " › ".join(_stack(site))) for site in at_peak.sites
     ]
     data = table(("bytes", "blocks", "call stack, the outermost first"), cells, left=(2,), wide=(2,))
     title = "What holds the peak, by call stack"
-    yield Chart("memory-sites", title, spec, summary, data, is_wide=True)
+    yield PageChart("memory-sites", title, spec, summary, data, is_wide=True)
 
 
 def _stack(site: CallSite) -> list[str]:
@@ -106,7 +154,7 @@ def _stack(site: CallSite) -> list[str]:
     return [frame for frame in site.frames if not frame.startswith(_INSIDE_TORCH)] or site.frames
 
 
-def _categories(context: Context) -> Iterator[Chart]:
+def _categories(context: Context) -> Iterator[PageChart]:
     """Yield memory by purpose, over time."""
     curves = context.series.drill_down.categories
     if curves is None:
@@ -117,39 +165,12 @@ def _categories(context: Context) -> Iterator[Chart]:
     peaks = {name: max(values) for name, values in curves.allocated_bytes.items()}
     most = max(peaks, key=lambda name: peaks[name])
     summary = f"The largest part is {most}, up to {size(peaks[most])} on {curves.device}."
-    cells = [(name, Quantity(peak, size(peak))) for name, peak in peaks.items()]
+    cells = [(name, cell(peak, size)) for name, peak in peaks.items()]
     data = table(("category", "most"), cells)
-    yield Chart("memory-categories", "Allocated memory by purpose", spec, summary, data)
+    yield PageChart("memory-categories", "Allocated memory by purpose", spec, summary, data)
 
 
-def _curve(curve: MemoryCurve, key: str, note: str) -> Chart:
-    x = "time since the first event, s" if curve.is_timed else "events of the allocator"
-    spec = memory_curve(curve, x)
-    peak = max(curve.highest_allocated_bytes)
-    at = curve.at[curve.highest_allocated_bytes.index(peak)]
-    when = f"after {duration(at)}" if curve.is_timed else f"at event {at:,.0f}"
-    reserved = size(max(curve.highest_reserved_bytes))
-    summary = f"Allocated memory peaks at {size(peak)} {when}; at most {reserved} are reserved."
-    rows: list[tuple[Cell, ...]] = [
-        (
-            duration(at) if curve.is_timed else f"{at:,.0f}",
-            *(Quantity(value, size(value)) for value in values),
-        )
-        for at, *values in zip(
-            curve.at,
-            curve.lowest_allocated_bytes,
-            curve.highest_allocated_bytes,
-            curve.highest_reserved_bytes,
-            strict=True,
-        )
-    ]
-    head = ("time" if curve.is_timed else "event", "least allocated", "most allocated", "most reserved")
-    return Chart(
-        key, f"Memory of rank {curve.device}", spec, summary, table(head, rows, left=()), note.strip()
-    )
-
-
-def _peaks(details: PeakMemoryDetails) -> list[Chart]:
+def _peaks(details: PeakMemoryDetails) -> list[PageChart]:
     peaks = details.get("per_device_peak_allocated_bytes", {})
     if len(peaks) < 2:
         return []
@@ -157,41 +178,9 @@ def _peaks(details: PeakMemoryDetails) -> list[Chart]:
     spec = bars(rows, title="peak allocated, GB", unit="GB", colour="var(--memory)")
     highest, lowest = (pick(peaks, key=lambda name: peaks[name]) for pick in (max, min))
     summary = f"Peaks range from {size(peaks[lowest])} on {lowest} to {size(peaks[highest])} on {highest}."
-    cells = [(name, Quantity(value, size(value))) for name, value in peaks.items()]
+    cells = [(name, cell(value, size)) for name, value in peaks.items()]
     return [
-        Chart("memory-peaks", "Peak of each device", spec, summary, table(("rank", "peak allocated"), cells))
-    ]
-
-
-def _layouts(details: FragmentationDetails | None) -> Iterator[Table]:
-    layouts = details.get("snapshots", []) if details else []
-    if not layouts:
-        return
-    measures = ("unused_ratio", "inactive_split_ratio", "scattered_ratio")
-    rows = [
-        (
-            f"rank {entry.get('rank', 'unknown')}, {_MOMENTS.get(entry['moment'], entry['moment'])}",
-            *(Quantity(entry[m], percent(100 * entry[m])) if m in entry else "-" for m in measures),
+        PageChart(
+            "memory-peaks", "Peak of each device", spec, summary, table(("rank", "peak allocated"), cells)
         )
-        for entry in layouts
     ]
-    head = ("where and when", "reserved and in no tensor", "in split blocks", "free, but not in one piece")
-    yield table(head, rows, caption="Fragmentation")
-
-
-def _holders(details: PeakMemoryDetails) -> Iterator[Table]:
-    holders = details.get("holders", [])
-    if not holders:
-        return
-    rows = [
-        (
-            Quantity(entry["bytes"], size(entry["bytes"])),
-            amount(entry["blocks_count"]),
-            " < ".join(entry["frames"])
-            or ("before the history began" if entry["is_before_history"] else "-"),
-        )
-        for entry in holders
-    ]
-    yield table(
-        ("bytes", "blocks", "allocated in"), rows, caption="What holds the peak", left=(2,), wide=(2,)
-    )

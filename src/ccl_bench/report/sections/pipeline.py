@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, cast
 
 from ccl_bench.base.text import counted
 from ccl_bench.report.charts.bars import stacked
-from ccl_bench.report.context import OF_STEP, absent, table, tile
+from ccl_bench.report.context import OF_STEP, absent, cell, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity
 from ccl_bench.report.theme import COMMUNICATION_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
     from ccl_bench.result.details import BubbleDetails
 
 KEY, TITLE = "pipeline", "Pipeline"
@@ -33,11 +32,10 @@ _BUBBLE_PARTS = {
 }
 
 _EVEN = 1.005
+"""Ratio of the busiest stage to the mean below which the two decimals of the note would show 1.00."""
 
-Parts = dict[str, tuple[str, str]]
 
-
-def pipeline(context: Context) -> Section:
+def pipeline(context: Context) -> PageSection:
     """Return the section."""
     result = context.valued("bubble_size_pipeline")
     if result is None:
@@ -46,19 +44,39 @@ def pipeline(context: Context) -> Section:
     stages = details["per_stage"]
     divided = all({"warm_up_s", "steady_s", "cool_down_s"} <= stage.keys() for stage in stages.values())
     parts = _WORK | (_BUBBLE_PARTS if divided else _WHOLE_BUBBLE)
-    return Section(
+    times = {
+        name: {part: stage.get(field, 0.0) for part, (field, _) in parts.items()}
+        for name, stage in stages.items()
+    }
+    per, unit = time_unit(sum(each.values()) for each in times.values())
+    spec = stacked(
+        [(name, {part: value * per for part, value in each.items()}) for name, each in times.items()],
+        [(part, colour) for part, (_, colour) in parts.items()],
+        title=f"time in a mean step, {unit}",
+        of="stage",
+    )
+    most = max(stages, key=lambda name: stages[name]["fraction"])
+    share, length = percent(100 * stages[most]["fraction"]), duration(stages[most]["bubble_s"])
+    summary = f"Stage {most} has the largest bubble: {length}, {share} of its traced step."
+    rows = [
+        (
+            name,
+            *(cell(value, duration) for value in (*times[name].values(), stage["bubble_s"])),
+            Quantity(stage["fraction"], percent(100 * stage["fraction"])),
+        )
+        for name, stage in stages.items()
+    ]
+    data = table(("stage", *parts, "whole bubble", "share of the traced step"), rows)
+    share_of_step = f"{percent(100 * details['fraction_ratio'])} {OF_STEP}"
+    return PageSection(
         KEY,
         TITLE,
         "In the bubble a stage neither computes nor moves data. Warm-up lasts until its first backward work, "
         "cool-down begins after its last forward work.",
-        tuple(tile(context, "bubble_size_pipeline", "Bubble in a mean step", note=_share(details))),
-        (_chart(stages, parts),),
+        tuple(tile(context, "bubble_size_pipeline", "Bubble in a mean step", note=share_of_step)),
+        (PageChart("pipeline", "Time in a mean step of each stage", spec, summary, data),),
         notes=tuple(_notes(details)),
     )
-
-
-def _share(details: BubbleDetails) -> str:
-    return f"{percent(100 * details['fraction_ratio'])} {OF_STEP}"
 
 
 def _notes(details: BubbleDetails) -> Iterator[str]:
@@ -76,30 +94,3 @@ def _notes(details: BubbleDetails) -> Iterator[str]:
         yield f"The other side of {count} is unknown; its time counts as bubble, which is an upper bound."
     if "parts_missing" in details:
         yield f"The parts of the bubble are unknown: {details['parts_missing']}."
-
-
-def _chart(stages: dict[str, dict[str, float]], parts: Parts) -> Chart:
-    per, unit = time_unit(sum(_values(stage, parts)) for stage in stages.values())
-    rows = [
-        (name, {part: stage.get(field, 0.0) * per for part, (field, _) in parts.items()})
-        for name, stage in stages.items()
-    ]
-    colours = [(part, colour) for part, (_, colour) in parts.items()]
-    spec = stacked(rows, colours, title=f"time in a mean step, {unit}", of="stage")
-    most = max(stages, key=lambda name: stages[name]["fraction"])
-    share, length = percent(100 * stages[most]["fraction"]), duration(stages[most]["bubble_s"])
-    summary = f"Stage {most} has the largest bubble: {length}, {share} of its traced step."
-    return Chart("pipeline", "Time in a mean step of each stage", spec, summary, _table(stages, parts))
-
-
-def _values(stage: dict[str, float], parts: Parts) -> list[float]:
-    return [stage.get(field, 0.0) for field, _ in parts.values()]
-
-
-def _table(stages: dict[str, dict[str, float]], parts: Parts) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for name, stage in stages.items():
-        values = [*_values(stage, parts), stage["bubble_s"]]
-        times = [Quantity(value, duration(value)) for value in values]
-        rows.append((name, *times, Quantity(stage["fraction"], percent(100 * stage["fraction"]))))
-    return table(("stage", *parts, "whole bubble", "share of the traced step"), rows)

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, cast
 
 from ccl_bench.base.text import counted
 from ccl_bench.report.charts.lines import curves
-from ccl_bench.report.context import absent, table, tile
+from ccl_bench.report.context import absent, cell, table, tile
 from ccl_bench.report.formatting import duration, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section, Term
+from ccl_bench.report.page_model import PageChart, PageSection, Term
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
     from ccl_bench.result import Result
     from ccl_bench.result.details import ServingDetails
 
@@ -39,14 +38,30 @@ _DRAWN = 99
 """Percent of the times that are drawn; the longest ones would compress the others."""
 
 
-def serving(context: Context) -> Section:
+def serving(context: Context) -> PageSection:
     """Return the section."""
     times = {label: result for name, label in (TIMES | PASSES).items() if (result := context.valued(name))}
     rates = [number for name, label in RATES.items() for number in tile(context, name, label)]
     if not times and not rates:
         return absent(KEY, TITLE, context.why(*TIMES))
     some = next(filter(None, map(context.valued, [*TIMES, *RATES])), None)
-    return Section(
+    details = cast("ServingDetails", some.details) if some else None
+    notes = []
+    if details and (requests := details.get("requests")):
+        others = [f"{count:,} {end}" for end, count in requests.items() if end != "ok"]
+        rest = f"; {', '.join(others)}" if others else ""
+        succeeded = counted(requests.get("ok", 0), "request")
+        notes.append(f"{details.get('tool', 'The benchmark')}: {succeeded} succeeded{rest}.")
+    tables = []
+    if times:
+        spreads = {label: distribution(each) | {"mean": each.value or 0.0} for label, each in times.items()}
+        used = [name for name in STATISTICS if any(name in spread for spread in spreads.values())]
+        rows = [
+            (Term(times[label].metric, label), *(cell(spread.get(name), duration) for name in used))
+            for label, spread in spreads.items()
+        ]
+        tables.append(table(("latency", *used), rows, caption="Percentiles"))
+    return PageSection(
         KEY,
         TITLE,
         "As the client of the benchmark measured it. Failed, cancelled and warm-up requests are excluded.",
@@ -55,18 +70,9 @@ def serving(context: Context) -> Section:
             *rates,
         ),
         tuple(chart for label, result in times.items() for chart in _chart(label, result)),
-        (_percentiles(times),) if times else (),
-        tuple(_notes(cast("ServingDetails", some.details))) if some else (),
+        tuple(tables),
+        tuple(notes),
     )
-
-
-def _notes(details: ServingDetails) -> Iterator[str]:
-    requests = details.get("requests", {})
-    if requests:
-        others = [f"{count:,} {end}" for end, count in requests.items() if end != "ok"]
-        rest = f"; {', '.join(others)}" if others else ""
-        succeeded = counted(requests.get("ok", 0), "request")
-        yield f"{details.get('tool', 'The benchmark')}: {succeeded} succeeded{rest}."
 
 
 def distribution(result: Result) -> dict[str, float]:
@@ -75,20 +81,7 @@ def distribution(result: Result) -> dict[str, float]:
     return details.get("distribution_s") or details.get("as_stored_s") or {}
 
 
-def _percentiles(times: dict[str, Result]) -> Table:
-    spreads = {label: distribution(result) | {"mean": result.value or 0.0} for label, result in times.items()}
-    used = [name for name in STATISTICS if any(name in spread for spread in spreads.values())]
-    rows: list[tuple[Cell, ...]] = [
-        (
-            Term(times[label].metric, label),
-            *(Quantity(spread[name], duration(spread[name])) if name in spread else "-" for name in used),
-        )
-        for label, spread in spreads.items()
-    ]
-    return table(("latency", *used), rows, caption="Percentiles")
-
-
-def _chart(label: str, result: Result) -> Iterator[Chart]:
+def _chart(label: str, result: Result) -> Iterator[PageChart]:
     percentiles = cast("ServingDetails", result.details).get("percentiles_s", [])
     if not percentiles or percentiles[0] == percentiles[-1]:
         return
@@ -101,8 +94,8 @@ def _chart(label: str, result: Result) -> Iterator[Chart]:
         of="time",
     )
     summary = f"Half of them take at most {duration(points[50][0])}, 99 % at most {duration(points[99][0])}."
-    rows = [(f"{share:g} %", Quantity(value, duration(value))) for value, share in points]
-    rows.append(("100 %", Quantity(percentiles[-1], duration(percentiles[-1]))))
+    rows = [(f"{share:g} %", cell(value, duration)) for value, share in points]
+    rows.append(("100 %", cell(percentiles[-1], duration)))
     key = f"serving-{result.metric.lower().replace('_', '-')}"
     note = f"The longest 1 %, up to {duration(percentiles[-1])}, is not drawn."
-    yield Chart(key, label, spec, summary, table(("share", "at most"), rows, left=()), note)
+    yield PageChart(key, label, spec, summary, table(("share", "at most"), rows, left=()), note)

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import LYING, bars, stacked
 from ccl_bench.report.charts.lines import band_over_names, lines_over_names, ranges_over_names
-from ccl_bench.report.context import absent, neighbours_note, table, tile
+from ccl_bench.report.context import absent, cell, merged_note, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity
 from ccl_bench.report.sections.headline import exposed_share, share_of_step, step_time_label
 from ccl_bench.report.theme import COMMUNICATION_PARTS
 from ccl_bench.report.verdict import DID
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Number, Table
+    from ccl_bench.report.page_model import Cell, PageTable, Tile
     from ccl_bench.result.details import (
         BusyDetails,
         ExposedDetails,
@@ -26,53 +26,51 @@ if TYPE_CHECKING:
         PhaseDetails,
         StepTimeDetails,
     )
-    from ccl_bench.result.report_data import Grid, Spread, StepTimes, TimeParts
+    from ccl_bench.result.report_data import Spread, StepTimes, TimeParts
 
 KEY, TITLE = "steps", "Step times"
 
 
-def steps(context: Context) -> Section:
+def steps(context: Context) -> PageSection:
     """Return the section."""
     times = context.series.step_times
     if times is None:
         return absent(KEY, TITLE, context.why("iteration_wall_clock_time"))
+    imbalance = context.valued("load_imbalance_ratio")
+    busiest = cast("LoadImbalanceDetails", imbalance.details)["busiest_rank"] if imbalance else None
+    slowest = context.valued("iteration_wall_clock_time")
+    spread = cast("StepTimeDetails", slowest.details)["spread_s"] if slowest else {}
+    notes = []
+    if "cv" in spread and "p95" in spread:
+        notes.append(
+            f"Of the steps of the slowest rank 95 % take at most {duration(spread['p95'])}; "
+            f"their standard deviation is {percent(100 * spread['cv'])} of the mean."
+        )
     charts = []
     if len(times.by_step) > 1:
         charts.append(_over_steps(times))
     if len(times.by_rank) > 1:
         charts.append(_over_ranks(times, step_time_label(context)))
-    return Section(
+    return PageSection(
         KEY,
         TITLE if step_time_label(context) == "Step time" else step_time_label(context),
         f"From {times.source}. A step of the run is as long as on its slowest rank.",
         numbers=(
             *tile(context, "iteration_wall_clock_time", step_time_label(context)),
-            *tile(context, "load_imbalance_ratio", "Compute, busiest rank over mean", note=_busiest(context)),
+            *tile(
+                context,
+                "load_imbalance_ratio",
+                "Compute, busiest rank over mean",
+                note="" if busiest is None else f"most on rank {busiest}",
+            ),
         ),
         charts=tuple(charts),
         tables=() if charts else (_spreads("step", times.by_step),),
-        notes=tuple(_noise(context)),
+        notes=tuple(notes),
     )
 
 
-def _busiest(context: Context) -> str:
-    result = context.valued("load_imbalance_ratio")
-    rank = cast("LoadImbalanceDetails", result.details)["busiest_rank"] if result else None
-    return "" if rank is None else f"most on rank {rank}"
-
-
-def _noise(context: Context) -> Iterator[str]:
-    """Yield the spread of the steps of the slowest rank."""
-    result = context.valued("iteration_wall_clock_time")
-    spread = cast("StepTimeDetails", result.details)["spread_s"] if result else {}
-    if "cv" in spread and "p95" in spread:
-        yield (
-            f"Of the steps of the slowest rank 95 % take at most {duration(spread['p95'])}; "
-            f"their standard deviation is {percent(100 * spread['cv'])} of the mean."
-        )
-
-
-def _over_steps(times: StepTimes) -> Chart:
+def _over_steps(times: StepTimes) -> PageChart:
     per, unit = time_unit(spread.max_s for spread in times.by_step)
     y = f"step time, {unit}"
     shortest = min(times.by_step, key=lambda spread: spread.p50_s)
@@ -87,15 +85,22 @@ def _over_steps(times: StepTimes) -> Chart:
             for rank, row in zip(times.grid.ranks, times.grid.values_s, strict=True)
         }
         spec = lines_over_names(times.grid.steps, rows, x="step", y=y, of="rank")
-        note = _each(times.grid.steps_each, "point", "the mean of", "steps")
-        return Chart("step-times", "Step time on each rank", spec, summary, _grid(times.grid), note)
+        note = merged_note(times.grid.steps_each, "point", "steps")
+        by_step = zip(times.grid.steps, *times.grid.values_s, strict=True)
+        data = table(
+            ("step", *(f"rank {rank}" for rank in times.grid.ranks)),
+            [(step, *(cell(value, duration, "") for value in values)) for step, *values in by_step],
+        )
+        return PageChart("step-times", "Step time on each rank", spec, summary, data, note)
     spec = band_over_names(_scaled(times.by_step, per), x="step", y=y)
     note = "The band spans the fastest to the slowest rank, the line is the median rank. "
-    note += _each(times.steps_each, "step shown", "all of", "neighbouring steps")
-    return Chart("step-times", "Step time over ranks", spec, summary, _spreads("step", times.by_step), note)
+    note += merged_note(times.steps_each, "step shown", "neighbouring steps", "all of")
+    return PageChart(
+        "step-times", "Step time over ranks", spec, summary, _spreads("step", times.by_step), note
+    )
 
 
-def _over_ranks(times: StepTimes, label: str) -> Chart:
+def _over_ranks(times: StepTimes, label: str) -> PageChart:
     per, unit = time_unit(spread.max_s for spread in times.by_rank)
     spec = ranges_over_names(_scaled(times.by_rank, per), x="rank", y=f"{label.lower()}, {unit}")
     slowest = max(times.by_rank, key=lambda spread: spread.p50_s)
@@ -107,39 +112,21 @@ def _over_ranks(times: StepTimes, label: str) -> Chart:
         summary = f"The median {what} takes {most} on every rank."
     several = any(spread.count > 1 for spread in times.by_rank)
     note = "Dots are medians, bars span the shortest to the longest step. " if several else ""
-    note += _each(times.ranks_each, "entry", "all of", "neighbouring ranks")
+    note += merged_note(times.ranks_each, "entry", "neighbouring ranks", "all of")
     rows = _spreads("rank", times.by_rank)
-    return Chart("step-times-of-ranks", f"{label}s of each rank", spec, summary, rows, note.strip())
-
-
-def _each(count: int, one: str, stands_for: str, many: str) -> str:
-    return f"Each {one} is {stands_for} up to {count:,} {many}." if count > 1 else ""
+    return PageChart("step-times-of-ranks", f"{label}s of each rank", spec, summary, rows, note.strip())
 
 
 def _scaled(rows: Sequence[Spread], per: float) -> list[tuple[str, float, float, float]]:
     return [(row.name, row.min_s * per, row.p50_s * per, row.max_s * per) for row in rows]
 
 
-def _spreads(what: str, rows: Sequence[Spread]) -> Table:
-    cells: list[tuple[Cell, ...]] = [
-        (row.name, f"{row.count:,}", *(Quantity(value, duration(value)) for value in _of(row)))
+def _spreads(what: str, rows: Sequence[Spread]) -> PageTable:
+    cells = [
+        (row.name, f"{row.count:,}", *(cell(value, duration) for value in (row.min_s, row.p50_s, row.max_s)))
         for row in rows
     ]
     return table((what, "step times", "shortest", "median", "longest"), cells)
-
-
-def _of(row: Spread) -> tuple[float, float, float]:
-    return row.min_s, row.p50_s, row.max_s
-
-
-def _grid(grid: Grid) -> Table:
-    by_step = zip(grid.steps, *grid.values_s, strict=True)
-    rows = [(step, *(_cell(value) for value in values)) for step, *values in by_step]
-    return table(("step", *(f"rank {rank}" for rank in grid.ranks)), rows)
-
-
-def _cell(value: float | None) -> Cell:
-    return "" if value is None else Quantity(value, duration(value))
 
 
 TIME_KEY, TIME_TITLE = "time", "Where the time goes"
@@ -172,12 +159,21 @@ _CAUSES = {
 }
 
 
-def time_breakdown(context: Context) -> Section:
+def time_breakdown(context: Context) -> PageSection:
     """Return the section."""
     parts, busy = context.series.time_parts, context.valued("gpu_busy")
     if not parts or busy is None:
         return absent(TIME_KEY, TIME_TITLE, context.why("gpu_busy"))
-    shown_parts = _shown_parts(parts)
+    is_divided = any(part.exposed_wait_s or part.exposed_transfer_s for part in parts)
+    left_out = {"exposed communication"} if is_divided else {"waiting", "transfer", "unknown communication"}
+    if not any(part.fused_s for part in parts):
+        left_out.add("fused")
+    if not any(part.exposed_unknown_s for part in parts):
+        left_out.add("unknown communication")
+    shown_parts = {name: seen for name, seen in PARTS.items() if name not in left_out}
+    about = _WHOLE if any(part.exposed_communication_s for part in parts) else ""
+    if "waiting" in shown_parts:
+        about = _DIVIDED + (_UNKNOWN if "unknown communication" in shown_parts else "")
     numbers = (
         *tile(context, "gpu_busy", "Device busy"),
         *tile(context, "gpu_idle", "Device idle"),
@@ -188,42 +184,25 @@ def time_breakdown(context: Context) -> Section:
         *_exposed("exposed_transfer_time", "Exposed transfer", context),
     )
     shares = _shares(context, cast("BusyDetails", busy.details), shown_parts)
-    return Section(
+    return PageSection(
         TIME_KEY,
         TIME_TITLE,
-        f"{_about_communication(parts, shown_parts)}"
+        f"{about}"
         "Exposed memory is copies and sets while nothing else runs. Idle is the rest. "
         f"{_FUSED if 'fused' in shown_parts else ''}"
         "Together they are the traced step. Shares refer to each rank's own step; the table shows "
         "their mean over ranks.",
         numbers,
         (
-            _by_rank(parts, shares, context.series.ranks_each),
+            _by_rank(parts, shown_parts, shares, context.series.ranks_each),
             *_phases(context),
         ),
         (*_idle(context), *_by_host(context)),
     )
 
 
-def _about_communication(parts: Sequence[TimeParts], shown_parts: Container[str]) -> str:
-    if "waiting" in shown_parts:
-        return _DIVIDED + (_UNKNOWN if "unknown communication" in shown_parts else "")
-    return _WHOLE if any(part.exposed_communication_s for part in parts) else ""
-
-
-def _exposed(metric: str, label: str, context: Context) -> list[Number]:
+def _exposed(metric: str, label: str, context: Context) -> list[Tile]:
     return tile(context, metric, label, note=share_of_step(context, metric))
-
-
-def _shown_parts(parts: Sequence[TimeParts]) -> dict[str, tuple[str, str]]:
-    """Return the parts to show: fused and unknown only if some rank has them."""
-    is_divided = any(part.exposed_wait_s or part.exposed_transfer_s for part in parts)
-    left_out = {"exposed communication"} if is_divided else {"waiting", "transfer", "unknown communication"}
-    if not any(part.fused_s for part in parts):
-        left_out.add("fused")
-    if not any(part.exposed_unknown_s for part in parts):
-        left_out.add("unknown communication")
-    return {name: seen for name, seen in PARTS.items() if name not in left_out}
 
 
 def _shares(context: Context, busy: BusyDetails, shown_parts: Iterable[str]) -> dict[str, float]:
@@ -242,9 +221,13 @@ def _shares(context: Context, busy: BusyDetails, shown_parts: Iterable[str]) -> 
     }
 
 
-def _by_rank(parts: Sequence[TimeParts], shares: dict[str, float], ranks_each: int) -> Chart:
+def _by_rank(
+    parts: Sequence[TimeParts],
+    shown_parts: dict[str, tuple[str, str]],
+    shares: dict[str, float],
+    ranks_each: int,
+) -> PageChart:
     per, unit = time_unit(part.window_s for part in parts)
-    shown_parts = _shown_parts(parts)
     rows = [
         (row.rank, {name: getattr(row, field) * per for name, (field, _) in shown_parts.items()})
         for row in parts
@@ -252,28 +235,19 @@ def _by_rank(parts: Sequence[TimeParts], shares: dict[str, float], ranks_each: i
     colours = [(name, colour) for name, (_, colour) in shown_parts.items()]
     spec = stacked(rows, colours, title=f"time in a mean step, {unit}", of="rank")
     summary = "Mean over ranks: " + ", ".join(f"{name} {percent(s)}" for name, s in shares.items()) + "."
-    note = neighbours_note(ranks_each, "rank")
+    note = merged_note(ranks_each, "rank", "neighbouring ranks")
     title = "Time in a mean step of each rank"
-    cells = _table(parts, shares)
-    return Chart("time-parts", title, spec, summary, cells, note, is_wide=len(rows) > LYING)
-
-
-def _table(parts: Sequence[TimeParts], shares: dict[str, float]) -> Table:
-    rows: list[list[Cell]] = []
-    shown_parts = _shown_parts(parts)
+    cells: list[tuple[Cell, ...]] = []
     for row in parts:
         values = [getattr(row, field) for field, _ in shown_parts.values()]
-        rows.append([row.rank, *map(_time, (*values, row.window_s))])
-    whole = Quantity(100.0, "100 %")
-    rows.append(["mean share", *(Quantity(share, percent(share)) for share in shares.values()), whole])
-    return table(("rank", *shown_parts, "step"), rows)
+        cells.append((row.rank, *(cell(value, duration) for value in (*values, row.window_s))))
+    means = (cell(share, percent) for share in shares.values())
+    cells.append(("mean share", *means, Quantity(100.0, "100 %")))
+    data = table(("rank", *shown_parts, "step"), cells)
+    return PageChart("time-parts", title, spec, summary, data, note, is_wide=len(rows) > LYING)
 
 
-def _time(value: float) -> Quantity:
-    return Quantity(value, duration(value))
-
-
-def _phases(context: Context) -> list[Chart]:
+def _phases(context: Context) -> list[PageChart]:
     result = next(filter(None, map(context.valued, _PHASES)), None)
     phases = cast("PhaseDetails", result.details)["per_phase_s"] if result else {}
     times = {name.replace("_", " "): value for name, value in phases.items() if value}
@@ -289,42 +263,37 @@ def _phases(context: Context) -> list[Chart]:
     summary = (
         f"The largest phase without communication is {largest}, {duration(times[largest])} of a mean step."
     )
-    rows = [(name, _time(value)) for name, value in times.items()]
+    rows = [(name, cell(value, duration)) for name, value in times.items()]
     title = "Busy time of each phase, communication left out"
-    return [Chart("phases", title, spec, summary, table(("phase", "time in a mean step"), rows))]
+    return [PageChart("phases", title, spec, summary, table(("phase", "time in a mean step"), rows))]
 
 
-def _idle(context: Context) -> Iterator[Table]:
+def _idle(context: Context) -> Iterator[PageTable]:
     result = context.valued("idle_breakdown")
     if result is None:
         return
     details = cast("IdleDetails", result.details)
     shares = details["per_cause_pct"]
-    waits = {
-        "host": details["host_wait_s"],
-        "kernel": details["kernel_wait_s"],
-        "other": details["other_wait_s"],
-    }
     rows = [
-        (cause, _time(waits[name]), Quantity(shares[name], percent(shares[name])))
-        for name, cause in _CAUSES.items()
+        (cause, cell(wait_s, duration), cell(shares[name], percent))
+        for (name, cause), wait_s in zip(
+            _CAUSES.items(),
+            (details["host_wait_s"], details["kernel_wait_s"], details["other_wait_s"]),
+            strict=True,
+        )
     ]
     head = ("device idle because", "time in a mean step", "share of idle, mean over ranks")
     yield table(head, rows, caption="Idle time by cause")
 
 
-def _by_host(context: Context) -> Iterator[Table]:
+def _by_host(context: Context) -> Iterator[PageTable]:
     """Yield the idle time of the verdict by what hosts did; its rows add up to it."""
     verdict = context.diagnosed.verdict if context.diagnosed else None
     if verdict is None or not verdict.idle:
         return
     rows: list[tuple[Cell, ...]] = [
-        (DID[part.cause], part.name or "", _share_of_step(part.share)) for part in verdict.idle
+        (DID[part.cause], part.name or "", cell(100 * part.share, percent)) for part in verdict.idle
     ]
-    rows.append(("together", "", _share_of_step(verdict.parts["idle"])))
+    rows.append(("together", "", cell(100 * verdict.parts["idle"], percent)))
     head = ("devices are idle", "most of it in", "share of the step, mean over ranks")
     yield table(head, rows, caption="What hosts did while devices were idle", left=(0, 1), wide=(1,))
-
-
-def _share_of_step(share: float) -> Quantity:
-    return Quantity(100 * share, percent(100 * share))

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import bars
 from ccl_bench.report.charts.lines import curves
-from ccl_bench.report.context import absent, table, tile
+from ccl_bench.report.context import absent, cell, table, tile
 from ccl_bench.report.formatting import amount
-from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Table
     from ccl_bench.result.details import ExpertsDetails, TrainingDetails, TrainingPoint
 
 KEY, TITLE = "training", "Training quality"
@@ -24,7 +23,7 @@ _POINTS = 500
 _CHARTS = 4
 
 
-def training(context: Context) -> Section:
+def training(context: Context) -> PageSection:
     """Return the section."""
     result = context.valued("training_quality")
     if result is None:
@@ -32,7 +31,7 @@ def training(context: Context) -> Section:
     details = cast("TrainingDetails", result.details)
     perplexity = details.get("perplexity")
     note = f"perplexity {amount(perplexity)}" if perplexity else ""
-    return Section(
+    return PageSection(
         KEY,
         TITLE,
         "As the training run recorded it. Compare speed only between runs that train equally well.",
@@ -41,12 +40,16 @@ def training(context: Context) -> Section:
     )
 
 
-def _charts(series: dict[str, list[TrainingPoint]]) -> Iterator[Chart]:
+def _charts(series: dict[str, list[TrainingPoint]]) -> Iterator[PageChart]:
     for name, points in [*series.items()][:_CHARTS]:
         if len(points) < 2:
             continue
         each = ceil(len(points) / _POINTS)
-        at, every = _placed(points)
+        numbered = [float(step) for step in (point["step"] for point in points) if step is not None]
+        is_numbered = len(numbered) == len(points)
+        at = "step" if is_numbered else "record"
+        places = numbered if is_numbered else [float(place) for place in range(1, len(points) + 1)]
+        every = [(place, point["value"]) for place, point in zip(places, points, strict=True)]
         pairs = [*every[::each], *([every[-1]] if (len(every) - 1) % each else [])]
         title = name.replace("_", " ")
         spec = curves({title: pairs}, x=at, y=title, of="value", zero=False)
@@ -54,18 +57,10 @@ def _charts(series: dict[str, list[TrainingPoint]]) -> Iterator[Chart]:
         summary = (
             f"From {amount(first[1])} at {at} {first[0]:,.0f} to {amount(last[1])} at {at} {last[0]:,.0f}."
         )
-        rows = [(f"{step:,.0f}", Quantity(value, amount(value))) for step, value in pairs]
+        rows = [(f"{step:,.0f}", cell(value, amount)) for step, value in pairs]
         note = f"One of every {each:,} of {len(points):,} values, and the last." if each > 1 else ""
         key = f"training-{name.replace('_', '-').lower()}"
-        yield Chart(key, title.capitalize(), spec, summary, table((at, title), rows, left=()), note)
-
-
-def _placed(points: Sequence[TrainingPoint]) -> tuple[str, list[tuple[float, float]]]:
-    """Return the x axis, steps or records, with the position of each value."""
-    steps = [point["step"] for point in points]
-    numbered = [float(step) for step in steps if step is not None]
-    at, places = ("step", numbered) if len(numbered) == len(points) else ("record", range(1, len(points) + 1))
-    return at, [(float(place), point["value"]) for place, point in zip(places, points, strict=True)]
+        yield PageChart(key, title.capitalize(), spec, summary, table((at, title), rows, left=()), note)
 
 
 EXPERTS_KEY, EXPERTS_TITLE = "experts", "Balance of experts"
@@ -74,14 +69,27 @@ _GROUPS = 4
 _BARS = 256
 
 
-def experts(context: Context) -> Section:
+def experts(context: Context) -> PageSection:
     """Return the section."""
     result = context.valued("token_to_expert_assignment")
     if result is None:
         return absent(EXPERTS_KEY, EXPERTS_TITLE, context.why("token_to_expert_assignment"))
     details = cast("ExpertsDetails", result.details)
     owner = "device" if {"tokens_per_device", "per_group"} & details.keys() else "expert"
-    return Section(
+    charts = []
+    if "tokens_per_device" in details:
+        tokens = details["tokens_per_device"]
+        charts.append(_tokens("experts-devices", "Tokens of each device", "device", tokens))
+    if "tokens_per_expert" in details:
+        charts.append(_tokens("experts", "Tokens of each expert", "expert", details["tokens_per_expert"]))
+    for place, (name, group) in enumerate([*details.get("per_group", {}).items()][:_GROUPS]):
+        title = f"Tokens of each rank in {name}"
+        charts.append(_tokens(f"experts-group-{place}", title, "rank", group["tokens_per_device"]))
+    tables = []
+    if layers := details.get("per_layer"):
+        rows = [(name, cell(value, amount)) for name, value in layers.items()]
+        tables.append(table(("layer", f"busiest {owner} over mean"), rows, caption="By layer"))
+    return PageSection(
         EXPERTS_KEY,
         EXPERTS_TITLE,
         f"Tokens that each {owner} received, from {details['source']}. An imbalance of 1 is balanced.",
@@ -89,22 +97,12 @@ def experts(context: Context) -> Section:
             *tile(context, "token_to_expert_assignment", f"Busiest {owner} over mean"),
             *tile(context, "moe_fraction", "Kernel time in experts"),
         ),
-        tuple(_expert_charts(details)),
-        tuple(_layers(details, owner)),
+        tuple(charts),
+        tuple(tables),
     )
 
 
-def _expert_charts(details: ExpertsDetails) -> Iterator[Chart]:
-    if "tokens_per_device" in details:
-        yield _tokens("experts-devices", "Tokens of each device", "device", details["tokens_per_device"])
-    if "tokens_per_expert" in details:
-        yield _tokens("experts", "Tokens of each expert", "expert", details["tokens_per_expert"])
-    for place, (name, group) in enumerate([*details.get("per_group", {}).items()][:_GROUPS]):
-        title = f"Tokens of each rank in {name}"
-        yield _tokens(f"experts-group-{place}", title, "rank", group["tokens_per_device"])
-
-
-def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> Chart:
+def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> PageChart:
     most, least = (pick(tokens, key=lambda name: tokens[name]) for pick in (max, min))
     counts = (
         dict(sorted(tokens.items(), key=lambda item: -item[1])[:_BARS]) if len(tokens) > _BARS else tokens
@@ -114,11 +112,4 @@ def _tokens(key: str, title: str, what: str, tokens: dict[str, int]) -> Chart:
     spec["encoding"]["y"]["title"] = what
     summary = f"Most tokens, {tokens[most]:,}, went to {what} {most}, fewest, {tokens[least]:,}, to {least}."
     rows = [(name, Quantity(count, f"{count:,}")) for name, count in counts.items()]
-    return Chart(key, title, spec, summary, table((what, "tokens"), rows), note)
-
-
-def _layers(details: ExpertsDetails, owner: str) -> Iterator[Table]:
-    layers = details.get("per_layer", {})
-    if layers:
-        rows = [(name, Quantity(value, amount(value))) for name, value in layers.items()]
-        yield table(("layer", f"busiest {owner} over mean"), rows, caption="By layer")
+    return PageChart(key, title, spec, summary, table((what, "tokens"), rows), note)

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from ccl_bench.report.charts.bars import bars, heat_map
-from ccl_bench.report.context import absent, table, tile
+from ccl_bench.report.context import absent, cell, merged_note, table, tile
 from ccl_bench.report.formatting import duration, percent, time_unit
-from ccl_bench.report.page_model import Chart, Quantity, Section
+from ccl_bench.report.page_model import PageChart, PageSection
 from ccl_bench.report.sections.headline import share_of_step
 from ccl_bench.report.theme import COMMUNICATION_PARTS
 from ccl_bench.report.verdict import ALONE, who_waits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ccl_bench.report.context import Context
-    from ccl_bench.report.page_model import Cell, Table
     from ccl_bench.result.details import StragglerDetails
     from ccl_bench.result.report_data import Grid
 
 KEY, TITLE = "waiting", "Waiting and stragglers"
 
 
-def waiting(context: Context) -> Section:
+def waiting(context: Context) -> PageSection:
     """Return the section."""
-    grid = context.series.waits
-    joined = _joined(context)
-    if grid is None and context.valued("straggler") is None:
+    grid, result = context.series.waits, context.valued("straggler")
+    # What the replay shows stands in one paragraph, because it explains the lag or differs from it.
+    replayed: list[str] = []
+    if context.diagnosed is not None:
+        if result is not None and any(finding.code == "waiting-elsewhere" for finding in result.findings):
+            elsewhere = cast("StragglerDetails", result.details).get("waiting_elsewhere_s", {})
+            listed = ", ".join(f"{name} {duration(wait)}" for name, wait in elsewhere.items())
+            replayed.append(f"The lag leaves out waiting in other calls: {listed} a step, mean over ranks.")
+        replayed += [*who_waits(context.diagnosed), *_beside_lag(context)]
+    joined = [" ".join(replayed)] if replayed else []
+    if grid is None and result is None:
         why = context.why("straggler")
-        return Section(KEY, TITLE, why, notes=(joined,)) if joined else absent(KEY, TITLE, why)
+        return PageSection(KEY, TITLE, why, notes=tuple(joined)) if joined else absent(KEY, TITLE, why)
     share = "Lag, share of the recorded time" if is_of_recorder(context) else "Lag, share of a step"
     lag = (
         *tile(context, "straggler_lag_16", "Lag of the slowest rank"),
@@ -41,20 +47,21 @@ def waiting(context: Context) -> Section:
         if is_of_recorder(context):
             other_source = "Flight Recorder dumps show when each rank made its calls."
         about = f"The traces show no waiting. {other_source}"
-        return Section(KEY, TITLE, about, lag, notes=_notes(_late(context), joined))
-    return Section(
+        return PageSection(KEY, TITLE, about, lag, notes=(*_late(context), *joined))
+    notes = []
+    exposed = context.valued("exposed_wait_time")
+    if exposed is not None and exposed.value is not None:
+        of_step = share_of_step(context, "exposed_wait_time")
+        notes.append(f"On average over ranks, {duration(exposed.value)} of waiting is exposed: {of_step}.")
+    return PageSection(
         KEY,
         TITLE,
         "Waiting is the duration of a call beyond its duration on the last member to arrive. The "
         "rank that waits least is late; the one that waits most loses time.",
         lag,
-        (_over_steps(grid) if len(grid.steps) > 1 else _over_ranks(grid),),
-        notes=_notes(chain(_unhidden(context), _late(context)), joined),
+        (_drawn(grid),),
+        notes=(*notes, *_late(context), *joined),
     )
-
-
-def _notes(notes: Iterable[str], joined: str) -> tuple[str, ...]:
-    return (*notes, joined) if joined else tuple(notes)
 
 
 def is_of_recorder(context: Context) -> bool:
@@ -92,22 +99,6 @@ def _late(context: Context) -> Iterator[str]:
         yield "The cause is unknown: no single activity explains half of the lag."
 
 
-def _joined(context: Context) -> str:
-    """Return who waits, who is late and what the step gains without, and how that fits the lag."""
-    if context.diagnosed is None:
-        return ""
-    return " ".join((*_elsewhere(context), *who_waits(context.diagnosed), *_beside_lag(context)))
-
-
-def _elsewhere(context: Context) -> Iterator[str]:
-    """Yield the waiting that the lag leaves out."""
-    result = context.valued("straggler")
-    elsewhere = cast("StragglerDetails", result.details).get("waiting_elsewhere_s", {}) if result else {}
-    if any(finding.code == "waiting-elsewhere" for finding in (result.findings if result else [])):
-        listed = ", ".join(f"{name} {duration(wait)}" for name, wait in elsewhere.items())
-        yield f"The lag leaves out waiting in other calls: {listed} a step, mean over ranks."
-
-
 def _beside_lag(context: Context) -> Iterator[str]:
     """Yield why the replay and the lag may name different ranks or times."""
     diagnosed, result = context.diagnosed, context.valued("straggler")
@@ -138,53 +129,36 @@ _CAUSES = {
 }
 
 
-def _means(grid: Grid) -> dict[str, float]:
-    """Return the mean wait of each non-empty row."""
+def _drawn(grid: Grid) -> PageChart:
+    """Return the waiting of each rank in each step; of a single step as bars."""
     waits = {
         rank: [value for value in row if value is not None]
         for rank, row in zip(grid.ranks, grid.values_s, strict=True)
     }
-    return {rank: sum(values) / len(values) for rank, values in waits.items() if values}
-
-
-def _summary(grid: Grid) -> str:
-    means = _means(grid)
+    means = {rank: sum(values) / len(values) for rank, values in waits.items() if values}
     least, most = min(means, key=lambda rank: means[rank]), max(means, key=lambda rank: means[rank])
-    return (
+    summary = (
         f"Rank {most} waits most, {duration(means[most])} in a mean step, "
         f"rank {least} least, {duration(means[least])}."
     )
-
-
-def _over_steps(grid: Grid) -> Chart:
-    per, unit = time_unit(value for row in grid.values_s for value in row if value is not None)
+    rows = [
+        (rank, *(cell(value, duration, "") for value in row))
+        for rank, row in zip(grid.ranks, grid.values_s, strict=True)
+    ]
+    data = table(("rank", *(f"step {step}" for step in grid.steps)), rows)
+    if len(grid.steps) == 1:
+        per, unit = time_unit(means.values())
+        spec = bars(
+            [(rank, value * per) for rank, value in means.items()],
+            title=f"waiting in step {grid.steps[0]}, {unit}",
+            unit=unit,
+            colour=COMMUNICATION_PARTS["waiting"],
+        )
+        return PageChart("waits", "Time that each rank waited", spec, summary, data)
+    per, unit = time_unit(value for values in waits.values() for value in values)
     values = [[None if value is None else value * per for value in row] for row in grid.values_s]
     spec = heat_map(grid.ranks, grid.steps, values, of=("rank", "step", f"waiting, {unit}"))
-    notes = [
-        f"Each row is the mean of up to {grid.ranks_each:,} neighbouring ranks."
-        if grid.ranks_each > 1
-        else "",
-        f"Each column is the mean of up to {grid.steps_each:,} neighbouring steps."
-        if grid.steps_each > 1
-        else "",
-    ]
-    title = "Time that each rank waited in each step"
-    return Chart("waits", title, spec, _summary(grid), _table(grid), " ".join(filter(None, notes)))
-
-
-def _over_ranks(grid: Grid) -> Chart:
-    means = _means(grid)
-    per, unit = time_unit(means.values())
-    rows = [(rank, value * per) for rank, value in means.items()]
-    title = f"waiting in step {grid.steps[0]}, {unit}"
-    spec = bars(rows, title=title, unit=unit, colour=COMMUNICATION_PARTS["waiting"])
-    return Chart("waits", "Time that each rank waited", spec, _summary(grid), _table(grid))
-
-
-def _table(grid: Grid) -> Table:
-    rows = [(rank, *map(_cell, row)) for rank, row in zip(grid.ranks, grid.values_s, strict=True)]
-    return table(("rank", *(f"step {step}" for step in grid.steps)), rows)
-
-
-def _cell(value: float | None) -> Cell:
-    return "" if value is None else Quantity(value, duration(value))
+    rows_note = merged_note(grid.ranks_each, "row", "neighbouring ranks")
+    columns_note = merged_note(grid.steps_each, "column", "neighbouring steps")
+    note = " ".join(filter(None, (rows_note, columns_note)))
+    return PageChart("waits", "Time that each rank waited in each step", spec, summary, data, note)
