@@ -20,7 +20,7 @@ from ccl_bench.leaderboard.bundle.format import (
     REPORT,
     RESULTS,
     BundleProvenance,
-    TraceFile,
+    ProvenanceTrace,
     bundle_id,
 )
 from ccl_bench.result import to_json as results_json
@@ -154,13 +154,13 @@ def input_files(run: Run) -> dict[str, Path]:
 def _provenance(run: Run, results: list[Result]) -> BundleProvenance:
     files = input_files(run)
     known_digests = {trace.file: trace.sha256 for result in results for trace in result.provenance.traces}
-    traces: dict[str, TraceFile] = {}
+    traces: dict[str, ProvenanceTrace] = {}
     for trace in run.traces:
         name = trace.relative.removesuffix(f"#{trace.part}")
         digest = known_digests.get(trace.relative) or storage.content_sha256(trace.path)
         is_shared = name in traces
         rank = None if is_shared else trace.rank
-        traces[name] = TraceFile(name, digest, trace.size, trace.form.name, rank)
+        traces[name] = ProvenanceTrace(name, digest, trace.size, trace.form.name, rank)
     return BundleProvenance(
         run=run_name(run),
         tool_version=__version__,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ccl_bench.engine import Progress
     from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.leaderboard.store import Store
-    from ccl_bench.leaderboard.store.log import Entry
+    from ccl_bench.leaderboard.store.log import LogEntry
 
 _HEAD = re.compile(r"([1-9]\d{0,8}):([0-9a-f]{64})")
 
@@ -110,9 +110,9 @@ def _parsed_head(head: str | None) -> tuple[int, str] | None:
 
 def _read_log(
     connection: Connection, audit: Audit, expected_head: tuple[int, str] | None
-) -> dict[str, list[Entry]]:
+) -> dict[str, list[LogEntry]]:
     """Add a problem for each break of the chain, and return the entries of each run that was not removed."""
-    changes: dict[str, list[Entry]] = {}
+    changes: dict[str, list[LogEntry]] = {}
     previous = log.START
     for entry in log.entries(connection):
         problems = _entry_problems(entry, audit.entries, previous, expected_head)
@@ -129,7 +129,7 @@ def _read_log(
 
 
 def _entry_problems(
-    entry: Entry, before: int, previous: str, expected_head: tuple[int, str] | None
+    entry: LogEntry, before: int, previous: str, expected_head: tuple[int, str] | None
 ) -> Iterator[str]:
     """Yield the problems of an entry, which follows entry number `before` with the hash `previous`."""
     if entry.number != before + 1:
@@ -143,7 +143,7 @@ def _entry_problems(
 
 
 def _run_problem(
-    store: Store, run: str, row: _Row | None, changes: list[Entry], keys: Mapping[str, str]
+    store: Store, run: str, row: _Row | None, changes: list[LogEntry], keys: Mapping[str, str]
 ) -> str:
     """Return the problem of a run; empty if there is none."""
     if not changes:

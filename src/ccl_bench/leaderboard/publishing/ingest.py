@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.leaderboard.bundle.format import Bundle
-    from ccl_bench.leaderboard.bundle.origin import Origin
+    from ccl_bench.leaderboard.bundle.origin import OriginStatement
     from ccl_bench.leaderboard.publishing.settings import Settings
     from ccl_bench.leaderboard.publishing.tokens import Caller
-    from ccl_bench.leaderboard.store import Event, Store
+    from ccl_bench.leaderboard.store import HistoryEvent, Store
 
 _PREFIX = "incoming-"
 _ALIVE = ".alive"
@@ -170,7 +170,7 @@ def _refuse_recording_of_others(store: Store, caller: Caller, recording: str, ru
     )
 
 
-def _attach_origin(store: Store, caller: Caller, run: str, origin: Origin) -> None:
+def _attach_origin(store: Store, caller: Caller, run: str, origin: OriginStatement) -> None:
     """Add a signature to a run that its submitter published before, unsigned or with another key."""
     bundle, key = store.bundle(run), origin.signature.key_id
     with store.engine.connect() as connection:
@@ -182,7 +182,7 @@ def _attach_origin(store: Store, caller: Caller, run: str, origin: Origin) -> No
     store.sign(run, origin.signature.text, event)
 
 
-def _first_event(store: Store, settings: Settings, caller: Caller) -> Event:
+def _first_event(store: Store, settings: Settings, caller: Caller) -> HistoryEvent:
     reason = _quarantine_reason(store, settings, caller)
     if reason:
         return new_event(State.QUARANTINED, caller.submitter, reason)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.leaderboard.bundle.format import Bundle
-    from ccl_bench.leaderboard.publishing.queue import Job
+    from ccl_bench.leaderboard.publishing.queue import RecomputeJob
     from ccl_bench.leaderboard.publishing.settings import Settings
     from ccl_bench.leaderboard.store import Store
 
@@ -106,7 +106,7 @@ class Worker:
         if removed:
             tokens.log_event(self.store.data, "swept", uploads=removed)
 
-    def _work(self, job: Job, settings: Settings) -> None:
+    def _work(self, job: RecomputeJob, settings: Settings) -> None:
         self._renewed = time.monotonic()
         try:
             state, message = self._verdict(job, settings)
@@ -124,7 +124,7 @@ class Worker:
             return
         self._conclude(job, state, message)
 
-    def _verdict(self, job: Job, settings: Settings) -> tuple[JobState, str]:
+    def _verdict(self, job: RecomputeJob, settings: Settings) -> tuple[JobState, str]:
         """Recompute the run of a job and return the verdict with its message."""
         bundle = self.store.bundle(job.run)
         with upload_folder(self.store.data) as folder:
@@ -145,7 +145,7 @@ class Worker:
         values = sum(result.value is not None for result in bundle.results)
         return JobState.VERIFIED, f"{counted(values, 'number')} recomputed with ccl-bench {__version__}"
 
-    def _may_go_on(self, job: Job) -> bool:
+    def _may_go_on(self, job: RecomputeJob) -> bool:
         """Renew the lease if it is time, and return whether to continue the job."""
         if self.is_stopping:
             return False
@@ -154,7 +154,7 @@ class Worker:
         self._renewed = time.monotonic()
         return queue.renew(self.store.engine, job)
 
-    def _conclude(self, job: Job, state: JobState, message: str) -> None:
+    def _conclude(self, job: RecomputeJob, state: JobState, message: str) -> None:
         """Record a verdict, first in the history: after a crash in between, the next worker sees it."""
         with publication_lock(self.store):
             with self.store.engine.connect() as connection:
