@@ -42,7 +42,7 @@ HISTORY, ORIGIN = "history.json", "origin.minisig"
 _BESIDE = {HISTORY, ORIGIN}
 """Files that the hash does not cover."""
 
-_IDENTIFIER = re.compile(r"[0-9a-f]{64}")
+ID = re.compile(r"[0-9a-f]{64}")
 _KEY = re.compile(r"[0-9A-F]{16}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -113,17 +113,16 @@ def read_history(folder: Path) -> list[HistoryEvent]:
         raise InputError(
             f"is not a history: {error}", where=str(path), fix="restore it from a backup"
         ) from error
-    if not events or not all(map(_is_valid_event, events)):
+    are_valid = all(
+        (not event.at or _TIME.fullmatch(event.at))
+        and (not event.key or _KEY.fullmatch(event.key))
+        and (event.superseded_by is None or ID.fullmatch(event.superseded_by))
+        for event in events
+    )
+    if not events or not are_valid:
         wrong = "is not a history: it has no events, or a time or an identifier is invalid"
         raise InputError(wrong, where=str(path), fix="restore it from a backup")
     return events
-
-
-def _is_valid_event(event: HistoryEvent) -> bool:
-    has_time = not event.at or _TIME.fullmatch(event.at)
-    has_key = not event.key or _KEY.fullmatch(event.key)
-    replaced = event.superseded_by is None or _IDENTIFIER.fullmatch(event.superseded_by)
-    return bool(has_time and has_key and replaced)
 
 
 def write_history(folder: Path, events: list[HistoryEvent]) -> None:
@@ -150,8 +149,6 @@ SENT = (*FILES, ORIGIN)
 """Every file that is sent with a bundle."""
 
 T = TypeVar("T")
-
-ID = re.compile(r"[0-9a-f]{64}")
 
 
 class ProvenanceTrace(msgspec.Struct, frozen=True, omit_defaults=True):
