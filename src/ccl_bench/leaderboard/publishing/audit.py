@@ -116,7 +116,7 @@ def _read_log(
 
 
 def _run_problem(
-    store: Store, run: str, row: Row[Any] | None, changes: list[LogEntry], keys: Mapping[str, str]
+    store: Store, run: str, row: Row[Any, Any, Any] | None, changes: list[LogEntry], keys: Mapping[str, str]
 ) -> str:
     """Return the problem of a run; empty if there is none."""
     if not changes:
