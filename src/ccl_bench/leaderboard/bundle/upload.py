@@ -125,8 +125,8 @@ def preview(upload: Upload) -> Group:
         indented(aligned(("file", "bytes", "what"), rows, right=(1,))),
     ]
     if upload.disclosures:
-        found = [(d.file, f"{d.what}, {counted(d.count, 'time')}", d.example) for d in upload.disclosures]
-        parts += [heading("What it discloses"), indented(aligned(("file", "what", "example"), found))]
+        disclosed = [(d.file, f"{d.what}, {counted(d.count, 'time')}", d.example) for d in upload.disclosures]
+        parts += [heading("What it discloses"), indented(aligned(("file", "what", "example"), disclosed))]
     else:
         parts.append(Text("No host name, user name, address or home directory was detected in it."))
     if missing := unknown_fields(bundle.fields):
