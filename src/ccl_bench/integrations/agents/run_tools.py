@@ -14,13 +14,15 @@ from ccl_bench.base.errors import UsageError
 from ccl_bench.base.findings import fix_of, issue_of
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.base.text import devices_named
+from ccl_bench.comparison.compare import compare_runs
+from ccl_bench.comparison.load_results import load_results
+from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
 from ccl_bench.integrations.agents.answer import Answer, call, fitting, quoted, room_for_rows
+from ccl_bench.report.comparison import phrases
 from ccl_bench.report.formatting import ranges, with_unit
 from ccl_bench.report.verdict import gain, remarks, verdict_sentence
 
 if TYPE_CHECKING:
-
-
     from ccl_bench.api.measured_run import MeasuredRun
     from ccl_bench.integrations.agents.allowed_folders import AllowedFolders
     from ccl_bench.result import Result
@@ -242,11 +244,6 @@ class RunTools:
 
         Both are runs, or files of results in the allowed folders. `metric` restricts it to one.
         """
-        from ccl_bench.comparison.compare import compare_runs
-        from ccl_bench.comparison.load_results import load_results
-        from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
-        from ccl_bench.report.comparison import phrases
-
         registry = metrics.load()
         names = [registry.canonical(metric)] if metric else [m.name for m in registry if not m.variant_of]
         measured = [*dict.fromkeys([*names, *DIVIDED_METRICS])]

@@ -17,7 +17,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE, write_archive
+from ccl_bench.leaderboard.bundle.format import Bundle
+from ccl_bench.leaderboard.publishing.ingest import ingest_bundle, upload_folder
 from ccl_bench.leaderboard.publishing.models import Acceptance, Receipt, Terms
+from ccl_bench.leaderboard.publishing.settings import load_settings
+from ccl_bench.leaderboard.publishing.tokens import Caller, Role
+from ccl_bench.leaderboard.store import open_store
+from ccl_bench.leaderboard.store.rows import single_line
 from ccl_bench.storage import remote_errors, remote_path
 
 if TYPE_CHECKING:
@@ -235,18 +241,10 @@ class DirectoryDestination:
 
     def submitter(self, upload: Upload) -> str:
         """Return the contributor that the card names."""
-        from ccl_bench.leaderboard.store.rows import single_line
-
         return single_line(upload.bundle.card.card.contributor or "", 64)
 
     def take(self, upload: Upload, scratch: Path, progress: Progress | None) -> PublishResult:  # noqa: ARG002  copies only
         """Put an upload into the directory, which is created if it is missing."""
-        from ccl_bench.leaderboard.bundle.format import Bundle
-        from ccl_bench.leaderboard.publishing.ingest import ingest_bundle, upload_folder
-        from ccl_bench.leaderboard.publishing.settings import load_settings
-        from ccl_bench.leaderboard.publishing.tokens import Caller, Role
-        from ccl_bench.leaderboard.store import open_store
-
         store = open_store(self.data, self.database, create=True)
         with upload_folder(store.data) as folder:
             bundle = Bundle(shutil.copytree(upload.bundle.folder, folder / "bundle"))

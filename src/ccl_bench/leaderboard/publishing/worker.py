@@ -35,7 +35,7 @@ from ccl_bench.leaderboard.publishing.queue import JobState
 from ccl_bench.leaderboard.publishing.recompute import Interrupted, differences, fetch_run, recompute_run
 from ccl_bench.leaderboard.publishing.settings import FILE as SETTINGS
 from ccl_bench.leaderboard.publishing.settings import load_settings
-from ccl_bench.leaderboard.store import State, new_event, writing
+from ccl_bench.leaderboard.store import State, new_event, open_store, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,8 +227,6 @@ def _keep_worker_running(place: bytes, stopping: threading.Event) -> None:
 
 def main() -> None:
     """Run a worker as configured on stdin."""
-    from ccl_bench.leaderboard.store import open_store
-
     place = _CONFIG.decode(sys.stdin.buffer.read())
     Worker(open_store(Path(place.data), place.database)).run(parent=place.parent)
 
