@@ -50,7 +50,7 @@ def filled(store: Store, count: int, *, workloads: int = MOST_WORKLOADS, seed: i
         connection.execute(insert(RUNS), runs)
         connection.execute(insert(VALUES), values)
         rows.change_counts(connection, added=(runs, values))
-        rows.update_sizes(connection, theirs)
+        rows.update_workloads(connection, theirs)
     return found
 
 

@@ -22,14 +22,14 @@ from ccl_bench.result import ResultFinding
 
 if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
-    from ccl_bench.leaderboard.store.query_result import Number
+    from ccl_bench.leaderboard.store.query_result import RunNumber
 
 RUN = Made(values={"mfu": 40.0, "iteration_wall_clock_time": 2.0, "coll_call_num": 7.0})
 ERROR = ResultFinding("ranks-missing", "error", "3 of 8 ranks are missing")
 WARNING = ResultFinding("clock-skew", "warning", "clocks differ")
 
 
-def _numbers(store: Store, run: str) -> dict[str, Number]:
+def _numbers(store: Store, run: str) -> dict[str, RunNumber]:
     with store.engine.connect() as connection:
         listed = find_run(connection, run)
     assert listed is not None

@@ -173,31 +173,25 @@ class TensorBoard:
     def show(self, window: MeasuredWindow) -> None:
         """Log a window; its findings are a text."""
         units = _units(window)
-        values = [
-            self._summaries.Summary.Value(tag=tag, simple_value=number, metadata=self._about(tag, units))
-            for tag, number in _numbers(window).items()
-        ]
-        summary = self._summaries.Summary(value=[*values, self._findings(_text(window))])
+        metadata, value_of = self._summaries.SummaryMetadata, self._summaries.Summary.Value
+        values = []
+        for tag, number in _numbers(window).items():
+            described = None  # only the first occurrence of a number has its unit
+            if tag not in self._described:
+                self._described.add(tag)
+                about = f"in {units[tag.removeprefix(PREFIX)]}, of {self._run}"
+                of_scalars = metadata.PluginData(plugin_name="scalars")
+                described = metadata(summary_description=about, plugin_data=of_scalars)
+            values.append(value_of(tag=tag, simple_value=number, metadata=described))
+        # TensorBoard's text plug-in reads a tensor of one text.
+        content = self._tensors.TensorProto(dtype="DT_STRING", string_val=[_text(window).encode()])
+        content.tensor_shape.dim.add(size=1)
+        of_texts = metadata(plugin_data=metadata.PluginData(plugin_name="text"))
+        values.append(value_of(tag=FINDINGS, metadata=of_texts, tensor=content))
+        summary = self._summaries.Summary(value=values)
         event = self._events.Event(wall_time=time.time(), step=window.step or 0, summary=summary)
         with _errors_of(f"tensorboard:{self._place}"):
             self._writer.add_event(event)
-
-    def _about(self, tag: str, units: dict[str, str]) -> Any:
-        """Return the description of a number at its first occurrence: its unit."""
-        if tag in self._described:
-            return None
-        self._described.add(tag)
-        about = f"in {units[tag.removeprefix(PREFIX)]}, of {self._run}"
-        of_scalars = self._summaries.SummaryMetadata.PluginData(plugin_name="scalars")
-        return self._summaries.SummaryMetadata(summary_description=about, plugin_data=of_scalars)
-
-    def _findings(self, text: str) -> Any:
-        """Return a text in the format of TensorBoard's text plug-in: a tensor of one."""
-        of_texts = self._summaries.SummaryMetadata.PluginData(plugin_name="text")
-        content = self._tensors.TensorProto(dtype="DT_STRING", string_val=[text.encode()])
-        content.tensor_shape.dim.add(size=1)
-        metadata = self._summaries.SummaryMetadata(plugin_data=of_texts)
-        return self._summaries.Summary.Value(tag=FINDINGS, metadata=metadata, tensor=content)
 
     def close(self) -> None:
         """Flush the event files."""
@@ -240,12 +234,11 @@ class MlFlow:
         active = mlflow.active_run()
         self._is_own = active is None
         self._client = mlflow.MlflowClient()
-        self._run_id = active.info.run_id if active else self._new_run(place, run)
-
-    def _new_run(self, experiment: str, run: str) -> str:
-        existing = self._client.get_experiment_by_name(experiment)
-        number = existing.experiment_id if existing else self._client.create_experiment(experiment)
-        return str(self._client.create_run(number, run_name=run).info.run_id)
+        if active is None:
+            existing = self._client.get_experiment_by_name(place)
+            number = existing.experiment_id if existing else self._client.create_experiment(place)
+            active = self._client.create_run(number, run_name=run)
+        self._run_id = str(active.info.run_id)
 
     def show(self, window: MeasuredWindow) -> None:
         """Log a window; findings are a tag with their text, and one for each code."""
@@ -256,7 +249,7 @@ class MlFlow:
         tags = [RunTag(FINDINGS, _text(window)), RunTag(UNITS, json.dumps(_units(window)))]
         tags += [RunTag(f"{PREFIX}finding/{code}", "yes") for code in _codes(window)]
         with _errors_of(f"mlflow:{self._place}"):
-            self._client.log_batch(self._run_id, metrics=numbers, tags=tags[:_MOST_TAGS])
+            self._client.log_batch(self._run_id, metrics=numbers, tags=tags[:100])  # the most of one call
 
     def close(self) -> None:
         """End the run, unless somebody else began it."""
@@ -264,9 +257,6 @@ class MlFlow:
             with _errors_of(f"mlflow:{self._place}"):
                 self._client.set_terminated(self._run_id)
 
-
-_MOST_TAGS = 100
-"""Largest number of tags in one call of MLflow."""
 
 _TRACKERS: dict[str, Callable[[str, str], Sink]] = {
     "tensorboard": TensorBoard,

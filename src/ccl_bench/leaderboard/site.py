@@ -30,7 +30,7 @@ from ccl_bench.leaderboard.store.columns import (
     SORTED_BY,
     TEXT_FILTERS,
 )
-from ccl_bench.leaderboard.store.query import RunQuery, columns_by_phase, complete_query
+from ccl_bench.leaderboard.store.query import RunQuery, complete_query, default_columns
 from ccl_bench.leaderboard.store.query_result import export_csv, export_json
 from ccl_bench.leaderboard.store.rows import number_rows
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
@@ -53,26 +53,15 @@ _HIDDEN = {"history_stamp", "has_report", "superseded_by", "is_listed"}
 def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
     """Yield each script as (path below `data/`, text)."""
     metrics = query_result.measured_metrics(connection)
-    yield "site.js", _assignment("site", _site_data(connection, metrics))
-    statement = select(RUNS).where(RUNS.c.state.in_([state.value for state in SHOWN])).order_by(RUNS.c.id)
-    runs = [dict(row) for row in connection.execute(statement).mappings()]
-    yield "runs.js", _assignment("runs", _run_data(connection, runs))
-    places = {run["id"]: place for place, run in enumerate(runs)}
-    for number, metric in enumerate(metrics):
-        values = _number_data(connection, metric, places)
-        yield f"numbers/{number}.js", _assignment(f"numbers[{_literal(metric)}]", values)
-
-
-def _site_data(connection: Connection, metrics: list[str]) -> dict[str, Any]:
-    """Return the data that the script needs to answer like the server."""
     metric_data: dict[str, Any] = {}
     for number, metric in enumerate(metrics):
         unit, better = query_result.unit_and_direction(connection, metric)
         metric_data[metric] = {"unit": unit, "better": better, "file": number}
-    return {
+    # What the script needs to answer like the server.
+    site = {
         "metrics": metric_data,
         "phase": complete_query(RunQuery(), query_result.count_phases(connection)).phase,
-        "usual": columns_by_phase(),
+        "usual": default_columns(),
         "texts": TEXT_FILTERS,
         "degrees": NUMBER_FILTERS,
         "axes": AXES,
@@ -85,19 +74,24 @@ def _site_data(connection: Connection, metrics: list[str]) -> dict[str, Any]:
         "fields": EXPORT_FIELDS,
         "formula": INERT_PATTERN,
     }
-
-
-def _run_data(connection: Connection, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    workloads = [dict(row) for row in connection.execute(select(WORKLOADS).order_by("key")).mappings()]
-    places = {workload["key"]: place for place, workload in enumerate(workloads)}
-    return {
+    yield "site.js", _assignment("site", site)
+    statement = select(RUNS).where(RUNS.c.state.in_([state.value for state in SHOWN])).order_by(RUNS.c.id)
+    runs = [dict(row) for row in connection.execute(statement).mappings()]
+    workloads = connection.execute(select(WORKLOADS).order_by("key")).mappings().all()
+    workload_places = {workload["key"]: place for place, workload in enumerate(workloads)}
+    run_data = {
         "workloads": [{name: each[name] for name in ("key", "label", "size")} for each in workloads],
         "rows": [
             {name: value for name, value in run.items() if name not in _HIDDEN}
-            | {"row": row, "workload": places[run["workload"]]}
+            | {"row": row, "workload": workload_places[run["workload"]]}
             for row, run in enumerate(runs)
         ],
     }
+    yield "runs.js", _assignment("runs", run_data)
+    places = {run["id"]: place for place, run in enumerate(runs)}
+    for number, metric in enumerate(metrics):
+        values = _number_data(connection, metric, places)
+        yield f"numbers/{number}.js", _assignment(f"numbers[{_literal(metric)}]", values)
 
 
 def _number_data(connection: Connection, metric: str, places: dict[str, int]) -> list[Any]:
@@ -110,7 +104,7 @@ def _number_data(connection: Connection, metric: str, places: dict[str, int]) ->
     kinds: dict[tuple[Any, ...], int] = {}
     statement = number_rows().where(VALUES.c.metric == metric).order_by(VALUES.c.run)
     for row in connection.execute(statement).mappings():
-        number = query_result.Number(**{name: row[name] for name in row if name not in {"run", "metric"}})
+        number = query_result.RunNumber(**{name: row[name] for name in row if name not in {"run", "metric"}})
         cell = number_cell(metric, number)
         if row["run"] in places:
             kind = kinds.setdefault((number.revision, number.unit, number.measured), len(kinds))
@@ -154,7 +148,13 @@ def write_site(
     `progress` is called with the number of written runs and their total.
     """
     folder = folder.resolve()
-    _check_target(folder, force=force)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        if not (folder / MARK).is_file():
+            fix = "choose another directory"
+            raise UsageError(f"{folder} already exists and is not a leaderboard", fix=fix)
+        if not force:
+            fix = "give --force to replace it, or another directory"
+            raise UsageError(f"{folder} already exists", fix=fix)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         site = Path(temporary) / "site"
@@ -164,15 +164,6 @@ def write_site(
             folder.rename(Path(temporary) / "before")
         site.rename(folder)
     return written
-
-
-def _check_target(folder: Path, *, force: bool) -> None:
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    if not (folder / MARK).is_file():
-        raise UsageError(f"{folder} already exists and is not a leaderboard", fix="choose another directory")
-    if not force:
-        raise UsageError(f"{folder} already exists", fix="give --force to replace it, or another directory")
 
 
 class _SiteWriter:
@@ -212,8 +203,18 @@ class _SiteWriter:
         with self._store.engine.connect() as connection:
             phases = query_result.count_phases(connection)
             top, below = SiteLinks(phases=phases), SiteLinks(up="../", phases=phases)
-            self._tables(connection, top)
-            self._workloads(connection, top, below)
+            for phase in PHASES:
+                count = sum(phases.values()) if phase == "any" else phases.get(phase, 0)
+                if not count and phase != "any":
+                    continue
+                for place in range(1, max(1, -(-count // RunQuery().size)) + 1):
+                    query = RunQuery.model_validate({"phase": phase, "page": place})
+                    self._write(top.table(query), table_page(connection, query, top))
+            workloads = query_result.list_workloads(connection)
+            self._write("workloads.html", workloads_page(workloads, top))
+            for workload in workloads:
+                runs = query_result.runs_of_workload(connection, workload["key"])
+                self._write(top.workload(workload["key"]), workload_page(workload, runs, below))
             for path, text in data_scripts(connection):
                 self._write(f"data/{path}", text)
             metrics = query_result.measured_metrics(connection)
@@ -221,23 +222,6 @@ class _SiteWriter:
         self._write("metrics.html", metrics_page(top))
         self._write("runs.csv", export_csv(self._store.engine, RunQuery(), metrics))
         self._write("runs.json", export_json(self._store.engine, RunQuery()))
-
-    def _tables(self, connection: Connection, to: SiteLinks) -> None:
-        """Write every page of the table of each phase."""
-        for phase in PHASES:
-            if phase != "any" and not to.phases.get(phase):
-                continue
-            count = sum(to.phases.values()) if phase == "any" else to.phases[phase]
-            for place in range(1, max(1, -(-count // RunQuery().size)) + 1):
-                query = RunQuery.model_validate({"phase": phase, "page": place})
-                self._write(to.table(query), table_page(connection, query, to))
-
-    def _workloads(self, connection: Connection, top: SiteLinks, below: SiteLinks) -> None:
-        workloads = query_result.list_workloads(connection)
-        self._write("workloads.html", workloads_page(workloads, top))
-        for workload in workloads:
-            runs = query_result.runs_of_workload(connection, workload["key"])
-            self._write(top.workload(workload["key"]), workload_page(workload, runs, below))
 
     def _run(self, run: str, to: SiteLinks) -> None:
         """Write the pages of a run and copy its bundle; raise InputError if it is damaged."""

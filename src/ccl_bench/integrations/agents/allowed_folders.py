@@ -80,11 +80,20 @@ class AllowedFolders:
         runs: dict[Path, None] = {}
         until_s = time.monotonic() + MOST_SECONDS
         for place in places:
-            for folder, names in _folders(place):
+            for name, subfolders, names in os.walk(place):
                 if time.monotonic() > until_s:
                     return [*runs], False
-                if _is_run(folder, names):
-                    runs[self._whole_run(folder)] = None
+                folder = Path(name)
+                if _is_run(folder, sorted(names)):
+                    whole = folder  # of which this may be a recording window
+                    while whole not in self.roots and (
+                        window_in_path(whole.name) is not None or whole.name in _TRACE_FOLDERS
+                    ):
+                        whole = whole.parent
+                    runs[whole] = None
+                is_deep = len(folder.relative_to(place).parts) >= _DEPTH
+                visible = sorted(each for each in subfolders if each[0] != "." and each not in _SKIPPED)
+                subfolders[:] = [] if is_deep or _SAYS_RUN & {*names} else visible
         return [*runs], True
 
     def _place(self, name: str) -> Path:
@@ -92,7 +101,8 @@ class AllowedFolders:
             raise self._refused("addresses are not read")
         if name.startswith("#"):
             if name not in self._handles:
-                self.runs_named()
+                for path in self.runs()[0]:
+                    self.name(path)
             if name not in self._handles:
                 raise InputError("no run has this handle", where=name, fix="call list_runs")
             return self._place(str(self._handles[name]))
@@ -109,10 +119,6 @@ class AllowedFolders:
             raise InputError("the file or directory does not exist", where=name, fix=fix)
         return existing[0]
 
-    def runs_named(self) -> list[str]:
-        """Return the names of all runs; afterwards every handle is known."""
-        return [self.name(path) for path in self.runs()[0]]
-
     def _holds(self, path: Path) -> bool:
         return any(path.is_relative_to(root) for root in self.roots)
 
@@ -128,31 +134,13 @@ class AllowedFolders:
         roots = ", ".join(map(str, self.roots[:3]))
         return InputError(f"refused: {why}", fix=f"give a run below {roots}; --allow DIR adds a folder")
 
-    def _whole_run(self, folder: Path) -> Path:
-        """Return the run of a folder that is a recording window, or the folder."""
-        whole = folder
-        while whole not in self.roots and (
-            window_in_path(whole.name) is not None or whole.name in _TRACE_FOLDERS
-        ):
-            whole = whole.parent
-        return whole
-
-
-def _folders(place: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield each folder with the names of its files; links to folders are not followed."""
-    for folder, subfolders, names in os.walk(place):
-        path = Path(folder)
-        visible_names = sorted(name for name in subfolders if name[0] != "." and name not in _SKIPPED)
-        is_deep = len(path.relative_to(place).parts) >= _DEPTH
-        yield path, sorted(names)
-        subfolders[:] = [] if is_deep or _SAYS_RUN & {*names} else visible_names
-
 
 def _is_run(folder: Path, names: list[str]) -> bool:
     """Whether a folder has a card, metadata, or a file that begins like a trace."""
     if _SAYS_RUN & {*names}:
         return True
     possible = [name for name in names if name.lower().endswith(formats.suffixes()) and name[0] != "."]
+    # Logs last: many a folder has more of them than files are looked at.
     possible.sort(key=lambda name: name.lower().endswith((".log", ".log.gz")))
     for path in [folder / name for name in possible][:_LOOKED_AT]:
         with suppress(OSError, InputError):

@@ -39,17 +39,12 @@ _SEVERITIES = ("error", "warning", "note")
 
 def quoted(text: object, most: int = _TEXT_CHARACTERS) -> str:
     """Return text of a file between « and », on one line, with the middle of long text left out."""
-    line = "".join(char if char.isprintable() else "?" for char in _middle_out(str(text), most))
+    whole = str(text)
+    if len(whole) > most:
+        first = 2 * most // 3
+        whole = f"{whole[:first]}…{len(whole) - most} left out…{whole[first - most :]}"
+    line = "".join(char if char.isprintable() else "?" for char in whole)
     return f"«{line.replace('«', '<').replace('»', '>')}»" if line else ""
-
-
-def _middle_out(text: str, most: int) -> str:
-    """Return a text of about `most` characters at most, with the middle of longer text left out."""
-    if len(text) <= most:
-        return text
-    first = 2 * most // 3
-    last = most - first
-    return f"{text[:first]}…{len(text) - most} left out…{text[-last:]}"
 
 
 def size_bytes(value: object) -> int:
@@ -148,18 +143,18 @@ def _findings(findings: Sequence[Issue | ResultFinding]) -> list[object]:
     by_code: dict[str, list[Issue | ResultFinding]] = {}
     for each in sorted(findings, key=lambda each: _SEVERITIES.index(each.severity)):
         by_code.setdefault(each.code or each.message, []).append(each)
-    rows = [_finding(group) for group in by_code.values()]
+    rows = []
+    for first, *others in by_code.values():
+        row: dict[str, object] = {"severity": first.severity, "code": first.code}
+        row["message"] = quoted(first.message, 240)
+        if fix := fix_of(first.code):
+            row["fix"] = fix
+        if others:
+            row["count"] = 1 + len(others)
+        rows.append(row)
     fitting_rows = fitting(rows, _FINDINGS_BYTES - 100)
     rest = len(rows) - len(fitting_rows)
     return [
         *fitting_rows,
         *([f"{rest} more kinds of findings: ccl-bench inspect lists them"] if rest else []),
     ]
-
-
-def _finding(group: Sequence[Issue | ResultFinding]) -> dict[str, object]:
-    first = group[0]
-    row: dict[str, object] = {"severity": first.severity, "code": first.code}
-    row |= {"message": quoted(first.message, 240)}
-    fix = fix_of(first.code)
-    return row | ({"fix": fix} if fix else {}) | ({"count": len(group)} if len(group) > 1 else {})

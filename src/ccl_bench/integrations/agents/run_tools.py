@@ -14,21 +14,18 @@ from ccl_bench.base.errors import UsageError
 from ccl_bench.base.findings import fix_of, issue_of
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.base.text import devices_named
+from ccl_bench.comparison.compare import compare_runs
+from ccl_bench.comparison.load_results import load_results
+from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
 from ccl_bench.integrations.agents.answer import Answer, call, fitting, quoted, room_for_rows
+from ccl_bench.report.comparison import phrases
 from ccl_bench.report.formatting import ranges, with_unit
 from ccl_bench.report.verdict import gain, remarks, verdict_sentence
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import polars as pl
-
     from ccl_bench.api.measured_run import MeasuredRun
-    from ccl_bench.comparison.changes import Change
     from ccl_bench.integrations.agents.allowed_folders import AllowedFolders
     from ccl_bench.result import Result
-    from ccl_bench.result.diagnosis import Opportunity
-    from ccl_bench.result.inspection import Inspection
     from ccl_bench.schema import Table
 
 _MOST_ROWS = 200
@@ -50,7 +47,11 @@ class RunTools:
         with an unsafe name.
         """
         runs, is_whole = self._folders.runs(under)
-        rows = [self._listed(path) for path in runs[max(start, 0) :]]
+        rows = []
+        for path in runs[max(start, 0) :]:
+            name = self._folders.name(path)
+            # A handle says nothing: the folder's name, quoted, goes with it.
+            rows.append({"run": name} | ({"folder": quoted(path.name, 120)} if name[0] == "#" else {}))
         first_rows = fitting(rows, room_for_rows())
         rest = len(rows) - len(first_rows)
         body: dict[str, object] = {"runs": first_rows, "count": len(runs)}
@@ -70,7 +71,39 @@ class RunTools:
         `steps` such as `3-5` restricts every number to these steps.
         """
         inspection = self._opened(run, steps).inspect()
-        body, at = _inspected(inspection), _at(run, steps)
+        traces = inspection.traces
+        facts = {}
+        for name, fact in inspection.facts.items():
+            value = quoted(fact.value, 60) if isinstance(fact.value, str) else str(fact.value)
+            facts[name] = f"{value} ({quoted(fact.source, 60)})"
+        body: dict[str, object] = {
+            "verdict": quoted(verdict_sentence(inspection.verdict), 400) if inspection.verdict else None,
+            "world_size": inspection.world_size,
+            "ranks": ranges(inspection.ranks),
+            "missing_ranks": ranges(inspection.missing_ranks),
+            "traces": {
+                "count": len(traces),
+                "formats": Counter(trace.format for trace in traces),
+                "bytes": sum(trace.size_bytes for trace in traces),
+                "unreadable": sum(not trace.is_readable for trace in traces),
+                "windows": ranges(sorted({trace.window for trace in traces if trace.window is not None})),
+            },
+            "steps": ranges(sorted({step for trace in traces for step in trace.steps})),
+            "metrics_by_status": Counter(metric.status for metric in inspection.metrics),
+            "model": quoted(inspection.model) if inspection.model else None,
+            "devices": [
+                devices_named(device.count, quoted(device.name, 80)) for device in inspection.devices
+            ],
+            "calls_of_collectives": _clean(inspection.calls),
+            "facts": facts,
+            "groups": [
+                {"group": quoted(group.description, 60), "size": group.size, "dimension": group.dimension}
+                for group in inspection.groups
+            ],
+            "libraries": _clean(inspection.libraries),
+            "unknown_files": [quoted(name, 80) for name in inspection.unknown_files],
+        }
+        at = _at(run, steps)
         calls = [call("diagnose", **at), call("list_metrics", **at), call("list_tables", run=run)]
         return Answer(body, inspection.issues, calls, narrower=_of_command("inspect", "--json"))
 
@@ -84,7 +117,21 @@ class RunTools:
         body: dict[str, object] = {
             "verdict": quoted(verdict_sentence(diagnosed.verdict), 400) if diagnosed.verdict else None,
             "remarks": [quoted(each, 300) for each in remarks(diagnosed)],
-            "diagnoses": [_diagnosed(each) for each in diagnosed.diagnoses],
+            "diagnoses": [
+                {
+                    "name": each.name,
+                    "title": quoted(each.title, 300),
+                    "gain": gain(each),
+                    "remedy": quoted(each.remedy, 300),
+                    "ranks": ranges(each.ranks),
+                    "evidence": [
+                        {"rank": e.rank, "step": e.step, "operation": quoted(e.operation, 80)}
+                        | {"start_ns": e.start_ns, "end_ns": e.end_ns}
+                        for e in each.evidence[:2]
+                    ],
+                }
+                for each in diagnosed.diagnoses
+            ],
             "parts_of_step": diagnosed.verdict.parts if diagnosed.verdict else {},
             "silent_rules": len(diagnosed.silent),
         }
@@ -110,7 +157,7 @@ class RunTools:
         if len(rows) > len(first_rows):
             body["not_shown"] = len(rows) - len(first_rows)
             calls.insert(0, call("list_metrics", **at, start=start + len(first_rows)))
-        body["without_value_by_reason"] = dict(fitting_pairs(reasons.most_common(), 900))
+        body["without_value_by_reason"] = dict(fitting(reasons.most_common(), 900))
         findings = [*dict.fromkeys(each for result in valued for each in result.findings)]
         return Answer(body, findings, [*calls, call("diagnose", **at)])
 
@@ -197,17 +244,18 @@ class RunTools:
 
         Both are runs, or files of results in the allowed folders. `metric` restricts it to one.
         """
-        from ccl_bench.comparison.compare import compare_runs
-        from ccl_bench.comparison.load_results import load_results
-        from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
-        from ccl_bench.report.comparison import phrases
-
         registry = metrics.load()
         names = [registry.canonical(metric)] if metric else [m.name for m in registry if not m.variant_of]
         measured = [*dict.fromkeys([*names, *DIVIDED_METRICS])]
         sides = [load_results(str(self._folders.run(each)), measured) for each in (baseline, run)]
         (pair,) = compare_runs(sides, names).pairs
-        changes = [_changed(change) for change in phrases.ordered(pair.changes)]
+        changes = []
+        for change in phrases.ordered(pair.changes):
+            entry: dict[str, Any] = {"metric": change.metric, "verdict": change.verdict, "unit": change.unit}
+            entry |= {"baseline": change.baseline, "run": change.other, "relative": change.relative}
+            if change.remarks:
+                entry["why"] = quoted("; ".join(change.remarks), 200)
+            changes.append(entry)
         body: dict[str, object] = {
             "comparable": quoted(phrases.comparability(pair.comparability), 400),
             "step": quoted(phrases.step_sentence(pair.attribution), 400) if pair.attribution else None,
@@ -242,8 +290,18 @@ class RunTools:
             raise UsageError(f"{name} has no column {quoted(sort_by)}", fix=fix)
         ordered = frame.sort(sort_by, descending=True, nulls_last=True) if sort_by else frame
         start = max(start, 0)
-        sample_rows = _rows(ordered.slice(start, min(max(rows, 1), _MOST_ROWS)))
-        body = _sample(opened.tables[name], frame, sample_rows)
+        columns, table = frame.columns[:_MOST_COLUMNS], opened.tables[name]
+        meanings = [f"{each}: {table.columns[each].doc}"[:140] for each in columns if each in table.columns]
+        page = ordered.slice(start, min(max(rows, 1), _MOST_ROWS)).select(columns)
+        cells = ([_cell(value) for value in row] for row in page.iter_rows())
+        sample_rows = fitting(cells, room_for_rows() - 2_000)
+        body: dict[str, object] = {
+            "row": _first_line(table),
+            "rows_in_all": frame.height,
+            "columns": columns,
+            "rows": sample_rows,
+            "meaning_of_columns": fitting(meanings, 1_800),
+        }
         calls = []
         if start + len(sample_rows) < frame.height:
             next_page = {"sort_by": sort_by, "rows": rows, "start": start + len(sample_rows)}
@@ -253,15 +311,6 @@ class RunTools:
 
     def _opened(self, run: str, steps: str) -> MeasuredRun:
         return measured_run.open(self._folders.run(run), steps=steps or None)
-
-    def _listed(self, path: Path) -> dict[str, str]:
-        name = self._folders.name(path)
-        return {"run": name} | ({"folder": quoted(path.name, 120)} if name.startswith("#") else {})
-
-
-def fitting_pairs(pairs: list[tuple[str, int]], most_bytes: int) -> list[tuple[str, int]]:
-    """Return the first pairs that together take at most so many bytes."""
-    return [(text, count) for text, count in fitting(pairs, most_bytes)]
 
 
 def _at(run: str, steps: str) -> dict[str, str]:
@@ -278,81 +327,18 @@ def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return quoted(value, 120)
     if isinstance(value, dict):
-        return {_name(str(name)): _clean(each) for name, each in value.items()}
+        return {
+            name if _WORD.fullmatch(name) else quoted(name, 80): _clean(each)
+            for name, each in ((str(key), each) for key, each in value.items())
+        }
     if isinstance(value, list | tuple):
         return [_clean(each) for each in value]
     return value
 
 
-def _name(text: str) -> str:
-    """Return the name of an entry, quoted unless it is one word."""
-    return text if _WORD.fullmatch(text) else quoted(text, 80)
-
-
-def _inspected(inspection: Inspection) -> dict[str, object]:
-    traces = inspection.traces
-    formats = Counter(trace.format for trace in traces)
-    steps = sorted({step for trace in traces for step in trace.steps})
-    statuses = Counter(metric.status for metric in inspection.metrics)
-    return {
-        "verdict": quoted(verdict_sentence(inspection.verdict), 400) if inspection.verdict else None,
-        "world_size": inspection.world_size,
-        "ranks": ranges(inspection.ranks),
-        "missing_ranks": ranges(inspection.missing_ranks),
-        "traces": {
-            "count": len(traces),
-            "formats": formats,
-            "bytes": sum(trace.size_bytes for trace in traces),
-            "unreadable": sum(not trace.is_readable for trace in traces),
-            "windows": ranges(sorted({trace.window for trace in traces if trace.window is not None})),
-        },
-        "steps": ranges(steps),
-        "metrics_by_status": statuses,
-        "model": quoted(inspection.model) if inspection.model else None,
-        "devices": [devices_named(device.count, quoted(device.name, 80)) for device in inspection.devices],
-        "calls_of_collectives": _clean(inspection.calls),
-        "facts": {
-            name: f"{_value(fact.value)} ({quoted(fact.source, 60)})"
-            for name, fact in inspection.facts.items()
-        },
-        "groups": [
-            {"group": quoted(group.description, 60), "size": group.size, "dimension": group.dimension}
-            for group in inspection.groups
-        ],
-        "libraries": _clean(inspection.libraries),
-        "unknown_files": [quoted(name, 80) for name in inspection.unknown_files],
-    }
-
-
-def _value(value: float | str | bool) -> str:
-    return quoted(value, 60) if isinstance(value, str) else str(value)
-
-
-def _diagnosed(opportunity: Opportunity) -> dict[str, object]:
-    evidence = opportunity.evidence[:2]
-    return {
-        "name": opportunity.name,
-        "title": quoted(opportunity.title, 300),
-        "gain": gain(opportunity),
-        "remedy": quoted(opportunity.remedy, 300),
-        "ranks": ranges(opportunity.ranks),
-        "evidence": [
-            {"rank": e.rank, "step": e.step, "operation": quoted(e.operation, 80)}
-            | {"start_ns": e.start_ns, "end_ns": e.end_ns}
-            for e in evidence
-        ],
-    }
-
-
 def _valued(result: Result) -> dict[str, Any]:
     entry: dict[str, Any] = {"metric": result.metric, "value": result.value, "unit": result.unit}
     return entry | ({} if result.value is None else {"reads": with_unit(result.value, result.unit)})
-
-
-def _changed(change: Change) -> dict[str, Any]:
-    entry: dict[str, Any] = {"metric": change.metric, "verdict": change.verdict, "unit": change.unit}
-    entry |= {"baseline": change.baseline, "run": change.other, "relative": change.relative}
-    return entry | ({"why": quoted("; ".join(change.remarks), 200)} if change.remarks else {})
 
 
 def _worst(slowdowns: dict[str, float]) -> dict[str, float]:
@@ -363,12 +349,6 @@ def _first_line(table: Table) -> str:
     return table.doc.splitlines()[0][:160]
 
 
-def _rows(frame: pl.DataFrame) -> list[list[object]]:
-    """Return the rows of a frame that fit into an answer next to the meanings of the columns."""
-    rows = ([_cell(value) for value in row] for row in frame[:, :_MOST_COLUMNS].iter_rows())
-    return fitting(rows, room_for_rows() - 2_000)
-
-
 def _cell(value: object) -> object:
     if isinstance(value, list):
         return [_cell(each) for each in value[:8]] + (["…"] if len(value) > 8 else [])
@@ -377,15 +357,3 @@ def _cell(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return quoted(value, 100)
-
-
-def _sample(table: Table, frame: pl.DataFrame, sample_rows: list[list[object]]) -> dict[str, object]:
-    columns = frame.columns[:_MOST_COLUMNS]
-    meanings = [f"{n}: {table.columns[n].doc}"[:140] for n in columns if n in table.columns]
-    return {
-        "row": _first_line(table),
-        "rows_in_all": frame.height,
-        "columns": columns,
-        "rows": sample_rows,
-        "meaning_of_columns": fitting(meanings, 1_800),
-    }

@@ -101,11 +101,17 @@ def _findings(measured: MeasuredWindow) -> Counter[tuple[str, str]]:
 
 
 class PrometheusPage:
-    """A page at `http://HOST:PORT/metrics` with the numbers of the last window."""
+    """A page at `http://HOST:PORT/metrics` with the numbers of the last window.
+
+    It listens at `HOST:PORT`, `:PORT` or `PORT`; anything else raises UsageError.
+    """
 
     def __init__(self, listen: str) -> None:
         client = require("prometheus_client", "watch")
-        host, port = _address(listen)
+        host, _, port_text = listen.rpartition(":")
+        if not (port_text.isascii() and port_text.isdecimal() and int(port_text) < 1 << 16):
+            raise UsageError(f"{listen!r} is not an address to listen on", fix=f"write it as {LOOPBACK}:9464")
+        host, port = host.strip("[]") or LOOPBACK, int(port_text)
         self._last: MeasuredWindow | None = None
         self._count = 0
         registry = client.CollectorRegistry()
@@ -158,14 +164,6 @@ class PrometheusPage:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-def _address(listen: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`, `:PORT` or `PORT`; UsageError for anything else."""
-    host, _, port = listen.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
-        raise UsageError(f"{listen!r} is not an address to listen on", fix=f"write it as {LOOPBACK}:9464")
-    return host.strip("[]") or LOOPBACK, int(port)
 
 
 class OtlpPush:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from ccl_bench.integrations.watching.windows import Window
     from ccl_bench.result import Result
-    from ccl_bench.run import Run
 
 LIST = "windows.jsonl"
 """File with one line per measured window, in the folder of the results."""
@@ -98,16 +98,12 @@ class StoredResults:
             raise UsageError(
                 f"another ccl-bench watch writes into {folder}", fix="give each its own --output"
             ) from error
-        self._signatures = dict(self._listed())
-
-    def _listed(self) -> Iterable[tuple[str, str]]:
+        self._signatures: dict[str, str] = {}
         self._list.seek(0)
         for line in self._list:
-            try:
+            with suppress(msgspec.DecodeError, KeyError, TypeError):  # cut off, or of somebody else
                 record = msgspec.json.decode(line)
-                yield record["window"], record["signature"]
-            except (msgspec.DecodeError, KeyError, TypeError):  # cut off, or of somebody else
-                continue
+                self._signatures[record["window"]] = record["signature"]
 
     def has(self, window: Window) -> bool:
         """Whether the window was already measured with its current files."""
@@ -120,8 +116,11 @@ class StoredResults:
         with write_atomically(target) as temporary:
             temporary.write_bytes(to_json(measured.results))
             temporary.chmod(0o644)
-        self._list.seek(0, 2)
-        self._list.write(_line_end(self._list) + measured.line(target.name) + b"\n")
+        if self._list.seek(0, 2):
+            self._list.seek(-1, 2)
+            if self._list.read(1) != b"\n":  # the last line was cut off
+                self._list.write(b"\n")
+        self._list.write(measured.line(target.name) + b"\n")
         self._list.flush()
         self._signatures[measured.window] = measured.signature
         return target.name
@@ -129,14 +128,6 @@ class StoredResults:
     def close(self) -> None:
         """Release the lock on the directory."""
         self._list.close()
-
-
-def _line_end(stream: Any) -> bytes:
-    """Return the newline that a truncated last line lacks."""
-    if not stream.tell():
-        return b""
-    stream.seek(-1, 2)
-    return b"" if stream.read(1) == b"\n" else b"\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +174,14 @@ class Watcher:
         seen = self._folder.look()
         now_s = time.monotonic()
         self._settling.update(seen.windows, now_s, time.time())
-        new = [window for window in seen.windows if not self._is_measured(window)]
+        new = [
+            window
+            for window in seen.windows
+            if self._measured.get(window.name) != window.signature
+            and not (self._store and self._store.has(window))
+        ]
         self._measured = {w.name: self._measured[w.name] for w in seen.windows if w.name in self._measured}
         return [window.name for window in new if not self._is_done(window, seen.shared, now_s)]
-
-    def _is_measured(self, window: Window) -> bool:
-        if self._measured.get(window.name) == window.signature:
-            return True
-        return self._store is not None and self._store.has(window)
 
     def _is_done(self, window: Window, shared: list[str], now_s: float) -> bool:
         """Measure a complete window, and return whether it is finished."""
@@ -228,36 +219,28 @@ class Watcher:
         how = self._how
         files = [how.root / each for each in (*(file.relative for file in window.files), *shared)]
         run = open_run(how.root, card=how.card, among=files)
-        if not given_up and (missing := self._missing_ranks(run)):
-            return None, missing
+        size = run.facts.world_size.value if run.facts.world_size else len(run.ranks)
+        missing = size - len(run.ranks)
+        # The last window shows which ranks are recorded at all.
+        is_whole = missing <= 0 or (self._ranks and self._ranks <= {*run.ranks})
+        if not given_up and not is_whole:
+            return None, f"{missing} of {size} ranks have no trace"
         results = MeasuredRun(run, str(how.root), jobs=how.jobs, use_cache=False).results(how.names)
         of_run = (ResultFinding(f.code, f.severity, f.message, f.file, f.rank, f.count) for f in run.findings)
         findings = [*dict.fromkeys([*of_run, *(each for result in results for each in result.findings)])]
         cut = [finding for finding in findings if finding.code in _UNFINISHED]
         if cut and not given_up:
             return None, f"{cut[0].file}: {cut[0].message}"
-        if changed := self._changed(window):
-            return None, f"{changed} changed while it was read"
+        for file in window.files:
+            if file_state(how.root / file.relative, file.relative) not in {file, None}:
+                return None, f"{file.relative} changed while it was read"
         step = window.number if window.number is not None else last_step(results)
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        counts = len(run.traces), run.ranks
-        fields = (how.run, window.name, step, *counts, results, findings, window.signature, at)
-        return MeasuredWindow(*fields), ""
-
-    def _missing_ranks(self, run: Run) -> str:
-        """Return the missing ranks of a window, compared with the run and the last window; empty if none."""
-        size = run.facts.world_size.value if run.facts.world_size else len(run.ranks)
-        missing = size - len(run.ranks)
-        if missing <= 0 or (self._ranks and self._ranks <= {*run.ranks}):
-            return ""
-        return f"{missing} of {size} ranks have no trace"
-
-    def _changed(self, window: Window) -> str:
-        """Return a file of a window that has changed since the scan; empty if none has."""
-        for file in window.files:
-            if file_state(self._how.root / file.relative, file.relative) not in {file, None}:
-                return file.relative
-        return ""
+        traces, ranks = len(run.traces), run.ranks
+        measured = MeasuredWindow(
+            how.run, window.name, step, traces, ranks, results, findings, window.signature, at
+        )
+        return measured, ""
 
     def once(self) -> None:
         """Measure all windows once, waiting only for recently changed files; report unmeasured ones."""

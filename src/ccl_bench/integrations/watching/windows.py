@@ -100,12 +100,24 @@ class WatchedFolder:
             else:
                 others.append(file)
         self._is_trace = {file: self._recognised(file) for file in others}
-        windows = [_numbered(number, files) for number, files in sorted(numbered.items())]
+        windows = []
+        for number, files in sorted(numbered.items()):
+            # A window has the name of the folder with its number, such as `iteration_10`.
+            ordered = tuple(sorted(files, key=_relative))
+            folders = (part for file in ordered for part in file.relative.split("/")[:-1])
+            named = (part for part in folders if window_in_path(part) == number and _NAME.fullmatch(part))
+            windows.append(Window(next(named, f"window_{number}"), number, ordered))
         windows += _in_time(timed)
         if alone := [file for file in others if self._is_trace[file]]:
             beside = [file for file in others if not self._is_trace[file]] if not windows else []
             windows.append(Window(ALONE, None, tuple(sorted([*alone, *beside], key=_relative))))
-        shared = [file.relative for file in others if not self._is_trace[file] and _is_of_run(file)]
+        # Step times, samples and the like are measurements, of a window and not of the whole run.
+        shared = [
+            file.relative
+            for file in others
+            if not self._is_trace[file]
+            and (kind_named(file.relative) is RUN_METADATA or file.relative.lower().endswith(_DESCRIBING))
+        ]
         return Scan(windows, shared)
 
     def _recognised(self, file: FileState) -> bool:
@@ -152,14 +164,6 @@ def _relative(file: FileState) -> str:
     return file.relative
 
 
-def _numbered(number: int, files: Iterable[FileState]) -> Window:
-    """Return a window named after the folder with its number, such as `iteration_10`."""
-    ordered = tuple(sorted(files, key=_relative))
-    folders = (part for file in ordered for part in file.relative.split("/")[:-1])
-    named = (part for part in folders if window_in_path(part) == number and _NAME.fullmatch(part))
-    return Window(next(named, f"window_{number}"), number, ordered)
-
-
 def _in_time(timed: list[tuple[Written, FileState]]) -> list[Window]:
     """Return the windows of files with a time in their names, each named after its first time."""
     timed.sort(key=lambda each: (each[0].time_ns, each[0].stage, each[1].relative))
@@ -167,20 +171,13 @@ def _in_time(timed: list[tuple[Written, FileState]]) -> list[Window]:
     groups: dict[int, list[tuple[Written, FileState]]] = defaultdict(list)
     for number, each in zip(numbers, timed, strict=True):
         groups[number].append(each)
-    return [_of_time(group) for group in groups.values()]
-
-
-def _of_time(group: list[tuple[Written, FileState]]) -> Window:
-    first_ns = group[0][0].time_ns
-    began = datetime.fromtimestamp(first_ns / SECOND_NS, UTC)
-    name = f"at_{began:%Y%m%dT%H%M%S}.{first_ns % SECOND_NS // 1_000_000:03d}Z"
-    return Window(name, None, tuple(sorted((file for _, file in group), key=_relative)))
-
-
-def _is_of_run(file: FileState) -> bool:
-    """Whether a file describes the whole run and holds no measurement of it."""
-    kind = kind_named(file.relative)
-    return kind is RUN_METADATA or file.relative.lower().endswith(_DESCRIBING)
+    windows = []
+    for group in groups.values():
+        first_ns = group[0][0].time_ns
+        began = datetime.fromtimestamp(first_ns / SECOND_NS, UTC)
+        name = f"at_{began:%Y%m%dT%H%M%S}.{first_ns % SECOND_NS // 1_000_000:03d}Z"
+        windows.append(Window(name, None, tuple(sorted((file for _, file in group), key=_relative))))
+    return windows
 
 
 @dataclass(slots=True)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ccl_bench.engine import Progress
 
 MEDIA_TYPE = "application/gzip"
-_GZIP_LEVEL = 1
-"""Traces are already compressed; a higher level costs time and gains nothing."""
 
 
 def write_archive(
@@ -38,47 +36,35 @@ def write_archive(
 
     `progress` is called with the number of packed files and their total.
     """
-    files = [(name, folder / name) for name in _ordered_names(folder)]
+    # The provenance comes first: it lists the others.
+    names = sorted((name for name in SENT if (folder / name).exists()), key=lambda n: (n != PROVENANCE, n))
+    files = [(name, folder / name) for name in names]
     files += [(f"{RUN_FOLDER}/{name}", run_files[name]) for name in sorted(run_files)]
     with (
         target.open("wb") as raw,
-        _gzip_writer(raw) as stream,
-        tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+        # Traces are already compressed; a higher level costs time and gains nothing.
+        igzip.IGzipFile(filename="", mode="wb", compresslevel=1, fileobj=raw, mtime=0) as packed,  # type: ignore[no-untyped-call]
+        tarfile.open(fileobj=cast("BinaryIO", packed), mode="w", format=tarfile.USTAR_FORMAT) as archive,
     ):
         for done, (name, path) in enumerate(files, start=1):
-            _add_file(archive, name, path)
+            if problem := name_problem(name):
+                raise InputError(
+                    f"cannot be put into a bundle: its name {problem}",
+                    where=name,
+                    fix="rename the file, or leave traces out",
+                )
+            info = tarfile.TarInfo(name)  # without owner, time and permissions
+            try:
+                info.size = path.stat().st_size
+                with storage.open_raw(path) as stream:
+                    archive.addfile(info, stream)
+            except ValueError as error:
+                fix = "put the traces into object storage: --traces s3://bucket/folder"
+                raise InputError(f"cannot be put into a bundle: {error}", where=name, fix=fix) from error
+            except OSError as error:
+                raise storage.unreadable(path, error) from error
             if progress:
                 progress(done, len(files))
-
-
-def _ordered_names(folder: Path) -> list[str]:
-    """Return the bundle's files; the provenance, which lists the others, comes first."""
-    return sorted((name for name in SENT if (folder / name).exists()), key=lambda n: (n != PROVENANCE, n))
-
-
-def _gzip_writer(raw: BinaryIO) -> BinaryIO:
-    packed = igzip.IGzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=raw, mtime=0)  # type: ignore[no-untyped-call]
-    return cast("BinaryIO", packed)
-
-
-def _add_file(archive: tarfile.TarFile, name: str, path: Path) -> None:
-    """Add a file with its name and content, without owner, time and permissions."""
-    if problem := name_problem(name):
-        raise InputError(
-            f"cannot be put into a bundle: its name {problem}",
-            where=name,
-            fix="rename the file, or leave traces out",
-        )
-    info = tarfile.TarInfo(name)
-    try:
-        info.size = path.stat().st_size
-        with storage.open_raw(path) as stream:
-            archive.addfile(info, stream)
-    except ValueError as error:
-        fix = "put the traces into object storage: --traces s3://bucket/folder"
-        raise InputError(f"cannot be put into a bundle: {error}", where=name, fix=fix) from error
-    except OSError as error:
-        raise storage.unreadable(path, error) from error
 
 
 _TAR_BLOCK = tarfile.BLOCKSIZE
@@ -114,7 +100,10 @@ def unpack(archive: Path, folder: Path, limits: Limits) -> UnpackedBundle:
     unpacked = UnpackedBundle(folder / "bundle", folder / RUN_FOLDER)
     for place in (unpacked.bundle, unpacked.run):
         place.mkdir()
-    with archive.open("rb") as raw, _gzip_reader(raw) as stream:
+    with (
+        archive.open("rb") as raw,
+        cast("BinaryIO", igzip.IGzipFile(fileobj=raw, mode="rb")) as stream,  # type: ignore[no-untyped-call]
+    ):
         room = limits.unpacked_bytes
         for seen, info in enumerate(_file_headers(stream), start=1):
             room -= info.size
@@ -124,12 +113,13 @@ def unpack(archive: Path, folder: Path, limits: Limits) -> UnpackedBundle:
                 raise _refusal(f"holds more than {limits.unpacked_bytes:,} bytes when unpacked")
             _extract_file(stream, info, unpacked, limits)
     for place in (unpacked.bundle, unpacked.run):
-        _sync(place)
+        # The names are on disk before anything depends on them.
+        handle = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     return unpacked
-
-
-def _gzip_reader(raw: BinaryIO) -> BinaryIO:
-    return cast("BinaryIO", igzip.IGzipFile(fileobj=raw, mode="rb"))  # type: ignore[no-untyped-call]
 
 
 def _refusal(what: str) -> InputError:
@@ -147,11 +137,7 @@ def _file_headers(stream: BinaryIO) -> Iterator[tarfile.TarInfo]:
             kind = _KINDS.get(info.type, "an extended header")
             raise _refusal(f"holds {kind} ({info.name[:100]!r}), but only plain files are accepted")
         yield info
-    _check_end(stream)
-
-
-def _check_end(stream: BinaryIO) -> None:
-    """Read the end of the archive: a second block of zeros, and zeros up to a whole record."""
+    # An archive ends with a second block of zeros, and zeros up to a whole record.
     for _ in range(tarfile.RECORDSIZE // _TAR_BLOCK + 1):
         block = _read(stream, _TAR_BLOCK)
         if not block:
@@ -213,12 +199,3 @@ def _read(stream: BinaryIO, size: int) -> bytes:
         return stream.read(size)
     except _DAMAGE as error:
         raise _refusal(f"is damaged, or not a gzip-compressed tar archive: {error}") from error
-
-
-def _sync(folder: Path) -> None:
-    """Flush the names in a folder to disk before anything depends on them."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

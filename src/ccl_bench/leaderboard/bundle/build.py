@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +20,7 @@ from ccl_bench.leaderboard.bundle.format import (
     REPORT,
     RESULTS,
     BundleProvenance,
-    TraceFile,
+    ProvenanceTrace,
     bundle_id,
 )
 from ccl_bench.result import to_json as results_json
@@ -30,15 +30,12 @@ from ccl_bench.run.documents import CARD as CARD_KIND
 from ccl_bench.storage.files import read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
     from pathlib import Path
 
     from ccl_bench.result import Result
     from ccl_bench.result.report_data import ReportData
     from ccl_bench.run import Run
-
-_MAX_CHARACTERS = 200
-"""Characters of a value."""
 
 
 def environment_summary(folder: Path) -> dict[str, str]:
@@ -47,37 +44,21 @@ def environment_summary(folder: Path) -> dict[str, str]:
         environment = msgspec.json.decode(read_text(folder / FILE_NAME), type=dict[str, Any])
     except (InputError, msgspec.DecodeError):
         return {}
-    return {
-        name: str(value)[:_MAX_CHARACTERS]
-        for name, value in _public_entries(environment)
-        if value is not None
-    }
-
-
-def _public_entries(environment: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     host, software = _as_mapping(environment.get("host")), _as_mapping(environment.get("software"))
-    yield from ((name, host.get(name)) for name in ("system", "processor", "cores", "memory_bytes"))
+    public = [(name, host.get(name)) for name in ("system", "processor", "cores", "memory_bytes")]
     devices = environment.get("devices")
     if isinstance(devices, list) and devices:
         first = _as_mapping(devices[0])
-        yield from (("device", first.get("name")), ("driver", first.get("driver_version")))
-    yield "python", software.get("python")
+        public += [("device", first.get("name")), ("driver", first.get("driver_version"))]
     torch = _as_mapping(software.get("torch"))
-    yield from ((name, torch.get(name)) for name in ("cuda", "hip", "nccl", "cudnn"))
-    yield from _as_mapping(software.get("libraries")).items()
+    public += [("python", software.get("python"))]
+    public += [(name, torch.get(name)) for name in ("cuda", "hip", "nccl", "cudnn")]
+    public += _as_mapping(software.get("libraries")).items()
+    return {name: str(value)[:200] for name, value in public if value is not None}
 
 
 def _as_mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltBundle:
-    """A bundle that is ready to be published."""
-
-    id: str
-    folder: Path
-    """Folder that contains only its files."""
 
 
 def build_bundle(
@@ -88,8 +69,8 @@ def build_bundle(
     metrics: Collection[str] | None = None,
     storage: str | None = None,
     trace_url: str | None = None,
-) -> BuiltBundle:
-    """Write the bundle of a run into an empty folder.
+) -> str:
+    """Write the bundle of a run into an empty folder, and return its identifier.
 
     `metrics` are those that the leaderboard knows, all by default. `storage` is an address below which the
     traces get their own folder, `trace_url` is their address if they are already stored. Paths of this
@@ -97,17 +78,25 @@ def build_bundle(
     """
     card = checked_card(run)
     (folder / CARD).write_bytes(card.read_bytes())
-    stripped = _strip_paths(run, observed, metrics)
+    inspection = replace(
+        observed.inspection,
+        run=run_name(run),
+        unknown_files=[],
+        files={name: kind for name, kind in observed.inspection.files.items() if not name.startswith("/")},
+        metrics=[each for each in observed.inspection.metrics if metrics is None or each.metric in metrics],
+    )
+    results = [result for result in observed.results if metrics is None or result.metric in metrics]
+    stripped = replace(observed, inspection=inspection, results=results)
     for name, text in ((RESULTS, results_json(stripped.results)), (REPORT, report_json(stripped))):
         of_run = strip_folder(text, run.path, run_name(run))
         (folder / name).write_bytes(strip_folder(of_run, card, CARD))
-    provenance = _provenance(run, stripped.results)
+    provenance = _provenance(run, results)
     if storage:
         trace_url = f"{storage.rstrip('/')}/{recording_hash(provenance, run_name(run))[:16]}"
     provenance = msgspec.structs.replace(provenance, trace_url=trace_url)
     encoded = msgspec.json.encode(provenance, order="deterministic")
     (folder / PROVENANCE).write_bytes(msgspec.json.format(encoded, indent=2) + b"\n")
-    return BuiltBundle(bundle_id(folder), folder)
+    return bundle_id(folder)
 
 
 def checked_card(run: Run) -> Path:
@@ -154,13 +143,12 @@ def input_files(run: Run) -> dict[str, Path]:
 def _provenance(run: Run, results: list[Result]) -> BundleProvenance:
     files = input_files(run)
     known_digests = {trace.file: trace.sha256 for result in results for trace in result.provenance.traces}
-    traces: dict[str, TraceFile] = {}
+    traces: dict[str, ProvenanceTrace] = {}
     for trace in run.traces:
         name = trace.relative.removesuffix(f"#{trace.part}")
         digest = known_digests.get(trace.relative) or storage.content_sha256(trace.path)
-        is_shared = name in traces
-        rank = None if is_shared else trace.rank
-        traces[name] = TraceFile(name, digest, trace.size, trace.form.name, rank)
+        rank = None if name in traces else trace.rank  # a file of several ranks is of none
+        traces[name] = ProvenanceTrace(name, digest, trace.size, trace.form.name, rank)
     return BundleProvenance(
         run=run_name(run),
         tool_version=__version__,
@@ -172,19 +160,6 @@ def _provenance(run: Run, results: list[Result]) -> BundleProvenance:
         fields=fields_of(run.documents.card, run.facts),
         environment=environment_summary(run.path),
     )
-
-
-def _strip_paths(run: Run, observed: ReportData, metrics: Collection[str] | None) -> ReportData:
-    """Return an observation without paths of this machine, of the wanted metrics only."""
-    inspection = replace(
-        observed.inspection,
-        run=run_name(run),
-        unknown_files=[],
-        files={name: kind for name, kind in observed.inspection.files.items() if not name.startswith("/")},
-        metrics=[m for m in observed.inspection.metrics if metrics is None or m.metric in metrics],
-    )
-    results = [result for result in observed.results if metrics is None or result.metric in metrics]
-    return replace(observed, inspection=inspection, results=results)
 
 
 def strip_folder(text: bytes, folder: Path, name: str) -> bytes:

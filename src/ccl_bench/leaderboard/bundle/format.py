@@ -43,7 +43,7 @@ HISTORY, ORIGIN = "history.json", "origin.minisig"
 _BESIDE = {HISTORY, ORIGIN}
 """Files that the hash does not cover."""
 
-_IDENTIFIER = re.compile(r"[0-9a-f]{64}")
+ID = re.compile(r"[0-9a-f]{64}")
 _KEY = re.compile(r"[0-9A-F]{16}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -69,7 +69,7 @@ SHOWN = (*LISTED, State.WITHDRAWN, State.SUPERSEDED)
 """States in which a run has a page."""
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class HistoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """One change of state."""
 
     state: State
@@ -85,7 +85,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """Id of the key that signed the origin, where this event brought the signature."""
 
 
-_DECODER = json_decoder(list[Event])
+_DECODER = json_decoder(list[HistoryEvent])
 
 
 def new_event(
@@ -96,37 +96,36 @@ def new_event(
     superseded_by: str | None = None,
     key: str = "",
     at: datetime | None = None,
-) -> Event:
+) -> HistoryEvent:
     """Return an event that happens now, or at the time `at`."""
     moment = (at or datetime.now(UTC)).astimezone(UTC)
-    return Event(state, f"{moment:%Y-%m-%dT%H:%M:%SZ}", by, note, superseded_by, key)
+    return HistoryEvent(state, f"{moment:%Y-%m-%dT%H:%M:%SZ}", by, note, superseded_by, key)
 
 
-def read_history(folder: Path) -> list[Event]:
+def read_history(folder: Path) -> list[HistoryEvent]:
     """Return the events of a run, oldest first; an untouched bundle is self-reported."""
     path = folder / HISTORY
     try:
         events = _DECODER.decode(path.read_bytes())
     except FileNotFoundError:
-        return [Event(State.SELF_REPORTED, "")]
+        return [HistoryEvent(State.SELF_REPORTED, "")]
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(
             f"is not a history: {error}", where=str(path), fix="restore it from a backup"
         ) from error
-    if not events or not all(map(_is_valid_event, events)):
+    are_valid = all(
+        (not event.at or _TIME.fullmatch(event.at))
+        and (not event.key or _KEY.fullmatch(event.key))
+        and (event.superseded_by is None or ID.fullmatch(event.superseded_by))
+        for event in events
+    )
+    if not events or not are_valid:
         wrong = "is not a history: it has no events, or a time or an identifier is invalid"
         raise InputError(wrong, where=str(path), fix="restore it from a backup")
     return events
 
 
-def _is_valid_event(event: Event) -> bool:
-    has_time = not event.at or _TIME.fullmatch(event.at)
-    has_key = not event.key or _KEY.fullmatch(event.key)
-    replaced = event.superseded_by is None or _IDENTIFIER.fullmatch(event.superseded_by)
-    return bool(has_time and has_key and replaced)
-
-
-def write_history(folder: Path, events: list[Event]) -> None:
+def write_history(folder: Path, events: list[HistoryEvent]) -> None:
     """Replace the history of a run in one step."""
     with write_atomically(folder / HISTORY) as temporary:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(events), indent=2) + b"\n")
@@ -151,10 +150,8 @@ SENT = (*FILES, ORIGIN)
 
 T = TypeVar("T")
 
-ID = re.compile(r"[0-9a-f]{64}")
 
-
-class TraceFile(msgspec.Struct, frozen=True, omit_defaults=True):
+class ProvenanceTrace(msgspec.Struct, frozen=True, omit_defaults=True):
     """One trace file of the run."""
 
     file: str
@@ -179,7 +176,7 @@ class BundleProvenance(msgspec.Struct, frozen=True, omit_defaults=True):
     """ISO 8601 in UTC, if known: without it the same run published again gives the same bundle."""
     environment: dict[str, str] = {}
     """The environment of the run: processor, driver, versions of libraries."""
-    traces: list[TraceFile] = []
+    traces: list[ProvenanceTrace] = []
     files: dict[str, str] = {}
     """Every other file of the run that a number uses → its SHA-256."""
     metric_revisions: dict[str, int] = {}
@@ -220,7 +217,7 @@ class Bundle:
         return _decode_file(self.folder / PROVENANCE, _PROVENANCE.decode)
 
     @cached_property
-    def history(self) -> list[Event]:
+    def history(self) -> list[HistoryEvent]:
         """Its changes of state, oldest first."""
         return read_history(self.folder)
 

@@ -39,7 +39,7 @@ _FIX = "publish the run again, with --sign"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class OriginStatement:
     """A statement of origin; it must not be trusted before `verify` succeeds."""
 
     publisher: str
@@ -71,7 +71,7 @@ def sign_bundle(folder: Path, key: SecretKey, publisher: str) -> None:
     (folder / ORIGIN).write_text(key.sign(hash_list(folder), comment).text, encoding="utf-8")
 
 
-def verify_bundle(folder: Path, key: PublicKey) -> Origin:
+def verify_bundle(folder: Path, key: PublicKey) -> OriginStatement:
     """Return the statement of a bundle; raise InputError unless this key signed it and the files."""
     if not folder.is_dir():
         raise InputError("is not a directory", where=str(folder), fix="give the folder of a bundle")
@@ -86,7 +86,7 @@ def verify_bundle(folder: Path, key: PublicKey) -> Origin:
     return origin
 
 
-def read_origin(folder: Path) -> Origin | None:
+def read_origin(folder: Path) -> OriginStatement | None:
     """Return the unverified statement in the folder of a bundle; None if there is none."""
     path = folder / ORIGIN
     try:
@@ -100,7 +100,7 @@ def read_origin(folder: Path) -> Origin | None:
     statement = _COMMENT.fullmatch(signature.comment)
     if statement is None or not statement["publisher"].isprintable():
         raise InputError("does not state its run, publisher and time", where=ORIGIN, fix=_FIX)
-    return Origin(statement["publisher"], statement["at"], statement["run"], signature)
+    return OriginStatement(statement["publisher"], statement["at"], statement["run"], signature)
 
 
 _ALGORITHM, _PREHASHED = b"Ed", b"ED"

@@ -15,7 +15,7 @@ import sqlite3
 import tomllib
 from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
@@ -32,7 +32,7 @@ from ccl_bench.storage.journals import recovered
 from ccl_bench.trace.formats.nsys.export import export_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ccl_bench.run import Run
 
@@ -64,8 +64,23 @@ class _Pattern:
 
 
 def find_disclosures(files: Mapping[str, Path]) -> list[Disclosure]:
-    """Return the personal data and secrets in files, secrets first."""
-    disclosures = [each for name, path in files.items() for each in _disclosures_of(name, path)]
+    """Return the personal data and secrets in files, secrets first, each kind once for each file."""
+    disclosures = []
+    for name, path in files.items():
+        counts: Counter[tuple[_Pattern, bytes]] = Counter()
+        with storage.open_file(path) as stream:
+            for block, seen in _blocks(stream, path):
+                for kind in _patterns():
+                    if any(hint in block for hint in kind.hints):
+                        ends = range(seen, len(block))
+                        counts.update((kind, m[0]) for m in kind.pattern.finditer(block) if m.end() in ends)
+        for kind in _patterns():
+            matches = {text: count for (other, text), count in counts.items() if other is kind}
+            if matches:
+                text = min(matches).decode("utf-8", errors="replace")
+                example = f"{text[:8]}..." if kind.is_secret else text
+                total = sum(matches.values())
+                disclosures.append(Disclosure(name, kind.name, example, total, kind.is_secret))
     return sorted(disclosures, key=lambda each: not each.is_secret)
 
 
@@ -80,23 +95,6 @@ def refuse_secrets(disclosures: Iterable[Disclosure]) -> None:
         where=first.file,
         fix="remove it from the file, and revoke it if others could read it",
     )
-
-
-def _disclosures_of(name: str, path: Path) -> Iterator[Disclosure]:
-    """Yield the disclosures of one file, each kind once."""
-    counts: Counter[tuple[_Pattern, bytes]] = Counter()
-    with storage.open_file(path) as stream:
-        for block, seen in _blocks(stream, path):
-            for kind in _patterns():
-                if any(hint in block for hint in kind.hints):
-                    ends = range(seen, len(block))
-                    counts.update((kind, m[0]) for m in kind.pattern.finditer(block) if m.end() in ends)
-    for kind in _patterns():
-        matches = {text: count for (other, text), count in counts.items() if other is kind}
-        if matches:
-            text = min(matches).decode("utf-8", errors="replace")
-            example = f"{text[:8]}..." if kind.is_secret else text
-            yield Disclosure(name, kind.name, example, sum(matches.values()), kind.is_secret)
 
 
 def _blocks(stream: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
@@ -132,21 +130,18 @@ def _patterns() -> tuple[_Pattern, ...]:
         for group in ("secret", "personal")
         for rule in raw[group]
     ]
-    return (*patterns, *_machine_patterns())
-
-
-def _machine_patterns() -> Iterator[_Pattern]:
-    """Yield the names that identify this machine and its user."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = ""
     host = socket.gethostname().partition(".")[0]
+    # "localhost" and "root" name no machine and no person.
     for name, text, common in (("this machine's name", host, "localhost"), ("your user name", user, "root")):
         if len(text) >= _MIN_NAME and text != common:
             word = re.escape(text.encode())
             pattern = re.compile(rb"(?<![A-Za-z0-9])" + word + rb"(?![A-Za-z0-9])")
-            yield _Pattern(name, (text.encode(),), pattern, is_secret=False)
+            patterns.append(_Pattern(name, (text.encode(),), pattern, is_secret=False))
+    return tuple(patterns)
 
 
 _PROCESS = ~0xFFFFFF
@@ -170,13 +165,16 @@ def redact_export(export: Path, target: Path) -> None:
     """Write the publishable part of an export, an SQLite database, to a new file."""
     with closing(sqlite3.connect(f"{target.absolute().as_uri()}?mode=rwc", uri=True)) as connection:
         connection.execute("PRAGMA trusted_schema=OFF")
-        connection.create_function("is_kept", 1, _is_kept_message, deterministic=True)
+        is_kept = re.compile(_rules()["messages"])
+        connection.create_function(
+            "is_kept", 1, lambda text: bool(is_kept.search(_decode(text))), deterministic=True
+        )
         connection.create_function("ranks_of", 2, _rank_variables, deterministic=True)
         try:
             with recovered(export, str(export)) as whole:
                 source = f"{whole.path.absolute().as_uri()}?mode=ro&immutable=1"
                 connection.execute("ATTACH ? AS source", (source,))
-                _copy_tables(connection, {table.name: table for table in _tables(connection)})
+                _copy_tables(connection)
                 connection.commit()
                 connection.execute("DETACH source")
         except sqlite3.Error as error:
@@ -184,35 +182,44 @@ def redact_export(export: Path, target: Path) -> None:
             raise InputError(f"cannot be copied: {error}", where=str(export), fix=fix) from error
 
 
-def _tables(connection: sqlite3.Connection) -> Iterator[_Table]:
-    """Yield the real tables of the export, without those of SQLite itself."""
+def _copy_tables(connection: sqlite3.Connection) -> None:
+    """Copy the publishable part of each table of the attached export `source`."""
     listed = "SELECT name FROM source.sqlite_master"
     listed += " WHERE type = 'table' AND rootpage AND name NOT LIKE 'sqlite_%'"
+    tables = []
     for (name,) in connection.execute(listed).fetchall():
         described = connection.execute(f"PRAGMA source.table_info({_quote(name)})").fetchall()
-        columns = {column: kind.upper() for _, column, kind, *_ in described}
-        yield _Table(name, {column: kind if kind in _TYPES else "" for column, kind in columns.items()})
+        types = {column: kind.upper() for _, column, kind, *_ in described}
+        tables.append(
+            _Table(name, {column: kind if kind in _TYPES else "" for column, kind in types.items()})
+        )
+    whole = [table for table in tables if any(fnmatchcase(table.name, name) for name in _rules()["tables"])]
+    selections = [(table, how) for table in tables if (how := _selection(table, whole))]
+    # Tables are created before any is filled, so that their names are near the beginning of the file.
+    for table, _ in selections:
+        columns = ", ".join(f"{_quote(column)} {kind}" for column, kind in table.columns.items())
+        connection.execute(f"CREATE TABLE main.{_quote(table.name)} ({columns})")
+    for table, (values, condition) in selections:
+        selected = f"SELECT {values} FROM source.{_quote(table.name)} WHERE {condition}"  # noqa: S608 (quoted)
+        connection.execute(f"INSERT INTO main.{_quote(table.name)} ({table.listed}) {selected}")
 
 
-def _copy_tables(connection: sqlite3.Connection, tables: dict[str, _Table]) -> None:
-    """Create the tables, then fill them, so that their names are near the beginning of the file."""
-    selections = {name: how for name, table in tables.items() if (how := _selection(table, tables))}
-    for name in selections:
-        columns = ", ".join(f"{_quote(column)} {kind}" for column, kind in tables[name].columns.items())
-        connection.execute(f"CREATE TABLE main.{_quote(name)} ({columns})")
-    for name, (values, condition) in selections.items():
-        selected = f"SELECT {values} FROM source.{_quote(name)} WHERE {condition}"  # noqa: S608 (quoted)
-        connection.execute(f"INSERT INTO main.{_quote(name)} ({tables[name].listed}) {selected}")
+def _selection(table: _Table, whole: Sequence[_Table]) -> tuple[str, str] | None:
+    """Return the columns to select from a table, and the condition on its rows; None if it is left out.
 
-
-def _selection(table: _Table, tables: dict[str, _Table]) -> tuple[str, str] | None:
-    """Return the columns to select from a table, and the condition on its rows; None if it is left out."""
-    if _is_whole(table.name):
+    `whole` are the tables that are copied with all rows. Of texts, those that they use are copied; of
+    processes, those with work on a device, ranges or MPI calls.
+    """
+    if table in whole:
         return table.listed, "1"
     if table.name == "StringIds":
-        return table.listed, f'"id" IN ({_used_strings(tables)})'
+        return (
+            table.listed,
+            f'"id" IN ({_union_of(whole, {name: _quote(name) for name in _rules()["strings"]})})',
+        )
     if table.name == "PROCESSES":
-        return table.listed, f'"globalPid" IN ({_used_processes(tables)})'
+        of_process = {"globalPid": '"globalPid"', "globalTid": f'"globalTid" & {_PROCESS}'}
+        return table.listed, f'"globalPid" IN ({_union_of(whole, of_process)})'
     if table.name == "DIAGNOSTIC_EVENT" and "text" in table.columns:
         return table.listed, 'is_kept(CAST("text" AS BLOB))'
     if {"name", "value"} <= table.columns.keys():
@@ -224,38 +231,15 @@ def _selection(table: _Table, tables: dict[str, _Table]) -> tuple[str, str] | No
     return None
 
 
-def _is_whole(name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in _rules()["tables"])
-
-
-def _used_strings(tables: dict[str, _Table]) -> str:
-    """Return the query for the ids of texts that copied tables use."""
-    return _union(
-        f"SELECT {_quote(column)} FROM source.{_quote(table.name)}"  # noqa: S608 (quoted)
-        for table in tables.values()
-        if _is_whole(table.name)
+def _union_of(tables: Sequence[_Table], expressions: Mapping[str, str]) -> str:
+    """Return the query for the values of some columns of tables; `expressions` maps columns to values."""
+    queries = [
+        f"SELECT {expressions[column]} FROM source.{_quote(table.name)}"  # noqa: S608 (quoted)
+        for table in tables
         for column in table.columns
-        if column in _rules()["strings"]
-    )
-
-
-def _used_processes(tables: dict[str, _Table]) -> str:
-    """Return the query for the processes with work on a device, ranges or MPI calls."""
-    of_process = {"globalPid": '"globalPid"', "globalTid": f'"globalTid" & {_PROCESS}'}
-    return _union(
-        f"SELECT {of_process[column]} FROM source.{_quote(table.name)}"  # noqa: S608 (quoted)
-        for table in tables.values()
-        if _is_whole(table.name)
-        for column in table.columns.keys() & of_process.keys()
-    )
-
-
-def _union(queries: Iterator[str]) -> str:
+        if column in expressions
+    ]
     return " UNION ".join(queries) or "NULL"
-
-
-def _is_kept_message(text: bytes | None) -> bool:
-    return bool(re.search(_rules()["messages"], _decode(text)))
 
 
 def _rank_variables(name: object, value: bytes | None) -> str | None:
@@ -281,15 +265,6 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-@dataclass(frozen=True, slots=True)
-class StagedRun:
-    """A run whose files can be published."""
-
-    run: Run
-    redacted: list[str] = field(default_factory=list)
-    """Reports that are published in part, by their original names below the run."""
-
-
 def links_outside(run: Run, files: Mapping[str, Path]) -> list[str]:
     """Return the files of a run, including its card, that are outside its directory."""
     if storage.is_remote(run.path):
@@ -302,10 +277,10 @@ def links_outside(run: Run, files: Mapping[str, Path]) -> list[str]:
     ]
 
 
-def stage_run(run: Run, folder: Path, reopened: Callable[[Path], Run] = open_run) -> StagedRun:
-    """Return the run whose traces are published; if it differs, it is a copy in an empty folder.
+def stage_run(run: Run, folder: Path, reopened: Callable[[Path], Run] = open_run) -> tuple[Run, list[str]]:
+    """Return the run whose traces are published, and the names of the reports that are published in part.
 
-    `reopened` opens the copy with the same options as the run.
+    A run that differs is a copy in an empty folder, which `reopened` opens with the same options as the run.
     """
     reports = [
         trace.relative.removesuffix(f"#{trace.part}") for trace in run.traces if trace.form.name == "nsys"
@@ -316,7 +291,7 @@ def stage_run(run: Run, folder: Path, reopened: Callable[[Path], Run] = open_run
             fix = "open it once with sqlite3 and run PRAGMA wal_checkpoint(TRUNCATE), or record it again"
             raise InputError("has a journal beside it, without which it is incomplete", where=name, fix=fix)
     if not reports:
-        return StagedRun(run)
+        return run, []
     if RANK_MAP in files and any(not name.endswith(".sqlite") for name in reports):
         fix = f"export them with nsys export --type sqlite, and name the exports in {RANK_MAP}"
         raise InputError(
@@ -326,10 +301,18 @@ def stage_run(run: Run, folder: Path, reopened: Callable[[Path], Run] = open_run
         target = place / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if name in reports:
-            redact_export(export_of(path, name), target.with_name(_export_name(target.name)))
-        else:
-            _link_or_copy(path, target)
-    return StagedRun(reopened(place), sorted(set(reports)))
+            bare = Path(target.name.removesuffix(".gz"))
+            redact_export(export_of(path, name), target.with_name(f"{bare.stem}.sqlite"))
+            continue
+        try:
+            os.link(path, target)
+        except (OSError, TypeError):  # on another disk, or in object storage
+            try:
+                with path.open("rb") as source, target.open("xb") as copy:
+                    shutil.copyfileobj(source, copy, _BLOCK_BYTES)
+            except OSError as error:
+                raise storage.unreadable(path, error) from error
+    return reopened(place), sorted(set(reports))
 
 
 def _side_files(run: Run) -> dict[str, Path]:
@@ -340,21 +323,3 @@ def _side_files(run: Run) -> dict[str, Path]:
     paths = [run.documents.origins.get("card"), run.path / FILE_NAME]
     files = [path for path in paths if path is not None and path.is_relative_to(run.path) and path.is_file()]
     return {path.relative_to(run.path).as_posix(): path for path in files}
-
-
-def _export_name(name: str) -> str:
-    """Return the name of the export of a report."""
-    bare = Path(name.removesuffix(".gz"))
-    return f"{bare.stem}.sqlite"
-
-
-def _link_or_copy(path: Path, target: Path) -> None:
-    """Place a file at another path, without a copy if the system supports it."""
-    try:
-        os.link(path, target)
-    except (OSError, TypeError):
-        try:
-            with path.open("rb") as source, target.open("xb") as copy:
-                shutil.copyfileobj(source, copy, _BLOCK_BYTES)
-        except OSError as error:
-            raise storage.unreadable(path, error) from error

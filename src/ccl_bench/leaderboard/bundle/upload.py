@@ -72,46 +72,33 @@ def prepare_upload(request: UploadRequest, folder: Path, *, progress: Progress |
     reopened = partial(open_run, card=request.card and _absolute(request.card), choice=request.choice)
     run = reopened(_absolute(request.place))
     hands_out = request.with_traces or request.storage is not None
-    _refuse_links(links_outside(run, input_files(run) if hands_out else {}))
+    if outside := links_outside(run, input_files(run) if hands_out else {}):
+        more = f", as do {len(outside) - 1} more" if len(outside) > 1 else ""
+        fix = "copy the file into the run, or publish without the traces"
+        raise InputError(f"links outside the run{more}; nothing was published", where=outside[0], fix=fix)
     checked_card(run)
     redacted: list[str] = []
     if hands_out:
         (folder / "staged").mkdir()
-        ready = stage_run(run, folder / "staged", reopened)
-        run, redacted = ready.run, ready.redacted
+        run, redacted = stage_run(run, folder / "staged", reopened)
     run_files = input_files(run) if hands_out else {}
     disclosures = find_disclosures({f"{RUN_FOLDER}/{name}": path for name, path in run_files.items()})
     refuse_secrets(disclosures)
     seen = collect_report_data(run, jobs=request.jobs, use_cache=request.use_cache, progress=progress)
-    (folder / "bundle").mkdir()
-    built_bundle = build_bundle(
-        run,
-        seen,
-        folder / "bundle",
-        metrics=request.metrics,
-        storage=request.storage,
-        trace_url=request.trace_url,
+    built = folder / "bundle"
+    built.mkdir()
+    run_id = build_bundle(
+        run, seen, built, metrics=request.metrics, storage=request.storage, trace_url=request.trace_url
     )
-    bundle = validate_bundle(built_bundle.folder, Limits())
-    disclosures = find_disclosures({name: built_bundle.folder / name for name in bundle.files}) + disclosures
+    bundle = validate_bundle(built, Limits())
+    disclosures = find_disclosures({name: built / name for name in bundle.files}) + disclosures
     refuse_secrets(disclosures)
-    return Upload(
-        built_bundle.id, bundle, run_files, redacted, disclosures, run_files if request.with_traces else {}
-    )
+    return Upload(run_id, bundle, run_files, redacted, disclosures, run_files if request.with_traces else {})
 
 
 def _absolute(place: str) -> str:
     """Return an address, or the absolute path of a file or folder, to search the bundle for."""
     return place if "://" in place else str(Path(place).expanduser().absolute())
-
-
-def _refuse_links(outside: list[str]) -> None:
-    """Raise InputError if a file links to a place outside the run."""
-    if not outside:
-        return
-    more = f", as do {len(outside) - 1} more" if len(outside) > 1 else ""
-    fix = "copy the file into the run, or publish without the traces"
-    raise InputError(f"links outside the run{more}; nothing was published", where=outside[0], fix=fix)
 
 
 _FILE_DESCRIPTIONS = {
@@ -125,40 +112,32 @@ _FILE_DESCRIPTIONS = {
 
 def preview(upload: Upload) -> Group:
     """Return the files of an upload, and the personal data and names of machines in them."""
-    rows = list(_file_rows(upload))
-    return Group(
-        heading(f"{upload.bundle.provenance.run} would be published as {upload.id[:12]}"),
+    bundle = upload.bundle
+    formats = {trace.file: trace.format for trace in bundle.provenance.traces}
+    files = [(name, bundle.folder / name, _FILE_DESCRIPTIONS[name]) for name in bundle.public_files]
+    files += [
+        (f"{RUN_FOLDER}/{name}", path, formats.get(name, "beside the traces"))
+        for name, path in sorted(upload.run_files.items())
+    ]
+    rows = [(name, f"{path.stat().st_size:,}", what) for name, path, what in files]
+    parts: list[RenderableType] = [
+        heading(f"{bundle.provenance.run} would be published as {upload.id[:12]}"),
         indented(aligned(("file", "bytes", "what"), rows, right=(1,))),
-        *_disclosure_table(upload),
-        *_ranking_note(upload),
-    )
-
-
-def _file_rows(upload: Upload) -> Iterator[tuple[str, str, str]]:
-    for name in upload.bundle.public_files:
-        yield name, f"{(upload.bundle.folder / name).stat().st_size:,}", _FILE_DESCRIPTIONS[name]
-    formats = {trace.file: trace.format for trace in upload.bundle.provenance.traces}
-    for name, path in sorted(upload.run_files.items()):
-        yield f"{RUN_FOLDER}/{name}", f"{path.stat().st_size:,}", formats.get(name, "beside the traces")
+    ]
+    if upload.disclosures:
+        disclosed = [(d.file, f"{d.what}, {counted(d.count, 'time')}", d.example) for d in upload.disclosures]
+        parts += [heading("What it discloses"), indented(aligned(("file", "what", "example"), disclosed))]
+    else:
+        parts.append(Text("No host name, user name, address or home directory was detected in it."))
+    if missing := unknown_fields(bundle.fields):
+        parts.append(Text(f"It would be listed but not ranked: the card lacks {', '.join(missing)}."))
+    else:
+        parts.append(Text("The card has every field that ranking needs."))
+    return Group(*parts)
 
 
 def disclosure_summaries(upload: Upload) -> Iterator[str]:
     """Yield a sentence for each kind of personal data in an upload."""
     for what in dict.fromkeys(disclosure.what for disclosure in upload.disclosures):
         same = [disclosure for disclosure in upload.disclosures if disclosure.what == what]
-        example = same[0]
-        yield f"{what} found in {counted(len(same), 'file')}: {example.example} in {example.file}"
-
-
-def _disclosure_table(upload: Upload) -> list[RenderableType]:
-    if not upload.disclosures:
-        return [Text("No host name, user name, address or home directory was detected in it.")]
-    rows = [(d.file, f"{d.what}, {counted(d.count, 'time')}", d.example) for d in upload.disclosures]
-    return [heading("What it discloses"), indented(aligned(("file", "what", "example"), rows))]
-
-
-def _ranking_note(upload: Upload) -> list[RenderableType]:
-    missing = unknown_fields(upload.bundle.fields)
-    if not missing:
-        return [Text("The card has every field that ranking needs.")]
-    return [Text(f"It would be listed but not ranked: the card lacks {', '.join(missing)}.")]
+        yield f"{what} found in {counted(len(same), 'file')}: {same[0].example} in {same[0].file}"

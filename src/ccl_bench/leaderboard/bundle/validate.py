@@ -43,7 +43,12 @@ def validate_bundle(folder: Path, limits: Limits, hashes: Mapping[str, str] | No
 
     `hashes` are those of the run's files that were sent with it; empty if none were.
     """
-    problems = list(_file_problems(folder, limits))
+    problems = [f"{name} is missing" for name in REQUIRED if not (folder / name).is_file()]
+    problems += [
+        f"{path.name} has more than {limits.of(path.name):,} bytes"
+        for path in sorted(folder.iterdir())
+        if path.stat().st_size > limits.of(path.name)
+    ]
     bundle = Bundle(folder)
     if not problems:
         problems = list(_content_problems(bundle))
@@ -53,15 +58,6 @@ def validate_bundle(folder: Path, limits: Limits, hashes: Mapping[str, str] | No
         return bundle
     more = f"; and {len(problems) - _MAX_SHOWN} more" if len(problems) > _MAX_SHOWN else ""
     raise InputError("; ".join(problems[:_MAX_SHOWN]) + more, where="the bundle is refused", fix=VALIDATE_FIX)
-
-
-def _file_problems(folder: Path, limits: Limits) -> Iterator[str]:
-    for name in REQUIRED:
-        if not (folder / name).is_file():
-            yield f"{name} is missing"
-    for path in sorted(folder.iterdir()):
-        if path.stat().st_size > limits.of(path.name):
-            yield f"{path.name} has more than {limits.of(path.name):,} bytes"
 
 
 def _content_problems(bundle: Bundle) -> Iterator[str]:
@@ -154,14 +150,10 @@ def _is_too_deep(details: object) -> bool:
     """Whether data is nested more deeply than any measurement; rendering it would fail."""
     level = [details]
     for _ in range(_MAX_DEPTH):
-        level = [inner for each in level for inner in _children(each)]
+        mappings = [each.values() for each in level if isinstance(each, dict)]
+        lists = [each for each in level if isinstance(each, list)]
+        level = [inner for each in (*mappings, *lists) for inner in each]
     return bool(level)
-
-
-def _children(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _report_problems(bundle: Bundle) -> Iterator[str]:

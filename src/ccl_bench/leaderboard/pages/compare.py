@@ -17,7 +17,6 @@ from ccl_bench.report.theme import CHART_CONFIG
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.comparison.compare import Comparison
     from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.leaderboard.pages.links import Links
     from ccl_bench.leaderboard.store.query_result import ListedRun
@@ -33,7 +32,15 @@ def compare_page(chosen: Sequence[tuple[Bundle, ListedRun]], to: Links, *, note:
         return render_page(
             "compare.html", "Compare runs", to, at="compare", runs=runs, note=note, body=[], charts=None
         )
-    comparison = compare_runs([_side(bundle, listed) for bundle, listed in chosen], _names(chosen))
+    sides, measured = [], set()
+    for bundle, listed in chosen:
+        run = listed.run
+        name = " ".join(filter(None, (run["model"] or run["name"], hardware_text(run), f"({bundle.id[:8]})")))
+        sides.append(RunResults(name, {result.metric: result for result in bundle.results}, bundle.fields))
+        measured |= {result.metric for result in bundle.results if result.value is not None}
+    comparison = compare_runs(sides, sorted(measured - unit_variants()))
+    metrics = known_metrics()
+    compared = {change.metric for pair in comparison.pairs for change in pair.changes}
     page_sections = list(sections(comparison))
     charts = {chart.key: chart.spec for each in page_sections for chart in each.charts}
     return render_page(
@@ -44,24 +51,8 @@ def compare_page(chosen: Sequence[tuple[Bundle, ListedRun]], to: Links, *, note:
         runs=runs,
         note=note or phrases.noise_note(comparison),
         body=[section(each) for each in page_sections],
-        definitions=_definitions(comparison),
+        definitions=definitions(
+            metric_definition(metrics[name]) for name in sorted(compared & metrics.keys())
+        ),
         charts={"config": CHART_CONFIG, "specs": charts} if charts else None,
     )
-
-
-def _side(bundle: Bundle, listed: ListedRun) -> RunResults:
-    run = listed.run
-    name = " ".join(filter(None, (run["model"] or run["name"], hardware_text(run), f"({bundle.id[:8]})")))
-    return RunResults(name, {result.metric: result for result in bundle.results}, bundle.fields)
-
-
-def _names(chosen: Sequence[tuple[Bundle, ListedRun]]) -> list[str]:
-    """Return the metrics that some run has a value for, without unit variants of others."""
-    measured = {r.metric for bundle, _ in chosen for r in bundle.results if r.value is not None}
-    return sorted(measured - unit_variants())
-
-
-def _definitions(comparison: Comparison) -> str:
-    metrics = known_metrics()
-    metric_names = {change.metric for pair in comparison.pairs for change in pair.changes}
-    return definitions(metric_definition(metrics[name]) for name in sorted(metric_names) if name in metrics)

@@ -11,8 +11,6 @@ from ccl_bench.report.page_model import ManualPage
 from ccl_bench.report.render.html import definitions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ccl_bench.leaderboard.pages.links import Links
     from ccl_bench.metrics import Metric
 
@@ -44,19 +42,19 @@ class ApiCall:
 def api_page(description: dict[str, Any], to: Links) -> str:
     """Return the page; `description` is the OpenAPI document."""
     address = f"{to.root}/openapi.json"
-    calls = list(_calls(description))
+    calls = [
+        ApiCall(
+            method.upper(),
+            path,
+            operation.get("description") or operation.get("summary", ""),
+            [
+                (parameter["name"], parameter["in"], parameter.get("description", ""))
+                for parameter in operation.get("parameters", ())
+            ],
+        )
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
+    ]
     return render_page(
         "interface.html", "Interface for programs", to, at="interface", calls=calls, description=address
     )
-
-
-def _calls(description: dict[str, Any]) -> Iterator[ApiCall]:
-    for path, methods in description["paths"].items():
-        for method, operation in methods.items():
-            parameters = [
-                (each["name"], each["in"], each.get("description", ""))
-                for each in operation.get("parameters", ())
-            ]
-            yield ApiCall(
-                method.upper(), path, operation.get("description") or operation.get("summary", ""), parameters
-            )

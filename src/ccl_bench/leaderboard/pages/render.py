@@ -8,6 +8,8 @@ from functools import cache, partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup, escape
+
 from ccl_bench import __version__
 from ccl_bench.base.text import counted
 from ccl_bench.leaderboard.store.columns import AXES
@@ -19,10 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from jinja2 import Environment
-    from markupsafe import Markup
 
     from ccl_bench.leaderboard.pages.links import Links
-    from ccl_bench.leaderboard.store.query_result import Number
+    from ccl_bench.leaderboard.store.query_result import RunNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Cell:
     """One number as a cell."""
 
     metric: str
-    number: Number | None = None
+    number: RunNumber | None = None
     text: str = ""
     """The value as text, without its unit."""
     tooltip: str = ""
@@ -39,7 +40,7 @@ class Cell:
     """Why it is not comparable with its neighbours, if it is not."""
 
 
-def number_cell(metric: str, number: Number | None) -> Cell:
+def number_cell(metric: str, number: RunNumber | None) -> Cell:
     """Return the cell of a metric's number."""
     if number is None:
         return Cell(metric)
@@ -47,16 +48,13 @@ def number_cell(metric: str, number: Number | None) -> Cell:
     note = number.unit if definition and definition.unit != number.unit else ""
     if definition and definition.revision != number.revision:
         note = f"{note} revision {number.revision}".strip()
-    return Cell(metric, number, amount(number.value), _describe_number(metric, number), note)
-
-
-def _describe_number(metric: str, number: Number) -> str:
     parts = [f"{metric} {exact(number.value)} {number.unit}", rank_text(number), number.measured]
-    parts += [f"{counted(number.doubts, 'finding')} about the data"] if number.doubts else []
-    return "; ".join(filter(None, parts))
+    if number.doubts:
+        parts.append(f"{counted(number.doubts, 'finding')} about the data")
+    return Cell(metric, number, amount(number.value), "; ".join(filter(None, parts)), note)
 
 
-def rank_text(number: Number) -> str:
+def rank_text(number: RunNumber) -> str:
     """Return the rank of a number in words, or why it has none."""
     if number.place is None:
         if number.better == "neither":
@@ -147,15 +145,11 @@ def load_asset(name: str) -> str:
 
 def _with_line_breaks(text: str) -> Markup:
     """Return a name with possible line breaks after points and underscores."""
-    from markupsafe import Markup, escape
-
     return Markup(_JOINTS.sub(r"\1<wbr>", str(escape(text))))  # noqa: S704  escaped before
 
 
 def _with_code(text: str) -> Markup:
     """Return text with the parts between backticks as code."""
-    from markupsafe import Markup, escape
-
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped before
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.base.text import counted
@@ -27,7 +27,7 @@ from ccl_bench.report.results import STATUS_WORDS
 from ccl_bench.result import report_data
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ccl_bench.leaderboard.bundle.format import Bundle
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.pages.render import Cell
     from ccl_bench.leaderboard.store.query_result import ListedRun
     from ccl_bench.result import Result
-
-_SEVERITIES = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,30 @@ class ShownResult:
 def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
     """Return the page of a run; `listed` holds its row in the index and all its numbers."""
     run = listed.run
-    shown_results = _shown_results(bundle.results, listed)
+    by = f" by {run['submitter']}" if run["submitter"] else ""
+    identity = {
+        "hardware": hardware_text(run),
+        "framework": name_and_version(run, "framework", "framework_version"),
+        "parallelism": parallelism_text(run),
+        "communication": name_and_version(run, "communication_library", "communication_version"),
+        "run": run["name"],
+        "submitted": f"{run['submitted_at'].replace('T', ' ').replace('Z', ' UTC')}{by}",
+        "origin": f"signed with the key {run['signed_by']}" if run["signed_by"] else "unsigned",
+        "measured with": f"ccl-bench {run['tool_version']}",
+    }
+    shown_results = [
+        ShownResult(
+            result,
+            number_cell(result.metric, listed.numbers.get(result.metric)),
+            with_unit(result.value, result.unit) if result.value is not None else "",
+            result.metric in known_metrics(),
+        )
+        for result in sorted(bundle.results, key=lambda result: result.metric.lower())
+        if result.metric not in unit_variants()
+    ]
     measured = [each for each in shown_results if each.result.value is not None]
+    by_name = {each.result.metric: each for each in measured}
+    usual = default_columns().get(run["phase"] or "any", default_columns()["any"])
     return render_page(
         "run.html",
         f"{run['model'] or run['name']} on {hardware_text(run) or 'unknown hardware'}",
@@ -63,12 +83,12 @@ def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
         at="runs",
         run=run,
         listed=listed,
-        identity=[(name, text) for name, text in _identity(run) if text],
-        headline=_headline(measured, run["phase"]),
+        identity=[(name, text) for name, text in identity.items() if text],
+        headline=[by_name[name] for name in usual if name in by_name],
         measured=measured,
         missing=[each for each in shown_results if each.result.value is None],
         status_words=STATUS_WORDS,
-        findings=findings(run_findings) if (run_findings := list(_findings(bundle.results))) else "",
+        findings=findings(run_findings) if (run_findings := _findings(bundle.results)) else "",
         fields=bundle.fields,
         description=bundle.card.value.description or "",
         card=bundle.text(CARD),
@@ -79,56 +99,25 @@ def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
     )
 
 
-def _identity(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "hardware", hardware_text(run)
-    yield "framework", name_and_version(run, "framework", "framework_version")
-    yield "parallelism", parallelism_text(run)
-    yield "communication", name_and_version(run, "communication_library", "communication_version")
-    yield "run", run["name"]
-    by = f" by {run['submitter']}" if run["submitter"] else ""
-    yield "submitted", f"{run['submitted_at'].replace('T', ' ').replace('Z', ' UTC')}{by}"
-    yield "origin", f"signed with the key {run['signed_by']}" if run["signed_by"] else "unsigned"
-    yield "measured with", f"ccl-bench {run['tool_version']}"
-
-
-def _shown_results(results: Iterable[Result], listed: ListedRun) -> list[ShownResult]:
+def _findings(results: Iterable[Result]) -> list[PageFinding]:
+    """Return the findings about the data, the most severe first, with the count of affected numbers."""
+    affected = Counter(
+        key
+        for result in results
+        for key in {(f.severity, f.code, f.message, f.file) for f in result.findings}
+    )
+    ranks = {severity: rank for rank, severity in enumerate(("error", "warning", "note"))}
+    # A stranger wrote the results, so that a severity may be any text.
+    worst_first = sorted(affected.items(), key=lambda item: (ranks.get(item[0][0], 3), -item[1], item[0]))
     return [
-        ShownResult(
-            result,
-            number_cell(result.metric, listed.numbers.get(result.metric)),
-            with_unit(result.value, result.unit) if result.value is not None else "",
-            result.metric in known_metrics(),
-        )
-        for result in sorted(results, key=lambda result: result.metric.lower())
-        if result.metric not in unit_variants()
-    ]
-
-
-def _headline(measured: list[ShownResult], phase: str | None) -> list[ShownResult]:
-    names = default_columns(phase if phase in {"training", "inference"} else "any")
-    by_name = {each.result.metric: each for each in measured}
-    return [by_name[name] for name in names if name in by_name]
-
-
-def _findings(results: Iterable[Result]) -> Iterator[PageFinding]:
-    """Yield the findings about the data, the most severe first, with the count of affected numbers."""
-    touched: Counter[tuple[str, str, str, str]] = Counter()
-    for result in results:
-        for key in {(f.severity, f.code, f.message, f.file) for f in result.findings}:
-            touched[key] += 1
-    for (severity, code, message, file), count in sorted(
-        touched.items(), key=lambda item: (_severity_rank(item[0][0]), -item[1], item[0])
-    ):
-        yield PageFinding(
-            severity if severity in _SEVERITIES else "note",
+        PageFinding(
+            severity if severity in ranks else "note",
             f"{message} (affects {counted(count, 'number')})",
             file,
             code,
         )
-
-
-def _severity_rank(severity: str) -> int:
-    return _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
+        for (severity, code, message, file), count in worst_first
+    ]
 
 
 def full_report(bundle: Bundle, to: Links) -> str:

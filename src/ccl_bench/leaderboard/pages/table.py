@@ -33,7 +33,7 @@ PHASES = {"training": "Training", "inference": "Inference", "any": "All"}
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SortableColumn:
     """One sortable column."""
 
     name: str
@@ -47,18 +47,18 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RowGroup:
     """Runs that are grouped."""
 
     workload: str
     label: str
     """Their workload; empty if runs are not grouped."""
     size: int
-    rows: list[Row]
+    rows: list[TableRow]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One run."""
 
     run: dict[str, Any]
@@ -78,6 +78,12 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
     if full_query.page > last:
         full_query = full_query.model_copy(update={"page": last})
         result = query_result.find_runs(connection, full_query, columns)
+    measured = query_result.measured_metrics(connection)
+    offered = dict.fromkeys(name for name in (*columns, *measured) if name in measured)
+    metrics = known_metrics()
+    fields = [(name, title.capitalize()) for heading in HEADINGS for name, title in heading.items()]
+    page = full_query.page
+    neighbours = {"first": 1, "previous": page - 1, "next": page + 1, "last": last}
     return render_page(
         "table.html",
         "Leaderboard",
@@ -91,90 +97,66 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
         ],
         groups=list(group_rows(result, full_query, columns)),
         total=result.total,
-        first=(full_query.page - 1) * full_query.size + 1,
+        first=(page - 1) * full_query.size + 1,
         last_page=last,
-        pages=_pages(full_query, last, to),
-        phases=[(key, PHASES[key], count) for key, count in _tabs(phases)],
+        pages={
+            name: to.table(full_query, page=place)
+            for name, place in neighbours.items()
+            if 1 <= place <= last and place != page
+        },
+        phases=[
+            *(
+                (phase, PHASES[phase], phases[phase])
+                for phase in ("training", "inference")
+                if phases.get(phase)
+            ),
+            ("any", PHASES["any"], sum(phases.values())),
+        ],
         labels=FILTER_LABELS,
         choices=query_result.filter_options(connection, full_query),
         texts=TEXT_FILTERS,
         numbers=NUMBER_FILTERS,
         chips=list(_chips(full_query, to)),
         narrowed=any(getattr(full_query, name) is not None for name in NUMBER_FILTERS),
-        offered=_offered(connection, columns),
+        offered=[(name, metrics[name].summary if name in metrics else "") for name in offered],
         shown=columns,
-        sortable=_sortable(columns),
+        sortable=[*((name, name) for name in columns), *fields],
     )
 
 
-def group_rows(result: QueryResult, query: RunQuery, metric_names: Sequence[str]) -> Iterator[Group]:
+def group_rows(result: QueryResult, query: RunQuery, metric_names: Sequence[str]) -> Iterator[RowGroup]:
     """Yield the rows of a page, grouped by workload on request."""
     if query.together == "no":
-        yield Group("", "", result.total, [_row(listed, query, metric_names) for listed in result.runs])
+        yield RowGroup("", "", result.total, [_row(listed, query, metric_names) for listed in result.runs])
         return
     for workload, together in groupby(result.runs, key=lambda listed: listed.run["workload"]):
         listed = list(together)
         rows = [_row(each, query, metric_names) for each in listed]
-        yield Group(workload, listed[0].workload, listed[0].workload_size, rows)
+        yield RowGroup(workload, listed[0].workload, listed[0].workload_size, rows)
 
 
-def _row(listed: ListedRun, query: RunQuery, metric_names: Sequence[str]) -> Row:
+def _row(listed: ListedRun, query: RunQuery, metric_names: Sequence[str]) -> TableRow:
     cells = [number_cell(name, listed.numbers.get(name)) for name in metric_names]
     ranking = [number_cell(query.sort, listed.numbers.get(query.sort))]
     if query.sort in SORTED_BY:
         ranking = [each for each in cells if each.number and each.number.place] or ranking
-    return Row(listed.run, parallelism_text(listed.run), ranking[0], cells)
+    return TableRow(listed.run, parallelism_text(listed.run), ranking[0], cells)
 
 
 def _column(
     query: RunQuery, to: Links, name: str, title: str, unit: str = "", better: str = "neither"
-) -> Column:
-    is_falling = _is_falling(query.order, name, better)
+) -> SortableColumn:
+    if query.order:
+        is_falling = query.order == "desc"
+    else:
+        is_falling = name == "submitted_at" if name in SORTED_BY else better != "lower"
     is_sorted = query.sort == name
     # The column that the table is sorted by leads to the other order, any other to its own first one.
     turned = ("asc" if is_falling else "desc") if is_sorted else ""
     href = to.table(query, sort=name, order=turned, page=1, together="")
-    return Column(
+    return SortableColumn(
         name, title, unit, better, ("descending" if is_falling else "ascending") if is_sorted else "", href
     )
-
-
-def _is_falling(order: str, name: str, better: str) -> bool:
-    if order:
-        return order == "desc"
-    return name == "submitted_at" if name in SORTED_BY else better != "lower"
-
-
-def _sortable(metric_names: Sequence[str]) -> list[tuple[str, str]]:
-    fields = [item for heading in HEADINGS for item in heading.items()]
-    return [*((name, name) for name in metric_names), *((name, title.capitalize()) for name, title in fields)]
-
-
-def _offered(connection: Connection, metric_names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the possible metric columns with their summaries, displayed ones first."""
-    metrics = known_metrics()
-    measured = query_result.measured_metrics(connection)
-    names = [name for name in metric_names if name in measured] + [
-        name for name in measured if name not in metric_names
-    ]
-    return [(name, metrics[name].summary if name in metrics else "") for name in names]
-
-
-def _pages(query: RunQuery, last: int, to: Links) -> dict[str, str]:
-    """Return the addresses of the neighbouring pages."""
-    places = {"first": 1, "previous": query.page - 1, "next": query.page + 1, "last": last}
-    near = {
-        name: place
-        for name, place in places.items()
-        if 1 <= place <= last and place != query.page and last > 1
-    }
-    return {name: to.table(query, page=place) for name, place in near.items()}
-
-
-def _tabs(phases: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield the phases that have runs, then all phases together."""
-    yield from ((phase, phases[phase]) for phase in ("training", "inference") if phases.get(phase))
-    yield "any", sum(phases.values())
 
 
 def _chips(query: RunQuery, to: Links) -> Iterator[tuple[str, str]]:

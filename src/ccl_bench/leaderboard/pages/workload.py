@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ccl_bench.leaderboard.pages.links import Links
-    from ccl_bench.leaderboard.store.query_result import ListedRun, Number
+    from ccl_bench.leaderboard.store.query_result import ListedRun, RunNumber
 
 _TICKS = 5
 _DIGITS = 18
-"""Number of digits of a number in a version that are compared."""
+"""Number of digits of a number in a version that are compared: a stranger may write millions."""
 _LONGEST = 14
+"""Number of letters of a label."""
 _LETTER = 7.0
 """Width of a letter in a label, in pixels."""
 
@@ -103,7 +104,7 @@ BY = {
 
 AREA = Area()
 _MAX_LINES = 8
-_DAY = len("2026-01-31")
+"""Configurations with a colour of their own; the style sheet has as many."""
 _NAMED = {"framework_version": "framework", "communication_version": "communication_library"}
 """Version column → column of the product's name, shown if there are several."""
 
@@ -116,8 +117,9 @@ class Sample:
     """The product of the version; empty for a date."""
     version: str
     configuration: str
+    """Hardware, framework and parallelism."""
     run: str
-    number: Number
+    number: RunNumber
 
     @property
     def value(self) -> float:
@@ -136,7 +138,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TrendLine:
     """The runs of one configuration, and the line through the best run of each version."""
 
     name: str
@@ -155,7 +157,7 @@ class Trend:
     """Name of the horizontal axis."""
     unit: str
     better: str
-    lines: tuple[Line, ...]
+    lines: tuple[TrendLine, ...]
     ticks: tuple[tuple[float, str], ...]
     """Heights and their numbers."""
     labels: tuple[tuple[float, str], ...]
@@ -172,9 +174,21 @@ def build_trend(runs: Sequence[ListedRun], metric: str, by: str) -> Trend | None
 
     Only numbers that were measured the same way are drawn: the most frequent way.
     """
-    samples = _samples(runs, metric, by)
-    if not samples:
+    all_samples = []
+    for listed in runs:
+        run, number = listed.run, listed.numbers.get(metric)
+        version = str(run[by] or "")
+        if by == "submitted_at":
+            version = version[: len("2026-01-31")]
+        if number and version:
+            name = run[_NAMED[by]] or "" if by in _NAMED else ""
+            parts = filter(None, (hardware_text(run), run["framework"], parallelism_text(run)))
+            all_samples.append(Sample(name, version, ", ".join(parts) or "unknown", run["id"], number))
+    if not all_samples:
         return None
+    ways = Counter(_way_of_measuring(sample.number) for sample in all_samples)
+    commonest = max(ways, key=lambda way: (ways[way], way))
+    samples = [sample for sample in all_samples if _way_of_measuring(sample.number) == commonest]
     places = sorted({sample.at for sample in samples}, key=_place_key)
     across = {place: AREA.across(nth, len(places)) for nth, place in enumerate(places)}
     values = [sample.value for sample in samples]
@@ -195,29 +209,13 @@ def build_trend(runs: Sequence[ListedRun], metric: str, by: str) -> Trend | None
     )
 
 
-def configuration(run: Mapping[str, Any]) -> str:
-    """Return the configuration of a run, one line of the drawing: hardware, framework and parallelism."""
-    return ", ".join(filter(None, (hardware_text(run), run["framework"], parallelism_text(run)))) or "unknown"
-
-
-def _samples(runs: Sequence[ListedRun], metric: str, by: str) -> list[Sample]:
-    samples = []
-    for listed in runs:
-        number = listed.numbers.get(metric)
-        version = str(listed.run[by] or "")[: _DAY if by == "submitted_at" else None]
-        if number and version:
-            name = listed.run[_NAMED[by]] or "" if by in _NAMED else ""
-            samples.append(Sample(name, version, configuration(listed.run), listed.run["id"], number))
-    kinds = Counter(_comparable_key(sample.number) for sample in samples)
-    commonest = max(kinds, key=lambda kind: (kinds[kind], kind), default=None)
-    return [sample for sample in samples if _comparable_key(sample.number) == commonest]
-
-
-def _comparable_key(number: Number) -> tuple[int, str, str, str]:
+def _way_of_measuring(number: RunNumber) -> tuple[int, str, str, str]:
     return number.revision, number.unit, number.better, number.measured
 
 
-def _lines(samples: Sequence[Sample], across: Mapping[Place, float], ticks: Sequence[float]) -> list[Line]:
+def _lines(
+    samples: Sequence[Sample], across: Mapping[Place, float], ticks: Sequence[float]
+) -> list[TrendLine]:
     """Return a line for each configuration, those with most runs first, and all others as points."""
     by_name: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -233,7 +231,9 @@ def _lines(samples: Sequence[Sample], across: Mapping[Place, float], ticks: Sequ
         best = _best(line_samples) if line_samples is not rest else {}
         corners = [f"{across[v]},{AREA.up(best[v], ticks)}" for v in sorted(best, key=_place_key)]
         points = tuple((across[s.at], AREA.up(s.value, ticks), s) for s in line_samples)
-        drawn_lines.append(Line(name, colour, points, f"M{' L'.join(corners)}" if len(corners) > 1 else ""))
+        drawn_lines.append(
+            TrendLine(name, colour, points, f"M{' L'.join(corners)}" if len(corners) > 1 else "")
+        )
     return drawn_lines
 
 
@@ -290,10 +290,12 @@ def workload_page(
     fields: dict[str, Any] = json.loads(workload["fields"])
     phase = fields.get("model.phase")
     offered = sorted({name for listed in runs for name in listed.numbers})
-    columns = default_columns(phase if phase in {"training", "inference"} else "any")
+    columns = default_columns().get(phase or "any", default_columns()["any"])
     usual = [name for name in columns if name in offered] or offered[:1]
     chosen_metric = metric if metric in offered else next(iter(usual), "")
-    by = by if by in BY else _varying_version(runs)
+    if by not in BY:
+        varying = (each for each in BY if len({listed.run[each] for listed in runs if listed.run[each]}) > 1)
+        by = next(varying, "submitted_at")
     drawn = (build_trend(runs, name, by) for name in (usual if to.is_static else [chosen_metric]))
     return render_page(
         "workload.html",
@@ -308,11 +310,3 @@ def workload_page(
         offered=offered,
         trends=[each for each in drawn if each],
     )
-
-
-def _varying_version(runs: Sequence[ListedRun]) -> str:
-    """Return the first version in which the runs differ, else the date."""
-    for by in BY:
-        if len({listed.run[by] for listed in runs if listed.run[by]}) > 1:
-            return by
-    return "submitted_at"

@@ -15,14 +15,14 @@ from ccl_bench.leaderboard.store import log
 from ccl_bench.leaderboard.store.tables import KEYS, RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from typing import Any
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Row
 
     from ccl_bench.engine import Progress
-    from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.leaderboard.store import Store
-    from ccl_bench.leaderboard.store.log import Entry
+    from ccl_bench.leaderboard.store.log import LogEntry
 
 _HEAD = re.compile(r"([1-9]\d{0,8}):([0-9a-f]{64})")
 
@@ -52,25 +52,26 @@ class Audit:
     problems: list[Problem] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of the board."""
-
-    id: str
-    state: str
-    signed_by: str | None
-
-
 def audit_store(store: Store, *, head: str | None = None, progress: Progress | None = None) -> Audit:
     """Audit a store without changing it. `head` is that of an earlier audit, which the log must contain.
 
     `progress` is called with the number of checked runs and their total.
     """
-    expected_head = _parsed_head(head)
-    with _snapshot(store) as connection:
-        audit = Audit()
+    expected_head = None
+    if head is not None:
+        parts = _HEAD.fullmatch(head)
+        if parts is None:
+            fix = "give NUMBER:HASH, as an audit prints it"
+            raise UsageError(f"{head[:100]!r} is not a head of a log", fix=fix)
+        expected_head = int(parts[1]), parts[2]
+    audit = Audit()
+    with store.engine.connect() as connection:
+        # All queries see one state of the board; transactions of SQLite always do.
+        if connection.dialect.name == "postgresql":
+            connection = connection.execution_options(isolation_level="REPEATABLE READ")
         changes = _read_log(connection, audit, expected_head)
-        rows = {row.id: _Row(*row) for row in connection.execute(_ROWS)}
+        on_board = connection.execute(select(RUNS.c.id, RUNS.c.state, RUNS.c.signed_by))
+        rows = {row.id: row for row in on_board}
         keys = {row.id: row.public_key for row in connection.execute(select(KEYS.c.id, KEYS.c.public_key))}
     audit.runs = len(rows)
     audit.unlisted = len(store.folders() - rows.keys() - changes.keys())
@@ -86,36 +87,22 @@ def audit_store(store: Store, *, head: str | None = None, progress: Progress | N
     return audit
 
 
-_ROWS = select(RUNS.c.id, RUNS.c.state, RUNS.c.signed_by)
-
-
-def _snapshot(store: Store) -> Connection:
-    """Return a connection with a consistent snapshot of the database."""
-    connection = store.engine.connect()
-    if connection.dialect.name == "postgresql":
-        return connection.execution_options(isolation_level="REPEATABLE READ")
-    return connection
-
-
-def _parsed_head(head: str | None) -> tuple[int, str] | None:
-    if head is None:
-        return None
-    parts = _HEAD.fullmatch(head)
-    if parts is None:
-        raise UsageError(
-            f"{head[:100]!r} is not a head of a log", fix="give NUMBER:HASH, as an audit prints it"
-        )
-    return int(parts[1]), parts[2]
-
-
 def _read_log(
     connection: Connection, audit: Audit, expected_head: tuple[int, str] | None
-) -> dict[str, list[Entry]]:
+) -> dict[str, list[LogEntry]]:
     """Add a problem for each break of the chain, and return the entries of each run that was not removed."""
-    changes: dict[str, list[Entry]] = {}
+    changes: dict[str, list[LogEntry]] = {}
     previous = log.START
     for entry in log.entries(connection):
-        problems = _entry_problems(entry, audit.entries, previous, expected_head)
+        problems = []
+        if entry.number != audit.entries + 1:
+            problems.append(f"the one before it is entry {audit.entries}: entries between them were removed")
+        elif entry.previous != previous:
+            problems.append("it does not follow from the entry before it")
+        if entry.hash != entry.expected_hash:
+            problems.append("it was changed: its hash differs")
+        if expected_head and expected_head[0] == entry.number and expected_head[1] != entry.hash:
+            problems.append("it is not the entry that --head names: the log was rewritten")
         audit.problems += [Problem(f"entry {entry.number}", problem) for problem in problems]
         audit.entries, audit.head, previous = entry.number, entry.head, entry.hash
         if entry.state == log.REMOVED:
@@ -128,22 +115,8 @@ def _read_log(
     return changes
 
 
-def _entry_problems(
-    entry: Entry, before: int, previous: str, expected_head: tuple[int, str] | None
-) -> Iterator[str]:
-    """Yield the problems of an entry, which follows entry number `before` with the hash `previous`."""
-    if entry.number != before + 1:
-        yield f"the one before it is entry {before}: entries between them were removed"
-    elif entry.previous != previous:
-        yield "it does not follow from the entry before it"
-    if entry.hash != entry.expected_hash:
-        yield "it was changed: its hash differs"
-    if expected_head and expected_head[0] == entry.number and expected_head[1] != entry.hash:
-        yield "it is not the entry that --head names: the log was rewritten"
-
-
 def _run_problem(
-    store: Store, run: str, row: _Row | None, changes: list[Entry], keys: Mapping[str, str]
+    store: Store, run: str, row: Row[Any, Any, Any] | None, changes: list[LogEntry], keys: Mapping[str, str]
 ) -> str:
     """Return the problem of a run; empty if there is none."""
     if not changes:
@@ -155,8 +128,13 @@ def _run_problem(
         return "the log states that it was accepted, but its files are missing"
     except CclBenchError as error:
         return error.message
-    logged = [{name: getattr(entry, name) for name in _CHANGE} for entry in changes]
-    if [log.event_fields(event) for event in history[: len(logged)]] != logged:
+    # The history may be ahead of the log: the next start writes what is missing.
+    is_logged = len(history) >= len(changes) and all(
+        getattr(entry, name) == value
+        for entry, event in zip(changes, history, strict=False)
+        for name, value in log.event_fields(event).items()
+    )
+    if not is_logged:
         return "its history is not the one in the log"
     if row is None:
         return "the log states that it was accepted, but it is not on the board"
@@ -165,15 +143,8 @@ def _run_problem(
     key = next((entry.key for entry in reversed(changes) if entry.key), None)
     if row.signed_by != key:
         return f"the board states the signing key {row.signed_by or 'none'}, but the log {key or 'none'}"
-    return _origin_problem(bundle, key, keys) if key else ""
-
-
-_CHANGE = ("state", "at", "by", "note", "superseded_by", "key")
-"""Fields that an entry of the log copies from the history of its run."""
-
-
-def _origin_problem(bundle: Bundle, key: str, keys: Mapping[str, str]) -> str:
-    """Return the reason why the signature of a bundle is invalid; empty if it is valid."""
+    if key is None:
+        return ""
     if key not in keys:
         return f"it is signed with the key {key}, which is not registered"
     try:

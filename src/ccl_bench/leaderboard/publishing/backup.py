@@ -35,7 +35,13 @@ def write_backup(store: Store, target: Path, *, progress: Progress | None = None
     except FileExistsError as error:
         raise InputError("already exists", where=str(target), fix="choose another directory") from error
     if store.engine.dialect.name == "sqlite":
-        _copy_index(store, target / FILE)
+        # The copy is of one state of the index, while others write.
+        source = store.engine.raw_connection()
+        try:
+            with contextlib.closing(sqlite3.connect(target / FILE)) as copy:
+                cast("sqlite3.Connection", source.driver_connection).backup(copy)
+        finally:
+            source.close()
     runs = sorted(store.folders())
     for done, run in enumerate(runs, start=1):
         _copy_run(store, run, target)
@@ -44,16 +50,6 @@ def write_backup(store: Store, target: Path, *, progress: Progress | None = None
     with contextlib.suppress(FileNotFoundError):
         shutil.copy2(store.data / settings.FILE, target / settings.FILE)
     return len(runs)
-
-
-def _copy_index(store: Store, target: Path) -> None:
-    """Copy a consistent state of the index while others write."""
-    source = store.engine.raw_connection()
-    try:
-        with contextlib.closing(sqlite3.connect(target)) as copy:
-            cast("sqlite3.Connection", source.driver_connection).backup(copy)
-    finally:
-        source.close()
 
 
 def _copy_run(store: Store, run: str, target: Path) -> None:

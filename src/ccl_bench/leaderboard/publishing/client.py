@@ -17,7 +17,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE, write_archive
+from ccl_bench.leaderboard.bundle.format import Bundle
+from ccl_bench.leaderboard.publishing.ingest import ingest_bundle, upload_folder
 from ccl_bench.leaderboard.publishing.models import Acceptance, Receipt, Terms
+from ccl_bench.leaderboard.publishing.settings import load_settings
+from ccl_bench.leaderboard.publishing.tokens import Caller, Role
+from ccl_bench.leaderboard.store import open_store
+from ccl_bench.leaderboard.store.rows import single_line
 from ccl_bench.storage import remote_errors, remote_path
 
 if TYPE_CHECKING:
@@ -132,24 +138,18 @@ class LeaderboardClient:
                     fix = "check the address and that the server runs"
                     raise InputError(f"cannot be reached: {error}", where=self.address, fix=fix) from error
             else:
+                if answer.is_success:
+                    return answer
                 if answer.status_code not in _RETRY_STATUSES or pause is None:
-                    return _success(answer, self.address)
+                    break
             time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
-
-
-def _success(answer: httpx.Response, address: str) -> httpx.Response:
-    if answer.is_success:
-        return answer
-    try:
-        body = answer.json()
-        message, fix = str(body["detail"]), str(body.get("fix", ""))
-    except (ValueError, LookupError, TypeError):
-        message, fix = (
-            f"answers with status {answer.status_code}",
-            "check that the address is a leaderboard's",
-        )
-    raise InputError(message, where=address, fix=fix)
+        try:
+            refusal = answer.json()
+            message, fix = str(refusal["detail"]), str(refusal.get("fix", ""))
+        except (ValueError, LookupError, TypeError):
+            message = f"answers with status {answer.status_code}"
+            fix = "check that the address is a leaderboard's"
+        raise InputError(message, where=self.address, fix=fix)
 
 
 def _decode(kind: TypeAdapter[T], answer: httpx.Response) -> T:
@@ -241,24 +241,22 @@ class DirectoryDestination:
 
     def submitter(self, upload: Upload) -> str:
         """Return the contributor that the card names."""
-        from ccl_bench.leaderboard.store.rows import single_line
-
         return single_line(upload.bundle.card.value.contributor or "", 64)
 
     def take(self, upload: Upload, scratch: Path, progress: Progress | None) -> PublishResult:  # noqa: ARG002  copies only
         """Put an upload into the directory, which is created if it is missing."""
-        from ccl_bench.leaderboard.bundle.format import Bundle
-        from ccl_bench.leaderboard.publishing.ingest import ingest_bundle, upload_folder
-        from ccl_bench.leaderboard.publishing.settings import load_settings
-        from ccl_bench.leaderboard.publishing.tokens import Caller, Role
-        from ccl_bench.leaderboard.store import open_store
-
         store = open_store(self.data, self.database, create=True)
         with upload_folder(store.data) as folder:
             bundle = Bundle(shutil.copytree(upload.bundle.folder, folder / "bundle"))
-            run_files = _copy_files(upload.sent, folder / "run") if upload.sent else None
+            run_files = folder / "run"
+            for name, path in upload.sent.items():
+                (run_files / name).parent.mkdir(parents=True, exist_ok=True)
+                with path.open("rb") as source, (run_files / name).open("xb") as copy:
+                    shutil.copyfileobj(source, copy, _COPY_BYTES)
             owner = Caller(self.submitter(upload), Role.ADMIN)
-            ingested = ingest_bundle(store, load_settings(store.data), owner, bundle, run_files)
+            ingested = ingest_bundle(
+                store, load_settings(store.data), owner, bundle, run_files if upload.sent else None
+            )
         store.engine.dispose()
         place = str(self.data / store.folder.name / ingested.run)
         remarks = [*ingested.remarks, f"look at it with ccl-bench serve {self.data}"]
@@ -276,11 +274,3 @@ def upload_traces(upload: Upload, progress: Progress | None = None) -> None:
                     shutil.copyfileobj(source, copy, _COPY_BYTES)
             if progress:
                 progress(done, len(upload.run_files))
-
-
-def _copy_files(files: dict[str, Path], folder: Path) -> Path:
-    for name, path in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        with path.open("rb") as source, (folder / name).open("xb") as copy:
-            shutil.copyfileobj(source, copy, _COPY_BYTES)
-    return folder

@@ -12,7 +12,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from sqlalchemy import select
 
 from ccl_bench.comparison import unknown_fields
@@ -38,10 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.leaderboard.bundle.format import Bundle
-    from ccl_bench.leaderboard.bundle.origin import Origin
+    from ccl_bench.leaderboard.bundle.origin import OriginStatement
     from ccl_bench.leaderboard.publishing.settings import Settings
     from ccl_bench.leaderboard.publishing.tokens import Caller
-    from ccl_bench.leaderboard.store import Event, Store
+    from ccl_bench.leaderboard.store import Store
 
 _PREFIX = "incoming-"
 _ALIVE = ".alive"
@@ -87,10 +86,6 @@ def _is_dead(folder: Path) -> bool:
     return True
 
 
-_CONVERTED = (".nsys-rep", ".qdrep")
-"""Files that only a third-party program can open."""
-
-
 @dataclass(frozen=True, slots=True)
 class IngestResult:
     """The state of a bundle after ingest."""
@@ -110,7 +105,11 @@ def ingest_archive(
     """Ingest the bundle in an archive, unpacked below an empty folder."""
     unpacked = unpack(archive, folder, settings.limits)
     bundle = validate_bundle(unpacked.bundle, settings.limits, unpacked.sha256)
-    _refuse_unconverted_reports(unpacked.sha256)
+    for name in unpacked.sha256:
+        # A worker would have to give it to another program, which nothing confines.
+        if name.lower().removesuffix(".gz").endswith((".nsys-rep", ".qdrep")):
+            fix = "export it with nsys export --type sqlite, as ccl-bench publish does"
+            raise RequestRefused("is a report that only Nsight Systems can read", where=name, fix=fix)
     return ingest_bundle(store, settings, caller, bundle, unpacked.run if unpacked.sha256 else None)
 
 
@@ -125,15 +124,36 @@ def ingest_bundle(
     origin = check_origin(store.engine, bundle.folder, caller.submitter)
     run = bundle_id(bundle.folder)
     recording = recording_hash(bundle.provenance, run)
-    remarks = _ranking_remarks(bundle)
+    is_maintainer = caller.may(Role.MAINTAINER)
+    remarks = []
+    if missing := unknown_fields(bundle.fields):
+        listed = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        remarks.append(f"it is listed but not ranked: the card lacks {listed}")
     with publication_lock(store):
-        _refuse_recording_of_others(store, caller, recording, run)
+        # The same traces belong to whoever published them first; a maintainer may replace them.
+        others = [
+            each for each in listed_publications(store, recording) if each.submitter != caller.submitter
+        ]
+        if others and not is_maintainer and all(each.run != run for each in others):
+            raise RequestRefused(
+                f"the same traces were published by {others[0].submitter or 'another submitter'} as "
+                f"{others[0].run[:12]}",
+                fix="ask a maintainer if they are yours",
+                status=HTTPStatus.CONFLICT,
+            )
         if run_files is not None:
-            _keep_run_files(run_files, store.data / TRACES_FOLDER / run)
-        first = _first_event(store, settings, caller)
-        signed = msgspec.structs.replace(first, key=origin.signature.key_id if origin else "")
-        _, is_new = store.add(bundle.folder, signed)
-        is_maintainer = caller.may(Role.MAINTAINER)
+            place = store.data / TRACES_FOLDER / run
+            place.parent.mkdir(exist_ok=True)
+            if not place.exists():
+                run_files.rename(place)
+        waits_why = _quarantine_reason(store, settings, caller)
+        first = new_event(
+            State.QUARANTINED if waits_why else State.SELF_REPORTED,
+            caller.submitter,
+            waits_why,
+            key=origin.signature.key_id if origin else "",
+        )
+        _, is_new = store.add(bundle.folder, first)
         replaced = register_publication(store, settings, run, replaces_anyones=is_maintainer)
         if origin:
             _attach_origin(store, caller, run, origin)
@@ -149,44 +169,17 @@ def ingest_bundle(
     return IngestResult(run, state, is_new, replaced, remarks)
 
 
-def _refuse_unconverted_reports(names: dict[str, str]) -> None:
-    """Refuse reports that a worker would have to pass to another program."""
-    reports = [name for name in names if name.lower().removesuffix(".gz").endswith(_CONVERTED)]
-    if reports:
-        fix = "export it with nsys export --type sqlite, as ccl-bench publish does"
-        raise RequestRefused("is a report that only Nsight Systems can read", where=reports[0], fix=fix)
-
-
-def _refuse_recording_of_others(store: Store, caller: Caller, recording: str, run: str) -> None:
-    """Refuse a recording that another submitter published; maintainers may replace it."""
-    others = [each for each in listed_publications(store, recording) if each.submitter != caller.submitter]
-    if not others or caller.may(Role.MAINTAINER) or any(each.run == run for each in others):
-        return
-    raise RequestRefused(
-        f"the same traces were published by {others[0].submitter or 'another submitter'} as "
-        f"{others[0].run[:12]}",
-        fix="ask a maintainer if they are yours",
-        status=HTTPStatus.CONFLICT,
-    )
-
-
-def _attach_origin(store: Store, caller: Caller, run: str, origin: Origin) -> None:
+def _attach_origin(store: Store, caller: Caller, run: str, origin: OriginStatement) -> None:
     """Add a signature to a run that its submitter published before, unsigned or with another key."""
     bundle, key = store.bundle(run), origin.signature.key_id
     with store.engine.connect() as connection:
         publication = find_publication(connection, run)
     if bundle.signed_by == key or publication is None or publication.submitter != caller.submitter:
         return
-    event = new_event(bundle.history[-1].state, caller.submitter, "its origin was signed", key=key)
-    event = msgspec.structs.replace(event, superseded_by=bundle.history[-1].superseded_by)
+    last = bundle.history[-1]
+    note = "its origin was signed"
+    event = new_event(last.state, caller.submitter, note, superseded_by=last.superseded_by, key=key)
     store.sign(run, origin.signature.text, event)
-
-
-def _first_event(store: Store, settings: Settings, caller: Caller) -> Event:
-    reason = _quarantine_reason(store, settings, caller)
-    if reason:
-        return new_event(State.QUARANTINED, caller.submitter, reason)
-    return new_event(State.SELF_REPORTED, caller.submitter)
 
 
 def _quarantine_reason(store: Store, settings: Settings, caller: Caller) -> str:
@@ -204,18 +197,3 @@ def _quarantine_reason(store: Store, settings: Settings, caller: Caller) -> str:
     with store.engine.connect() as connection:
         is_known = connection.execute(approved.limit(1)).first() is not None
     return "" if is_known else "the first bundle of this submitter needs approval"
-
-
-def _keep_run_files(run_files: Path, place: Path) -> None:
-    """Move the files of a run to the folder that the worker reads; existing ones stay."""
-    place.parent.mkdir(exist_ok=True)
-    if not place.exists():
-        run_files.rename(place)
-
-
-def _ranking_remarks(bundle: Bundle) -> list[str]:
-    missing = unknown_fields(bundle.fields)
-    if not missing:
-        return []
-    listed = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-    return [f"it is listed but not ranked: the card lacks {listed}"]

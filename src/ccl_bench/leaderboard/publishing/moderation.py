@@ -25,8 +25,6 @@ from ccl_bench.leaderboard.store import State, new_event, writing
 from ccl_bench.leaderboard.store.tables import PUBLICATIONS, RUNS
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from ccl_bench.leaderboard.publishing.publications import Publication
     from ccl_bench.leaderboard.publishing.settings import Settings
     from ccl_bench.leaderboard.store import Store
@@ -37,7 +35,16 @@ _WAITING = (State.QUARANTINED, State.WITHDRAWN)
 def withdraw(store: Store, caller: Caller, run: str, note: str = "") -> None:
     """Withdraw a run; it keeps its page and its history. A withdrawn run stays withdrawn."""
     with publication_lock(store):
-        state = current_state(store, _own_publication(store, caller, run).run)
+        publication = _existing_publication(store, run)
+        state = current_state(store, run)
+        if publication.submitter != caller.submitter and not caller.may(Role.MAINTAINER):
+            if state is State.QUARANTINED:
+                raise run_not_found(run)
+            raise RequestRefused(
+                "it belongs to another submitter",
+                fix="ask a maintainer to withdraw it",
+                status=HTTPStatus.FORBIDDEN,
+            )
         if state is State.WITHDRAWN:
             return
         if state is State.SUPERSEDED:
@@ -102,29 +109,23 @@ def _existing_publication(store: Store, run: str) -> Publication:
     return publication
 
 
-def _own_publication(store: Store, caller: Caller, run: str) -> Publication:
-    """Return a publication of the caller, or of anyone for a maintainer."""
-    publication = _existing_publication(store, run)
-    if publication.submitter == caller.submitter or caller.may(Role.MAINTAINER):
-        return publication
-    if current_state(store, run) is State.QUARANTINED:
-        raise run_not_found(run)
-    raise RequestRefused(
-        "it belongs to another submitter", fix="ask a maintainer to withdraw it", status=HTTPStatus.FORBIDDEN
-    )
-
-
 def _conflict(what: str) -> RequestRefused:
     return RequestRefused(what, fix="look at its page", status=HTTPStatus.CONFLICT)
 
 
-_MAX_RECEIPTS = 200
-
-
 def receipt(store: Store, run: str) -> Receipt:
     """Return the state of a bundle; raise RequestRefused if there is none."""
+    publication, bundle = _existing_publication(store, run), store.bundle(run)
     with store.engine.connect() as connection:
-        return _build_receipt(store, connection, run)
+        job, message = queue.job_states(connection, [run]).get(run, ("none", ""))
+    return Receipt(
+        id=run,
+        name=bundle.provenance.run,
+        submitter=publication.submitter,
+        state=bundle.history[-1].state.value,
+        verification=Verification(state=str(job), message=message),  # type: ignore[arg-type]
+        page=f"/runs/{run}",
+    )
 
 
 def visible_receipt(store: Store, run: str, caller: Caller | None) -> Receipt:
@@ -137,34 +138,17 @@ def visible_receipt(store: Store, run: str, caller: Caller | None) -> Receipt:
 
 
 def receipts_in_state(store: Store, state: str) -> list[Receipt]:
-    """Return the bundles in a state, the oldest first."""
+    """Return the bundles in a state, the oldest first, at most 200."""
     statement = (
         select(PUBLICATIONS.c.run)
         .join(RUNS, RUNS.c.id == PUBLICATIONS.c.run)
         .where(RUNS.c.state == state)
         .order_by(PUBLICATIONS.c.received_at)
-        .limit(_MAX_RECEIPTS)
+        .limit(200)
     )
     with store.engine.connect() as connection:
-        return [
-            _build_receipt(store, connection, run) for run in connection.execute(statement).scalars().all()
-        ]
-
-
-def _build_receipt(store: Store, connection: Connection, run: str) -> Receipt:
-    publication = find_publication(connection, run) if ID.fullmatch(run) else None
-    if publication is None:
-        raise run_not_found(run)
-    bundle = store.bundle(run)
-    job, message = queue.job_states(connection, [run]).get(run, ("none", ""))
-    return Receipt(
-        id=run,
-        name=bundle.provenance.run,
-        submitter=publication.submitter,
-        state=bundle.history[-1].state.value,
-        verification=Verification(state=str(job), message=message),  # type: ignore[arg-type]
-        page=f"/runs/{run}",
-    )
+        runs = connection.execute(statement).scalars().all()
+    return [receipt(store, run) for run in runs]
 
 
 OPERATOR = Caller("operator", Role.ADMIN)

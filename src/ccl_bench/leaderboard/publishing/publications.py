@@ -23,7 +23,6 @@ from ccl_bench.leaderboard.store.tables import JOBS, PUBLICATIONS, RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from sqlalchemy import Connection
     from sqlalchemy.sql.elements import ColumnElement
@@ -91,12 +90,23 @@ def register_publication(
     bundle = store.bundle(run)
     with store.engine.connect() as connection:
         stored_publication = find_publication(connection, run)
-    publication = stored_publication or _new_publication(bundle)
+    publication = stored_publication
+    if publication is None:
+        # The time of a bundle that an earlier process left behind is known only to the second.
+        first, moment = bundle.history[0], timestamp()
+        is_new = not first.at or moment.startswith(first.at.removesuffix("Z"))
+        publication = Publication(
+            received_at=moment if is_new else first.at.replace("Z", ".999999Z"),
+            run=bundle.id,
+            submitter=first.by[:64],
+            recording=recording_hash(bundle.provenance, bundle.id),
+        )
     replaced = _supersede(store, publication, replaces_anyones=replaces_anyones) if _is_listed(bundle) else []
+    has_files = (store.data / TRACES_FOLDER / run).is_dir()
     with writing(store.engine) as connection:
         if stored_publication is None:
             connection.execute(insert(PUBLICATIONS), [asdict(publication)])
-        if _can_be_recomputed(store, settings, bundle):
+        if has_files or is_readable_storage(bundle.provenance.trace_url, settings):
             queue.enqueue(connection, run)
     return replaced
 
@@ -110,26 +120,6 @@ def _supersede(store: Store, publication: Publication, *, replaces_anyones: bool
     for each in others:
         store.record(each.run, new_event(State.SUPERSEDED, publication.submitter, superseded_by=last.run))
     return [each.run for each in others]
-
-
-def _new_publication(bundle: Bundle) -> Publication:
-    """Return the owner of a bundle; the time of an earlier upload is known only to the second."""
-    first, moment = bundle.history[0], timestamp()
-    is_new = not first.at or moment.startswith(first.at.removesuffix("Z"))
-    return Publication(
-        received_at=moment if is_new else first.at.replace("Z", ".999999Z"),
-        run=bundle.id,
-        submitter=first.by[:64],
-        recording=recording_hash(bundle.provenance, bundle.id),
-    )
-
-
-def _can_be_recomputed(store: Store, settings: Settings, bundle: Bundle) -> bool:
-    """Whether the server has the files of the run, or may download them."""
-    provenance = bundle.provenance
-    return (store.data / TRACES_FOLDER / bundle.id).is_dir() or is_readable_storage(
-        provenance.trace_url, settings
-    )
 
 
 def is_readable_storage(address: str | None, settings: Settings) -> bool:
@@ -154,11 +144,8 @@ def reconcile(store: Store, settings: Settings) -> None:
                     connection.execute(delete(table).where(table.c.run.in_(missing_runs)))
         for run in sorted(indexed - published_runs):
             register_publication(store, settings, run)
-        _remove_orphaned_traces(store.data / TRACES_FOLDER, store.folder)
-
-
-def _remove_orphaned_traces(traces: Path, runs: Path) -> None:
-    """Remove the files of runs whose bundle never arrived."""
-    for folder in traces.iterdir() if traces.is_dir() else ():
-        if not (runs / folder.name).is_dir():
-            shutil.rmtree(folder, ignore_errors=True)
+        # A process that died before the bundle arrived leaves the files of its run.
+        traces = store.data / TRACES_FOLDER
+        for folder in traces.iterdir() if traces.is_dir() else ():
+            if not (store.folder / folder.name).is_dir():
+                shutil.rmtree(folder, ignore_errors=True)

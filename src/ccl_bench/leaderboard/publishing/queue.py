@@ -47,7 +47,7 @@ ENDED = (JobState.VERIFIED, JobState.DIFFERENT, JobState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RecomputeJob:
     """A job that a worker holds."""
 
     run: str
@@ -73,7 +73,7 @@ def requeue(connection: Connection, run: str) -> None:
 _FRESH = {"state": JobState.WAITING.value, "attempts": 0, "holder": None, "ended_at": None, "message": ""}
 
 
-def claim(engine: Engine, holder: str) -> Job | None:
+def claim(engine: Engine, holder: str) -> RecomputeJob | None:
     """Lease the next job to a worker and return it; None if no job is due.
 
     Concurrent claims never get the same job: PostgreSQL skips locked rows, SQLite serialises writers.
@@ -98,27 +98,27 @@ def claim(engine: Engine, holder: str) -> Job | None:
             "due_at": timestamp(LEASE_S),
         }
         _update_job(connection, run, values)
-        return Job(run, attempts + 1, holder)
+        return RecomputeJob(run, attempts + 1, holder)
 
 
-def renew(engine: Engine, job: Job) -> bool:
+def renew(engine: Engine, job: RecomputeJob) -> bool:
     """Extend the lease of a job, and return whether the worker still holds it."""
     with writing(engine) as connection:
         result = connection.execute(update(JOBS).where(_is_held(job)).values(due_at=timestamp(LEASE_S)))
         return result.rowcount == 1
 
 
-def is_held(connection: Connection, job: Job) -> bool:
+def is_held(connection: Connection, job: RecomputeJob) -> bool:
     """Whether the worker still holds a job."""
     return connection.execute(select(JOBS.c.run).where(_is_held(job))).first() is not None
 
 
-def finish(connection: Connection, job: Job, state: JobState, message: str) -> None:
+def finish(connection: Connection, job: RecomputeJob, state: JobState, message: str) -> None:
     """Record the result of a job, if the worker still holds it."""
     connection.execute(update(JOBS).where(_is_held(job)).values(**_ended_values(state, message)))
 
 
-def release(engine: Engine, job: Job, message: str, *, is_fault: bool = True) -> None:
+def release(engine: Engine, job: RecomputeJob, message: str, *, is_fault: bool = True) -> None:
     """Release a job for another attempt: later after a failure, at once if the worker was only stopped."""
     if is_fault and job.attempt >= MAX_ATTEMPTS:
         with writing(engine) as connection:
@@ -147,7 +147,7 @@ def _is_due() -> ColumnElement[bool]:
     return and_(open_states, JOBS.c.due_at <= timestamp())
 
 
-def _is_held(job: Job) -> ColumnElement[bool]:
+def _is_held(job: RecomputeJob) -> ColumnElement[bool]:
     return and_(
         JOBS.c.run == job.run,
         JOBS.c.state == JobState.RUNNING.value,

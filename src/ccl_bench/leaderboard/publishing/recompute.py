@@ -190,23 +190,30 @@ _MAX_SHOWN = 5
 
 def differences(bundle: Bundle, answer: SandboxAnswer) -> list[str]:
     """Describe the differences between a bundle and its recomputed results."""
-    descriptions = [
-        *_result_differences(bundle, answer),
-        *_field_differences(bundle, answer),
-        *_report_differences(bundle, answer),
-    ]
-    more = [f"and {len(descriptions) - _MAX_SHOWN} more"] if len(descriptions) > _MAX_SHOWN else []
-    return descriptions[:_MAX_SHOWN] + more
-
-
-def _result_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
+    descriptions = []
     recomputed = {result.metric: result for result in answer.results}
+    # Another version may give other details and another report, but not other numbers.
     is_same_version = bundle.provenance.tool_version == __version__
     for claimed in bundle.results:
-        if why := _result_difference(
-            claimed, recomputed.get(claimed.metric), is_same_version=is_same_version
-        ):
-            yield f"{claimed.metric}: {why}"
+        why = _result_difference(claimed, recomputed.get(claimed.metric), is_same_version=is_same_version)
+        if why:
+            descriptions.append(f"{claimed.metric}: {why}")
+    stated_fields = bundle.provenance.fields
+    for name in sorted(stated_fields.keys() | answer.fields.keys()):
+        stated, found = stated_fields.get(name), answer.fields.get(name)
+        if stated != found:
+            descriptions.append(
+                f"{name}: the bundle states {_short(stated)}, card and traces {_short(found)}"
+            )
+    if REPORT in bundle.files and is_same_version:
+        report = report_from_json(bundle.bytes(REPORT))
+        place = first_difference(msgspec.to_builtins(report.series), msgspec.to_builtins(answer.series))
+        if place is not None:
+            descriptions.append(f"the report differs at {_short(place)}")
+        if _issue_counts(report.inspection.issues) != _issue_counts(answer.issues):
+            descriptions.append("the report has different findings about the data")
+    more = [f"and {len(descriptions) - _MAX_SHOWN} more"] if len(descriptions) > _MAX_SHOWN else []
+    return descriptions[:_MAX_SHOWN] + more
 
 
 def _result_difference(claimed: Result, recomputed: Result | None, *, is_same_version: bool) -> str:
@@ -234,25 +241,6 @@ def _finding_counts(result: Result) -> Counter[tuple[str, str]]:
     return Counter((each.code, each.severity) for each in result.findings if each.severity != "note")
 
 
-def _field_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
-    stated_fields = bundle.provenance.fields
-    for name in sorted(stated_fields.keys() | answer.fields.keys()):
-        stated_value, recomputed = stated_fields.get(name), answer.fields.get(name)
-        if stated_value != recomputed:
-            yield f"{name}: the bundle states {_short(stated_value)}, card and traces {_short(recomputed)}"
-
-
-def _report_differences(bundle: Bundle, answer: SandboxAnswer) -> Iterator[str]:
-    if REPORT not in bundle.files or bundle.provenance.tool_version != __version__:
-        return
-    claimed = report_from_json(bundle.bytes(REPORT))
-    place = first_difference(msgspec.to_builtins(claimed.series), msgspec.to_builtins(answer.series))
-    if place is not None:
-        yield f"the report differs at {_short(place)}"
-    if _issue_counts(claimed.inspection.issues) != _issue_counts(answer.issues):
-        yield "the report has different findings about the data"
-
-
 def _issue_counts(issues: Iterable[Issue]) -> Counter[tuple[str, str, int]]:
     """Return the findings about the data; those about the card alone have no code."""
     return Counter((each.code, each.severity, each.count) for each in issues if each.code)
@@ -268,20 +256,15 @@ def first_difference(claimed: object, recomputed: object) -> str | None:
         if len(claimed) != len(recomputed):
             return "its length"
         pairs = ((str(index), *pair) for index, pair in enumerate(zip(claimed, recomputed, strict=True)))
+    elif isinstance(claimed, float) and isinstance(recomputed, int | float):
+        is_near = math.isclose(claimed, recomputed, rel_tol=TOLERANCE, abs_tol=_ABSOLUTE_TOLERANCE)
+        return None if is_near else ""
     else:
-        return None if _is_same(claimed, recomputed) else ""
+        return None if type(claimed) is type(recomputed) and claimed == recomputed else ""
     for name, one, other in pairs:
         if (place := first_difference(one, other)) is not None:
             return f"{name}.{place}".rstrip(".")
     return None
-
-
-def _is_same(claimed: object, recomputed: object) -> bool:
-    if isinstance(claimed, float) and isinstance(recomputed, int | float):
-        return claimed == recomputed or math.isclose(
-            claimed, recomputed, rel_tol=TOLERANCE, abs_tol=_ABSOLUTE_TOLERANCE
-        )
-    return type(claimed) is type(recomputed) and claimed == recomputed
 
 
 def _short(value: object) -> str:

@@ -19,9 +19,6 @@ from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.report_data import Series
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 
-_MOST_OPEN = 1024
-"""Files and pipes open at once."""
-
 
 class SandboxRequest(msgspec.Struct, frozen=True):
     """The request: what to measure."""
@@ -51,7 +48,15 @@ REQUEST, ANSWER = json_decoder(SandboxRequest), json_decoder(SandboxAnswer)
 def main(request: Path, answer: Path) -> None:
     """Measure the requested run and write the answer; only its folder is writable."""
     sandbox_request = REQUEST.decode(request.read_bytes())
-    _confine(sandbox_request, answer.parent)
+    limits = {
+        resource.RLIMIT_AS: sandbox_request.memory_bytes,
+        resource.RLIMIT_CPU: sandbox_request.cpu_seconds,
+        resource.RLIMIT_FSIZE: sandbox_request.file_bytes,
+        resource.RLIMIT_NOFILE: 1024,
+        resource.RLIMIT_CORE: 0,
+    }
+    readable = [*installation(), Path(sandbox_request.run), Path(sandbox_request.card)]
+    confine(limits, readable, writable=[answer.parent])
     try:
         outcome = _measure(sandbox_request)
     except CclBenchError as error:
@@ -63,30 +68,14 @@ def main(request: Path, answer: Path) -> None:
     answer.write_bytes(msgspec.json.encode(outcome))
 
 
-def _confine(request: SandboxRequest, scratch: Path) -> None:
-    limits = {
-        resource.RLIMIT_AS: request.memory_bytes,
-        resource.RLIMIT_CPU: request.cpu_seconds,
-        resource.RLIMIT_FSIZE: request.file_bytes,
-        resource.RLIMIT_NOFILE: _MOST_OPEN,
-        resource.RLIMIT_CORE: 0,
-    }
-    confine(limits, [*installation(), Path(request.run), Path(request.card)], [scratch])
-
-
 def _measure(request: SandboxRequest) -> SandboxAnswer:
     from ccl_bench.comparison import fields_of
     from ccl_bench.evaluate.report_data import collect_report_data
     from ccl_bench.result.step_choice import step_choice
     from ccl_bench.run import open_run
 
-    requested_choice = request.choice
-    choice = step_choice(
-        requested_choice.numbers or None,
-        requested_choice.skip,
-        requested_choice.marker or None,
-        requested_choice.program or None,
-    )
+    wanted = request.choice
+    choice = step_choice(wanted.numbers or None, wanted.skip, wanted.marker or None, wanted.program or None)
     run = open_run(request.run, card=request.card, choice=choice)
     seen = collect_report_data(run, jobs=1, use_cache=False)
     return SandboxAnswer(

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE = "publishing.toml"
+STORAGE = ("s3://", "gs://", "gcs://", "az://", "abfs://")
+"""Addresses of object storage. Others are never read: a server must not follow arbitrary links."""
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -72,18 +74,10 @@ def load_settings(data: Path) -> Settings:
         fix = "correct the file, or remove it to use the defaults"
         raise InputError(f"cannot be used: {error}", where=str(path), fix=fix) from error
     for address in settings.trace_storage:
-        _check_storage(address, path)
+        if not address.startswith(STORAGE) or not address.endswith("/"):
+            raise InputError(
+                f"trace_storage: {address!r} is not a prefix of addresses in object storage",
+                where=str(path),
+                fix="write for example s3://bucket/folder/, with the slash at its end",
+            )
     return settings
-
-
-STORAGE = ("s3://", "gs://", "gcs://", "az://", "abfs://")
-"""Addresses of object storage. Others are never read: a server must not follow arbitrary links."""
-
-
-def _check_storage(address: str, path: Path) -> None:
-    if not address.startswith(STORAGE) or not address.endswith("/"):
-        raise InputError(
-            f"trace_storage: {address!r} is not a prefix of addresses in object storage",
-            where=str(path),
-            fix="write for example s3://bucket/folder/, with the slash at its end",
-        )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine, Table
 
-    from ccl_bench.leaderboard.bundle.origin import Origin, PublicKey
+    from ccl_bench.leaderboard.bundle.origin import OriginStatement, PublicKey
 
 FILE = "publishing.log"
 _LONGEST = 1000
@@ -224,7 +224,7 @@ def list_keys(engine: Engine) -> list[KeyRow]:
         return [KeyRow(**row) for row in rows]
 
 
-def check_origin(engine: Engine, folder: Path, submitter: str) -> Origin | None:
+def check_origin(engine: Engine, folder: Path, submitter: str) -> OriginStatement | None:
     """Return the statement of origin of a bundle; None without one.
 
     Raises RequestRefused unless a valid key of the submitter signed it and the files.

@@ -35,13 +35,12 @@ from ccl_bench.leaderboard.publishing.queue import JobState
 from ccl_bench.leaderboard.publishing.recompute import Interrupted, differences, fetch_run, recompute_run
 from ccl_bench.leaderboard.publishing.settings import FILE as SETTINGS
 from ccl_bench.leaderboard.publishing.settings import load_settings
-from ccl_bench.leaderboard.store import State, new_event, writing
+from ccl_bench.leaderboard.store import State, new_event, open_store, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.leaderboard.bundle.format import Bundle
-    from ccl_bench.leaderboard.publishing.queue import Job
+    from ccl_bench.leaderboard.publishing.queue import RecomputeJob
     from ccl_bench.leaderboard.publishing.settings import Settings
     from ccl_bench.leaderboard.store import Store
 
@@ -69,8 +68,12 @@ class Worker:
         With `until_empty` it stops when no job is due, with `parent` when that process is dead. Raises
         InputError if the sandbox that the settings require is missing.
         """
+
+        def stop(*_signal: object) -> None:
+            self.is_stopping = True
+
         for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, self._stop)
+            signal.signal(each, stop)
         log_protection(self.store)
         finished_jobs = 0
         while not self.is_stopping and parent in {None, os.getppid()}:
@@ -90,23 +93,17 @@ class Worker:
         """Clean up if it is time, work on the next job, and return whether there was one."""
         settings = load_settings(self.store.data)
         if self._cleaned_at is None or time.monotonic() - self._cleaned_at > _CLEAN_UP_S:
-            self._clean_up(settings)
+            reconcile(self.store, settings)
+            if removed := remove_dead_uploads(self.store.data):
+                tokens.log_event(self.store.data, "swept", uploads=removed)
             self._cleaned_at = time.monotonic()
         job = queue.claim(self.store.engine, self.name)
         if job:
             self._work(job, settings)
         return job is not None
 
-    def _stop(self, *_signal: object) -> None:
-        self.is_stopping = True
-
-    def _clean_up(self, settings: Settings) -> None:
-        reconcile(self.store, settings)
-        removed = remove_dead_uploads(self.store.data)
-        if removed:
-            tokens.log_event(self.store.data, "swept", uploads=removed)
-
-    def _work(self, job: Job, settings: Settings) -> None:
+    def _work(self, job: RecomputeJob, settings: Settings) -> None:
+        """Recompute the run of a job and record the verdict, if the worker still holds the job."""
         self._renewed = time.monotonic()
         try:
             state, message = self._verdict(job, settings)
@@ -122,9 +119,22 @@ class Worker:
                 self.store.data, "recompute-failed", run=job.run, attempt=job.attempt, reason=str(error)
             )
             return
-        self._conclude(job, state, message)
+        with publication_lock(self.store):
+            with self.store.engine.connect() as connection:
+                if not queue.is_held(connection, job):
+                    return
+            # The history first: after a crash in between, the next worker sees it.
+            last = self.store.bundle(job.run).history[-1].state
+            if state is JobState.VERIFIED and last is State.SELF_REPORTED:
+                self.store.record(job.run, new_event(State.VERIFIED, SERVER, message))
+            if state is JobState.DIFFERENT and last in LISTED:
+                note = f"recomputed numbers differ: {message}"
+                self.store.record(job.run, new_event(State.QUARANTINED, SERVER, note))
+            with writing(self.store.engine) as connection:
+                queue.finish(connection, job, state, message)
+        tokens.log_event(self.store.data, "recomputed", run=job.run, verdict=state.value, reason=message)
 
-    def _verdict(self, job: Job, settings: Settings) -> tuple[JobState, str]:
+    def _verdict(self, job: RecomputeJob, settings: Settings) -> tuple[JobState, str]:
         """Recompute the run of a job and return the verdict with its message."""
         bundle = self.store.bundle(job.run)
         with upload_folder(self.store.data) as folder:
@@ -145,7 +155,7 @@ class Worker:
         values = sum(result.value is not None for result in bundle.results)
         return JobState.VERIFIED, f"{counted(values, 'number')} recomputed with ccl-bench {__version__}"
 
-    def _may_go_on(self, job: Job) -> bool:
+    def _may_go_on(self, job: RecomputeJob) -> bool:
         """Renew the lease if it is time, and return whether to continue the job."""
         if self.is_stopping:
             return False
@@ -153,26 +163,6 @@ class Worker:
             return True
         self._renewed = time.monotonic()
         return queue.renew(self.store.engine, job)
-
-    def _conclude(self, job: Job, state: JobState, message: str) -> None:
-        """Record a verdict, first in the history: after a crash in between, the next worker sees it."""
-        with publication_lock(self.store):
-            with self.store.engine.connect() as connection:
-                if not queue.is_held(connection, job):
-                    return
-            self._record(self.store.bundle(job.run), state, message)
-            with writing(self.store.engine) as connection:
-                queue.finish(connection, job, state, message)
-        tokens.log_event(self.store.data, "recomputed", run=job.run, verdict=state.value, reason=message)
-
-    def _record(self, bundle: Bundle, state: JobState, message: str) -> None:
-        last = bundle.history[-1].state
-        if state is JobState.VERIFIED and last is State.SELF_REPORTED:
-            self.store.record(bundle.id, new_event(State.VERIFIED, SERVER, message))
-        if state is JobState.DIFFERENT and last in LISTED:
-            self.store.record(
-                bundle.id, new_event(State.QUARANTINED, SERVER, f"recomputed numbers differ: {message}")
-            )
 
 
 def log_protection(store: Store) -> None:
@@ -219,8 +209,13 @@ def run_workers(data: Path, database: str | None, count: int) -> Iterator[None]:
 
 def _keep_worker_running(place: bytes, stopping: threading.Event) -> None:
     """Keep one worker running until the server stops."""
+    command = [sys.executable, "-m", "ccl_bench.leaderboard.publishing.worker"]
     while not stopping.is_set():
-        process = _start_worker(place)
+        # Its own session: Ctrl-C reaches only the server, which then stops the worker.
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603  own module
+        assert process.stdin is not None  # noqa: S101  it is a pipe
+        with process.stdin, contextlib.suppress(BrokenPipeError):
+            process.stdin.write(place)
         while process.poll() is None and not stopping.wait(_RESTART_PAUSE_S):
             pass
         process.terminate()
@@ -230,20 +225,8 @@ def _keep_worker_running(place: bytes, stopping: threading.Event) -> None:
         process.wait()
 
 
-def _start_worker(place: bytes) -> subprocess.Popen[bytes]:
-    """Start a worker in its own session: Ctrl-C reaches only the server, which then stops the worker."""
-    command = [sys.executable, "-m", "ccl_bench.leaderboard.publishing.worker"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603  own module
-    assert process.stdin is not None  # noqa: S101  it is a pipe
-    with process.stdin, contextlib.suppress(BrokenPipeError):
-        process.stdin.write(place)
-    return process
-
-
 def main() -> None:
     """Run a worker as configured on stdin."""
-    from ccl_bench.leaderboard.store import open_store
-
     place = _CONFIG.decode(sys.stdin.buffer.read())
     Worker(open_store(Path(place.data), place.database)).run(parent=place.parent)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.leaderboard.bundle.format import Event, State, new_event
+from ccl_bench.leaderboard.bundle.format import HistoryEvent, State, new_event
 from ccl_bench.leaderboard.store.database import locked, migrate, open_engine, writing
 from ccl_bench.leaderboard.store.store import Store
 from ccl_bench.leaderboard.store.tables import METADATA
 
-__all__ = ["METADATA", "Event", "State", "Store", "locked", "new_event", "open_store", "writing"]
+__all__ = ["METADATA", "HistoryEvent", "State", "Store", "locked", "new_event", "open_store", "writing"]
 
 
 def open_store(data: str | Path, database: str | None = None, *, create: bool = False) -> Store:

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 
 FILE = "index.sqlite"
-_LOCK = ".lock"
 _BUSY_SECONDS = 30
-_MIGRATING = 0x63636C
-"""Number of the advisory lock that PostgreSQL holds while tables change."""
+"""Time that a writer waits for another one; indexing a hundred runs takes about a second."""
 
 
 def timestamp(later_s: float = 0.0) -> str:
@@ -47,34 +45,33 @@ def open_engine(data: Path, url: str | None) -> Engine:
     kind = address.get_backend_name()
     if kind not in {"sqlite", "postgresql"}:
         raise UsageError(f"{kind} is not a supported database", fix="use SQLite or PostgreSQL")
-    if kind == "sqlite":
-        engine = create_engine(address, connect_args={"timeout": _BUSY_SECONDS})
-        event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
+    if kind == "postgresql":
+        engine = create_engine(address, pool_pre_ping=True, pool_size=10, max_overflow=20)
+
+        @event.listens_for(engine, "connect")
+        def prepare_connection(connection: Any, _record: object) -> None:
+            # Compiling one of these queries takes the server longer than running it.
+            with connection.cursor() as cursor:
+                cursor.execute("SET jit = off")
+            connection.commit()
+
         return engine
-    engine = create_engine(address, pool_pre_ping=True, pool_size=10, max_overflow=20)
-    event.listen(engine, "connect", _prepare_postgresql)
+    engine = create_engine(address, connect_args={"timeout": _BUSY_SECONDS})
+
+    @event.listens_for(engine, "connect")
+    def prepare_file(connection: Any, _record: object) -> None:
+        # Readers and one writer work concurrently, and transactions are left to SQLAlchemy.
+        connection.isolation_level = None
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A writer locks at its beginning, so that two writers queue and none fails half-way.
+        is_writing = connection.get_execution_options().get("writing", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
+
     return engine
-
-
-def _prepare_sqlite(connection: Any, _record: object) -> None:
-    """Let readers and one writer work concurrently, and leave transactions to SQLAlchemy."""
-    connection.isolation_level = None
-    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _prepare_postgresql(connection: Any, _record: object) -> None:
-    """Stop the server from compiling queries, which takes longer than running them."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET jit = off")
-    connection.commit()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    """Begin a write transaction at once on request, so that two writers queue and none fails half-way."""
-    is_writing = connection.get_execution_options().get("writing", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
 
 
 @contextlib.contextmanager
@@ -87,7 +84,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 @contextlib.contextmanager
 def locked(data: Path) -> Iterator[None]:
     """Lock out every other process that changes files of the data directory."""
-    path = data / _LOCK
+    path = data / ".lock"
     try:
         stream = path.open("ab")
     except OSError as error:
@@ -100,38 +97,30 @@ def locked(data: Path) -> Iterator[None]:
 
 def migrate(engine: Engine) -> None:
     """Migrate the tables to this version, one process at a time."""
+    address = engine.url.render_as_string(hide_password=True)
     try:
-        if not _is_latest(engine):
-            _upgrade(engine)
+        # Most starts find the latest tables, and alembic takes a tenth of a second to import.
+        with engine.connect() as connection:
+            if inspect(connection).has_table("alembic_version"):
+                revisions = connection.execute(text("SELECT version_num FROM alembic_version")).scalars()
+                if [*revisions] == [LATEST]:
+                    return
+        from alembic import command
+        from alembic.util import CommandError
+
+        try:
+            with _migrating(engine) as config:
+                command.upgrade(config, "head")
+        except CommandError as error:
+            raise InputError(
+                f"the database is of a newer version of ccl-bench: {error}",
+                where=address,
+                fix="install that version, and downgrade the tables with its ccl-bench index --downgrade",
+            ) from error
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-        address = engine.url.render_as_string(hide_password=True)
         raise InputError(
             f"the database cannot be used: {reason}", where=address, fix="check its address and permissions"
-        ) from error
-
-
-def _is_latest(engine: Engine) -> bool:
-    """Whether the tables are those of this version: alembic takes a tenth of a second to import."""
-    with engine.connect() as connection:
-        if not inspect(connection).has_table("alembic_version"):
-            return False
-        return [*connection.execute(text("SELECT version_num FROM alembic_version")).scalars()] == [LATEST]
-
-
-def _upgrade(engine: Engine) -> None:
-    from alembic import command
-    from alembic.util import CommandError
-
-    try:
-        with _migrating(engine) as config:
-            command.upgrade(config, "head")
-    except CommandError as error:
-        address = engine.url.render_as_string(hide_password=True)
-        raise InputError(
-            f"the database is of a newer version of ccl-bench: {error}",
-            where=address,
-            fix="install that version, and downgrade the tables with its ccl-bench index --downgrade",
         ) from error
 
 
@@ -152,6 +141,7 @@ def _migrating(engine: Engine) -> Iterator[Config]:
     config.set_main_option("script_location", "ccl_bench.leaderboard.store:migrations")
     with writing(engine) as connection:
         if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _MIGRATING})
+            # The number of the lock is any that other programs do not use; this one is "ccl" in ASCII.
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": 0x63636C})
         config.attributes["connection"] = connection
         yield config

@@ -7,6 +7,7 @@ of an entry is the SHA-256 of its other fields as JSON: names sorted, no spaces,
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,21 +19,19 @@ from ccl_bench.leaderboard.store.tables import LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
 
     from sqlalchemy import Connection
 
-    from ccl_bench.leaderboard.bundle.format import Event
+    from ccl_bench.leaderboard.bundle.format import HistoryEvent
 
 REMOVED = "removed"
 """State of a run whose folder was removed from the data directory."""
 START = "0" * 64
 """Previous hash of the first entry."""
-_MAX_NOTE = 500
-_AT_ONCE = 1000
-"""Number of entries that are read from the database together."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True):
     """One change of one run."""
 
     number: int
@@ -63,13 +62,14 @@ class Entry(msgspec.Struct, frozen=True):
         return f"{self.number}:{self.hash}"
 
 
-def event_fields(event: Event) -> dict[str, str]:
+def event_fields(event: HistoryEvent) -> dict[str, str]:
     """Return the fields of a change of state that the log stores."""
     return {
         "state": event.state.value,
         "at": event.at,
+        # The hashes of existing entries cover texts of these lengths, so they never change.
         "by": single_line(event.by, 64),
-        "note": single_line(event.note, _MAX_NOTE),
+        "note": single_line(event.note, 500),
         "superseded_by": event.superseded_by or "",
         "key": event.key,
     }
@@ -78,7 +78,7 @@ def event_fields(event: Event) -> dict[str, str]:
 _GONE = {"state": REMOVED, "at": "", "by": "", "note": "", "superseded_by": "", "key": ""}
 
 
-def log_changes(connection: Connection, histories: Mapping[str, Sequence[Event] | None]) -> None:
+def log_changes(connection: Connection, histories: Mapping[str, Sequence[HistoryEvent] | None]) -> None:
     """Append the missing changes of some runs to the log; None stands for a removed run.
 
     Writers wait for each other from here to the end of their transactions, so that each sees the entries of
@@ -86,54 +86,41 @@ def log_changes(connection: Connection, histories: Mapping[str, Sequence[Event] 
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"LOCK TABLE {LOG.name} IN EXCLUSIVE MODE"))
-    counts = _logged_counts(connection, histories)
-    changes = [
-        (run, change)
-        for run, events in histories.items()
-        for change in _missing_changes(events, counts.get(run, 0))
-    ]
-    if changes:
-        connection.execute(insert(LOG), list(_chained(last_entry(connection), changes)))
-
-
-def _logged_counts(connection: Connection, runs: Mapping[str, object]) -> dict[str, int]:
-    """Return the number of changes of each run in the log since it was put onto the board."""
-    counts: dict[str, int] = {}
-    statement = select(LOG.c.run, LOG.c.state).where(LOG.c.run.in_(runs)).order_by(LOG.c.number)
+    # A run that was removed and comes back begins a new history in the log.
+    logged: Counter[str] = Counter()
+    statement = select(LOG.c.run, LOG.c.state).where(LOG.c.run.in_(histories)).order_by(LOG.c.number)
     for run, state in connection.execute(statement):
-        counts[run] = 0 if state == REMOVED else counts.get(run, 0) + 1
-    return counts
-
-
-def _missing_changes(events: Sequence[Event] | None, logged: int) -> list[dict[str, str]]:
-    if events is None:
-        return [_GONE] if logged else []
-    return [event_fields(event) for event in events[logged:]]
-
-
-def _chained(
-    last: Entry | None, changes: Sequence[tuple[str, dict[str, str]]]
-) -> Iterator[dict[str, object]]:
-    previous, moment = last.hash if last else START, timestamp()
-    for number, (run, change) in enumerate(changes, start=last.number + 1 if last else 1):
-        row = {"number": number, "run": run, **change, "logged_at": moment, "previous": previous}
-        previous = _hash_of(row)
-        yield {**row, "hash": previous}
+        logged[run] = 0 if state == REMOVED else logged[run] + 1
+    last = last_entry(connection)
+    number, previous = (last.number, last.hash) if last else (0, START)
+    moment, rows = timestamp(), []
+    for run, events in histories.items():
+        if events is None:
+            changes = [_GONE] if logged[run] else []
+        else:
+            changes = [event_fields(event) for event in events[logged[run] :]]
+        for change in changes:
+            number += 1
+            row: dict[str, Any] = {"number": number, "run": run, **change}
+            row |= {"logged_at": moment, "previous": previous}
+            previous = _hash_of(row)
+            rows.append({**row, "hash": previous})
+    if rows:
+        connection.execute(insert(LOG), rows)
 
 
 def _hash_of(fields: dict[str, object]) -> str:
     return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 
-def last_entry(connection: Connection) -> Entry | None:
+def last_entry(connection: Connection) -> LogEntry | None:
     """Return the last entry; None if the log is empty."""
     row = connection.execute(select(LOG).order_by(LOG.c.number.desc()).limit(1)).mappings().first()
-    return Entry(**row) if row else None
+    return LogEntry(**row) if row else None
 
 
-def entries(connection: Connection) -> Iterator[Entry]:
-    """Yield the entries, the oldest first."""
+def entries(connection: Connection) -> Iterator[LogEntry]:
+    """Yield the entries, the oldest first, without holding all of them in memory."""
     statement = select(LOG).order_by(LOG.c.number)
-    rows = connection.execute(statement, execution_options={"yield_per": _AT_ONCE})
-    for row in rows.mappings():
-        yield Entry(**row)
+    for row in connection.execute(statement, execution_options={"yield_per": 1000}).mappings():
+        yield LogEntry(**row)

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
-from ccl_bench.leaderboard.store.columns import FILTERS, SORTED_BY, CardColumn
-
-_LARGEST = 2**31 - 1
+from ccl_bench.leaderboard.store.columns import FILTERS, SORTED_BY
 
 
 def _as_list(value: object) -> object:
@@ -20,24 +18,21 @@ def _as_list(value: object) -> object:
     return [each for each in values if each != ""]
 
 
-def _empty_as_none(value: object) -> object:
-    """Convert an empty form field to none."""
-    return None if value == "" else value
-
-
-def _printable(text: str) -> str:
-    """Leave out control characters, which no database searches for."""
-    return "".join(char for char in text if char.isprintable())
-
-
-Word = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
+# No database searches for control characters, and PostgreSQL refuses NUL.
+Word = Annotated[
+    str, Field(max_length=200), AfterValidator(lambda text: "".join(filter(str.isprintable, text)))
+]
 Words = Annotated[
     list[Word],
     BeforeValidator(_as_list),
     AfterValidator(lambda words: [word for word in words if word]),
     Field(max_length=60),
 ]
-Degree = Annotated[Annotated[int, Field(ge=1, le=_LARGEST)] | None, BeforeValidator(_empty_as_none)]
+# The largest is that of an INTEGER of PostgreSQL; an empty field of a form is no filter.
+Degree = Annotated[
+    Annotated[int, Field(ge=1, le=2**31 - 1)] | None,
+    BeforeValidator(lambda value: None if value == "" else value),
+]
 
 
 class _Search(BaseModel):
@@ -51,20 +46,21 @@ class _Search(BaseModel):
     ] = ""
 
 
-def _filter_field(column: CardColumn) -> tuple[object, object]:
-    """Return type and default of a filter."""
-    is_text = column.type is str
-    field = Field(description=column.filter_description)
-    return Annotated[Words if is_text else Degree, field], [] if is_text else None
-
-
 if TYPE_CHECKING:
     _Filters = _Search
 else:
     _Filters = create_model(
         "_Filters",
         __base__=_Search,
-        **{column.name: _filter_field(column) for column in FILTERS},
+        **{
+            column.name: (
+                Annotated[
+                    Words if column.type is str else Degree, Field(description=column.filter_description)
+                ],
+                [] if column.type is str else None,
+            )
+            for column in FILTERS
+        },
     )
 
 
@@ -93,7 +89,7 @@ def complete_query(query: RunQuery, phases: dict[str, int]) -> RunQuery:
     commonest = max(("training", "inference"), key=lambda phase: phases.get(phase, 0))
     is_known = bool(phases.get(commonest))
     phase = query.phase or (commonest if is_known and not query.workload else "any")
-    usual = default_columns(phase)
+    usual = default_columns()[phase]
     sort = query.sort or ("submitted_at" if phase == "any" and not query.workload else usual[0])
     together = query.together or ("no" if sort in SORTED_BY else "yes")
     metric_columns = query.columns or usual
@@ -103,12 +99,7 @@ def complete_query(query: RunQuery, phases: dict[str, int]) -> RunQuery:
     )
 
 
-def default_columns(phase: str) -> list[str]:
-    """Return the metrics that a table of a phase shows by default."""
-    return columns_by_phase()[phase]
-
-
 @cache
-def columns_by_phase() -> dict[str, list[str]]:
-    """Return the same by phase."""
+def default_columns() -> dict[str, list[str]]:
+    """Return the metrics that a table of a phase shows by default; the phase `any` stands for all."""
     return tomllib.loads((pkgutil.get_data(__package__, "default_columns.toml") or b"").decode())

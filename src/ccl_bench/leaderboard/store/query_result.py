@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import String, and_, case, cast, exists, func, literal, select, union_all
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store.query import RunQuery
 
 _MAX_SEARCH_WORDS = 12
+"""Each word of a search reads every run, so that a long text would keep the server busy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class RunNumber:
     """One number of one run."""
 
     value: float
@@ -61,7 +63,7 @@ class ListedRun:
     """Its workload, in words."""
     workload_size: int
     """Listed runs of that workload."""
-    numbers: dict[str, Number] = field(default_factory=dict)
+    numbers: dict[str, RunNumber] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,34 +87,30 @@ def find_runs(connection: Connection, query: RunQuery, columns: Sequence[str] | 
     else:
         total = sum(count for _, count in _counts(connection, query, "")[""])
         ids = _page_of_all(connection, query, skipped) if skipped < total else []
-    rows = _rows(connection, ids)
     metric_names = None if columns is None else {*columns, query.sort}
-    numbers = find_numbers(connection, [row["id"] for row in rows], metric_names)
-    return QueryResult(
-        [ListedRun(row, row.pop("label"), row.pop("size"), numbers.get(row["id"], {})) for row in rows], total
-    )
+    listed = _listed_runs(connection, _RUNS_WITH_WORKLOADS.where(RUNS.c.id.in_(ids)), metric_names)
+    by_id = {each.run["id"]: each for each in listed}
+    return QueryResult([by_id[run] for run in ids if run in by_id], total)
 
 
-def _rows(connection: Connection, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of some runs, in this order, with the labels and sizes of their workloads."""
-    statement = select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size).where(RUNS.c.id.in_(ids))
-    statement = statement.join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
-    rows = {row["id"]: dict(row) for row in connection.execute(statement).mappings()}
-    return [rows[run] for run in ids if run in rows]
+_RUNS_WITH_WORKLOADS = select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size).join(
+    WORKLOADS, WORKLOADS.c.key == RUNS.c.workload
+)
 
 
-def find_numbers(
-    connection: Connection, runs: Sequence[str], names: Iterable[str] | None = None
-) -> dict[str, dict[str, Number]]:
-    """Return the numbers of some runs by run and metric, optionally of some metrics only."""
-    numbers: dict[str, dict[str, Number]] = {run: {} for run in runs}
-    statement = number_rows().where(VALUES.c.run.in_(runs))
+def _listed_runs(
+    connection: Connection, statement: Select[Any], names: Iterable[str] | None = None
+) -> list[ListedRun]:
+    """Return the runs that a query selects, with all their numbers, or those of some metrics."""
+    rows = [dict(row) for row in connection.execute(statement).mappings()]
+    numbers: dict[str, dict[str, RunNumber]] = {row["id"]: {} for row in rows}
+    of_runs = number_rows().where(VALUES.c.run.in_(numbers))
     if names is not None:
-        statement = statement.where(VALUES.c.metric.in_(sorted(names)))
-    for row in connection.execute(statement).mappings():
-        plain = {name: value for name, value in row.items() if name not in {"run", "metric"}}
-        numbers[row["run"]][row["metric"]] = Number(**plain)
-    return numbers
+        of_runs = of_runs.where(VALUES.c.metric.in_(sorted(names)))
+    for number in map(dict, connection.execute(of_runs).mappings()):
+        run, metric = number.pop("run"), number.pop("metric")
+        numbers[run][metric] = RunNumber(**number)
+    return [ListedRun(row, row.pop("label"), row.pop("size"), numbers[row["id"]]) for row in rows]
 
 
 def where_clauses(query: RunQuery, *, but: str = "") -> list[ColumnElement[bool]]:
@@ -169,40 +167,27 @@ def _page_of_all(connection: Connection, query: RunQuery, skipped: int) -> list[
     size = WORKLOADS.c.size.desc()
     statement = select(WORKLOADS.c.key).order_by(size, WORKLOADS.c.label, WORKLOADS.c.key)
     counts = dict(_counts(connection, query, "workload")["workload"])
-    groups = [(key, counts[key]) for key in connection.execute(statement).scalars() if key in counts]
+    shown: list[tuple[str, int, int]] = []
+    """Workloads that the page shows, with the number of their runs before it and on it."""
+    left = query.size
+    for key in connection.execute(statement).scalars():
+        before, skipped = min(skipped, counts.get(key, 0)), max(0, skipped - counts.get(key, 0))
+        if count := min(counts.get(key, 0) - before, left):
+            shown.append((key, before, count))
+            left -= count
+        if not left:
+            break
     runs: list[str] = []
-    for keys, before, most in _spans(groups, skipped, query.size):
-        if most:
-            runs += _read_in_order(connection, query, keys[0], before, most)
-        else:
+    # Workloads that the page shows in full are read together: there may be many.
+    for is_whole, groups in groupby(shown, key=lambda group: group[2] == counts[group[0]]):
+        if is_whole:
+            keys = [key for key, _, _ in groups]
             whole = select(RUNS.c.id).where(*where_clauses(query), RUNS.c.workload.in_(keys))
             runs += connection.execute(_order(whole, query)).scalars()
+        else:
+            for key, before, count in groups:
+                runs += _read_in_order(connection, query, key, before, count)
     return runs
-
-
-def _spans(
-    groups: Iterable[tuple[str, int]], skipped: int, most: int
-) -> Iterator[tuple[list[str], int, int]]:
-    """Yield the groups that a page shows, the number of their rows before it, and the number that it shows.
-
-    Groups that the page shows in full are yielded together, without these numbers: there may be many.
-    """
-    whole: list[str] = []
-    for key, count in groups:
-        before, skipped = min(skipped, count), max(0, skipped - count)
-        row_count = min(count - before, most)
-        most -= row_count
-        if 0 < row_count == count:
-            whole.append(key)
-        elif row_count:
-            if whole:
-                yield whole, 0, 0
-                whole = []
-            yield [key], before, row_count
-        if not most:
-            break
-    if whole:
-        yield whole, 0, 0
 
 
 def _read_in_order(
@@ -256,9 +241,20 @@ def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[S
 def filter_options(connection: Connection, query: RunQuery) -> dict[str, list[tuple[str, int]]]:
     """Return the filter options of each column, each with its number of runs."""
     names = (*TEXT_FILTERS, *NUMBER_FILTERS)
-    options = (
-        _counted(connection, query, names) if _is_narrowed(query) else _counts(connection, query, *names)
-    )
+    if _is_narrowed(query):
+        # A column's own filter does not narrow its options: another value of it may be chosen.
+        options: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
+        alike = _matching(query, "", names)
+        parts = []
+        for name in names:
+            rows = _matching(query, name, (name,)) if _narrows(query, name) else alike
+            value = rows.c[name]
+            counted = select(literal(name), cast(value, String), func.count())
+            parts.append(counted.where(value.is_not(None)).group_by(value))
+        for name, text, runs in connection.execute(union_all(*parts)):
+            options[name].append((text, runs))
+    else:
+        options = _counts(connection, query, *names)
     return {
         name: sorted(
             values, key=lambda each: (int(each[0]) if name in NUMBER_FILTERS else 0, each[0].lower())
@@ -276,24 +272,6 @@ def _counts(connection: Connection, query: RunQuery, *names: str) -> dict[str, l
     totals: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
     grouped = statement.group_by(counts.field, counts.value).order_by(counts.field, counts.value)
     for name, value, runs in connection.execute(grouped):
-        totals[name].append((value, runs))
-    return totals
-
-
-def _counted(
-    connection: Connection, query: RunQuery, names: Sequence[str]
-) -> dict[str, list[tuple[str, int]]]:
-    """Return the counts for a filtered query, computed now."""
-    alike = _matching(query, "", names)
-    sources = {name: _matching(query, name, (name,)) if _narrows(query, name) else alike for name in names}
-    parts = [
-        select(literal(name).label("name"), cast(rows.c[name], String).label("value"), func.count())
-        .where(rows.c[name].is_not(None))
-        .group_by(rows.c[name])
-        for name, rows in sources.items()
-    ]
-    totals: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
-    for name, value, runs in connection.execute(union_all(*parts)):
         totals[name].append((value, runs))
     return totals
 
@@ -378,16 +356,9 @@ def runs_of_workload(connection: Connection, workload: str, limit: int = 1000) -
 
 
 def _select_runs(connection: Connection, condition: Any, *, limit: int) -> list[ListedRun]:
-    statement = (
-        select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size)
-        .join(WORKLOADS, WORKLOADS.c.key == RUNS.c.workload)
-        .where(condition, RUNS.c.state.in_([state.value for state in SHOWN]))
-        .order_by(RUNS.c.submitted_at.desc(), RUNS.c.id)
-        .limit(limit)
-    )
-    rows = [dict(row) for row in connection.execute(statement).mappings()]
-    numbers = find_numbers(connection, [row["id"] for row in rows])
-    return [ListedRun(row, row.pop("label"), row.pop("size"), numbers[row["id"]]) for row in rows]
+    shown = _RUNS_WITH_WORKLOADS.where(condition, RUNS.c.state.in_([state.value for state in SHOWN]))
+    newest = shown.order_by(RUNS.c.submitted_at.desc(), RUNS.c.id).limit(limit)
+    return _listed_runs(connection, newest)
 
 
 def _is_hash(beginning: str) -> bool:
@@ -429,15 +400,12 @@ def export_csv(engine: Engine, query: RunQuery, metrics: list[str]) -> Iterator[
     """Yield the answer as CSV: a row for each run, a column for each metric, and one for each rank."""
     head = [name for metric in metrics for name in (metric, f"{metric} rank", f"{metric} ranked")]
     yield from csv_lines([[*EXPORT_FIELDS, *head]])
-    yield from csv_lines(_csv_cells(listed, metrics) for listed in iterate_runs(engine, query))
-
-
-def _csv_cells(listed: ListedRun, metrics: list[str]) -> list[Any]:
-    cells: list[Any] = [listed.run[name] for name in EXPORT_FIELDS]
-    for metric in metrics:
-        number = listed.numbers.get(metric)
-        cells += [exact(number.value), number.place, number.ranked] if number else ["", "", ""]
-    return cells
+    for listed in iterate_runs(engine, query):
+        cells: list[Any] = [listed.run[name] for name in EXPORT_FIELDS]
+        for metric in metrics:
+            number = listed.numbers.get(metric)
+            cells += [exact(number.value), number.place, number.ranked] if number else ["", "", ""]
+        yield from csv_lines([cells])
 
 
 def export_json(engine: Engine, query: RunQuery) -> Iterator[str]:

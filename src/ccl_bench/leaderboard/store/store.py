@@ -6,14 +6,14 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, exists, func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
 from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.bundle.format import (
     ID,
     ORIGIN,
     Bundle,
-    Event,
+    HistoryEvent,
     bundle_id,
     history_stamp,
     open_bundle,
@@ -26,7 +26,7 @@ from ccl_bench.leaderboard.store.rows import (
     Row,
     change_counts,
     run_row,
-    update_sizes,
+    update_workloads,
     value_rows,
     workload_row,
 )
@@ -46,7 +46,7 @@ _Rows = tuple[list[Row], list[Row]]
 FOLDER = "runs"
 """Folder of the bundles below the data directory."""
 _AT_ONCE = 100
-"""Number of bundles that are written to the database together."""
+"""Number of bundles that are written to the database together: more would let other writers wait longer."""
 _CHANGES = ".changes"
 """File that grows by a byte with each change of the index, so that every process notices."""
 
@@ -58,7 +58,7 @@ class _ReadRun:
     workload: Row
     run: Row
     values: list[Row]
-    history: list[Event]
+    history: list[HistoryEvent]
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Store:
             raise InputError(f"there is no run {run}", where=str(self.data), fix="check the identifier")
         return Bundle(self.folder / run)
 
-    def add(self, prepared: Path, event: Event) -> tuple[str, bool]:
+    def add(self, prepared: Path, event: HistoryEvent) -> tuple[str, bool]:
         """Add a bundle, and return its identifier and whether it is new.
 
         `prepared` is a folder on the same file system; it becomes the run's in one step. If the bundle exists
@@ -103,14 +103,14 @@ class Store:
         self.index([run])
         return run, is_new
 
-    def record(self, run: str, event: Event) -> None:
+    def record(self, run: str, event: HistoryEvent) -> None:
         """Add an event to the history of a run, and rank its numbers anew."""
         folder = self.bundle(run).folder
         with locked(self.data):
             write_history(folder, [*read_history(folder), event])
         self.index([run])
 
-    def sign(self, run: str, signature: str, event: Event) -> None:
+    def sign(self, run: str, signature: str, event: HistoryEvent) -> None:
         """Give a run a verified signature of its origin, in place of any other."""
         folder = self.bundle(run).folder
         with locked(self.data):
@@ -140,9 +140,7 @@ class Store:
                     removed = _forget(connection, names)
                     added = _write(connection, list(read_runs.values()))
                     change_counts(connection, added=added, removed=removed)
-                    touched = {run["workload"] for run in (*added[0], *removed[0])}
-                    update_sizes(connection, touched)
-                    _drop_empty(connection, touched)
+                    update_workloads(connection, {run["workload"] for run in (*added[0], *removed[0])})
                     seen = [name for name in names if name not in self.refused]
                     log_changes(
                         connection,
@@ -233,9 +231,3 @@ def _write(connection: Connection, read_runs: Sequence[_ReadRun]) -> _Rows:
         if rows:
             connection.execute(insert(table), rows)
     return runs, values
-
-
-def _drop_empty(connection: Connection, workloads: set[str]) -> None:
-    """Remove workloads without a run from the index."""
-    has_runs = exists().where(RUNS.c.workload == WORKLOADS.c.key)
-    connection.execute(delete(WORKLOADS).where(WORKLOADS.c.key.in_(workloads), ~has_runs))

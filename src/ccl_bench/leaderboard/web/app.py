@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ccl_bench.leaderboard")
 _SECRET = re.compile(r"(cclb_[0-9a-f]{12}_)[A-Za-z0-9_-]+")
 """A token in an address: its secret is never logged."""
-_ABOUT = "Published results of LLM training and inference, measured from their traces."
 _BODY_BYTES = 64 << 10
 """Of every request except an upload, which has its own limits."""
 
@@ -47,7 +46,7 @@ def create_app(store: Store) -> FastAPI:
     app = FastAPI(
         title="ccl-bench leaderboard",
         version=__version__,
-        summary=_ABOUT,
+        summary="Published results of LLM training and inference, measured from their traces.",
         license_info={"name": "MIT"},
         docs_url=None,
         redoc_url=None,
@@ -64,76 +63,55 @@ def create_app(store: Store) -> FastAPI:
     app.include_router(api.router)
     app.include_router(publishing.router)
     app.include_router(page_routes.router)
-    app.add_exception_handler(CclBenchError, _answer_refusal)
-    app.add_exception_handler(HTTPException, _answer_http_error)
-    app.add_exception_handler(RequestValidationError, _answer_invalid_request)
-    app.add_exception_handler(SQLAlchemyError, _answer_database_error)
+    for refused in (CclBenchError, HTTPException, RequestValidationError, SQLAlchemyError):
+        app.add_exception_handler(refused, _answer_error)
     return app
 
 
-def _answer_refusal(request: Request, error: Exception) -> Response:
-    assert isinstance(error, CclBenchError)  # noqa: S101  what it is registered for
-    if isinstance(error, RequestRefused):
-        answer = _error_response(request, error.status, _message_with_place(error), error.fix)
-        answer.headers.update(error.headers)
-        return answer
-    is_usage = isinstance(error, UsageError)
-    unfit = HTTPStatus.UNPROCESSABLE_ENTITY if _is_api_call(request) else HTTPStatus.NOT_FOUND
-    return _error_response(
-        request, HTTPStatus.BAD_REQUEST if is_usage else unfit, _message_with_place(error), error.fix
-    )
-
-
-def _message_with_place(error: CclBenchError) -> str:
-    """Return the message and its place, without folders of this machine."""
-    where = error.where.rpartition("/")[2]
-    return f"{where}: {error.message}" if where else error.message
-
-
-def _answer_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101
-    answer = _error_response(request, HTTPStatus(error.status_code), str(error.detail))
-    answer.headers.update(error.headers or {})
-    return answer
-
-
-def _answer_invalid_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101
-    wrong = "; ".join(f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors())
-    return _error_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, wrong or "the request is invalid")
-
-
-def _answer_database_error(request: Request, error: Exception) -> Response:
-    _LOG.error("the database does not answer: %s", error)
-    return _error_response(
-        request, HTTPStatus.SERVICE_UNAVAILABLE, "the database does not answer", "try again soon"
-    )
-
-
-def _error_response(request: Request, status: HTTPStatus, detail: str, fix: str = "") -> Response:
+def _answer_error(request: Request, error: Exception) -> Response:
     """Log a refusal and return it: JSON for programs, a page for people."""
-    if _is_api_call(request) or status != HTTPStatus.NOT_FOUND:
+    is_api_call = request.url.path.removeprefix(request.scope.get("root_path", "")).startswith("/api/")
+    fix = ""
+    headers: dict[str, str] = {}
+    if isinstance(error, CclBenchError):
+        # A page of this server is missing; what a program sent cannot be used.
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if is_api_call else HTTPStatus.NOT_FOUND
+        if isinstance(error, RequestRefused):
+            status, headers = error.status, error.headers
+        elif isinstance(error, UsageError):
+            status = HTTPStatus.BAD_REQUEST
+        where = error.where.rpartition("/")[2]  # without folders of this machine
+        detail, fix = f"{where}: {error.message}" if where else error.message, error.fix
+    elif isinstance(error, HTTPException):
+        status, detail, headers = HTTPStatus(error.status_code), error.detail, dict(error.headers or {})
+    elif isinstance(error, RequestValidationError):
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+        wrong = (f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors())
+        detail = "; ".join(wrong) or "the request is invalid"
+    else:
+        _LOG.error("the database does not answer: %s", error)
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        detail, fix = "the database does not answer", "try again soon"
+    if is_api_call or status != HTTPStatus.NOT_FOUND:
         _log_refusal(request, status, detail)
-    if _is_api_call(request):
-        return JSONResponse({"detail": detail, "fix": fix}, status)
-    to = page_links(request)
-    page = render_page(
-        "message.html", status.phrase, to, message=f"{detail[:1].upper()}{detail[1:]}.", fix=fix
-    )
-    return HTMLResponse(page, status)
+    if is_api_call:
+        return JSONResponse({"detail": detail, "fix": fix}, status, headers)
+    message = f"{detail[:1].upper()}{detail[1:]}."
+    page = render_page("message.html", status.phrase, page_links(request), message=message, fix=fix)
+    return HTMLResponse(page, status, headers)
 
 
 def _log_refusal(request: Request, status: HTTPStatus, reason: str) -> None:
     """Log a refusal; the caller is named by the id of the token, never by the token."""
     caller = getattr(request.state, "caller", None)
-    fields = {"method": request.method, "path": request.url.path, "query": request.url.query or None}
-    fields["client"] = request.client.host if request.client else None
-    fields |= {"reason": reason}
-    fields = {name: text and plain(_SECRET.sub(r"\1...", text)) for name, text in fields.items()}
+    texts = {
+        "method": request.method,
+        "path": request.url.path,
+        "query": request.url.query or None,
+        "client": request.client.host if request.client else None,
+        "reason": reason,
+    }
+    fields = {name: text and plain(_SECRET.sub(r"\1...", text)) for name, text in texts.items()}
     fields |= {"submitter": caller.submitter, "token": caller.token} if caller else {}
     with contextlib.suppress(OSError):
         tokens.log_event(request.app.state.store.data, "refused", status=int(status), **fields)
-
-
-def _is_api_call(request: Request) -> bool:
-    return request.url.path.removeprefix(request.scope.get("root_path", "")).startswith("/api/")

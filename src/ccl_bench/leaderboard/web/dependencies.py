@@ -38,22 +38,17 @@ BearerToken = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 
 
 def optional_caller(request: Request, bearer: BearerToken) -> Caller | None:
-    """Return the caller; None without a token; raise a refusal for an invalid one."""
+    """Return the caller; None without a token; raise a refusal for an invalid or too busy one."""
     if "authorization" not in request.headers:
         return None
     caller = authenticate(request.app.state.store.engine, bearer.credentials) if bearer else None
     if caller is None:
         raise _unauthorized("the token is forged, revoked or expired")
     request.state.caller = caller
-    _limit_token(request, caller)
-    return caller
-
-
-def _limit_token(request: Request, caller: Caller) -> None:
-    """Refuse a token that makes more requests than the settings allow."""
     allowed = load_settings(request.app.state.store.data).token_requests_per_minute
     if wait := request.app.state.token_limiter.take(caller.token, allowed):
         raise too_many(f"the token {caller.token}", allowed, wait)
+    return caller
 
 
 OptionalCaller = Annotated[Caller | None, Depends(optional_caller)]

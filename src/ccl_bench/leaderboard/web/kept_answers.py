@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 32 << 20
 """Of all answers together; the least recently used ones are dropped first."""
 _LARGEST_BYTES = MOST_BYTES // 8
+"""Of one answer: an export of the whole table must not drop all others."""
 _PAGES = ("/runs/", "/workloads", "/compare", "/api/v1/runs/", "/api/v1/workloads")
 _TABLES = {"/", "/api/v1/runs"}
 
@@ -38,7 +39,9 @@ class AnswerCache:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if not _may_be_kept(scope):
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        is_public = path in _TABLES or path.startswith(_PAGES)
+        if scope["type"] != "http" or scope["method"] != "GET" or not is_public:
             await self._app(scope, receive, send)
             return
         is_packed = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
@@ -75,13 +78,6 @@ class AnswerCache:
             while self._bytes > MOST_BYTES:
                 self._bytes -= _size(self._answers.popitem(last=False)[1])
         return answer
-
-
-def _may_be_kept(scope: Scope) -> bool:
-    if scope["type"] != "http" or scope["method"] != "GET":
-        return False
-    path = scope["path"].removeprefix(scope.get("root_path", ""))
-    return path in _TABLES or path.startswith(_PAGES)
 
 
 def _size(answer: list[Message]) -> int:

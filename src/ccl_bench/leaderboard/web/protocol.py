@@ -1,4 +1,10 @@
-"""The server's side of a connection: limits on number and slowness, and strict HTTP."""
+"""The server's side of a connection: limits on number and slowness, and strict HTTP.
+
+Uvicorn has options for none of it. `limit_concurrency` answers 503 after a whole request, and holds any
+number of silent connections; `timeout_keep_alive` counts from an answer to the next byte, so nothing ends a
+client that trickles its headers or body, or does not receive its answer. h11 reads a folded line, a bare LF,
+and chunks beside a length. A proxy in front may guard all of this, but `serve` also works without one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +21,10 @@ if TYPE_CHECKING:
     import asyncio
 
 MAX_CONNECTIONS = 1000
-"""Largest number of connections; fewer if the process may not open twice as many files."""
+"""Largest number of connections; fewer if the process may not open twice as many files.
+
+The other half is for the files and the database that requests need.
+"""
 PATIENCE_S = 20.0
 """Time that a client may spend without sending or receiving."""
 MIN_BYTES_PER_S = 500
@@ -33,8 +42,10 @@ class StrictConnection(h11.Connection):
 
     def next_event(self) -> Any:
         """Return the next part of a request; raise RemoteProtocolError for an ambiguous one."""
-        if self.their_state is h11.IDLE and _READ_DIFFERENTLY.search(self._head()):
-            raise h11.RemoteProtocolError("a line of the headers is folded, or does not end with CRLF")
+        if self.their_state is h11.IDLE:
+            head = self.trailing_data[0].partition(b"\r\n\r\n")[0]
+            if _READ_DIFFERENTLY.search(head):
+                raise h11.RemoteProtocolError("a line of the headers is folded, or does not end with CRLF")
         event = super().next_event()
         if isinstance(event, h11.Request):
             names = {name for name, _ in event.headers}
@@ -43,9 +54,6 @@ class StrictConnection(h11.Connection):
             if event.http_version not in {b"1.0", b"1.1"}:
                 raise h11.RemoteProtocolError("unsupported version of HTTP")
         return event
-
-    def _head(self) -> bytes:
-        return self.trailing_data[0].partition(b"\r\n\r\n")[0]
 
 
 class BoundedProtocol(H11Protocol):
@@ -65,7 +73,8 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a new connection, or close it if there are too many."""
         super().connection_made(transport)
-        if len(self.connections) > max_connections():
+        allowed_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if len(self.connections) > min(MAX_CONNECTIONS, allowed_files // 2):
             self._cut_off()
             return
         self._begin_waiting()
@@ -103,8 +112,9 @@ class BoundedProtocol(H11Protocol):
     def _end_if_late(self) -> None:
         unsent, self._unsent = self._unsent, self.transport.get_write_buffer_size()
         self._earn(max(0, unsent - self._unsent))
-        if not self._waits_for_client():
-            self._begin_waiting()
+        is_sending = self.conn.their_state in {h11.IDLE, h11.SEND_BODY} and not self.flow.read_paused
+        if not (is_sending or self.flow.write_paused or self.transport.is_closing()):
+            self._begin_waiting()  # for the server, which has all the time that it needs
         if self._deadline <= self.loop.time():
             self._cut_off()
             return
@@ -114,12 +124,3 @@ class BoundedProtocol(H11Protocol):
         """Close the connection at once: without a reset the kernel would hold unsent data."""
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
-
-    def _waits_for_client(self) -> bool:
-        is_sending = self.conn.their_state in {h11.IDLE, h11.SEND_BODY} and not self.flow.read_paused
-        return is_sending or self.flow.write_paused or self.transport.is_closing()
-
-
-def max_connections() -> int:
-    """Return the number of connections that this process may open."""
-    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)

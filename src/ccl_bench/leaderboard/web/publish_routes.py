@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from ccl_bench import __version__, metrics
 from ccl_bench.leaderboard.bundle.archive import MEDIA_TYPE
 from ccl_bench.leaderboard.publishing import moderation, tokens
-from ccl_bench.leaderboard.publishing.ingest import IngestResult, ingest_archive
+from ccl_bench.leaderboard.publishing.ingest import ingest_archive
 from ccl_bench.leaderboard.publishing.models import (
     Acceptance,
     Note,
@@ -92,38 +92,35 @@ async def publish(request: Request, response: Response, caller: AnyCaller) -> Ac
     check_upload_headers(request, settings.archive_bytes, store.data)
     await to_thread.run_sync(upload.count_upload, store.engine, caller.submitter, settings)
     with refuse_on_full_disk():
-        accepted = await _receive_and_ingest(request, store, settings, caller)
+        async with async_upload_folder(store.data) as folder:
+            archive = folder / "bundle.tar.gz"
+            try:
+                await receive_body(request, archive, settings.archive_bytes)
+            finally:
+                size = archive.stat().st_size
+                await to_thread.run_sync(upload.count_bytes, store.engine, caller.submitter, size)
+            received = (store, settings, caller, archive, folder)
+            accepted = await to_thread.run_sync(_ingest, *received, limiter=_MAX_CONCURRENT)
     response.status_code = HTTPStatus.CREATED if accepted.is_new else HTTPStatus.OK
     return accepted
 
 
-async def _receive_and_ingest(
-    request: Request, store: Store, settings: Settings, caller: Caller
-) -> Acceptance:
-    """Receive an archive and ingest its bundle."""
-    async with async_upload_folder(store.data) as folder:
-        archive = folder / "bundle.tar.gz"
-        try:
-            await receive_body(request, archive, settings.archive_bytes)
-        finally:
-            size = archive.stat().st_size
-            await to_thread.run_sync(upload.count_bytes, store.engine, caller.submitter, size)
-        took = (store, settings, caller, archive, folder)
-        return await to_thread.run_sync(_ingest, *took, limiter=_MAX_CONCURRENT)
-
-
 def _ingest(store: Store, settings: Settings, caller: Caller, archive: Path, folder: Path) -> Acceptance:
-    ingested: IngestResult = ingest_archive(store, settings, caller, archive, folder)
-    run_receipt = receipt(store, ingested.run)
-    note = {
-        "run": ingested.run,
-        "state": ingested.state.value,
-        "submitter": caller.submitter,
-        "token": caller.token,
-    }
-    tokens.log_event(store.data, "published" if ingested.is_new else "published-again", **note)
-    replaced, remarks = ingested.replaced, ingested.remarks
-    return Acceptance(**run_receipt.model_dump(), is_new=ingested.is_new, replaced=replaced, remarks=remarks)
+    ingested = ingest_archive(store, settings, caller, archive, folder)
+    tokens.log_event(
+        store.data,
+        "published" if ingested.is_new else "published-again",
+        run=ingested.run,
+        state=ingested.state.value,
+        submitter=caller.submitter,
+        token=caller.token,
+    )
+    return Acceptance(
+        **receipt(store, ingested.run).model_dump(),
+        is_new=ingested.is_new,
+        replaced=ingested.replaced,
+        remarks=ingested.remarks,
+    )
 
 
 @router.get("/bundles")
@@ -133,21 +130,21 @@ def bundles(
     state: Annotated[Literal["quarantined", "withdrawn", "superseded"], Query()] = "quarantined",
 ) -> list[Receipt]:
     """Return the bundles in a hidden state, the oldest first, at most 200."""
-    store, _ = _store_and_settings(request)
+    store: Store = request.app.state.store
     return receipts_in_state(store, state)
 
 
 @router.get("/bundles/{run}")
 def bundle(request: Request, run: str, caller: OptionalCaller) -> Receipt:
     """Return the state of a bundle; only its submitter and maintainers see one in quarantine."""
-    store, _ = _store_and_settings(request)
+    store: Store = request.app.state.store
     return visible_receipt(store, run, caller)
 
 
 @router.post("/bundles/{run}/withdraw")
 def withdraw(request: Request, run: str, caller: AnyCaller, note: Note | None = None) -> Receipt:
     """Withdraw a run; it keeps its page and history, but is no longer ranked."""
-    store, _ = _store_and_settings(request)
+    store: Store = request.app.state.store
     moderation.withdraw(store, caller, run, note.note if note else "")
     return _log_and_receipt(request, "withdrawn", run, caller)
 
@@ -169,7 +166,7 @@ def recompute(request: Request, run: str, caller: Maintainer) -> Receipt:
 
 
 def _log_and_receipt(request: Request, event: str, run: str, caller: Caller) -> Receipt:
-    store, _ = _store_and_settings(request)
+    store: Store = request.app.state.store
     tokens.log_event(store.data, event, run=run, submitter=caller.submitter, token=caller.token)
     return receipt(store, run)
 
@@ -177,14 +174,14 @@ def _log_and_receipt(request: Request, event: str, run: str, caller: Caller) -> 
 @router.get("/tokens")
 def all_tokens(request: Request, caller: Admin) -> list[TokenAnswer]:  # noqa: ARG001  who may ask
     """Return all tokens, without their secrets."""
-    store, _ = _store_and_settings(request)
+    store: Store = request.app.state.store
     return [TokenAnswer(**asdict(row)) for row in tokens.list_tokens(store.engine)]
 
 
 @router.post("/tokens", status_code=HTTPStatus.CREATED)
 def make_token(request: Request, body: TokenWanted, caller: Admin) -> TokenMade:
     """Make a token."""
-    store, _ = _store_and_settings(request)
+    store: Store = request.app.state.store
     token = tokens.create_token(store.engine, body.submitter, Role(body.role), days=body.days)
     tokens.log_event(store.data, "token-made", submitter=body.submitter, role=body.role, by=caller.submitter)
     return TokenMade(token=token)
@@ -193,6 +190,6 @@ def make_token(request: Request, body: TokenWanted, caller: Admin) -> TokenMade:
 @router.delete("/tokens/{token}", status_code=HTTPStatus.NO_CONTENT)
 def revoke_token(request: Request, token: str, caller: Admin) -> None:
     """Revoke a token by its id."""
-    store, _ = _store_and_settings(request)
+    store: Store = request.app.state.store
     tokens.revoke_token(store.engine, token)
     tokens.log_event(store.data, "token-revoked", token=token, by=caller.submitter)

@@ -31,28 +31,21 @@ if TYPE_CHECKING:
 
     from ccl_bench.leaderboard.publishing.settings import Settings
 
-_HOUR = len("2026-01-31T12")
-
 
 def count_upload(engine: Engine, submitter: str, settings: Settings) -> None:
     """Count an upload before it begins; raise RequestRefused if it exceeds the limits."""
     count, size = _add_to_hour(engine, submitter, count=1, size=0)
     if count <= settings.uploads_per_hour and size < settings.upload_bytes_per_hour:
         return
+    moment = datetime.now(UTC)
+    wait_s = max(1, 3600 - moment.minute * 60 - moment.second)
     allowed = f"{settings.uploads_per_hour:,} uploads and {settings.upload_bytes_per_hour:,} bytes"
-    wait = _seconds_to_next_hour()
     raise RequestRefused(
         f"{count:,} uploads of {size:,} bytes were sent in this hour; {allowed} are allowed",
-        fix=f"try again in {wait} s",
+        fix=f"try again in {wait_s} s",
         status=HTTPStatus.TOO_MANY_REQUESTS,
-        headers={"retry-after": str(wait)},
+        headers={"retry-after": str(wait_s)},
     )
-
-
-def _seconds_to_next_hour() -> int:
-    """Return the seconds until the hour is over, at least 1."""
-    moment = datetime.now(UTC)
-    return max(1, 3600 - moment.minute * 60 - moment.second)
 
 
 def count_bytes(engine: Engine, submitter: str, size: int) -> None:
@@ -62,7 +55,7 @@ def count_bytes(engine: Engine, submitter: str, size: int) -> None:
 
 def _add_to_hour(engine: Engine, submitter: str, *, count: int, size: int) -> tuple[int, int]:
     """Add to the volume of this hour and return the sums; earlier hours are dropped."""
-    hour = timestamp()[:_HOUR]
+    hour = timestamp()[: len("2026-01-31T12")]
     row = {"submitter": submitter, "hour": hour, "count": count, "bytes": size}
     more = {"count": UPLOADS.c.count + count, "bytes": UPLOADS.c.bytes + size}
     with writing(engine) as connection:
@@ -124,27 +117,22 @@ async def receive_body(request: Request, target: Path, limit: int) -> int:
     """Write the body of a request to a file, and return its size."""
     size = 0
     with target.open("xb") as stream:
-        async for block in _blocks(request):
-            size += len(block)
-            if size <= limit:
-                stream.write(block)
-            elif size > limit + _READ_ON_BYTES:
-                break
+        try:
+            async for block in request.stream():
+                size += len(block)
+                if size <= limit:
+                    stream.write(block)
+                elif size > limit + _READ_ON_BYTES:
+                    break
+        except ClientDisconnect as error:
+            raise RequestRefused(
+                "the connection broke", fix="send it again", status=HTTPStatus.BAD_REQUEST
+            ) from error
         stream.flush()
         await to_thread.run_sync(os.fsync, stream.fileno())
     if size > limit:
         raise too_large(limit)
     return size
-
-
-async def _blocks(request: Request) -> AsyncIterator[bytes]:
-    try:
-        async for block in request.stream():
-            yield block
-    except ClientDisconnect as error:
-        raise RequestRefused(
-            "the connection broke", fix="send it again", status=HTTPStatus.BAD_REQUEST
-        ) from error
 
 
 def too_large(limit: int) -> RequestRefused:

@@ -143,7 +143,9 @@ def _ranks(
     raise NotMeasurable(f"{what}, but {traced}: samples cannot be assigned to ranks", fix=_STATE)
 
 
-def _on_clock(by_rank: dict[Rank, SampleSeries], windows: Windows) -> tuple[dict[Rank, SampleSeries], list[Finding]]:
+def _on_clock(
+    by_rank: dict[Rank, SampleSeries], windows: Windows
+) -> tuple[dict[Rank, SampleSeries], list[Finding]]:
     """Return the series with times of the traces' clock.
 
     Local times are taken in the zone in which they overlap the steps. Raises NotMeasurable if no zone fits,
