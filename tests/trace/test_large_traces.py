@@ -18,7 +18,7 @@ from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace import content, discovery, values
 from ccl_bench.trace.content import OnDisk, read_content
-from ccl_bench.trace.formats.kineto import reader
+from ccl_bench.trace.formats.kineto import rows as kineto_rows
 from ccl_bench.trace.formats.kineto.reader import read_kineto
 
 EXAMPLE = Path(__file__).parents[2] / "examples/runs/llama-tiny-fsdp2-tp2-gloo/kineto_trace_0.json.gz"
@@ -34,9 +34,10 @@ def events(count=200):
 
 def limited(patch, rows=40):
     """Make a trace large that has a few dozen rows."""
-    patch.setattr(reader, "MOST_ROWS", rows)
+    patch.setattr(kineto_rows, "MOST_ROWS", rows)
     patch.setattr(content, "LARGE_ROWS", rows)
-    patch.setattr(reader, "_TAKEN_AT_A_TIME", 25 * rows)
+    patch.setattr(kineto_rows, "_TAKEN_AT_A_TIME", 25 * rows)
+    patch.setattr(kineto_rows, "_EVENTS_AT_A_TIME", rows // 4)
     patch.setattr(values, "BLOCK_BYTES", 50 * rows)
 
 

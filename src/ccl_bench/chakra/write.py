@@ -16,9 +16,9 @@ from ccl_bench.schema import TABLES as RAW
 from ccl_bench.storage import local_copy
 from ccl_bench.trace.content import read_content
 from ccl_bench.trace.formats import execution_trace
-from ccl_bench.trace.formats.execution_trace.nodes import Losses, whole
-from ccl_bench.trace.formats.execution_trace.reader import nodes_of as nodes_in_file
-from ccl_bench.trace.values import Document
+from ccl_bench.trace.formats.execution_trace.nodes import nodes_of as nodes_in_file
+from ccl_bench.trace.json_array import Document
+from ccl_bench.trace.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +111,7 @@ def _operands(trace: TraceFile) -> dict[int, Operands]:
 
 
 def _numbered_operands(stream: BinaryIO) -> Iterator[tuple[int, Operands]]:
-    for nodes in nodes_in_file(stream, Document(), Losses()):
+    for nodes in nodes_in_file(stream, Document()):
         for node in nodes:
             number = whole(node.id)
             if number is not None:
