@@ -214,11 +214,11 @@ def mended(
     readable: Callable[[bytes], bytes | None],
     *,
     may_go_on: bool = False,
-) -> tuple[bytes, bytes]:
-    """Return the objects of a damaged piece as text that is readable, and the beginning of the next one.
+) -> tuple[bytes, Piece | None]:
+    """Return the objects of a damaged piece as text that is readable, and what the next piece goes on with.
 
-    `readable` returns objects as they are read, None if they cannot be. The last object may go on in the
-    next piece, if `may_go_on`; then it is returned as it stands.
+    `readable` returns objects as they are read, None if they cannot be. Only if `may_go_on`, the last
+    object is left as it stands where its end may be in the next piece.
     """
     text = piece.text
     cuts = [0, *(match.start() + 1 for match in form.boundary.finditer(text)), len(text)]
@@ -226,8 +226,9 @@ def mended(
     parts: list[bytes] = []
     place = 0
     while place < len(cuts) - 1:
-        start = cuts[place]
-        part = text[start : cuts[place + 1]].strip(BETWEEN)
+        part = text[cuts[place] : cuts[place + 1]].lstrip(BETWEEN)
+        start = cuts[place + 1] - len(part)
+        part = part.rstrip(BETWEEN)
         found = readable(part)
         place += 1
         if found is None:
@@ -240,7 +241,7 @@ def mended(
                 place += following if found is not None else 0
             is_open = following is None and len(open_after) < _PARTS_OF_AN_OBJECT
             if is_open and may_go_on and len(text) - start < _UNFINISHED_BYTES:
-                return b",".join(parts), text[start:].strip(BETWEEN)
+                return b",".join(parts), Piece(piece.offset + start, text[start:], is_last=False)
         if found is None:
             if not document.repaired + document.lost:
                 document.first_damage_at = piece.offset + start
@@ -252,7 +253,7 @@ def mended(
             document.lost += found is None
         if found:
             parts.append(found)
-    return b",".join(parts), b""
+    return b",".join(parts), None
 
 
 def damage(document: Document, form: ArrayForm, file: str) -> Iterator[Finding]:

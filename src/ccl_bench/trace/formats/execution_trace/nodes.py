@@ -202,7 +202,9 @@ NODES = ArrayForm(
 )
 
 _TAIL_BYTES = 4 << 10
-"""Bytes at the end of a file in which the array ends: torch writes no more than a time after it."""
+"""Bytes at the end of a file in which the array ends: few writers add more than a time."""
+_FINISH = re.compile(rb'\]\s*+,\s*+"finish_ts"\s*+:\s*+\d++\s*+\}\s*+\Z')
+"""What torch writes behind the nodes; the last of them may be damaged."""
 
 
 def nodes_of(stream: BinaryIO, document: Document) -> Iterator[list[Node]]:
@@ -210,7 +212,11 @@ def nodes_of(stream: BinaryIO, document: Document) -> Iterator[list[Node]]:
     for piece in array_pieces(stream, document, NODES):
         text = piece.text
         if piece.is_last:
-            end = array_end(text, max(0, len(text) - _TAIL_BYTES))
+            start = max(0, len(text) - _TAIL_BYTES)
+            finish = _FINISH.search(text, start)
+            end = finish.start() if finish else array_end(text, start)
+            if not finish and end is not None and _readable(text[:end]) is None:
+                end = None  # the file is cut, and a list in a node ends like the array
             document.tail = b"" if end is None else text[end + 1 :]
             document.is_truncated = not document.tail
             text = text[: text.rfind(b"}") + 1 if end is None else end]

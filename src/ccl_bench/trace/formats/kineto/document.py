@@ -14,6 +14,7 @@ from ccl_bench.schema import TABLES
 from ccl_bench.trace.json_array import (
     STRING,
     ArrayForm,
+    Piece,
     array_end,
     array_pieces,
     mended,
@@ -50,13 +51,12 @@ _TAIL_LIMIT = 64 << 20
 
 def read_events(stream: BinaryIO, document: Document, rows: RowBuilder) -> None:
     """Give the events of a file to `rows`, those of one piece at a time, and fill `document`."""
-    unfinished = b""
+    unfinished: Piece | None = None
     pieces = array_pieces(stream, document, EVENTS)
     for piece in pieces:
         if unfinished:
-            text = unfinished + b"," + piece.text
-            piece = piece._replace(text=text, offset=piece.offset - len(text) + len(piece.text))
-            unfinished = b""
+            piece = Piece(unfinished.offset, unfinished.text + b"," + piece.text, piece.is_last)
+            unfinished = None
         if (end := rows.take(piece.text, must_end=piece.is_last)) is None:
             damaged, end = piece, len(piece.text)
             if piece.is_last:
