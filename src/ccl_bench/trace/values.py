@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.schema import TABLES
 from ccl_bench.storage import DAMAGED
 
 if TYPE_CHECKING:
@@ -95,6 +96,13 @@ def column_of(values: Sequence[Any], kind: pl.DataType) -> pl.Series:
     places = {value: place for place, value in enumerate(distinct)}
     rows = [None if value is None else places[tuple(value)] for value in values]
     return pl.Series([list(value) for value in places], dtype=kind)[pl.Series(rows, dtype=pl.UInt32)]
+
+
+def table_of(name: str, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """Return a raw table from its rows; what a row lacks is null."""
+    table = TABLES[name]
+    columns = {key: [row.get(key) for row in rows] for key in table.columns}
+    return table.frame({key: column_of(columns[key], column.type) for key, column in table.columns.items()})
 
 
 BLOCK_BYTES = 256 << 10

@@ -12,15 +12,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.catalog.collectives import operands
-from ccl_bench.schema import TABLES
 from ccl_bench.trace import process_groups
 from ccl_bench.trace.process_groups import listed_groups, recorded_numbers
-from ccl_bench.trace.values import column_of, item_at, json_list, text_or_none, whole
+from ccl_bench.trace.values import item_at, json_list, text_or_none, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from ccl_bench.base.lazy_imports import pl
     from ccl_bench.trace.formats.execution_trace.nodes import Node
 
 OPERATOR = "record_param_comms"
@@ -130,15 +128,6 @@ def operator_call(node: Node) -> dict[str, object] | None:
     if places.peer is not None:
         row["rank_argument"] = whole(item_at(inputs, places.peer))
     return row
-
-
-def calls(rows: Sequence[dict[str, object]]) -> pl.DataFrame:
-    """Return the `et_communication` rows."""
-    table = TABLES["et_communication"]
-    columns = {name: [row.get(name) for row in rows] for name in table.columns}
-    return table.frame(
-        {name: column_of(columns[name], column.type) for name, column in table.columns.items()}
-    )
 
 
 def groups(node: Node) -> list[dict[str, object]]:

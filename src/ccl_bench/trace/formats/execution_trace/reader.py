@@ -18,7 +18,7 @@ from ccl_bench.trace.formats.execution_trace import communication
 from ccl_bench.trace.formats.execution_trace.nodes import NODES, nodes_of, numbers_of
 from ccl_bench.trace.formats.execution_trace.recognition import identity
 from ccl_bench.trace.json_array import Document, damage
-from ccl_bench.trace.values import FACTORS, integers, json_list, matrix_sizes, whole
+from ccl_bench.trace.values import FACTORS, integers, json_list, matrix_sizes, table_of, whole
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -75,8 +75,17 @@ class _NodeRows:
             is_call = name == communication.OPERATOR or name.startswith(communication.C10D)
             self.names[name] = is_call or name in FACTORS or communication.GROUPS in name
         for node in nodes:
-            if self.names[node.name]:
-                self._add_more(node)
+            if not self.names[node.name]:
+                continue
+            if node.name == communication.OPERATOR:
+                self.calls.append(communication.call(node))
+            elif node.name.startswith(communication.C10D):
+                row = None if self.calls else communication.operator_call(node)
+                self.operators += [row] if row else []
+            elif node.name in FACTORS:
+                self.products.append(_product(node))
+            else:
+                self.groups |= {str(group["name"]): group for group in communication.groups(node)}
 
     def _add_part(self) -> None:
         columns = {
@@ -85,18 +94,6 @@ class _NodeRows:
         self.parts.append(TABLES["et_nodes"].frame(columns))
         self.columns.clear()
 
-    def _add_more(self, node: Node) -> None:
-        """Take the data of a node besides its row."""
-        if node.name == communication.OPERATOR:
-            self.calls.append(communication.call(node))
-        elif node.name.startswith(communication.C10D) and not self.calls:
-            row = communication.operator_call(node)
-            self.operators += [row] if row else []
-        elif node.name in FACTORS:
-            self.products.append(_product(node))
-        elif communication.GROUPS in node.name:
-            self.groups |= {str(group["name"]): group for group in communication.groups(node)}
-
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return every table, with the nodes of one number as often as they are in the file."""
         if self.columns:
@@ -104,35 +101,12 @@ class _NodeRows:
         nodes = TABLES["et_nodes"].concat(self.parts).sort("node", maintain_order=True, nulls_last=True)
         return {
             "et_nodes": nodes,
-            "et_products": _frame("et_products", self.products),
-            "et_communication": communication.calls(self.calls or self.operators).sort(
+            "et_products": table_of("et_products", self.products),
+            "et_communication": table_of("et_communication", self.calls or self.operators).sort(
                 "node", nulls_last=True
             ),
-            "et_groups": _frame("et_groups", [*self.groups.values()]),
+            "et_groups": table_of("et_groups", [*self.groups.values()]),
         }
-
-
-def _drop_repeated(
-    tables: dict[str, pl.DataFrame], file: str
-) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
-    """Return the tables with the first node of each number, and a finding on the others.
-
-    A file holds one process, which numbers each of its nodes anew.
-    """
-    is_first = pl.col("node").is_null() | pl.col("node").is_first_distinct()
-    unique = {
-        name: rows.filter(is_first) if "node" in rows.columns else rows for name, rows in tables.items()
-    }
-    count = tables["et_nodes"].height - unique["et_nodes"].height
-    if not count:
-        return tables, []
-    message = f"{counted(count, 'node has the number', 'nodes have the numbers')} of an earlier one; left out"
-    return unique, [Finding("events-repeated", "warning", message, file, count=count, touches=tuple(unique))]
-
-
-def _frame(name: str, rows: list[dict[str, object]]) -> pl.DataFrame:
-    table = TABLES[name]
-    return table.frame({key: [row.get(key) for row in rows] for key in table.columns})
 
 
 def _product(node: Node) -> dict[str, object]:
@@ -167,8 +141,19 @@ def read_execution_trace(stream: BinaryIO, file: str) -> TraceContent:
             where=file,
             fix="record it again with torch.profiler.ExecutionTraceObserver, or leave it out of the run",
         )
-    tables, repeats = _drop_repeated(rows.tables(), file)
-    findings = [*damage(text, NODES, file), *repeats]
+    tables, findings = rows.tables(), [*damage(text, NODES, file)]
+    # A file holds one process, which numbers each of its nodes anew: the first node with a number counts.
+    is_first = pl.col("node").is_null() | pl.col("node").is_first_distinct()
+    unique = {
+        name: table.filter(is_first) if "node" in table.columns else table for name, table in tables.items()
+    }
+    if count := tables["et_nodes"].height - unique["et_nodes"].height:
+        numbered = counted(count, "node has the number", "nodes have the numbers")
+        message = f"{numbered} of an earlier one; left out"
+        findings.append(
+            Finding("events-repeated", "warning", message, file, count=count, touches=tuple(unique))
+        )
+        tables = unique
     if tables["et_nodes"].is_empty():
         findings.append(Finding("no-events", "error", "the file holds no nodes", file))
     place = identity(text.head + b'"nodes":[')
