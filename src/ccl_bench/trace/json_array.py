@@ -144,6 +144,7 @@ def _cut(buffer: bytes, form: ArrayForm) -> int:
 
 
 _ENDS_TRIED = 1000
+"""Brackets looked at, of which each may cost a scan of the text behind it."""
 
 
 def array_end(text: bytes, start: int = 0) -> int | None:
@@ -157,6 +158,7 @@ def array_end(text: bytes, start: int = 0) -> int | None:
     while (end := text.rfind(b"]", start, end)) >= 0 and len(ends) < _ENDS_TRIED:
         ends.append(end)
     for at in reversed(ends):
+        # An array ends behind an object, and a list in one mostly behind something else.
         if text[max(0, at - 99) : at].rstrip()[-1:] not in {b"", b"}", b","}:
             continue
         tail = text[at + 1 :].strip()

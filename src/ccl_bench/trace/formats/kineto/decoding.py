@@ -44,6 +44,7 @@ def decoder_for(decoder: Decoder | None, text: bytes) -> Decoder:
 
 _ARRAY_END = re.compile(rb"(?:\}|\A)\s*+\]")
 _ENDS_TRIED = 3
+"""Ends that are tried one after the other: each is a decoding of all before it."""
 
 
 def decoded(text: bytes, decoder: Decoder, *, must_end: bool) -> tuple[list[Event], int, int] | None:

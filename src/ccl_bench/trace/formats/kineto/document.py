@@ -47,6 +47,7 @@ EVENTS = ArrayForm(
 )
 
 _TAIL_LIMIT = 64 << 20
+"""Bytes kept of the text behind the events, which may be a second trace as large as the first."""
 
 
 def read_events(stream: BinaryIO, document: Document, rows: RowBuilder) -> None:
@@ -95,6 +96,7 @@ def _array_end(text: bytes) -> int | None:
 
 
 _MAX_METADATA = 64 << 20
+"""Bytes of metadata that are decoded: real ones have some thousand."""
 _BASE_TIME = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\s*[,}]')
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\s*[,}]')
 

@@ -43,49 +43,46 @@ def _check_one_process(tables: Tables, file: str) -> None:
             processes |= {*numbers.filter(counts >= _SHARE * column.len())}
     problem = ""
     if len(processes) > 1:
-        problem = f"events of several processes ({' and '.join(map(str, sorted(processes)))}) are mixed in it"
-    elif isinstance(tables["annotations"], pl.DataFrame) and _steps_run_at_once(tables["annotations"]):
-        problem = "events of several processes are mixed in it: two loops of steps run concurrently"
+        numbered = " and ".join(map(str, sorted(processes)))
+        problem = f"events of several processes ({numbered}) are mixed in it"
+    elif isinstance(annotations := tables["annotations"], pl.DataFrame):
+        is_step = annotations["name"].cat.starts_with("ProfilerStep") & ~annotations["on_device"]
+        columns = (annotations[name].filter(is_step).to_list() for name in ("name", "start_ns", "end_ns"))
+        steps = pairwise(sorted(set(zip(*columns, strict=True))))  # as a set, for a copy is no second loop
+        # Two steps of one number that share more than half of the shorter one are of two loops.
+        if any(
+            name == before and 2 * (min(end, last) - start) > min(end - start, last - first)
+            for (before, first, last), (name, start, end) in steps
+        ):
+            problem = "events of several processes are mixed in it: two loops of steps run concurrently"
     if problem:
         fix = "let each rank write its own trace, and do not merge them"
         raise InputError(problem, where=file, fix=fix)
 
 
-def _steps_run_at_once(annotations: pl.DataFrame) -> bool:
-    """Whether two steps of one number overlap by more than half of the shorter one; a copy does not count."""
-    is_step = annotations["name"].cat.starts_with("ProfilerStep") & ~annotations["on_device"]
-    columns = (annotations[name].filter(is_step).to_list() for name in ("name", "start_ns", "end_ns"))
-    steps = pairwise(sorted(set(zip(*columns, strict=True))))
-    return any(
-        name == before and 2 * (min(end, last) - start) > min(end - start, last - first)
-        for (before, first, last), (name, start, end) in steps
-    )
-
-
 def _clean_tables(rows: RowBuilder, base_ns: int, file: str) -> tuple[Tables, list[Finding]]:
-    """Return every table without impossible and repeated events, and findings on those."""
-    if rows.folder is not None:
-        return _one_by_one(rows, rows.folder, base_ns, file)
-    tables, implausible = quality.drop_impossible(dict(rows.tables(base_ns)), file)
-    unique, repeats = quality.drop_repeated(tables, file)
-    ordered, disordered = device_order.drop_disordered(unique, file)
-    return dict(ordered), [*implausible, *repeats, *disordered, *quality.doubt_ids(ordered, file)]
+    """Return every table without impossible and repeated events, and findings on those.
 
-
-def _one_by_one(rows: RowBuilder, folder: Scratch, base_ns: int, file: str) -> tuple[Tables, list[Finding]]:
+    The tables of a large file are cleaned one by one, and each goes to disk before the next is made.
+    """
+    if rows.folder is None:
+        possible, implausible = quality.drop_impossible(dict(rows.tables(base_ns)), file)
+        unique, repeats = quality.drop_repeated(possible, file)
+        ordered, disordered = device_order.drop_disordered(unique, file)
+        return dict(ordered), [*implausible, *repeats, *disordered, *quality.doubt_ids(ordered, file)]
     middle = quality.median_start(rows.starts(base_ns))
     tables: Tables = {}
     implausible, repeats = [], []
     for name, table in rows.tables(base_ns):
         possible, impossible = quality.drop_impossible({name: table}, file, middle)
         unique, copies = quality.drop_repeated(possible, file)
-        tables[name] = _to_disk(unique[name], name, folder)
+        tables[name] = _to_disk(unique[name], name, rows.folder)
         implausible += impossible
         repeats += [*copies, *quality.doubt_ids(unique, file)]
     kernels, memcpy, launches = (_columns(tables[name], each) for name, each in device_order.COLUMNS.items())
     is_possible, disordered = device_order.in_order(kernels, memcpy, launches, file)
     for name, mask in is_possible.items():
-        tables[name] = _to_disk(keep_rows(_columns(tables[name]), mask), name, folder)
+        tables[name] = _to_disk(keep_rows(_columns(tables[name]), mask), name, rows.folder)
     return tables, [*implausible, *repeats, *disordered]
 
 

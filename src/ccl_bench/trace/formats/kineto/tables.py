@@ -107,22 +107,20 @@ def _nanoseconds(value: object) -> int | None:
     return int(exact.to_integral_value())
 
 
-def _product(shape: object) -> int | None:
-    """Return the number of blocks or threads of a `[x, y, z]` launch shape."""
-    if isinstance(shape, str):
-        shape = [part for part in shape.strip("[]() ").split(",") if part.strip()]
-    if not isinstance(shape, list) or not shape:
-        return None
-    sides = [side if type(side) is int else number(side) for side in shape]
-    product = math.prod(side for side in sides if side is not None)
-    return None if None in sides or abs(product) >= LARGEST else int(product)
-
-
 def _products(shapes: Sequence[Any]) -> pl.Series:
-    if all(shapes):
+    """Return the number of blocks or threads of `[x, y, z]` launch shapes; null where one is none."""
+    if all(shapes):  # of whole numbers, as nearly always
         with contextlib.suppress(TypeError, OverflowError, pl.exceptions.PolarsError):
             return pl.Series([math.prod(shape) for shape in shapes], dtype=pl.Int64, strict=True)
-    return pl.Series([_product(shape) for shape in shapes], dtype=pl.Int64)
+    products: list[int | None] = []
+    for shape in shapes:
+        if isinstance(shape, str):
+            shape = [part for part in shape.strip("[]() ").split(",") if part.strip()]
+        sides = [number(side) for side in shape] if isinstance(shape, list) else []
+        product = math.prod(side for side in sides if side is not None)
+        is_known = bool(sides) and None not in sides and abs(product) < LARGEST
+        products.append(int(product) if is_known else None)
+    return pl.Series(products, dtype=pl.Int64)
 
 
 def columns_of(kind: str, events: Sequence[Event]) -> dict[str, pl.Series]:
@@ -169,9 +167,16 @@ def rows_of(kind: str, columns: dict[str, pl.Series]) -> pl.DataFrame:
     """Return the rows of a kind from the columns of its fields, which are used up."""
     if kind == "memcpy":
         pairs = [*zip(columns.pop("name").to_list(), columns.pop("cat").to_list(), strict=True)]
-        copies = {pair: _copy(*pair) for pair in set(pairs)}
-        columns["kind"] = pl.Series([copies[pair][0] for pair in pairs], dtype=pl.String)
-        columns["is_pageable"] = pl.Series([copies[pair][1] for pair in pairs], dtype=pl.Boolean)
+        kinds: dict[tuple[str, str], str] = {}
+        is_pageable: dict[tuple[str, str], bool | None] = {}
+        for name, category in set(pairs):
+            fallback = "memset" if CATEGORIES.get(category) == "memset" else "other"
+            in_name = (copy for spelling, copy in _COPY_KINDS.items() if spelling in name)
+            kinds[name, category] = next(in_name, fallback)
+            says = "Pageable" in name or "Pinned" in name
+            is_pageable[name, category] = "Pageable" in name if says else None
+        columns["kind"] = pl.Series([kinds[pair] for pair in pairs], dtype=pl.String)
+        columns["is_pageable"] = pl.Series([is_pageable[pair] for pair in pairs], dtype=pl.Boolean)
     if kind == "annotations":
         categories = columns.pop("cat").to_list()
         on_device = [CATEGORIES.get(category) == "device_annotation" for category in categories]
@@ -183,13 +188,6 @@ def rows_of(kind: str, columns: dict[str, pl.Series]) -> pl.DataFrame:
     if "dur" not in columns:  # an end of an arrow
         columns["dur"] = pl.Series([0], dtype=pl.Int64).new_from_index(0, columns["ts"].len())
     return pl.DataFrame([column.alias(_RENAMED.get(field, field)) for field, column in columns.items()])
-
-
-def _copy(name: str, category: str) -> tuple[str, bool | None]:
-    """Return the direction of a copy or memory set, and whether the host's memory is pageable if it says."""
-    fallback = "memset" if CATEGORIES.get(category) == "memset" else "other"
-    kind = next((kind for spelling, kind in _COPY_KINDS.items() if spelling in name), fallback)
-    return kind, "Pageable" in name if "Pageable" in name or "Pinned" in name else None
 
 
 def absolute(rows: pl.DataFrame, base_ns: int) -> pl.DataFrame:
