@@ -216,11 +216,13 @@ def mended(
     readable: Callable[[bytes], bytes | None],
     *,
     may_go_on: bool = False,
+    is_cut: bool = False,
 ) -> tuple[bytes, Piece | None]:
     """Return the objects of a damaged piece as text that is readable, and what the next piece goes on with.
 
     `readable` returns objects as they are read, None if they cannot be. Only if `may_go_on`, the last
-    object is left as it stands where its end may be in the next piece.
+    object is left as it stands where its end may be in the next piece. If it `is_cut` by the end of the
+    file, it does not count as lost.
     """
     text = piece.text
     cuts = [0, *(match.start() + 1 for match in form.boundary.finditer(text)), len(text)]
@@ -228,9 +230,8 @@ def mended(
     parts: list[bytes] = []
     place = 0
     while place < len(cuts) - 1:
-        part = text[cuts[place] : cuts[place + 1]].lstrip(BETWEEN)
-        start = cuts[place + 1] - len(part)
-        part = part.rstrip(BETWEEN)
+        start = cuts[place]
+        part = text[start : cuts[place + 1]].strip(BETWEEN)
         found = readable(part)
         place += 1
         if found is None:
@@ -243,16 +244,19 @@ def mended(
                 place += following if found is not None else 0
             is_open = following is None and len(open_after) < _PARTS_OF_AN_OBJECT
             if is_open and may_go_on and len(text) - start < _UNFINISHED_BYTES:
-                return b",".join(parts), Piece(piece.offset + start, text[start:], is_last=False)
+                return b",".join(parts), Piece(
+                    piece.offset + start, text[start:].lstrip(BETWEEN), is_last=False
+                )
         if found is None:
-            if not document.repaired + document.lost:
-                document.first_damage_at = piece.offset + start
             found = readable(repaired(part))
             if found is None:  # more is guessed only where nothing else helps
                 escaped = form.name.sub(lambda m: m[1] + _STRAY_QUOTE.sub(rb"\"", m[2]) + m[3], part)
                 found = readable(repaired(escaped))
+            is_last_cut = is_cut and place == len(cuts) - 1 and found is None
+            if not (document.repaired or document.lost or is_last_cut):
+                document.first_damage_at = piece.offset + start
             document.repaired += found is not None
-            document.lost += found is None
+            document.lost += found is None and not is_last_cut
         if found:
             parts.append(found)
     return b",".join(parts), None

@@ -53,11 +53,13 @@ def text_or_none(value: object) -> str | None:
 
 def number(value: object) -> float | int | None:
     """Return `value` as a number that fits a column, or None if it is not one."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
     try:
-        exact = Decimal(value) if isinstance(value, int | float | str | Decimal) else None
+        exact = Decimal(value)
     except InvalidOperation:
         return None
-    if exact is None or not exact.is_finite() or abs(exact) >= LARGEST:
+    if not exact.is_finite() or abs(exact) >= LARGEST:
         return None
     return int(exact) if exact == int(exact) else float(exact)
 

@@ -96,7 +96,7 @@ def test_a_number_that_json_does_not_have_costs_that_number_alone() -> None:
 def test_the_place_of_the_first_lost_node_is_reported() -> None:
     damaged = OLD.replace('"rf_id": 7,', '"rf_id": 7 7,')
     (finding,) = read(damaged).findings
-    place = damaged.rindex("{", 0, damaged.index("7 7"))
+    place = damaged.rindex("},", 0, damaged.index("7 7")) + 1
     assert finding.message == f"1 node is unreadable, first at byte {place:,}"
 
 

@@ -40,7 +40,7 @@ WHOLE = {"plain": PLAIN, "chakra": CHAKRA, "operators": PLAIN.replace("record_pa
 NUMBERS = [
     *((value, value) for value in (0, -1, 7, 2**62)),
     *((5.0, 5), ("7", 7), ("-7", -7), (None, None)),
-    *((value, None) for value in (5.5, "x", "", 2**63, -(2**63) - 1, 10**400, 1e300)),
+    *((value, None) for value in (5.5, True, "x", "", 2**63, -(2**63) - 1, 10**400, 1e300)),
 ]
 """What may stand in place of a number, and what is read there."""
 COLUMNS = {

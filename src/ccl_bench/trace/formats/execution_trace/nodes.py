@@ -224,9 +224,7 @@ def nodes_of(stream: BinaryIO, document: Document) -> Iterator[list[Node]]:
         if nodes is None:
             readable = _readable(text)
             if readable is None:
-                if document.is_truncated:  # a node that the end of the file cuts is not lost besides
-                    last = max((match.start() + 1 for match in BOUNDARY.finditer(text)), default=0)
-                    text = text[:last] if _readable(text[last:]) is None else text
-                readable, _ = mended(piece._replace(text=text), document, NODES, _readable)
+                damaged = piece._replace(text=text)
+                readable, _ = mended(damaged, document, NODES, _readable, is_cut=document.is_truncated)
             nodes = _decoded(readable)
         yield nodes or []
