@@ -17,9 +17,8 @@ from unittest import mock
 from writing import compact, kernel, many, op, pretty
 
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.trace.formats.kineto.document import Losses, decoded, decoder_for, whole_array
 from ccl_bench.trace.formats.kineto.native.reader import native_rows
-from ccl_bench.trace.formats.kineto.reader import RowBuilder
+from ccl_bench.trace.formats.kineto.rows import RowBuilder
 from ccl_bench.trace.native import library
 
 ROOT = Path(__file__).parents[2]
@@ -103,29 +102,25 @@ def _with_other_value(text: bytes, rng: random.Random) -> bytes:
 
 def difference(text: bytes, *, must_end: bool) -> str | None:
     """Return in what the two ways of reading a piece differ; None for nothing, "" where it was refused."""
-    native = RowBuilder(native_rows())
-    end = native.taken(text, must_end=must_end)
+    native, reference = RowBuilder(native_rows()), RowBuilder(None)
+    end = native.take_natively(text, must_end=must_end)
     if end is None:
         return "" if not native.events else "events of a refused piece were kept"
-    decoder = decoder_for(None, text)
-    losses = Losses()
-    ended = (decoded(text, decoder, losses), b"")
-    if ended[0] is None and (ended := whole_array(text, decoder, losses)) is None:
+    expected_end = reference.take(text, must_end=must_end)
+    if expected_end is None:
         return "the decoder refuses what was taken"
-    reference = RowBuilder(None)
-    reference.add(ended[0])
-    if text[end:] != ended[1]:
+    if end != expected_end:
         return "the array ends elsewhere"
     found, expected = _tables(native), _tables(reference)
     wrong = [name for name, table in expected.items() if not table.equals(found[name], null_equal=True)]
     counts = native.ignored == reference.ignored and native.events == reference.events
-    counts = counts and native.ambiguous >= losses.ambiguous
+    counts = counts and native.ambiguous >= reference.ambiguous
     return None if not wrong and counts else f"{wrong or 'counts'} differ"
 
 
-def _tables(gathering: RowBuilder) -> dict[str, pl.DataFrame]:
-    gathering.finish()
-    return dict(gathering.tables(0))
+def _tables(rows: RowBuilder) -> dict[str, pl.DataFrame]:
+    rows.finish()
+    return dict(rows.tables(0))
 
 
 FULL = (511, 512, 513, 1023, 1024, 1025)

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import os, sys, threading
-from ccl_bench.trace.formats.kineto.document import decoder_for
+from ccl_bench.trace.formats.kineto.decoding import decoder_for
 
 EVENT = b'{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":1,"dur":2,"args":{"External id":1}}'
 PIECE = b"[" + b",".join([EVENT] * 50) + b"]"

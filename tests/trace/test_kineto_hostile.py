@@ -5,7 +5,7 @@ import time
 import pytest
 from writing import Text, compact, finding_codes, many, names, op, read
 
-from ccl_bench.trace import values
+from ccl_bench.trace import json_array, values
 
 
 def timed(data):
@@ -63,7 +63,7 @@ def test_an_event_larger_than_a_piece_is_read(monkeypatch, piece):
 
 
 def test_a_file_without_any_end_of_an_event_is_given_up(monkeypatch):
-    monkeypatch.setattr(values, "OBJECT_LIMIT", 1 << 16)
+    monkeypatch.setattr(json_array, "OBJECT_LIMIT", 1 << 16)
     monkeypatch.setattr(values, "BLOCK_BYTES", 1 << 12)
     content = read(b'{"traceEvents":[{"ph":"X","name":"' + b"x" * (1 << 18))
     assert "file-broken-off" in finding_codes(content)

@@ -10,7 +10,7 @@ from writing import LAYOUTS, compact, finding_codes, kernel, many, names, op, pr
 
 from ccl_bench.trace import values
 from ccl_bench.trace.formats.kineto.document import EVENTS
-from ccl_bench.trace.values import Document, array_pieces
+from ccl_bench.trace.json_array import Document, array_pieces
 
 layouts = pytest.mark.parametrize("write", LAYOUTS.values(), ids=LAYOUTS.keys())
 
@@ -49,10 +49,11 @@ def test_every_piece_holds_whole_events_and_together_they_are_all(monkeypatch, w
     events = many(12)
     data = write(events)
     found = list(array_pieces(io.BytesIO(data), Document(), EVENTS))
-    read_back = [event for _, piece in found[:-1] for event in json.loads(b"[" + piece + b"]")]
+    read_back = [event for piece in found[:-1] for event in json.loads(b"[" + piece.text + b"]")]
     assert read_back == events[: len(read_back)]
     assert (len(read_back) == 0) == (size == 1 << 20)
-    assert all(data[at:].startswith(piece[:20]) for at, piece in found)
+    assert all(data[piece.offset :].startswith(piece.text[:20]) for piece in found)
+    assert [piece.is_last for piece in found] == [False] * (len(found) - 1) + [True]
 
 
 LOOKALIKES = [

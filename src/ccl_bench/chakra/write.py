@@ -17,9 +17,9 @@ from ccl_bench.schema import TABLES as RAW
 from ccl_bench.storage import local_copy
 from ccl_bench.trace.cache import read_content
 from ccl_bench.trace.formats import execution_trace
-from ccl_bench.trace.formats.execution_trace.nodes import Losses, whole
-from ccl_bench.trace.formats.execution_trace.reader import nodes_of as nodes_in_file
-from ccl_bench.trace.values import Document
+from ccl_bench.trace.formats.execution_trace.nodes import nodes_of as nodes_in_file
+from ccl_bench.trace.json_array import Document
+from ccl_bench.trace.values import whole
 
 if TYPE_CHECKING:
     from ccl_bench.run import Run
@@ -94,7 +94,7 @@ def _operands(trace: TraceFile) -> dict[int, OperandTexts]:
     """Return inputs and outputs of every node as in the file."""
     operands = {}
     with local_copy(trace.path) as path, storage.open_file(path) as stream:
-        for nodes in nodes_in_file(stream, Document(), Losses()):
+        for nodes in nodes_in_file(stream, Document()):
             for node in nodes:
                 number = whole(node.id)
                 if number is not None:

@@ -80,6 +80,26 @@ def test_a_damaged_last_node_does_not_make_the_file_a_cut_one() -> None:
     assert (content.tables["et_nodes"].height, codes(content)) == (19, ["events-lost"])
 
 
+@pytest.mark.parametrize("broken", ['"outputs": 5 5', '"outputs": [', "null"])
+def test_a_last_node_without_its_end_does_not_make_the_file_a_cut_one(broken: str) -> None:
+    cut = OLD.rindex('"outputs"')
+    content = read(f'{OLD[:cut]}{broken} ], "finish_ts": 2}}')
+    assert (content.tables["et_nodes"].height, codes(content)) == (19, ["events-lost"])
+
+
+def test_a_number_that_json_does_not_have_costs_that_number_alone() -> None:
+    content = read(NEW.replace('"value": 7', '"value": NaN', 1))
+    assert content.tables["et_nodes"]["rf_id"].to_list()[4:6] == [None, 8]
+    assert codes(content) == ["events-repaired"]
+
+
+def test_the_place_of_the_first_lost_node_is_reported() -> None:
+    damaged = OLD.replace('"rf_id": 7,', '"rf_id": 7 7,')
+    (finding,) = read(damaged).findings
+    place = damaged.rindex("},", 0, damaged.index("7 7")) + 1
+    assert finding.message == f"1 node is unreadable, first at byte {place:,}"
+
+
 def test_a_damaged_gzip_file_is_read_up_to_the_damage() -> None:
     nodes = text([plain(n, f"aten::op{n * 7919}", outputs=[n * 104729]) for n in range(3, 4000)])
     packed = bytearray(gzip.compress(nodes.encode()))

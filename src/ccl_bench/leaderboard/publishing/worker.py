@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, InputError
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, json_decoder
 from ccl_bench.leaderboard.bundle.format import LISTED
 from ccl_bench.leaderboard.publishing import queue, tokens
 from ccl_bench.leaderboard.publishing.confinement import missing_protection
@@ -188,7 +188,7 @@ class _WorkerConfig(msgspec.Struct, frozen=True):
     parent: int
 
 
-_CONFIG = msgspec.json.Decoder(_WorkerConfig)
+_CONFIG = json_decoder(_WorkerConfig)
 
 
 @contextlib.contextmanager

@@ -27,9 +27,12 @@ def identity(head: bytes) -> Identity:
 
 
 def _metadata(head: bytes) -> Mapping[str, object] | None:
-    """Return the attributes of the metadata; None if the bytes are not of a Chakra execution trace."""
-    from ccl_bench.trace.formats.chakra.reader import attribute
-    from ccl_bench.trace.protobuf import DamagedMessageError, Message, read_varint
+    """Return the attributes of the metadata; None if the bytes are not of a Chakra execution trace.
+
+    Behind the metadata begins a node with a number, a name or a type, which may be longer than the head.
+    """
+    from ccl_bench.trace.formats.chakra.reader import LONGEST, attribute
+    from ccl_bench.trace.protobuf import BYTES, VARINT, DamagedMessageError, Message, read_varint
 
     try:
         size, start = read_varint(head, 0, len(head))
@@ -39,38 +42,24 @@ def _metadata(head: bytes) -> Mapping[str, object] | None:
         if metadata.holds_others(_VERSION, _ATTRIBUTES):
             return None
         attributes = dict(attribute(message) for message in metadata.messages(_ATTRIBUTES))
-        version = metadata.text(_VERSION)
-        is_of_node = _begins_node(head, start + size)
+        size, start = read_varint(head, start + size, len(head))
+        tag, at = read_varint(head, start, len(head))
+        value, at = read_varint(head, at, len(head))
     except DamagedMessageError:
         return None
-    is_named = all(name.isprintable() and name for name in attributes) and version.isprintable()
-    return attributes if is_named and is_of_node else None
-
-
-def _begins_node(head: bytes, place: int) -> bool:
-    """Whether a node with a number, a name or a type begins here; a node may be longer than the head."""
-    from ccl_bench.trace.formats.chakra.reader import LONGEST
-    from ccl_bench.trace.protobuf import BYTES, VARINT, read_varint
-
-    size, start = read_varint(head, place, len(head))
-    tag, at = read_varint(head, start, len(head))
-    if not 0 < size < LONGEST or tag not in (1 << 3 | VARINT, 2 << 3 | BYTES, 3 << 3 | VARINT):
-        return False
     if tag == 2 << 3 | BYTES:
-        length, at = read_varint(head, at, len(head))
-        return length < size and head[at : at + length].isascii()
-    _, at = read_varint(head, at, len(head))
-    return at <= start + size
-
-
-def _is_readable(head: bytes) -> bool:
-    return _metadata(head) is not None
+        is_field = value < size and head[at : at + value].isascii()
+    else:
+        is_field = tag in (1 << 3 | VARINT, 3 << 3 | VARINT) and at <= start + size
+    texts = [metadata.text(_VERSION), *attributes]
+    is_named = all(attributes) and all(map(str.isprintable, texts))
+    return attributes if is_named and is_field and 0 < size < LONGEST else None
 
 
 recognises = all_of(
     none_of(begins(rb'[\[{]\n[ "]')),  # indented JSON
     begins(rb"[\x80-\xff]{0,9}(?:\x00|[\x01-\x7f][\x0a\x12])"),
-    _is_readable,
+    lambda head: _metadata(head) is not None,
 )
 """The length of the metadata, the metadata, which has two fields, and nodes."""
 

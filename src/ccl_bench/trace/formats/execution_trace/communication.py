@@ -12,17 +12,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.catalog.collectives import operands
-from ccl_bench.schema import TABLES
 from ccl_bench.trace import process_groups
-from ccl_bench.trace.formats.execution_trace.nodes import listed, whole
 from ccl_bench.trace.process_groups import listed_groups, recorded_numbers
-from ccl_bench.trace.values import column_of
+from ccl_bench.trace.values import item_at, json_list, text_or_none, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from ccl_bench.base.lazy_imports import pl
-    from ccl_bench.trace.formats.execution_trace.nodes import Node, UsualNode
+    from ccl_bench.trace.formats.execution_trace.nodes import Node
 
 OPERATOR = "record_param_comms"
 GROUPS = process_groups.OPERATOR
@@ -54,29 +51,9 @@ def _moved(values: list[Any]) -> tuple[int | None, int | None]:
     return whole(sum(tensor[_ELEMENTS] for tensor in found_tensors)), whole(sum(sizes))
 
 
-def _text(value: object) -> str | None:
-    return None if value is None or value == "" else str(value)
-
-
-def _first(value: object) -> Any:
-    """Return the first of a pair, or the single value that older schemas have."""
-    return value[0] if isinstance(value, list) and value else value
-
-
-def _at(items: Sequence[Any], index: int) -> Any:
-    return items[index] if -len(items) <= index < len(items) else None
-
-
-def _group(value: object) -> tuple[str | None, str | None]:
-    """Return name and description of a group."""
-    if isinstance(value, list):
-        return _text(_at(value, 0)), _text(_at(value, 1))
-    return _text(value), None
-
-
 def _by_place(inputs: list[Any], types: list[Any]) -> dict[str, object]:
     """Return the arguments that are known by their place only."""
-    first = str(_at(types, 0) or "")
+    first = str(item_at(types, 0) or "")
     shift = 1 if first.startswith(("Tensor", "GenericList", "OptionalTensor")) else 0
     sequence, group, rank, name, in_split, out_split, *arguments = [*inputs[shift:], *[None] * 6][
         : max(6, len(inputs) - shift)
@@ -84,83 +61,75 @@ def _by_place(inputs: list[Any], types: list[Any]) -> dict[str, object]:
     is_async = arguments.pop() if arguments and isinstance(arguments[-1], bool) else None
     start, stride = (arguments[0], arguments[1]) if len(arguments) > 2 else (None, None)
     dtype = _TENSOR_TYPE.search(first) if shift else None
-    group_name, description = _group(group)
+    if not isinstance(group, list):  # since schema 1.0.3 name and description, before that the name
+        group = [group]
     return {
         "name": name if isinstance(name, str) else None,
         "dtype": dtype[1] if dtype else None,
         "in_split": recorded_numbers(in_split),
         "out_split": recorded_numbers(out_split),
         "group_size": whole(arguments[-1]) if arguments else None,
-        "group_name": group_name,
-        "group_description": description,
+        "group_name": text_or_none(item_at(group, 0)),
+        "group_description": text_or_none(item_at(group, 1)),
         "group_start": whole(start),
         "group_stride": whole(stride),
-        "sequence": whole(_first(sequence)),
+        "sequence": whole(sequence[0] if isinstance(sequence, list) and sequence else sequence),
         "rank_argument": whole(rank),
         "is_async": is_async,
     }
 
 
-def _by_name(node: Node | UsualNode) -> dict[str, object]:
+def _by_name(node: Node) -> dict[str, object]:
     """Return the arguments that `attrs` name, None for each other."""
     is_async = node.attribute("is_asynchronized_op")
     return {
-        "name": _text(node.attribute("collective_name")),
-        "dtype": _text(node.attribute("dtype")),
+        "name": text_or_none(node.attribute("collective_name")),
+        "dtype": text_or_none(node.attribute("dtype")),
         "in_elements": whole(node.attribute("in_msg_nelems")),
         "out_elements": whole(node.attribute("out_msg_nelems")),
         "in_split": recorded_numbers(node.attribute("in_split_size")),
         "out_split": recorded_numbers(node.attribute("out_split_size")),
         "group_size": whole(node.attribute("pg_size")),
-        "group_name": _text(node.attribute("pg_name")),
-        "group_description": _text(node.attribute("pg_desc")),
+        "group_name": text_or_none(node.attribute("pg_name")),
+        "group_description": text_or_none(node.attribute("pg_desc")),
         "group_start": whole(node.attribute("global_rank_start")),
         "group_stride": whole(node.attribute("global_rank_stride")),
         "is_async": None if is_async is None else str(is_async).lower() in {"1", "true"},
     }
 
 
-def call(node: Node | UsualNode) -> dict[str, object]:
+def call(node: Node) -> dict[str, object]:
     """Return one `record_param_comms` as a row."""
     read, written = node.read(), node.written()
-    inputs = listed(read.values)
-    row = _by_place(inputs, listed(read.types))
+    inputs = json_list(read.values)
+    row = _by_place(inputs, json_list(read.types))
     row["in_elements"], row["in_bytes"] = _moved(inputs[:1])
-    row["out_elements"], row["out_bytes"] = _moved(listed(written.values))
+    row["out_elements"], row["out_bytes"] = _moved(json_list(written.values))
     row |= {name: value for name, value in _by_name(node).items() if value is not None}
     return row | {"node": whole(node.id), "rf_id": node.number("rf_id")}
 
 
-def operator_call(node: Node | UsualNode) -> dict[str, object] | None:
+def operator_call(node: Node) -> dict[str, object] | None:
     """Return a `c10d::*` operator that communicates as a row."""
     places = operands(node.name) if node.name.startswith(C10D) else None
     if places is None:
         return None
     read = node.read()
-    inputs, types = listed(read.values), listed(read.types)
+    inputs, types = json_list(read.values), json_list(read.types)
     row: dict[str, object] = {"name": node.name, "node": whole(node.id), "rf_id": node.number("rf_id")}
     for side, place in (("in", places.sent), ("out", places.received)):
         if place is not None:
             row[f"{side}_elements"], row[f"{side}_bytes"] = _moved(inputs[place : place + 1])
-            dtype = _TENSOR_TYPE.search(str(_at(types, place) or ""))
+            dtype = _TENSOR_TYPE.search(str(item_at(types, place) or ""))
             row.setdefault("dtype", dtype[1] if dtype else None)
     for split, place in (("in_split", places.sent_split), ("out_split", places.received_split)):
         if place is not None:
-            row[split] = recorded_numbers(_at(inputs, place))
+            row[split] = recorded_numbers(item_at(inputs, place))
     if places.peer is not None:
-        row["rank_argument"] = whole(_at(inputs, places.peer))
+        row["rank_argument"] = whole(item_at(inputs, places.peer))
     return row
 
 
-def calls(rows: Sequence[dict[str, object]]) -> pl.DataFrame:
-    """Return the `et_communication` rows."""
-    table = TABLES["et_communication"]
-    columns = {name: [row.get(name) for row in rows] for name in table.columns}
-    return table.frame(
-        {name: column_of(columns[name], column.type) for name, column in table.columns.items()}
-    )
-
-
-def groups(node: Node | UsualNode) -> list[dict[str, object]]:
+def groups(node: Node) -> list[dict[str, object]]:
     """Return the process groups that a `process_group:init` node lists, none if its text was cut."""
-    return listed_groups(_at(listed(node.read().values), 0))
+    return listed_groups(item_at(json_list(node.read().values), 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,24 +15,15 @@ from ccl_bench.schema import TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.execution_trace import communication
-from ccl_bench.trace.formats.execution_trace.nodes import (
-    NODES,
-    Losses,
-    Node,
-    UsualNode,
-    last_nodes,
-    listed,
-    nodes_in,
-    usual_nodes,
-    usual_numbers,
-    whole,
-)
+from ccl_bench.trace.formats.execution_trace.nodes import NODES, nodes_of, numbers_of
 from ccl_bench.trace.formats.execution_trace.recognition import identity
-from ccl_bench.trace.values import FACTORS, Document, array_pieces, integers, matrix_sizes
+from ccl_bench.trace.json_array import Document, damage
+from ccl_bench.trace.values import FACTORS, integers, json_list, matrix_sizes, table_of, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import BinaryIO
+
+    from ccl_bench.trace.formats.execution_trace.nodes import Node
 
 _NUMBERS = {
     "forward_parent": "fw_parent",
@@ -46,17 +38,16 @@ _NUMBERS = {
 _TENSOR = re.compile(r"Tensor\(([^()]*)\)")
 _ATTRIBUTES = re.compile(rb'"(schema|pid|time|start_ts|finish_ts)"\s*+:\s*+(?:"([^"\\]{0,64})"|(\d{1,19}))')
 
-
 _ROWS_TOGETHER = 1 << 14
 """Rows that become a table together."""
 
 
 @dataclass(slots=True)
-class _Builder:
+class _NodeRows:
     """The rows of one file while they are gathered, piece by piece."""
 
     parts: list[pl.DataFrame] = field(default_factory=list)
-    columns: dict[str, list[Any]] = field(default_factory=dict)
+    columns: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     """Rows behind those of `parts`."""
     names: dict[str, bool] = field(default_factory=dict)
     """Name of a node → whether more of it is read than its row."""
@@ -68,152 +59,63 @@ class _Builder:
 
     def add(self, nodes: list[Node]) -> None:
         """Take the nodes of one piece."""
-        if nodes:
-            memory.hold_rows("et_nodes", len(nodes))
-            self._add_columns(_columns(nodes))
-        for node in nodes:
-            self._add_more(node)
-
-    def add_usual(self, piece: bytes) -> bool:
-        """Take a whole piece of nodes, None of which is unusual; whether it is such a piece."""
-        nodes = usual_nodes(piece)
-        numbers = usual_numbers(nodes) if nodes else None
-        if nodes is None or numbers is None:
-            return False
         memory.hold_rows("et_nodes", len(nodes))
         names = [node.name for node in nodes]
-        self._add_columns(
-            {
-                "node": [node.id for node in nodes],
-                "name": names,
-                "parent": [node.parent if node.ctrl_deps is None else node.ctrl_deps for node in nodes],
-                **{column: numbers[name] for column, name in _NUMBERS.items()},
-            }
-        )
-        self.names |= {name: _says_more(name) for name in {*names} - self.names.keys()}
-        for node in nodes:
-            if self.names[node.name]:
-                self._add_more(node)
-        return True
-
-    def _add_columns(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        for name, values in columns.items():
-            self.columns.setdefault(name, []).extend(values)
+        numbers = numbers_of(nodes)
+        self.columns["node"] += [node.id for node in nodes]
+        self.columns["name"] += names
+        self.columns["parent"] += [
+            node.parent if node.ctrl_deps is None else node.ctrl_deps for node in nodes
+        ]
+        for column, name in _NUMBERS.items():
+            self.columns[column] += numbers[name]
         if len(self.columns["node"]) >= _ROWS_TOGETHER:
             self._add_part()
+        for name in {*names} - self.names.keys():
+            is_call = name == communication.OPERATOR or name.startswith(communication.C10D)
+            self.names[name] = is_call or name in FACTORS or communication.GROUPS in name
+        for node in nodes:
+            if not self.names[node.name]:
+                continue
+            if node.name == communication.OPERATOR:
+                self.calls.append(communication.call(node))
+            elif node.name.startswith(communication.C10D):
+                row = None if self.calls else communication.operator_call(node)
+                self.operators += [row] if row else []
+            elif node.name in FACTORS:
+                self.products.append(_product(node))
+            else:
+                self.groups |= {str(group["name"]): group for group in communication.groups(node)}
 
     def _add_part(self) -> None:
-        columns, self.columns = self.columns, {}
-        if columns:
-            series = {
-                name: values if name == "name" else integers(values) for name, values in columns.items()
-            }
-            self.parts.append(TABLES["et_nodes"].frame(series))
-
-    def _add_more(self, node: Node | UsualNode) -> None:
-        """Take the data of a node besides its row."""
-        if node.name == communication.OPERATOR:
-            self.calls.append(communication.call(node))
-        elif node.name.startswith(communication.C10D) and not self.calls:
-            row = communication.operator_call(node)
-            self.operators += [row] if row else []
-        elif node.name in FACTORS:
-            self.products.append(_product(node))
-        elif communication.GROUPS in node.name:
-            self.groups |= {str(group["name"]): group for group in communication.groups(node)}
+        columns = {
+            name: values if name == "name" else integers(values) for name, values in self.columns.items()
+        }
+        self.parts.append(TABLES["et_nodes"].frame(columns))
+        self.columns.clear()
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return every table, with the nodes of one number as often as they are in the file."""
-        self._add_part()
+        if self.columns:
+            self._add_part()
         nodes = TABLES["et_nodes"].concat(self.parts).sort("node", maintain_order=True, nulls_last=True)
         return {
             "et_nodes": nodes,
-            "et_products": _frame("et_products", self.products),
-            "et_communication": communication.calls(self.calls or self.operators).sort(
+            "et_products": table_of("et_products", self.products),
+            "et_communication": table_of("et_communication", self.calls or self.operators).sort(
                 "node", nulls_last=True
             ),
-            "et_groups": _frame("et_groups", [*self.groups.values()]),
+            "et_groups": table_of("et_groups", [*self.groups.values()]),
         }
 
 
-def _drop_repeated(
-    tables: dict[str, pl.DataFrame], file: str
-) -> tuple[dict[str, pl.DataFrame], list[Finding]]:
-    """Return the tables with the first node of each number, and a finding on the others.
-
-    A file holds one process, which numbers each of its nodes anew.
-    """
-    is_first = pl.col("node").is_null() | pl.col("node").is_first_distinct()
-    unique = {
-        name: rows.filter(is_first) if "node" in rows.columns else rows for name, rows in tables.items()
-    }
-    count = tables["et_nodes"].height - unique["et_nodes"].height
-    if not count:
-        return tables, []
-    message = f"{counted(count, 'node has the number', 'nodes have the numbers')} of an earlier one; left out"
-    return unique, [Finding("events-repeated", "warning", message, file, count=count, touches=tuple(unique))]
-
-
-def _frame(name: str, rows: list[dict[str, object]]) -> pl.DataFrame:
-    table = TABLES[name]
-    return table.frame({key: [row.get(key) for row in rows] for key in table.columns})
-
-
-def _product(node: Node | UsualNode) -> dict[str, object]:
+def _product(node: Node) -> dict[str, object]:
     """Return one product of matrices as a row; sizes are absent where the shapes do not fit."""
     read, first = node.read(), FACTORS[node.name]
-    shapes, types = (listed(part)[first : first + 2] for part in (read.shapes, read.types))
+    shapes, types = (json_list(part)[first : first + 2] for part in (read.shapes, read.types))
     match = _TENSOR.fullmatch(str(types[0])) if types else None
     row = {"node": whole(node.id), "name": node.name, "dtype": match[1] if match else None}
     return row | matrix_sizes(shapes)
-
-
-def _says_more(name: str) -> bool:
-    """Whether more is read of nodes of a name than their row."""
-    return (
-        name == communication.OPERATOR
-        or name.startswith(communication.C10D)
-        or name in FACTORS
-        or communication.GROUPS in name
-    )
-
-
-def _columns(nodes: list[Node]) -> dict[str, list[Any]]:
-    numbers = {column: [node.number(name) for node in nodes] for column, name in _NUMBERS.items()}
-    parents = [whole(node.parent if node.ctrl_deps is None else node.ctrl_deps) for node in nodes]
-    ids, names = [whole(node.id) for node in nodes], [node.name for node in nodes]
-    return {"node": ids, "name": names, "parent": parents, **numbers}
-
-
-def nodes_of(
-    stream: BinaryIO, document: Document, losses: Losses, taken: Callable[[bytes], bool] = lambda _: False
-) -> Iterator[list[Node]]:
-    """Yield the nodes of a file, those of one piece at a time, and fill `document` and `losses`.
-
-    Only those pieces are decoded here that `taken` leaves.
-    """
-    previous: bytes | None = None
-    for _, piece in array_pieces(stream, document, NODES):
-        if previous is not None and not taken(previous):
-            yield list(nodes_in(previous, losses, may_be_cut=False))
-        previous = piece
-    if previous is not None and not taken(last := last_nodes(previous, document)):
-        yield list(nodes_in(last, losses, may_be_cut=not document.tail))
-
-
-def _damage(text: Document, losses: Losses, file: str) -> Iterator[Finding]:
-    if text.broken_off:
-        message = f"reading stopped after {text.size:,} bytes: {text.broken_off}"
-        yield Finding("file-broken-off", "error", message, file)
-    elif not text.tail:
-        message = f"the file ends among its nodes, after {text.size:,} bytes"
-        yield Finding("file-truncated", "error", message, file)
-    if losses.lost:
-        message = f"{counted(losses.lost, 'node is', 'nodes are')} unreadable"
-        yield Finding("events-lost", "error", message, file, count=losses.lost)
-    if losses.repaired:
-        message = f"{counted(losses.repaired, 'node was', 'nodes were')} read after a repair of the text"
-        yield Finding("events-repaired", "note", message, file, count=losses.repaired)
 
 
 def attributes_of(document: Document) -> dict[str, str]:
@@ -230,20 +132,31 @@ def read_execution_trace(stream: BinaryIO, file: str) -> TraceContent:
 
     Raises InputError when the file holds no array of nodes. Everything less is salvaged and reported.
     """
-    text, losses, builder = Document(), Losses(), _Builder()
-    for nodes in nodes_of(stream, text, losses, builder.add_usual):
-        builder.add(nodes)
+    text, rows = Document(), _NodeRows()
+    for nodes in nodes_of(stream, text):
+        rows.add(nodes)
     if not text.found_array:
         raise InputError(
             text.broken_off or "no array of nodes in it",
             where=file,
             fix="record it again with torch.profiler.ExecutionTraceObserver, or leave it out of the run",
         )
-    tables, repeats = _drop_repeated(builder.tables(), file)
-    findings = [*_damage(text, losses, file), *repeats]
+    tables, findings = rows.tables(), [*damage(text, NODES, file)]
+    # A file holds one process, which numbers each of its nodes anew: the first node with a number counts.
+    is_first = pl.col("node").is_null() | pl.col("node").is_first_distinct()
+    unique = {
+        name: table.filter(is_first) if "node" in table.columns else table for name, table in tables.items()
+    }
+    if count := tables["et_nodes"].height - unique["et_nodes"].height:
+        numbered = counted(count, "node has the number", "nodes have the numbers")
+        message = f"{numbered} of an earlier one; left out"
+        findings.append(
+            Finding("events-repeated", "warning", message, file, count=count, touches=tuple(unique))
+        )
+        tables = unique
     if tables["et_nodes"].is_empty():
         findings.append(Finding("no-events", "error", "the file holds no nodes", file))
     place = identity(text.head + b'"nodes":[')
-    sizes = [group["size"] for group in builder.groups.values() if group["name"] == "0"]
+    sizes = [group["size"] for group in rows.groups.values() if group["name"] == "0"]
     world_size = place.world_size if place.world_size is not None else whole(next(iter(sizes), None))
     return TraceContent(tables, place.rank, world_size, findings, attributes_of(text))

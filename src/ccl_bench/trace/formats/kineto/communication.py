@@ -19,17 +19,18 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog.collectives import OperandPositions, custom_operators, operands
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.formats.kineto.events import CATEGORIES, COMPLETE, NO_ARGS
-from ccl_bench.trace.formats.kineto.tables import microseconds
-from ccl_bench.trace.values import column_of, integers, whole
+from ccl_bench.trace.formats.kineto.tables import nanoseconds
+from ccl_bench.trace.process_groups import recorded_numbers
+from ccl_bench.trace.values import column_of, integers, item_at, json_list, text_or_none, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from msgspec import Raw
 
     from ccl_bench.trace.formats.kineto.events import Args, Event
 
@@ -49,34 +50,21 @@ CALL_KINDS = {"kernel": "collective", "cpu_op": "name", "annotation": "name", "u
 _NUMBERS = ("thread", "correlation", "external_id")
 _FROM_EVENT = {"start_ns", "end_ns", *_NUMBERS}
 
-_NO_TYPE = (None, "", "TensorList", "GenericList")
+_NO_TYPE = ("", "TensorList", "GenericList")
 """Texts in the place of an element type, for inputs that are not a single tensor."""
-
-
-_MESSAGES = ("send", "recv")
 
 _ARROW = re.compile(r"^nccl:(?:send \d{1,9}->|recv \d{1,9}<-)(\d{1,9})")
 """The name of a range of a message, with the place of the other rank in the group."""
 
 _SHORT_BYTES = 4096
+"""Texts up to this long are remembered: calls repeat the shapes and types of their tensors."""
+
+_short_list = lru_cache(maxsize=256)(json_list)
 
 
-def _decoded(raw: msgspec.Raw) -> list[Any]:
+def _decoded(raw: Raw) -> list[Any]:
     text = bytes(raw)
-    return _short_list(text) if len(text) <= _SHORT_BYTES else _list(text)
-
-
-def _list(text: bytes) -> list[Any]:
-    if not text:
-        return []
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []
-    return value if isinstance(value, list) else []
-
-
-_short_list = lru_cache(maxsize=256)(_list)  # calls repeat the shapes and types of their tensors
+    return _short_list(text) if len(text) <= _SHORT_BYTES else json_list(text)
 
 
 def _elements(dims: object) -> int | None:
@@ -90,51 +78,34 @@ def _elements(dims: object) -> int | None:
     return whole(sum(sizes)) if sizes else None
 
 
-def _at(items: list[Any], index: int | None) -> Any:
-    return items[index] if index is not None and -len(items) <= index < len(items) else None
-
-
 def _sizes(text: bytes) -> list[int | None]:
-    return [_elements(shape) if shape else None for shape in _list(text)]
+    return [_elements(shape) if shape else None for shape in json_list(text)]
 
 
 _short_sizes = lru_cache(maxsize=256)(_sizes)
 
 
-def _tensor_elements(dims: msgspec.Raw, index: int | None) -> int | None:
+def _tensor_elements(dims: Raw, index: int | None) -> int | None:
     """Return the elements of one of the tensors whose shapes are `dims`."""
     text = bytes(dims)
-    elements: int | None = _at(_short_sizes(text) if len(text) <= _SHORT_BYTES else _sizes(text), index)
+    elements: int | None = item_at(_short_sizes(text) if len(text) <= _SHORT_BYTES else _sizes(text), index)
     return elements
 
 
-def _rows_of_parts(dims: msgspec.Raw, index: int | None) -> list[int] | None:
+def _rows_of_parts(dims: Raw, index: int | None) -> list[int] | None:
     """Return the rows of each tensor in a list of tensors; their elements where rows differ in width."""
-    parts = _at(_decoded(dims), index)
+    parts = item_at(_decoded(dims), index)
     if not isinstance(parts, list) or not all(isinstance(part, list) and part for part in parts):
         return None
     widths = {_elements(part[1:]) for part in parts}
-    return _numbers_of([part[0] if len(widths) == 1 else _elements(part) for part in parts])
+    return recorded_numbers([part[0] if len(widths) == 1 else _elements(part) for part in parts])
+
+
+_numbers_in = lru_cache(maxsize=64)(recorded_numbers)  # calls on one group repeat its list of ranks
 
 
 def _numbers_of(value: object) -> list[int] | None:
-    """Return a recorded list of numbers; None if it is absent or was cut (`...`)."""
-    if isinstance(value, str):
-        return _numbers_in(value)
-    numbers = [whole(part) for part in value] if isinstance(value, list) else [None]
-    return None if None in numbers else [number for number in numbers if number is not None]
-
-
-@lru_cache(maxsize=64)  # calls on one group repeat its list of ranks
-def _numbers_in(text: str) -> list[int] | None:
-    inner = text.strip()
-    if not (inner.startswith("[") and inner.endswith("]")) or "..." in inner:
-        return None
-    return _numbers_of([part for part in inner[1:-1].split(",") if part.strip()])
-
-
-def _text(value: object) -> str | None:
-    return None if value is None or value == "" else str(value)
+    return _numbers_in(value) if isinstance(value, str) else recorded_numbers(value)
 
 
 def _element_type(kind: object) -> str | None:
@@ -142,7 +113,7 @@ def _element_type(kind: object) -> str | None:
     return kind if isinstance(kind, str) and kind not in _NO_TYPE else None
 
 
-def _named_arguments(arg: Args) -> dict[str, object]:
+def _named_arguments(_: Event, arg: Args) -> dict[str, object]:
     """Return the arguments that PyTorch records by name."""
     peer = arg.target_rank if arg.collective == "send" else arg.source_rank
     return {
@@ -153,35 +124,35 @@ def _named_arguments(arg: Args) -> dict[str, object]:
         "in_split": _numbers_of(arg.in_split),
         "out_split": _numbers_of(arg.out_split),
         "group_size": whole(arg.group_size),
-        "group_name": _text(arg.group_name),
-        "group_description": _text(arg.group_description),
+        "group_name": text_or_none(arg.group_name),
+        "group_description": text_or_none(arg.group_description),
         "group_ranks": _numbers_of(arg.group_ranks),
         "group_start": whole(arg.group_start),
         "group_stride": whole(arg.group_stride),
         "sequence": whole(arg.sequence),
-        "communicator": _text(arg.communicator),
+        "communicator": text_or_none(arg.communicator),
         "peer": whole(peer),
-        "peer_position": whole(arg.rank) if arg.collective in _MESSAGES else None,
+        "peer_position": whole(arg.rank) if arg.collective in {"send", "recv"} else None,
         "is_async": None if arg.is_async is None else str(arg.is_async).lower() in {"1", "true"},
     }
 
 
-def _positional_arguments(arg: Args) -> dict[str, object]:
+def _positional_arguments(_: Event, arg: Args) -> dict[str, object]:
     """Return the arguments of a `record_param_comms` from before they had names."""
     inputs = _decoded(arg.concrete_inputs)
-    kind = _at(_decoded(arg.input_type), 0)
+    kind = item_at(_decoded(arg.input_type), 0)
     if kind == "Scalar":  # bookkeeping such as waiting: no tensors come first, and nothing moves
         return {}
-    size = _at(inputs, -2 if _at(inputs, -1) in ("True", "False") else -1)
+    size = item_at(inputs, -2 if item_at(inputs, -1) in ("True", "False") else -1)
     return {
         "dtype": _element_type(kind),
         "in_elements": _tensor_elements(arg.input_dims, 0),
         "group_size": whole(size),
-        "group_name": _text(_at(inputs, 2)),
-        "sequence": whole(_at(inputs, 1)),
-        "in_split": _numbers_of(_at(inputs, 5)),
-        "out_split": _numbers_of(_at(inputs, 6)),
-        "peer_position": whole(_at(inputs, 3)),
+        "group_name": text_or_none(item_at(inputs, 2)),
+        "sequence": whole(item_at(inputs, 1)),
+        "in_split": _numbers_of(item_at(inputs, 5)),
+        "out_split": _numbers_of(item_at(inputs, 6)),
+        "peer_position": whole(item_at(inputs, 3)),
     }
 
 
@@ -189,11 +160,11 @@ def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
     """Return the arguments of a `c10d::*` operator."""
     place = operands(event.name) or OperandPositions()
     types, inputs = _decoded(arg.input_type), _decoded(arg.concrete_inputs)
-    kind = _at(types, place.sent if place.sent is not None else place.received)
+    kind = item_at(types, place.sent if place.sent is not None else place.received)
     if place.in_parts:
         splits = [_rows_of_parts(arg.input_dims, side) for side in (place.sent, place.received)]
     else:
-        splits = [_numbers_of(_at(inputs, side)) for side in (place.sent_split, place.received_split)]
+        splits = [_numbers_of(item_at(inputs, side)) for side in (place.sent_split, place.received_split)]
     return {
         "name": event.name,
         "dtype": _element_type(kind),
@@ -202,7 +173,7 @@ def _operator_arguments(event: Event, arg: Args) -> dict[str, object]:
         "in_split": splits[0],
         "out_split": splits[1],
         "group_size": len(splits[0]) if splits[0] else None,
-        "peer_position": whole(_at(inputs, place.peer)),
+        "peer_position": whole(item_at(inputs, place.peer)),
     }
 
 
@@ -213,9 +184,9 @@ def _custom_arguments(event: Event, arg: Args) -> dict[str, object]:
     place = operands(event.name) or OperandPositions(sent=first)
     return {
         "name": event.name,
-        "dtype": _element_type(_at(_decoded(arg.input_type), place.sent)),
-        "in_elements": _at(sizes, place.sent),
-        "out_elements": _at(sizes, place.received),
+        "dtype": _element_type(item_at(_decoded(arg.input_type), place.sent)),
+        "in_elements": item_at(sizes, place.sent),
+        "out_elements": item_at(sizes, place.received),
     }
 
 
@@ -228,7 +199,7 @@ def _range_arguments(event: Event, arg: Args) -> dict[str, object]:
     side = "out_elements" if event.name.startswith(f"{GLOO}recv") else "in_elements"
     return {
         "name": event.name,
-        "dtype": _element_type(_at(types, 0)),
+        "dtype": _element_type(item_at(types, 0)),
         side: elements,
         "peer_position": whole(arrow[1]) if arrow else None,
     }
@@ -244,20 +215,22 @@ def is_call(event: Event) -> bool:
     return event.args is not None and bool(event.args.collective)
 
 
-def _source(event: Event) -> str:
-    if CATEGORIES.get(event.cat or "") == "kernel":
-        return "kernel"
-    if event.name == OPERATOR:
-        return "host"
-    if event.name.startswith((GLOO, NCCL)):
-        return event.name[:4]
-    return "custom" if event.name.startswith(CUSTOM) else "op"
-
-
 def call(event: Event) -> dict[str, object]:
     """Return one communication call as a row."""
     arg = event.args or NO_ARGS
-    source = _source(event)
+    arguments: Callable[[Event, Args], dict[str, object]] | None = None
+    if CATEGORIES.get(event.cat or "") == "kernel":
+        source = "kernel"
+    elif event.name == OPERATOR:
+        source, arguments = "host", _positional_arguments
+    elif event.name.startswith((GLOO, NCCL)):
+        source, arguments = event.name[:4], _range_arguments
+    elif event.name.startswith(CUSTOM):
+        source, arguments = "custom", _custom_arguments
+    else:
+        source, arguments = "op", _operator_arguments
+    if arg.collective is not None:
+        arguments = _named_arguments
     row: dict[str, object] = {
         "ts": event.ts,
         "dur": event.dur,
@@ -267,26 +240,16 @@ def call(event: Event) -> dict[str, object]:
         "correlation": arg.correlation,
         "external_id": arg.external_id,
     }
-    if arg.collective is not None:
-        row |= _named_arguments(arg)
-    elif source == "host":
-        row |= _positional_arguments(arg)
-    elif source == "op":
-        row |= _operator_arguments(event, arg)
-    elif source == "custom":
-        row |= _custom_arguments(event, arg)
-    elif source in {"gloo", "nccl"}:
-        row |= _range_arguments(event, arg)
-    return row
+    return row | arguments(event, arg) if arguments else row
 
 
 def collectives(calls: Sequence[dict[str, object]]) -> pl.DataFrame:
-    """Return the `collectives` rows of calls, with times for `values.absolute`."""
+    """Return the `collectives` rows of calls, with times for `tables.absolute`."""
     rows = {
         name: column_of([call.get(name) for call in calls], column.type)
         for name, column in TABLES["collectives"].columns.items()
         if name not in _FROM_EVENT
     }
     rows |= {name: integers([call[name] for call in calls]) for name in _NUMBERS}
-    rows |= {name: microseconds([call[name] for call in calls]) for name in ("ts", "dur")}
+    rows |= {name: nanoseconds([call[name] for call in calls]) for name in ("ts", "dur")}
     return pl.DataFrame([column.alias(name) for name, column in rows.items()])

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.text import json_decoder
 from ccl_bench.trace import memory
 
 GPU = 2
@@ -163,7 +164,7 @@ class _Document(Struct, gc=False):
     processes: list[Process] = field(name="rocprofiler-sdk-tool", default_factory=list)
 
 
-_DECODER = msgspec.json.Decoder(_Document)
+_DECODER = json_decoder(_Document)
 
 
 def process_in(text: bytes, file: str) -> Process:

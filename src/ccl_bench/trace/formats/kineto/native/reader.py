@@ -9,21 +9,19 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from enum import IntEnum
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.trace.formats.kineto import tables
 from ccl_bench.trace.formats.kineto.communication import CALL_KINDS, CALL_NAMES
-from ccl_bench.trace.formats.kineto.document import decoder_for
 from ccl_bench.trace.formats.kineto.events import (
     CATEGORIES,
     HEADS,
     ROWS,
     TAILS,
-    UNSORTED,
     UNUSED_CATEGORIES,
     Args,
     Event,
@@ -32,9 +30,7 @@ from ccl_bench.trace.formats.kineto.events import (
 from ccl_bench.trace.native.library import load_library, taken_table, taken_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ccl_bench.trace.formats.kineto.document import Decoder
+    from collections.abc import Iterator
 
 
 class Word(ctypes.Structure):
@@ -67,38 +63,8 @@ FUNCTIONS: dict[str, tuple[object, ...]] = {
 IGNORED = "ignored"
 """The rows that hold the category of each event of an unknown one."""
 
-_OLD = "external_id_old"
-
-_OPERATOR = (
-    *("ts", "dur", "pid", "tid", "name", "external_id", _OLD),
-    *("record_function_id", "sequence_number", "forward_thread"),
-)
-
-COLUMNS = {
-    "kernels": (
-        *("ts", "dur", "name", "device", "stream", "correlation", "external_id", _OLD, "collective"),
-        *("blocks_per_sm", "warps_per_sm", "occupancy", "grid", "block", "registers", "shared_memory"),
-    ),
-    "memcpy": (
-        *("ts", "dur", "name", "cat", "device", "stream", "correlation", "external_id", _OLD, "bytes"),
-    ),
-    "cpu_ops": _OPERATOR,
-    UNSORTED: _OPERATOR,
-    "launches": ("ts", "dur", "pid", "tid", "name", "correlation", "external_id", _OLD),
-    "annotations": ("ts", "dur", "pid", "tid", "name", "cat", "external_id", _OLD),
-    TAILS: ("id", "tid", "ts"),
-    HEADS: ("id", "tid", "ts"),
-    IGNORED: ("cat",),
-}
-"""The kinds of rows and the fields of `Event` and `Args` in them; the last takes unknown categories."""
-
-TEXTS = frozenset({"name", "cat", "collective"})
-"""Fields that are handed over as numbers of texts."""
-
-_TIMES = frozenset({"ts", "dur"})
-_REALS = frozenset({"blocks_per_sm", "warps_per_sm", "occupancy"})
-_PRODUCTS = frozenset({"grid", "block"})
-_WHOLES = frozenset().union(*COLUMNS.values()) - TEXTS - _TIMES - _REALS - _PRODUCTS
+COLUMNS = tables.COLUMNS | {IGNORED: ("cat",)}
+"""The kinds of rows and their fields; the last takes unknown categories."""
 
 _FIRST_SLOTS = ("ph", "cat", "name", "collective")
 """Fields whose place is fixed in rows.h."""
@@ -136,10 +102,10 @@ _BY_TYPE: dict[object, _Kind] = {
 }
 
 _BY_NAME = {
-    **dict.fromkeys(_WHOLES, _Kind.WHOLE),
-    **dict.fromkeys(_REALS, _Kind.REAL),
-    **dict.fromkeys(_TIMES, _Kind.TIME),
-    **dict.fromkeys(_PRODUCTS, _Kind.PRODUCT),
+    **{field: _Kind.WHOLE for fields in COLUMNS.values() for field in fields if field not in tables.TEXTS},
+    **dict.fromkeys(tables.REALS, _Kind.REAL),
+    **dict.fromkeys(tables.TIMES, _Kind.TIME),
+    **dict.fromkeys(tables.PRODUCTS, _Kind.PRODUCT),
 }
 
 
@@ -156,20 +122,17 @@ def _key_words(struct: type[msgspec.Struct], role: _Role) -> Iterator[Word]:
         yield Word(text, len(text), role, _slots()[field.name], kind)
 
 
-def _category_word(category: str, kind: str | None) -> Word:
-    tables = list(COLUMNS)
-    complete = tables.index(ROWS[kind]) if kind in ROWS else -1
-    ends = [tables.index(name) if kind == "arrow" else -1 for name in (TAILS, HEADS)]
-    text, rule = category.encode(), _RULES[CALL_KINDS.get(kind or "")]
-    return Word(text, len(text), _Role.CATEGORY, tables=(complete, *ends), rule=rule)
-
-
 @cache
 def native_words() -> ctypes.Array[Word]:
     """Return every word that the native reader has to know."""
     words = [*_key_words(Event, _Role.EVENT_KEY), *_key_words(Args, _Role.ARGUMENT_KEY)]
     kinds: dict[str, str | None] = {**CATEGORIES, **dict.fromkeys(UNUSED_CATEGORIES)}
-    words += [_category_word(category, kind) for category, kind in kinds.items()]
+    numbers = {name: number for number, name in enumerate(COLUMNS)}
+    for category, kind in kinds.items():
+        by_phase = [numbers[ROWS[kind]] if kind in ROWS else -1]
+        by_phase += [numbers[name] if kind == "arrow" else -1 for name in (TAILS, HEADS)]
+        text, rule = category.encode(), _RULES[CALL_KINDS.get(kind or "")]
+        words.append(Word(text, len(text), _Role.CATEGORY, tables=tuple(by_phase), rule=rule))
     prefixes = [name.encode() for name in (*CALL_NAMES, *tables.PRODUCT_NAMES)]
     words += [Word(text, len(text), _Role.CALL_PREFIX) for text in prefixes]
     return (Word * len(words))(*words)
@@ -182,16 +145,6 @@ def native_tables() -> ctypes.Array[ctypes.c_int32]:
     return (ctypes.c_int32 * len(numbers))(*numbers)
 
 
-_RENAMED = {
-    "pid": "process",
-    "tid": "thread",
-    "occupancy": "occupancy_pct",
-    "grid": "grid_blocks",
-    "block": "block_threads",
-    "shared_memory": "shared_memory_bytes",
-}
-
-
 class NativeRows:
     """The rows that the native reader made of one file."""
 
@@ -199,7 +152,6 @@ class NativeRows:
         self._native = native
         self._handle = handle
         self._has_rows = False
-        self._decoder: Decoder | None = None
 
     def __del__(self) -> None:
         self._native.rows_close(self._handle)
@@ -227,66 +179,38 @@ class NativeRows:
         self._has_rows = True
         return end or len(text)
 
-    def calls(self, text: bytes) -> list[Event]:
+    def calls(self, text: bytes) -> bytes:
         """Return the events of `text` whose arguments matter: communication calls and matrix products.
 
-        `text` is what was fed last.
+        `text` is what was fed last. The result is JSON, empty if there are none.
         """
         places = ctypes.POINTER(ctypes.c_int64)()
         count = self._native.rows_calls(self._handle, ctypes.byref(places))
         parts = [text[places[2 * n] : places[2 * n + 1]] for n in range(count)]
-        if not parts:
-            return []
-        together = b"[" + b",".join(parts) + b"]"
-        self._decoder = decoder_for(self._decoder, together)
-        return self._decoder.decode(together)
+        return b"[" + b",".join(parts) + b"]" if parts else b""
 
     def take(self) -> tuple[dict[str, pl.DataFrame], Counter[str]]:
         """Return the rows since the last call, and the number of events of each unknown category."""
+        ignored: Counter[str] = Counter()
+        rows: dict[str, pl.DataFrame] = {}
         if not self._has_rows:
-            return {}, Counter()
+            return rows, ignored
         self._has_rows = False
         texts = taken_texts(lambda *places: self._native.rows_texts(self._handle, *places))
-        rows = {name: self._rows(number) for number, name in enumerate(COLUMNS)}
-        counts = rows.pop(IGNORED).to_series().value_counts(name="count")
-        ignored: Counter[str] = Counter()
-        for number, count in counts.iter_rows():
-            ignored["" if number is None else texts[number]] += count
-        categories = texts.cast(pl.Categorical)
-        frames = {name: _shaped(name, frame, categories) for name, frame in rows.items() if frame.height}
-        return frames, ignored
-
-    def _rows(self, number: int) -> pl.DataFrame:
-        names = list(COLUMNS.values())[number]
-        return taken_table(list(names), lambda *to: self._native.rows_take(self._handle, number, *to))
-
-
-def _shaped(name: str, rows: pl.DataFrame, texts: pl.Series) -> pl.DataFrame:
-    """Return rows of the native reader as `columns` makes them."""
-    columns: dict[str, Any] = rows.to_dict()
-    if name == "memcpy":
-        names = columns.pop("name")
-        columns["kind"] = _by_row(tables.copy_kind, texts, names, columns.pop("cat"))
-        columns["is_pageable"] = _by_row(tables.is_pageable, texts, names).cast(pl.Boolean)
-    if name == "annotations":
-        columns["on_device"] = _by_row(tables.is_on_device, texts, columns.pop("cat"))
-    columns |= {field: texts[columns[field].cast(pl.UInt32)] for field in TEXTS & columns.keys()}
-    if name == "kernels":
-        columns["collective"] = columns["collective"].cast(pl.String)
-    if "external_id" in columns:
-        old = columns.pop("external_id_old")
-        if columns["external_id"].null_count() and old.null_count() < rows.height:
-            columns["external_id"] = pl.select(pl.coalesce(columns["external_id"], old)).to_series()
-    if "dur" not in columns:
-        columns["dur"] = pl.Series([0], dtype=pl.Int64).new_from_index(0, rows.height)
-    return pl.DataFrame([column.alias(_RENAMED.get(field, field)) for field, column in columns.items()])
-
-
-def _by_row(function: Callable[..., object], texts: pl.Series, *fields: pl.Series) -> pl.Series:
-    """Return the result of `function` for the texts of each row; each combination is computed once."""
-    rows = list(zip(*(field.to_list() for field in fields), strict=True))
-    results = {row: function(*(None if n is None else texts[n] for n in row)) for row in set(rows)}
-    return pl.Series([results[row] for row in rows])
+        names = texts.cast(pl.Categorical)
+        for number, (kind, fields) in enumerate(COLUMNS.items()):
+            frame = taken_table([*fields], partial(self._native.rows_take, self._handle, number))
+            if kind == IGNORED:
+                for text, count in frame.to_series().value_counts(name="count").iter_rows():
+                    ignored["" if text is None else texts[text]] += count
+            elif frame.height:
+                columns = frame.to_dict()
+                for field in tables.TEXTS & columns.keys():
+                    columns[field] = (names if field in tables.NAMES else texts)[
+                        columns[field].cast(pl.UInt32)
+                    ]
+                rows[kind] = tables.rows_of(kind, columns)
+        return rows, ignored
 
 
 def native_rows() -> NativeRows | None:

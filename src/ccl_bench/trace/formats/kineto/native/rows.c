@@ -1,6 +1,6 @@
 /* Kineto events to the columns of tables, without making an object of anything.
  *
- * A strict reader of JSON: what it takes, the decoder of decode.py takes with the same result.
+ * A strict reader of JSON: what it takes, decoding.py takes with the same result.
  * A piece with anything unusual in it is refused whole, and nothing of it is kept.
  * See json.h for how it reads.
  */
