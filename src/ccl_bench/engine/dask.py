@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import __version__
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.extras import require
 from ccl_bench.engine.pools import abandoned_trace
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace
 from ccl_bench.run.completeness import TraceTables
@@ -48,20 +49,9 @@ def connect_dask(address: str) -> Iterator[Engine]:
         yield lambda tasks, _jobs: read_on_cluster(client(), tasks, _give_up_after_patience(address))
 
 
-def import_extra(name: str) -> Any:
-    """Return a package of the extra `cluster`."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        fix = 'run: pip install "ccl-bench[cluster]"'
-        raise UsageError(f"a cluster needs the package {name}: {error}", fix=fix) from error
-
-
 @contextlib.contextmanager
 def _client(address: str) -> Iterator[Client]:
-    distributed = import_extra("distributed")
+    distributed = require("distributed", "cluster")
     with silence_dask():
         try:
             client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False, name="ccl-bench")
@@ -124,7 +114,7 @@ def _submit(
 
     At the end nothing of it is left on the cluster.
     """
-    distributed = import_extra("distributed")
+    distributed = require("distributed", "cluster")
     program = _program()
     futures = {
         client.submit(_read_on_worker, _absolute(task), program, pure=False): position

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.extras import require
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.engine.dask import import_extra, read_on_cluster, silence_dask
+from ccl_bench.engine.dask import read_on_cluster, silence_dask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,7 +80,7 @@ def start_jobs(text: str) -> Iterator[Engine]:
 @contextlib.contextmanager
 def _cluster_of_jobs(options: Mapping[str, str], count: int) -> Iterator[tuple[Client, WithoutWorkers]]:
     """Give a client of a cluster of `count` jobs, and the function that checks that they still live."""
-    distributed, jobqueue = import_extra("distributed"), _jobqueue()
+    distributed, jobqueue = require("distributed", "cluster"), _jobqueue()
     if not shutil.which("sbatch"):
         fix = "run the command on a node that can submit jobs"
         raise UsageError("Slurm is not available: sbatch is not on the PATH", fix=fix)
@@ -95,7 +96,7 @@ def _cluster_of_jobs(options: Mapping[str, str], count: int) -> Iterator[tuple[C
 def _jobqueue() -> Any:
     """Return dask-jobqueue without its handler of Ctrl-C, which ends the program with status 0."""
     before = signal.getsignal(signal.SIGINT)
-    jobqueue = import_extra("dask_jobqueue")
+    jobqueue = require("dask_jobqueue", "cluster")
     if signal.getsignal(signal.SIGINT) is not before:
         signal.signal(signal.SIGINT, before)
     return jobqueue
@@ -103,7 +104,7 @@ def _jobqueue() -> Any:
 
 def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings for dask-jobqueue; what is left out is in its own configuration."""
-    config = import_extra("dask").config
+    config = require("dask", "cluster").config
 
     def value(name: str) -> str:
         return options.get(name) or str(config.get(f"jobqueue.slurm.{name}", None) or DEFAULTS[name])
@@ -133,7 +134,7 @@ def _shared_folder() -> Iterator[Path]:
 
 def _security(folder: Path) -> Any:
     """Return encryption with keys of this run: without, all on the network could run code in the jobs."""
-    security = import_extra("distributed").Security.temporary()
+    security = require("distributed", "cluster").Security.temporary()
     names = ("tls_ca_file", *(f"tls_{role}_{kind}" for role in _ROLES for kind in ("cert", "key")))
     for name in names:
         file = folder / name

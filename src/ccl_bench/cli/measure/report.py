@@ -84,6 +84,10 @@ def report(
     """Report a run."""
     output_form = _form(form, output)
     target = options.file_to_write(output, force=force) if output else None
+    if charts:
+        from ccl_bench.report.render import images
+
+        images.renderer()  # what is missing shows before the traces are read
     with reading.open(run, card=workload_card, config=config, ceiling=ceiling) as measured:
         observed = measured.observed
     if charts:
