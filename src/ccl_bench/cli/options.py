@@ -117,7 +117,7 @@ def _not_negative(_type: object, value: int | None) -> None:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepOptions:
     """Options that choose the steps of which numbers are computed."""
 
     steps: Annotated[
@@ -152,7 +152,7 @@ class Steps:
         return step_choice(self.steps, self.skip_steps, self.marker, self.program)
 
 
-EVERY_STEP = Steps()
+EVERY_STEP = StepOptions()
 
 
 class ReadingArguments(TypedDict):
@@ -169,7 +169,7 @@ class ReadingArguments(TypedDict):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingOptions:
     """Options that state how the traces of a run are read, and which of its steps count."""
 
     profile_mode: ProfileMode = "auto"
@@ -177,7 +177,7 @@ class Reading:
     no_cache: NoCache = False
     engine: Engine = "auto"
     memory: Memory = None
-    steps: Steps = EVERY_STEP
+    steps: StepOptions = EVERY_STEP
 
     @property
     def arguments(self) -> ReadingArguments:
@@ -217,7 +217,7 @@ class Reading:
             yield measured
 
 
-DEFAULT_READING = Reading()
+DEFAULT_READING = ReadingOptions()
 
 
 TextOrJson = Annotated[

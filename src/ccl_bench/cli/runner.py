@@ -17,7 +17,6 @@ from ccl_bench.base.errors import CclBenchError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ccl_bench.cli.kept_output import Output
     from ccl_bench.engine import Progress
     from ccl_bench.trace.formats import TraceFile
 
@@ -86,15 +85,6 @@ def say(program: str, text: str) -> None:
     with contextlib.suppress(BrokenPipeError):
         for line in map(plain, f"{program}: {text}".splitlines()):
             sys.stderr.write(f"{_wrapped(line) if sys.stderr.isatty() else line}\n")
-
-
-def print_output(program: str, output: Output) -> int:
-    """Print the outcome of a command, and return its exit status."""
-    sys.stdout.write(output.text)
-    sys.stdout.flush()
-    for remark in output.remarks:
-        say(program, remark)
-    return output.status
 
 
 def _wrapped(line: str) -> str:

@@ -46,7 +46,7 @@ _PROFILERS = ("torch", "nsys")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CollectRequest:
     """Options of collecting a run."""
 
     output: Path
@@ -103,7 +103,7 @@ class CollectedRun:
     """Why the run directory is not complete, if it is not."""
 
 
-def collect_run(request: Request) -> CollectedRun:
+def collect_run(request: CollectRequest) -> CollectedRun:
     """Run the command, if there is one, gather its files, and describe the run.
 
     A failed command raises nothing: its files are still gathered.
@@ -123,7 +123,7 @@ def collect_run(request: Request) -> CollectedRun:
     return collected
 
 
-def _record(request: Request, collected: CollectedRun) -> None:
+def _record(request: CollectRequest, collected: CollectedRun) -> None:
     """Run the command once for each profiler, because concurrent profilers disturb each other.
 
     CUDA's profiling interface allows one subscriber: under Nsight Systems torch's profiler sees no kernels.
@@ -156,7 +156,7 @@ def _record(request: Request, collected: CollectedRun) -> None:
             return
 
 
-def _run_command(request: Request, mode: str, output: Path, nsys: NsysProgram | None) -> CommandResult:
+def _run_command(request: CollectRequest, mode: str, output: Path, nsys: NsysProgram | None) -> CommandResult:
     logs = (request.output / layout.LOGS).resolve()
     command = nsys.wrap(request.command, request.output) if nsys else request.command
     variables = {
@@ -197,7 +197,7 @@ def _keep_disk_error(collected: CollectedRun) -> Iterator[None]:
         collected.disk_error = error.strerror or str(error)
 
 
-def _map_ranks(request: Request, collected: CollectedRun, output: Path) -> None:
+def _map_ranks(request: CollectRequest, collected: CollectedRun, output: Path) -> None:
     """Write the rank of each process in a report, from the records of the processes."""
     collected.remarks += rank_summary.merge_saved_summaries(output)
     recording = read_object(output / METADATA).get("recording")
@@ -206,7 +206,7 @@ def _map_ranks(request: Request, collected: CollectedRun, output: Path) -> None:
     collected.remarks += nsys.write_rank_map(request.output, recording.get("processes", []))
 
 
-def _gather(request: Request, collected: CollectedRun, before: FileStates) -> None:
+def _gather(request: CollectRequest, collected: CollectedRun, before: FileStates) -> None:
     """Copy the files of the run into the run directory."""
     collected.remarks += gather.rename_unfinished_traces(request.output)
     for root in request.source_folders:
@@ -221,7 +221,7 @@ def _gather(request: Request, collected: CollectedRun, before: FileStates) -> No
     collected.remarks += rank_summary.merge_saved_summaries(request.output)
 
 
-def _describe(request: Request, collected: CollectedRun) -> None:
+def _describe(request: CollectRequest, collected: CollectedRun) -> None:
     """Make links, fill metadata and card."""
     output = request.output
     collected.links = layout.make_links(output)

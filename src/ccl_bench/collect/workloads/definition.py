@@ -51,7 +51,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Options of sbatch other than nodes, tasks, devices and time."""
 
 
-class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class WorkloadDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One workload."""
 
     name: str = ""
@@ -115,14 +115,14 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             raise InputError(message, where=self.name, fix="change a parallel degree or the machine")
         return count
 
-    def replace(self, *, train_config: Tables | None = None, **fields: Any) -> Definition:
+    def replace(self, *, train_config: Tables | None = None, **fields: Any) -> WorkloadDefinition:
         """Return the definition with other values; `train_config` is merged over the present one."""
         config = _merge_tables(self.train_config, train_config or {})
         return msgspec.structs.replace(self, train_config=config, **fields)
 
 
 # Has the types known before there are threads: msgspec 0.22 crashes where two are the first to need one.
-msgspec.json.Decoder(tuple[Definition, Machine])
+msgspec.json.Decoder(tuple[WorkloadDefinition, Machine])
 
 
 def torchtitan_version() -> str:
@@ -130,10 +130,10 @@ def torchtitan_version() -> str:
     return str(_shared_settings("torchtitan.toml")["version"])
 
 
-def read_definition(path: Path) -> Definition:
+def read_definition(path: Path) -> WorkloadDefinition:
     """Return the definition in a TOML file; InputError names the mistake and its place."""
     try:
-        definition = msgspec.toml.decode(path.read_bytes(), type=Definition)
+        definition = msgspec.toml.decode(path.read_bytes(), type=WorkloadDefinition)
     except OSError as error:
         fix = "check the path"
         raise InputError(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
@@ -153,7 +153,7 @@ def _shared_settings(name: str) -> dict[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
-def workload_card(definition: Definition) -> str:
+def workload_card(definition: WorkloadDefinition) -> str:
     """Return the card as YAML in the template's layout."""
     values = {
         "version": 1,
@@ -170,7 +170,7 @@ def workload_card(definition: Definition) -> str:
     return card_text(card_in_mapping(_nested(values)).card)
 
 
-def _description(definition: Definition) -> str:
+def _description(definition: WorkloadDefinition) -> str:
     settings = definition.settings
     batch, tokens = settings.global_batch_size(definition.devices), settings.training.seq_len
     return f"{definition.description} A step is {batch} sequences of {tokens} tokens."
@@ -228,7 +228,7 @@ def _nested(values: dict[str, Any]) -> dict[str, Any]:
 SCRIPT = "run.sh"
 
 
-def folder_files(definition: Definition) -> dict[str, str]:
+def folder_files(definition: WorkloadDefinition) -> dict[str, str]:
     """Return name -> content of every file in the folder."""
     header = f"# The settings of torchtitan {torchtitan_version()} for this workload.\n\n"
     return {
@@ -240,7 +240,7 @@ def folder_files(definition: Definition) -> dict[str, str]:
     }
 
 
-def write_folder(definition: Definition, folder: Path, *, force: bool = False) -> list[Path]:
+def write_folder(definition: WorkloadDefinition, folder: Path, *, force: bool = False) -> list[Path]:
     """Write the files and return their paths; overwrite one that differs only with `force`."""
     files = {folder / name: text for name, text in folder_files(definition).items()}
     conflicts = [
@@ -256,7 +256,7 @@ def write_folder(definition: Definition, folder: Path, *, force: bool = False) -
     return list(files)
 
 
-def _render(name: str, definition: Definition) -> str:
+def _render(name: str, definition: WorkloadDefinition) -> str:
     values = {
         "definition": definition,
         "machine": definition.resolved_machine,
