@@ -1,9 +1,9 @@
 """The content of one trace after reading: its tables, and the cache that keeps them outside the run.
 
 A trace's folder is named after the file's path, size, inode and times, the version of the program and the
-revision of the reader, so a changed file or reader never meets old tables. The time of the last change of anything is among them: it shows
-that a file was written over and given its old modification time again. The file's name within the run is too:
-what is wrong with the file is reported under it. The folder appears whole or not at all; a damaged one is
+revision of the reader, so a changed file or reader never meets old tables. The time of the last change of
+anything is among them: it shows that a file was written over and given its old modification time again. The
+file's name within the run is too: what is wrong with the file is reported under it. The folder appears whole or not at all; a damaged one is
 dropped and made again.
 
 Large tables are kept as Parquet, of which some columns can be read. The others are Arrow streams in one file,

@@ -16,7 +16,7 @@ from ccl_bench.collect.describe import torchtitan
 from ccl_bench.collect.describe.fill_card import observed_card_values
 from ccl_bench.collect.describe.observations import Observations
 from ccl_bench.collect.describe.torchtitan import effective_config, toml_text
-from ccl_bench.collect.profiling.recording import METADATA_NUMBERS
+from ccl_bench.collect.profiling.options import METADATA_NUMBERS
 from ccl_bench.side_files.metadata import RunMetadata
 from ccl_bench.testing import Plan, write_run
 

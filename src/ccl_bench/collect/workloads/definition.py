@@ -155,25 +155,36 @@ def _shared_settings(name: str) -> dict[str, Any]:
 
 def workload_card(definition: WorkloadDefinition) -> str:
     """Return the card as YAML in the template's layout."""
+    settings, machine, devices = definition.settings, definition.resolved_machine, definition.devices
+    batch, tokens = settings.global_batch_size(devices), settings.training.seq_len
+    network, unit = "workload.hardware.network_topo", "workload.hardware.xpu_spec"
     values = {
         "version": 1,
-        "description": _description(definition),
+        "description": f"{definition.description} A step is {batch} sequences of {tokens} tokens.",
         "hf_url": f"https://huggingface.co/{definition.model}",
-        **configured_card_values(definition.settings, definition.devices),
+        **configured_card_values(settings, devices),
         **_model_fields(definition.model),
-        **_hardware_fields(definition.resolved_machine, definition.devices, definition.nodes),
+        f"{network}.topology": machine.topology,
+        f"{network}.bandwidth_gbps": [machine.scale_out_gbps, machine.scale_up_gbps],
+        f"{unit}.type": "GPU",
+        f"{unit}.model": machine.device,
+        f"{unit}.total_count": devices,
+        f"{unit}.count_per_node": machine.devices_per_node,
+        f"{unit}.num_nodes": definition.nodes,
+        f"{unit}.memory_gb": machine.memory_gb,
         "Model-executor.framework.name": "torchtitan",
         "Model-executor.framework.version": torchtitan_version(),
         "Model-executor.communication_library.name": "NCCL",
         "metric_source.traces": ["json"],
     }
-    return card_text(card_in_mapping(_nested(values)).card)
-
-
-def _description(definition: WorkloadDefinition) -> str:
-    settings = definition.settings
-    batch, tokens = settings.global_batch_size(definition.devices), settings.training.seq_len
-    return f"{definition.description} A step is {batch} sequences of {tokens} tokens."
+    nested: dict[str, Any] = {}
+    for path, value in values.items():
+        *outer, last = path.split(".")
+        inner = nested
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return card_text(card_in_mapping(nested).card)
 
 
 def _model_fields(name: str) -> dict[str, Any]:
@@ -197,32 +208,6 @@ def _model_fields(name: str) -> dict[str, Any]:
         "workload.model.model_family": name.rpartition("/")[2].lower(),
         **{f"workload.model.model_arch.{key}": size for key, size in sizes.items()},
     }
-
-
-def _hardware_fields(machine: Machine, devices: int, nodes: int) -> dict[str, Any]:
-    network, unit = "workload.hardware.network_topo", "workload.hardware.xpu_spec"
-    return {
-        f"{network}.topology": machine.topology,
-        f"{network}.bandwidth_gbps": [machine.scale_out_gbps, machine.scale_up_gbps],
-        f"{unit}.type": "GPU",
-        f"{unit}.model": machine.device,
-        f"{unit}.total_count": devices,
-        f"{unit}.count_per_node": machine.devices_per_node,
-        f"{unit}.num_nodes": nodes,
-        f"{unit}.memory_gb": machine.memory_gb,
-    }
-
-
-def _nested(values: dict[str, Any]) -> dict[str, Any]:
-    """Return dotted paths as nested mappings."""
-    nested: dict[str, Any] = {}
-    for path, value in values.items():
-        *outer, last = path.split(".")
-        inner = nested
-        for key in outer:
-            inner = inner.setdefault(key, {})
-        inner[last] = value
-    return nested
 
 
 SCRIPT = "run.sh"
