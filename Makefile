@@ -13,7 +13,7 @@ LOGO := src/ccl_bench/report/render/assets/logo.svg
 DEMO := build/demo
 EXAMPLE := examples/runs/megatron-tp8-a100
 CORPUS := ../shared/traces
-EXTRAS := cluster,leaderboard,mcp,mlflow,notebook,remote,tensorboard,wandb,watch
+EXTRAS := cluster,images,leaderboard,mcp,mlflow,notebook,remote,tensorboard,wandb,watch
 
 # What is installed is written down beside it, so that a set-up that is up to date costs nothing.
 CREATED := $(VENV)/.created
@@ -25,7 +25,7 @@ CHECK := $(VENV)/.installed-check
 DOCS := $(VENV)/.installed-docs
 WHEELS := $(VENV)/.installed-wheels
 PINS := pyproject.toml constraints.txt
-# The native readers are compiled by the installation.
+# The installation compiles the native readers, and makes the scripts of charts.
 NATIVE := hatch_build.py $(wildcard src/ccl_bench/trace/native/*.[ch] src/ccl_bench/trace/formats/kineto/native/*.[ch])
 
 ifndef CCL_BENCH_CORPUS
@@ -94,7 +94,7 @@ sources: $(TEST) ## Update the table of recordings and metrics in docs/profilers
 pictures: $(TEST) ## Draw the pictures of README and manual from the output of the commands (needs Chromium)
 	$(BIN)/python docs/draw_pictures.py
 
-logo: $(CORE) ## Draw assets/logo.svg and assets/logo.png from the logo of the pages
+logo: $(TEST) ## Draw assets/logo.svg and assets/logo.png from the logo of the pages
 	cp $(LOGO) assets/logo.svg
 	$(BIN)/python -c 'import vl_convert; print("drawn", open("assets/logo.png", "wb").write(vl_convert.svg_to_png(open("assets/logo.svg").read(), scale=4)), "bytes")'
 

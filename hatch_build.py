@@ -1,8 +1,11 @@
-"""Compile the native readers of traces while the package is built.
+"""Make the files that the package has and the repository has not: the native readers, the scripts of charts.
 
-With the system's C compiler or, where there is none that works, with the one in the wheel
-`ziglang`, which is asked for only then. Where neither works the package is built without the
-library, and ccl-bench reads traces without it, more slowly. CCL_BENCH_NATIVE=0 leaves it out.
+The readers are compiled with the system's C compiler or, where there is none that works, with the one in the
+wheel `ziglang`, which is asked for only then. Where neither works the package is built without the library,
+and ccl-bench reads traces without it, more slowly. CCL_BENCH_NATIVE=0 leaves it out.
+
+The scripts are Vega, Vega-Lite and vega-embed, which vl-convert-python bundles into one. Without it the build
+fails: every report needs them. A wheel of ccl-bench has them for every machine.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ SHARED = Path("src/ccl_bench/trace/native")
 NATIVE = (SHARED, Path("src/ccl_bench/trace/formats/kineto/native"))
 """Folders whose C makes up the library."""
 LIBRARY = SHARED / "librows.so"
+CHARTS = Path("src/ccl_bench/report/render/assets/vega.js")
 FLAGS = ("-O3", "-fPIC", "-shared", "-std=c11")
 
 _ZIG = ("ziglang>=0.13",)
@@ -63,24 +67,46 @@ def compiled(root: Path, target: Path, compilers: list[list[str]]) -> bool:
     return False
 
 
-class NativeReader(BuildHookInterface):  # type: ignore[type-arg]
-    """The build hook that hatchling calls."""
+def bundle_charts(target: Path) -> None:
+    """Write the scripts of charts to `target`, as one that HTML can hold; ImportError without vl-convert."""
+    try:
+        import vl_convert
+    except ImportError as error:
+        message = (
+            "vl-convert-python, which bundles the scripts of charts, cannot be imported\n"
+            "  fix: install a wheel of ccl-bench, which has them, or install what pyproject.toml builds with"
+        )
+        raise ImportError(message) from error
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
+    made = target.with_name(f".{target.name}.{os.getpid()}")
+    made.write_text(script, encoding="utf-8")
+    made.replace(target)
 
-    def _is_wanted(self) -> bool:
-        return self.target_name == "wheel" and os.environ.get("CCL_BENCH_NATIVE") != "0"
+
+def _is_native() -> bool:
+    return os.environ.get("CCL_BENCH_NATIVE") != "0"
+
+
+class GeneratedFiles(BuildHookInterface):  # type: ignore[type-arg]
+    """The hook that hatchling calls for a wheel, also for that of an editable installation.
+
+    The latter has no files: it finds them in the checkout, where they are made.
+    """
 
     def dependencies(self) -> list[str]:
         """Ask for ziglang where there is no compiler that works."""
-        if not self._is_wanted() or platform.machine() not in _ZIG_MACHINES.get(platform.system(), ()):
+        if not _is_native() or platform.machine() not in _ZIG_MACHINES.get(platform.system(), ()):
             return []
         with tempfile.TemporaryDirectory() as folder:
             works = compiled(Path(self.root), Path(folder, LIBRARY.name), system_compilers())
         return [] if works else list(_ZIG)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  its interface
-        """Compile the library and make it part of the wheel."""
+        """Make the files, and name them as parts of the wheel."""
         root = Path(self.root)
-        if not self._is_wanted() or not compiled(root, root / LIBRARY, [*system_compilers(), *zig()]):
+        bundle_charts(root / CHARTS)
+        build_data["artifacts"].append(f"/{CHARTS}")
+        if not _is_native() or not compiled(root, root / LIBRARY, [*system_compilers(), *zig()]):
             (root / LIBRARY).unlink(missing_ok=True)
             self.app.display_warning("without the native reader: ccl-bench will read traces more slowly")
             return

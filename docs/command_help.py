@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from cyclopts import App
 
-PROGRAMS: dict[str, Callable[[str], App]] = {"ccl-metrics": measure.app, "ccl-bench": commands.app}
+PROGRAMS: dict[str, Callable[[], App]] = {
+    "ccl-metrics": lambda: measure.app("ccl-metrics"),
+    "ccl-bench": commands.app,
+}
 
 
 def subcommands(program: str) -> list[str]:
@@ -36,4 +39,4 @@ def help_of(command: str, width: int = 100) -> str:
 
 @cache
 def _app(program: str) -> App:
-    return PROGRAMS[program](program)
+    return PROGRAMS[program]()

@@ -67,7 +67,7 @@ def run_tools(
     names: Names,
     workload_card: options.Card = None,
     profile_mode: options.ProfileMode = "auto",
-    steps: options.Steps = options.EVERY_STEP,
+    steps: options.StepOptions = options.EVERY_STEP,
 ) -> int:
     """Print the dict of each named tool or metric."""
     answers = _answers(_chosen(names), workload_dir, workload_card, profile_mode, steps.choice)
@@ -81,7 +81,7 @@ def run_tool(
     metric: Name,
     workload_card: options.Card = None,
     profile_mode: options.ProfileMode = "auto",
-    steps: options.Steps = options.EVERY_STEP,
+    steps: options.StepOptions = options.EVERY_STEP,
 ) -> int:
     """Print the number of one tool alone, or the dict of one that returns more."""
     metric = tool_called(metric)

@@ -75,7 +75,7 @@ def test_workers_read_a_bucket_without_inheriting_its_connection(
     s3: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = open_run(s3)
-    assert not pools._can_fork()
+    assert not pools.can_fork()
     monkeypatch.setattr(engines, "POOL_WORTH_BYTES", 0)
     assert _results(run, jobs=2) == expected
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from ccl_bench.base.errors import CclBenchError, UsageError
+from ccl_bench.base.errors import UsageError
+from ccl_bench.base.extras import require
 from ccl_bench.report.render import ImageForm
 from ccl_bench.report.render.images import image, static_spec
 
@@ -34,12 +36,9 @@ class Chart:
         return f"<Chart {self.name}: {self.title}>"
 
     def _repr_mimebundle_(self, **_options: object) -> dict[str, Any]:
-        """Return the representations for notebooks: the specification, and a picture for other viewers."""
-        return {
-            VEGA_LITE: self.spec,
-            "image/svg+xml": image(self._chart, "svg").decode(),
-            "text/plain": f"{self!r}\n{self.summary}",
-        }
+        """Return the representations for notebooks: the specification, and a picture if one can be drawn."""
+        picture = {"image/svg+xml": image(self._chart, "svg").decode()} if find_spec("vl_convert") else {}
+        return {VEGA_LITE: self.spec, **picture, "text/plain": f"{self!r}\n{self.summary}"}
 
     def save(self, output: str | Path) -> Path:
         """Write the chart as SVG or PNG, or its specification as JSON, by the name of the file."""
@@ -58,9 +57,4 @@ class Chart:
 
     def to_altair(self) -> Any:
         """Return the chart as an Altair object, to change or to combine; needs the package `altair`."""
-        try:
-            import altair as alt
-        except ModuleNotFoundError as error:
-            fix = "pip install 'ccl-bench[notebook]'"
-            raise CclBenchError("the package altair is not installed", fix=fix) from error
-        return alt.Chart.from_dict(self.spec)
+        return require("altair", "notebook").Chart.from_dict(self.spec)

@@ -7,10 +7,10 @@ from ccl_bench.cli import PROGRAM, runner
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return runner.run(PROGRAM, _call, arguments)
 
+    def call(words: list[str]) -> int:
+        from ccl_bench.cli import commands, options  # cyclopts, whose errors `runner` turns into messages
 
-def _call(words: list[str]) -> int:
-    from ccl_bench.cli import commands, options
+        return options.call(commands.app(words), words)
 
-    return options.call(commands.app(PROGRAM), words)
+    return runner.run(PROGRAM, call, arguments)

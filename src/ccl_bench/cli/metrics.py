@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccl_bench.cli import kept_output, runner
+from ccl_bench.cli import runner
 
 PROGRAM = "ccl-metrics"
 
@@ -11,12 +11,9 @@ def main(arguments: list[str] | None = None, *, program: str = PROGRAM) -> int:
     """Run the command and return its exit status."""
 
     def call(words: list[str]) -> int:
-        question = kept_output.question_of(program, words) if arguments is None else None
-        if question and (output := kept_output.load_output(question)):
-            return runner.print_output(program, output)
         from ccl_bench.cli import options
         from ccl_bench.cli.measure import metrics
 
-        return options.call(metrics.app(program, question), words)
+        return options.call(metrics.app(program), words)
 
     return runner.run(program, call, arguments)

@@ -20,19 +20,21 @@ from cyclopts import (
     UnknownOptionError,
     UnusedCliTokensError,
     ValidationError,
+    convert,
 )
 
 from ccl_bench import __version__
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.cli import PROGRAM
+from ccl_bench.cli.runner import announce_large, progress_bar
 from ccl_bench.result.step_choice import step_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cyclopts import Token
-    from cyclopts.help import HelpEntry, HelpPanel
+    from cyclopts.help import HelpPanel
     from rich.console import Console, ConsoleOptions
 
     from ccl_bench.api.measured_run import MeasuredRun
@@ -55,8 +57,6 @@ Ceiling = Annotated[
 
 def choice(choices: Any, tokens: Sequence[Token]) -> Any:
     """Return the choice that is meant, in any case and with any hyphens; an unknown one is an error."""
-    from cyclopts import convert
-
     known_words = [word for each in (choices, *get_args(choices)) for word in get_args(each)]
     spellings = {spelling(word): word for word in known_words if isinstance(word, str)}
     token = tokens[0]
@@ -117,7 +117,7 @@ def _not_negative(_type: object, value: int | None) -> None:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepOptions:
     """Options that choose the steps of which numbers are computed."""
 
     steps: Annotated[
@@ -152,7 +152,7 @@ class Steps:
         return step_choice(self.steps, self.skip_steps, self.marker, self.program)
 
 
-EVERY_STEP = Steps()
+EVERY_STEP = StepOptions()
 
 
 class ReadingArguments(TypedDict):
@@ -169,7 +169,7 @@ class ReadingArguments(TypedDict):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingOptions:
     """Options that state how the traces of a run are read, and which of its steps count."""
 
     profile_mode: ProfileMode = "auto"
@@ -177,7 +177,7 @@ class Reading:
     no_cache: NoCache = False
     engine: Engine = "auto"
     memory: Memory = None
-    steps: Steps = EVERY_STEP
+    steps: StepOptions = EVERY_STEP
 
     @property
     def arguments(self) -> ReadingArguments:
@@ -195,7 +195,7 @@ class Reading:
     @contextlib.contextmanager
     def in_use(self, traces: int = 1) -> Iterator[Progress | None]:
         """Read so many traces with the chosen engine, and yield the function that shows the progress."""
-        from ccl_bench.cli.runner import progress_bar
+        # what a command that reads no trace does without
         from ccl_bench.engine import use_engine
         from ccl_bench.trace.memory import parse_size, use_memory
 
@@ -208,8 +208,7 @@ class Reading:
         self, place: str, *, card: str | None = None, config: str | None = None, ceiling: str | None = None
     ) -> Iterator[MeasuredRun]:
         """Open a run whose traces are read as the options state, with a bar while that takes long."""
-        from ccl_bench.api import measured_run
-        from ccl_bench.cli.runner import announce_large
+        from ccl_bench.api import measured_run  # as above
 
         measured = measured_run.open(place, card=card, config=config, ceiling=ceiling, **self.arguments)
         with self.in_use(len(measured.traces)) as measured.progress:
@@ -217,7 +216,7 @@ class Reading:
             yield measured
 
 
-DEFAULT_READING = Reading()
+DEFAULT_READING = ReadingOptions()
 
 
 TextOrJson = Annotated[
@@ -311,30 +310,16 @@ class Help:
         grid.add_column(style="cyan", no_wrap=True)
         grid.add_column()
         for entry in panel.entries:
-            grid.add_row(Text(f"  {_names(entry)}"), _description(entry))
+            names = [*entry.positive_shorts, *entry.positive_names] or [entry.positional_label or ""]
+            label = " ".join(filter(None, (", ".join(names), entry.metavar)))
+            description: Any = entry.description or Text()
+            if entry.choices:
+                renderable = getattr(description, "primary_renderable", description)
+                plain = str(getattr(renderable, "plain", renderable)).strip()
+                description = Text.assemble(plain, (f" [{'|'.join(entry.choices)}]", "dim"))
+            grid.add_row(Text(f"  {label}"), description)
         console.print(Text(f"\n{panel.title}:", "bold"))
         console.print(grid, width=options.max_width)
-
-
-def _names(entry: HelpEntry) -> str:
-    """Return the names of an option, the short one first."""
-    names = [*entry.positive_shorts, *entry.positive_names] or [entry.positional_label or ""]
-    label = ", ".join(names)
-    return f"{label} {entry.metavar}" if entry.metavar else label
-
-
-def _description(entry: HelpEntry) -> Any:
-    from rich.text import Text
-
-    text = entry.description or Text()
-    if entry.choices:
-        return Text.assemble(_plain(text), (f" [{'|'.join(entry.choices)}]", "dim"))
-    return text
-
-
-def _plain(text: Any) -> str:
-    renderable = getattr(text, "primary_renderable", text)
-    return str(getattr(renderable, "plain", renderable)).strip()
 
 
 SEE_HELP = "--help shows how it is used"
@@ -396,15 +381,11 @@ def _unknown_command(error: UnknownCommandError) -> UsageError:
         return UsageError(f"unknown option {word}", fix=SEE_HELP)
     if "://" in word or Path(word).exists():
         return UsageError(f"{word} is a run, not a command", fix=f"{PROGRAM} inspect {shlex.join(words)}")
-    command_names = _commands(error.app)
+    command_names = sorted(name for name in error.app or () if not name.startswith("-"))
     return UsageError(
         f"unknown command {word!r}",
         fix=did_you_mean(word, command_names) or f"known: {', '.join(command_names)}",
     )
-
-
-def _commands(app: App | None) -> list[str]:
-    return sorted(name for name in app or () if not name.startswith("-"))
 
 
 def _unknown_option(error: UnknownOptionError) -> UsageError:
@@ -412,16 +393,13 @@ def _unknown_option(error: UnknownOptionError) -> UsageError:
     option_names = [
         name for argument in error.argument_collection for name in argument.names if name[:2] == "--"
     ]
-    fix = _written_elsewhere(word, option_names) or did_you_mean(word, option_names) or SEE_HELP
-    return UsageError(f"unknown option {word}", fix=fix)
-
-
-def _written_elsewhere(word: str, option_names: Collection[str]) -> str:
-    """Return the replacement for an option that other commands or programs have and this one lacks."""
+    # Other commands and programs have these options.
     if word in {"--trace", "-t", "--run"}:
-        return "name the run without an option"
-    if word in {"--json", "--text", "--csv", "--html"} and "--format" in option_names:
-        return f"give --format {word[2:]}"
-    if word in {"--output", "-o"} and "--format" in option_names:
-        return "append > FILE to the command: it prints to stdout"
-    return ""
+        fix = "name the run without an option"
+    elif word in {"--json", "--text", "--csv", "--html"} and "--format" in option_names:
+        fix = f"give --format {word[2:]}"
+    elif word in {"--output", "-o"} and "--format" in option_names:
+        fix = "append > FILE to the command: it prints to stdout"
+    else:
+        fix = did_you_mean(word, option_names) or SEE_HELP
+    return UsageError(f"unknown option {word}", fix=fix)

@@ -7,17 +7,19 @@ import contextlib
 import errno
 import gc
 import os
+import shutil
 import signal
 import sys
+import textwrap
 import threading
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import CclBenchError
+from ccl_bench.report.formatting import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ccl_bench.cli.kept_output import Output
     from ccl_bench.engine import Progress
     from ccl_bench.trace.formats import TraceFile
 
@@ -44,7 +46,9 @@ def run(program: str, command: Callable[[list[str]], int], arguments: list[str] 
     Expected errors become two lines on stderr; any other exception is a bug and passes.
     """
     for stream in (sys.stdout, sys.stderr):
-        _never_fail_on_characters(stream)
+        # Names that the terminal's encoding lacks are printed with escapes.
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")
     if arguments is None:
         gc.set_threshold(_UNSEEN)
         # The process ends with the command: the interpreter need not look for garbage in all that is left.
@@ -80,41 +84,20 @@ def run(program: str, command: Callable[[list[str]], int], arguments: list[str] 
 
 
 def say(program: str, text: str) -> None:
-    """Write one remark to stderr under the program's name."""
-    from ccl_bench.report.formatting import plain
-
+    """Write one remark to stderr under the program's name, on a terminal broken between words."""
     with contextlib.suppress(BrokenPipeError):
         for line in map(plain, f"{program}: {text}".splitlines()):
-            sys.stderr.write(f"{_wrapped(line) if sys.stderr.isatty() else line}\n")
-
-
-def print_output(program: str, output: Output) -> int:
-    """Print the outcome of a command, and return its exit status."""
-    sys.stdout.write(output.text)
-    sys.stdout.flush()
-    for remark in output.remarks:
-        say(program, remark)
-    return output.status
-
-
-def _wrapped(line: str) -> str:
-    """Return a line as a terminal shows it, broken between words and not inside them."""
-    import shutil
-    import textwrap
-
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    columns = shutil.get_terminal_size().columns
-    broken = textwrap.wrap(
-        line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-    return "\n".join(broken)
-
-
-def _never_fail_on_characters(stream: TextIO) -> None:
-    """Let names that the terminal's encoding lacks be printed with escapes."""
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure:
-        reconfigure(errors="backslashreplace")
+            if sys.stderr.isatty():
+                columns = shutil.get_terminal_size().columns
+                indent = " " * (len(line) - len(line.lstrip()) + 2)
+                line = textwrap.fill(
+                    line,
+                    columns,
+                    subsequent_indent=indent,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+            sys.stderr.write(f"{line}\n")
 
 
 def _forget_stdout() -> None:
@@ -138,6 +121,7 @@ class _Bar:
 
     def start(self, *_signal: object) -> None:
         """Draw the bar."""
+        # rich, which most commands end without
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Drawn
@@ -183,6 +167,7 @@ def progress_bar(total: int, about: str = "reading traces") -> Iterator[Progress
 
 def announce_large(traces: Iterable[TraceFile]) -> None:
     """Print what becomes of each trace that is larger than the memory of this machine."""
+    # what an entry point without traces does without
     from ccl_bench.trace.memory import amount, available_bytes, inflated_bytes, memory_bound, needed_bytes
 
     for trace in traces:

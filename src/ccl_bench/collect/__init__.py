@@ -6,6 +6,6 @@ document the run, and `workloads` generates jobs. Importing this package loads n
 of traces.
 """
 
-from ccl_bench.collect.profiling import Phase, Recording, Schedule, profile
+from ccl_bench.collect.profiling import Recording, Schedule, StepPhase, profile
 
-__all__ = ["Phase", "Recording", "Schedule", "profile"]
+__all__ = ["Recording", "Schedule", "StepPhase", "profile"]

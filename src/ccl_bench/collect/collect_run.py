@@ -14,11 +14,11 @@ from ccl_bench.collect.describe import fill_card, torchtitan
 from ccl_bench.collect.describe.observations import observe
 from ccl_bench.collect.describe.torchtitan import effective_config
 from ccl_bench.collect.environment import machine
-from ccl_bench.collect.launch import nsys, process
+from ccl_bench.collect.launch import process
 from ccl_bench.collect.launch.failures import Failure, diagnose_failure
-from ccl_bench.collect.launch.nsys import NsysProgram
+from ccl_bench.collect.launch.nsys import NsysProgram, write_rank_map
 from ccl_bench.collect.profiling import rank_summary
-from ccl_bench.collect.profiling.recording import (
+from ccl_bench.collect.profiling.options import (
     MODE_VARIABLE,
     OUTPUT_VARIABLE,
     RANKS_VARIABLE,
@@ -31,7 +31,6 @@ from ccl_bench.storage.files import read_object, replace_object
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.collect.describe.observations import Observations
     from ccl_bench.collect.gather import FileStates
     from ccl_bench.collect.launch.process import CommandResult
 
@@ -46,7 +45,7 @@ _PROFILERS = ("torch", "nsys")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CollectRequest:
     """Options of collecting a run."""
 
     output: Path
@@ -103,7 +102,7 @@ class CollectedRun:
     """Why the run directory is not complete, if it is not."""
 
 
-def collect_run(request: Request) -> CollectedRun:
+def collect_run(request: CollectRequest) -> CollectedRun:
     """Run the command, if there is one, gather its files, and describe the run.
 
     A failed command raises nothing: its files are still gathered.
@@ -123,7 +122,7 @@ def collect_run(request: Request) -> CollectedRun:
     return collected
 
 
-def _record(request: Request, collected: CollectedRun) -> None:
+def _record(request: CollectRequest, collected: CollectedRun) -> None:
     """Run the command once for each profiler, because concurrent profilers disturb each other.
 
     CUDA's profiling interface allows one subscriber: under Nsight Systems torch's profiler sees no kernels.
@@ -143,9 +142,13 @@ def _record(request: Request, collected: CollectedRun) -> None:
             output = Path(scratch) if mode == "nsys" and len(modes) > 1 else request.output
             result = _run_command(request, mode, output, nsys if mode == "nsys" else None)
             collected.command = result
-            if mode == "nsys":
+            if mode == "nsys":  # a report names processes, and their own records the ranks
                 with _keep_disk_error(collected):
-                    _map_ranks(request, collected, output)
+                    collected.remarks += rank_summary.merge_saved_summaries(output)
+                    recording = read_object(output / METADATA).get("recording")
+                    recording = recording if isinstance(recording, dict) else {}
+                    collected.remarks += recording.get("remarks", [])
+                    collected.remarks += write_rank_map(request.output, recording.get("processes", []))
         if mode == modes[0]:
             with _keep_disk_error(collected):
                 _gather(request, collected, before)
@@ -156,14 +159,19 @@ def _record(request: Request, collected: CollectedRun) -> None:
             return
 
 
-def _run_command(request: Request, mode: str, output: Path, nsys: NsysProgram | None) -> CommandResult:
+def _run_command(request: CollectRequest, mode: str, output: Path, nsys: NsysProgram | None) -> CommandResult:
     logs = (request.output / layout.LOGS).resolve()
     command = nsys.wrap(request.command, request.output) if nsys else request.command
+    # With these a job that hangs writes its last calls into the run directory.
+    flight_recorder = {"TORCH_FR_BUFFER_SIZE": _RECORDED_CALLS, "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
+    if "TORCH_NCCL_DEBUG_INFO_TEMP_FILE" not in os.environ:  # its former name, which would be overruled
+        place = request.output.resolve() / layout.FLIGHT_RECORDER_PREFIX
+        flight_recorder["TORCH_FR_DUMP_TEMP_FILE"] = str(place)
     variables = {
         # torchrun reads defaults of its options from PET_*: one log a rank, and the rank before each line.
         "PET_LOG_DIR": str(logs),
         "PET_TEE": _TEE_BOTH_STREAMS,
-        **_flight_recorder_variables(request.output.resolve()),
+        **flight_recorder,
         **os.environ,
         OUTPUT_VARIABLE: str(output.resolve()),
         MODE_VARIABLE: mode,
@@ -180,14 +188,6 @@ def _run_command(request: Request, mode: str, output: Path, nsys: NsysProgram | 
     return result
 
 
-def _flight_recorder_variables(output: Path) -> dict[str, str]:
-    """Return the variables with which a hanging job writes its last calls into the run directory."""
-    variables = {"TORCH_FR_BUFFER_SIZE": _RECORDED_CALLS, "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
-    if "TORCH_NCCL_DEBUG_INFO_TEMP_FILE" not in os.environ:  # its former name, which would be overruled
-        variables["TORCH_FR_DUMP_TEMP_FILE"] = str(output / layout.FLIGHT_RECORDER_PREFIX)
-    return variables
-
-
 @contextlib.contextmanager
 def _keep_disk_error(collected: CollectedRun) -> Iterator[None]:
     """Store a disk error and continue: the recorded traces can still be inspected."""
@@ -197,16 +197,7 @@ def _keep_disk_error(collected: CollectedRun) -> Iterator[None]:
         collected.disk_error = error.strerror or str(error)
 
 
-def _map_ranks(request: Request, collected: CollectedRun, output: Path) -> None:
-    """Write the rank of each process in a report, from the records of the processes."""
-    collected.remarks += rank_summary.merge_saved_summaries(output)
-    recording = read_object(output / METADATA).get("recording")
-    recording = recording if isinstance(recording, dict) else {}
-    collected.remarks += recording.get("remarks", [])
-    collected.remarks += nsys.write_rank_map(request.output, recording.get("processes", []))
-
-
-def _gather(request: Request, collected: CollectedRun, before: FileStates) -> None:
+def _gather(request: CollectRequest, collected: CollectedRun, before: FileStates) -> None:
     """Copy the files of the run into the run directory."""
     collected.remarks += gather.rename_unfinished_traces(request.output)
     for root in request.source_folders:
@@ -221,7 +212,7 @@ def _gather(request: Request, collected: CollectedRun, before: FileStates) -> No
     collected.remarks += rank_summary.merge_saved_summaries(request.output)
 
 
-def _describe(request: Request, collected: CollectedRun) -> None:
+def _describe(request: CollectRequest, collected: CollectedRun) -> None:
     """Make links, fill metadata and card."""
     output = request.output
     collected.links = layout.make_links(output)
@@ -238,16 +229,12 @@ def _describe(request: Request, collected: CollectedRun) -> None:
     recording = observations.recording or {}
     collected.remarks += recording.get("remarks", [])
     collected.step_end = str(recording.get("step_end", ""))
-    collected.overhead = _overhead(observations, output / layout.LOGS / "torch.log")
+    if recording:
+        collected.overhead = dict(recording.get("overhead", {}))
+    elif config:
+        log = output / layout.LOGS / "torch.log"
+        collected.overhead = torchtitan.logged_overhead(log, config.settings.profiling)
     collected.remarks += fill_card.fill_metadata(output, observations)
     card = fill_card.place_card(output, request.card, [*files.cards, *collected.cards])
     collected.filled, contradictions = fill_card.fill_card(card, observations)
     collected.remarks += contradictions
-
-
-def _overhead(observations: Observations, log: Path) -> dict[str, float]:
-    """Return the overhead of recording: as the library measured it, else from torchtitan's log."""
-    if observations.recording:
-        return dict(observations.recording.get("overhead", {}))
-    config = observations.configuration
-    return torchtitan.logged_overhead(log, config.settings.profiling) if config else {}

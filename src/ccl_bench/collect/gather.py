@@ -91,10 +91,7 @@ def rename_unfinished_traces(target: Path) -> list[str]:
     Kineto writes `rank0_trace.json.tmp` and renames it at the end. A killed job or a full disk leaves a
     partial file under the first name; its complete events are read.
     """
-    return list(_rename_unfinished(target))
-
-
-def _rename_unfinished(target: Path) -> Iterator[str]:
+    remarks = []
     suffix = f".json{_UNFINISHED_SUFFIX}"
     below = (Path(folder, name) for folder, _, names in walk(target) for name in names)
     for path in sorted(path for path in below if path.name.endswith(suffix)):
@@ -104,12 +101,13 @@ def _rename_unfinished(target: Path) -> Iterator[str]:
         try:
             path.rename(final_path)
         except OSError as error:
-            yield f"{path} is incomplete and cannot be renamed: {error.strerror or error}"
+            remarks.append(f"{path} is incomplete and cannot be renamed: {error.strerror or error}")
         else:
-            yield (
+            remarks.append(
                 f"{final_path} is incomplete (the job was killed, or the disk or quota was full); "
                 "its complete events are read"
             )
+    return remarks
 
 
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -129,7 +127,7 @@ def copy_files(files: FoundFiles, target: Path) -> CopyResult:
     """Copy traces and small files below `target`, unless the same file already exists."""
     result = CopyResult()
     for source, places in _files_to_copy(files):
-        if _is_below(source, target):
+        if source.resolve().is_relative_to(target.resolve()):
             continue
         place = _free_destination(source, target, places)
         if place is None:
@@ -151,10 +149,6 @@ def _files_to_copy(files: FoundFiles) -> Iterator[tuple[Path, list[Path]]]:
             yield trace.path, [Path(destination(trace)), Path(fallback_destination(trace))]
     for path in (*files.side_files, *files.configurations):
         yield path, [Path(path.name), path.relative_to(files.root) if path != files.root else Path(path.name)]
-
-
-def _is_below(path: Path, folder: Path) -> bool:
-    return path.resolve().is_relative_to(folder.resolve())
 
 
 def _free_destination(source: Path, target: Path, places: Iterable[Path]) -> Path | None:

@@ -41,7 +41,12 @@ def page(collected: CollectedRun, observed: ReportData) -> Group:
         lines += [Text(), heading("Data quality"), indented(issues(inspection.issues))]
     title = f"Measurable: {len(names)} of {len(inspection.metrics)} metrics"
     lines += [Text(), heading(title), indented(Text(", ".join(names) or "none"))]
-    lines += [Text(), *(Text(line) for line in _next_commands(collected, has_numbers=bool(names)))]
+    lines.append(Text())
+    where = shlex.quote(str(collected.output))
+    if names:
+        lines.append(Text(f"next: ccl-metrics {where} --all"))
+        lines.append(Text(f"causes of lost time: ccl-bench diagnose {where}"))
+    lines.append(Text(f"metrics without a value: ccl-bench inspect {where}"))
     return Group(*lines)
 
 
@@ -101,19 +106,10 @@ def _summary_rows(collected: CollectedRun, inspection: Inspection) -> Iterator[t
     yield "copied", counted(copied.files, "file") if copied.files else ""
     yield "linked", f"{counted(copied.linked, 'file')}: the disk is full" if copied.linked else ""
     yield "links", ", ".join(collected.links)
-    yield "overhead", _overhead(collected.overhead)
-    yield "card", f"{counted(len(filled), 'field')} filled with what was observed" if filled else ""
-
-
-def _overhead(shares: dict[str, float]) -> str:
-    """Return the overhead of recording, by phase."""
     labels = {"active": "under the profiler", "observed": "while observed"}
-    return ", ".join(f"{share:+.0%} step time {labels.get(name, name)}" for name, share in shares.items())
-
-
-def _next_commands(collected: CollectedRun, *, has_numbers: bool) -> Iterator[str]:
-    where = shlex.quote(str(collected.output))
-    if has_numbers:
-        yield f"next: ccl-metrics {where} --all"
-        yield f"causes of lost time: ccl-bench diagnose {where}"
-    yield f"metrics without a value: ccl-bench inspect {where}"
+    overhead = collected.overhead.items()
+    yield (
+        "overhead",
+        ", ".join(f"{share:+.0%} step time {labels.get(name, name)}" for name, share in overhead),
+    )
+    yield "card", f"{counted(len(filled), 'field')} filled with what was observed" if filled else ""

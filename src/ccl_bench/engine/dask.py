@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import __version__
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.extras import require
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine.pools import abandoned_trace
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace
 from ccl_bench.run.completeness import TraceTables
@@ -43,25 +45,21 @@ _SAME_FILES = "mount the file system of the run on the workers, or name the run 
 @contextlib.contextmanager
 def connect_dask(address: str) -> Iterator[Engine]:
     """Give the engine that uses the cluster of the scheduler at `address`; it connects at the first trace."""
+
+    def give_up(waited_s: float) -> None:
+        if waited_s > PATIENCE_S:
+            message = f"the cluster has had no worker for {PATIENCE_S:.0f} s"
+            fix = f"start some: dask worker {address} --nthreads 1"
+            raise InputError(message, where=address, fix=fix)
+
     with contextlib.ExitStack() as stack:
         client = cache(lambda: stack.enter_context(_client(address)))
-        yield lambda tasks, _jobs: read_on_cluster(client(), tasks, _give_up_after_patience(address))
-
-
-def import_extra(name: str) -> Any:
-    """Return a package of the extra `cluster`."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        fix = 'run: pip install "ccl-bench[cluster]"'
-        raise UsageError(f"a cluster needs the package {name}: {error}", fix=fix) from error
+        yield lambda tasks, _jobs: read_on_cluster(client(), tasks, give_up)
 
 
 @contextlib.contextmanager
 def _client(address: str) -> Iterator[Client]:
-    distributed = import_extra("distributed")
+    distributed = require("distributed", "cluster")
     with silence_dask():
         try:
             client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False, name="ccl-bench")
@@ -86,16 +84,6 @@ def silence_dask() -> Iterator[None]:
     finally:
         for logger, before in loggers.items():
             logger.setLevel(before)
-
-
-def _give_up_after_patience(address: str) -> WithoutWorkers:
-    def refuse(waited_s: float) -> None:
-        if waited_s > PATIENCE_S:
-            message = f"the cluster has had no worker for {PATIENCE_S:.0f} s"
-            fix = f"start some: dask worker {address} --nthreads 1"
-            raise InputError(message, where=address, fix=fix)
-
-    return refuse
 
 
 def read_on_cluster(client: Client, tasks: Sequence[Task], without_workers: WithoutWorkers) -> TraceStream:
@@ -124,12 +112,14 @@ def _submit(
 
     At the end nothing of it is left on the cluster.
     """
-    distributed = import_extra("distributed")
+    distributed = require("distributed", "cluster")
     program = _program()
-    futures = {
-        client.submit(_read_on_worker, _absolute(task), program, pure=False): position
-        for position, task in tasks.items()
-    }
+    futures = {}
+    for position, task in tasks.items():
+        trace = task.trace
+        if not is_remote(trace.path):  # the worker has another working directory
+            trace = replace(trace, path=trace.path.absolute())
+        futures[client.submit(_read_on_worker, replace(task, trace=trace), program, pure=False)] = position
     try:
         outcomes = distributed.as_completed(futures, loop=client.loop, with_results=True, raise_errors=False)
         for future, result in _as_completed(client, outcomes, without_workers):
@@ -140,8 +130,17 @@ def _submit(
                 yield position, replace(result, trace=tasks[position].trace)
             elif isinstance(error, distributed.scheduler.KilledWorker):
                 yield position, 1 + error.allowed_failures
+            elif isinstance(error, CancelledError):
+                address = str(client.scheduler.address) if client.scheduler else ""
+                message = "the scheduler has stopped, or has dropped the work"
+                fix = "start the scheduler again, then this command"
+                raise InputError(message, where=address, fix=fix)
+            elif isinstance(error, ImportError | AttributeError) and "ccl_bench" in str(error):
+                raise _other_program(f"a worker cannot load the program: {error}")
+            elif isinstance(error, BaseException):
+                raise error
             else:
-                raise _failure(client, error)
+                raise TypeError(f"a worker returned a {type(error).__name__}")
     finally:
         with contextlib.suppress(Exception):  # the scheduler may be gone
             client.cancel(list(futures), force=True)  # type: ignore[no-untyped-call]
@@ -160,47 +159,20 @@ def _as_completed(
             seen = now
         elif now - last_look > 1:
             last_look = now
-            seen = now if _has_workers(client) else seen
+            with contextlib.suppress(OSError):
+                if client.scheduler_info(n_workers=1)["workers"]:
+                    seen = now
             without_workers(now - seen)
         else:
             time.sleep(_LOOK_S)
 
 
-def _has_workers(client: Client) -> bool:
-    try:
-        return bool(client.scheduler_info(n_workers=1)["workers"])
-    except OSError:
-        return False
-
-
-def _failure(client: Client, error: object) -> BaseException:
-    """Return the error for a task that failed, by what the worker raised or by the loss of the scheduler."""
-    if isinstance(error, CancelledError):
-        address = str(client.scheduler.address) if client.scheduler else ""
-        fix = "start the scheduler again, then this command"
-        return InputError("the scheduler has stopped, or has dropped the work", where=address, fix=fix)
-    if isinstance(error, ImportError | AttributeError) and "ccl_bench" in str(error):
-        return _other_program(f"a worker cannot load the program: {error}")
-    if isinstance(error, BaseException):
-        return error
-    return TypeError(f"a worker returned a {type(error).__name__}")
-
-
-def _absolute(task: Task) -> Task:
-    """Return a task whose file can be found from another working directory."""
-    if is_remote(task.trace.path):
-        return task
-    return replace(task, trace=replace(task.trace, path=task.trace.path.absolute()))
-
-
 def _program() -> dict[str, str]:
     """Return the versions that all processes of one answer must share: those of packages and readers."""
-    from polars import __version__ as polars_version
-
     DERIVED.load()
     readers = {f"reader {form.name}": str(form.revision) for form in formats.load()}
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"ccl-bench": __version__, "polars": polars_version, "Python": python, **readers}
+    return {"ccl-bench": __version__, "polars": pl.__version__, "Python": python, **readers}
 
 
 def _other_program(message: str) -> UsageError:
@@ -216,20 +188,17 @@ def _read_on_worker(task: Task, program: dict[str, str]) -> TraceTables:
             raise _other_program(
                 f"{name} is {version} here and {worker_version} on the worker {platform.node()}"
             )
-    if not is_remote(task.trace.path):
-        _check_file(task)
-    return read_trace(task)
-
-
-def _check_file(task: Task) -> None:
-    """Raise InputError if this machine has not the file that the client found."""
     path = task.trace.path
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        reason = error.strerror or str(error)
-        message = f"cannot be seen by the worker {platform.node()}: {reason}"
-        raise InputError(message, where=str(path), fix=_SAME_FILES) from error
-    if size != task.trace.size:
-        message = f"has {size} bytes for the worker {platform.node()} and {task.trace.size} for the client"
-        raise InputError(message, where=str(path), fix=_SAME_FILES)
+    if not is_remote(path):
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            reason = error.strerror or str(error)
+            message = f"cannot be seen by the worker {platform.node()}: {reason}"
+            raise InputError(message, where=str(path), fix=_SAME_FILES) from error
+        if size != task.trace.size:
+            message = (
+                f"has {size} bytes for the worker {platform.node()} and {task.trace.size} for the client"
+            )
+            raise InputError(message, where=str(path), fix=_SAME_FILES)
+    return read_trace(task)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean, spelling
+from ccl_bench.engine.dask import connect_dask
 from ccl_bench.engine.pools import read_in_subprocesses, read_in_threads
 from ccl_bench.engine.read_trace import ConcatenatedTables, Engine, Task, TraceStream, read_trace
+from ccl_bench.engine.slurm import start_jobs
 from ccl_bench.trace import cache, memory
 
 if TYPE_CHECKING:
@@ -37,18 +39,12 @@ def auto(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
 
     `jobs` bounds the number of workers; by default as many as there are cores.
     """
-    workers = _worthwhile_workers(tasks, jobs)
-    if workers > 1 and not _reads_in_threads(tasks):
-        return read_in_subprocesses(tasks, workers)
-    return read_in_threads(tasks, workers) if workers > 1 else _one_by_one(tasks)
+    return _in_threads_or(read_in_subprocesses, tasks, jobs)
 
 
 def in_process(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
     """Yield each task's number and its outcome, all in this process."""
-    workers = _worthwhile_workers(tasks, jobs)
-    if workers > 1 and _reads_in_threads(tasks):
-        return read_in_threads(tasks, workers)
-    return _one_by_one(tasks)
+    return _in_threads_or(_one_by_one, tasks, jobs)
 
 
 def in_subprocesses(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
@@ -56,22 +52,23 @@ def in_subprocesses(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
     return read_in_subprocesses(tasks, jobs or count_cores())
 
 
-def _uncached(tasks: Sequence[Task]) -> list[Task]:
-    return [task for task in tasks if not (task.use_cache and cache.is_cached(task.trace))]
+def _in_threads_or(
+    otherwise: Callable[[Sequence[Task], int], TraceStream], tasks: Sequence[Task], jobs: int | None
+) -> TraceStream:
+    """Read in threads, or `otherwise` if they would wait for each other; one by one where workers do not pay.
+
+    Threads come first because each process imports polars anew.
+    """
+    left = [task for task in tasks if not (task.use_cache and cache.is_cached(task.trace))]
+    workers = min(jobs or count_cores(), len(left))
+    if workers <= 1 or sum(task.trace.size for task in left) < POOL_WORTH_BYTES:
+        return _one_by_one(tasks)
+    if all(form.reads_in_threads() for form in {task.trace.form for task in left}):
+        return read_in_threads(tasks, workers)
+    return otherwise(tasks, workers)
 
 
-def _worthwhile_workers(tasks: Sequence[Task], jobs: int | None) -> int:
-    left = _uncached(tasks)
-    pays = sum(task.trace.size for task in left) >= POOL_WORTH_BYTES
-    return min(jobs or count_cores(), len(left)) if pays else 1
-
-
-def _reads_in_threads(tasks: Sequence[Task]) -> bool:
-    """Whether threads do not wait for each other; processes each import polars first."""
-    return all(form.reads_in_threads() for form in {task.trace.form for task in _uncached(tasks)})
-
-
-def _one_by_one(tasks: Sequence[Task]) -> TraceStream:
+def _one_by_one(tasks: Sequence[Task], _workers: int = 1) -> TraceStream:
     for position, task in enumerate(tasks):
         yield position, read_trace(task)
 
@@ -99,29 +96,24 @@ def use_engine(name: str) -> Iterator[None]:
     options as in `slurm:queue=debug,cores=4`. Raises UsageError for another name, and at the first trace
     InputError if a cluster cannot be reached.
     """
-    with _open_engine(name) as engine:
+    kind, colon, rest = name.partition(":")
+    kind = spelling(kind)
+    opened: contextlib.AbstractContextManager[Engine]
+    if kind in _LOCAL and not colon:
+        opened = contextlib.nullcontext(_LOCAL[kind])
+    elif kind in _SCHEDULERS and rest.startswith("//") and rest != "//":
+        opened = connect_dask(f"{kind.replace('dask', 'tcp')}:{rest}")
+    elif kind == _SLURM:
+        opened = start_jobs(rest)
+    else:
+        hint = f"one of: {', '.join(NAMES)}"
+        raise UsageError(f"unknown engine {name!r}", fix=did_you_mean(kind, [*_LOCAL, _SLURM]) or hint)
+    with opened as engine:
         token = _IN_USE.set(engine)
         try:
             yield
         finally:
             _IN_USE.reset(token)
-
-
-def _open_engine(name: str) -> contextlib.AbstractContextManager[Engine]:
-    kind, colon, rest = name.partition(":")
-    kind = spelling(kind)
-    if kind in _LOCAL and not colon:
-        return contextlib.nullcontext(_LOCAL[kind])
-    if kind in _SCHEDULERS and rest.startswith("//") and rest != "//":
-        from ccl_bench.engine.dask import connect_dask
-
-        return connect_dask(f"{kind.replace('dask', 'tcp')}:{rest}")
-    if kind == _SLURM:
-        from ccl_bench.engine.slurm import start_jobs
-
-        return start_jobs(rest)
-    hint = f"one of: {', '.join(NAMES)}"
-    raise UsageError(f"unknown engine {name!r}", fix=did_you_mean(kind, [*_LOCAL, _SLURM]) or hint)
 
 
 def stream_traces(

@@ -131,24 +131,20 @@ def load_answer(path: Path, trace: TraceFile) -> TraceTables | None:
     except OSError:
         return None
     try:
-        return _unpacked(written, trace)
+        check, _, kept_bytes = written.partition(b"\n")
+        if check != _check(kept_bytes):
+            raise ValueError("other bytes than were kept")
+        head, _, rest = kept_bytes.partition(b"\n")
+        header = _DECODER.decode(head)
+        tables: list[dict[str, pl.DataFrame]] = [{} for _ in range(header.devices_beside + 1)]
+        start = 0
+        for frame in header.frames:
+            tables[frame.device][frame.name] = pl.read_ipc_stream(rest[start : start + frame.size])
+            start += frame.size
     except (Exception, pl.exceptions.PanicException):  # damaged bytes may raise anything
         with contextlib.suppress(OSError):  # a cache that may only be read
             path.unlink(missing_ok=True)
         return None
-
-
-def _unpacked(written: bytes, trace: TraceFile) -> TraceTables:
-    check, _, kept_bytes = written.partition(b"\n")
-    if check != _check(kept_bytes):
-        raise ValueError("other bytes than were kept")
-    head, _, rest = kept_bytes.partition(b"\n")
-    header = _DECODER.decode(head)
-    tables: list[dict[str, pl.DataFrame]] = [{} for _ in range(header.devices_beside + 1)]
-    start = 0
-    for frame in header.frames:
-        tables[frame.device][frame.name] = pl.read_ipc_stream(rest[start : start + frame.size])
-        start += frame.size
     fields = {name: getattr(header, name) for name in _FIELDS}
     return TraceTables(trace, tables=tables[0], further=tables[1:], **fields)
 
@@ -161,7 +157,9 @@ def save_answer(path: Path, answer: TraceTables) -> None:
         if path.parent.is_dir():
             with storage.write_atomically(path) as temporary:
                 temporary.write_bytes(_packed(answer))
-            _forget_older(path.parent)
+            answers = [(each.stat().st_mtime_ns, each) for each in path.parent.glob(f"*{_SUFFIX}")]
+            for _, older in sorted(answers, reverse=True)[MOST_ANSWERS:]:
+                older.unlink(missing_ok=True)
 
 
 def _packed(answer: TraceTables) -> bytes:
@@ -184,10 +182,3 @@ def _frames(answer: TraceTables) -> Iterator[tuple[int, str, pl.DataFrame]]:
     for device, tables in enumerate((answer.tables, *answer.further)):
         for name, table in tables.items():
             yield device, name, table
-
-
-def _forget_older(folder: Path) -> None:
-    """Remove all answers but the latest."""
-    answers = [(path.stat().st_mtime_ns, path) for path in folder.glob(f"*{_SUFFIX}")]
-    for _, path in sorted(answers, reverse=True)[MOST_ANSWERS:]:
-        path.unlink(missing_ok=True)

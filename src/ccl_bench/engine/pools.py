@@ -62,15 +62,12 @@ def _thread_pool(workers: int) -> Iterator[Callable[[Task], Future[TraceTables]]
             yield lambda task: pool.submit(reduce_there, task)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            # Each unwinds as at Ctrl-C: what it opened is tidied up.
+            raised = ctypes.py_object(KeyboardInterrupt)
             with changing:
                 for thread in at_work:
-                    _interrupt(thread)
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
             raise
-
-
-def _interrupt(thread: int) -> None:
-    """Raise KeyboardInterrupt in another thread, which unwinds as at Ctrl-C: what it opened is tidied up."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
 
 
 def read_in_subprocesses(tasks: Sequence[Task], workers: int) -> TraceStream:
@@ -120,7 +117,7 @@ def abandoned_trace(task: Task, attempts: int) -> TraceTables:
 def _process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Give a pool whose processes are gone at the end, also while they are at work."""
     before = {process.pid for process in multiprocessing.active_children()}
-    context = multiprocessing.get_context("fork") if _can_fork() else _WorkerContext()
+    context = multiprocessing.get_context("fork") if can_fork() else _WorkerContext()
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up_worker)
     try:
         yield pool
@@ -134,7 +131,7 @@ def _process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         raise
 
 
-def _can_fork() -> bool:
+def can_fork() -> bool:
     """Whether workers may be forked, which is quick: it is safe only while there is no other thread."""
     threads = Path("/proc/self/task")
     return threads.is_dir() and len(list(threads.iterdir())) == 1
@@ -165,14 +162,14 @@ def _set_up_worker() -> None:
     """Leave Ctrl-C to the process that started this one, and the other cores to the other workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["POLARS_MAX_THREADS"] = "1"
-    threading.Thread(target=_end_with_parent, daemon=True).start()
 
+    def end_with_parent() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+            os._exit(1)
 
-def _end_with_parent() -> None:
-    """End this process when the one is gone that it works for, which may have had no time to say so."""
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        os._exit(1)
+    # The process that this one works for may have no time to say that it ends.
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 PROCESS_BYTES = 128 << 20
@@ -204,8 +201,11 @@ def run_bounded(
     try:
         while waiting or running:
             taken_bytes = sum(needed for _, needed in running.values())
-            while waiting and _fits(running, waiting[-1][2], workers, room - taken_bytes):
-                position, task, needed = waiting.pop()
+            while waiting and len(running) < workers:
+                position, task, needed = waiting[-1]
+                if running and taken_bytes + needed > room:
+                    break
+                waiting.pop()
                 running[submit(task)] = position, needed
                 taken_bytes += needed
             done, _ = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
@@ -214,7 +214,3 @@ def run_bounded(
                 yield running.pop(future)[0], result
     except BrokenExecutor as error:
         raise WorkersDied([position for position, _ in running.values()]) from error
-
-
-def _fits(running: Mapping[Future[TraceTables], object], needed: int, workers: int, left: int) -> bool:
-    return not running or (len(running) < workers and needed <= left)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ccl_bench.analysis.derived import DERIVED, Derived, computation_order, raw_needs, tables_behind
+from ccl_bench.analysis.derived import DERIVED, computation_order, raw_needs, tables_behind
 from ccl_bench.analysis.device.completeness import (
     Subject,
     devices_at_work,
@@ -29,7 +29,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine import kept_tables
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
 from ccl_bench.run.completeness import TraceTables
-from ccl_bench.run.copies import Sketch, sketch
+from ccl_bench.run.copies import sketch
 from ccl_bench.schema import KEYS, TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.cache import read_content
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.content import TraceContent
     from ccl_bench.trace.formats import Format, TraceFile
+
+Tables = dict[str, "pl.DataFrame"]
 
 RECORDED = "recorded_steps"
 """Name under which the steps of a trace are kept as they were before some were chosen."""
@@ -56,31 +58,6 @@ def marker_table(choice: StepChoice, form: Format) -> pl.DataFrame:
     return TABLES["marker"].frame({"pattern": [pattern for _ in rows], "program": [program for _ in rows]})
 
 
-def choose_steps(steps: pl.DataFrame, choice: StepChoice) -> dict[str, pl.DataFrame]:
-    """Return the steps that count, and also all recorded steps if only some are chosen.
-
-    A step that is not chosen is none: whatever comes from the steps is of the chosen ones alone.
-    """
-    return {"steps": select_steps(steps, choice), RECORDED: steps} if choice else {"steps": steps}
-
-
-def names_to_choose(choice: StepChoice, content: TraceContent) -> tuple[str, ...]:
-    """Return the names of programs or of ranges, whichever was chosen by name, the most frequent first."""
-    names = program_names if choice.program else range_names
-    return tuple(names(content.table("annotations"))[:_MOST_NAMES])
-
-
-def marker_findings(choice: StepChoice, content: TraceContent, trace: TraceFile) -> list[Finding]:
-    """Return a finding if ranges that the marker names begin in one step and end after it."""
-    count = overlapping_ranges(content.table("annotations"), choice.marker) if choice.marker else 0
-    if not count:
-        return []
-    message = (
-        f"ranges that match {choice.marker!r} overlap with earlier ones; only the earlier ones are steps"
-    )
-    return [Finding("marker-overlaps", "warning", message, trace.relative, trace.rank, count, ("steps",))]
-
-
 OF_DEVICES = ("kernels", "memcpy", "launches", "counters")
 """Raw tables that are split by device."""
 
@@ -88,16 +65,11 @@ _INDEPENDENT_OF_DEVICE = frozenset({"contents", "call_counts", "completeness"})
 """Tables that say what a file holds, whatever device it is of."""
 
 
-@dataclass(frozen=True, slots=True)
-class ByDevice:
-    """One trace, device by device."""
+def split_by_device(content: TraceContent, file: str) -> tuple[list[TraceContent], list[Finding]] | None:
+    """Return the content for each device that its process worked on, with findings about them.
 
-    contents: tuple[TraceContent, ...]
-    findings: tuple[Finding, ...]
-
-
-def split_by_device(content: TraceContent, file: str) -> ByDevice | None:
-    """Return the content for each device that its process worked on; None if it is at most one."""
+    None if the process worked on one device at most.
+    """
     used = content.table("kernels", ("start_ns", "end_ns", "device"))
     if used["device"].min() == used["device"].max():
         return None
@@ -108,33 +80,24 @@ def split_by_device(content: TraceContent, file: str) -> ByDevice | None:
         others = [other for other in (*devices, *touched) if other != device]
         device_tables = on_device(tables, device, others, is_first=device == devices[0])
         contents.append(replace(content, tables={**content.tables, **device_tables}))
-    findings = [
-        finding
-        for finding in (_several_devices_finding(devices, file), _touched_devices_finding(touched, file))
-        if finding
-    ]
-    return ByDevice(tuple(contents), tuple(findings))
-
-
-def _several_devices_finding(devices: list[int], file: str) -> Finding | None:
-    if len(devices) < 2:
-        return None
-    message = (
-        f"{file} comes from a process that used devices {_listed(devices)}: each device counts separately, "
-        "numbers are means over devices, and calls are not matched with other ranks"
-    )
-    return Finding("several-devices", "note", message, file, count=len(devices), touches=OF_DEVICES)
-
-
-def _touched_devices_finding(devices: list[int], file: str) -> Finding | None:
-    if not devices:
-        return None
-    message = f"devices {_listed(devices)} of {file} are left out: they have less than 1 % of its kernel time"
-    return Finding("device-touched", "note", message, file, count=len(devices), touches=OF_DEVICES)
-
-
-def _listed(devices: Iterable[int]) -> str:
-    return ", ".join(map(str, devices))
+    findings = []
+    if len(devices) > 1:
+        message = (
+            f"{file} comes from a process that used devices {', '.join(map(str, devices))}: each device "
+            "counts separately, numbers are means over devices, and calls are not matched with other ranks"
+        )
+        findings.append(
+            Finding("several-devices", "note", message, file, count=len(devices), touches=OF_DEVICES)
+        )
+    if touched:
+        message = (
+            f"devices {', '.join(map(str, touched))} of {file} are left out: "
+            "they have less than 1 % of its kernel time"
+        )
+        findings.append(
+            Finding("device-touched", "note", message, file, count=len(touched), touches=OF_DEVICES)
+        )
+    return contents, findings
 
 
 def is_of_device(table: str) -> bool:
@@ -147,6 +110,9 @@ def is_of_device(table: str) -> bool:
 _LARGEST = "cpu_ops"
 
 _SPAN = ("start_ns", "end_ns")
+
+_OF_WORK = ("kernels", "cpu_ops")
+"""Tables of which a trace is recognised, the best first."""
 
 _OF_EVERY_TRACE = {"identity", "findings", "marker"}
 """Raw tables that no format fills, because they are about the trace itself."""
@@ -231,34 +197,62 @@ def read_trace(task: Task) -> TraceTables:
 
 
 def _read_trace(task: Task, wanted_tables: tuple[str, ...]) -> TraceTables:
+    trace, choice = task.trace, task.choice
     computed = computation_order(wanted_tables)
     whole = (_WHOLE,) if "steps" in computed else ()
     completeness = () if _TIMES_WORK.isdisjoint(computed) else (_COMPLETENESS,)
     raw = raw_needs((*wanted_tables, *whole, *completeness)) | {"devices"}
     try:
         with memory.use_memory(task.memory_bound):
-            content, sha256 = read_content(task.trace, raw, use_cache=task.use_cache)
+            content, sha256 = read_content(trace, raw, use_cache=task.use_cache)
     except InputError as error:
         return unread_trace(task, "trace-unreadable", error.message)
-    rank, conflict = _resolve_rank(task.trace, content)
-    world_size = content.world_size if content.world_size is not None else task.trace.world_size
+    # The file itself has the last word on its rank and on the size of the run.
+    rank = trace.rank if content.rank is None else content.rank
+    noted = []
+    if trace.rank is not None and rank != trace.rank:
+        stated = f"its {trace.rank_source} states {trace.rank}"
+        message = f"the file states rank {rank}, {stated}; the file is used"
+        noted.append(Finding("rank-conflict", "warning", message, trace.relative, rank=rank))
+    world_size = trace.world_size if content.world_size is None else content.world_size
     identity = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
-    of_trace = {"identity": identity, "marker": marker_table(task.choice, task.trace.form)}
+    of_trace = {"identity": identity, "marker": marker_table(choice, trace.form)}
     content = replace(content, tables={**content.tables, **of_trace})
-    tables, further, notes = _by_device((*wanted_tables, *completeness), content, task)
+    tables, further, of_devices = _by_device((*wanted_tables, *completeness), content, task)
+    noted += of_devices
     steps = tables.get("steps")
     recorded = tables.pop(RECORDED, steps)
     steps_from = "" if recorded is None else "".join(recorded["source"].head(1))
-    notes = (*notes, *marker_findings(task.choice, content, task.trace))
+    annotations = content.table("annotations") if choice.is_by_name else None
+    if choice.marker and annotations is not None:
+        overlaps = overlapping_ranges(annotations, choice.marker)
+        if overlaps:
+            message = (
+                f"ranges that match {choice.marker!r} overlap with earlier ones; "
+                "only the earlier ones are steps"
+            )
+            about = (trace.relative, trace.rank, overlaps, ("steps",))
+            noted.append(Finding("marker-overlaps", "warning", message, *about))
     is_chosen = steps_from in {CHOSEN_RANGE, CHOSEN_PROGRAM}
-    recorded_findings = [f for f in content.findings if not (is_chosen and f.code in DETECTED)]
-    trace = TraceTables(
-        task.trace,
+    range_names_there: tuple[str, ...] = ()
+    if annotations is not None and not is_chosen:
+        names = program_names if choice.program else range_names
+        range_names_there = tuple(names(annotations)[:_MOST_NAMES])
+    whole_steps = None
+    if steps is not None and any(finding.code in CUT_SHORT for finding in content.findings):
+        inputs = [steps if need == "steps" else content.table(need) for need in DERIVED.get(_WHOLE).needs]
+        whole_steps = frozenset(DERIVED.get(_WHOLE).compute(*inputs).filter("is_whole")["step"])
+    of_work = next((name for name in _OF_WORK if name in raw and content.height(name)), None)
+    outcome = TraceTables(
+        trace,
         tables,
         [
-            *(_touching_own_tables(finding, task.trace.form) for finding in recorded_findings),
-            *conflict,
-            *notes,
+            *(
+                _touching_own_tables(finding, trace.form)
+                for finding in content.findings
+                if not (is_chosen and finding.code in DETECTED)
+            ),
+            *noted,
         ],
         sha256,
         rank,
@@ -268,28 +262,29 @@ def _read_trace(task: Task, wanted_tables: tuple[str, ...]) -> TraceTables:
         filled=frozenset(name for name in raw if content.height(name)),
         devices=frozenset(content.table("devices")["name"]) - {None},
         span_ns=_span(content, raw),
-        sketch=_sketch(content, raw),
-        whole_steps=None if steps is None else _whole_steps(steps, content),
+        sketch=sketch(content.table(of_work, _SPAN)) if of_work else None,
+        whole_steps=whole_steps,
         further=further,
-        recorded_steps=tuple(recorded["step"]) if recorded is not None and task.choice else (),
-        range_names=names_to_choose(task.choice, content) if task.choice.is_by_name and not is_chosen else (),
+        recorded_steps=tuple(recorded["step"]) if recorded is not None and choice else (),
+        range_names=range_names_there,
     )
     if completeness:
-        _note_completeness(trace, tables.pop(_COMPLETENESS).row(0, named=True))
-    return trace
+        _note_completeness(outcome, tables.pop(_COMPLETENESS).row(0, named=True))
+    return outcome
 
 
 def _by_device(
     wanted_tables: tuple[str, ...], content: TraceContent, task: Task
-) -> tuple[dict[str, pl.DataFrame], list[dict[str, pl.DataFrame]], tuple[Finding, ...]]:
+) -> tuple[Tables, list[Tables], list[Finding]]:
     """Return the wanted tables, those of a device for its first device and then for each further one."""
     by_device = split_by_device(content, task.trace.relative) if content.height("kernels") else None
     if by_device is None:
-        return _tables(wanted_tables, content, task), [], ()
+        return _tables(wanted_tables, content, task), [], []
+    contents, findings = by_device
     differing = tuple(name for name in wanted_tables if is_of_device(name))
     common = _tables(tuple(name for name in wanted_tables if name not in differing), content, task)
-    first, *further = (_tables(differing, part, task) for part in by_device.contents)
-    return common | first, further, by_device.findings
+    first, *further = (_tables(differing, part, task) for part in contents)
+    return common | first, further, findings
 
 
 def _note_completeness(trace: TraceTables, complete: dict[str, Any]) -> None:
@@ -309,7 +304,7 @@ def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None
     """Return the first start and the last end in these tables."""
     spans = [
         content.table(name, _SPAN)
-        for name in sorted(raw)
+        for name in raw
         if {*_SPAN} <= {*TABLES[name].columns} and content.height(name)
     ]
     bounds = [(table["start_ns"].min(), table["end_ns"].max()) for table in spans]
@@ -317,16 +312,6 @@ def _span(content: TraceContent, raw: Collection[str]) -> tuple[int, int] | None
     if not known_bounds:
         return None
     return min(start for start, _ in known_bounds), max(end for _, end in known_bounds)
-
-
-_OF_WORK = ("kernels", "cpu_ops")
-"""Tables of which a trace is recognised, the best first."""
-
-
-def _sketch(content: TraceContent, raw: Collection[str]) -> Sketch | None:
-    """Return the sample of the work of a trace; None if nothing wanted holds it."""
-    name = next((name for name in _OF_WORK if name in raw and content.height(name)), None)
-    return sketch(content.table(name, _SPAN)) if name else None
 
 
 def unread_trace(task: Task, code: str, message: str) -> TraceTables:
@@ -341,17 +326,27 @@ def _touching_own_tables(finding: Finding, form: Format) -> Finding:
     return finding if finding.touches else replace(finding, touches=tuple(sorted(form.tables)))
 
 
-def _tables(wanted_tables: tuple[str, ...], content: TraceContent, task: Task) -> dict[str, pl.DataFrame]:
+def _tables(wanted_tables: tuple[str, ...], content: TraceContent, task: Task) -> Tables:
     """Return the wanted tables, and the recorded steps if steps are wanted and some were chosen.
 
-    Whatever else they come from is held only as long as it is needed.
+    Whatever else they come from is held only as long as it is needed, the largest raw table first.
     """
-    ordered = _largest_first(wanted_tables)
-    tables: dict[str, pl.DataFrame] = {}
+    ordered = computation_order(wanted_tables)
+    largest = (name for name in ordered if _LARGEST in DERIVED.get(name).needs)
+    ordered = computation_order([*largest, *ordered])
+    tables: Tables = {}
     for position, name in enumerate(ordered):
-        tables[name] = _compute(DERIVED.get(name), tables, content)
+        table = DERIVED.get(name)
+        tables[name] = table.compute(
+            *(tables[n] if n in tables else content.table(n, table.reads.get(n)) for n in table.needs)
+        )
         if name == "steps":
-            tables |= choose_steps(_with_source(tables[name], task), task.choice)
+            if task.trace.form.step_marker and not task.choice.marker:
+                source = pl.col("source").cast(pl.String).replace(CHOSEN_RANGE, FORMAT_RANGE)
+                dtype = tables[name].schema["source"]
+                tables[name] = tables[name].with_columns(source=source.cast(dtype))
+            if task.choice:  # whatever comes from the steps is of the chosen ones alone
+                tables |= {RECORDED: tables[name], name: select_steps(tables[name], task.choice)}
         needed = {
             *wanted_tables,
             RECORDED,
@@ -365,52 +360,8 @@ def _tables(wanted_tables: tuple[str, ...], content: TraceContent, task: Task) -
     }
 
 
-def _with_source(steps: pl.DataFrame, task: Task) -> pl.DataFrame:
-    """Return steps with the format as their source, if its marker found them and the user chose none."""
-    if task.choice.marker or not task.trace.form.step_marker:
-        return steps
-    source = pl.col("source").cast(pl.String)
-    return steps.with_columns(source=source.replace(CHOSEN_RANGE, FORMAT_RANGE).cast(steps.schema["source"]))
-
-
-def _largest_first(wanted_tables: tuple[str, ...]) -> list[str]:
-    """Return the derived tables behind `wanted_tables` in order, those of the largest raw table early."""
-    ordered = computation_order(wanted_tables)
-    return computation_order([*(name for name in ordered if _LARGEST in DERIVED.get(name).needs), *ordered])
-
-
-def _compute(table: Derived, tables: dict[str, pl.DataFrame], content: TraceContent) -> pl.DataFrame:
-    """Return a derived table; raw ones are held for its sake alone."""
-    inputs = [tables[n] if n in tables else content.table(n, table.reads.get(n)) for n in table.needs]
-    return table.compute(*inputs)
-
-
-def _whole_steps(steps: pl.DataFrame, content: TraceContent) -> frozenset[int] | None:
-    """Return the steps of a file that was cut short of which it can lack nothing."""
-    if not any(finding.code in CUT_SHORT for finding in content.findings):
-        return None
-    table = DERIVED.get(_WHOLE)
-    inputs = [steps if need == "steps" else content.table(need) for need in table.needs]
-    frame = table.compute(*inputs)
-    return frozenset(frame.filter("is_whole")["step"])
-
-
-def _resolve_rank(trace: TraceFile, content: TraceContent) -> tuple[int | None, list[Finding]]:
-    """Return the rank of a trace once the whole file is known; the file itself has the last word."""
-    if content.rank is None or content.rank == trace.rank:
-        return trace.rank, []
-    if trace.rank is None:
-        return content.rank, []
-    message = (
-        f"the file states rank {content.rank}, its {trace.rank_source} states {trace.rank}; the file is used"
-    )
-    return content.rank, [Finding("rank-conflict", "warning", message, trace.relative, rank=content.rank)]
-
-
 BLOCK = 32
 """Traces whose tables are made one as soon as all of them are there: small tables are mostly overhead."""
-
-Tables = dict[str, "pl.DataFrame"]
 
 
 class ConcatenatedTables:
@@ -423,30 +374,27 @@ class ConcatenatedTables:
         self._blocks: dict[int, Tables] = {}
 
     def take(self, position: int, trace: TraceTables) -> None:
-        """Take the tables out of the outcome of the trace at `position`."""
+        """Take the tables out of the outcome of the trace at `position`.
+
+        A further device counts as a trace of its own. A rank of several devices is not one's own.
+        """
         number = position // BLOCK
         loose = self._loose.setdefault(number, {})
-        devices = self._keyed_devices(position, trace)
-        loose[position] = {name: _rows(name, devices) for name in trace.tables}
+        rank = None if trace.further else trace.rank
+        rows: dict[str, list[pl.DataFrame]] = {}
+        for device, tables in enumerate((trace.tables, *trace.further)):
+            key = (position + device * self._traces, rank, trace.trace.iteration)
+            keys = [pl.lit(value, pl.Int64).alias(name) for name, value in zip(KEYS, key, strict=True)]
+            for name, table in tables.items():
+                rows.setdefault(name, []).append(table.with_columns(keys))
+        loose[position] = {name: pl.concat(parts) for name, parts in rows.items()}
         trace.tables, trace.further = {}, []
         if len(loose) == min(BLOCK, self._traces - number * BLOCK):
             del self._loose[number]
             together = self._joined([loose[each] for each in sorted(loose)])
-            self._blocks[number] = {name: _compact(table) for name, table in together.items()}
-
-    def _keyed_devices(self, position: int, trace: TraceTables) -> list[tuple[Tables, pl.DataFrame]]:
-        """Return the tables of each device with their keys; a further one counts as a trace of its own.
-
-        A rank that belongs to several devices is not one's own.
-        """
-        rank = None if trace.further else trace.rank
-        devices = (trace.tables, *trace.further)
-        numbers = [position + number * self._traces for number in range(len(devices))]
-        keys = [(number, rank, trace.trace.iteration) for number in numbers]
-        types = dict.fromkeys(KEYS, pl.Int64)
-        return [
-            (each, pl.DataFrame([key], types, orient="row")) for each, key in zip(devices, keys, strict=True)
-        ]
+            # A column of text reserves 8 kB for each trace, which its rows hold until they are copied.
+            texts = pl.col(pl.String).cast(pl.Categorical).cast(pl.String)
+            self._blocks[number] = {name: t.rechunk().with_columns(texts) for name, t in together.items()}
 
     def tables(self) -> Tables:
         """Return each table of all traces as one, in the order of the traces."""
@@ -463,33 +411,7 @@ class ConcatenatedTables:
         return joined
 
 
-def _compact(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table whose texts lie in memory of their own.
-
-    Each column of text of each trace has 8 kB reserved for texts, which its rows hold until they are copied.
-    """
-    columns = table.rechunk().iter_columns()
-    return pl.DataFrame(
-        [
-            column.cast(pl.Categorical).cast(pl.String) if column.dtype == pl.String else column
-            for column in columns
-        ]
-    )
-
-
-def _rows(name: str, devices: Sequence[tuple[Tables, pl.DataFrame]]) -> pl.DataFrame:
-    """Return the rows of one table of all devices of a trace, with their keys."""
-    parts = []
-    for tables, keys in devices:
-        if name in tables:
-            columns = {column.name: column for column in tables[name].iter_columns()}
-            height = tables[name].height
-            columns |= {key.name: key.new_from_index(0, height) for key in keys.iter_columns()}
-            parts.append(pl.DataFrame([*columns.values()]))
-    return pl.concat(parts) if len(parts) > 1 else parts[0]
-
-
 def empty_table(name: str) -> pl.DataFrame:
     """Return a table of single traces with no rows."""
     table = TABLES[name] if name in TABLES else DERIVED.get(name).table
-    return pl.DataFrame([*table.empty().iter_columns(), *(pl.Series(key, dtype=pl.Int64) for key in KEYS)])
+    return table.empty().with_columns(*(pl.lit(None, pl.Int64).alias(key) for key in KEYS))

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.extras import require
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.engine.dask import import_extra, read_on_cluster, silence_dask
+from ccl_bench.engine.dask import read_on_cluster, silence_dask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,31 +80,41 @@ def start_jobs(text: str) -> Iterator[Engine]:
 @contextlib.contextmanager
 def _cluster_of_jobs(options: Mapping[str, str], count: int) -> Iterator[tuple[Client, WithoutWorkers]]:
     """Give a client of a cluster of `count` jobs, and the function that checks that they still live."""
-    distributed, jobqueue = import_extra("distributed"), _jobqueue()
+    distributed = require("distributed", "cluster")
+    handler = signal.getsignal(signal.SIGINT)
+    jobqueue = require("dask_jobqueue", "cluster")
+    if signal.getsignal(signal.SIGINT) is not handler:  # its own ends the program with status 0
+        signal.signal(signal.SIGINT, handler)
     if not shutil.which("sbatch"):
         fix = "run the command on a node that can submit jobs"
         raise UsageError("Slurm is not available: sbatch is not on the PATH", fix=fix)
-    with silence_dask(), _end_on_signals(), _shared_folder() as folder:
+    place = storage.cache_directory()  # jobs see it too
+    place.mkdir(parents=True, exist_ok=True)
+    with (
+        silence_dask(),
+        _end_on_signals(),
+        # Only this user can read the keys and logs in it.
+        tempfile.TemporaryDirectory(prefix="slurm-", dir=place, ignore_cleanup_errors=True) as name,
+    ):
+        folder = Path(name)
         security = _security(folder)
         with jobqueue.SLURMCluster(**_settings(options), security=security, log_directory=folder) as cluster:
-            _check_accepted(cluster.job_script(), folder)
+            script = folder / "job.sh"
+            script.write_text(cluster.job_script())
+            tested = _run_slurm("sbatch", "--test-only", str(script))
+            if tested.returncode:
+                errors = tested.stderr.strip().splitlines() or ["it gives no reason"]
+                reason = errors[-1].removeprefix("sbatch: error: ")
+                fix = "give the option that it requires, as in --engine slurm:queue=debug,account=m1234"
+                raise InputError(f"Slurm refuses the job: {reason}", fix=fix)
             cluster.scale(jobs=count)
             with distributed.Client(cluster, security=security, set_as_default=False) as client:
                 yield client, _Watch(cluster, folder).look
 
 
-def _jobqueue() -> Any:
-    """Return dask-jobqueue without its handler of Ctrl-C, which ends the program with status 0."""
-    before = signal.getsignal(signal.SIGINT)
-    jobqueue = import_extra("dask_jobqueue")
-    if signal.getsignal(signal.SIGINT) is not before:
-        signal.signal(signal.SIGINT, before)
-    return jobqueue
-
-
 def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings for dask-jobqueue; what is left out is in its own configuration."""
-    config = import_extra("dask").config
+    config = require("dask", "cluster").config
 
     def value(name: str) -> str:
         return options.get(name) or str(config.get(f"jobqueue.slurm.{name}", None) or DEFAULTS[name])
@@ -122,18 +133,9 @@ def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def _shared_folder() -> Iterator[Path]:
-    """Give a folder for keys and logs that only this user can read; jobs see it where they see the cache."""
-    place = storage.cache_directory()
-    place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="slurm-", dir=place, ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
-
-
 def _security(folder: Path) -> Any:
     """Return encryption with keys of this run: without, all on the network could run code in the jobs."""
-    security = import_extra("distributed").Security.temporary()
+    security = require("distributed", "cluster").Security.temporary()
     names = ("tls_ca_file", *(f"tls_{role}_{kind}" for role in _ROLES for kind in ("cert", "key")))
     for name in names:
         file = folder / name
@@ -160,17 +162,6 @@ def _end_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _check_accepted(script: str, folder: Path) -> None:
-    """Raise InputError if Slurm would not take such a job, with its own words."""
-    file = folder / "job.sh"
-    file.write_text(script)
-    process = _run_slurm("sbatch", "--test-only", str(file))
-    if process.returncode:
-        errors = process.stderr.strip().splitlines() or ["it gives no reason"]
-        fix = "give the option that it requires, as in --engine slurm:queue=debug,account=m1234"
-        raise InputError(f"Slurm refuses the job: {errors[-1].removeprefix('sbatch: error: ')}", fix=fix)
-
-
 def _run_slurm(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (Slurm's own)
 
@@ -191,11 +182,8 @@ class _Watch:
         self._last_look = now
         ids = ",".join(str(job.job_id) for job in self._cluster.workers.values() if job.job_id)
         if not _run_slurm("squeue", "--noheader", f"--jobs={ids}").stdout.strip():
+            logs = sorted(self._folder.glob("*.err"), key=lambda path: path.stat().st_mtime)
+            errors = [line for log in logs[-1:] for line in log.read_text(errors="replace").splitlines()]
+            last_words = " / ".join(list(filter(None, errors))[-_LAST_LINES:])
             fix = "check that a job can run this Python and can read the folder of the cache"
-            raise InputError(f"the Slurm jobs have ended{self._last_words()}", fix=fix)
-
-    def _last_words(self) -> str:
-        """Return the last lines of errors, of the job that wrote last."""
-        logs = sorted(self._folder.glob("*.err"), key=lambda path: path.stat().st_mtime)
-        lines = [line for path in logs[-1:] for line in path.read_text(errors="replace").splitlines() if line]
-        return f": {' / '.join(lines[-_LAST_LINES:])}" if lines else ""
+            raise InputError(f"the Slurm jobs have ended{last_words and f': {last_words}'}", fix=fix)

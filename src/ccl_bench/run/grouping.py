@@ -217,12 +217,6 @@ def above(root: Path, traces: Sequence[TraceFile]) -> Above:
     )
 
 
-def run_above(root: Path) -> Path | None:
-    """Return the directory of the run whose window `root` is; None if it is no window of a run."""
-    trace_folder = _trace_folder(root)
-    return trace_folder and trace_folder.parent
-
-
 def _trace_folder(root: Path) -> Path | None:
     window = root.absolute()
     if is_remote(root) or not root.is_dir() or window_in_path(window.name) is None:

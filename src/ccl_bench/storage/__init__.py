@@ -1,14 +1,16 @@
 """Storage: local and remote paths, compression, the cache, safe writing.
 
 `files` opens, reads and replaces files, `remote` those behind addresses such as `s3://`. `gzip_file` reads
-damaged ones to the last whole byte, `journals` databases that were not closed. `text_cache` keeps texts.
+damaged ones to the last whole byte, `journals` databases that were not closed.
 """
 
 from ccl_bench.storage.files import (
+    CACHE_VARIABLE,
     DAMAGED,
     GZIP_MAGIC,
     MOST_ZEROS,
     SQLITE_MAGIC,
+    cache_directory,
     decode_text,
     is_of_the_kernel,
     local_copy,
@@ -25,14 +27,6 @@ from ccl_bench.storage.files import (
 )
 from ccl_bench.storage.journals import content_sha256, journals_of
 from ccl_bench.storage.remote import is_remote, remote_errors, remote_path, stored_version
-from ccl_bench.storage.text_cache import (
-    CACHE_VARIABLE,
-    cache_directory,
-    kept_text,
-    load_text,
-    save_text,
-    text_folder,
-)
 
 __all__ = [
     "CACHE_VARIABLE",
@@ -46,8 +40,6 @@ __all__ = [
     "is_of_the_kernel",
     "is_remote",
     "journals_of",
-    "kept_text",
-    "load_text",
     "local_copy",
     "open_file",
     "open_raw",
@@ -56,10 +48,8 @@ __all__ = [
     "refuse_holes",
     "remote_errors",
     "remote_path",
-    "save_text",
     "sha256",
     "stored_version",
-    "text_folder",
     "to_path",
     "unreadable",
     "unwritten",

@@ -33,6 +33,8 @@ _LEAST_HASHED_BYTES = 64 << 10
 _ZEROS = bytes(_HASHED_BYTES)
 _PIECE_BYTES = 16 << 20
 
+CACHE_VARIABLE = "CCL_BENCH_CACHE"
+
 MOST_ZEROS = 64 << 20
 """Zero bytes in a row that no trace holds: a file with more was reserved or copied, and not filled."""
 
@@ -195,6 +197,13 @@ def unwritten(start: int, zeros: int, where: str) -> InputError:
     """Return the error for a file with so many zero bytes from byte `start` on."""
     message = f"holds only zeros in {zeros >> 20} MiB from byte {start:,} on: it is incomplete"
     return InputError(message, where=where, fix="copy it again and compare checksums")
+
+
+def cache_directory() -> Path:
+    """Return the folder that keeps tables between commands: $CCL_BENCH_CACHE, else the user's cache."""
+    if folder := os.environ.get(CACHE_VARIABLE):
+        return Path(folder).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ccl-bench"
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
 """Reading a trace, and the cache that keeps its tables outside the run.
 
-A trace's folder is named after the file's path, size, inode and times, and the revision of the reader, so a
-changed file or reader never meets old tables. The time of the last change of anything is among them: it shows
-that a file was written over and given its old modification time again. The file's name within the run is too:
-what is wrong with the file is reported under it. The folder appears whole or not at all; a damaged one is
-dropped and made again.
+A trace's folder is named after the file's path, size, inode and times, the version of the program and the
+revision of the reader, so a changed file or reader never meets old tables. The time of the last change of
+anything is among them: it shows that a file was written over and given its old modification time again. The
+file's name within the run is too: what is wrong with the file is reported under it. The folder appears whole
+or not at all; a damaged one is dropped and made again.
 
 Large tables are kept as Parquet, of which some columns can be read. The others are Arrow streams in one file,
 which takes less time to write and read.
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccl_bench import storage
+from ccl_bench import __version__, storage
 from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import json_decoder
@@ -80,7 +80,7 @@ def cache_folder(trace: TraceFile) -> Path:
 
 
 def _folder_of(trace: TraceFile, state: tuple[object, ...]) -> Path:
-    reader = (LAYOUT, trace.form.name, trace.form.revision)
+    reader = (LAYOUT, __version__, trace.form.name, trace.form.revision)
     key = (*reader, trace.relative, trace.part, *state)
     return storage.cache_directory() / "traces" / hashlib.sha256(repr(key).encode()).hexdigest()[:32]
 

@@ -12,7 +12,6 @@ import pytest
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.cli.kept_output import file_signature
 from ccl_bench.run import open_run
 from ccl_bench.storage.files import read_text, walk
 from ccl_bench.testing import Plan, write_run
@@ -139,7 +138,6 @@ def test_deep_folders_are_walked_with_one_look_at_links_in_all(
     assert len(path.relative_to(deep).parts) == LEVELS + 1
     assert len(looks) < 10
     assert findings == []
-    assert file_signature([str(deep)])[1] == path.stat().st_ctime_ns
 
 
 def test_a_file_in_the_deepest_folder_counts(deep: Path) -> None:

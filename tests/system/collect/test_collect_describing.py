@@ -10,13 +10,13 @@ import pytest
 
 from ccl_bench.card import Card, read_card
 from ccl_bench.card.sections import leaf_paths
-from ccl_bench.collect.collect_run import Request
+from ccl_bench.collect.collect_run import CollectRequest
 from ccl_bench.collect.collect_run import collect_run as collected
 from ccl_bench.collect.describe import torchtitan
 from ccl_bench.collect.describe.fill_card import observed_card_values
 from ccl_bench.collect.describe.observations import Observations
 from ccl_bench.collect.describe.torchtitan import effective_config, toml_text
-from ccl_bench.collect.profiling.recording import METADATA_NUMBERS
+from ccl_bench.collect.profiling.options import METADATA_NUMBERS
 from ccl_bench.side_files.metadata import RunMetadata
 from ccl_bench.testing import Plan, write_run
 
@@ -141,7 +141,7 @@ def test_what_a_person_wrote_stays_and_contradictions_are_said(configured):
     text = card.read_text()
     card.write_text(text.replace("name: ccl_bench.testing", "name: my-own-trainer"))
     (configured / "run/environment.json").write_text(json.dumps({**A100, "command": _command()}))
-    done = collected(Request(configured / "run", folder=configured))
+    done = collected(CollectRequest(configured / "run", folder=configured))
     assert "my-own-trainer" in card.read_text()
     said = "states Model-executor.framework.name = my-own-trainer, but torchtitan was observed"
     assert any(said in remark for remark in done.remarks)
@@ -154,7 +154,7 @@ def test_sizes_that_the_command_line_changed_stand_in_the_metadata(configured):
     (configured / "run/run_metadata.json").unlink()
     command = _command("--training.seq_len=128")
     (configured / "run/environment.json").write_text(json.dumps({**A100, "command": command}))
-    collected(Request(configured / "run", folder=configured))
+    collected(CollectRequest(configured / "run", folder=configured))
     said = json.loads((configured / "run/run_metadata.json").read_text())
     assert (said["seq_len"], said["world_size"]) == (128, 4)
     kept = tomllib.loads((configured / "run/train config.toml").read_text())
@@ -166,7 +166,7 @@ def test_a_filled_card_is_valid(configured):
     (configured / "outputs/workload_card.yaml").unlink()
     (configured / "run").mkdir()
     (configured / "run/environment.json").write_text(json.dumps({**A100, "command": _command()}))
-    collected(Request(configured / "run", folder=configured))
+    collected(CollectRequest(configured / "run", folder=configured))
     reading = read_card(configured / "run/workload_card.yaml")
     assert [str(issue) for issue in reading.issues if issue.severity == "error"] == []
     assert reading.value.parallelism.product == 4

@@ -14,7 +14,7 @@ from collected import BIN, ENVIRONMENT, collect, files, loaded_python
 from flight_recorder import call, dump
 from training_loop_facts import TIMED
 
-from ccl_bench.collect.collect_run import Request
+from ccl_bench.collect.collect_run import CollectRequest
 from ccl_bench.collect.collect_run import collect_run as collected
 from ccl_bench.collect.profiling import rank_summary
 from ccl_bench.evaluate.compute import evaluate
@@ -194,7 +194,7 @@ def test_what_ranks_left_is_put_together_when_launcher_and_ranks_were_killed(tmp
     window.mkdir(parents=True)
     # Kineto gives a trace its name when it is whole.
     (window / "rank0_trace.json.tmp").write_text(kineto_text[: len(kineto_text) * 2 // 3])
-    done = collected(Request(tmp_path / "run", folder=tmp_path))
+    done = collected(CollectRequest(tmp_path / "run", folder=tmp_path))
     said = "\n".join(done.remarks)
     assert "2 of 4 ranks saved no step times" in said
     assert "rank0_trace.json is incomplete" in said

@@ -8,7 +8,7 @@ import shutil
 
 from collected import collect, files
 
-from ccl_bench.collect.collect_run import Request
+from ccl_bench.collect.collect_run import CollectRequest
 from ccl_bench.collect.collect_run import collect_run as collected
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
@@ -26,7 +26,7 @@ def _written(folder, *, iteration=None, style=None):
 
 
 def _gathered(folder, *sources, **wishes):
-    return collected(Request(folder / "run", sources=sources, folder=folder, **wishes))
+    return collected(CollectRequest(folder / "run", sources=sources, folder=folder, **wishes))
 
 
 def test_the_layout_of_torchtitan_0_1_and_0_2(tmp_path):
@@ -177,7 +177,7 @@ def test_numbers_of_a_gathered_run_are_those_of_the_original(tmp_path):
 def test_on_a_full_disk_traces_are_linked_to_and_can_be_measured(tmp_path, full_disk):
     _written(tmp_path / "outputs", iteration=10, style=Style())
     done = collected(
-        Request(full_disk / "run", sources=(tmp_path / "outputs",), folder=tmp_path),
+        CollectRequest(full_disk / "run", sources=(tmp_path / "outputs",), folder=tmp_path),
     )
     assert done.copied.linked > 0
     (result,) = evaluate(open_run(full_disk / "run"), ["coll_call_num"], jobs=1)

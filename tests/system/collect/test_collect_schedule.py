@@ -16,7 +16,7 @@ from launchers import LOADED
 from shared import made_once
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.collect import Phase, Schedule, profile
+from ccl_bench.collect import Schedule, StepPhase, profile
 from ccl_bench.collect.profiling import ranks
 from ccl_bench.collect.profiling.recorders import export_trace
 
@@ -34,7 +34,7 @@ def test_five_steps_warm_up_and_five_are_recorded_unless_asked_otherwise():
 
 def test_a_window_is_named_by_the_steps_that_were_run_when_it_ended():
     schedule = Schedule(skip=1, timed=2, warmup=1, active=2, observed=1)
-    assert (schedule.end_of(Phase.ACTIVE), schedule.end_of(Phase.OBSERVED)) == (6, 7)
+    assert (schedule.end_of(StepPhase.ACTIVE), schedule.end_of(StepPhase.OBSERVED)) == (6, 7)
 
 
 def test_the_last_step_of_a_phase_knows_that_it_is():

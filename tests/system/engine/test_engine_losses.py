@@ -157,7 +157,7 @@ def test_an_address_without_a_scheduler_is_refused(run: Path, monkeypatch: pytes
 
 
 def test_a_worker_of_another_release_is_refused(run: Path, tmp_path: Path, own_cluster: Cluster) -> None:
-    (tmp_path / "older.py").write_text("import ccl_bench\nccl_bench.__version__ = '0.0.1'\n")
+    (tmp_path / "older.py").write_text("from ccl_bench.engine import dask\ndask.__version__ = '0.0.1'\n")
     own_cluster.worker("--preload", str(tmp_path / "older.py"))
     own_cluster.has_workers(1)
 

@@ -90,6 +90,13 @@ def test_an_installed_wheel_reads_natively(installed: Path, tmp_path: Path) -> N
     assert len([*installed.glob(f"lib/*/site-packages/{LIBRARY}")]) == 1
 
 
+def test_an_installed_wheel_has_the_licences_of_what_it_bundles(installed: Path) -> None:
+    [notices] = installed.glob("lib/*/site-packages/ccl_bench-*.dist-info/licenses/**/vega-licences.txt")
+    assert "vega-lite 6.4.1" in notices.read_text(encoding="utf-8")
+    [scripts] = installed.glob("lib/*/site-packages/ccl_bench/report/render/assets/vega.js")
+    assert b"vegaEmbed" in scripts.read_bytes()
+
+
 def test_man_finds_the_pages_of_an_installed_wheel(installed: Path) -> None:
     found = {path.name: path.read_bytes() for path in (installed / "share" / "man" / "man1").iterdir()}
     assert found == {name: (ROOT / "docs" / "man" / name).read_bytes() for name in MAN}

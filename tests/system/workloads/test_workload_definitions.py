@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.collect.workloads import Definition, folder_files, read_definition, write_folder
+from ccl_bench.collect.workloads import WorkloadDefinition, folder_files, read_definition, write_folder
 
 ROOT = Path(__file__).parents[3]
 TP = ROOT / "workloads" / "llama3.1-8b-torchtitan-tp-perlmutter-16.toml"
@@ -115,7 +115,7 @@ def test_a_setting_that_makes_no_sense_is_refused() -> None:
 
 
 def test_a_folder_of_other_content_is_overwritten_only_when_asked(tmp_path: Path) -> None:
-    definition: Definition = read_definition(TP)
+    definition: WorkloadDefinition = read_definition(TP)
     folder = tmp_path / "a folder+1"
     assert [path.name for path in write_folder(definition, folder)] == list(folder_files(definition))
     write_folder(definition, folder)

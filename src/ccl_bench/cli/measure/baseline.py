@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from ccl_bench.base.text import counted
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import say
+from ccl_bench.comparison import baselines
+from ccl_bench.report import results as text
+from ccl_bench.report.comparison.phrases import value
+from ccl_bench.report.console import aligned
+from ccl_bench.report.console import show as show_page
 
-if TYPE_CHECKING:
-    from cyclopts import App
-
-ABOUT = """Keep the results of a run under a name, to compare later runs with: baseline:NAME.
-
+ABOUT = """\
 A baseline is a folder in .ccl-bench/baselines, or in the folder that CCL_BENCH_BASELINES names, with the \
 results of all metrics, the workload card and the metadata. It is small; commit it to your repository.
 """
@@ -32,39 +33,32 @@ _STEP_TIME = "iteration_wall_clock_time"
 Name = Annotated[str, Parameter(metavar="", help="Name of the baseline, such as main or release-2.1.")]
 
 
-def app(program: str) -> App:
-    """Return the command."""
-    name = f"{program} baseline"
-    group = options.app("baseline", ABOUT, [f"{name} set main RUN", f"{program} compare baseline:main RUN"])
-    commands = (
-        ("set", ABOUT_SET, f"{name} set main examples/runs/llama-tiny-pp4-gloo", set_),
-        ("list", ABOUT_LIST, f"{name} list", list_),
-        ("show", ABOUT_SHOW, f"{name} show main", show),
-        ("remove", ABOUT_REMOVE, f"{name} remove main", remove),
-    )
-    for word, about, example, run in commands:
-        command = options.app(word, about, [example])
-        command.default(run)
-        group.command(command)
-    return group
+_BASELINE = f"{PROGRAM} baseline"
+
+app = options.app("baseline", ABOUT, [f"{_BASELINE} set main RUN", f"{PROGRAM} compare baseline:main RUN"])
+set_app = options.app("set", ABOUT_SET, [f"{_BASELINE} set main examples/runs/llama-tiny-pp4-gloo"])
+list_app = options.app("list", ABOUT_LIST, [f"{_BASELINE} list"])
+show_app = options.app("show", ABOUT_SHOW, [f"{_BASELINE} show main"])
+remove_app = options.app("remove", ABOUT_REMOVE, [f"{_BASELINE} remove main"])
+for each in (set_app, list_app, show_app, remove_app):
+    app.command(each)
 
 
+@set_app.default
 def set_(
     name: Name,
     run: Annotated[str, Parameter(metavar="", help="Directory, trace file or URL of the run.")],
     /,
     *,
     workload_card: options.Card = None,
-    reading: options.Reading = options.DEFAULT_READING,
+    reading: options.ReadingOptions = options.DEFAULT_READING,
     force: Annotated[bool, Parameter(help="Replace the baseline of this name.")] = False,
 ) -> int:
     """Keep the results of a run."""
-    from ccl_bench.comparison.baselines import refuse_baseline, set_baseline
-
-    refuse_baseline(name, force=force)
+    baselines.refuse_baseline(name, force=force)
     with reading.open(run, card=workload_card) as measured:
         results = measured.results()
-    folder = set_baseline(name, measured.run, results)
+    folder = baselines.set_baseline(name, measured.run, results)
     count = sum(result.value is not None for result in results)
     sys.stdout.write(
         f"{folder}  {counted(count, 'metric')}; compare with it: ccl-bench compare baseline:{name} RUN\n"
@@ -72,19 +66,16 @@ def set_(
     return 0
 
 
+@list_app.default
 def list_() -> int:
     """List the baselines."""
-    from ccl_bench.comparison.baselines import baseline_names, baselines_folder, read_baseline
-    from ccl_bench.report.comparison.phrases import value
-    from ccl_bench.report.console import aligned
-    from ccl_bench.report.console import show as show_page
-
-    rows = []
-    if not (names := baseline_names()):
-        say(PROGRAM, f"{baselines_folder()}: there is no baseline; make one: ccl-bench baseline set NAME RUN")
+    if not (names := baselines.baseline_names()):
+        folder = baselines.baselines_folder()
+        say(PROGRAM, f"{folder}: there is no baseline; make one: ccl-bench baseline set NAME RUN")
         return 0
+    rows = []
     for name in names:
-        results = {result.metric: result for result in read_baseline(name)}
+        results = {result.metric: result for result in baselines.read_baseline(name)}
         step = results.get(_STEP_TIME)
         count = sum(result.value is not None for result in results.values())
         versions = {result.provenance.tool_version for result in results.values()}
@@ -94,20 +85,15 @@ def list_() -> int:
     return 0
 
 
+@show_app.default
 def show(name: Name, /) -> int:
     """Show the results of a baseline."""
-    from ccl_bench.comparison.baselines import read_baseline
-    from ccl_bench.report import results
-    from ccl_bench.report.console import show as show_page
-
-    saved = read_baseline(name)
-    show_page(results.table(results.valued_first(saved)))
+    show_page(text.table(text.valued_first(baselines.read_baseline(name))))
     return 0
 
 
+@remove_app.default
 def remove(name: Name, /) -> int:
     """Remove a baseline."""
-    from ccl_bench.comparison.baselines import remove_baseline
-
-    remove_baseline(name)
+    baselines.remove_baseline(name)
     return 0

@@ -9,29 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ccl_bench.base.text import counted
-from ccl_bench.cli import options
+from ccl_bench.chakra import export, export_communication
+from ccl_bench.chakra.simulator import GROUPS, NETWORK, SYSTEM, refuse_existing_files, write_machine
+from ccl_bench.cli import PROGRAM, options
+from ccl_bench.evaluate.load import load_tables
+from ccl_bench.report.console import show
+from ccl_bench.run import open_run
 
 if TYPE_CHECKING:
-    from cyclopts import App
-
     from ccl_bench.run import Run
 
-ABOUT = """Export the Execution Traces of a run as Chakra files, one for each rank.
-
-The Kineto trace of the same rank provides durations of operators and kernels of collectives. With
+ABOUT = """The Kineto trace of the same rank provides durations of operators and kernels of collectives. With
 --communication, no Execution Trace is needed: calls have type, size, group, and the time between them.
 
 Exit status: 0; 2 wrong usage, or a file already exists; 4 there is nothing to export.
 """
 
 
-def app(program: str) -> App:
-    """Return the command."""
-    command = options.app("chakra", ABOUT, [f"{program} chakra RUN -o chakra_traces"])
-    command.default(chakra)
-    return command
+app = options.app("chakra", ABOUT, [f"{PROGRAM} chakra RUN -o chakra_traces"])
 
 
+@app.default
 def chakra(
     run: Annotated[str, Parameter(metavar="", help="Directory or URL of the run.")],
     /,
@@ -47,23 +45,14 @@ def chakra(
     force: Annotated[bool, Parameter(help="Overwrite existing files.")] = False,
 ) -> int:
     """Export a run."""
-    from ccl_bench.report.console import show
-    from ccl_bench.run import open_run
-
-    export = _communication if communication else _operators
-    remarks = export(open_run(run), Path(output), force=force)
-    for remark in remarks:
+    exported = _communication if communication else _operators
+    for remark in exported(open_run(run), Path(output), force=force):
         show(f"ccl-bench: note: {remark}", stream=sys.stderr)
     return 0
 
 
 def _operators(run: Run, folder: Path, *, force: bool) -> list[str]:
     """Export the Execution Traces of a run, which list their groups themselves."""
-    from ccl_bench.chakra import export
-    from ccl_bench.chakra.simulator import NETWORK, SYSTEM, refuse_existing_files, write_machine
-    from ccl_bench.evaluate.load import load_tables
-    from ccl_bench.report.console import show
-
     refuse_existing_files((folder / name for name in (NETWORK, SYSTEM)), force=force)
     exported = export(run, folder, force=force)
     for trace in exported:
@@ -78,10 +67,6 @@ def _operators(run: Run, folder: Path, *, force: bool) -> list[str]:
 
 def _communication(run: Run, folder: Path, *, force: bool) -> list[str]:
     """Export the communication of a run."""
-    from ccl_bench.chakra import export_communication
-    from ccl_bench.chakra.simulator import GROUPS, NETWORK, SYSTEM
-    from ccl_bench.report.console import show
-
     exported, remarks = export_communication(run, folder, force=force)
     for each in exported:
         content = f"{counted(each.nodes, 'node')}, {counted(each.collectives, 'call')} with type and size"

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from ccl_bench.api import comparison
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import say
+from ccl_bench.report.comparison.text import verdicts
+from ccl_bench.report.console import show
 from ccl_bench.report.render import Form, form_of
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cyclopts import App
-
-ABOUT = """Compare runs with a baseline, which comes first: what changed beyond noise, and where in the step.
-
+ABOUT = """\
 A run is a directory or trace file, a file of results as ccl-metrics --all --format json writes it, or \
 baseline:NAME. Runs that did different work are not compared; the output lists the fields of their cards \
 that differ.
@@ -34,16 +31,15 @@ be read; 5 a limit is crossed.
 """
 
 
-def app(program: str) -> App:
-    """Return the command."""
-    examples = [
-        f"{program} compare before after --fail-on 'iteration_wall_clock_time>5%'",
-        f"{program} compare examples/runs/llama-tiny-pp4-gloo examples/runs/llama-tiny-fsdp2-tp2-gloo",
-    ]
-    command = options.app("compare", ABOUT, examples)
-    command.usage = f"{program} compare [OPTIONS] BASELINE RUN..."
-    command.default(compare)
-    return command
+app = options.app(
+    "compare",
+    ABOUT,
+    [
+        f"{PROGRAM} compare before after --fail-on 'iteration_wall_clock_time>5%'",
+        f"{PROGRAM} compare examples/runs/llama-tiny-pp4-gloo examples/runs/llama-tiny-fsdp2-tp2-gloo",
+    ],
+)
+app.usage = f"{PROGRAM} compare [OPTIONS] BASELINE RUN..."
 
 
 def _percent(_type: object, value: float) -> None:
@@ -77,6 +73,7 @@ Tolerance = Annotated[
 ]
 
 
+@app.default
 def compare(
     *run: Runs,
     metric: Metrics = None,
@@ -93,14 +90,13 @@ def compare(
             help="Format of the output, whatever the file's name.",
         ),
     ] = None,
-    reading: options.Reading = options.DEFAULT_READING,
+    reading: options.ReadingOptions = options.DEFAULT_READING,
     force: options.Force = False,
 ) -> int:
     """Compare runs."""
-    from ccl_bench.api import comparison
-    from ccl_bench.report.console import show
-
-    for place in _given_again(run):
+    real = [os.path.realpath(place) for place in run]
+    first = dict(zip(reversed(real), reversed(run), strict=True))
+    for place in (place for path, place in first.items() if real.count(path) > 1):
         say(PROGRAM, f"note: {place} is compared with itself, so nothing can differ: give another run")
     target = options.file_to_write(output, force=force) if output else None
     output_form = form or (form_of(output) if output else "text")
@@ -115,8 +111,6 @@ def compare(
             **reading.arguments,
         )
     if target:
-        from ccl_bench.report.comparison.text import verdicts
-
         compared.report(target, form=output_form)
         show(verdicts(compared.data))
         options.show_written(target)
@@ -125,10 +119,3 @@ def compare(
     else:
         sys.stdout.write(compared.written(output_form))
     return compared.data.exit_status
-
-
-def _given_again(places: Sequence[str]) -> list[str]:
-    """Return the runs that are there more than once, each once."""
-    real = [os.path.realpath(place) for place in places]
-    first = dict(zip(reversed(real), reversed(places), strict=True))
-    return [place for path, place in first.items() if real.count(path) > 1]

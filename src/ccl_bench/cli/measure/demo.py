@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 import ccl_bench
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.cli import options
+from ccl_bench.cli import PROGRAM, options
+from ccl_bench.report.console import Text, heading, indented, show
+from ccl_bench.report.diagnosis import diagnose_page
 
-if TYPE_CHECKING:
-    from cyclopts import App
-
-ABOUT = """Measure a run that comes with the package, print its verdict, and write its report and timeline.
-
+ABOUT = """\
 The run is one forward pass of a GPT on eight A100, recorded with torch.profiler. --run chooses another one.
 
 Exit status: 0; 2 wrong usage; 4 the examples are not installed.
@@ -32,13 +30,10 @@ _PLACES = (_PACKAGE / "examples", _PACKAGE.parent.parent / "examples" / "runs")
 """Where the example runs are: in the installed package, or in the checkout that it is used from."""
 
 
-def app(program: str) -> App:
-    """Return the command."""
-    command = options.app("demo", ABOUT, [f"{program} demo"])
-    command.default(demo)
-    return command
+app = options.app("demo", ABOUT, [f"{PROGRAM} demo"])
 
 
+@app.default
 def demo(
     *,
     run: Annotated[str, Parameter(metavar="NAME", help="Example run to measure.")] = RUN,
@@ -47,14 +42,12 @@ def demo(
     ] = FOLDER,
 ) -> int:
     """Show what the program makes of an example run."""
-    from ccl_bench.report.console import Text, heading, indented, show
-    from ccl_bench.report.diagnosis import diagnose_page
-
     runs = example_runs()
     if run not in runs:
         fix = did_you_mean(run, runs) or f"one of: {', '.join(runs)}"
         raise UsageError(f"there is no example run {run!r}", fix=fix)
-    place, folder = _displayed_path(runs[run]), Path(output)
+    is_below = runs[run].is_relative_to(Path.cwd())
+    place, folder = str(runs[run].relative_to(Path.cwd()) if is_below else runs[run]), Path(output)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a directory", fix="name another with -o")
     with options.DEFAULT_READING.open(place) as measured:
@@ -77,12 +70,6 @@ def demo(
     ]
     show(Text(), heading("Next"), *(indented(Text(each)) for each in commands))
     return 0
-
-
-def _displayed_path(path: Path) -> str:
-    """Return a path below the working directory as one relative to it."""
-    working_folder = Path.cwd()
-    return str(path.relative_to(working_folder) if path.is_relative_to(working_folder) else path)
 
 
 def example_runs() -> dict[str, Path]:

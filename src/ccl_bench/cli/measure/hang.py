@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import options
+from ccl_bench.cli import PROGRAM, options
+from ccl_bench.report.console import show
+from ccl_bench.report.hang import hang_page
+from ccl_bench.result.hang import to_json
 
-if TYPE_CHECKING:
-    from cyclopts import App
-
-ABOUT = """Show which rank is missing, and where, in a job that hangs, from dumps of torch's Flight Recorder.
-
+ABOUT = """\
 In each process group, the calls of all ranks are compared. The first call that a member lacks, or that \
 differs between members, is where to look. A place that only follows from another one is marked. A rank \
 without a dump, or with an empty, damaged or older one, is reported too.
@@ -26,13 +25,10 @@ can be read.
 """
 
 
-def app(program: str) -> App:
-    """Return the command."""
-    command = options.app("hang", ABOUT, [f"{program} hang /tmp/dumps"])
-    command.default(hang)
-    return command
+app = options.app("hang", ABOUT, [f"{PROGRAM} hang /tmp/dumps"])
 
 
+@app.default
 def hang(
     run: Annotated[str, Parameter(metavar="", help="Directory or URL of the dumps, or of a run with some.")],
     /,
@@ -44,16 +40,11 @@ def hang(
     memory: options.Memory = None,
 ) -> int:
     """Show why a job hangs."""
-    reading = options.Reading(jobs=jobs, no_cache=no_cache, engine=engine, memory=memory)
+    reading = options.ReadingOptions(jobs=jobs, no_cache=no_cache, engine=engine, memory=memory)
     with reading.open(run) as measured:
         result = measured.hang()
     if form == "json":
-        from ccl_bench.result.hang import to_json
-
         sys.stdout.write(to_json(result).decode() + "\n")
     else:
-        from ccl_bench.report.console import show
-        from ccl_bench.report.hang import hang_page
-
         show(hang_page(result))
     return 0

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import shlex
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from ccl_bench import metrics
+from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.cli import PROGRAM, options
-from ccl_bench.cli.kept_output import Output, watch
-from ccl_bench.cli.runner import print_output, say
+from ccl_bench.cli.runner import say
+from ccl_bench.report import catalogue
+from ccl_bench.report import results as text
+from ccl_bench.result import EXIT_STATUS, to_json
+from ccl_bench.trace import formats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from ccl_bench.api.measured_run import MeasuredRun
-    from ccl_bench.cli.kept_output import Question
     from ccl_bench.result import Result
 
 ABOUT = """Compute metrics of a run from its traces, and print them.
@@ -39,8 +43,6 @@ EXAMPLES = (
 
 def _completions(_context: object) -> list[str]:
     """Return the names of metrics, for a shell that completes one."""
-    from ccl_bench import metrics
-
     registry = metrics.load()
     return sorted([*registry.names(), *registry.aliases()])
 
@@ -77,8 +79,8 @@ Explain = Annotated[
 ]
 
 
-def app(program: str, question: Question | None = None) -> App:
-    """Return the command, which calls itself `program` in messages; its output answers `question` later."""
+def app(program: str) -> App:
+    """Return the command, which calls itself `program` in messages."""
     command = options.app(program, ABOUT, [example.format(program=program) for example in EXAMPLES])
     command.usage = f"{program} [OPTIONS] RUN"
 
@@ -91,7 +93,7 @@ def app(program: str, question: Question | None = None) -> App:
         form: Format = None,
         workload_card: options.Card = None,
         ceiling: options.Ceiling = None,
-        reading: options.Reading = options.DEFAULT_READING,
+        reading: options.ReadingOptions = options.DEFAULT_READING,
         why: options.Why = False,
         debug: Debug = False,
         list_metrics: ListMetrics = False,
@@ -104,46 +106,38 @@ def app(program: str, question: Question | None = None) -> App:
         places = [*run, *([trace] if trace else ())]
         names = requested_metrics(metric or [], places, program, every=every)
         place = one_run(places)
-        watched = watch(question, _watched_places(place, workload_card, ceiling))
         with reading.open(place, card=workload_card, ceiling=ceiling) as measured:
             results = measured.results(names)
         chosen = form or ("table" if every or len(names) > 1 else "value")
-        output = output_of(results, chosen, every=every, why=why)
-        status = print_output(program, output)
+        sys.stdout.write(printed(results, chosen, every=every, why=why))
+        sys.stdout.flush()
+        for remark in remarks(results, chosen, every=every, why=why):
+            say(program, remark)
         if debug or len(results) == 1:
-            print_tracebacks(measured.failures)
-        if watched and _is_lasting(measured, results):
-            watched.keep(output)
-        return status
+            for error in measured.failures.values():
+                sys.stderr.write("".join(traceback.format_exception(error)))
+        return exit_status(results)
 
     return command
 
 
 def requested_metrics(names: list[str], places: Sequence[str], program: str, *, every: bool) -> list[str]:
     """Return the names of the metrics to compute, each once; raise UsageError for an unknown one."""
-    from ccl_bench import metrics
-
     registry = metrics.load(None if every else names)
     if every:
         return registry.names()
-    if not names:
-        raise _no_metric(places, program)
-    return list(dict.fromkeys(map(registry.spelled, names)))
-
-
-def _no_metric(places: Sequence[str], program: str) -> UsageError:
-    """Return the error if no option names a metric; a word without an option may be meant as one."""
-    from ccl_bench import metrics
-
+    if names:
+        return list(dict.fromkeys(map(registry.spelled, names)))
+    # A word without an option may be meant as a metric.
     registry = metrics.load()
     absent = [word for word in places if not Path(word).exists()]
     meant = next((word for word in absent if word in registry or (places[1:] and "/" not in word)), None)
     if meant is None:
-        return UsageError(
+        raise UsageError(
             "no metric is named", fix="name one with --metric, or give --all; --list-metrics lists them"
         )
     run = next((word for word in places if word != meant), "RUN")
-    return UsageError(
+    raise UsageError(
         f"{meant} is not a run", fix=f"if it is a metric: {shlex.join([program, run, '--metric', meant])}"
     )
 
@@ -160,59 +154,15 @@ def one_run(places: Sequence[str]) -> str:
     return places[0]
 
 
-def _watched_places(place: str, *named: str | None) -> list[str]:
-    """Return the files and folders that the numbers of a run come from; none if it is remote."""
-    from ccl_bench import storage
-    from ccl_bench.run.grouping import run_above
-
-    places = [place, *(name for name in named if name)]
-    if any("://" in name for name in places):
-        return places
-    paths = [storage.to_path(name) for name in places]
-    return [str(path) for path in (*paths, run_above(paths[0])) if path]
-
-
-def _is_lasting(measured: MeasuredRun, results: Sequence[Result]) -> bool:
-    """Whether the same files give the same results: plug-ins may change, and memory may be free again."""
-    from ccl_bench import metrics
-    from ccl_bench.analysis.derived import DERIVED
-    from ccl_bench.run.completeness import UNREAD
-    from ccl_bench.trace import formats
-
-    findings = {finding.code for result in results for finding in result.findings}
-    findings |= {finding.code for finding in measured.run.findings}
-    has_plugins = any(registry.has_plugins() for registry in (metrics.METRICS, DERIVED, formats.load()))
-    return not (measured.failures or has_plugins or findings & {*UNREAD, "file-unreadable"})
-
-
-def output_of(results: Sequence[Result], form: str, *, every: bool, why: bool = False) -> Output:
-    """Return results as they are printed, remarks on them, and the exit status that they come to."""
-    from ccl_bench.report import results as text
-
-    remarks = []
-    if every and form == "table" and not why and (counts := text.counts(results)):
-        remarks.append(counts)
-    remarks += text.remarks(results)
-    for result in results:
-        if result.value is None and form == "value":
-            remarks.append(text.refusal(result))
-        elif result.fix and form == "table" and not every:
-            remarks.append(f"{result.metric}: fix: {result.fix}")
-    return Output(_as_text(results, form, every=every, why=why), remarks, exit_status(results))
-
-
-def _as_text(results: Sequence[Result], form: str, *, every: bool, why: bool) -> str:
-    from ccl_bench.report import results as text
-
+def printed(results: Sequence[Result], form: str, *, every: bool, why: bool) -> str:
+    """Return results as they are printed to stdout."""
     if form == "json":
-        from ccl_bench.result import to_json
-
         return to_json(list(results)).decode() + "\n"
     if form == "csv":
         return text.as_csv(results)
     if form == "value":
         return text.values(results)
-    from ccl_bench.report.console import to_text
+    from ccl_bench.report.console import to_text  # rich, which a value does not need
 
     if not every:
         return to_text(text.table(results))
@@ -220,39 +170,39 @@ def _as_text(results: Sequence[Result], form: str, *, every: bool, why: bool) ->
     return to_text(text.table(text.valued_first(listed_results)))
 
 
-def print_tracebacks(failures: Mapping[str, Exception]) -> None:
-    """Write the traceback of each failed metric to stderr."""
-    import traceback
-
-    for error in failures.values():
-        sys.stderr.write("".join(traceback.format_exception(error)))
+def remarks(results: Sequence[Result], form: str, *, every: bool, why: bool) -> Iterator[str]:
+    """Yield the remarks on results, for stderr."""
+    if every and form == "table" and not why and (counts := text.counts(results)):
+        yield counts
+    yield from text.remarks(results)
+    for result in results:
+        if result.value is None and form == "value":
+            yield text.refusal(result)
+        elif result.fix and form == "table" and not every:
+            yield f"{result.metric}: fix: {result.fix}"
 
 
 def exit_status(results: Sequence[Result]) -> int:
-    """Return 0 if there is a value, else the highest status of the results."""
-    from ccl_bench.result import EXIT_STATUS
+    """Return 0 if there is a value, else the highest status of the results.
 
+    Where none of the run's traces could be read, it is that of input, not of a metric.
+    """
     if any(result.value is not None for result in results):
         return 0
-    return max(InputError.exit_status if _unread(r) else EXIT_STATUS[r.status] for r in results)
-
-
-def _unread(result: Result) -> bool:
-    """Whether a result has no value because none of the run's traces could be read."""
-    unreadable = any(
-        finding.code in {"trace-unreadable", "file-unreadable", "file-malformed"}
-        for finding in result.findings
+    unreadable = {"trace-unreadable", "file-unreadable", "file-malformed"}
+    return max(
+        InputError.exit_status
+        if result.status == "not_measurable"
+        and not result.provenance.traces
+        and any(finding.code in unreadable for finding in result.findings)
+        else EXIT_STATUS[result.status]
+        for result in results
     )
-    return result.status == "not_measurable" and unreadable and not result.provenance.traces
 
 
 def print_catalogue(form: str, program: str) -> int:
-    """Print the list of metrics."""
-    from ccl_bench import metrics
-    from ccl_bench.report import catalogue
-
-    registry = metrics.load()
-    listed = catalogue.entries(registry)
+    """Print the list of metrics, and which plug-ins could not be loaded."""
+    listed = catalogue.entries(metrics.load())
     if form == "table":
         from ccl_bench.report.console import show
 
@@ -260,26 +210,15 @@ def print_catalogue(form: str, program: str) -> int:
     else:
         formatter = {"json": catalogue.as_json, "csv": catalogue.as_csv, "value": catalogue.names}[form]
         sys.stdout.write(formatter(listed))
-    _warn_of_broken_plugins(program)
-    return 0
-
-
-def _warn_of_broken_plugins(program: str) -> None:
-    from ccl_bench import metrics
-    from ccl_bench.analysis.derived import DERIVED
-    from ccl_bench.trace import formats
-
     for registry in (metrics.METRICS, DERIVED, formats.load()):
         registry.load_plugins()
         for name, reason in registry.broken.items():
             say(program, f"warning: plug-in {name} ({registry.group}) could not be loaded: {reason}")
+    return 0
 
 
 def print_manual(name: str) -> int:
     """Print the manual page of one metric."""
-    from ccl_bench import metrics
-    from ccl_bench.report import catalogue
-
     registry = metrics.load()
     sys.stdout.write(catalogue.manual_page(registry.get(name), registry.aliases()))
     return 0

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from ccl_bench.api.tables import SCHEMA_FILE, documented_tables, schema_of, write_tables
 from ccl_bench.base.errors import UsageError
-from ccl_bench.cli import options
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.text import counted
+from ccl_bench.cli import PROGRAM, options
+from ccl_bench.cli.runner import say
+from ccl_bench.report.console import aligned, show
+from ccl_bench.result.step_choice import parse_range
 
 if TYPE_CHECKING:
-    from cyclopts import App
-
     from ccl_bench.api.measured_run import MeasuredRun
 
-ABOUT = """Write the tables behind the numbers, all ranks in one file each, as Parquet or CSV.
-
+ABOUT = """\
 Without -o it lists the tables that the run has. The file tables.json next to them states what a row is, \
 and type, unit and meaning of each column. If you choose steps, every table has only their rows.
 
@@ -28,7 +31,6 @@ nothing can be read.
 
 _MOST_RANKS = 10_000_000
 
-FileForm = Literal["parquet", "csv"]
 Form = Literal["parquet", "csv", "text", "json"]
 Names = Annotated[
     list[str] | None, Parameter(alias="-t", metavar="NAME", help="Table to write; all by default.")
@@ -39,15 +41,16 @@ Ranks = Annotated[
 ]
 
 
-def app(program: str) -> App:
-    """Return the command."""
-    run = "examples/runs/llama-tiny-pp4-gloo"
-    examples = [f"{program} tables {run}", f"{program} tables {run} -o tables --table steps --format csv"]
-    command = options.app("tables", ABOUT, examples)
-    command.default(tables)
-    return command
+_RUN = "examples/runs/llama-tiny-pp4-gloo"
+
+app = options.app(
+    "tables",
+    ABOUT,
+    [f"{PROGRAM} tables {_RUN}", f"{PROGRAM} tables {_RUN} -o tables --table steps --format csv"],
+)
 
 
+@app.default
 def tables(
     run: Annotated[str | None, Parameter(metavar="", help="Directory, trace file or URL of the run.")] = None,
     /,
@@ -68,7 +71,7 @@ def tables(
         str | None, Parameter(metavar="NAME", help="Show the columns of a table with their meanings.")
     ] = None,
     workload_card: options.Card = None,
-    reading: options.Reading = options.DEFAULT_READING,
+    reading: options.ReadingOptions = options.DEFAULT_READING,
     force: options.Force = False,
 ) -> int:
     """Write or list the tables of a run."""
@@ -78,24 +81,18 @@ def tables(
         raise UsageError("no run is given", fix="name a directory, trace file or URL")
     wanted_ranks = parse_ranks(ranks) if ranks else None
     with reading.open(run, card=workload_card) as measured:
-        if output is None:
-            _list(measured, as_json=form == "json")
+        if output is not None:
+            _write(measured, Path(output), table or [], form or "parquet", wanted_ranks, force=force)
+        elif form == "json":
+            sys.stdout.write(_as_json([schema_of(each) for each in measured.tables.values()]))
         else:
-            _write(measured, Path(output), table or [], _of_files(form), wanted_ranks, force=force)
+            rows = [(name, table.doc.partition("\n")[0]) for name, table in measured.tables.items()]
+            show(aligned(("TABLE", "ONE ROW"), rows))
     return 0
-
-
-def _of_files(form: Form | None) -> FileForm:
-    """Return the form of files; UsageError for one that only a list has."""
-    if form in {"text", "json"}:
-        raise UsageError(f"tables are not written as {form}", fix="give --format parquet or csv")
-    return "csv" if form == "csv" else "parquet"
 
 
 def parse_ranks(text: str) -> list[int]:
     """Return the ranks in a text such as `0,8-10`; raise UsageError if it names none."""
-    from ccl_bench.result.step_choice import parse_range
-
     ranges = [parse_range(part, "ranks") for part in text.split(",")]
     if max(last for _, last in ranges) > _MOST_RANKS:
         raise UsageError(f"{text} names more ranks than a run has", fix="write them as 0,8,16 or 0-3")
@@ -103,10 +100,6 @@ def parse_ranks(text: str) -> list[int]:
 
 
 def _explain(name: str, *, as_json: bool) -> int:
-    from ccl_bench.api.tables import documented_tables, schema_of
-    from ccl_bench.base.registry import did_you_mean
-    from ccl_bench.report.console import aligned, show
-
     tables_by_name = documented_tables()
     if name not in tables_by_name:
         fix = did_you_mean(name, tables_by_name) or "ccl-bench tables RUN lists those of a run"
@@ -120,29 +113,17 @@ def _explain(name: str, *, as_json: bool) -> int:
     return 0
 
 
-def _list(measured: MeasuredRun, *, as_json: bool) -> None:
-    from ccl_bench.api.tables import schema_of
-    from ccl_bench.report.console import aligned, show
-
-    if as_json:
-        sys.stdout.write(_as_json([schema_of(each) for each in measured.tables.values()]))
-        return
-    rows = [(name, table.doc.partition("\n")[0]) for name, table in measured.tables.items()]
-    show(aligned(("TABLE", "ONE ROW"), rows))
-
-
 def _write(
     measured: MeasuredRun,
     folder: Path,
     names: list[str],
-    form: FileForm,
+    form: Form,
     ranks: list[int] | None,
     *,
     force: bool,
 ) -> None:
-    from ccl_bench.api.tables import SCHEMA_FILE, write_tables
-    from ccl_bench.base.text import counted
-
+    if form == "text" or form == "json":
+        raise UsageError(f"tables are not written as {form}", fix="give --format parquet or csv")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is not a directory", fix="name another with -o")
     for name in (*(f"{each}.{form}" for each in names or measured.tables), SCHEMA_FILE):
@@ -155,9 +136,7 @@ def _write(
             sys.stdout.write(f"{each.path}  {counted(each.rows, 'row')}\n")
     sys.stdout.write(f"{folder / SCHEMA_FILE}\n")
     if empty:
-        from ccl_bench.cli.runner import say
-
-        say("ccl-bench", f"note: not written, because they have no rows: {', '.join(empty)}")
+        say(PROGRAM, f"note: not written, because they have no rows: {', '.join(empty)}")
 
 
 def _as_json(content: object) -> str:

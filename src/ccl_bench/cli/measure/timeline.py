@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.cli import options
+from ccl_bench.base.text import counted
+from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import say
+from ccl_bench.report.console import show
+from ccl_bench.report.formatting import size
 
-if TYPE_CHECKING:
-    from cyclopts import App
-
-ABOUT = """Write a run as one timeline, all ranks on one clock, for Perfetto (ui.perfetto.dev) or chrome://tracing.
-
+ABOUT = """\
 Each rank has tracks for steps, waiting in collectives, exposed communication, pipeline bubbles, and its \
 kernels or operators. If there is too much for a viewer, short neighbours are merged, and a remark says so.
 
@@ -21,14 +20,10 @@ Exit status: 0; 2 wrong usage, or the file already exists; 4 there is nothing to
 """
 
 
-def app(program: str) -> App:
-    """Return the command."""
-    example = f"{program} timeline examples/runs/llama-tiny-pp4-gloo -o run.json.gz"
-    command = options.app("timeline", ABOUT, [example])
-    command.default(timeline)
-    return command
+app = options.app("timeline", ABOUT, [f"{PROGRAM} timeline examples/runs/llama-tiny-pp4-gloo -o run.json.gz"])
 
 
+@app.default
 def timeline(
     run: Annotated[str, Parameter(metavar="", help="Directory, trace file or URL of the run.")],
     /,
@@ -40,19 +35,15 @@ def timeline(
         int | None, Parameter(metavar="N", help="Maximum number of slices in the file; 500,000 by default.")
     ] = None,
     workload_card: options.Card = None,
-    reading: options.Reading = options.DEFAULT_READING,
+    reading: options.ReadingOptions = options.DEFAULT_READING,
     force: options.Force = False,
 ) -> int:
     """Write the timeline of a run."""
-    from ccl_bench.base.text import counted
-    from ccl_bench.report.console import show
-    from ccl_bench.report.formatting import size
-
     target = options.file_to_write(output, force=force)
     with reading.open(run, card=workload_card) as measured:
         written = measured.timeline(target, most_slices=max_slices)
     counts = f"{counted(written.ranks, 'trace')}, {counted(written.slices, 'slice')}, {size(written.bytes)}"
     show(f"{written.path}  {counts}: open it at https://ui.perfetto.dev")
     for remark in (written.clocks, *written.left_out):
-        say("ccl-bench", f"note: {remark}")
+        say(PROGRAM, f"note: {remark}")
     return 0

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.cli import options
+from ccl_bench.cli import PROGRAM, options
+from ccl_bench.cli.runner import progress_bar
+from ccl_bench.report.console import show
+from ccl_bench.report.what_if import what_if_page
+from ccl_bench.result.what_if import to_json
+from ccl_bench.whatif import TableReplays, answer_what_if, parse_scenarios, read_operation_table
+from ccl_bench.whatif.operation_table import is_operation_table
 
 if TYPE_CHECKING:
-    from cyclopts import App
-
-    from ccl_bench.result.step_choice import StepChoice
     from ccl_bench.whatif import Replays
 
-ABOUT = """Show how long a step would take if something changed, by replaying it with other durations.
-
+ABOUT = """\
 RUN holds traces of all ranks; a table of operations (.parquet or .csv) has one row for each operation of \
 each rank and step. The answer is how much longer a step takes than without stragglers, which rank, stage \
 and operation causes this, and what each scenario gains.
@@ -54,16 +56,14 @@ Network = Annotated[
 ]
 
 
-def app(program: str) -> App:
-    """Return the command."""
-    examples = [
-        f"{program} what-if operations.parquet --without rank:1 --scale operation:forward-compute=0.8"
-    ]
-    command = options.app("what-if", ABOUT, examples)
-    command.default(what_if)
-    return command
+app = options.app(
+    "what-if",
+    ABOUT,
+    [f"{PROGRAM} what-if operations.parquet --without rank:1 --scale operation:forward-compute=0.8"],
+)
 
 
+@app.default
 def what_if(
     run: Annotated[
         str, Parameter(metavar="", help="Directory, trace file or URL of the run, or table of operations.")
@@ -76,20 +76,18 @@ def what_if(
     overlap: Overlap = None,
     network: Network = None,
     workload_card: options.Card = None,
-    reading: options.Reading = options.DEFAULT_READING,
+    reading: options.ReadingOptions = options.DEFAULT_READING,
     form: options.TextOrJson = "text",
 ) -> int:
     """Answer scenarios of one run or table."""
-    from ccl_bench.cli.runner import progress_bar
-    from ccl_bench.report.console import show
-    from ccl_bench.report.what_if import what_if_page
-    from ccl_bench.result.what_if import to_json
-    from ccl_bench.whatif import answer_what_if, parse_scenarios
-    from ccl_bench.whatif.operation_table import is_operation_table
-
     replays: Replays
     if is_operation_table(run):
-        replays = _table(run, reading.steps.choice)
+        choice = reading.steps.choice
+        if choice.is_by_name or choice.skip:
+            raise UsageError(
+                "a table of operations has no ranges", fix="choose its steps by number, with --steps"
+            )
+        replays = TableReplays(read_operation_table(run, choice))
     else:
         with reading.open(run, card=workload_card) as measured:
             replays = measured.replays
@@ -101,14 +99,3 @@ def what_if(
     else:
         show(what_if_page(answer))
     return 0
-
-
-def _table(table: str, choice: StepChoice) -> Replays:
-    """Return the replays of a table of operations."""
-    from ccl_bench.whatif import TableReplays, read_operation_table
-
-    if choice.is_by_name or choice.skip:
-        raise UsageError(
-            "a table of operations has no ranges", fix="choose its steps by number, with --steps"
-        )
-    return TableReplays(read_operation_table(table, choice))

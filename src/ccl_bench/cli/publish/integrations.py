@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ccl_bench import metrics
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.text import counted
 from ccl_bench.cli import PROGRAM, options
-from ccl_bench.cli.runner import say
+from ccl_bench.cli.runner import progress_bar, say
+from ccl_bench.integrations.agents.allowed_folders import AllowedFolders
+from ccl_bench.integrations.agents.server import agent_server
+from ccl_bench.integrations.trackers import load_windows, open_tracker, parse_tracker
+from ccl_bench.integrations.watching.gauges import OtlpPush, PrometheusPage
+from ccl_bench.integrations.watching.watch import StoredResults, Watcher, WatchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cyclopts import App
-
     from ccl_bench.integrations.watching.watch import MeasuredWindow, Sink
 
-ABOUT_MCP = """Serve runs to an agent over the Model Context Protocol, on stdin and stdout.
-
+ABOUT_MCP = """\
 The agent may list runs, inspect, diagnose, compare and replay them, and read rows of their tables. It reads \
 runs only in the allowed folders, follows no link out of them, and changes nothing. An answer has at most \
 8 kB, and includes problems in the data and a useful next call.
@@ -32,13 +35,10 @@ Exit status: 0 when the agent ends it; 2 wrong usage.
 """
 
 
-def mcp_command(program: str) -> App:
-    """Return the command."""
-    command = options.app("mcp", ABOUT_MCP, [f"{program} mcp --allow examples/runs"])
-    command.default(mcp)
-    return command
+mcp_app = options.app("mcp", ABOUT_MCP, [f"{PROGRAM} mcp --allow examples/runs"])
 
 
+@mcp_app.default
 def mcp(
     *,
     allow: Annotated[
@@ -50,15 +50,11 @@ def mcp(
     ] = None,
 ) -> int:
     """Serve until stdin ends."""
-    from ccl_bench.integrations.agents.allowed_folders import AllowedFolders
-    from ccl_bench.integrations.agents.server import agent_server
-
     agent_server(AllowedFolders.of(allow or ["."])).run("stdio")
     return 0
 
 
-ABOUT_WATCH = """Measure each recording window of a running training once, when it is complete.
-
+ABOUT_WATCH = """\
 DIR is the directory of one run, into which a profiler writes new traces every so many steps: folders such \
 as iteration_100, or files whose names carry a time. A window is measured when none of its files has changed \
 for a while, its traces are complete, and no rank is missing. Each window prints one line of JSON.
@@ -70,15 +66,14 @@ Exit status: 0; 2 wrong usage; 4 the directory is missing or disappears.
 """
 
 
-def watch_command(program: str) -> App:
-    """Return the command."""
-    examples = [
-        f"{program} watch outputs -o measured --listen 127.0.0.1:9464",
-        f"{program} watch outputs -o measured --once",
-    ]
-    command = options.app("watch", ABOUT_WATCH, examples)
-    command.default(watch)
-    return command
+watch_app = options.app(
+    "watch",
+    ABOUT_WATCH,
+    [
+        f"{PROGRAM} watch outputs -o measured --listen 127.0.0.1:9464",
+        f"{PROGRAM} watch outputs -o measured --once",
+    ],
+)
 
 
 def _not_negative(_type: object, value: float) -> None:
@@ -129,6 +124,7 @@ Patience = Annotated[
 ]
 
 
+@watch_app.default
 def watch(
     directory: Annotated[str, Parameter(metavar="", help="Directory that traces are written into.")],
     /,
@@ -146,10 +142,13 @@ def watch(
     jobs: options.Jobs = None,
 ) -> int:
     """Watch a directory until stopped."""
-    from ccl_bench import metrics
-    from ccl_bench.integrations.watching.watch import StoredResults, Watcher, WatchOptions
-
-    root = _directory(directory)
+    if "://" in directory:
+        raise UsageError(f"{directory} cannot be watched", fix="name a local directory")
+    root = Path(directory).expanduser()
+    if not root.is_dir():
+        problem = "is no directory" if root.exists() else "does not exist"
+        raise InputError(problem, where=directory, fix="name the directory that traces are written into")
+    root = root.resolve()
     registry = metrics.load()
     names = [registry.canonical(name) for name in metric or ()]
     names = names or [each.name for each in registry if not each.variant_of]
@@ -160,7 +159,16 @@ def watch(
         )
     how = WatchOptions(root, run or root.name, names, settle, patience, workload_card, jobs)
     with contextlib.ExitStack() as closing, contextlib.suppress(KeyboardInterrupt):
-        sinks = _sinks(listen, otlp, closing)
+        sinks: list[Sink] = []
+        if listen is not None:
+            page = PrometheusPage(listen)
+            closing.callback(page.close)
+            _remark(f"numbers are at {page.address}")
+            sinks.append(page)
+        if otlp is not None:
+            pushes = OtlpPush(otlp, _remark)
+            closing.callback(pushes.close)
+            sinks.append(pushes)
         sinks += _trackers(to or (), how.run, closing)
         store = StoredResults(kept_in) if kept_in else None
         if store:
@@ -174,42 +182,13 @@ def watch(
     return 0
 
 
-def _sinks(listen: str | None, otlp: str | None, closing: contextlib.ExitStack) -> list[Sink]:
-    """Return the sinks of the numbers, each closed at the end."""
-    from ccl_bench.integrations.watching.gauges import OtlpPush, PrometheusPage
-
-    sinks: list[Sink] = []
-    if listen is not None:
-        page = PrometheusPage(listen)
-        closing.callback(page.close)
-        _remark(f"numbers are at {page.address}")
-        sinks.append(page)
-    if otlp is not None:
-        pushes = OtlpPush(otlp, _remark)
-        closing.callback(pushes.close)
-        sinks.append(pushes)
-    return sinks
-
-
 def _trackers(names: Iterable[str], run: str, closing: contextlib.ExitStack) -> list[Sink]:
     """Return the trackers of these names, each closed at the end."""
-    from ccl_bench.integrations.trackers import open_tracker
-
     trackers = []
     for name in names:
         trackers.append(open_tracker(name, run))
         closing.callback(trackers[-1].close)
     return trackers
-
-
-def _directory(name: str) -> Path:
-    if "://" in name:
-        raise UsageError(f"{name} cannot be watched", fix="name a local directory")
-    path = Path(name).expanduser()
-    if not path.is_dir():
-        problem = "is no directory" if path.exists() else "does not exist"
-        raise InputError(problem, where=name, fix="name the directory that traces are written into")
-    return path.resolve()
 
 
 def _print_line(measured: MeasuredWindow, file: str) -> None:
@@ -221,8 +200,7 @@ def _remark(text: str) -> None:
     say(PROGRAM, text)
 
 
-ABOUT_LOG = """Log the results of a run to an experiment tracker.
-
+ABOUT_LOG = """\
 RUN is a directory, a trace file, a file of results, or a directory that ccl-bench watch -o wrote. From such \
 a directory, every window is logged with its step. A metric without a value is not logged; findings are \
 logged as text and tags.
@@ -231,14 +209,12 @@ Exit status: 0; 1 the tracker refuses; 2 wrong usage; 4 nothing can be read.
 """
 
 
-def log_command(program: str) -> App:
-    """Return the command."""
-    run = "examples/runs/llama-tiny-pp4-gloo"
-    command = options.app("log", ABOUT_LOG, [f"{program} log {run} --to tensorboard:events"])
-    command.default(log)
-    return command
+log_app = options.app(
+    "log", ABOUT_LOG, [f"{PROGRAM} log examples/runs/llama-tiny-pp4-gloo --to tensorboard:events"]
+)
 
 
+@log_app.default
 def log(
     run: Annotated[
         str, Parameter(metavar="", help="Run, file of results, or directory that ccl-bench watch wrote.")
@@ -253,10 +229,6 @@ def log(
     name: Annotated[str, Parameter(help="Name of the run in the tracker; by default the name of RUN.")] = "",
 ) -> int:
     """Log one run."""
-    from ccl_bench import metrics
-    from ccl_bench.cli.runner import progress_bar
-    from ccl_bench.integrations.trackers import load_windows, parse_tracker
-
     for each in to:
         parse_tracker(each)
     names = [metrics.load().canonical(each) for each in metric or ()]

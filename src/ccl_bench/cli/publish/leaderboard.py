@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.text import counted
 from ccl_bench.cli import PROGRAM, options
+from ccl_bench.cli.runner import progress_bar, say
+from ccl_bench.leaderboard.errors import check_installed
+from ccl_bench.report.console import aligned, show
 
 if TYPE_CHECKING:
-    from cyclopts import App
-
-    from ccl_bench.leaderboard.publishing.tokens import TokenRow
     from ccl_bench.leaderboard.store import Store
 
-ABOUT_SERVE = """Serve published runs as a leaderboard until stopped with Ctrl-C.
-
+ABOUT_SERVE = """\
 DATA is a directory into which ccl-bench publish wrote runs. Runs that are added later appear at once.
 
 Exit status: 0 stopped; 2 wrong usage; 4 the directory or database cannot be used.
@@ -34,13 +34,10 @@ Database = Annotated[
 ]
 
 
-def serve_command(program: str) -> App:
-    """Return the command."""
-    command = options.app("serve", ABOUT_SERVE, [f"{program} serve leaderboard-data --port 8000"])
-    command.default(serve)
-    return command
+serve_app = options.app("serve", ABOUT_SERVE, [f"{PROGRAM} serve leaderboard-data --port 8000"])
 
 
+@serve_app.default
 def serve(
     data: Data,
     /,
@@ -62,8 +59,6 @@ def serve(
     ] = 1,
 ) -> int:
     """Serve the leaderboard."""
-    from ccl_bench.leaderboard.errors import check_installed
-
     check_installed()
     from ccl_bench.leaderboard.publishing.publications import reconcile
     from ccl_bench.leaderboard.publishing.settings import load_settings
@@ -86,7 +81,6 @@ def serve(
 
 def open_current_store(data: str, database: str | None) -> Store:
     """Return the store with its index up to date, and report runs that cannot be shown."""
-    from ccl_bench.cli.runner import progress_bar
     from ccl_bench.leaderboard.store import open_store
 
     store = open_store(data, database)
@@ -98,27 +92,21 @@ def open_current_store(data: str, database: str | None) -> Store:
 
 def report_refused(store: Store) -> None:
     """Report on stderr which bundles were not indexed, and why."""
-    from ccl_bench.cli.runner import say
 
     for error in store.refused.values():
         say(PROGRAM, f"left out: {error}")
 
 
-ABOUT_SITE = """Write published runs as a leaderboard of files, for any web host or to open from a disk.
-
-A script in the page filters, sorts and chooses columns; every run is readable without it.
+ABOUT_SITE = """A script in the page filters, sorts and chooses columns; every run is readable without it.
 
 Exit status: 0; 2 wrong usage, or the directory already exists; 4 the directory or database cannot be used.
 """
 
 
-def site_command(program: str) -> App:
-    """Return the command."""
-    command = options.app("site", ABOUT_SITE, [f"{program} site leaderboard-data -o public"])
-    command.default(site)
-    return command
+site_app = options.app("site", ABOUT_SITE, [f"{PROGRAM} site leaderboard-data -o public"])
 
 
+@site_app.default
 def site(
     data: Data,
     /,
@@ -128,13 +116,8 @@ def site(
     force: Annotated[bool, Parameter(help="Replace an existing leaderboard.")] = False,
 ) -> int:
     """Write the leaderboard."""
-    from ccl_bench.cli.runner import progress_bar, say
-    from ccl_bench.leaderboard.errors import check_installed
-
     check_installed()
-    from ccl_bench.base.text import counted
     from ccl_bench.leaderboard.site import write_site
-    from ccl_bench.report.console import show
 
     store = open_current_store(data, database)
     with progress_bar(1, "writing pages") as progress:
@@ -145,8 +128,7 @@ def site(
     return 0
 
 
-ABOUT_INDEX = """Rebuild the index of published runs from their files, and check each file.
-
+ABOUT_INDEX = """\
 The files are authoritative: this restores the database whatever happened to it. A file that changed after \
 publication is detected by its hash. New entries in the histories of runs are added to the log.
 
@@ -157,13 +139,10 @@ Exit status: 0; 2 wrong usage; 4 a run cannot be used, or the directory or datab
 """
 
 
-def index_command(program: str) -> App:
-    """Return the command."""
-    command = options.app("index", ABOUT_INDEX, [f"{program} index leaderboard-data"])
-    command.default(index)
-    return command
+index_app = options.app("index", ABOUT_INDEX, [f"{PROGRAM} index leaderboard-data"])
 
 
+@index_app.default
 def index(
     data: Data,
     /,
@@ -177,14 +156,9 @@ def index(
     database: Database = None,
 ) -> int:
     """Make the index anew."""
-    from ccl_bench.cli.runner import progress_bar
-    from ccl_bench.leaderboard.errors import check_installed
-
     check_installed()
-    from ccl_bench.base.text import counted
     from ccl_bench.leaderboard.store import open_store
     from ccl_bench.leaderboard.store.database import downgrade as take_back
-    from ccl_bench.report.console import show
 
     store = open_store(data, database)
     if downgrade:
@@ -198,8 +172,7 @@ def index(
     return InputError.exit_status if store.refused else 0
 
 
-ABOUT_BACKUP = """Copy a leaderboard into a new directory while it is served: runs, traces, settings, index.
-
+ABOUT_BACKUP = """\
 An index in PostgreSQL is not copied: run pg_dump before. The copy is a data directory. After \
 ccl-bench index DIR it can be served, and ccl-bench audit DIR shows that nothing is missing.
 
@@ -207,13 +180,10 @@ Exit status: 0; 2 wrong usage; 4 the directory already exists, or a directory or
 """
 
 
-def backup_command(program: str) -> App:
-    """Return the command."""
-    command = options.app("backup", ABOUT_BACKUP, [f"{program} backup leaderboard-data -o copy"])
-    command.default(backup)
-    return command
+backup_app = options.app("backup", ABOUT_BACKUP, [f"{PROGRAM} backup leaderboard-data -o copy"])
 
 
+@backup_app.default
 def backup(
     data: Data,
     /,
@@ -222,14 +192,9 @@ def backup(
     database: Database = None,
 ) -> int:
     """Copy the leaderboard."""
-    from ccl_bench.cli.runner import progress_bar
-    from ccl_bench.leaderboard.errors import check_installed
-
     check_installed()
-    from ccl_bench.base.text import counted
     from ccl_bench.leaderboard.publishing.backup import write_backup
     from ccl_bench.leaderboard.store import open_store
-    from ccl_bench.report.console import show
 
     store = open_store(data, database)
     with progress_bar(1, "copying runs") as progress:
@@ -238,15 +203,12 @@ def backup(
     return 0
 
 
-ABOUT_TOKENS = """Create a token for a submitter and print it; it is shown once, and only its hash is stored.
-
-DATA is the directory of the leaderboard; it is created if it is missing.
+ABOUT_TOKENS = """DATA is the directory of the leaderboard; it is created if it is missing.
 
 Exit status: 0; 2 wrong usage; 4 there is no such token, or the directory or database cannot be used.
 """
 
-ABOUT_WORKER = """Recompute published runs from their traces until stopped with Ctrl-C.
-
+ABOUT_WORKER = """\
 ccl-bench serve starts one worker. More workers can run in parallel, also on other machines with the same \
 directory and database.
 
@@ -254,21 +216,15 @@ Exit status: 0 stopped; 2 wrong usage; 4 the directory or database cannot be use
 """
 
 
-def token_command(program: str) -> App:
-    """Return the command that makes tokens."""
-    examples = [f"{program} token leaderboard-data ada", f"{program} token leaderboard-data --list"]
-    command = options.app("token", ABOUT_TOKENS, examples)
-    command.default(token)
-    return command
+token_app = options.app(
+    "token",
+    ABOUT_TOKENS,
+    [f"{PROGRAM} token leaderboard-data ada", f"{PROGRAM} token leaderboard-data --list"],
+)
+worker_app = options.app("worker", ABOUT_WORKER, [f"{PROGRAM} worker leaderboard-data"])
 
 
-def worker_command(program: str) -> App:
-    """Return the command that works."""
-    command = options.app("worker", ABOUT_WORKER, [f"{program} worker leaderboard-data"])
-    command.default(worker)
-    return command
-
-
+@token_app.default
 def token(
     data: Data,
     submitter: Annotated[str | None, Parameter(metavar="", help="Name of the submitter.")] = None,
@@ -289,8 +245,6 @@ def token(
     database: Database = None,
 ) -> int:
     """Make, list or revoke tokens."""
-    from ccl_bench.leaderboard.errors import check_installed
-
     check_installed()
     from ccl_bench.leaderboard.publishing import tokens
     from ccl_bench.leaderboard.publishing.moderation import OPERATOR
@@ -308,31 +262,22 @@ def token(
         tokens.revoke_token(store.engine, revoke)
         tokens.log_event(store.data, "token-revoked", token=revoke, by=OPERATOR.submitter)
     else:
-        _show_tokens(tokens.list_tokens(store.engine))
+        rows = [
+            (
+                row.id,
+                row.submitter,
+                row.role.value,
+                row.created_at[:10],
+                row.expires_at[:10],
+                f"revoked {row.revoked_at[:10]}" if row.revoked_at else "",
+            )
+            for row in tokens.list_tokens(store.engine)
+        ]
+        show(aligned(("ID", "SUBMITTER", "ROLE", "MADE", "EXPIRES", ""), rows))
     return 0
 
 
-def _show_tokens(tokens: list[TokenRow]) -> None:
-    from ccl_bench.report.console import aligned, show
-
-    rows = [
-        (
-            row.id,
-            row.submitter,
-            row.role.value,
-            row.created_at[:10],
-            row.expires_at[:10],
-            _token_state(row),
-        )
-        for row in tokens
-    ]
-    show(aligned(("ID", "SUBMITTER", "ROLE", "MADE", "EXPIRES", ""), rows))
-
-
-def _token_state(row: TokenRow) -> str:
-    return f"revoked {row.revoked_at[:10]}" if row.revoked_at else ""
-
-
+@worker_app.default
 def worker(
     data: Data,
     /,
@@ -341,11 +286,7 @@ def worker(
     until_empty: Annotated[bool, Parameter(help="Stop when no job is due.")] = False,
 ) -> int:
     """Recompute runs."""
-    from ccl_bench.cli.runner import say
-    from ccl_bench.leaderboard.errors import check_installed
-
     check_installed()
-    from ccl_bench.base.text import counted
     from ccl_bench.leaderboard.publishing.worker import Worker
 
     run_count = Worker(open_current_store(data, database)).run(until_empty=until_empty)

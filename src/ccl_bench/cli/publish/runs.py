@@ -13,19 +13,19 @@ from cyclopts import Parameter
 from ccl_bench.base.errors import UsageError
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.publish.leaderboard import Database  # noqa: TC001  cyclopts looks it up
+from ccl_bench.cli.runner import progress_bar, say
+from ccl_bench.leaderboard.errors import check_installed
+from ccl_bench.report.console import aligned, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cyclopts import App
-
-    from ccl_bench.leaderboard.bundle.upload import Upload, UploadRequest
+    from ccl_bench.leaderboard.bundle.upload import Upload
     from ccl_bench.leaderboard.publishing.client import Destination, LeaderboardClient
     from ccl_bench.leaderboard.publishing.models import Receipt
     from ccl_bench.leaderboard.publishing.moderation import LocalAdmin
 
-ABOUT_PUBLISH = """Publish a run: its card, results, report as data, and provenance.
-
+ABOUT_PUBLISH = """\
 If --to is a directory, ccl-bench serve and ccl-bench site make a leaderboard from it. If it is an address, \
 the run is sent there with the token in CCL_BENCH_TOKEN. Traces stay where they are unless you give \
 --traces: with traces, the leaderboard recomputes every number and marks the run verified.
@@ -49,18 +49,19 @@ TraceUrl = Annotated[
 ]
 
 
-def publish_command(program: str) -> App:
-    """Return the command."""
-    run = "examples/runs/llama-tiny-fsdp2-tp2-gloo"
-    examples = [
-        f"{program} publish {run} --to leaderboard-data",
-        f"{program} publish {run} --to https://leaderboard.example --traces include --dry-run",
-    ]
-    command = options.app("publish", ABOUT_PUBLISH, examples)
-    command.default(publish)
-    return command
+_RUN = "examples/runs/llama-tiny-fsdp2-tp2-gloo"
+
+publish_app = options.app(
+    "publish",
+    ABOUT_PUBLISH,
+    [
+        f"{PROGRAM} publish {_RUN} --to leaderboard-data",
+        f"{PROGRAM} publish {_RUN} --to https://leaderboard.example --traces include --dry-run",
+    ],
+)
 
 
+@publish_app.default
 def publish(
     run: Annotated[str, Parameter(metavar="", help="Run directory, trace file or URL.")],
     /,
@@ -87,20 +88,26 @@ def publish(
     database: Database = None,
     jobs: options.Jobs = None,
     no_cache: options.NoCache = False,
-    steps: options.Steps = options.EVERY_STEP,
+    steps: options.StepOptions = options.EVERY_STEP,
 ) -> int:
     """Publish a run."""
-    from ccl_bench.leaderboard.errors import check_installed
-
     check_installed()
-    from ccl_bench.leaderboard.bundle.upload import UploadRequest
+    from ccl_bench.leaderboard.bundle.origin import read_secret_key, sign_bundle
+    from ccl_bench.leaderboard.bundle.upload import UploadRequest, prepare_upload, preview
 
     destination = _destination(to, token_file, database)
+    storage = None if traces == INCLUDE else traces
+    if storage and trace_url:
+        raise UsageError("--traces and --trace-url contradict each other", fix="give one of them")
+    if storage is not None and "://" not in storage:
+        raise UsageError(
+            f"--traces {storage} is not an address", fix=f"give {INCLUDE}, or s3://bucket/folder"
+        )
     request = UploadRequest(
         run,
         workload_card,
         with_traces=traces == INCLUDE,
-        storage=_storage(traces, trace_url),
+        storage=storage,
         trace_url=trace_url,
         metrics=destination.metrics,
         jobs=jobs,
@@ -108,9 +115,18 @@ def publish(
         choice=steps.choice,
     )
     with tempfile.TemporaryDirectory(prefix="ccl-bench-") as scratch:
-        upload = _prepare(request, Path(scratch))
-        _sign(upload, sign, destination)
-        return _show_preview(upload) if dry_run else _send(upload, destination, Path(scratch))
+        with progress_bar(1) as progress:
+            upload = prepare_upload(request, Path(scratch), progress=progress)
+        for name in upload.redacted:
+            say(PROGRAM, f"{name}: published without environment, output, host and other processes")
+        if sign is not None:
+            secret = read_secret_key(Path(sign).expanduser())
+            sign_bundle(upload.bundle.folder, secret, destination.submitter(upload))
+        if dry_run:
+            show(preview(upload))
+        else:
+            _send(upload, destination, Path(scratch))
+    return 0
 
 
 def _destination(to: str, token_file: str | None, database: str | None) -> Destination:
@@ -130,47 +146,8 @@ def _destination(to: str, token_file: str | None, database: str | None) -> Desti
     return DirectoryDestination(Path(to), database)
 
 
-def _storage(traces: str | None, trace_url: str | None) -> str | None:
-    """Return the address in object storage that the traces go to; None if they do not."""
-    if traces in {None, INCLUDE}:
-        return None
-    if trace_url:
-        raise UsageError("--traces and --trace-url contradict each other", fix="give one of them")
-    if "://" not in str(traces):
-        raise UsageError(f"--traces {traces} is not an address", fix=f"give {INCLUDE}, or s3://bucket/folder")
-    return traces
-
-
-def _prepare(request: UploadRequest, scratch: Path) -> Upload:
-    from ccl_bench.cli.runner import progress_bar
-    from ccl_bench.leaderboard.bundle.upload import prepare_upload
-
-    with progress_bar(1) as progress:
-        upload = prepare_upload(request, scratch, progress=progress)
-    for name in upload.redacted:
-        _say(f"{name}: published without environment, output, host and other processes")
-    return upload
-
-
-def _sign(upload: Upload, key: str | None, destination: Destination) -> None:
-    if key is None:
-        return
-    from ccl_bench.leaderboard.bundle.origin import read_secret_key, sign_bundle
-
-    secret = read_secret_key(Path(key).expanduser())
-    sign_bundle(upload.bundle.folder, secret, destination.submitter(upload))
-
-
-def _show_preview(upload: Upload) -> int:
-    from ccl_bench.leaderboard.bundle.upload import preview
-    from ccl_bench.report.console import show
-
-    show(preview(upload))
-    return 0
-
-
-def _send(upload: Upload, destination: Destination, scratch: Path) -> int:
-    from ccl_bench.cli.runner import progress_bar
+def _send(upload: Upload, destination: Destination, scratch: Path) -> None:
+    """Store the traces of a run, send the rest, and print what became of it."""
     from ccl_bench.leaderboard.bundle.upload import disclosure_summaries
     from ccl_bench.leaderboard.publishing.client import upload_traces
 
@@ -180,31 +157,21 @@ def _send(upload: Upload, destination: Destination, scratch: Path) -> int:
     with progress_bar(1, "sending") as progress:
         published = destination.take(upload, scratch, progress)
     words = published.state.replace("_", "-")
-    _say(f"published, {words}" if published.is_new else f"already published, {words}")
+    say(PROGRAM, f"published, {words}" if published.is_new else f"already published, {words}")
     replaced = (f"it replaces {run[:12]}" for run in published.replaced)
     for remark in (*replaced, *published.remarks, *disclosure_summaries(upload)):
-        _say(remark)
+        say(PROGRAM, remark)
     sys.stdout.write(f"{published.place}\n")
-    return 0
 
 
-def _say(text: str) -> None:
-    from ccl_bench.cli.runner import say
-
-    say(PROGRAM, text)
-
-
-ABOUT_WITHDRAW = """Withdraw a published run: it keeps its page and history, and is no longer ranked.
-
+ABOUT_WITHDRAW = """\
 A submitter withdraws their own runs, a maintainer any run; the token is read from CCL_BENCH_TOKEN. \
 A data directory needs no token.
 
 Exit status: 0; 2 wrong usage; 4 there is no such run, or the leaderboard refuses.
 """
 
-ABOUT_APPROVE = """Approve a run that is in quarantine or was withdrawn; without a run, list those that wait.
-
-It needs the token of a maintainer in CCL_BENCH_TOKEN; a data directory needs none.
+ABOUT_APPROVE = """It needs the token of a maintainer in CCL_BENCH_TOKEN; a data directory needs none.
 
 Exit status: 0; 2 wrong usage; 4 there is no such run, or the leaderboard refuses.
 """
@@ -216,22 +183,13 @@ At = Annotated[str, Parameter(metavar="PLACE", help="Address of the leaderboard,
 Note = Annotated[str, Parameter(metavar="TEXT", help="Reason, shown in the history of the run.")]
 
 
-def withdraw_command(program: str) -> App:
-    """Return the command that withdraws."""
-    command = options.app(
-        "withdraw", ABOUT_WITHDRAW, [f"{program} withdraw {_EXAMPLE} --at leaderboard-data"]
-    )
-    command.default(withdraw)
-    return command
+withdraw_app = options.app(
+    "withdraw", ABOUT_WITHDRAW, [f"{PROGRAM} withdraw {_EXAMPLE} --at leaderboard-data"]
+)
+approve_app = options.app("approve", ABOUT_APPROVE, [f"{PROGRAM} approve --at https://leaderboard.example"])
 
 
-def approve_command(program: str) -> App:
-    """Return the command that approves."""
-    command = options.app("approve", ABOUT_APPROVE, [f"{program} approve --at https://leaderboard.example"])
-    command.default(approve)
-    return command
-
-
+@withdraw_app.default
 def withdraw(
     run: Annotated[str, Parameter(metavar="", help="Identifier of the run, as in the address of its page.")],
     /,
@@ -246,6 +204,7 @@ def withdraw(
     return 0
 
 
+@approve_app.default
 def approve(
     run: Annotated[
         str | None,
@@ -259,7 +218,6 @@ def approve(
     database: Database = None,
 ) -> int:
     """Approve a run, or list those that wait."""
-    from ccl_bench.cli.runner import say
 
     board = _open_leaderboard(at, token_file, database)
     receipts = board.waiting() if run is None else [board.approve(_run_id(run), note)]
@@ -273,7 +231,6 @@ def approve(
 def _open_leaderboard(
     at: str, token_file: str | None, database: str | None
 ) -> LeaderboardClient | LocalAdmin:
-    from ccl_bench.leaderboard.errors import check_installed
 
     check_installed()
     if "://" in at:
@@ -297,7 +254,6 @@ def _run_id(run: str) -> str:
 
 
 def _show_receipts(receipts: Iterable[Receipt]) -> None:
-    from ccl_bench.report.console import aligned, show
 
     rows = [(each.id, each.state, each.verification.state, each.submitter, each.name) for each in receipts]
     show(aligned(("RUN", "STATE", "RECOMPUTED", "SUBMITTER", "NAME"), rows))

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.text import counted
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.publish.leaderboard import Data, Database  # noqa: TC001  cyclopts looks them up
+from ccl_bench.cli.runner import progress_bar, say
+from ccl_bench.leaderboard.errors import check_installed
+from ccl_bench.report.console import aligned, show
 
-if TYPE_CHECKING:
-    from cyclopts import App
-
-    from ccl_bench.leaderboard.publishing.audit import Audit
-    from ccl_bench.leaderboard.publishing.tokens import KeyRow
-
-ABOUT_KEYGEN = """Make a key pair to sign runs: NAME.key stays on this machine, NAME.pub is public.
-
+ABOUT_KEYGEN = """\
 Both files have the format of minisign. The secret key has no password; only its owner can read the file.
 
 Exit status: 0; 2 wrong usage; 4 a file cannot be written, or already exists.
 """
 
-ABOUT_KEY = """Register the public key of a submitter, list keys, or revoke one.
-
+ABOUT_KEY = """\
 The leaderboard then accepts runs that the submitter signed with it, and shows them as signed. It refuses \
 signatures by any other key.
 
@@ -34,15 +31,12 @@ Exit status: 0; 2 wrong usage, or the key is revoked or belongs to another submi
 directory or database cannot be used.
 """
 
-ABOUT_VERIFY = """Verify who published a bundle and that none of its files changed since, without a network.
-
-FOLDER holds the files of the bundle with origin.minisig, as a leaderboard serves them.
+ABOUT_VERIFY = """FOLDER holds the files of the bundle with origin.minisig, as a leaderboard serves them.
 
 Exit status: 0 it is signed with this key and unchanged; 2 wrong usage; 4 it is not, or cannot be read.
 """
 
-ABOUT_AUDIT = """Audit a leaderboard: its log, and every run against the log.
-
+ABOUT_AUDIT = """\
 The log has an entry for every change of every run, each with the hash of the one before it. The audit \
 checks this chain, that each run on the board has its entries, and that files, histories and signatures are \
 those that were accepted. It prints the head of the log: given to a later audit with --head, it shows \
@@ -52,21 +46,15 @@ Exit status: 0; 2 wrong usage; 4 something is wrong, or the directory or databas
 """
 
 
-def keygen_command(program: str) -> App:
-    """Return the command that makes keys."""
-    command = options.app("keygen", ABOUT_KEYGEN, [f"{program} keygen ada"])
-    command.default(keygen)
-    return command
+keygen_app = options.app("keygen", ABOUT_KEYGEN, [f"{PROGRAM} keygen ada"])
 
 
+@keygen_app.default
 def keygen(
     name: Annotated[str, Parameter(metavar="", help="Path of both files, without .key and .pub.")], /
 ) -> int:
     """Make a key."""
-    from ccl_bench.leaderboard.errors import check_installed
-
     check_installed()
-    from ccl_bench.cli.runner import say
     from ccl_bench.leaderboard.bundle.origin import new_key
 
     secret, public = Path(f"{name}.key"), Path(f"{name}.pub")
@@ -81,14 +69,14 @@ def keygen(
     return 0
 
 
-def key_command(program: str) -> App:
-    """Return the command that registers keys."""
-    examples = [f"{program} key leaderboard-data ada ada.pub", f"{program} key leaderboard-data --list"]
-    command = options.app("key", ABOUT_KEY, examples)
-    command.default(key)
-    return command
+key_app = options.app(
+    "key",
+    ABOUT_KEY,
+    [f"{PROGRAM} key leaderboard-data ada ada.pub", f"{PROGRAM} key leaderboard-data --list"],
+)
 
 
+@key_app.default
 def key(
     data: Data,
     submitter: Annotated[str | None, Parameter(metavar="", help="Name of the submitter.")] = None,
@@ -100,8 +88,6 @@ def key(
     database: Database = None,
 ) -> int:
     """Register, list or revoke keys."""
-    from ccl_bench.leaderboard.errors import check_installed
-
     check_installed()
     from ccl_bench.leaderboard.bundle.origin import read_public_key
     from ccl_bench.leaderboard.publishing import tokens
@@ -123,34 +109,25 @@ def key(
         tokens.revoke_key(store.engine, revoke)
         tokens.log_event(store.data, "key-revoked", key=revoke, by=OPERATOR.submitter)
     else:
-        _show_keys(tokens.list_keys(store.engine))
+        rows = [
+            (
+                row.id,
+                row.submitter,
+                row.created_at[:10],
+                row.public_key,
+                f"revoked {row.revoked_at[:10]}" if row.revoked_at else "",
+            )
+            for row in tokens.list_keys(store.engine)
+        ]
+        show(aligned(("ID", "SUBMITTER", "REGISTERED", "KEY", ""), rows))
     store.engine.dispose()
     return 0
 
 
-def _show_keys(keys: list[KeyRow]) -> None:
-    from ccl_bench.report.console import aligned, show
-
-    rows = [
-        (
-            row.id,
-            row.submitter,
-            row.created_at[:10],
-            row.public_key,
-            f"revoked {row.revoked_at[:10]}" if row.revoked_at else "",
-        )
-        for row in keys
-    ]
-    show(aligned(("ID", "SUBMITTER", "REGISTERED", "KEY", ""), rows))
+verify_app = options.app("verify", ABOUT_VERIFY, [f"{PROGRAM} verify downloaded --key ada.pub"])
 
 
-def verify_command(program: str) -> App:
-    """Return the command that verifies bundles."""
-    command = options.app("verify", ABOUT_VERIFY, [f"{program} verify downloaded --key ada.pub"])
-    command.default(verify)
-    return command
-
-
+@verify_app.default
 def verify(
     folder: Annotated[str, Parameter(metavar="", help="Folder of the bundle.")],
     /,
@@ -158,11 +135,8 @@ def verify(
     key: Annotated[str, Parameter(metavar="FILE", help="Public key of the publisher.")],
 ) -> int:
     """Verify a bundle."""
-    from ccl_bench.leaderboard.errors import check_installed
-
     check_installed()
     from ccl_bench.leaderboard.bundle.origin import read_public_key, verify_bundle
-    from ccl_bench.report.console import show
 
     public = read_public_key(Path(key))
     origin = verify_bundle(Path(folder), public)
@@ -170,13 +144,10 @@ def verify(
     return 0
 
 
-def audit_command(program: str) -> App:
-    """Return the command that audits."""
-    command = options.app("audit", ABOUT_AUDIT, [f"{program} audit leaderboard-data"])
-    command.default(audit)
-    return command
+audit_app = options.app("audit", ABOUT_AUDIT, [f"{PROGRAM} audit leaderboard-data"])
 
 
+@audit_app.default
 def audit(
     data: Data,
     /,
@@ -189,10 +160,7 @@ def audit(
     database: Database = None,
 ) -> int:
     """Audit a leaderboard."""
-    from ccl_bench.leaderboard.errors import check_installed
-
     check_installed()
-    from ccl_bench.cli.runner import progress_bar
     from ccl_bench.leaderboard.publishing.audit import audit_store
     from ccl_bench.leaderboard.store import open_store
 
@@ -201,19 +169,8 @@ def audit(
         result = audit_store(store, head=head, progress=progress)
     store.engine.dispose()
     if form == "json":
-        import msgspec
-
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n")
-    else:
-        _show_audit(result)
-    return InputError.exit_status if result.problems else 0
-
-
-def _show_audit(result: Audit) -> None:
-    from ccl_bench.base.text import counted
-    from ccl_bench.cli.runner import say
-    from ccl_bench.report.console import show
-
+        return InputError.exit_status if result.problems else 0
     for problem in result.problems:
         say(PROGRAM, f"{problem.where}: {problem.message}")
     if result.unlisted:
@@ -223,3 +180,4 @@ def _show_audit(result: Audit) -> None:
     show(f"{counted(result.runs, 'run')}, {signed}; {counted(result.entries, 'entry', 'entries')} in the log")
     if result.head:
         show(f"head {result.head}")
+    return InputError.exit_status if result.problems else 0

@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from ccl_bench.api.measured_run import MeasuredRun
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
-from ccl_bench.cli import options
-from ccl_bench.cli.runner import say
+from ccl_bench.cli import PROGRAM, options
+from ccl_bench.cli.runner import progress_bar, say
+from ccl_bench.collect import injection, layout, summary
+from ccl_bench.collect.collect_run import CollectRequest, collect_run
+from ccl_bench.collect.profiling.ranks import parse_ranks
+from ccl_bench.collect.profiling.schedule import Schedule
+from ccl_bench.report.console import show
+from ccl_bench.run import REPORT, discover_run
 
 if TYPE_CHECKING:
-    from cyclopts import App
-
     from ccl_bench.collect.collect_run import CollectedRun
 
-ABOUT = """Record a command into a run directory, or gather files of an old one; show what can be measured.
-
+ABOUT = """\
 The output of the command goes to the terminal and into DIR/logs, its environment into DIR/environment.json. \
 A PyTorch or JAX program that does not record itself is profiled unchanged: a step ends when its optimizer \
 has stepped, or its compiled step was called. Traces and small files that it wrote are copied into DIR. \
@@ -84,82 +87,70 @@ NoInject = Annotated[
 ]
 
 
-def app(program: str) -> App:
-    """Return the command."""
-    examples = (
-        f"{program} collect -- python train.py",
-        f"{program} collect --output runs/first -- torchrun --nproc-per-node 4 train.py",
-        f"{program} collect --output runs/killed --source outputs",
-    )
-    collect_app = options.app("collect", ABOUT, examples)
-    collect_app.usage = f"{program} collect [OPTIONS] [-- COMMAND ...]"
-
-    @collect_app.default
-    def collect(
-        *command: Command,
-        output: Output = None,
-        source: Source = None,
-        workload_card: Card = None,
-        profile_mode: Profiler = "torch",
-        nsys_options: NsysOptions = "",
-        force: Force = False,
-        steps: Steps = None,
-        ranks: Ranks = None,
-        no_inject: NoInject = False,
-        jobs: options.Jobs = None,
-    ) -> int:
-        from ccl_bench.collect import injection, layout
-        from ccl_bench.collect.collect_run import Request, collect_run
-
-        if command and command[0].startswith("-"):
-            raise UsageError(
-                f"there is no option {command[0]}", fix="--help lists them; a command follows --"
-            )
-        if output is None and not command:
-            raise UsageError("neither --output nor a command is given", fix="name the run: --output DIR")
-        card = Path(workload_card) if workload_card else None
-        if card and not card.is_file():
-            raise InputError("there is no such workload card", where=str(card), fix="check the path")
-        sources = tuple(Path(folder) for folder in source or ())
-        more_options = tuple(shlex.split(nsys_options))
-        _check_chosen(steps, ranks)
-        place = Path(output) if output is not None else layout.default_directory(command)
-        request = Request(place, command, sources, card, profile_mode, more_options, force)
-        is_injected = injection.is_wanted(os.environ) and not no_inject
-        request = replace(request, steps=steps or "", ranks=ranks or "", is_injected=is_injected)
-        return _report(collect_run(request), program, jobs)
-
-    return collect_app
+app = options.app(
+    "collect",
+    ABOUT,
+    [
+        f"{PROGRAM} collect -- python train.py",
+        f"{PROGRAM} collect --output runs/first -- torchrun --nproc-per-node 4 train.py",
+        f"{PROGRAM} collect --output runs/killed --source outputs",
+    ],
+)
+app.usage = f"{PROGRAM} collect [OPTIONS] [-- COMMAND ...]"
 
 
-def _check_chosen(steps: str | None, ranks: str | None) -> None:
-    """Raise UsageError for steps or ranks that cannot be recorded."""
-    from ccl_bench.collect.profiling.ranks import parse_ranks
-    from ccl_bench.collect.profiling.schedule import Schedule
-
+@app.default
+def collect(
+    *command: Command,
+    output: Output = None,
+    source: Source = None,
+    workload_card: Card = None,
+    profile_mode: Profiler = "torch",
+    nsys_options: NsysOptions = "",
+    force: Force = False,
+    steps: Steps = None,
+    ranks: Ranks = None,
+    no_inject: NoInject = False,
+    jobs: options.Jobs = None,
+) -> int:
+    """Record a command, or gather the files of an old run."""
+    if command and command[0].startswith("-"):
+        raise UsageError(f"there is no option {command[0]}", fix="--help lists them; a command follows --")
+    if output is None and not command:
+        raise UsageError("neither --output nor a command is given", fix="name the run: --output DIR")
+    card = Path(workload_card) if workload_card else None
+    if card and not card.is_file():
+        raise InputError("there is no such workload card", where=str(card), fix="check the path")
     if steps:
-        Schedule.of_steps(steps)
+        Schedule.of_steps(steps)  # raises UsageError before the command starts, as does the next
     if ranks:
         parse_ranks(ranks)
+    request = CollectRequest(
+        Path(output) if output is not None else layout.default_directory(command),
+        command,
+        tuple(Path(folder) for folder in source or ()),
+        card,
+        profile_mode,
+        tuple(shlex.split(nsys_options)),
+        force,
+        steps=steps or "",
+        ranks=ranks or "",
+        is_injected=injection.is_wanted(os.environ) and not no_inject,
+    )
+    return _report(collect_run(request), jobs)
 
 
-def _report(collected: CollectedRun, program: str, jobs: int | None) -> int:
+def _report(collected: CollectedRun, jobs: int | None) -> int:
     """Print what was collected and what can be measured, and write the report; return the exit status."""
-    from ccl_bench.api.measured_run import MeasuredRun
-    from ccl_bench.cli.runner import progress_bar
-    from ccl_bench.collect import summary
-    from ccl_bench.report.console import show
-    from ccl_bench.run import REPORT, discover_run
-
     for remark in collected.remarks:
-        say(program, remark)
+        say(PROGRAM, remark)
     if collected.failure:
-        say(program, summary.failure_message(collected.failure))
+        say(PROGRAM, summary.failure_message(collected.failure))
     if collected.disk_error:
-        say(program, summary.disk_error_message(collected))
+        say(PROGRAM, summary.disk_error_message(collected))
     measured = MeasuredRun(discover_run(collected.output), str(collected.output), jobs=jobs)
     if not measured.traces:
-        say(program, summary.no_trace_message(collected))
+        say(PROGRAM, summary.no_trace_message(collected))
     with progress_bar(len(measured.traces)) as measured.progress:
         observed = measured.observed
     sys.stdout.flush()

@@ -40,13 +40,23 @@ _LIBRARIES = {"nccl": "NCCL", "gloo": "Gloo", "rccl": "RCCL", "ucc": "UCC", "mpi
 
 def observed_card_values(observations: Observations) -> dict[str, Any]:
     """Return the observed values by path in the card, without unknown fields."""
-    values = {
-        "version": 1,
-        **_hardware(observations),
-        **_recorded(observations),
+    values = {"version": 1, **_hardware(observations)}
+    if observations.recording is not None:  # a program that recorded itself reported its training
+        batch = observations.metadata.get("global_batch_size")
+        values |= {
+            "workload.model.phase": "training",
+            "workload.model.granularity": "model_fwd_bwd_pass",
+            "workload.model.iteration": observations.recording.get("steps"),
+            "workload.data.batch_size": batch,
+            "workload.data.batch_size_scope": "global" if batch else None,
+            "workload.data.seq_len": observations.metadata.get("seq_len"),
+        }
+    values |= {
         **_framework(observations),
         **_communication(observations),
-        **_sources(observations),
+        "metric_source.traces": [name for kind, name in _TRACES.items() if kind in observations.kinds],
+        "metric_source.metrics_specific_trace": ["memory_snapshot"]
+        * ("memory_snapshot" in observations.kinds),
     }
     if observations.configuration:
         values |= configured_card_values(observations.configuration.settings, observations.world_size)
@@ -55,41 +65,29 @@ def observed_card_values(observations: Observations) -> dict[str, Any]:
 
 def _hardware(observations: Observations) -> dict[str, Any]:
     unit = "workload.hardware.xpu_spec"
-    devices = observations.devices
-    nodes = int(observations.variables.get("SLURM_NNODES", "0")) or None
-    per_node = _per_node(observations, nodes)
+    devices, torch = observations.devices, observations.torch
+    ranks, nodes = observations.world_size, int(observations.variables.get("SLURM_NNODES", "0"))
+    local = observations.variables.get("LOCAL_WORLD_SIZE", "")
+    if ranks and nodes and ranks % nodes == 0:
+        per_node: int | None = ranks // nodes
+    else:
+        per_node = int(local) if local.isdigit() else None
     memory = observations.device_memory_bytes
+    # The NVLinks of one device in one direction together.
+    links: dict[str, list[float]] = observations.environment.get("device_links", {})
+    rates = next((rates for name, rates in links.items() if name.isdigit()), [])
+    driver = f"rocm_{torch['hip']}" if torch.get("hip") else None
     return {
         f"{unit}.type": observations.accelerator,
         f"{unit}.model": observations.device_name,
-        f"{unit}.total_count": observations.world_size,
+        f"{unit}.total_count": ranks,
         f"{unit}.count_per_node": per_node,
         f"{unit}.memory_gb": round(memory / 1e9, 1) if memory and devices else None,
-        "workload.hardware.network_topo.bandwidth_gbps.scale_up": _scale_up_gbps(observations)
-        if devices
-        else None,
-        "workload.hardware.driver_version": _driver(observations),
+        "workload.hardware.network_topo.bandwidth_gbps.scale_up": (
+            sum(rates) * _GBIT or None if devices else None
+        ),
+        "workload.hardware.driver_version": f"cuda_{torch['cuda']}" if torch.get("cuda") else driver,
     }
-
-
-def _per_node(observations: Observations, nodes: int | None) -> int | None:
-    if observations.world_size and nodes and observations.world_size % nodes == 0:
-        return observations.world_size // nodes
-    local = observations.variables.get("LOCAL_WORLD_SIZE", "")
-    return int(local) if local.isdigit() else None
-
-
-def _scale_up_gbps(observations: Observations) -> float | None:
-    """Return the sum of one device's NVLinks in one direction."""
-    links: dict[str, list[float]] = observations.environment.get("device_links", {})
-    rates = next((rates for name, rates in links.items() if name.isdigit()), [])
-    return sum(rates) * _GBIT or None
-
-
-def _driver(observations: Observations) -> str | None:
-    if observations.torch.get("cuda"):
-        return f"cuda_{observations.torch['cuda']}"
-    return f"rocm_{observations.torch['hip']}" if observations.torch.get("hip") else None
 
 
 def _framework(observations: Observations) -> dict[str, Any]:
@@ -122,29 +120,6 @@ def _communication(observations: Observations) -> dict[str, Any]:
         f"{section}.name": name,
         f"{section}.version": version,
         f"{section}.env": communication_variables(observations.variables),
-    }
-
-
-def _recorded(observations: Observations) -> dict[str, Any]:
-    """Return the training values that a self-recording program reported."""
-    if observations.recording is None:
-        return {}
-    batch = observations.metadata.get("global_batch_size")
-    return {
-        "workload.model.phase": "training",
-        "workload.model.granularity": "model_fwd_bwd_pass",
-        "workload.model.iteration": observations.recording.get("steps"),
-        "workload.data.batch_size": batch,
-        "workload.data.batch_size_scope": "global" if batch else None,
-        "workload.data.seq_len": observations.metadata.get("seq_len"),
-    }
-
-
-def _sources(observations: Observations) -> dict[str, Any]:
-    return {
-        "metric_source.traces": [name for kind, name in _TRACES.items() if kind in observations.kinds],
-        "metric_source.metrics_specific_trace": ["memory_snapshot"]
-        * ("memory_snapshot" in observations.kinds),
     }
 
 
@@ -252,9 +227,19 @@ def _letters_and_digits(value: object) -> str:
 
 
 def fill_metadata(target: Path, observations: Observations) -> list[str]:
-    """Add observations to the metadata of the run; return the contradictions."""
+    """Add observations to the metadata of the run; return the contradictions.
+
+    They are sizes that traces do not contain, or that several files contain, and include settings that the
+    command line changed, which the configuration file lacks.
+    """
     path, metadata = target / FILE_NAME, observations.metadata
-    values = dict(_metadata_values(observations))
+    ranks, configuration = observations.world_size, observations.configuration
+    sizes = {"world_size": ranks}
+    if configuration and ranks:
+        sizes["global_batch_size"] = configuration.settings.global_batch_size(ranks)
+        sizes["seq_len"] = configuration.settings.training.seq_len
+    sizes["gpu_hbm_bytes"] = observations.device_memory_bytes
+    values = {name: size for name, size in sizes.items() if size}
     added = {name: value for name, value in values.items() if metadata.get(name) is None}
     if added:
         replace_object(path, {**metadata, **added})
@@ -263,21 +248,3 @@ def fill_metadata(target: Path, observations: Observations) -> list[str]:
         for name, value in values.items()
         if name not in added and metadata[name] != value
     ]
-
-
-def _metadata_values(observations: Observations) -> Iterator[tuple[str, int]]:
-    """Yield sizes that traces do not contain, or that several files contain.
-
-    They include settings that the command line changed, which the configuration file lacks.
-    """
-    if observations.world_size:
-        yield "world_size", observations.world_size
-    configuration = observations.configuration
-    if configuration and observations.world_size:
-        batch = configuration.settings.global_batch_size(observations.world_size)
-        if batch:
-            yield "global_batch_size", batch
-        if configuration.settings.training.seq_len:
-            yield "seq_len", configuration.settings.training.seq_len
-    if observations.device_memory_bytes:
-        yield "gpu_hbm_bytes", observations.device_memory_bytes

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.collect.describe.torchtitan import EffectiveConfig
-    from ccl_bench.trace.formats import TraceFile
 
 _BACKEND = re.compile(rb'"distributedInfo":\s*\{\s*"backend":\s*"([^"]+)"')
 
@@ -110,21 +109,17 @@ def observe(
     recorded_size = metadata.get("world_size")
     if not sizes and "recording" in metadata and isinstance(recorded_size, int):
         sizes = {recorded_size}  # by the program that recorded itself
+    backend = ""
+    for trace in traces:
+        if trace.form.name == "kineto" and not backend:
+            match = _BACKEND.search(storage.read_head(trace.path, HEAD_BYTES))
+            backend = match[1].decode(errors="replace") if match else ""
     return Observations(
         world_size=sizes.pop() if len(sizes) == 1 else None,
         kinds=frozenset(trace.form.name for trace in traces),
-        backend=_backend(traces),
+        backend=backend,
         configuration=configuration,
         environment=environment,
         command=tuple(environment.get("command", ())),
         metadata=metadata,
     )
-
-
-def _backend(traces: list[TraceFile]) -> str:
-    for trace in traces:
-        if trace.form.name == "kineto":
-            match = _BACKEND.search(storage.read_head(trace.path, HEAD_BYTES))
-            if match:
-                return match[1].decode(errors="replace")
-    return ""

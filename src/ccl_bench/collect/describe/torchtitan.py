@@ -79,26 +79,22 @@ def effective_config(
     options = dict(_command_line_options(command))
     named_file = next((folder / options[name] for name in _FILE_OPTIONS if name in options), None)
     for path in (named_file, *configurations):
-        data = _read_train_config(path) if path else None
-        if path and data is not None:
+        if path is None:
+            continue
+        try:
+            data = tomllib.loads(path.read_text(encoding="utf-8", errors="replace"))
+        except (OSError, tomllib.TOMLDecodeError):
+            continue
+        if is_train_config(data):
             changed = _with_overrides(data, options)
             settings = read_section(
-                mapping_of(changed), TrainConfig, IssueLog(str(path)), unknown=_ignore_unknown_key
+                mapping_of(changed),
+                TrainConfig,
+                IssueLog(str(path)),
+                unknown=lambda *_, **__: None,  # it may have keys that ccl-bench does not read
             )
             return EffectiveConfig(path, settings, changed != data, changed)
     return None
-
-
-def _read_train_config(path: Path) -> dict[str, Any] | None:
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, tomllib.TOMLDecodeError):
-        return None
-    return data if is_train_config(data) else None
-
-
-def _ignore_unknown_key(*_: object, **__: object) -> None:
-    """Ignore issues: a configuration may have keys that ccl-bench does not read."""
 
 
 def _command_line_options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -126,16 +122,12 @@ def _with_overrides(data: dict[str, Any], options: dict[str, str]) -> dict[str, 
             continue
         part = changed.setdefault(section, {})
         if isinstance(part, dict):
-            part[key] = _parse_value(text)
+            value = text.lower() if text in {"True", "False"} else text
+            try:
+                part[key] = tomllib.loads(f"value = {value}")["value"]
+            except tomllib.TOMLDecodeError:  # a word
+                part[key] = text
     return changed
-
-
-def _parse_value(text: str) -> Any:
-    """Return the value of a command-line word: a number, a boolean, else the word itself."""
-    try:
-        return tomllib.loads(f"value = {text.lower() if text in {'True', 'False'} else text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def save_config(configuration: EffectiveConfig, output: Path) -> None:
@@ -218,7 +210,14 @@ def logged_overhead(log: Path, profiling: Profiling) -> dict[str, float]:
     until = window - active - warmup
     plain: list[float] = []
     overheads: list[float] = []
-    for before, last, seconds in _logged_intervals(log):
+    by_step: dict[int, list[float]] = {}
+    """Step of a line → seconds a token on each rank, since the line before."""
+    for match in _lines(log, _RATE):
+        if rate := int(match[2].replace(",", "")):
+            by_step.setdefault(int(match[1]), []).append(1 / rate)
+    # The first line and the one after it hold the warm-up of the training.
+    for before, last in pairwise(sorted(by_step)[1:]):
+        seconds = by_step[last]
         first = before % window + 1
         end = first + last - before - 1
         if window - active < first and end <= window:
@@ -226,16 +225,3 @@ def logged_overhead(log: Path, profiling: Profiling) -> dict[str, float]:
         elif end <= until and 2 * (before % window) >= until:
             plain += seconds
     return {"active": fmean(overheads) / fmean(plain) - 1} if overheads and plain else {}
-
-
-def _logged_intervals(log: Path) -> list[tuple[int, int, list[float]]]:
-    """Return (last step of the line before, last step, seconds a token on each rank) of the lines of a log.
-
-    The first line and the one after it are left out: they hold the warm-up of the training.
-    """
-    by_step: dict[int, list[float]] = {}
-    for match in _lines(log, _RATE):
-        if rate := int(match[2].replace(",", "")):
-            by_step.setdefault(int(match[1]), []).append(1 / rate)
-    steps = sorted(by_step)[1:]
-    return [(before, last, by_step[last]) for before, last in pairwise(steps)]

@@ -100,19 +100,15 @@ _CPU_INFO, _MEMORY_INFO = Path("/proc/cpuinfo"), Path("/proc/meminfo")
 
 def describe_host() -> dict[str, str | int | None]:
     """Return name, system, processor and memory of this machine."""
+    kibibytes = re.match(r"\d+", _proc_field(_MEMORY_INFO, "MemTotal"))
     return {
         "name": platform.node(),
         "system": f"{platform.system()} {platform.release()}",
         "processor": _proc_field(_CPU_INFO, "model name") or platform.machine(),
         "cores": os.cpu_count(),
         "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        "memory_bytes": _memory_bytes(),
+        "memory_bytes": int(kibibytes[0]) * 1024 if kibibytes else None,
     }
-
-
-def _memory_bytes() -> int | None:
-    kibibytes = re.match(r"\d+", _proc_field(_MEMORY_INFO, "MemTotal"))
-    return int(kibibytes[0]) * 1024 if kibibytes else None
 
 
 def _proc_field(path: Path, name: str) -> str:

@@ -4,6 +4,7 @@ It runs in the environment of the recorded command, which need not contain ccl-b
 standard library, and uses torch if installed.
 """
 
+import contextlib
 import gc
 import importlib
 import importlib.metadata
@@ -39,16 +40,6 @@ LIBRARIES = (
 """Distributions whose versions explain numbers."""
 
 
-def _library_versions() -> dict[str, str]:
-    versions = {}
-    for name in LIBRARIES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
 def _torch_properties() -> dict[str, Any]:
     torch: Any = importlib.import_module("torch")
     properties: dict[str, Any] = {
@@ -80,10 +71,14 @@ def _torch_properties() -> dict[str, Any]:
 def main() -> None:
     """Print versions and devices."""
     gc.disable()  # which takes a fifth of the time of importing torch
+    versions = {}
+    for name in LIBRARIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
     report: dict[str, Any] = {
         "python": platform.python_version(),
         "interpreter": sys.executable,
-        "libraries": _library_versions(),
+        "libraries": versions,
     }
     try:
         report["torch"] = _torch_properties()

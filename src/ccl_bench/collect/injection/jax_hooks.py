@@ -34,7 +34,7 @@ def install(jax: Any) -> WatchedLoop:
     """Install hooks in the compiled functions of this process, and return the loop that they report to."""
     counter = JaxStepCounter()
     loop = WatchedLoop(counter, "jax")
-    calls = _Calls(jax, counter, loop)
+    calls = CompiledCalls(jax, counter, loop)
     for name in _COMPILERS:
         setattr(jax, name, _watched_compiler(getattr(jax, name), calls))
     compiled = jax.stages.Compiled
@@ -44,7 +44,7 @@ def install(jax: Any) -> WatchedLoop:
     return loop
 
 
-class _Calls:
+class CompiledCalls:
     """Reports the outermost calls of compiled functions."""
 
     def __init__(self, jax: Any, counter: JaxStepCounter, loop: WatchedLoop) -> None:
@@ -67,7 +67,12 @@ class _Calls:
             loop.depth -= 1
         if self._is_clean():
             with loop.undisturbed():
-                loop.handle(self._beat(key, result))
+                number = self._number(key)
+                returned = 0
+                if self._counter.is_new(number):
+                    sizes = (getattr(leaf, "nbytes", 0) for leaf in self._leaves(result))
+                    returned = sum(size for size in sizes if isinstance(size, int))
+                loop.handle(self._counter.called(number, getattr(key, "__name__", _UNNAMED), returned))
         return result
 
     def watched_method(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,14 +83,6 @@ class _Calls:
             return self.call(instance, method, instance, *args, **kwargs)
 
         return watched
-
-    def _beat(self, key: Any, result: object) -> Beat:
-        number = self._number(key)
-        returned = 0
-        if self._counter.is_new(number):
-            sizes = (getattr(leaf, "nbytes", 0) for leaf in self._leaves(result))
-            returned = sum(size for size in sizes if isinstance(size, int))
-        return self._counter.called(number, getattr(key, "__name__", _UNNAMED), returned)
 
     def _number(self, key: Any) -> int:
         """Return the number of a function, or the id of an object without attributes."""
@@ -99,7 +96,7 @@ class _Calls:
         return number
 
 
-def _watched_compiler(compiler: Callable[..., Any], calls: _Calls) -> Callable[..., Any]:
+def _watched_compiler(compiler: Callable[..., Any], calls: CompiledCalls) -> Callable[..., Any]:
     """Return `jax.jit` with a result that reports its calls; without a function it returns a decorator."""
 
     @functools.wraps(compiler)
@@ -115,7 +112,7 @@ def _watched_compiler(compiler: Callable[..., Any], calls: _Calls) -> Callable[.
 class CompiledFunction:
     """A result of `jax.jit` that reports each call."""
 
-    def __init__(self, inner: Any, calls: _Calls) -> None:
+    def __init__(self, inner: Any, calls: CompiledCalls) -> None:
         functools.update_wrapper(self, inner, updated=())
         self._inner, self._calls = inner, calls
 
@@ -242,8 +239,11 @@ class JaxStepCounter:
             return Beat.NEXT
         leader = self._functions.get(self._leader) if self._leader is not None else None
         replaces = leader is None or (is_new and current.returned >= leader.returned)
-        if leader is not None and not replaces and self._is_rarer(leader, function):
-            leader.is_rare = replaces = not self.is_settled
+        if leader is not None and not replaces:
+            # The leader was called once, and this one since then more often than before.
+            before = self._before.get(function, 0)
+            if leader.calls == 1 and current.calls - before > max(before, 1):
+                leader.is_rare = replaces = not self.is_settled
         if not replaces:
             return Beat.NOTHING
         if self.is_settled:
@@ -255,12 +255,6 @@ class JaxStepCounter:
             if other_id != function
         }
         return Beat.FIRST
-
-    def _is_rarer(self, leader: _Function, function: int) -> bool:
-        """Whether the leader was called once, and another function since then more often than before."""
-        before = self._before.get(function, 0)
-        since = self._functions[function].calls - before
-        return leader.calls == 1 and since > max(before, 1)
 
 
 _FIRST_CALLS = 2

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ccl_bench.collect.injection.steps import Beat
 from ccl_bench.collect.profiling.frameworks import framework
+from ccl_bench.collect.profiling.options import check_options
 from ccl_bench.collect.profiling.rank_summary import claim_rank, log_warnings
 from ccl_bench.collect.profiling.ranks import process_rank
-from ccl_bench.collect.profiling.recording import Recording, check_options
-from ccl_bench.collect.profiling.schedule import Phase
+from ccl_bench.collect.profiling.recording import Recording
+from ccl_bench.collect.profiling.schedule import StepPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 60.0
 """Longest time that a rank waits for the others: they may have stepped less often, and wait for this one."""
 
-_NOTHING_RECORDED = {Phase.SKIP, Phase.TIMED, Phase.WARMUP}
+_NOTHING_RECORDED = {StepPhase.SKIP, StepPhase.TIMED, StepPhase.WARMUP}
 _ONE_PROFILER = (
     "the program starts its own profiler, and {framework} allows only one: ccl-bench does not record"
 )
@@ -61,7 +62,7 @@ class WatchedLoop:
         self._counter, self._framework = counter, framework
         self._recording: Recording | None = None
         self._process = 0
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(after_in_child=self.forget)
 
     def profiler_starts(self) -> None:
         """Stop our profiler before the program starts its own."""
@@ -96,7 +97,7 @@ class WatchedLoop:
                 self._recording.step()
             phase = self._recording.phase
             self._counter.is_settled = phase not in _NOTHING_RECORDED
-            if phase is Phase.AFTER:
+            if phase is StepPhase.AFTER:
                 self._end()
 
     def _begin(self) -> None:
@@ -142,7 +143,7 @@ class WatchedLoop:
         finally:
             self.is_busy = False
 
-    def _forked(self) -> None:
+    def forget(self) -> None:
         """Do not record in a child of a recording process; a child forked earlier may be a rank."""
         self.depth = 0
         if self._recording is not None:

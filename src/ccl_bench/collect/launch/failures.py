@@ -57,20 +57,22 @@ class Failure:
 def diagnose_failure(result: CommandResult) -> Failure:
     """Return the outcome of a failed command, with cause and fix if recognised."""
     first = _first_failure(result.tail)
-    outcome = _ending(result)
+    stopped_by = f"stopped by {result.received.name}" if result.received is not None else ""
+    outcome = f"{stopped_by or f'ended {_status_text(result.status)}'} after {result.seconds:.0f} s"
     if first:
         outcome += f"; rank {first['rank']} was the first to fail, {_status_text(int(first['status']))}"
-    cause, fix = _cause(f"{result.tail}\n{_shell_message(result.status)}")
+    # A shell says of a process that a signal ended for example Killed.
+    number = _signal(result.status)
+    text = f"{result.tail}\n{signal.strsignal(number) or '' if number else ''}"
+    cause = fix = ""
+    for pattern, recognised, way_out in _failure_patterns():
+        if match := pattern.search(text):
+            cause, fix = recognised.format(**match.groupdict()), way_out
+            break
     if not cause and result.received is not None:
         cause, fix = f"it received {result.received.name}", "run it again with more time"
     rank = int(first["rank"]) if first else None
     return Failure(outcome, cause, fix, rank, _last_lines(result.tail, first))
-
-
-def _ending(result: CommandResult) -> str:
-    if result.received is not None:
-        return f"stopped by {result.received.name} after {result.seconds:.0f} s"
-    return f"ended {_status_text(result.status)} after {result.seconds:.0f} s"
 
 
 def _status_text(status: int) -> str:
@@ -85,12 +87,6 @@ def _signal(status: int) -> signal.Signals | None:
         return signal.Signals(-status if status < 0 else status - 128)
     except ValueError:
         return None
-
-
-def _shell_message(status: int) -> str:
-    """Return the message of a shell about a process that a signal ended, such as Killed."""
-    number = _signal(status)
-    return (signal.strsignal(number) or "") if number else ""
 
 
 def _first_failure(text: str) -> re.Match[str] | None:
@@ -109,13 +105,6 @@ def _was_killed(failure: re.Match[str]) -> bool:
     return _signal(int(failure["status"])) in _KILLING
 
 
-def _cause(text: str) -> tuple[str, str]:
-    for pattern, cause, fix in _failure_patterns():
-        if match := pattern.search(text):
-            return cause.format(**match.groupdict()), fix
-    return "", ""
-
-
 @cache
 def _failure_patterns() -> Sequence[tuple[re.Pattern[str], str, str]]:
     text = resources.files(__package__).joinpath("failures.toml").read_text(encoding="utf-8")
@@ -127,15 +116,12 @@ def _failure_patterns() -> Sequence[tuple[re.Pattern[str], str, str]]:
 
 def _last_lines(text: str, first: re.Match[str] | None) -> tuple[str, ...]:
     """Return the last lines that are not the launcher's; those of the failed rank, if lines name ranks."""
-    program_lines = _without_launcher_traceback(text.splitlines())
+    printed = text.splitlines()
+    # The traceback of torchrun itself is left out.
+    end = next((number for number, line in enumerate(printed) if _RAISED_BY_LAUNCHER in line), 0)
+    heads = (n for n, line in enumerate(printed[:end]) if line.startswith("Traceback (most recent"))
+    program_lines = [*printed[: max(heads, default=end)], *printed[end:]]
     lines = [line.rstrip() for line in program_lines if line.strip() and not _LAUNCHER_LINE.search(line)]
     marks = (f"[rank{first['rank']}]:", f"[default{first['local']}]:") if first else ()
     rank_lines = [line for line in lines if line.startswith(marks)] if marks else []
     return tuple((rank_lines or lines)[-SHOWN_LINES:])
-
-
-def _without_launcher_traceback(lines: list[str]) -> list[str]:
-    """Leave out the traceback of torchrun itself."""
-    end = next((number for number, line in enumerate(lines) if _RAISED_BY_LAUNCHER in line), 0)
-    heads = (number for number, line in enumerate(lines[:end]) if line.startswith("Traceback (most recent"))
-    return [*lines[: max(heads, default=end)], *lines[end:]]

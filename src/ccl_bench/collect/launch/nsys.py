@@ -99,7 +99,10 @@ class NsysProgram:
         before, program = split_srun(command) if is_srun(command) else ([], list(command))
         session = f"{self.session}-%q{{SLURM_PROCID}}" if before else self.session
         report = str(folder.resolve() / folder.resolve().name).replace("%", "%%")
-        if before and not _is_one_task(before):
+        is_one_task = any(word in {"--ntasks=1", "-n1"} for word in before) or any(
+            pair in {("--ntasks", "1"), ("-n", "1")} for pair in pairwise(before)
+        )
+        if before and not is_one_task:
             report += _OF_TASK
         options = [f"--session-new={session}", *_OPTIONS, f"--output={report}"]
         return [*before, self.path, "profile", *options, *self.options, *program]
@@ -124,13 +127,6 @@ class NsysProgram:
         except (OSError, subprocess.TimeoutExpired):
             return ""
         return result.stdout
-
-
-def _is_one_task(srun: Sequence[str]) -> bool:
-    """Whether the options of srun ask for a single task."""
-    return any(word in {"--ntasks=1", "-n1"} for word in srun) or any(
-        pair in {("--ntasks", "1"), ("-n", "1")} for pair in pairwise(srun)
-    )
 
 
 _REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
@@ -161,7 +157,13 @@ def write_rank_map(target: Path, recorded_processes: Sequence[dict[str, Any]]) -
     except InputError as error:
         return [str(error)]
     remarks = []
-    ranks = _ranks_by_process(unranked, recorded_processes)
+    recorded = {(each["node"], each["pid"]): each["rank"] for each in recorded_processes}
+    ranks = {}
+    for process in unranked:
+        pid = _PID.search(process.part.id)
+        rank = recorded.get((process.node, int(pid[1]))) if pid else None
+        if rank is not None:
+            ranks[process.name] = rank
     if not ranks and len({process.node for process in unranked}) > 1:
         ranks = _ranks_by_node(unranked)
         if ranks:
@@ -180,22 +182,6 @@ def _processes(target: Path) -> Iterator[_RecordedProcess]:
         for part in NSYS.in_parts.parts(path) if NSYS.in_parts else ():
             name = f"{path.name}#{part.id}" if part.id else path.name
             yield _RecordedProcess(name, int(node[1]) if node else 0, part)
-
-
-def _ranks_by_process(
-    unranked: Sequence[_RecordedProcess], recorded_processes: Sequence[dict[str, Any]]
-) -> dict[str, int]:
-    ranks = {
-        (process_record["node"], process_record["pid"]): process_record["rank"]
-        for process_record in recorded_processes
-    }
-    by_process = {}
-    for process in unranked:
-        pid = _PID.search(process.part.id)
-        rank = ranks.get((process.node, int(pid[1]))) if pid else None
-        if rank is not None:
-            by_process[process.name] = rank
-    return by_process
 
 
 def _ranks_by_node(unranked: Sequence[_RecordedProcess]) -> dict[str, int]:

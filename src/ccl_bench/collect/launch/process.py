@@ -105,7 +105,15 @@ def run_command(
     output = _Output(log)
     with child, output, _forward_signals(child) as received:
         output.follow(child)
-        _wait(child, received)
+        deadline = None  # after a signal the command has a grace period
+        while child.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=0.5)
+                break
+            if received and deadline is None:
+                deadline = time.monotonic() + GRACE_S
+            if deadline is not None and time.monotonic() > deadline:
+                kill_processes([child.pid, *descendants(child.pid)])
         output.drain()
     status = child.returncode
     return CommandResult(
@@ -121,20 +129,6 @@ def require_program(command: Sequence[str], environment: Mapping[str, str]) -> N
     """Raise InputError if the program of a command does not exist."""
     if shutil.which(command[0], path=environment.get("PATH")) is None:
         raise InputError("the program does not exist", where=command[0], fix=_FIX)
-
-
-def _wait(child: subprocess.Popen[bytes], received: list[signal.Signals]) -> None:
-    """Wait for the command; after a signal it has a grace period, then all its descendants are killed."""
-    deadline = None
-    while True:
-        try:
-            child.wait(timeout=0.5)
-            return
-        except subprocess.TimeoutExpired:
-            if received and deadline is None:
-                deadline = time.monotonic() + GRACE_S
-            if deadline is not None and time.monotonic() > deadline:
-                kill_processes([child.pid, *descendants(child.pid)])
 
 
 @contextlib.contextmanager

@@ -6,6 +6,6 @@ imports torch when a recording starts.
 """
 
 from ccl_bench.collect.profiling.recording import Recording, profile
-from ccl_bench.collect.profiling.schedule import Phase, Schedule
+from ccl_bench.collect.profiling.schedule import Schedule, StepPhase
 
-__all__ = ["Phase", "Recording", "Schedule", "profile"]
+__all__ = ["Recording", "Schedule", "StepPhase", "profile"]

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.collect.profiling.clock import clock_for
-from ccl_bench.collect.profiling.rank_summary import memory_peaks
+from ccl_bench.collect.profiling.jax_recorder import JaxFramework
 from ccl_bench.collect.profiling.recorders import choose_recorders, export_trace
-from ccl_bench.collect.profiling.schedule import Phase
+from ccl_bench.collect.profiling.schedule import StepPhase
 
 if TYPE_CHECKING:
     from ccl_bench.collect.profiling.clock import Clock
-    from ccl_bench.collect.profiling.recorders import Recorder
-    from ccl_bench.collect.profiling.recording import Options
+    from ccl_bench.collect.profiling.options import Options
+    from ccl_bench.collect.profiling.recorders import FileOf, Recorder, Together
     from ccl_bench.collect.profiling.schedule import Schedule
 
-FileOf = Callable[[str, Phase, str], Path]
-"""Kind of trace, the phase with which its window ends, ending of the name -> the file of this rank."""
-
-Together = Callable[[Callable[[], str]], None]
-"""Calls the writer of a trace after all ranks have stopped recording; it returns problems of the file."""
-
-Name = Literal["torch", "jax"]
 NAMES = ("torch", "jax")
 
 
-class Framework(Protocol):
+class RecordedFramework(Protocol):
     """The interface of a framework for recordings."""
 
     name: str
@@ -80,14 +71,20 @@ class TorchFramework:
         """Return the recorders of the steps, and remarks on what is not possible."""
 
         def export(profiler: Any, cut_step: int | None) -> None:
-            file = file_of("profile_trace", Phase.ACTIVE, "trace.json")
+            file = file_of("profile_trace", StepPhase.ACTIVE, "trace.json")
             together(lambda: export_trace(profiler, file, compress=options.compress, cut_step=cut_step))
 
         return choose_recorders(self._torch, options, file_of, export)
 
     def memory_peaks(self) -> dict[str, int]:
-        """Return the peaks of the allocator, bytes."""
-        return memory_peaks(self._torch)
+        """Return the peaks of the allocator, bytes; empty if nothing was allocated on a device."""
+        cuda = self._torch.cuda
+        if not (cuda.is_available() and cuda.is_initialized()):
+            return {}
+        return {
+            "allocated_bytes.all.peak": cuda.max_memory_allocated(),
+            "reserved_bytes.all.peak": cuda.max_memory_reserved(),
+        }
 
     def about(self) -> dict[str, str]:
         """Return nothing: the environment shows the devices."""
@@ -101,7 +98,7 @@ class TorchFramework:
         """Return nothing: ranks are processes."""
 
 
-def framework(name: str | None = None, *, marks: bool = True) -> Framework:
+def framework(name: str | None = None, *, marks: bool = True) -> RecordedFramework:
     """Return the framework of a name; by default JAX if the program has loaded it and not torch.
 
     `marks` are made in each recorded step of JAX; torch's profiler always makes its own.
@@ -110,8 +107,6 @@ def framework(name: str | None = None, *, marks: bool = True) -> Framework:
         raise UsageError(f"framework = {name!r} is unknown", fix=f"one of: {', '.join(NAMES)}")
     if name == "jax" or (name is None and "jax" in sys.modules and "torch" not in sys.modules):
         import jax
-
-        from ccl_bench.collect.profiling.jax_recorder import JaxFramework
 
         return JaxFramework(jax, marks=marks)
     import torch

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.collect.profiling.clock import HostClock
-from ccl_bench.collect.profiling.schedule import Phase
+from ccl_bench.collect.profiling.schedule import StepPhase
 
 if TYPE_CHECKING:
     from ccl_bench.collect.profiling.clock import Clock
-    from ccl_bench.collect.profiling.frameworks import FileOf, Together
-    from ccl_bench.collect.profiling.recorders import Recorder
-    from ccl_bench.collect.profiling.recording import Options
-    from ccl_bench.collect.profiling.schedule import Schedule, Step
+    from ccl_bench.collect.profiling.options import Options
+    from ccl_bench.collect.profiling.recorders import FileOf, Recorder, Together
+    from ccl_bench.collect.profiling.schedule import Schedule, ScheduledStep
 
 MARK = "train"
 """Name of the ranges that mark the steps."""
@@ -51,7 +50,7 @@ class AwaitedClock(HostClock):
     def stop(self, step: int) -> None:
         """End a step."""
         step_end = self._schedule.step(step)
-        if step_end.phase is Phase.TIMED or step_end.is_last:
+        if step_end.phase is StepPhase.TIMED or step_end.is_last:
             wait_for_devices(self._jax)
         super().stop(step)
 
@@ -73,22 +72,29 @@ class JaxProfiler:
         self._mark: Any = None
         self._is_on = False
 
-    def enter(self, step: Step) -> None:
+    def enter(self, step: ScheduledStep) -> None:
         """Start with the first active step, and mark each of them."""
-        if step.phase is not Phase.ACTIVE:
+        if step.phase is not StepPhase.ACTIVE:
             return
         if not self._is_on:
-            self._start()
+            options = self._jax.profiler.ProfileOptions()
+            options.python_tracer_level = 0
+            wait_for_devices(self._jax)
+            self._target.parent.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix=".", dir=self._target.parent))
+            # JAX refuses a second profiler in one process with a RuntimeError.
+            self._jax.profiler.start_trace(str(self._folder), profiler_options=options)
+            self._is_on = True
         if self._marks:
             self._mark = self._jax.profiler.StepTraceAnnotation(MARK, step_num=step.number)
             self._mark.__enter__()
 
-    def leave(self, step: Step) -> None:
+    def leave(self, step: ScheduledStep) -> None:
         """End the mark of a step, and after the last active one the profile."""
         if self._mark is not None:
             self._mark.__exit__(None, None, None)
             self._mark = None
-        if step.phase is Phase.ACTIVE and step.is_last:
+        if step.phase is StepPhase.ACTIVE and step.is_last:
             self.close()
 
     def close(self) -> None:
@@ -101,16 +107,6 @@ class JaxProfiler:
         if self._mark is not None:
             self._mark.__exit__(None, None, None)
             self._mark = None
-
-    def _start(self) -> None:
-        """Start; JAX refuses a second profiler in one process with a RuntimeError."""
-        options = self._jax.profiler.ProfileOptions()
-        options.python_tracer_level = 0
-        wait_for_devices(self._jax)
-        self._target.parent.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix=".", dir=self._target.parent))
-        self._jax.profiler.start_trace(str(self._folder), profiler_options=options)
-        self._is_on = True
 
     def _write(self) -> str:
         """Write the profile, and return its problem, if any.
@@ -153,7 +149,7 @@ class JaxFramework:
             return [], ["steps of JAX are not marked for Nsight Systems"]
         if not options.schedule.active:
             return [], []
-        window = file_of("", Phase.ACTIVE, "").parent.name
+        window = file_of("", StepPhase.ACTIVE, "").parent.name
         name = f"{socket.gethostname()}_{self._jax.process_index()}.xplane.pb"
         target = options.output / PROFILES / window / name
         return [JaxProfiler(self._jax, target, together, marks=self._marks)], []

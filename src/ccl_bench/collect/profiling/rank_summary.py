@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.collect.profiling.clock import Clock
-    from ccl_bench.collect.profiling.frameworks import Framework
-    from ccl_bench.collect.profiling.recording import Options
+    from ccl_bench.collect.profiling.frameworks import RecordedFramework
+    from ccl_bench.collect.profiling.options import Options
     from ccl_bench.collect.profiling.schedule import Schedule
 
 FOLDER = "ranks"
@@ -227,7 +227,7 @@ def summarise_rank(
     process: ranks.ProcessRank,
     options: Options,
     clock: Clock,
-    framework: Framework,
+    framework: RecordedFramework,
     *,
     steps: int | None,
     losses: Mapping[int, Any],
@@ -242,11 +242,18 @@ def summarise_rank(
     seconds: dict[str, dict[int, float]] = {}
     for step, length in clock.seconds().items():
         seconds.setdefault(str(options.schedule.phase(step)), {})[step] = length
+    loss_of_step: dict[int, float] = {}
+    for step, loss in losses.items():
+        # The local part of a distributed loss, so that no collective starts.
+        if hasattr(loss, "addressable_data"):
+            loss_of_step[step] = float(loss.addressable_data(0))
+        else:
+            loss_of_step[step] = float(loss.to_local() if hasattr(loss, "to_local") else loss)
     return RankSummary(
         process.rank,
         process.world_size,
         seconds,
-        {step: _loss_value(loss) for step, loss in losses.items()},
+        loss_of_step,
         tokens,
         dict(options.metadata),
         framework.memory_peaks(),
@@ -264,23 +271,6 @@ def summarise_rank(
         framework.ranks(),
         framework.world_size(),
     )
-
-
-def _loss_value(loss: Any) -> float:
-    """Return a loss as a number; for a distributed one its local part, so that no collective starts."""
-    if hasattr(loss, "addressable_data"):
-        return float(loss.addressable_data(0))
-    return float(loss.to_local() if hasattr(loss, "to_local") else loss)
-
-
-def memory_peaks(torch: Any) -> dict[str, int]:
-    """Return the peaks of the allocator; empty if nothing was allocated on a device."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return {}
-    return {
-        "allocated_bytes.all.peak": torch.cuda.max_memory_allocated(),
-        "reserved_bytes.all.peak": torch.cuda.max_memory_reserved(),
-    }
 
 
 def short_loop_remark(steps: int, schedule: Schedule) -> str:

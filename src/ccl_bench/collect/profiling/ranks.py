@@ -129,7 +129,16 @@ class Barrier:
         self.timeout = timedelta(seconds=timeout_s)
         self.problem = ""
         """Why ranks no longer wait for each other, if so."""
-        self._store: Any = _default_store() if process.world_size > 1 else None
+        self._store: Any = None
+        """The key-value store of the processes, if they have one."""
+        if process.world_size > 1 and initialised_distributed() is not None:
+            from torch.distributed import distributed_c10d
+
+            self._store = distributed_c10d._get_default_store()
+        elif process.world_size > 1 and _distributed_jax() is not None:
+            from jax._src import distributed
+
+            self._store = _JaxStore(distributed.global_state.client)
         self._name = f"ccl_bench/{name}"
 
     @property
@@ -163,19 +172,6 @@ class Barrier:
         except RuntimeError as error:
             self.problem = f"not every rank sent its summary: {_first_line(error)}"
             return []
-
-
-def _default_store() -> Any:
-    """Return the key-value store of the processes, or None."""
-    if initialised_distributed() is not None:
-        from torch.distributed import distributed_c10d
-
-        return distributed_c10d._get_default_store()
-    if _distributed_jax() is not None:
-        from jax._src import distributed
-
-        return _JaxStore(distributed.global_state.client)
-    return None
 
 
 class _JaxStore:

@@ -10,18 +10,25 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.collect.profiling.schedule import Phase
+from ccl_bench.collect.profiling.schedule import StepPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from ccl_bench.collect.profiling.recording import Options
-    from ccl_bench.collect.profiling.schedule import Schedule, Step
+    from ccl_bench.collect.profiling.options import Options
+    from ccl_bench.collect.profiling.schedule import Schedule, ScheduledStep
+
+FileOf = Callable[[str, StepPhase, str], Path]
+"""Kind of trace, the phase with which its window ends, ending of the name -> the file of this rank."""
+
+Together = Callable[[Callable[[], str]], None]
+"""Calls the writer of a trace after all ranks have stopped recording; it returns problems of the file."""
 
 MEMORY_EVENTS = 100_000
 """Number of allocations and frees in the memory history, as in torchtitan."""
@@ -30,10 +37,10 @@ MEMORY_EVENTS = 100_000
 class Recorder(Protocol):
     """Something that records steps of a loop."""
 
-    def enter(self, step: Step) -> None:
+    def enter(self, step: ScheduledStep) -> None:
         """Handle the start of a step."""
 
-    def leave(self, step: Step) -> None:
+    def leave(self, step: ScheduledStep) -> None:
         """Handle the end of a step."""
 
     def close(self) -> None:
@@ -51,31 +58,39 @@ class TorchProfiler:
         execution_trace: Callable[[], Path] | None = None,
     ) -> None:
         """`export` receives the profiler, and the number of an unfinished step, if any."""
-        self._export = export
         self._step = 0
         self._cut: int | None = None
         self._file = execution_trace
         self._observer = torch.profiler.ExecutionTraceObserver() if execution_trace else None
-        kinds = torch.profiler.ProfilerActivity
+        kinds, actions = torch.profiler.ProfilerActivity, torch.profiler.ProfilerAction
+
+        def action(number: int) -> Any:
+            step = schedule.step(number)
+            if step.phase is StepPhase.WARMUP and schedule.active:
+                return actions.WARMUP
+            if step.phase is StepPhase.ACTIVE:
+                return actions.RECORD_AND_SAVE if step.is_last else actions.RECORD
+            return actions.NONE
+
         self._profiler = torch.profiler.profile(
             activities=[kinds.CPU, *([kinds.CUDA] if torch.cuda.is_available() else [])],
-            schedule=_actions(torch.profiler.ProfilerAction, schedule),
-            on_trace_ready=self._ready,
+            schedule=action,
+            on_trace_ready=lambda profiler: export(profiler, self._cut),
             record_shapes=True,
             execution_trace_observer=self._observer,
         )
 
-    def enter(self, step: Step) -> None:
+    def enter(self, step: ScheduledStep) -> None:
         """Start before the first step."""
         self._step = step.number
         if step.number == 0:
             self._profiler.start()
 
-    def leave(self, step: Step) -> None:
+    def leave(self, step: ScheduledStep) -> None:
         """Advance to the next step; after the last active one the trace is exported."""
-        if step.phase is Phase.AFTER:
+        if step.phase is StepPhase.AFTER:
             return
-        if self._observer and self._file and step.is_last and step.following is Phase.ACTIVE:
+        if self._observer and self._file and step.is_last and step.following is StepPhase.ACTIVE:
             # The profiler starts the observer in its step(), and the observer needs its file by then.
             self._observer.register_callback(_make_parent(self._file()))
         self._profiler.step()
@@ -87,23 +102,6 @@ class TorchProfiler:
         if self._observer:
             self._observer.cleanup()
 
-    def _ready(self, profiler: Any) -> None:
-        self._export(profiler, self._cut)
-
-
-def _actions(actions: Any, schedule: Schedule) -> Callable[[int], Any]:
-    """Return the schedule function of torch's profiler."""
-
-    def action(number: int) -> Any:
-        step = schedule.step(number)
-        if step.phase is Phase.WARMUP and schedule.active:
-            return actions.WARMUP
-        if step.phase is Phase.ACTIVE:
-            return actions.RECORD_AND_SAVE if step.is_last else actions.RECORD
-        return actions.NONE
-
-    return action
-
 
 class ExecutionTrace:
     """Execution Trace over the observed steps, without the profiler: its observer makes steps longer."""
@@ -112,13 +110,13 @@ class ExecutionTrace:
         self._file = file
         self._observer = torch.profiler.ExecutionTraceObserver()
 
-    def enter(self, step: Step) -> None:
+    def enter(self, step: ScheduledStep) -> None:
         """Start with the first observed step."""
-        if step.phase is Phase.OBSERVED and not self._observer.is_registered:
+        if step.phase is StepPhase.OBSERVED and not self._observer.is_registered:
             self._observer.register_callback(_make_parent(self._file()))
             self._observer.start()
 
-    def leave(self, step: Step) -> None:
+    def leave(self, step: ScheduledStep) -> None:
         """Do nothing between observed steps."""
 
     def close(self) -> None:
@@ -134,13 +132,13 @@ class MemoryHistory:
     def __init__(self, torch: Any, file: Callable[[], Path]) -> None:
         self._memory, self._file, self._is_on = torch.cuda.memory, file, False
 
-    def enter(self, step: Step) -> None:
+    def enter(self, step: ScheduledStep) -> None:
         """Start with the first observed step."""
-        if step.phase is Phase.OBSERVED and not self._is_on:
+        if step.phase is StepPhase.OBSERVED and not self._is_on:
             self._memory._record_memory_history(max_entries=MEMORY_EVENTS)
             self._is_on = True
 
-    def leave(self, step: Step) -> None:
+    def leave(self, step: ScheduledStep) -> None:
         """Do nothing between observed steps."""
 
     def close(self) -> None:
@@ -165,17 +163,17 @@ class NsightRanges:
             nvtx: Any = importlib.import_module("nvtx")
             self._push, self._pop = nvtx.push_range, nvtx.pop_range
 
-    def enter(self, step: Step) -> None:
+    def enter(self, step: ScheduledStep) -> None:
         """Open the range of an active step, and before the first one the capture range."""
-        if step.phase is Phase.ACTIVE:
+        if step.phase is StepPhase.ACTIVE:
             if self._capture and not self._is_open:
                 self._capture.start()
             self._push(f"step {step.number}")
             self._is_open = True
 
-    def leave(self, step: Step) -> None:
+    def leave(self, step: ScheduledStep) -> None:
         """Close the range, and after the last active step the capture range."""
-        if step.phase is Phase.ACTIVE:
+        if step.phase is StepPhase.ACTIVE:
             self._pop()
             if step.is_last:
                 self._end_capture()
@@ -219,17 +217,13 @@ class ExpertCounts:
         take = chosen or _integer_tensor
 
         def count(_module: Any, _inputs: Any, output: Any) -> None:
-            if self.is_on:
-                self._add(str(layer), experts, take(output))
+            if self.is_on:  # counts are added on the device, without waiting for it
+                flat = take(output).detach().reshape(-1).long()
+                if str(layer) not in self._tokens:
+                    self._tokens[str(layer)] = flat.new_zeros(experts)
+                self._tokens[str(layer)].scatter_add_(0, flat, flat.new_ones(()).expand_as(flat))
 
         router.register_forward_hook(count)
-
-    def _add(self, layer: str, experts: int, numbers: Any) -> None:
-        """Add counts on the device, without waiting for it."""
-        flat = numbers.detach().reshape(-1).long()
-        if layer not in self._tokens:
-            self._tokens[layer] = flat.new_zeros(experts)
-        self._tokens[layer].scatter_add_(0, flat, flat.new_ones(()).expand_as(flat))
 
     def write(self, file: Path, rank: int) -> None:
         """Write the `moe_assignments` of one rank, if there are any counts."""
@@ -254,7 +248,7 @@ _ET, _SNAPSHOT = "et.json", "memory_snapshot.pickle"
 
 
 def choose_recorders(
-    torch: Any, options: Options, file_of: Callable[[str, Phase, str], Path], export: Callable[..., None]
+    torch: Any, options: Options, file_of: FileOf, export: Callable[..., None]
 ) -> tuple[list[Recorder], list[str]]:
     """Return the recorders for these options and this build of torch, and remarks on what is not possible.
 
@@ -271,21 +265,19 @@ def choose_recorders(
     schedule = options.schedule
     is_together = options.execution_trace == "together"
     if schedule.active:
-        file = partial(file_of, "execution_trace", Phase.ACTIVE, _ET) if is_together else None
+        file = partial(file_of, "execution_trace", StepPhase.ACTIVE, _ET) if is_together else None
         recorders.append(TorchProfiler(torch, schedule, export, file))
     if not schedule.observed:
         return recorders, []
     if options.execution_trace == "apart":
-        recorders.append(ExecutionTrace(torch, partial(file_of, "execution_trace", Phase.OBSERVED, _ET)))
+        recorders.append(ExecutionTrace(torch, partial(file_of, "execution_trace", StepPhase.OBSERVED, _ET)))
     has_device = torch.cuda.is_available()
     if has_device and options.memory is not False:
-        recorders.append(MemoryHistory(torch, partial(file_of, "memory_snapshot", Phase.OBSERVED, _SNAPSHOT)))
+        recorders.append(
+            MemoryHistory(torch, partial(file_of, "memory_snapshot", StepPhase.OBSERVED, _SNAPSHOT))
+        )
     refused = options.memory and not has_device
     return recorders, ["memory was not recorded: there is no CUDA device"] if refused else []
-
-
-WRITERS_PER_NODE = 4
-"""Number of ranks of a node that write at once by default."""
 
 
 @contextlib.contextmanager
@@ -294,20 +286,16 @@ def write_slot(local_rank: int, writers: int) -> Iterator[None]:
 
     If no slot can be held, as with a read-only temporary folder, every rank writes at once.
     """
+    folder = Path(tempfile.gettempdir()) / f"ccl-bench-turns-{os.getuid()}"
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            slot = stack.enter_context(_slot_file(local_rank % writers))
+            folder.mkdir(mode=0o700, exist_ok=True)
+            # Another user may have made it to have a file of ours overwritten.
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                raise PermissionError(folder)
+            slot = stack.enter_context((folder / str(local_rank % writers)).open("w"))
             fcntl.flock(slot, fcntl.LOCK_EX)
         yield
-
-
-def _slot_file(number: int) -> IO[str]:
-    """Open the lock file of a slot, in a folder that only this user can write."""
-    folder = Path(tempfile.gettempdir()) / f"ccl-bench-turns-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise PermissionError(folder)
-    return (folder / str(number)).open("w")
 
 
 _CHUNK_BYTES = 1 << 20
@@ -322,49 +310,19 @@ def export_trace(profiler: Any, file: Path, *, compress: bool, cut_step: int | N
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(file))
-    if not _is_complete(file):
-        return f"the trace is incomplete: its disk has {_free_space(file)} free"
+    # The profiler reports no error when the disk is full.
+    end = b""
+    if file.exists():
+        with file.open("rb") as stream:
+            stream.seek(max(0, file.stat().st_size - 64))
+            end = stream.read().rstrip()
+    if not end.endswith(b"}"):
+        free = shutil.disk_usage(file.parent).free
+        return f"the trace is incomplete: its disk has {free / 1e6:.0f} MB free"
     if cut_step is not None:
         _rename_step(file, cut_step)
-    return _compress(file) if compress else ""
-
-
-def _is_complete(file: Path) -> bool:
-    """Whether a file ends like JSON; the profiler reports no error when the disk is full."""
-    if not file.exists():
-        return False
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - 64))
-        return stream.read().rstrip().endswith(b"}")
-
-
-def _free_space(file: Path) -> str:
-    return f"{shutil.disk_usage(file.parent).free / 1e6:.0f} MB"
-
-
-def _rename_step(file: Path, step: int) -> None:
-    """Remove the number from the range of an unfinished step: its length is not that of a step."""
-    before, after = b'"ProfilerStep#%d"' % step, b'"unfinished ProfilerStep"'
-    with _temporary_file(file) as temporary:
-        with file.open("rb") as source, temporary.open("wb") as target:
-            for piece in _replaced(source, before, after):
-                target.write(piece)
-        temporary.replace(file)
-
-
-def _replaced(source: BinaryIO, before: bytes, after: bytes) -> Iterator[bytes]:
-    """Yield the content of a stream with one text replaced, even across two chunks."""
-    remainder = b""
-    while chunk := source.read(_CHUNK_BYTES):
-        text = (remainder + chunk).replace(before, after)
-        overlap = len(before) - 1
-        yield text[:-overlap]
-        remainder = text[-overlap:]
-    yield remainder
-
-
-def _compress(file: Path) -> str:
-    """Compress a trace; return why it stays uncompressed, if it does."""
+    if not compress:
+        return ""
     try:
         with _temporary_file(file) as temporary:
             with file.open("rb") as source, gzip.open(temporary, "wb", compresslevel=_GZIP_LEVEL) as target:
@@ -374,6 +332,21 @@ def _compress(file: Path) -> str:
         return f"the trace is not compressed: {error.strerror}"
     file.unlink()
     return ""
+
+
+def _rename_step(file: Path, step: int) -> None:
+    """Remove the number from the range of an unfinished step: its length is not that of a step."""
+    before, after = b'"ProfilerStep#%d"' % step, b'"unfinished ProfilerStep"'
+    overlap = len(before) - 1  # the text may lie across two chunks
+    with _temporary_file(file) as temporary:
+        with file.open("rb") as source, temporary.open("wb") as target:
+            remainder = b""
+            while chunk := source.read(_CHUNK_BYTES):
+                text = (remainder + chunk).replace(before, after)
+                target.write(text[:-overlap])
+                remainder = text[-overlap:]
+            target.write(remainder)
+        temporary.replace(file)
 
 
 @contextlib.contextmanager

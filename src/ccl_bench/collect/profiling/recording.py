@@ -3,116 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.base.registry import did_you_mean
 from ccl_bench.collect.profiling import frameworks, rank_summary, ranks
+from ccl_bench.collect.profiling.options import check_options
 from ccl_bench.collect.profiling.rank_summary import (
     log_warnings,
     short_loop_remark,
     summarise_rank,
 )
-from ccl_bench.collect.profiling.ranks import BARRIER_TIMEOUT_S, Barrier
-from ccl_bench.collect.profiling.recorders import WRITERS_PER_NODE, ExpertCounts, write_slot
-from ccl_bench.collect.profiling.schedule import Phase, Schedule
+from ccl_bench.collect.profiling.ranks import Barrier
+from ccl_bench.collect.profiling.recorders import ExpertCounts, write_slot
+from ccl_bench.collect.profiling.schedule import Schedule, StepPhase
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
-    from ccl_bench.collect.profiling.frameworks import Framework
+    from ccl_bench.collect.profiling.frameworks import RecordedFramework
+    from ccl_bench.collect.profiling.options import Options
     from ccl_bench.collect.profiling.ranks import ProcessRank
     from ccl_bench.collect.profiling.recorders import Recorder
 
-OUTPUT_VARIABLE = "CCL_BENCH_OUTPUT"
-MODE_VARIABLE = "CCL_BENCH_PROFILE_MODE"
-STEPS_VARIABLE = "CCL_BENCH_STEPS"
-"""Steps to record, such as `15-19`, if the program states none."""
-RANKS_VARIABLE = "CCL_BENCH_RANKS"
-"""Ranks that write traces, such as `0,8,16`; the others only time their steps."""
-
 STEP_END = "recording.step()"
 """The call that ends a step of a program that records itself."""
-
-EXECUTION_TRACES = ("apart", "together", "off")
-MODES = ("torch", "nsys")
-
-METADATA_NUMBERS = (
-    "global_batch_size",
-    "seq_len",
-    "tokens_per_step",
-    "model_flops_per_token",
-    "gpu_peak_tflops",
-    "gpu_hbm_bytes",
-)
-"""Numbers that `run_metadata.json` takes from a program; the number of ranks is counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The checked arguments of `profile()`."""
-
-    output: Path
-    schedule: Schedule = field(default_factory=Schedule)
-    execution_trace: str = "apart"
-    memory: bool | None = None
-    compress: bool = False
-    writers_per_node: int = WRITERS_PER_NODE
-    metadata: Mapping[str, float] = field(default_factory=dict)
-    profile_mode: str = "torch"
-    traced_ranks: tuple[int, ...] | None = None
-    """Ranks that write traces; None for all. The others only time their steps."""
-    patience_s: float = BARRIER_TIMEOUT_S
-    """Longest time that a rank waits for the others."""
-
-
-def check_options(
-    output: str | os.PathLike[str] | None = None,
-    schedule: Schedule | None = None,
-    execution_trace: str = "apart",
-    memory: bool | None = None,
-    compress: bool = False,
-    writers_per_node: int | None = None,
-    metadata: Mapping[str, float] | None = None,
-) -> Options:
-    """Return the options, or raise UsageError for an invalid one."""
-    folder = output or os.environ.get(OUTPUT_VARIABLE)
-    if not folder:
-        raise UsageError(
-            "profile() has no directory to write to",
-            fix='give a directory, profile("runs/first"), or start the program with `ccl-bench collect`',
-        )
-    if execution_trace not in EXECUTION_TRACES:
-        raise UsageError(
-            f"execution_trace = {execution_trace!r} is unknown",
-            fix=f"one of: {', '.join(EXECUTION_TRACES)}",
-        )
-    for name in metadata or {}:
-        if name not in METADATA_NUMBERS:
-            raise UsageError(
-                f"run_metadata.json has no field {name}",
-                fix=did_you_mean(name, METADATA_NUMBERS) or f"known: {', '.join(METADATA_NUMBERS)}",
-            )
-    writers = WRITERS_PER_NODE if writers_per_node is None else writers_per_node
-    if writers < 1:
-        raise UsageError(f"with writers_per_node = {writers} no rank could write", fix="give 1 or more")
-    mode = os.environ.get(MODE_VARIABLE, "torch")
-    steps, ranks_named = os.environ.get(STEPS_VARIABLE), os.environ.get(RANKS_VARIABLE)
-    return Options(
-        Path(folder).absolute(),
-        schedule or (Schedule.of_steps(steps) if steps else Schedule()),
-        execution_trace,
-        memory,
-        compress,
-        writers,
-        dict(metadata or {}),
-        mode if mode in MODES else "torch",
-        ranks.parse_ranks(ranks_named) if ranks_named else None,
-    )
 
 
 @contextlib.contextmanager
@@ -165,7 +83,7 @@ class Recording:
     of_program: ClassVar[int] = 0
     """Recordings that the program made itself; every rank makes them in the same order."""
 
-    def __init__(self, options: Options, framework: Framework, *, is_injected: bool = False) -> None:
+    def __init__(self, options: Options, framework: RecordedFramework, *, is_injected: bool = False) -> None:
         self.schedule: Schedule = framework.schedule(options.schedule)
         self.options = replace(options, schedule=self.schedule)
         self.step_number = 0
@@ -187,7 +105,7 @@ class Recording:
             Recording.of_program += 1
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> StepPhase:
         """Phase of the step that is running."""
         return self.schedule.phase(self.step_number)
 
@@ -237,7 +155,7 @@ class Recording:
                 so that nothing waits for the device.
         """
         scheduled_step = self.schedule.step(self.step_number)
-        if scheduled_step.phase is not Phase.AFTER:
+        if scheduled_step.phase is not StepPhase.AFTER:
             self._clock.stop(scheduled_step.number)
         if loss is not None:
             self._losses[scheduled_step.number] = loss.detach() if hasattr(loss, "detach") else loss
@@ -245,19 +163,28 @@ class Recording:
         for recorder in self._recorders:
             recorder.leave(scheduled_step)
         self.step_number += 1
-        if scheduled_step.is_last:
-            self._end_phase(scheduled_step.phase)
+        if scheduled_step.is_last:  # between two phases no step is disturbed by writing
+            if scheduled_step.phase is StepPhase.TIMED:
+                with self._writing("step times"):
+                    rank_summary.save_summary(self.options.output, self._summary())
+            if scheduled_step.phase is StepPhase.OBSERVED:
+                self._barrier.wait("before observed data is written")
+                with self._writing("observed data"):
+                    self.close_recorders()
+                self._barrier.wait("after observed data is written")
         for recorder in self._recorders:
             recorder.enter(self.schedule.step(self.step_number))
-        self._experts.is_on = self.phase is Phase.OBSERVED
-        if self.phase is not Phase.AFTER:
+        self._experts.is_on = self.phase is StepPhase.OBSERVED
+        if self.phase is not StepPhase.AFTER:
             self._clock.start()
 
     def end(self, *, failed: bool = False, alone: bool = False) -> None:
         """Stop after the last step; wait for no other rank if the loop `failed`, or this one ends `alone`."""
         self._is_alone = failed or alone
         self.close_recorders()
-        self._write_expert_counts()
+        file = self.options.output / f"moe_assignments_rank{self.process.rank}.json"
+        with self._writing("the expert counts"):
+            self._experts.write(file, self.process.rank)
         if self.step_number < self.schedule.length and not failed:
             self.remark(short_loop_remark(self.step_number, self.schedule))
         self._write_summaries()
@@ -268,18 +195,7 @@ class Recording:
             recorder.close()
         self._recorders.clear()
 
-    def _end_phase(self, phase: Phase) -> None:
-        """Write between two phases, so that no step is disturbed."""
-        if phase is Phase.TIMED:
-            with self._writing("step times"):
-                rank_summary.save_summary(self.options.output, self._summary())
-        if phase is Phase.OBSERVED:
-            self._barrier.wait("before observed data is written")
-            with self._writing("observed data"):
-                self.close_recorders()
-            self._barrier.wait("after observed data is written")
-
-    def _file(self, kind: str, phase: Phase, ending: str) -> Path:
+    def _file(self, kind: str, phase: StepPhase, ending: str) -> Path:
         """Return the file of this rank for a kind of trace; its window ends with a phase."""
         window = f"iteration_{self.schedule.end_of(phase)}"
         return self.options.output / kind / window / f"rank{self.process.rank}_{ending}"
@@ -293,11 +209,6 @@ class Recording:
                 self.remark(problem)
         if not self._is_alone:
             self._barrier.wait("after traces were written")
-
-    def _write_expert_counts(self) -> None:
-        file = self.options.output / f"moe_assignments_rank{self.process.rank}.json"
-        with self._writing("the expert counts"):
-            self._experts.write(file, self.process.rank)
 
     def _write_summaries(self) -> None:
         """Merge the summaries of all ranks; a rank that fails only saves its own."""
@@ -327,7 +238,7 @@ class Recording:
             self.options,
             self._clock,
             self._framework,
-            steps=None if self._is_injected and self.phase is Phase.AFTER else self.step_number,
+            steps=None if self._is_injected and self.phase is StepPhase.AFTER else self.step_number,
             losses=self._losses,
             tokens=self._tokens,
             remarks=self._remarks,

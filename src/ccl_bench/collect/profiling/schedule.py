@@ -9,7 +9,7 @@ from itertools import accumulate
 from ccl_bench.base.errors import UsageError
 
 
-class Phase(StrEnum):
+class StepPhase(StrEnum):
     """The phase of a step."""
 
     SKIP = "skip"
@@ -27,13 +27,13 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScheduledStep:
     """One step of a loop."""
 
     number: int
     """Counted from 0."""
-    phase: Phase
-    following: Phase
+    phase: StepPhase
+    following: StepPhase
     """Phase of the step after it."""
 
     @property
@@ -99,20 +99,18 @@ class Schedule:
         """Return the number of steps of each phase by its name."""
         return asdict(self)
 
-    def phase(self, step: int) -> Phase:
+    def phase(self, step: int) -> StepPhase:
         """Return the phase of a step, counted from 0."""
         ends = accumulate(getattr(self, phase_field.name) for phase_field in fields(self))
-        phases = (Phase(phase_field.name) for phase_field in fields(self))
-        return next((phase for phase, end in zip(phases, ends, strict=True) if step < end), Phase.AFTER)
+        phases = (StepPhase(phase_field.name) for phase_field in fields(self))
+        return next((phase for phase, end in zip(phases, ends, strict=True) if step < end), StepPhase.AFTER)
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> ScheduledStep:
         """Return a step with its phase and the next one."""
-        return Step(number, self.phase(number), self.phase(number + 1))
+        return ScheduledStep(number, self.phase(number), self.phase(number + 1))
 
-    def end_of(self, phase: Phase) -> int:
+    def end_of(self, phase: StepPhase) -> int:
         """Return the number of steps that end before or with a phase; it names the recording window."""
-        return next(step for step in range(self.length + 1) if self._is_over(phase, step))
-
-    def _is_over(self, phase: Phase, steps: int) -> bool:
-        order = list(Phase)
-        return order.index(self.phase(steps)) > order.index(phase)
+        order = list(StepPhase)
+        later = order[order.index(phase) + 1 :]
+        return next(step for step in range(self.length + 1) if self.phase(step) in later)

@@ -5,11 +5,11 @@ A definition is a TOML file, such as `workloads/llama3.1-8b-torchtitan-tp-perlmu
 """
 
 from ccl_bench.collect.workloads.definition import (
-    Definition,
     Machine,
+    WorkloadDefinition,
     folder_files,
     read_definition,
     write_folder,
 )
 
-__all__ = ["Definition", "Machine", "folder_files", "read_definition", "write_folder"]
+__all__ = ["Machine", "WorkloadDefinition", "folder_files", "read_definition", "write_folder"]

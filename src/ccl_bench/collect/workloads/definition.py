@@ -52,7 +52,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Options of sbatch other than nodes, tasks, devices and time."""
 
 
-class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class WorkloadDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One workload."""
 
     name: str = ""
@@ -116,14 +116,14 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             raise InputError(message, where=self.name, fix="change a parallel degree or the machine")
         return count
 
-    def replace(self, *, train_config: Tables | None = None, **fields: Any) -> Definition:
+    def replace(self, *, train_config: Tables | None = None, **fields: Any) -> WorkloadDefinition:
         """Return the definition with other values; `train_config` is merged over the present one."""
         config = _merge_tables(self.train_config, train_config or {})
         return msgspec.structs.replace(self, train_config=config, **fields)
 
 
 # TOML is decoded to the same types.
-json_decoder(tuple[Definition, Machine])
+json_decoder(tuple[WorkloadDefinition, Machine])
 
 
 def torchtitan_version() -> str:
@@ -131,10 +131,10 @@ def torchtitan_version() -> str:
     return str(_shared_settings("torchtitan.toml")["version"])
 
 
-def read_definition(path: Path) -> Definition:
+def read_definition(path: Path) -> WorkloadDefinition:
     """Return the definition in a TOML file; InputError names the mistake and its place."""
     try:
-        definition = msgspec.toml.decode(path.read_bytes(), type=Definition)
+        definition = msgspec.toml.decode(path.read_bytes(), type=WorkloadDefinition)
     except OSError as error:
         fix = "check the path"
         raise InputError(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
@@ -154,27 +154,38 @@ def _shared_settings(name: str) -> dict[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
-def workload_card(definition: Definition) -> str:
+def workload_card(definition: WorkloadDefinition) -> str:
     """Return the card as YAML in the template's layout."""
+    settings, machine, devices = definition.settings, definition.resolved_machine, definition.devices
+    batch, tokens = settings.global_batch_size(devices), settings.training.seq_len
+    network, unit = "workload.hardware.network_topo", "workload.hardware.xpu_spec"
     values = {
         "version": 1,
-        "description": _description(definition),
+        "description": f"{definition.description} A step is {batch} sequences of {tokens} tokens.",
         "hf_url": f"https://huggingface.co/{definition.model}",
-        **configured_card_values(definition.settings, definition.devices),
+        **configured_card_values(settings, devices),
         **_model_fields(definition.model),
-        **_hardware_fields(definition.resolved_machine, definition.devices, definition.nodes),
+        f"{network}.topology": machine.topology,
+        f"{network}.bandwidth_gbps": [machine.scale_out_gbps, machine.scale_up_gbps],
+        f"{unit}.type": "GPU",
+        f"{unit}.model": machine.device,
+        f"{unit}.total_count": devices,
+        f"{unit}.count_per_node": machine.devices_per_node,
+        f"{unit}.num_nodes": definition.nodes,
+        f"{unit}.memory_gb": machine.memory_gb,
         "Model-executor.framework.name": "torchtitan",
         "Model-executor.framework.version": torchtitan_version(),
         "Model-executor.communication_library.name": "NCCL",
         "metric_source.traces": ["json"],
     }
-    return card_text(card_in_mapping(_nested(values)).value)
-
-
-def _description(definition: Definition) -> str:
-    settings = definition.settings
-    batch, tokens = settings.global_batch_size(definition.devices), settings.training.seq_len
-    return f"{definition.description} A step is {batch} sequences of {tokens} tokens."
+    nested: dict[str, Any] = {}
+    for path, value in values.items():
+        *outer, last = path.split(".")
+        inner = nested
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return card_text(card_in_mapping(nested).value)
 
 
 def _model_fields(name: str) -> dict[str, Any]:
@@ -200,36 +211,10 @@ def _model_fields(name: str) -> dict[str, Any]:
     }
 
 
-def _hardware_fields(machine: Machine, devices: int, nodes: int) -> dict[str, Any]:
-    network, unit = "workload.hardware.network_topo", "workload.hardware.xpu_spec"
-    return {
-        f"{network}.topology": machine.topology,
-        f"{network}.bandwidth_gbps": [machine.scale_out_gbps, machine.scale_up_gbps],
-        f"{unit}.type": "GPU",
-        f"{unit}.model": machine.device,
-        f"{unit}.total_count": devices,
-        f"{unit}.count_per_node": machine.devices_per_node,
-        f"{unit}.num_nodes": nodes,
-        f"{unit}.memory_gb": machine.memory_gb,
-    }
-
-
-def _nested(values: dict[str, Any]) -> dict[str, Any]:
-    """Return dotted paths as nested mappings."""
-    nested: dict[str, Any] = {}
-    for path, value in values.items():
-        *outer, last = path.split(".")
-        inner = nested
-        for key in outer:
-            inner = inner.setdefault(key, {})
-        inner[last] = value
-    return nested
-
-
 SCRIPT = "run.sh"
 
 
-def folder_files(definition: Definition) -> dict[str, str]:
+def folder_files(definition: WorkloadDefinition) -> dict[str, str]:
     """Return name -> content of every file in the folder."""
     header = f"# The settings of torchtitan {torchtitan_version()} for this workload.\n\n"
     return {
@@ -241,7 +226,7 @@ def folder_files(definition: Definition) -> dict[str, str]:
     }
 
 
-def write_folder(definition: Definition, folder: Path, *, force: bool = False) -> list[Path]:
+def write_folder(definition: WorkloadDefinition, folder: Path, *, force: bool = False) -> list[Path]:
     """Write the files and return their paths; overwrite one that differs only with `force`."""
     files = {folder / name: text for name, text in folder_files(definition).items()}
     conflicts = [
@@ -257,7 +242,7 @@ def write_folder(definition: Definition, folder: Path, *, force: bool = False) -
     return list(files)
 
 
-def _render(name: str, definition: Definition) -> str:
+def _render(name: str, definition: WorkloadDefinition) -> str:
     values = {
         "definition": definition,
         "machine": definition.resolved_machine,

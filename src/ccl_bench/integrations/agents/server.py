@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError
-from ccl_bench.integrations import require
+from ccl_bench.base.extras import require
 from ccl_bench.integrations.agents.answer import Answer, call, quoted
 from ccl_bench.integrations.agents.run_tools import RunTools
 

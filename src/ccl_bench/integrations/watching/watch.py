@@ -13,7 +13,7 @@ import msgspec
 
 from ccl_bench.api.measured_run import MeasuredRun
 from ccl_bench.base.errors import CclBenchError, UsageError
-from ccl_bench.integrations import require
+from ccl_bench.base.extras import require
 from ccl_bench.integrations.watching.windows import WatchedFolder, WindowTracker, file_state
 from ccl_bench.result import ResultFinding, to_json
 from ccl_bench.run import open_run

@@ -6,14 +6,13 @@ import base64
 import hashlib
 from functools import cache
 from importlib import resources
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import __version__
+from ccl_bench.base.errors import UsageError
 from ccl_bench.report import theme
 from ccl_bench.report.page_model import TITLES
 from ccl_bench.report.theme import CHART_CONFIG
-from ccl_bench.storage import kept_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -133,14 +132,12 @@ def script() -> str:
 
 @cache
 def library() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script, which takes a second to make."""
-    return kept_text(f"vega-{version('vl-convert-python')}.js", _bundle)
-
-
-def _bundle() -> str:
-    import vl_convert
-
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
+    """Return Vega, Vega-Lite and vega-embed as one script; UsageError in a checkout that is not installed."""
+    try:
+        return _asset(LIBRARY)
+    except FileNotFoundError as error:
+        message = "the scripts of charts are missing: installing ccl-bench makes them"
+        raise UsageError(message, fix="pip install -e . in the checkout") from error
 
 
 def template_environment(package: str) -> Environment:

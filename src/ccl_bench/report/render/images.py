@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.extras import require
 from ccl_bench.report.theme import CHART_CONFIG, LIGHT, with_plain_colours
 
 if TYPE_CHECKING:
@@ -17,14 +18,20 @@ _FONT = "DejaVu Sans, Liberation Sans, Arial, sans-serif"
 """Fonts that the renderer finds by name; it knows no `system-ui`."""
 
 
-def image(chart: PageChart, form: ImageForm) -> bytes:
-    """Return a chart as a picture with its title, on white, in the colours of the light theme."""
-    import vl_convert
+def renderer() -> Any:
+    """Return the package that draws pictures; raise UsageError if it is not installed."""
+    return require("vl_convert", "images")
 
+
+def image(chart: PageChart, form: ImageForm) -> bytes:
+    """Return a chart as a picture with its title, on white, in the colours of the light theme.
+
+    Raises UsageError without the package that draws.
+    """
     spec = static_spec(chart)
     if form == "svg":
-        return str(vl_convert.vegalite_to_svg(spec)).encode()
-    return bytes(vl_convert.vegalite_to_png(spec, scale=_PIXELS_PER_POINT))
+        return str(renderer().vegalite_to_svg(spec)).encode()
+    return bytes(renderer().vegalite_to_png(spec, scale=_PIXELS_PER_POINT))
 
 
 def static_spec(chart: PageChart) -> dict[str, Any]:
