@@ -200,10 +200,10 @@ def differences(bundle: Bundle, answer: SandboxAnswer) -> list[str]:
             descriptions.append(f"{claimed.metric}: {why}")
     stated_fields = bundle.provenance.fields
     for name in sorted(stated_fields.keys() | answer.fields.keys()):
-        stated, found = stated_fields.get(name), answer.fields.get(name)
-        if stated != found:
+        stated, recorded = stated_fields.get(name), answer.fields.get(name)
+        if stated != recorded:
             descriptions.append(
-                f"{name}: the bundle states {_short(stated)}, card and traces {_short(found)}"
+                f"{name}: the bundle states {_short(stated)}, card and traces {_short(recorded)}"
             )
     if REPORT in bundle.files and is_same_version:
         report = report_from_json(bundle.bytes(REPORT))
