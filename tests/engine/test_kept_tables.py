@@ -13,7 +13,7 @@ from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.engine import Task, kept_tables, read_trace
 from ccl_bench.result.step_choice import StepChoice, step_choice
 from ccl_bench.run import open_run
-from ccl_bench.run.completeness import TraceTables
+from ccl_bench.run.trace_tables import TraceTables
 from ccl_bench.schema import TABLES
 from ccl_bench.testing import Plan, write_run
 from ccl_bench.trace import cache

@@ -11,7 +11,7 @@ import pytest
 
 from ccl_bench.engine import Task
 from ccl_bench.engine.pools import run_bounded
-from ccl_bench.run.completeness import TraceTables
+from ccl_bench.run.trace_tables import TraceTables
 from ccl_bench.trace.formats import TraceFile, load
 from ccl_bench.trace.memory import needed_bytes
 

@@ -1,4 +1,4 @@
-"""No circle of imports between modules."""
+"""No circle of imports between modules, also not of those that only type checkers follow."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ def _name(path: Path) -> str:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports that load a module, those in functions too; imports for type checkers load none."""
+    """Yield the imports of a module, those in functions and for type checkers too."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            yield from _statements(node.orelse)
         else:
             for part in ("body", "orelse", "finalbody"):
                 yield from _statements(getattr(node, part, []))

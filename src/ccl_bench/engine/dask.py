@@ -17,7 +17,7 @@ from ccl_bench.base.extras import require
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine.pools import abandoned_trace
 from ccl_bench.engine.read_trace import Task, TraceStream, read_trace
-from ccl_bench.run.completeness import TraceTables
+from ccl_bench.run.trace_tables import TraceTables
 from ccl_bench.storage import is_remote
 from ccl_bench.trace import formats
 

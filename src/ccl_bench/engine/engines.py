@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ccl_bench.engine.read_trace import Tables
-    from ccl_bench.run.completeness import TraceTables
+    from ccl_bench.run.trace_tables import TraceTables
 
 Progress = Callable[[float, int], None]
 """Called with the number of traces done, the part of one at work included, and the number in all."""

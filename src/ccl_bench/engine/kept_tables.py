@@ -24,8 +24,10 @@ from ccl_bench.analysis.derived import DERIVED, computation_order
 from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import json_decoder
-from ccl_bench.run.completeness import TraceTables
-from ccl_bench.run.copies import Sketch  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.run.trace_tables import (
+    Sketch,
+    TraceTables,
+)
 from ccl_bench.trace.cache import cache_folder
 from ccl_bench.trace.content import disk_errors
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
-    from ccl_bench.run.completeness import TraceTables
+    from ccl_bench.run.trace_tables import TraceTables
 
 ATTEMPTS = 3
 """Times that a trace may be begun before it is given up: once beside others, then alone."""

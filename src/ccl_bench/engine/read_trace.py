@@ -28,8 +28,8 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine import kept_tables
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
-from ccl_bench.run.completeness import TraceTables
 from ccl_bench.run.copies import sketch
+from ccl_bench.run.trace_tables import TraceTables
 from ccl_bench.schema import KEYS, TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.cache import read_content

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.metrics import Measurement, Metric
     from ccl_bench.run import Run
-    from ccl_bench.run.completeness import TraceTables
+    from ccl_bench.run.trace_tables import TraceTables
 
 Failures = dict[str, Exception]
 """Metric → the unexpected error that it raised."""

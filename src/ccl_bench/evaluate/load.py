@@ -20,10 +20,11 @@ from ccl_bench.base.registry import did_you_mean
 from ccl_bench.base.text import counted
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
-from ccl_bench.run.completeness import CODES, TraceTables, completeness_findings, find_exclusions
+from ccl_bench.run.completeness import CODES, completeness_findings, find_exclusions
 from ccl_bench.run.copies import copy_findings, find_copies
 from ccl_bench.run.facts import device_contradictions
 from ccl_bench.run.grouping import find_windows, renumber_windows
+from ccl_bench.run.trace_tables import TraceTables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -6,20 +6,20 @@ scatter on every machine: no two ranks have the same starts and durations, howev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.run.trace_tables import Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from ccl_bench.run.completeness import TraceTables
+    from ccl_bench.run.trace_tables import TraceTables
 
 CODE = "trace-overwritten"
 
@@ -42,17 +42,6 @@ LEAST_DURATIONS = 32
 
 LEAST_SHARE = 0.5
 """Share of the pairs of the smaller trace that the larger one has too: a copy may lack events."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sketch:
-    """A sample of what was recorded in a trace, the same in every copy: the smallest hashes of its rows."""
-
-    rows: int
-    by_clock: bytes
-    """Hashes of start and duration, sorted, 8 bytes each; empty if the times are no recorded ones."""
-    by_first: bytes
-    """The same, with starts counted from the first: a copy may have another clock."""
 
 
 _FACTORS = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9], dtype=np.uint64)

@@ -34,7 +34,7 @@ from ccl_bench.trace.quality import CUT_SHORT
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from ccl_bench.run.completeness import TraceTables
+    from ccl_bench.run.trace_tables import TraceTables
     from ccl_bench.trace.formats import TraceFile
 
     FilesByRun = Mapping[str, Sequence[str]]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.engine import Progress
     from ccl_bench.run import Run
-    from ccl_bench.run.completeness import TraceTables
+    from ccl_bench.run.trace_tables import TraceTables
 
 _TABLES = (
     "contents",

@@ -20,7 +20,7 @@ from ccl_bench.result.hang import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from ccl_bench.analysis.recorder.calls import ProcessGroup
+    from ccl_bench.analysis.recorder.groups import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)

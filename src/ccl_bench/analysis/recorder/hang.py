@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.analysis.recorder.calls import find_groups, message_divergences, prepared
+from ccl_bench.analysis.recorder.calls import message_divergences, prepared
 from ccl_bench.analysis.recorder.divergence import (
     DivergentCalls,
     Dumps,
     collective_divergences,
     unproven_ranks,
 )
+from ccl_bench.analysis.recorder.groups import find_groups
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.result.hang import (
     MISMATCH,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.derived import DERIVED, derived
-from ccl_bench.analysis.recorder.calls import find_groups
+from ccl_bench.analysis.recorder.groups import find_groups
 from ccl_bench.base.lazy_imports import np, pl
 
 if TYPE_CHECKING:
