@@ -1,6 +1,6 @@
 """Problems in data and in files that people write: never hidden, and never fatal by itself.
 
-A finding concerns data: it has a stable code and the tables that it touches. An issue concerns a place in a
+A finding concerns data: it has a stable code and the tables that it touches. An issue concerns a line of a
 file and has a fix; reports show findings as issues too, each with its fix.
 """
 
@@ -47,7 +47,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """A mistake in the data or at one place of a file."""
+    """A mistake in the data, or in one value of a file."""
 
     severity: str
     """`note`, `warning` or `error`."""

@@ -71,17 +71,17 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
             continue
         text, path_of_value = "\n".join(lines), ".".join(keys)
         if isinstance(value, list | tuple):
-            stated = {
+            texts = {
                 f"{path_of_value}[{n}]": str(item) for n, item in enumerate(value) if not _says_nothing(item)
             }
         else:
-            stated = {path_of_value: str(value) if isinstance(value, str) else yaml_scalar(value)}
+            texts = {path_of_value: str(value) if isinstance(value, str) else yaml_scalar(value)}
         try:
             new = yaml_mapping(text, IssueLog(file))
         except InputError as problem:
             raise _refusal(file) from problem
         # The new text states what the old one stated, the value, and no more.
-        if _stated_texts(new, Card) != _stated_texts(tree, Card) | stated:
+        if _stated_texts(new, Card) != _stated_texts(tree, Card) | texts:
             raise _refusal(file)
         tree = new
         filled.append(name)

@@ -87,7 +87,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A place from which the members of a group behave differently."""
+    """A call from which on the members of a group behave differently."""
 
     kind: str
     """`missing`, `mismatch`, `no dump`, `empty dump`, `damaged dump`, `older dump` or `unfinished`.

@@ -72,7 +72,7 @@ class RunDocuments:
             self.keep(kind, path)
         except InputError as error:
             self.limits[path] = "damaged, not used"
-            # An error at a place of the file has it in `where`; the file itself is named by the finding.
+            # `where` may end in the line and column; the finding names the file.
             line, _, column = error.where.removeprefix(f"{path}:").partition(":")
             message = error.message
             if line.isdigit():

@@ -265,7 +265,7 @@ def disagreements(requests: pl.DataFrame, stored: Iterable[StoredStatistic]) -> 
 
 
 def differ_little(mean: float, stated_mean: float, tolerance: float = TOLERANCE) -> bool:
-    """Whether a mean is the one that a tool states, but for rounding."""
+    """Whether a mean is the one that a tool states, except for rounding."""
     return abs(mean - stated_mean) <= tolerance * max(abs(mean), abs(stated_mean))
 
 
