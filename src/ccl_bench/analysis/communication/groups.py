@@ -64,10 +64,13 @@ def dimension_of(description: str | None, members: Sequence[int] | None, facts: 
         return next(iter(axes)) if len(axes) == 1 else WORLD
     ordered, distances = sorted(members), strides(whole_mesh)
     dimension = _by_ranks(ordered, axes, distances)
-    # Experts are spread over neighbours on the sharded axes, of which the expert-parallel degree is a part.
+    # Experts are spread over neighbours on the sharded axes, of which the expert-parallel degree is a part. A
+    # result names the facts that were looked at, so that the degree is looked at last.
     sharded = [axis for axis in ("dp_shard", "cp") if axis in axes]
-    is_expert_part = sharded and facts.ep and _spans(ordered, facts.ep.value, distances[sharded[-1]])
-    return "ep" if dimension == UNKNOWN and is_expert_part else dimension
+    is_open = dimension == UNKNOWN and sharded
+    if is_open and facts.ep and _spans(ordered, facts.ep.value, distances[sharded[-1]]):
+        return "ep"
+    return dimension
 
 
 def contradicts_mesh(description: str | None, members: Sequence[int] | None, facts: Facts) -> bool:
