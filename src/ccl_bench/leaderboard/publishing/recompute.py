@@ -200,10 +200,10 @@ def differences(bundle: Bundle, answer: SandboxAnswer) -> list[str]:
             descriptions.append(f"{claimed.metric}: {why}")
     stated_fields = bundle.provenance.fields
     for name in sorted(stated_fields.keys() | answer.fields.keys()):
-        stated, recorded = stated_fields.get(name), answer.fields.get(name)
-        if stated != recorded:
+        stated_value, recorded = stated_fields.get(name), answer.fields.get(name)
+        if stated_value != recorded:
             descriptions.append(
-                f"{name}: the bundle states {_short(stated)}, card and traces {_short(recorded)}"
+                f"{name}: the bundle states {_short(stated_value)}, card and traces {_short(recorded)}"
             )
     if REPORT in bundle.files and is_same_version:
         report = report_from_json(bundle.bytes(REPORT))

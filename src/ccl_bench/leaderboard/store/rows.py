@@ -73,8 +73,8 @@ def run_row(bundle: Bundle) -> Row:
         "history_stamp": history_stamp(bundle.folder),
     }
     for column in CARD_COLUMNS:
-        stated = fields.get(column.field)
-        row[column.name] = _number(stated) if column.type is int else _text(stated)
+        value = fields.get(column.field)
+        row[column.name] = _number(value) if column.type is int else _text(value)
     # Different spellings of one model or device share a filter: the catalog's name, where it knows one.
     row["model"] = _model(fields)
     if row["hardware"] and len(names := devices.models(row["hardware"])) == 1:
