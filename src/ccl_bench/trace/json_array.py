@@ -1,11 +1,11 @@
-"""JSON files in pieces: runs of whole objects out of their array, and damaged runs mended.
+"""JSON files in pieces: runs of whole objects out of their array, and damaged runs repaired.
 
 The file is `{head "key": [ object, object, ... ] tail}`, of which formats say how the array begins and where
 one of its objects ends: the text between two of them cannot occur in a JSON string, because its quotes
 would be escaped.
 
-Damage is mended in the text, object by object, and what results is read like any other text. Objects that
-cannot be mended are left out and counted.
+Damage is repaired in the text, object by object, and what results is read like any other text. Objects that
+no repair makes readable are left out and counted.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ _NO_VALUE = re.compile(
 _STRAY_QUOTE = re.compile(rb'(?<!\\)"')
 
 
-def repaired(text: bytes) -> bytes:
+def repaired_text(text: bytes) -> bytes:
     """Return `text` with the damage repaired whose repair is beyond doubt.
 
     That is bytes that are no UTF-8, control characters in strings, stray backslashes, halves of surrogate
@@ -209,7 +209,7 @@ _UNFINISHED_BYTES = 4 << 20
 """Longer objects, of which a damaged one seems to be the beginning, are not waited for."""
 
 
-def mended(
+def repaired_piece(
     piece: Piece,
     document: Document,
     form: ArrayForm,
@@ -224,41 +224,40 @@ def mended(
     object is left as it stands where its end may be in the next piece. If it `is_cut` by the end of the
     file, it does not count as lost.
     """
-    text = piece.text
-    cuts = [0, *(match.start() + 1 for match in form.boundary.finditer(text)), len(text)]
+    whole = piece.text
+    cuts = [0, *(match.start() + 1 for match in form.boundary.finditer(whole)), len(whole)]
     depths: list[int] = []
     parts: list[bytes] = []
     place = 0
     while place < len(cuts) - 1:
         start = cuts[place]
-        part = text[start : cuts[place + 1]].strip(BETWEEN)
-        found = readable(part)
+        part = whole[start : cuts[place + 1]].strip(BETWEEN)
+        text = readable(part)
         place += 1
-        if found is None:
+        if text is None:
             # An object may have been cut where one in it begins: its parts together close all that they open.
-            depths = depths or [open_brackets(text[begin:end]) for begin, end in pairwise(cuts)]
+            depths = depths or [open_brackets(whole[begin:end]) for begin, end in pairwise(cuts)]
             open_after = [*accumulate(depths[place - 1 : place - 1 + _PARTS_OF_AN_OBJECT])]
             following = next((n for n, depth in enumerate(open_after) if depth <= 0), None)
             if following and open_after[following] == 0:
-                found = readable(text[start : cuts[place + following]].strip(BETWEEN))
-                place += following if found is not None else 0
+                text = readable(whole[start : cuts[place + following]].strip(BETWEEN))
+                place += following if text is not None else 0
             is_open = following is None and len(open_after) < _PARTS_OF_AN_OBJECT
-            if is_open and may_go_on and len(text) - start < _UNFINISHED_BYTES:
-                return b",".join(parts), Piece(
-                    piece.offset + start, text[start:].lstrip(BETWEEN), is_last=False
-                )
-        if found is None:
-            found = readable(repaired(part))
-            if found is None:  # more is guessed only where nothing else helps
+            if is_open and may_go_on and len(whole) - start < _UNFINISHED_BYTES:
+                unfinished = whole[start:].lstrip(BETWEEN)
+                return b",".join(parts), Piece(piece.offset + start, unfinished, is_last=False)
+        if text is None:
+            text = readable(repaired_text(part))
+            if text is None:  # more is guessed only where nothing else helps
                 escaped = form.name.sub(lambda m: m[1] + _STRAY_QUOTE.sub(rb"\"", m[2]) + m[3], part)
-                found = readable(repaired(escaped))
-            is_last_cut = is_cut and place == len(cuts) - 1 and found is None
+                text = readable(repaired_text(escaped))
+            is_last_cut = is_cut and place == len(cuts) - 1 and text is None
             if not (document.repaired or document.lost or is_last_cut):
                 document.first_damage_at = piece.offset + start
-            document.repaired += found is not None
-            document.lost += found is None and not is_last_cut
-        if found:
-            parts.append(found)
+            document.repaired += text is not None
+            document.lost += text is None and not is_last_cut
+        if text:
+            parts.append(text)
     return b",".join(parts), None
 
 

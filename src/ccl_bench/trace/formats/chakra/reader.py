@@ -244,7 +244,7 @@ class _ChakraRows:
         memory.hold_rows("et_nodes", len(batch))
         for parts, of_device in ((self.operators, False), (self.device_work, True)):
             part = [node for node in batch if (node.attributes.get("is_cpu_op") is False) is of_device]
-            columns = {
+            columns: dict[str, list[Any]] = {
                 "node": [_number(node.id) for node in part],
                 "name": [node.name for node in part],
                 "parent": [_number(node.caller) for node in part],

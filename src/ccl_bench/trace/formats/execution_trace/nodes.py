@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct, defstruct, field
 
 from ccl_bench.base.text import json_decoder
-from ccl_bench.trace.json_array import BETWEEN, ArrayForm, array_end, array_pieces, mended
+from ccl_bench.trace.json_array import BETWEEN, ArrayForm, array_end, array_pieces, repaired_piece
 from ccl_bench.trace.values import UNREADABLE, json_value, whole
 
 if TYPE_CHECKING:
@@ -226,6 +226,8 @@ def nodes_of(stream: BinaryIO, document: Document) -> Iterator[list[Node]]:
             readable = _readable(text)
             if readable is None:
                 damaged = piece._replace(text=text)
-                readable, _ = mended(damaged, document, NODES, _readable, is_cut=document.is_truncated)
+                readable, _ = repaired_piece(
+                    damaged, document, NODES, _readable, is_cut=document.is_truncated
+                )
             nodes = _decoded(readable)
         yield nodes or []

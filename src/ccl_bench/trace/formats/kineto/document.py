@@ -17,9 +17,9 @@ from ccl_bench.trace.json_array import (
     Piece,
     array_end,
     array_pieces,
-    mended,
     open_brackets,
-    repaired,
+    repaired_piece,
+    repaired_text,
 )
 from ccl_bench.trace.process_groups import recorded_numbers
 from ccl_bench.trace.values import LATEST_NS, json_value, whole
@@ -65,7 +65,9 @@ def read_events(stream: BinaryIO, document: Document, rows: RowBuilder) -> None:
                 document.is_truncated = closing is None
                 if closing is not None:
                     damaged, end = piece._replace(text=piece.text[:closing]), closing + 1
-            text, unfinished = mended(damaged, document, EVENTS, rows.readable, may_go_on=not piece.is_last)
+            text, unfinished = repaired_piece(
+                damaged, document, EVENTS, rows.readable, may_go_on=not piece.is_last
+            )
             rows.take(text)
         if end < len(piece.text) or piece.is_last:
             document.tail = piece.text[end:]
@@ -114,18 +116,18 @@ def metadata(head: bytes, tail: bytes) -> tuple[dict[str, Any], bool]:
     joint = b"," if closing not in {b"", b"}"} and opening != b"{" else b""
     together = opening + joint + (closing or b"}")
     is_whole = bool(closing) or not head.strip()
-    for repair in (bytes, repaired):
-        if isinstance(values := json_value(repair(together)), dict):
-            return values, is_whole
+    for repair in (bytes, repaired_text):
+        if isinstance(decoded := json_value(repair(together)), dict):
+            return decoded, is_whole
     # What does not parse still shows the two keys that everything depends on; the last one of each counts.
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in (head, tail):
         if base := _BASE_TIME.search(text):
-            found["baseTimeNanoseconds"] = int(base[1])
+            values["baseTimeNanoseconds"] = int(base[1])
         if rank := _RANK.search(text):
-            found["distributedInfo"] = {"rank": int(rank[1])}
+            values["distributedInfo"] = {"rank": int(rank[1])}
     of_head = json_value(opening + b"}")
-    return found | of_head if isinstance(of_head, dict) else found, False
+    return values | of_head if isinstance(of_head, dict) else values, False
 
 
 def base_time_ns(meta: dict[str, Any]) -> int:

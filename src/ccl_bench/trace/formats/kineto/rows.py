@@ -141,11 +141,10 @@ class RowBuilder:
         if (end := self.take_natively(text, must_end=must_end)) is not None:
             return end
         self._decoder = decoder_for(self._decoder, text)
-        found = decoded(text, self._decoder, must_end=must_end)
-        if found is None:
+        if (outcome := decoded(text, self._decoder, must_end=must_end)) is None:
             return None
         self._take_from_native()
-        events, ambiguous, end = found
+        events, ambiguous, end = outcome
         self._decoded += events
         self._decoded_count += len(events)
         self._ambiguous_count += ambiguous
