@@ -22,7 +22,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.trace import sqlite
 from ccl_bench.trace.native import library
 
-ORIGIN = sqlite.Origin(signs=("t",), is_none="holds no table", fix="make it again")
+ORIGIN = sqlite.DatabaseOrigin(signs=("t",), is_none="holds no table", fix="make it again")
 KINDS = ("integer", "real", "text", "blob")
 
 

@@ -116,6 +116,16 @@ def test_a_dump_that_calls_code_is_refused_and_nothing_runs(tmp_path: Path) -> N
     assert not mark.exists()
 
 
+def test_what_is_shared_over_and_over_in_the_place_of_a_text_costs_nothing() -> None:
+    shared: object = {}
+    for _ in range(60):
+        shared = [shared, shared]
+    content = dump([call("all_reduce", 1)]) | {"pg_config": {"0": {"desc": "", "ranks": {"a": shared}}}}
+    listed = [{"profiling_name": shared, "record_id": 0}]
+    for code in (pickle.dumps(content, protocol=4), pickle.dumps(listed, protocol=4)):
+        read_dump(io.BytesIO(code), "rank_0")
+
+
 def test_a_pickle_that_was_cut_off_is_refused() -> None:
     code = pickle.dumps(dump([call("all_reduce", number) for number in range(1, 9)]), protocol=2)
     for length in (len(code) // 2, len(code) - 1):

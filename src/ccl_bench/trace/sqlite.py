@@ -10,10 +10,11 @@ Tables with nothing unusual in them are read by C, where that is compiled, to th
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 import time
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
 from ccl_bench.storage.journals import recovered
 from ccl_bench.trace import memory
-from ccl_bench.trace.native.library import Bounds, Field, Layout, Refused, open_tables
+from ccl_bench.trace.native.library import ColumnPlace, LeftToSQLite, open_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,25 +39,17 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _real(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-
 def _text(value: object) -> str | None:
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
     return None if value is None else str(value)
 
 
-def _blob(value: object) -> bytes | None:
-    return value if isinstance(value, bytes) else None
-
-
-_KINDS: dict[str, tuple[str, Callable[[object], object]]] = {
+_KINDS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "integer": ("Int64", _whole),
-    "real": ("Float64", _real),
+    "real": ("Float64", lambda v: float(v) if isinstance(v, int | float) and math.isfinite(v) else None),
     "text": ("String", _text),
-    "blob": ("Binary", _blob),
+    "blob": ("Binary", lambda value: value if isinstance(value, bytes) else None),
 }
 """What a column is read as: its polars type, and what becomes of a value of another type."""
 
@@ -92,7 +85,7 @@ _VALUE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DatabaseOrigin:
     """Writer of databases of one kind, in messages."""
 
     signs: tuple[str, ...]
@@ -146,7 +139,7 @@ EVERY_ROW = Filter()
 class Database:
     """One open database: its tables, and the damage in them."""
 
-    def __init__(self, connection: sqlite3.Connection, name: str, size: int, origin: Origin) -> None:
+    def __init__(self, connection: sqlite3.Connection, name: str, size: int, origin: DatabaseOrigin) -> None:
         self.name = name
         """What messages call the file."""
         self.origin = origin
@@ -166,14 +159,14 @@ class Database:
         self._most_text = 2 * size + LONGEST_VALUE_BYTES
         self._text_bytes = 0
         connection.text_factory = self._text
-        connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
+        connection.set_progress_handler(lambda: time.monotonic() > self._until, _STEPS_BETWEEN_LOOKS)
         self.types: dict[str, dict[str, str]] = {}
         """Table → column → type as it is declared."""
+        self._places: dict[str, tuple[int, dict[str, ColumnPlace]]] = {}
+        """Table → its first page, and where the values of its columns are; only usual tables."""
         self.refused = self._found_tables()
+        """Names of views and virtual tables."""
         self.columns = {table: frozenset(types) for table, types in self.types.items()}
-
-    def _is_late(self) -> bool:
-        return time.monotonic() > self._until
 
     def _text(self, raw: bytes) -> str:
         """Return text as it is read; a default in the schema can stand for more than the file holds."""
@@ -199,14 +192,38 @@ class Database:
             raise InputError(f"cannot be read: {error}", where=self.name, fix=self.origin.fix) from error
 
     def _tables(self) -> list[str]:
-        rows = list(self.rows("SELECT name, type, rootpage FROM sqlite_master WHERE type != 'index'"))
-        names = [str(name) for name, kind, page in rows if kind == "table" and page]
-        self.types = {
-            name: {str(row[1]): str(row[2]) for row in self.rows(f"PRAGMA table_info({_quoted(name)})")}
-            for name in names
-        }
-        views = [name for name, kind, page in rows if kind == "view" or (kind == "table" and not page)]
-        return sorted(map(str, views))
+        query = "SELECT name, type, rootpage, sql FROM sqlite_master WHERE type != 'index'"
+        entries = [(str(name), *rest) for name, *rest in self.rows(query)]
+        self.types = {}
+        for name, kind, page, sql in entries:
+            if kind != "table" or not page:
+                continue
+            columns = list(self.rows(f"PRAGMA table_xinfo({_quoted(name)})"))
+            self.types[name] = {
+                str(column): str(declared) for _, column, declared, *_, no in columns if not no
+            }
+            # The schema of a damaged file may have a table by another name than its definition: that counts.
+            is_usual = re.match(rf"CREATE TABLE [\"'`\[]?{re.escape(name)}[\"'`\]]?[\s(]", str(sql))
+            if not is_usual or len(self.types[name]) < len(columns):  # others are generated
+                continue
+            keys = [str(column) for _, column, declared, *_, key, _ in columns if key]
+            key = keys[0] if len(keys) == 1 and self.types[name][keys[0]].upper() == "INTEGER" else None
+            if key and any(
+                origin == "pk" for *_, origin, _ in self.rows(f"PRAGMA index_list({_quoted(name)})")
+            ):
+                key = None  # such a key is a column as others: INTEGER PRIMARY KEY DESC
+            self._places[name] = (
+                int(str(page)),
+                {
+                    str(column): ColumnPlace(
+                        -1 if column == key else int(str(place)), _is_real(str(declared)), default is not None
+                    )
+                    for place, column, declared, _, default, *_ in columns
+                },
+            )
+        return sorted(
+            name for name, kind, page, _ in entries if kind == "view" or (kind == "table" and not page)
+        )
 
     def __contains__(self, table: str) -> bool:
         """Whether there is a table of this name, with or without rows."""
@@ -243,9 +260,15 @@ class Database:
             return empty_frame(kinds)
         if (rows := self._scanned(table, kinds, only)) is not None:
             return rows
-        expressions = ", ".join(self._expression(table, name, kind) for name, kind in kinds.items())
-        query = f"SELECT {expressions} FROM {_quoted(table)} WHERE {only.condition()}"  # noqa: S608 (quoted)
-        return self._typed(table, kinds, query, only.values())
+        expressions = ", ".join(
+            "NULL"
+            if name not in self.columns[table]
+            else f"CAST({_quoted(name)} AS BLOB)"
+            if kind == "blob"
+            else _quoted(name)
+            for name, kind in kinds.items()
+        )
+        return self._queried(f"SELECT {expressions}", table, kinds, only)
 
     def distinct(self, table: str, kinds: dict[str, str], only: Filter = EVERY_ROW) -> pl.DataFrame:
         """Return the different rows of columns of a table; none if it lacks one of them."""
@@ -253,10 +276,7 @@ class Database:
             return empty_frame(kinds)
         if (rows := self._scanned(table, kinds, only, pl.DataFrame.unique)) is not None:
             return rows.unique()
-        names = ", ".join(map(_quoted, kinds))
-        condition = only.condition()
-        query = f"SELECT DISTINCT {names} FROM {_quoted(table)} WHERE {condition}"  # noqa: S608 (quoted)
-        return self._typed(table, kinds, query, only.values())
+        return self._queried(f"SELECT DISTINCT {', '.join(map(_quoted, kinds))}", table, kinds, only)
 
     def _scanned(
         self,
@@ -267,73 +287,50 @@ class Database:
     ) -> pl.DataFrame | None:
         """Return a table's rows as C reads them, each block shortened; None if SQLite has to read it."""
         present = {name: kind for name, kind in kinds.items() if name in self.columns[table]}
-        try:
-            layout = self._layout(table, [*present], only)
-        except sqlite3.DatabaseError:
+        root, places = self._places.get(table, (0, {}))
+        is_readable = self.pages and root and present and not self.cut and not only.sql
+        if not is_readable or not (only.are_numbers() or only.are_apart()):
             return None
-        if layout is None or self.pages is None:
+        declared = self.types[table][only.column].upper() if only.ranges else ""
+        if declared and "INT" not in declared:  # SQLite would convert what it compares with
             return None
+        blocks = self.pages.blocks(
+            root,
+            {name: (places[name], kind) for name, kind in present.items()},
+            numbers=(places[only.column], only.ranges) if only.ranges else None,
+            brief=(places[only.brief[0]], only.brief[1]) if only.brief else None,
+            most_rows=self._most_rows,
+            most_text_bytes=self._most_text,
+        )
         parts, held_bytes, known_texts = [empty_frame(present)], 0, 0
         try:
-            bounds = Bounds(self._most_rows, self._most_text)
-            with closing(self.pages.blocks(layout, present, bounds)) as blocks:
+            with closing(blocks):
                 for rows, text_bytes in blocks:
                     parts.append(shorten(rows))
                     size = _VALUE_BYTES * parts[-1].height * len(kinds) + text_bytes - known_texts
                     held_bytes, known_texts = held_bytes + size, text_bytes
                     memory.hold(size)
-        except (Refused, MemoryError):
+        except (LeftToSQLite, MemoryError):
             memory.hold(-held_bytes)
             return None
         result = pl.concat(parts[1:] or parts)
-        return result if len(present) == len(kinds) else _with_absent(result, kinds)
+        absent = [
+            pl.lit(None, empty_frame(kinds).schema[name]).alias(name) for name in kinds if name not in present
+        ]
+        return result.with_columns(absent).select(*kinds) if absent else result
 
-    def _layout(self, table: str, names: list[str], only: Filter) -> Layout | None:
-        """Return the layout in which SQLite would find these columns of a table, if it read row after row."""
-        if self.pages is None or self.cut or only.sql or not names:
-            return None
-        if not (only.are_numbers() or only.are_apart()) or " USING " in table:  # which would mislead below
-            return None
-        filter_columns = [only.column] if only.ranges else []
-        if filter_columns and not _holds_numbers(self.types[table][only.column]):
-            return None
-        filter_columns += [only.brief[0]] if only.brief else []
-        all_columns = [*dict.fromkeys([*names, *filter_columns])]
-        query = f"SELECT {', '.join(map(_quoted, all_columns))} FROM {_quoted(table)}"  # noqa: S608 (quoted)
-        layout = _plain_scan(list(self.rows(f"EXPLAIN {query}")), all_columns)
-        if layout is None or not filter_columns:
-            return layout
-        single_range = replace(only, ranges=only.ranges[:1])
-        plan = self.rows(
-            f"EXPLAIN QUERY PLAN {query} WHERE {single_range.condition()}", single_range.values()
-        )
-        if not _is_in_order([str(detail) for *_, detail in plan]):
-            return None
-        all_fields, (brief, longest) = layout.fields, only.brief or ("", -1)
-        fields = {name: all_fields[name] for name in names}
-        number, text = all_fields.get(only.column, Field(-1)), all_fields.get(brief, Field(-1))
-        return Layout(layout.root, fields, number, only.ranges, text, longest)
+    def _queried(self, select: str, table: str, kinds: dict[str, str], only: Filter) -> pl.DataFrame:
+        """Return the rows of a query up to the first damage, in the order of the table.
 
-    def _typed(self, table: str, kinds: dict[str, str], query: str, values: Sequence[object]) -> pl.DataFrame:
-        parts = [_frame(kinds, rows) for rows in self._whole_rows(table, query, values)]
-        return pl.concat(parts) if parts else empty_frame(kinds)
-
-    def _expression(self, table: str, name: str, kind: str) -> str:
-        if name not in self.columns[table]:
-            return "NULL"
-        return f"CAST({_quoted(name)} AS BLOB)" if kind == "blob" else _quoted(name)
-
-    def _whole_rows(
-        self, table: str, query: str, values: Sequence[object]
-    ) -> Iterator[list[tuple[object, ...]]]:
-        """Yield rows in parts, up to the first damage."""
-        block: list[tuple[object, ...]] = []
-        count = 0
+        An index would give them in its own order.
+        """
+        query = f"{select} FROM {_quoted(table)} NOT INDEXED WHERE {only.condition()}"
+        parts, block, count = [empty_frame(kinds)], list[tuple[object, ...]](), 0
         try:
-            for count, row in enumerate(self.rows(query, values), 1):
+            for count, row in enumerate(self.rows(query, only.values()), 1):
                 block.append(row)
                 if len(block) == _ROWS_AT_A_TIME:
-                    yield _hold_block(block)
+                    parts.append(_typed(kinds, block))
                     block = []
                 if count > self._most_rows:
                     self.damage[table] = "it claims more rows than the file can hold"
@@ -341,7 +338,8 @@ class Database:
         except sqlite3.DatabaseError as error:
             self.damage[table] = f"{error}, after {count:,} rows"
         if block:
-            yield _hold_block(block)
+            parts.append(_typed(kinds, block))
+        return pl.concat(parts[1:] or parts)
 
     def only(self, table: str, column_name: str, *ranges: tuple[int, int]) -> Filter:
         """Return a filter for one column, or none if the table lacks that column."""
@@ -352,107 +350,53 @@ class Database:
         if ids.null_count() == ids.len():
             return pl.Series(ids.name, [None], dtype=pl.String).new_from_index(0, ids.len())
         wanted_ids = sorted({*ids.unique()} - {None})
-        rows = self._rows_with(wanted_ids, table, {"id": "integer", column: "text"})
+        id_ranges = tuple((number, number) for number in wanted_ids)
+        kinds = {"id": "integer", column: "text"}
+        rows = self._scanned(table, kinds, Filter("id", id_ranges)) if self.has(table, *kinds) else None
+        if rows is None:
+            rows = pl.concat(
+                self.frame(table, kinds, Filter("id", id_ranges[first : first + _MOST_PARAMETERS]))
+                for first in range(0, len(id_ranges), _MOST_PARAMETERS)
+            )
+        rows = rows.drop_nulls()
         texts = dict(zip(rows["id"], rows[column], strict=True))
         self.absent_texts += len(wanted_ids) - len(texts)
         return ids.replace_strict(list(texts), list(texts.values()), default=None, return_dtype=pl.String)
 
-    def _rows_with(self, ids: list[int], table: str, kinds: dict[str, str]) -> pl.DataFrame:
-        """Return the rows of a table with one of these ids, and without nulls."""
-        id_ranges = tuple((number, number) for number in ids)
-        rows = (
-            self._scanned(table, kinds, Filter("id", id_ranges))
-            if id_ranges and self.has(table, *kinds)
-            else None
-        )
-        if rows is not None:
-            return rows.drop_nulls()
-        parts = [
-            self.frame(table, kinds, Filter("id", id_ranges[first : first + _MOST_PARAMETERS]))
-            for first in range(0, len(ids), _MOST_PARAMETERS)
-        ]
-        return pl.concat([empty_frame(kinds), *parts]).drop_nulls()
 
-
-def _hold_block(block: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Return rows, once they are counted as held."""
-    memory.hold(_VALUE_BYTES * len(block) * len(block[0]))
-    return block
+def _typed(kinds: dict[str, str], block: list[tuple[object, ...]]) -> pl.DataFrame:
+    """Return rows with their types, once they are counted as held."""
+    memory.hold(_VALUE_BYTES * len(block) * len(kinds))
+    columns = zip(kinds.items(), zip(*block, strict=True), strict=True)
+    return pl.DataFrame([typed_column(*kind, values) for kind, values in columns])
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _frame(kinds: dict[str, str], rows: list[tuple[object, ...]]) -> pl.DataFrame:
-    values = zip(*rows, strict=True)
-    return pl.DataFrame([typed_column(*kind, part) for kind, part in zip(kinds.items(), values, strict=True)])
-
-
-def _with_absent(rows: pl.DataFrame, kinds: dict[str, str]) -> pl.DataFrame:
-    """Return rows with a column of nulls for each that the table lacks."""
-    absent = {name: typed_column(name, kind, [None]) for name, kind in kinds.items() if name not in rows}
-    null_columns = [column.new_from_index(0, rows.height) for column in absent.values()]
-    return rows.with_columns(null_columns).select(*kinds)
-
-
-def _holds_numbers(declared_type: str) -> bool:
-    """Whether SQLite compares a column of this type with whole numbers as it stands."""
-    return not declared_type or "INT" in declared_type.upper()
-
-
-_OTHER_STEPS = frozenset({"Init", "Rewind", "Next", "Halt", "Transaction", "Goto", "Noop", "Explain"})
-"""Steps of SQLite's program for a plain scan, besides those that say where a column is."""
-
-
-def _plain_scan(steps: list[tuple[Any, ...]], names: list[str]) -> Layout | None:
-    """Return the layout in which SQLite's program finds these columns; None unless it reads row after row."""
-    root, first = 0, 0
-    by_register: dict[int, Field] = {}
-    for _, step, p1, p2, p3, p4, *_ in steps:
-        if step == "OpenRead" and not root and not p3 and str(p4).isdecimal():
-            root = p2
-        elif step == "Column":
-            by_register[p3] = Field(p2, is_filled=p4 is not None)
-        elif step == "Rowid":
-            by_register[p2] = Field(-1)
-        elif step == "RealAffinity" and p1 in by_register:
-            by_register[p1] = replace(by_register[p1], is_real=True)
-        elif step == "ResultRow" and p2 == len(names):
-            first = p1
-        elif step not in _OTHER_STEPS:
-            return None
-    fields = {
-        name: by_register[first + place] for place, name in enumerate(names) if first + place in by_register
-    }
-    return Layout(root, fields) if root and len(fields) == len(names) else None
-
-
-def _is_in_order(plan: list[str]) -> bool:
-    """Whether SQLite comes to the rows of a query in the order of the table, by what it says of its way."""
-    return len(plan) == 1 and (" USING " not in plan[0] or " USING INTEGER PRIMARY KEY " in plan[0])
+def _is_real(declared_type: str) -> bool:
+    """Whether a column gives whole numbers as real ones, by the rules of https://sqlite.org/datatype3.html."""
+    return bool(re.search("(?i)REAL|FLOA|DOUB", declared_type)) and not re.search(
+        "(?i)INT|CHAR|CLOB|TEXT|BLOB", declared_type
+    )
 
 
 @contextmanager
-def open_database(path: Path, name: str, origin: Origin) -> Iterator[Database]:
+def open_database(path: Path, name: str, origin: DatabaseOrigin) -> Iterator[Database]:
     """Open a database of some origin; InputError if the file is none that can be read.
 
-    `name` names the file in messages.
+    `name` names the file in messages. A database with a journal is read by SQLite alone.
     """
-    with recovered(path, name) as whole, _opened(whole.path, name, origin) as database:
-        database.unfinished = whole.unfinished
-        yield database
-
-
-@contextmanager
-def _opened(path: Path, name: str, origin: Origin) -> Iterator[Database]:
-    try:
-        status = path.stat()
-        address = path.absolute().as_uri() + "?mode=ro&immutable=1"
-        connection = sqlite3.connect(address, uri=True, isolation_level=None, cached_statements=0)
-    except (OSError, sqlite3.Error) as error:
-        raise InputError(f"cannot be opened: {error}", where=name, fix="check the path") from error
-    with closing(connection):
+    with ExitStack() as stack:
+        whole = stack.enter_context(recovered(path, name))
+        try:
+            status = whole.path.stat()
+            address = whole.path.absolute().as_uri() + "?mode=ro&immutable=1"
+            connection = sqlite3.connect(address, uri=True, isolation_level=None, cached_statements=0)
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(f"cannot be opened: {error}", where=name, fix="check the path") from error
+        stack.enter_context(closing(connection))
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE_BYTES)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         for guard in ("trusted_schema=OFF", "query_only=ON", "mmap_size=0", "cell_size_check=ON"):
@@ -462,8 +406,10 @@ def _opened(path: Path, name: str, origin: Origin) -> Iterator[Database]:
             if not any(table.startswith(origin.signs) for table in database.columns):
                 fix = "leave it out of the run, or rename it"
                 raise InputError(origin.is_none, where=name, fix=fix)
-            with open_tables(path, status) as database.pages:
-                yield database
+            database.unfinished = whole.unfinished
+            if whole.path == path:
+                database.pages = stack.enter_context(open_tables(path, status))
+            yield database
         except sqlite3.DatabaseError as error:
             raise InputError(f"is damaged: {error}", where=name, fix=origin.fix) from error
 

@@ -170,9 +170,9 @@ def test_what_is_no_snapshot_says_so(root: object) -> None:
 
 
 def test_one_block_that_stands_for_a_million_rows_is_refused() -> None:
-    shared = b"(" + b"h\x00" * 1000 + b"l"
+    shared = b"](" + b"h\x00" * 1000 + b"e"
     segments = (b"}\x8c\x06blocks" + shared + b"s") * 1000
-    code = b"\x80\x04}(\x8c\x05block}\x94\x8c\x08segments(" + segments + b"lu."
+    code = b"\x80\x04}(\x8c\x05block}\x94\x8c\x08segments](" + segments + b"eu."
     with pytest.raises(InputError, match="stand for 1,001,000 rows"):
         content_of(code)
 
@@ -199,7 +199,7 @@ def test_an_action_that_would_take_for_ever_to_print_or_hash_is_lost() -> None:
         b"j" + struct.pack("<I", i) + b"j" + struct.pack("<I", i) + b"\x86\x94" for i in range(60)
     )
     event = b"}\x8c\x06action(" + doubled + b"ts"
-    code = b"\x80\x04}(\x8c\x08segments]\x8c\x0ddevice_traces((" + event + b"llu."
+    code = b"\x80\x04}(\x8c\x08segments]\x8c\x0ddevice_traces](](" + event + b"eeu."
     content = content_of(code)
     assert [finding.code for finding in content.findings] == ["events-lost"]
 

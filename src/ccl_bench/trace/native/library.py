@@ -11,11 +11,10 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ccl_bench.base.lazy_imports import pl
 
@@ -35,10 +34,8 @@ def absence() -> str | None:
     """Return the reason why the native readers are not used, in a few words; None if they are."""
     if os.environ.get(VARIABLE) == "0":
         return f"{VARIABLE}=0"
-    return None if _loaded() else _why_not()
-
-
-def _why_not() -> str:
+    if _loaded():
+        return None
     return "it was built for another version" if LIBRARY_FILE.exists() else "it was not built"
 
 
@@ -120,7 +117,18 @@ def taken_table(names: list[str], fill: Callable[[int, int], int]) -> pl.DataFra
 _KINDS = {"integer": 0, "real": 1, "text": 2, "blob": 3}
 
 
-class _Column(ctypes.Structure):
+class ColumnPlace(NamedTuple):
+    """Where SQLite finds the values of a column."""
+
+    field: int
+    """Its place in a record; -1 for the number of the row."""
+    is_real: bool = False
+    """Whether whole numbers of it are given as real ones."""
+    is_filled: bool = False
+    """Whether it has a default, which records may lack."""
+
+
+class _Wanted(ctypes.Structure):
     """`Wanted` of sqlite.c."""
 
     _fields_ = (
@@ -131,12 +139,16 @@ class _Column(ctypes.Structure):
     )
 
 
+def _wanted(place: ColumnPlace, kind: str) -> _Wanted:
+    return _Wanted(place.field, _KINDS[kind], place.is_real, place.is_filled)
+
+
 _FUNCTIONS: dict[str, tuple[object, ...]] = {
     "scan_open": (
         ctypes.c_void_p,
         *(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64),
-        *(ctypes.POINTER(_Column), ctypes.c_int32),
-        *(ctypes.POINTER(_Column), ctypes.POINTER(ctypes.c_int64), ctypes.c_int32),
+        *(ctypes.POINTER(_Wanted), ctypes.c_int32),
+        *(ctypes.POINTER(_Wanted), ctypes.POINTER(ctypes.c_int64), ctypes.c_int32),
         *(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64),
     ),
     "scan_step": (ctypes.c_int, ctypes.c_void_p),
@@ -146,48 +158,11 @@ _FUNCTIONS: dict[str, tuple[object, ...]] = {
     "scan_close": (None, ctypes.c_void_p),
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Where SQLite finds the values of a column."""
-
-    place: int
-    """Its place in a record; -1 for the number of the row."""
-    is_real: bool = False
-    """Whether whole numbers of it are given as real ones."""
-    is_filled: bool = False
-    """Whether it has a default, which records may lack."""
-
-
 Ranges = Sequence[tuple[int, int]]
 """First and last number of each range."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where in the file a table is, and which of its rows are wanted."""
-
-    root: int
-    """Number of its first page."""
-    fields: dict[str, Field]
-    """Each wanted column."""
-    filter: Field = Field(-1)
-    ranges: Ranges = ()
-    """Ranges of numbers, in one of which `filter` has to lie; without any, every row is wanted."""
-    brief: Field = Field(-1)
-    longest: int = -1
-    """Bytes of the text or blob that has to be in `brief` at most; -1 where it may hold anything."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a table can hold at most: more is refused."""
-
-    rows: int
-    text_bytes: int
-
-
-class Refused(Exception):  # noqa: N818 (an event to act on, no error to report)
+class LeftToSQLite(Exception):  # noqa: N818 (an event to act on, no error to report)
     """A table that has to be read by SQLite, from its beginning."""
 
 
@@ -200,61 +175,47 @@ class TableFile:
         self._size = size
 
     def blocks(
-        self, layout: Layout, kinds: dict[str, str], bounds: Bounds
+        self,
+        root: int,
+        columns: dict[str, tuple[ColumnPlace, str]],
+        *,
+        numbers: tuple[ColumnPlace, Ranges] | None,
+        brief: tuple[ColumnPlace, int] | None,
+        most_rows: int,
+        most_text_bytes: int,
     ) -> Generator[tuple[pl.DataFrame, int], None, None]:
-        """Yield the rows of a table block by block, each with the bytes of all texts so far.
+        """Yield the rows of the table at page `root` block by block, each with the bytes of all texts so far.
 
-        `kinds` says as what each column is read: `integer`, `real`, `text` or `blob`. Raises Refused where
-        SQLite has to read the table, also after some blocks.
+        Each column is read as `integer`, `real`, `text` or `blob`. Only rows are given that have one of the
+        `numbers` in a column, and in another a text or blob of at most as many bytes as `brief` names. Raises
+        LeftToSQLite where SQLite has to read the table, also after some blocks.
         """
-        columns = [_column(layout.fields[name], kind) for name, kind in kinds.items()]
-        numbers = [number for pair in sorted(layout.ranges) for number in pair]
-        handle = self._library.scan_open(
-            *(self._descriptor, self._size, layout.root),
-            *((_Column * len(columns))(*columns), len(columns)),
-            (_Column * 2)(_column(layout.filter, "integer"), _column(layout.brief, "blob")),
-            *((ctypes.c_int64 * len(numbers))(*numbers), len(layout.ranges), layout.longest),
-            *(bounds.rows, bounds.text_bytes),
+        library = self._library
+        wanted = [_wanted(place, kind) for place, kind in columns.values()]
+        place, ranges = numbers or (ColumnPlace(-1), ())
+        brief_place, longest = brief or (ColumnPlace(-1), -1)
+        bounds = [number for pair in sorted(ranges) for number in pair]
+        handle = library.scan_open(
+            *(self._descriptor, self._size, root),
+            *((_Wanted * len(wanted))(*wanted), len(wanted)),
+            (_Wanted * 2)(_wanted(place, "integer"), _wanted(brief_place, "blob")),
+            *((ctypes.c_int64 * len(bounds))(*bounds), len(ranges), longest),
+            *(most_rows, most_text_bytes),
         )
         if not handle:
-            raise Refused
-        with closing(_Scan(self._library, handle)) as scan:
-            while (state := scan.step()) > 0:
-                yield scan.rows([*kinds]), scan.text_bytes()
-            if state < 0:
-                raise Refused
-            if scan.height():
-                yield scan.rows([*kinds]), scan.text_bytes()
-
-
-class _Scan:
-    """One reading of a table."""
-
-    def __init__(self, library: ctypes.CDLL, handle: int) -> None:
-        self._library = library
-        self._handle = handle
-
-    def close(self) -> None:
-        self._library.scan_close(self._handle)
-
-    def step(self) -> int:
-        state: int = self._library.scan_step(self._handle)
-        return state
-
-    def height(self) -> int:
-        rows: int = self._library.scan_height(self._handle)
-        return rows
-
-    def text_bytes(self) -> int:
-        size: int = self._library.scan_text_bytes(self._handle)
-        return size
-
-    def rows(self, names: list[str]) -> pl.DataFrame:
-        return taken_table(names, lambda *places: self._library.scan_take(self._handle, *places))
-
-
-def _column(field: Field, kind: str) -> _Column:
-    return _Column(field.place, _KINDS[kind], field.is_real, field.is_filled)
+            raise LeftToSQLite
+        try:
+            has_more = True
+            while has_more:
+                state = library.scan_step(handle)
+                if state < 0:
+                    raise LeftToSQLite
+                has_more = state > 0
+                if has_more or library.scan_height(handle):
+                    rows = taken_table([*columns], lambda *places: library.scan_take(handle, *places))
+                    yield rows, library.scan_text_bytes(handle)
+        finally:
+            library.scan_close(handle)
 
 
 @contextmanager

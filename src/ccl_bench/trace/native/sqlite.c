@@ -18,7 +18,7 @@ enum kind { WHOLE, REAL, TEXT, BLOB, KINDS };
 
 static const char FORMATS[KINDS] = {'l', 'g', 'U', 'Z'};
 
-/* A wanted column, as tables.py mirrors it. */
+/* A wanted column, as library.py mirrors it. */
 typedef struct {
     int32_t field; /* its place in a record; -1 for the number of the row */
     int32_t kind;

@@ -101,7 +101,7 @@ def _of_list(entries: list[object], file: str) -> tuple[Row, list[Finding]]:
             left_out += 1
             continue
         created, sequence = _whole(entry.get("time_created_us")), entry.get("seq_id")
-        is_p2p = re.match(r"nccl:(?:send|recv)", str(entry.get("profiling_name"))) is not None
+        is_p2p = re.match(r"nccl:(?:send|recv)", _text(entry.get("profiling_name")) or "") is not None
         of_later_torch = {
             "record_id": place,
             "process_group": _ALL_RANKS,
@@ -119,7 +119,7 @@ def _of_list(entries: list[object], file: str) -> tuple[Row, list[Finding]]:
 def _data(code: bytes, file: str) -> tuple[object, str]:
     """Return the content of a dump, and what is wrong with a damaged file of which a part can be read."""
     if code[:1] == bytes([_PROTO]):
-        return unpickle(code, file, _PLAIN_DATA).root, ""
+        return unpickle(code, file, _PLAIN_DATA)[0], ""
     memory.hold_json(code)
     try:
         return msgspec.json.decode(code), ""
@@ -210,7 +210,11 @@ def _groups(config: object) -> pl.DataFrame:
         if not isinstance(group, dict):
             continue
         value = group.get("ranks")
-        ranks = value if isinstance(value, list | tuple) else _NUMBER.findall(str(value or ""))
+        ranks = (
+            value
+            if isinstance(value, list | tuple)
+            else _NUMBER.findall(value if isinstance(value, str) else "")
+        )
         members = sorted({number for rank in ranks if (number := _rank(rank)) is not None})
         if members:
             rows.append((_text(name) or "", _text(group.get("desc")) or "", members))

@@ -12,7 +12,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
 from ccl_bench.schema import TABLES
 from ccl_bench.trace.content import TraceContent
-from ccl_bench.trace.unpickling import Unpickled, unpickle
+from ccl_bench.trace.unpickling import unpickle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,8 +41,9 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
 
     Raises InputError if the file is more than plain data, or no snapshot.
     """
-    unpickled = unpickle(storage.read_whole(stream, file, LARGEST_BYTES, _FEWER_EVENTS), file, _PLAIN_DATA)
-    segments, histories, settings = _parts(unpickled, file)
+    code = storage.read_whole(stream, file, LARGEST_BYTES, _FEWER_EVENTS)
+    root, containers = unpickle(code, file, _PLAIN_DATA)
+    segments, histories, settings = _parts(root, containers, file)
     stacks = Stacks()
     events, damaged_count, unknown = events_table(histories, stacks)
     tables: dict[str, pl.DataFrame] = {
@@ -57,12 +58,12 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
     return TraceContent(tables, findings=_findings(file, damaged_count, unknown), attributes=attributes)
 
 
-def _parts(unpickled: Unpickled, file: str) -> tuple[list[Row], list[object], Row]:
+def _parts(root: object, containers: int, file: str) -> tuple[list[Row], list[object], Row]:
     """Return segments, one history for each device, and settings.
 
     The oldest layout is the list of segments alone.
     """
-    root = unpickled.root if isinstance(unpickled.root, dict) else {"segments": unpickled.root}
+    root = root if isinstance(root, dict) else {"segments": root}
     segment_list, traces = root.get("segments"), root.get("device_traces", [])
     segments = mappings(segment_list)
     if not isinstance(segment_list, list | tuple) or len(segments) < len(segment_list):
@@ -72,8 +73,8 @@ def _parts(unpickled: Unpickled, file: str) -> tuple[list[Row], list[object], Ro
     rows = (
         len(segments) + sum(length(segment.get("blocks")) for segment in segments) + sum(map(length, traces))
     )
-    if rows > unpickled.containers:
-        message = f"is refused: its {unpickled.containers:,} containers stand for {rows:,} rows"
+    if rows > containers:
+        message = f"is refused: its {containers:,} containers stand for {rows:,} rows"
         raise InputError(message, where=file, fix=_FIX)
     settings = root.get("allocator_settings")
     return segments, list(traces), settings if isinstance(settings, dict) else {}

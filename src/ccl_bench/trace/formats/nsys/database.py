@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.trace.sqlite import Database
 
-EXPORT = sqlite.Origin(
+EXPORT = sqlite.DatabaseOrigin(
     signs=("StringIds", "TARGET_INFO_SESSION_START_TIME", "META_DATA_EXPORT", "EXPORT_META_DATA"),
     is_none="is not an export of Nsight Systems",
     fix="export the report again: nsys export --type sqlite -o NAME.sqlite NAME.nsys-rep",

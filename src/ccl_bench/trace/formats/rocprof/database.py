@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ccl_bench.trace.sqlite import Database
 
 _AGAIN = "record it again with rocprofv3 --output-format json, and let the program end by itself"
-ROCPD = sqlite.Origin(signs=("rocpd_",), is_none="is no database of rocprofv3", fix=_AGAIN)
+ROCPD = sqlite.DatabaseOrigin(signs=("rocpd_",), is_none="is no database of rocprofv3", fix=_AGAIN)
 
 _KERNELS = "rocpd_kernel_dispatch_"
 _PLACES = ("tid", "agent_id", "queue_id", "stream_id")
