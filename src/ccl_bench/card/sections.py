@@ -188,14 +188,14 @@ class _Walk:
         for entry in strays[:MAX_UNKNOWN]:
             if entry.key in part.other_keys:
                 continue
-            keys = [key_of(name, info) for name, info in part.model_fields.items()]
+            known_keys = [key_of(name, info) for name, info in part.model_fields.items()]
             paths = (accumulate(leaf.split("."), _below) for leaf in leaf_paths(self.root))
             elsewhere = dict.fromkeys(
                 known_path
                 for known_path in chain.from_iterable(paths)
                 if spelling(known_path.rpartition(".")[2]) == spelling(entry.key)
             )
-            near = did_you_mean(entry.key, keys, cutoff=0.7)
+            near = did_you_mean(entry.key, known_keys, cutoff=0.7)
             fix = f"write it as {' or '.join(elsewhere)}" if elsewhere else near
             message = "is not a key of this format and is ignored"
             self.unknown(shown(_below(path, entry.key)), message, fix, line=entry.line)

@@ -121,7 +121,7 @@ class RunDocuments:
 
     def origins_of(self, name: str) -> list[Path]:
         """Return the files behind one input of metrics, such as `facts` or `step_times`."""
-        return [path for path, given in self.inputs.items() if given == name]
+        return [path for path, gives in self.inputs.items() if gives == name]
 
 
 def read_documents(
@@ -137,11 +137,11 @@ def read_documents(
     Of several of a kind the one nearest to the top counts. A card, configuration or output of nccl-tests
     that the caller names must be readable; any other unreadable file is a finding.
     """
-    given = (card_path, config_path, ceiling_path)
+    named = (card_path, config_path, ceiling_path)
     files_above, files = (
         [path for path in paths if path.suffix.lower() in _SUFFIXES] for paths in (above, others)
     )
-    if not files_above and not files and given == (None, None, None):
+    if not files_above and not files and named == (None, None, None):
         return RunDocuments()
     from ccl_bench import card as cards  # the card's models take longer to load than all metrics
     from ccl_bench.side_files import kinds

@@ -68,8 +68,8 @@ def contradictions(
         values = [source[name] for source in sources if name in source]
         compared = [f for f in values if not (f.source == CONFIG and name in assumed) and f.source != COUNTED]
         if any(not _agree(name, compared[0].value, other.value) for other in compared[1:]):
-            stated = " and ".join(f"{each.value} in {_worded(each.source)}" for each in compared)
-            message = f"{name} is {stated}; the first is used"
+            values_in_words = " and ".join(f"{each.value} in {_worded(each.source)}" for each in compared)
+            message = f"{name} is {values_in_words}; the first is used"
             touches = (fact_table(name),)
             findings.append(Finding(CODE, "warning", message, count=len(compared), touches=touches))
     sizes = sorted({trace.world_size for trace in traces if trace.world_size is not None})

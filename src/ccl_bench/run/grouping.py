@@ -274,8 +274,8 @@ def _by_world_size(traces: Sequence[TraceFile]) -> tuple[list[TraceFile], list[F
     others = counted(len(agreeing), "other trace states", "other traces state")
     findings = []
     for trace in strays:
-        stated = counted(trace.world_size or 0, "rank")
-        statement = f"it states that the job had {stated}, but {others} {size}"
+        size_of_trace = counted(trace.world_size or 0, "rank")
+        statement = f"it states that the job had {size_of_trace}, but {others} {size}"
         message = f"{trace.relative} is left out: {statement}"
         findings.append(Finding("trace-of-other-run", "error", message, trace.relative, trace.rank))
     return [trace for trace in traces if trace.world_size in {None, size}], findings

@@ -161,7 +161,7 @@ KINDS = (
 def kind_named(name: str) -> SideFile | None:
     """Return the kind that a file's name stands for."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1].lower()
-    return next((kind for kind in KINDS if any(fnmatch(last, known) for known in kind.file_names)), None)
+    return next((kind for kind in KINDS if any(fnmatch(last, pattern) for pattern in kind.file_names)), None)
 
 
 def kind_of(path: Path) -> SideFile | None:

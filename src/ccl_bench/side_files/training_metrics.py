@@ -99,7 +99,7 @@ def read_training_metrics(path: Location) -> Reading[TrainingMetrics]:
             message = f"step {repeated} is written {counts[repeated]} times"
             log.warning(shown(name), message, "keep one value for each step")
     loss_name, perplexity_name = (
-        next((name for known in names for name in by_name if name.lower() == known), None)
+        next((name for spelling in names for name in by_name if name.lower() == spelling), None)
         for names in (LOSS_NAMES, PERPLEXITY_NAMES)
     )
     metrics = TrainingMetrics(

@@ -14,6 +14,7 @@ import gc
 import io
 import pickle
 import re
+from collections import Counter
 from typing import Any, NoReturn
 
 from ccl_bench.base.errors import InputError
@@ -140,12 +141,12 @@ def _admit(code: bytearray, name: str, fix: str) -> int:
                 while end < at + _ROWS_BYTES and (row := _ROW.match(code, end, end + _LONGEST_ROW_BYTES)):
                     kinds.append(_NEW[code[end]])
                     end = row.end()
-                if parts := _PARTS.findall(code, at, end):
+                if parts := Counter(_PARTS.findall(code, at, end)):
                     # A container, an empty part, is put into the memo, and so is a text, whose first byte
                     # comes with its key. That it is a text is not noted: no key is so short.
-                    memo += bytes(sum(parts.count(part) for part in {*parts} if len(part) in {0, 3, 6}))
-                    containers += parts.count(b"")
-                    for key in {*parts} - text_gets:
+                    memo += bytes(sum(count for part, count in parts.items() if len(part) in {0, 3, 6}))
+                    containers += parts[b""]
+                    for key in parts.keys() - text_gets:
                         if memo[int.from_bytes(key[1 : 1 + _GETS[key[0]]], "little")] != _TEXT:
                             raise _Refused("begins rows with a key that is not a text")
                         text_gets.add(key)

@@ -174,8 +174,8 @@ def _gap_rows(document: Fields, where: str) -> Iterator[tuple[Any, Floats | None
                 # A row ends with the next bracket; where one is no list of numbers, the text does not decode.
                 end = min(at + _GAPS_BYTES, last)
                 while end < last and view[end - 1] != ord("]"):
-                    found = bytes(view[end : end + _GAPS_BYTES]).find(b"]")
-                    end = min(end + (found + 1 if found >= 0 else _GAPS_BYTES), last)
+                    bracket = bytes(view[end : end + _GAPS_BYTES]).find(b"]")
+                    end = min(end + (bracket + 1 if bracket >= 0 else _GAPS_BYTES), last)
                 rows = _ROWS.decode(b"[" + bytes(view[at:end]).lstrip(b" \t\r\n,") + b"]")
                 gaps_s = np.fromiter(chain.from_iterable(rows), np.float64)
                 are_sound, start = are_times(gaps_s), 0
