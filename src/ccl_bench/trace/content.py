@@ -3,8 +3,8 @@
 A trace's folder is named after the file's path, size, inode and times, the version of the program and the
 revision of the reader, so a changed file or reader never meets old tables. The time of the last change of
 anything is among them: it shows that a file was written over and given its old modification time again. The
-file's name within the run is too: what is wrong with the file is reported under it. The folder appears whole or not at all; a damaged one is
-dropped and made again.
+file's name within the run is too: what is wrong with the file is reported under it. The folder appears whole
+or not at all; a damaged one is dropped and made again.
 
 Large tables are kept as Parquet, of which some columns can be read. The others are Arrow streams in one file,
 which takes less time to write and read.
