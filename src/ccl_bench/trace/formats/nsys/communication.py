@@ -24,7 +24,7 @@ from ccl_bench.trace.formats.nsys.processes import THREAD, rows_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.formats.nsys.processes import ReportProcess
     from ccl_bench.trace.sqlite import Database
 
 COMMUNICATOR = "NCCL communicator ID"
@@ -86,7 +86,9 @@ _GATHERED = ("all_gather", "gather")
 _SCATTERED = ("reduce_scatter", "scatter")
 
 
-def collectives(database: Database, process: Process, ranges: pl.DataFrame, base_ns: int) -> pl.DataFrame:
+def collectives(
+    database: Database, process: ReportProcess, ranges: pl.DataFrame, base_ns: int
+) -> pl.DataFrame:
     """Return the `collectives` rows of one process; `ranges` are its ranges as `host.ranges` gives them."""
     ended_ranges = ranges.drop_nulls("end_ns")
     payloads = _payloads(database, process, base_ns)
@@ -128,7 +130,9 @@ def _elements(text: str) -> int | None:
     return product if product < 2**62 else None
 
 
-def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[int, int], dict[str, int]]:
+def _payloads(
+    database: Database, process: ReportProcess, base_ns: int
+) -> dict[tuple[int, int], dict[str, int]]:
     """Return (start, thread) → fields for the NVTX ranges with a payload."""
     schemas = payload_schemas(database)
     if not schemas or not database.has(host.NVTX, "binaryData"):
@@ -189,7 +193,9 @@ def _arguments(collective: str, payload: dict[str, int], members: dict[int, int]
     }
 
 
-def _by_mpi(database: Database, process: Process, ranges: pl.DataFrame, base_ns: int) -> list[pl.DataFrame]:
+def _by_mpi(
+    database: Database, process: ReportProcess, ranges: pl.DataFrame, base_ns: int
+) -> list[pl.DataFrame]:
     """Return the calls of MPI, from its tables; from the ranges where there are no tables."""
     parts = [
         _mpi_calls(database, process, table, base_ns)
@@ -209,7 +215,7 @@ def _of_mpi(name: str) -> str | None:
     return catalogue.canonical(word) or catalogue.canonical(word.removeprefix("I"))
 
 
-def _mpi_calls(database: Database, process: Process, table: str, base_ns: int) -> pl.DataFrame:
+def _mpi_calls(database: Database, process: ReportProcess, table: str, base_ns: int) -> pl.DataFrame:
     kinds = dict.fromkeys(
         ("start", "end", "globalTid", "textId", "commHandle", "remoteRank", "size", "recvSize"), "integer"
     )

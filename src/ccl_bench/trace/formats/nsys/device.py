@@ -11,7 +11,7 @@ from ccl_bench.trace.formats.nsys.database import complete_rows, in_order, meani
 from ccl_bench.trace.formats.nsys.processes import rows_of
 
 if TYPE_CHECKING:
-    from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.formats.nsys.processes import ReportProcess
     from ccl_bench.trace.sqlite import Database
 
 _GPU = {
@@ -37,7 +37,7 @@ _NO_KIND = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Devices:
+class ReportDevices:
     """The devices that one process saw."""
 
     table: pl.DataFrame
@@ -48,7 +48,7 @@ class Devices:
     """Number that the report gives a GPU → number that the process uses."""
 
 
-def devices_of(database: Database, process: Process) -> Devices:
+def devices_of(database: Database, process: ReportProcess) -> ReportDevices:
     """Return the devices that a process saw.
 
     CUDA numbers them for each process, and the report for the machine; `TARGET_INFO_CUDA_DEVICE`
@@ -64,7 +64,7 @@ def devices_of(database: Database, process: Process) -> Devices:
         for gpu, number in numbers.items()
         if (count := _count(gpus.get(gpu), "smCount") or _count(by_gpu.get(gpu), "numMultiprocessors"))
     }
-    return Devices(_table(gpus, numbers, sms), sms, numbers)
+    return ReportDevices(_table(gpus, numbers, sms), sms, numbers)
 
 
 def _by(key: str, rows: pl.DataFrame) -> dict[int, dict[str, Any]]:
@@ -138,7 +138,7 @@ _COPY_NUMBERS = dict(enumerate(_COPY_KINDS, 1))
 """The numbers of `CUpti_ActivityMemcpyKind`, and of unified memory after them."""
 
 
-def _of_process(rows: pl.DataFrame, process: Process) -> pl.DataFrame:
+def _of_process(rows: pl.DataFrame, process: ReportProcess) -> pl.DataFrame:
     """Return the rows of the process's own devices.
 
     Work on a device that no trace of the process is about goes with its first one.
@@ -151,7 +151,7 @@ def _of_process(rows: pl.DataFrame, process: Process) -> pl.DataFrame:
     return rows.filter(is_of_process.fill_null(value=False))
 
 
-def kernels(database: Database, process: Process, devices: Devices, base_ns: int) -> pl.DataFrame:
+def kernels(database: Database, process: ReportProcess, devices: ReportDevices, base_ns: int) -> pl.DataFrame:
     """Return the `kernels` rows of one process."""
     recorded_kernels = database.frame(KERNELS, _KERNEL, rows_of(database, KERNELS, process))
     if recorded_kernels.is_empty():
@@ -181,7 +181,7 @@ def _names(database: Database, rows: pl.DataFrame) -> pl.Series:
     return texts.select(pl.coalesce(*_NAMES, pl.lit(UNNAMED)).cast(pl.Categorical)).to_series()
 
 
-def _shaped(rows: pl.DataFrame, devices: Devices) -> pl.DataFrame:
+def _shaped(rows: pl.DataFrame, devices: ReportDevices) -> pl.DataFrame:
     """Add the blocks of each grid, the threads of each block, and the multiprocessors of the device."""
     sms = rows["deviceId"].replace_strict(
         list(devices.sms), list(devices.sms.values()), default=None, return_dtype=pl.Int64
@@ -205,7 +205,7 @@ def _sum(parts: tuple[str, ...]) -> pl.Expr:
     return pl.when(possible).then(pl.sum_horizontal(parts))
 
 
-def memcpy(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
+def memcpy(database: Database, process: ReportProcess, base_ns: int) -> pl.DataFrame:
     """Return the `memcpy` rows of one process: copies and memory sets."""
     copies = _moved(database, process, COPIES)
     sets = _moved(database, process, SETS)
@@ -232,7 +232,7 @@ def memcpy(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
     )
 
 
-def _moved(database: Database, process: Process, table: str) -> pl.DataFrame:
+def _moved(database: Database, process: ReportProcess, table: str) -> pl.DataFrame:
     kinds = _WORK | {"bytes": "integer", "copyKind": "integer", "srcKind": "integer", "dstKind": "integer"}
     return _of_process(database.frame(table, kinds, rows_of(database, table, process)), process)
 
