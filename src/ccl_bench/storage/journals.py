@@ -41,26 +41,26 @@ _FIX = (
 def journals_of(path: Path) -> list[Path]:
     """Return the journals beside a database, here or behind an address, that SQLite would look into."""
     place = path if is_remote(path) else Path(os.path.realpath(path))
-    beside = [place.with_name(place.name + suffix) for suffix in _LEAST_BYTES]
-    return [journal for journal in beside if _is_in_use(journal)]
-
-
-def _is_in_use(journal: Path) -> bool:
-    """Whether a journal is there, with content; SQLite overwrites the first byte of a finished one."""
-    least_bytes = _LEAST_BYTES[ROLLBACK if journal.name.endswith(ROLLBACK) else LOG]
-    if is_remote(journal):
-        return bool(journal.exists() and journal.stat().st_size >= least_bytes)
-    try:
-        status = journal.lstat()
-    except OSError:
-        return False
-    if stat.S_ISREG(status.st_mode) and status.st_size < least_bytes:
-        return False
-    try:
-        with open_raw(journal) as stream:
-            return journal.name.endswith(LOG) or stream.read(1) != b"\0"
-    except OSError:  # whoever reads the database reports it
-        return True
+    journals = []
+    for suffix, least_bytes in _LEAST_BYTES.items():
+        journal = place.with_name(place.name + suffix)
+        if is_remote(journal):
+            is_in_use = journal.exists() and journal.stat().st_size >= least_bytes
+        else:
+            try:
+                status = journal.lstat()
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode) and status.st_size < least_bytes:
+                continue
+            try:
+                with open_raw(journal) as stream:  # SQLite overwrites the first byte of a finished rollback
+                    is_in_use = suffix == LOG or stream.read(1) != b"\0"
+            except OSError:  # whoever reads the database reports it
+                is_in_use = True
+        if is_in_use:
+            journals.append(journal)
+    return journals
 
 
 def content_sha256(path: Path) -> str:
@@ -101,7 +101,11 @@ def recovered(path: Path, name: str) -> Iterator[Recovered]:
 
 def _copy(path: Path, journals: list[Path], copy: Path, name: str) -> None:
     """Copy a database and its journals; InputError if there is no room, or if they change meanwhile."""
-    copies = {path: copy} | {journal: Path(f"{copy}{_suffix(journal)}") for journal in journals}
+    for journal in journals:
+        if journal.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link", str(journal))
+    suffixes = {journal: LOG if journal.name.endswith(LOG) else ROLLBACK for journal in journals}
+    copies = {path: copy} | {journal: Path(f"{copy}{suffix}") for journal, suffix in suffixes.items()}
     before = [*map(_state, copies)]
     needed_bytes, free_bytes = sum(size for size, *_ in before), shutil.disk_usage(copy.parent).free
     if 2 * needed_bytes > free_bytes:
@@ -114,12 +118,6 @@ def _copy(path: Path, journals: list[Path], copy: Path, name: str) -> None:
     if [*map(_state, copies)] != before:
         fix = "wait until the program that writes it has ended"
         raise InputError("is being written: it changed while it was copied", where=name, fix=fix)
-
-
-def _suffix(journal: Path) -> str:
-    if journal.is_symlink():
-        raise OSError(errno.ELOOP, "it is a link", str(journal))
-    return LOG if journal.name.endswith(LOG) else ROLLBACK
 
 
 def _state(path: Path) -> tuple[int, int, int]:
@@ -139,9 +137,13 @@ def _recover(copy: Path, name: str) -> str:
     import sqlite3
 
     rollback, log = (Path(f"{copy}{suffix}") for suffix in (ROLLBACK, LOG))
-    if rollback.exists() and _names_another(rollback):
-        message = "has a journal of a transaction over several databases, which cannot be finished alone"
-        raise InputError(message, where=name, fix=_FIX)
+    if rollback.exists():
+        with rollback.open("rb") as stream:
+            stream.seek(max(0, rollback.stat().st_size - len(_ROLLBACK_MAGIC)))
+            names_another = stream.read() == _ROLLBACK_MAGIC
+        if names_another:
+            message = "has a journal of a transaction over several databases, which cannot be finished alone"
+            raise InputError(message, where=name, fix=_FIX)
     unfinished = _ROLLED_BACK if rollback.exists() else ""
     most_bytes = sum(path.stat().st_size for path in copy.parent.iterdir())
     with closing(sqlite3.connect(copy, isolation_level=None, cached_statements=0)) as connection:
@@ -157,13 +159,6 @@ def _recover(copy: Path, name: str) -> str:
     if copy.stat().st_size > most_bytes:
         raise InputError("has a journal that claims more than it holds", where=name, fix=_FIX)
     return unfinished
-
-
-def _names_another(rollback: Path) -> bool:
-    """Whether a rollback journal ends as one does that names a journal of several databases."""
-    with rollback.open("rb") as stream:
-        stream.seek(max(0, rollback.stat().st_size - len(_ROLLBACK_MAGIC)))
-        return stream.read() == _ROLLBACK_MAGIC
 
 
 def _goes_on(log: BinaryIO, frames: int) -> bool:

@@ -46,16 +46,34 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
     segments, histories, settings = _parts(root, containers, file)
     stacks = Stacks()
     events, damaged_count, unknown = events_table(histories, stacks)
+    by_label: dict[str, int | None] = {}
+    for name, value in settings.items():  # those of a group are `group.name`
+        for key, number in (value if isinstance(value, dict) else {None: value}).items():
+            label = name if key is None else f"{name}.{key}"
+            by_label[label[:100]] = int(number) if isinstance(number, bool) else whole(number)
+    numbers_by_name = {name: value for name, value in by_label.items() if value is not None}
+    setting_rows = {"name": list(numbers_by_name), "value": list(numbers_by_name.values())}
     tables: dict[str, pl.DataFrame] = {
         "memory_events": events,
         "memory_segments": segments_table(segments, stacks),
         "memory_blocks": blocks_table(segments, stacks),
-        "memory_settings": _settings_table(settings),
+        "memory_settings": TABLES["memory_settings"].frame(setting_rows),
         **stacks.tables(),
     }
+    findings = []
+    if damaged_count:
+        message = f"{counted(damaged_count, 'event')} of the allocator cannot be read"
+        findings.append(
+            Finding("events-lost", "error", message, file, count=damaged_count, touches=TABLE_NAMES)
+        )
+    if unknown:
+        message = f"events of the allocator that are not used: {', '.join(unknown[:5])}"
+        findings.append(
+            Finding("categories-unknown", "note", message, file, count=len(unknown), touches=TABLE_NAMES)
+        )
     allocator_settings = text(settings.get("PYTORCH_CUDA_ALLOC_CONF") or settings.get("PYTORCH_ALLOC_CONF"))
     attributes = {"cuda_allocator_settings": allocator_settings} if allocator_settings else {}
-    return TraceContent(tables, findings=_findings(file, damaged_count, unknown), attributes=attributes)
+    return TraceContent(tables, findings=findings, attributes=attributes)
 
 
 def _parts(root: object, containers: int, file: str) -> tuple[list[Row], list[object], Row]:
@@ -70,41 +88,13 @@ def _parts(root: object, containers: int, file: str) -> tuple[list[Row], list[ob
         raise InputError("is not a memory snapshot: it has no list of segments", where=file, fix=_FIX)
     if not isinstance(traces, list | tuple):
         raise InputError("is not a memory snapshot: its history is not a list", where=file, fix=_FIX)
-    rows = (
-        len(segments) + sum(length(segment.get("blocks")) for segment in segments) + sum(map(length, traces))
-    )
+    lists = [*(segment.get("blocks") for segment in segments), *traces]
+    rows = len(segments) + sum(map(length, lists))
     if rows > containers:
         message = f"is refused: its {containers:,} containers stand for {rows:,} rows"
         raise InputError(message, where=file, fix=_FIX)
     settings = root.get("allocator_settings")
     return segments, list(traces), settings if isinstance(settings, dict) else {}
-
-
-def _settings_table(settings: Row) -> pl.DataFrame:
-    """Return the settings that are numbers, those of a group as `group.name`."""
-    by_label: dict[str, int | None] = {}
-    for name, value in settings.items():
-        inner = value if isinstance(value, dict) else {None: value}
-        for key, number in inner.items():
-            label = str(name) if key is None else f"{name}.{key}"
-            by_label[label[:100]] = int(number) if isinstance(number, bool) else whole(number)
-    by_name = {name: value for name, value in by_label.items() if value is not None}
-    return TABLES["memory_settings"].frame({"name": list(by_name), "value": list(by_name.values())})
-
-
-def _findings(file: str, damaged_count: int, unknown: list[str]) -> list[Finding]:
-    findings = []
-    if damaged_count:
-        message = f"{counted(damaged_count, 'event')} of the allocator cannot be read"
-        findings.append(
-            Finding("events-lost", "error", message, file, count=damaged_count, touches=TABLE_NAMES)
-        )
-    if unknown:
-        message = f"events of the allocator that are not used: {', '.join(unknown[:5])}"
-        findings.append(
-            Finding("categories-unknown", "note", message, file, count=len(unknown), touches=TABLE_NAMES)
-        )
-    return findings
 
 
 LONGEST_TEXT = 1000
@@ -194,8 +184,15 @@ class Stacks:
         seen_number = self._stacks_seen.get(id(frames), -1)
         if seen_number != -1:
             return seen_number
-        stack = tuple(self._frame(frame) for frame in mappings(frames))
-        number = self._stacks.setdefault(stack, len(self._stacks)) if stack else None
+        stack = []
+        for frame in mappings(frames):
+            frame_number = self._frames_seen.get(id(frame))
+            if frame_number is None:
+                content = (text(frame.get("name")), text(frame.get("filename")), whole(frame.get("line")))
+                frame_number = self._frames.setdefault(content, len(self._frames))
+                self._frames_seen[id(frame)] = frame_number
+            stack.append(frame_number)
+        number = self._stacks.setdefault(tuple(stack), len(self._stacks)) if stack else None
         if isinstance(frames, list | tuple):
             self._stacks_seen[id(frames)] = number
         return number
@@ -205,14 +202,6 @@ class Stacks:
         for frames in {id(frames): frames for frames in frame_lists}.values():
             self.number(frames)
         return pl.Series([*map(self._stacks_seen.get, map(id, frame_lists))], dtype=pl.Int64)
-
-    def _frame(self, frame: dict[str, object]) -> int:
-        number = self._frames_seen.get(id(frame))
-        if number is None:
-            content = (text(frame.get("name")), text(frame.get("filename")), whole(frame.get("line")))
-            number = self._frames.setdefault(content, len(self._frames))
-            self._frames_seen[id(frame)] = number
-        return number
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return the stacks and their frames."""
@@ -265,8 +254,9 @@ def events_table(histories: Iterable[object], stacks: Stacks) -> tuple[pl.DataFr
     for device, history in enumerate(histories):
         rows = mappings(history)
         damaged_count += len(history) - len(rows) if isinstance(history, list | tuple) else 0
-        if _are_whole(rows):
-            parts.append(_events(device, rows, stacks))
+        columns = _columns(rows)
+        if _are_whole(columns):
+            parts.append(_events(device, rows, columns, stacks))
             continue
         with_action = [row for row in rows if text(row.get("action"))]
         of_known_action = [row for row in with_action if row["action"] in ACTIONS]
@@ -274,20 +264,23 @@ def events_table(histories: Iterable[object], stacks: Stacks) -> tuple[pl.DataFr
         unknown |= {text(row["action"]) or "" for row in with_action if row["action"] not in ACTIONS}
         damaged_count += len(rows) - len(with_action) + len(of_known_action) - len(whole_rows)
         if whole_rows:
-            parts.append(_events(device, whole_rows, stacks))
+            parts.append(_events(device, whole_rows, _columns(whole_rows), stacks))
     return TABLES["memory_events"].concat(parts), damaged_count, sorted(unknown)
 
 
-def _are_whole(rows: list[Row]) -> bool:
+def _columns(rows: list[Row]) -> dict[str, list[Any]]:
+    return {key: [row.get(key) for row in rows] for key in _KEYS}
+
+
+def _are_whole(columns: dict[str, list[Any]]) -> bool:
     """Whether all events are known, placed and of a size, as they nearly always are."""
-    actions = [row.get("action") for row in rows]
-    if not rows or {*map(type, actions)} != {str} or not ACTIONS.issuperset(actions):
+    actions = columns["action"]
+    if not actions or {*map(type, actions)} != {str} or not ACTIONS.issuperset(actions):
         return False
-    for key in ("addr", "size"):
-        values: list[Any] = [row.get(key) for row in rows]
-        if {*map(type, values)} != {int} or min(values) < 0 or max(values) >= _LARGEST:
-            return False
-    return True
+    return all(
+        {*map(type, values)} == {int} and min(values) >= 0 and max(values) < _LARGEST
+        for values in (columns["addr"], columns["size"])
+    )
 
 
 def _is_whole(row: Row) -> bool:
@@ -295,8 +288,7 @@ def _is_whole(row: Row) -> bool:
     return has_place and amount(row.get("size")) is not None
 
 
-def _events(device: int, rows: list[Row], stacks: Stacks) -> pl.DataFrame:
-    columns = {key: [row.get(key) for row in rows] for key in _KEYS}
+def _events(device: int, rows: list[Row], columns: dict[str, list[Any]], stacks: Stacks) -> pl.DataFrame:
     free = [row.get("device_free", row.get("addr")) if row["action"] == "oom" else None for row in rows]
     return TABLES["memory_events"].frame(
         {
@@ -373,28 +365,21 @@ def _pool(value: object) -> str | None:
 
 def blocks_table(segments: list[Row], stacks: Stacks) -> pl.DataFrame:
     """Return the blocks of all segments; an older layout gives their places by their order alone."""
-    return _table("memory_blocks", [row for segment in segments for row in _blocks(segment, stacks)])
-
-
-def _blocks(segment: Row, stacks: Stacks) -> list[tuple[object, ...]]:
-    device, start = whole(segment.get("device")), amount(segment.get("address"))
-    stream = whole(segment.get("stream"))
-    at = start or 0
     rows: list[tuple[object, ...]] = []
-    for block in mappings(segment.get("blocks")):
-        size = amount(block.get("size")) or 0
-        stated_address = amount(block.get("address"))
-        at = at if stated_address is None else stated_address
-        requested, frames = _requested(block)
-        state = _STATES.get(text(block.get("state")) or "")
-        rows.append((device, start, whole(at), size, requested, state, stream, stacks.number(frames)))
-        at += size
-    return rows
-
-
-def _requested(block: Row) -> tuple[int | None, object]:
-    """Return the requested bytes and the frames; an older layout keeps them in a history."""
-    if "frames" in block or "requested_size" in block:
-        return amount(block.get("requested_size")), block.get("frames")
-    latest = next(iter(mappings(block.get("history"))), {})
-    return amount(latest.get("real_size")), latest.get("frames")
+    for segment in segments:
+        device, start = whole(segment.get("device")), amount(segment.get("address"))
+        stream = whole(segment.get("stream"))
+        at = start or 0
+        for block in mappings(segment.get("blocks")):
+            size = amount(block.get("size")) or 0
+            stated_address = amount(block.get("address"))
+            at = at if stated_address is None else stated_address
+            requested, frames = block.get("requested_size"), block.get("frames")
+            if "frames" not in block and "requested_size" not in block:  # an older layout has a history
+                latest = next(iter(mappings(block.get("history"))), {})
+                requested, frames = latest.get("real_size"), latest.get("frames")
+            state = _STATES.get(text(block.get("state")) or "")
+            place = (device, start, whole(at), size)
+            rows.append((*place, amount(requested), state, stream, stacks.number(frames)))
+            at += size
+    return _table("memory_blocks", rows)

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from dataclasses import replace
@@ -22,9 +23,7 @@ from ccl_bench.trace.formats.nsys.database import in_order, since_epoch
 from ccl_bench.trace.formats.nsys.processes import THREAD, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.formats.nsys.processes import ReportProcess
     from ccl_bench.trace.sqlite import Database
 
 COMMUNICATOR = "NCCL communicator ID"
@@ -55,23 +54,19 @@ def payload_schemas(database: Database) -> Schemas:
 
 def payload_fields(payload: bytes | None, schemas: Schemas) -> dict[str, int]:
     """Return the fields of a payload by name; those that cannot be decoded are absent."""
-    return {name: value for part in _records(payload or b"", schemas) for name, value in part}
-
-
-def _records(payload: bytes, schemas: Schemas) -> Iterator[list[tuple[str, int]]]:
+    fields: dict[str, int] = {}
+    rest = payload or b""
     for _ in range(_MOST_RECORDS):
-        if len(payload) < _HEADER.size:
-            return
-        domain, schema, size, whole = _HEADER.unpack_from(payload)
-        if whole != _HEADER.size + size or whole > len(payload):
-            return
-        data = payload[_HEADER.size : whole]
-        yield [
-            (name, struct.unpack_from(layout, data, offset)[0])
-            for name, offset, layout in schemas.get((domain, schema), ())
-            if offset + struct.calcsize(layout) <= size
-        ]
-        payload = payload[whole:]
+        if len(rest) < _HEADER.size:
+            break
+        domain, schema, size, whole = _HEADER.unpack_from(rest)
+        if whole != _HEADER.size + size or whole > len(rest):
+            break
+        data, rest = rest[_HEADER.size : whole], rest[whole:]
+        for name, offset, layout in schemas.get((domain, schema), ()):
+            if offset + struct.calcsize(layout) <= size:
+                fields[name] = struct.unpack_from(layout, data, offset)[0]
+    return fields
 
 
 _LONGEST_PAYLOAD = 1 << 12
@@ -86,15 +81,29 @@ _GATHERED = ("all_gather", "gather")
 _SCATTERED = ("reduce_scatter", "scatter")
 
 
-def collectives(database: Database, process: Process, ranges: pl.DataFrame, base_ns: int) -> pl.DataFrame:
+def collectives(
+    database: Database, process: ReportProcess, ranges: pl.DataFrame, base_ns: int
+) -> pl.DataFrame:
     """Return the `collectives` rows of one process; `ranges` are its ranges as `host.ranges` gives them."""
     ended_ranges = ranges.drop_nulls("end_ns")
-    payloads = _payloads(database, process, base_ns)
-    parts = _by_mpi(database, process, ended_ranges, base_ns)
+    mpi_tables = [table for table in ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS") if table in database]
+    parts = []
     if ended_ranges.height:
-        parts = [_by_pytorch(ended_ranges), _by_nccl(ended_ranges, payloads), *parts]
-    rows = pl.concat([part for part in parts if part.height] or [TABLES["collectives"].empty()])
-    return in_order(rows)
+        for prefix, source in _FROM_PYTORCH.items():
+            rows = _starting_with(ended_ranges, prefix)
+            parts.append(_rows(source, rows, in_elements=[_elements(text) for text in rows["text"]]))
+        parts.append(_by_nccl(ended_ranges, _payloads(database, process, base_ns)))
+        if not mpi_tables:
+            rows = _starting_with(ended_ranges, "MPI_")
+            words = {name: name.removeprefix("MPI_") for name in rows["name"].unique()}
+            calls = [
+                name
+                for name, word in words.items()
+                if catalogue.canonical(word) or catalogue.canonical(word.removeprefix("I"))
+            ]
+            parts.append(_rows("mpi", rows.filter(pl.col("name").is_in(calls))))
+    parts += [_mpi_calls(database, process, table, base_ns) for table in mpi_tables]
+    return in_order(pl.concat([part for part in parts if part.height] or [TABLES["collectives"].empty()]))
 
 
 def _rows(source: str, calls: pl.DataFrame, **arguments: list[object]) -> pl.DataFrame:
@@ -109,26 +118,16 @@ def _starting_with(ranges: pl.DataFrame, prefix: str) -> pl.DataFrame:
     return rows.with_columns(pl.col("name").cast(pl.String))
 
 
-def _by_pytorch(ranges: pl.DataFrame) -> pl.DataFrame:
-    parts = []
-    for prefix, source in _FROM_PYTORCH.items():
-        rows = _starting_with(ranges, prefix)
-        parts.append(_rows(source, rows, in_elements=[_elements(text) for text in rows["text"]]))
-    return TABLES["collectives"].concat(parts)
-
-
 def _elements(text: str) -> int | None:
     """Return the elements in the first tensor of a range with recorded shapes."""
     match = _SIZES.search(text)
-    if not match:
-        return None
-    product = 1
-    for side in re.findall(r"\d{1,18}", match[1]):
-        product *= int(side)
-    return product if product < 2**62 else None
+    product = math.prod(int(side) for side in re.findall(r"\d{1,18}", match[1])) if match else None
+    return product if product is not None and product < 2**62 else None
 
 
-def _payloads(database: Database, process: Process, base_ns: int) -> dict[tuple[int, int], dict[str, int]]:
+def _payloads(
+    database: Database, process: ReportProcess, base_ns: int
+) -> dict[tuple[int, int], dict[str, int]]:
     """Return (start, thread) → fields for the NVTX ranges with a payload."""
     schemas = payload_schemas(database)
     if not schemas or not database.has(host.NVTX, "binaryData"):
@@ -189,27 +188,7 @@ def _arguments(collective: str, payload: dict[str, int], members: dict[int, int]
     }
 
 
-def _by_mpi(database: Database, process: Process, ranges: pl.DataFrame, base_ns: int) -> list[pl.DataFrame]:
-    """Return the calls of MPI, from its tables; from the ranges where there are no tables."""
-    parts = [
-        _mpi_calls(database, process, table, base_ns)
-        for table in ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS")
-        if table in database
-    ]
-    if parts or ranges.is_empty():
-        return parts
-    rows = _starting_with(ranges, "MPI_")
-    calls = [name for name in rows["name"].unique() if _of_mpi(name)]
-    return [_rows("mpi", rows.filter(pl.col("name").is_in(calls)))]
-
-
-def _of_mpi(name: str) -> str | None:
-    """Return the canonical collective behind the name of an MPI call, blocking or not."""
-    word = name.removeprefix("MPI_")
-    return catalogue.canonical(word) or catalogue.canonical(word.removeprefix("I"))
-
-
-def _mpi_calls(database: Database, process: Process, table: str, base_ns: int) -> pl.DataFrame:
+def _mpi_calls(database: Database, process: ReportProcess, table: str, base_ns: int) -> pl.DataFrame:
     kinds = dict.fromkeys(
         ("start", "end", "globalTid", "textId", "commHandle", "remoteRank", "size", "recvSize"), "integer"
     )

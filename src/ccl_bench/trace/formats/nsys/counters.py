@@ -21,8 +21,8 @@ from ccl_bench.trace.formats.nsys.database import since_epoch
 from ccl_bench.trace.sqlite import EVERY_ROW, Filter
 
 if TYPE_CHECKING:
-    from ccl_bench.trace.formats.nsys.device import Devices
-    from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.formats.nsys.device import ReportDevices
+    from ccl_bench.trace.formats.nsys.processes import ReportProcess
     from ccl_bench.trace.sqlite import Database
 
 _NAMES = (
@@ -60,7 +60,9 @@ def counter(recorded_name: str) -> str | None:
     return next((counter_name for pattern, counter_name in _NAMES if pattern.fullmatch(name.strip())), None)
 
 
-def counters(database: Database, process: Process, devices: Devices, base_ns: int) -> pl.DataFrame:
+def counters(
+    database: Database, process: ReportProcess, devices: ReportDevices, base_ns: int
+) -> pl.DataFrame:
     """Return the `counters` rows of the devices of one process."""
     samples = _sampled(database) if "GPU_METRICS" in database else _sampled_as_json(database)
     gpu = samples["typeId"] & _GPU_BITS
@@ -83,17 +85,11 @@ def _sampled(database: Database) -> pl.DataFrame:
     meanings = [counter(name) for name in metrics["metricName"]]
     known_metrics = metrics.with_columns(pl.Series("name", meanings, dtype=pl.String)).drop_nulls("name")
     metric_ids = known_metrics["metricId"].unique().to_list()[:256]
-    can_filter = database.has("GPU_METRICS", "metricId") and metric_ids
-    only = (
-        Filter("metricId", tuple((number, number) for number in metric_ids))
-        if can_filter
-        else Filter(sql="0")
-    )
-    samples = database.frame(
-        "GPU_METRICS",
-        {"timestamp": "integer", "typeId": "integer", "metricId": "integer", "value": "real"},
-        only,
-    )
+    only = Filter(sql="0")
+    if metric_ids and database.has("GPU_METRICS", "metricId"):
+        only = Filter("metricId", tuple((number, number) for number in metric_ids))
+    kinds = {"timestamp": "integer", "typeId": "integer", "metricId": "integer", "value": "real"}
+    samples = database.frame("GPU_METRICS", kinds, only)
     names = known_metrics.unique(["typeId", "metricId"], keep="first", maintain_order=True)
     joined = samples.join(names, on=["typeId", "metricId"], how="inner", maintain_order="left")
     return joined.select("timestamp", "typeId", "name", "value")
@@ -102,26 +98,20 @@ def _sampled(database: Database) -> pl.DataFrame:
 def _sampled_as_json(database: Database) -> pl.DataFrame:
     kinds = {"timestamp": "integer", "typeId": "integer", "data": "text"}
     only = Filter(sql="\"data\" LIKE '%Active%'") if database.has("GENERIC_EVENTS", "data") else EVERY_ROW
-    samples = database.frame("GENERIC_EVENTS", kinds, only).drop_nulls()
-    rows = [
-        (time, kind, name, value) for time, kind, text in samples.iter_rows() for name, value in _values(text)
-    ]
+    rows: list[tuple[int, int, str, float]] = []
+    for time, kind, text in database.frame("GENERIC_EVENTS", kinds, only).drop_nulls().iter_rows():
+        try:
+            values = msgspec.json.decode(text, type=dict[str, object])
+            shares = [  # a value may be a number or the text of one
+                (time, kind, name, msgspec.convert(value, float, strict=False))
+                for recorded_name, value in values.items()
+                if (name := counter(recorded_name))
+            ]
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            continue
+        rows += [share for share in shares if 0 <= share[-1] <= 100]
     schema = {"timestamp": pl.Int64, "typeId": pl.Int64, "name": pl.String, "value": pl.Float64}
     return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def _values(text: str) -> list[tuple[str, float]]:
-    """Return the counters in one sample; a value may be a number or the text of one."""
-    try:
-        values = msgspec.json.decode(text, type=dict[str, object])
-        shares = [
-            (counter(name), msgspec.convert(value, float, strict=False))
-            for name, value in values.items()
-            if counter(name)
-        ]
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return []
-    return [(name, value) for name, value in shares if name and 0 <= value <= 100]
 
 
 SAMPLES, METRICS = "NET_NIC_METRIC", "TARGET_INFO_NETWORK_METRICS"
@@ -133,44 +123,42 @@ _PER_SECOND = {"bytes/ms": 1e3, "bytes/s": 1.0, "bytes/us": 1e6}
 
 def network_traffic(database: Database, base_ns: int) -> pl.DataFrame:
     """Return the `network_traffic` rows of the node that a report is of."""
-    byte_counters = _byte_counters(database)
-    if byte_counters.is_empty():
-        return TABLES["network_traffic"].empty()
-    numbers = dict.fromkeys(("start", "end", "globalId", "portId", "metricsListId", "metricsIdx"), "integer")
-    samples = database.frame(SAMPLES, numbers | {"value": "real"})
-    joined = samples.join(byte_counters, on=["metricsListId", "metricsIdx"], maintain_order="left")
-    with_cards = joined.join(_cards(database), on="globalId", how="left", maintain_order="left")
-    card = pl.coalesce("card", pl.format("card {}", "globalId"))
-    rows = with_cards.select(
-        since_epoch("start", base_ns).alias("start_ns"),
-        since_epoch("end", base_ns).alias("end_ns"),
-        pl.format("{}:{}", card, pl.col("portId").fill_null(0)).alias("card"),
-        "is_sent",
-        (pl.col("value") * pl.col("factor")).alias("bytes_per_s"),
-    )
-    sound = rows.drop_nulls().filter(pl.col("bytes_per_s") >= 0)
-    return TABLES["network_traffic"].frame(sound.to_dict()).sort("start_ns", "card", maintain_order=True)
-
-
-def _byte_counters(database: Database) -> pl.DataFrame:
-    """Return the counters of bytes, each with its direction and factor."""
     kinds = {"metricsListId": "integer", "metricsIdx": "integer", "name": "text", "unit": "text"}
-    metrics = database.frame(METRICS, kinds)
+    metrics = database.frame(METRICS, kinds).drop_nulls()
     if metrics.is_empty():
-        return metrics
-    metrics = metrics.drop_nulls()
+        return TABLES["network_traffic"].empty()
     ways = [_TRAFFIC.fullmatch(name) for name in metrics["name"]]
-    with_factors = metrics.with_columns(
-        pl.Series("is_sent", [way and way[1] == "sent" for way in ways], dtype=pl.Boolean),
-        pl.Series("factor", [_PER_SECOND.get(unit) for unit in metrics["unit"]], dtype=pl.Float64),
-    )
     key = ["metricsListId", "metricsIdx"]
-    return with_factors.drop_nulls().unique(key, keep="first", maintain_order=True).drop("name", "unit")
-
-
-def _cards(database: Database) -> pl.DataFrame:
-    """Return the name of the card behind each number of a sample."""
-    joined = database.frame("NIC_ID_MAP", {"nicId": "integer", "globalId": "integer"}).join(
-        database.frame("TARGET_INFO_NIC_INFO", {"nicId": "integer", "name": "text"}), on="nicId"
+    byte_counters = (
+        metrics.with_columns(
+            pl.Series("is_sent", [way and way[1] == "sent" for way in ways], dtype=pl.Boolean),
+            pl.Series("factor", [_PER_SECOND.get(unit) for unit in metrics["unit"]], dtype=pl.Float64),
+        )
+        .drop_nulls()
+        .unique(key, keep="first", maintain_order=True)
+        .drop("name", "unit")
     )
-    return joined.select("globalId", card="name").unique("globalId", keep="first", maintain_order=True)
+    cards = (
+        database.frame("NIC_ID_MAP", {"nicId": "integer", "globalId": "integer"})
+        .join(database.frame("TARGET_INFO_NIC_INFO", {"nicId": "integer", "name": "text"}), on="nicId")
+        .select("globalId", card="name")
+        .unique("globalId", keep="first", maintain_order=True)
+    )
+    numbers = dict.fromkeys(("start", "end", "globalId", "portId", *key), "integer")
+    rows = (
+        database.frame(SAMPLES, numbers | {"value": "real"})
+        .join(byte_counters, on=key, maintain_order="left")
+        .join(cards, on="globalId", how="left", maintain_order="left")
+        .select(
+            since_epoch("start", base_ns).alias("start_ns"),
+            since_epoch("end", base_ns).alias("end_ns"),
+            pl.format(
+                "{}:{}", pl.coalesce("card", pl.format("card {}", "globalId")), pl.col("portId").fill_null(0)
+            ).alias("card"),
+            "is_sent",
+            (pl.col("value") * pl.col("factor")).alias("bytes_per_s"),
+        )
+        .drop_nulls()
+        .filter(pl.col("bytes_per_s") >= 0)
+    )
+    return TABLES["network_traffic"].frame(rows.to_dict()).sort("start_ns", "card", maintain_order=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.lazy_imports import pl
@@ -11,7 +12,7 @@ from ccl_bench.trace.formats.nsys.database import complete_rows, in_order, meani
 from ccl_bench.trace.formats.nsys.processes import rows_of
 
 if TYPE_CHECKING:
-    from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.formats.nsys.processes import ReportProcess
     from ccl_bench.trace.sqlite import Database
 
 _GPU = {
@@ -37,18 +38,18 @@ _NO_KIND = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Devices:
+class ReportDevices:
     """The devices that one process saw."""
 
     table: pl.DataFrame
     """Rows of `devices`, by the numbers that the process uses."""
-    sms: dict[int, int] = field(default_factory=dict)
+    sms: dict[int, int]
     """Device → multiprocessors, where they are known."""
-    number_of_gpu: dict[int, int] = field(default_factory=dict)
+    number_of_gpu: dict[int, int]
     """Number that the report gives a GPU → number that the process uses."""
 
 
-def devices_of(database: Database, process: Process) -> Devices:
+def devices_of(database: Database, process: ReportProcess) -> ReportDevices:
     """Return the devices that a process saw.
 
     CUDA numbers them for each process, and the report for the machine; `TARGET_INFO_CUDA_DEVICE`
@@ -57,51 +58,36 @@ def devices_of(database: Database, process: Process) -> Devices:
     gpus = _by("id", database.frame("TARGET_INFO_GPU", _GPU))
     cuda = database.frame("TARGET_INFO_CUDA_DEVICE", _CUDA_DEVICE).drop_nulls(["cudaId", "pid"])
     by_gpu = _by("gpuId", cuda.filter(cuda["pid"] == process.pid))
-    numbers = {gpu: row["cudaId"] for gpu, row in by_gpu.items()}
-    numbers = numbers or {gpu: _cuda_number(row) for gpu, row in gpus.items()}
+    numbers = {gpu: row["cudaId"] for gpu, row in by_gpu.items()} or {
+        gpu: gpu if row["cuDevice"] is None else row["cuDevice"] for gpu, row in gpus.items()
+    }
     sms = {
         number: count
         for gpu, number in numbers.items()
         if (count := _count(gpus.get(gpu), "smCount") or _count(by_gpu.get(gpu), "numMultiprocessors"))
     }
-    return Devices(_table(gpus, numbers, sms), sms, numbers)
+    rows = [(number, gpus[gpu]) for gpu, number in sorted(numbers.items(), key=itemgetter(1)) if gpu in gpus]
+    sides = [(_count(gpu, "maxWarpsPerSm"), _count(gpu, "threadsPerWarp")) for _, gpu in rows]
+    table = TABLES["devices"].frame(
+        {
+            "device": [number for number, _ in rows],
+            "name": [gpu["name"] for _, gpu in rows],
+            "memory_bytes": [gpu["totalMemory"] for _, gpu in rows],
+            "sms": [sms.get(number) for number, _ in rows],
+            "threads_per_sm": [warps * threads if warps and threads else None for warps, threads in sides],
+        }
+    )
+    return ReportDevices(table, sms, numbers)
 
 
 def _by(key: str, rows: pl.DataFrame) -> dict[int, dict[str, Any]]:
     return {row[key]: row for row in rows.iter_rows(named=True) if row[key] is not None}
 
 
-def _cuda_number(gpu: dict[str, Any]) -> int:
-    number: int = gpu["id"] if gpu["cuDevice"] is None else gpu["cuDevice"]
-    return number
-
-
 def _count(row: dict[str, Any] | None, name: str) -> int | None:
     """Return a count of a piece of hardware; None if unknown or none there can be."""
     count = row[name] if row else None
     return count if count and 0 < count < _MANY else None
-
-
-def _table(gpus: dict[int, dict[str, Any]], numbers: dict[int, int], sms: dict[int, int]) -> pl.DataFrame:
-    rows = [(number, gpus[gpu]) for gpu, number in sorted(numbers.items(), key=_number) if gpu in gpus]
-    return TABLES["devices"].frame(
-        {
-            "device": [number for number, _ in rows],
-            "name": [gpu["name"] for _, gpu in rows],
-            "memory_bytes": [gpu["totalMemory"] for _, gpu in rows],
-            "sms": [sms.get(number) for number, _ in rows],
-            "threads_per_sm": [_threads(gpu) for _, gpu in rows],
-        }
-    )
-
-
-def _number(pair: tuple[int, int]) -> int:
-    return pair[1]
-
-
-def _threads(gpu: dict[str, Any]) -> int | None:
-    warps, threads = _count(gpu, "maxWarpsPerSm"), _count(gpu, "threadsPerWarp")
-    return warps * threads if warps and threads else None
 
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -138,7 +124,7 @@ _COPY_NUMBERS = dict(enumerate(_COPY_KINDS, 1))
 """The numbers of `CUpti_ActivityMemcpyKind`, and of unified memory after them."""
 
 
-def _of_process(rows: pl.DataFrame, process: Process) -> pl.DataFrame:
+def _of_process(rows: pl.DataFrame, process: ReportProcess) -> pl.DataFrame:
     """Return the rows of the process's own devices.
 
     Work on a device that no trace of the process is about goes with its first one.
@@ -151,17 +137,29 @@ def _of_process(rows: pl.DataFrame, process: Process) -> pl.DataFrame:
     return rows.filter(is_of_process.fill_null(value=False))
 
 
-def kernels(database: Database, process: Process, devices: Devices, base_ns: int) -> pl.DataFrame:
+def kernels(database: Database, process: ReportProcess, devices: ReportDevices, base_ns: int) -> pl.DataFrame:
     """Return the `kernels` rows of one process."""
     recorded_kernels = database.frame(KERNELS, _KERNEL, rows_of(database, KERNELS, process))
     if recorded_kernels.is_empty():
         return TABLES["kernels"].empty()
-    rows = _shaped(_of_process(recorded_kernels, process), devices)
+    rows = _of_process(recorded_kernels, process)
+    sms = rows["deviceId"].replace_strict(
+        list(devices.sms), list(devices.sms.values()), default=None, return_dtype=pl.Int64
+    )
+    rows = rows.with_columns(
+        _product(_GRID).alias("grid_blocks"), _product(_BLOCK).alias("block_threads"), sms.alias("sms")
+    )
+
+    def fullest_names(ids: pl.DataFrame) -> pl.Series:
+        texts = pl.DataFrame({name: database.strings(ids[name]) for name in _NAMES})
+        return texts.select(pl.coalesce(*_NAMES, pl.lit(UNNAMED)).cast(pl.Categorical)).to_series()
+
     blocks, threads = pl.col("grid_blocks"), pl.col("block_threads")
+    is_sound = pl.all_horizontal(pl.col(part).is_between(0, 2**40) for part in _SHARED)
     kernel_rows = rows.select(
         since_epoch("start", base_ns).alias("start_ns"),
         since_epoch("end", base_ns).alias("end_ns"),
-        meanings(rows, _NAMES, lambda ids: _names(database, ids)).alias("name"),
+        meanings(rows, _NAMES, fullest_names).alias("name"),
         pl.col("deviceId").alias("device"),
         pl.col("streamId").alias("stream"),
         pl.col("correlationId").alias("correlation"),
@@ -170,25 +168,9 @@ def kernels(database: Database, process: Process, devices: Devices, base_ns: int
         "grid_blocks",
         "block_threads",
         pl.col("registersPerThread").alias("registers"),
-        _sum(_SHARED).alias("shared_memory_bytes"),
+        pl.when(is_sound).then(pl.sum_horizontal(_SHARED)).alias("shared_memory_bytes"),
     )
-    return _work_table("kernels", kernel_rows)
-
-
-def _names(database: Database, rows: pl.DataFrame) -> pl.Series:
-    """Return the fullest name of each kernel."""
-    texts = pl.DataFrame({name: database.strings(rows[name]) for name in _NAMES})
-    return texts.select(pl.coalesce(*_NAMES, pl.lit(UNNAMED)).cast(pl.Categorical)).to_series()
-
-
-def _shaped(rows: pl.DataFrame, devices: Devices) -> pl.DataFrame:
-    """Add the blocks of each grid, the threads of each block, and the multiprocessors of the device."""
-    sms = rows["deviceId"].replace_strict(
-        list(devices.sms), list(devices.sms.values()), default=None, return_dtype=pl.Int64
-    )
-    return rows.with_columns(
-        _product(_GRID).alias("grid_blocks"), _product(_BLOCK).alias("block_threads"), sms.alias("sms")
-    )
+    return in_order(TABLES["kernels"].frame(kernel_rows.to_dict()))
 
 
 def _product(sides: tuple[str, ...]) -> pl.Expr:
@@ -200,61 +182,39 @@ def _product(sides: tuple[str, ...]) -> pl.Expr:
     return pl.when(possible & (real < 2.0**62)).then(whole)
 
 
-def _sum(parts: tuple[str, ...]) -> pl.Expr:
-    possible = pl.all_horizontal(pl.col(part).is_between(0, 2**40) for part in parts)
-    return pl.when(possible).then(pl.sum_horizontal(parts))
-
-
-def memcpy(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
+def memcpy(database: Database, process: ReportProcess, base_ns: int) -> pl.DataFrame:
     """Return the `memcpy` rows of one process: copies and memory sets."""
     copies = _moved(database, process, COPIES)
     sets = _moved(database, process, SETS)
-    kinds = _copy_kinds(database)
     if copies.is_empty() and sets.is_empty():
         return TABLES["memcpy"].empty()
+    named = database.frame("ENUM_CUDA_MEMCPY_OPER", {"id": "integer", "name": "text"})
+    by_number = {number: name.removeprefix("CUDA_MEMCPY_KIND_") for number, name in complete_rows(named)}
+    names = _COPY_NUMBERS | by_number  # as the export numbers them, else as CUPTI does
+    kinds = {number: _COPY_KINDS[name] for number, name in names.items() if name in _COPY_KINDS}
     copy_kinds = copies["copyKind"].replace_strict(
         list(kinds), list(kinds.values()), default="other", return_dtype=pl.String
     )
-    memory_sets = pl.lit("memset").alias("kind")
-    rows = pl.concat([copies.with_columns(copy_kinds.alias("kind")), sets.with_columns(memory_sets)])
-    return _work_table(
-        "memcpy",
-        rows.select(
-            since_epoch("start", base_ns).alias("start_ns"),
-            since_epoch("end", base_ns).alias("end_ns"),
-            "kind",
-            _is_pageable(database).alias("is_pageable"),
-            pl.col("deviceId").alias("device"),
-            pl.col("streamId").alias("stream"),
-            pl.col("correlationId").alias("correlation"),
-            "bytes",
-        ),
-    )
-
-
-def _moved(database: Database, process: Process, table: str) -> pl.DataFrame:
-    kinds = _WORK | {"bytes": "integer", "copyKind": "integer", "srcKind": "integer", "dstKind": "integer"}
-    return _of_process(database.frame(table, kinds, rows_of(database, table, process)), process)
-
-
-def _copy_kinds(database: Database) -> dict[int, str]:
-    """Return number → kind, as the export names its numbers, else as CUPTI numbers them."""
-    rows = database.frame("ENUM_CUDA_MEMCPY_OPER", {"id": "integer", "name": "text"})
-    by_number = {number: name.removeprefix("CUDA_MEMCPY_KIND_") for number, name in complete_rows(rows)}
-    names = (_COPY_NUMBERS | by_number).items()
-    return {number: _COPY_KINDS[name] for number, name in names if name in _COPY_KINDS}
-
-
-def _is_pageable(database: Database) -> pl.Expr:
-    """Return whether either end of a copy is pageable, or pinned, as the export names its numbers."""
-    rows = database.frame("ENUM_CUDA_MEM_KIND", {"id": "integer", "label": "text"})
-    numbers = {label: number for number, label in complete_rows(rows)}
+    labels = database.frame("ENUM_CUDA_MEM_KIND", {"id": "integer", "label": "text"})
+    numbers = {label: number for number, label in complete_rows(labels)}
     pageable, pinned = (
         pl.any_horizontal(pl.col("srcKind", "dstKind") == numbers.get(label, _NO_KIND))
         for label in ("Pageable", "Pinned")
     )
-    return pl.when(pageable | pinned).then(pageable)
+    memory_sets = pl.lit("memset").alias("kind")
+    rows = pl.concat([copies.with_columns(copy_kinds.alias("kind")), sets.with_columns(memory_sets)]).select(
+        since_epoch("start", base_ns).alias("start_ns"),
+        since_epoch("end", base_ns).alias("end_ns"),
+        "kind",
+        pl.when(pageable | pinned).then(pageable).alias("is_pageable"),
+        pl.col("deviceId").alias("device"),
+        pl.col("streamId").alias("stream"),
+        pl.col("correlationId").alias("correlation"),
+        "bytes",
+    )
+    return in_order(TABLES["memcpy"].frame(rows.to_dict()))
 
 
-def _work_table(name: str, rows: pl.DataFrame) -> pl.DataFrame:
-    return in_order(TABLES[name].frame(rows.to_dict()))
+def _moved(database: Database, process: ReportProcess, table: str) -> pl.DataFrame:
+    kinds = _WORK | {"bytes": "integer", "copyKind": "integer", "srcKind": "integer", "dstKind": "integer"}
+    return _of_process(database.frame(table, kinds, rows_of(database, table, process)), process)

@@ -23,7 +23,6 @@ from ccl_bench.trace.formats.nsys.recognition import is_json_export, is_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import BinaryIO
 
 EXPORT_SECONDS = 3600.0
 """Longest time an export may take."""
@@ -91,15 +90,10 @@ def _run(command: Sequence[str], folder: Path | None, seconds: float) -> tuple[i
     except subprocess.TimeoutExpired:
         return None, ""
     finally:
-        _stop(process)
+        with process:
+            if process.poll() is None:  # its child processes end with it
+                os.killpg(process.pid, signal.SIGKILL)
     return process.returncode, output.decode("utf-8", errors="replace")
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the command and its child processes, if it still runs."""
-    with process:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 LAYOUT = 1
@@ -129,9 +123,13 @@ def export_of(path: Path, name: str = "") -> Path:
         if is_packed and storage.journals_of(path.with_suffix("")):
             fix = "unpack it, and leave its journal beside it"
             raise InputError("is packed, and its journal is not", where=name, fix=fix)
-        place = _place(path)
+        stat = path.stat()
     except OSError as error:
         raise storage.unreadable(path, error) from error
+    # Another file of that name has another place.
+    file = (LAYOUT, str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+    key = hashlib.sha256(repr(file).encode()).hexdigest()[:32]
+    place = storage.cache_directory() / "nsys" / key / "export.sqlite3"
     if place.is_file():
         return place
     with _folder_to_fill(place.parent) as folder:
@@ -145,14 +143,6 @@ def export_of(path: Path, name: str = "") -> Path:
         source.rename(folder / place.name)
         (folder / "unpacked.nsys-rep").unlink(missing_ok=True)
     return place
-
-
-def _place(path: Path) -> Path:
-    """Return the place that keeps the export of `path`; another file of that name has another place."""
-    stat = path.stat()
-    file = (LAYOUT, str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
-    key = hashlib.sha256(repr(file).encode()).hexdigest()[:32]
-    return storage.cache_directory() / "nsys" / key / "export.sqlite3"
 
 
 @contextmanager
@@ -184,17 +174,15 @@ def _unpacked(path: Path, copy: Path, name: str) -> Path:
     """Write the content of a gzip file to `copy`, up to the damage."""
     size = 0
     with storage.open_file(path) as stream, copy.open("wb") as output:
-        while block := _block(stream):
+        while True:
+            try:
+                block = stream.read(_BLOCK_BYTES)
+            except storage.DAMAGED:
+                return copy
+            if not block:
+                return copy
             size += len(block)
             if size > MOST_UNPACKED_BYTES:
                 message = f"unpacks to more than {MOST_UNPACKED_BYTES:,} bytes"
                 raise InputError(message, where=name, fix="unpack it yourself if that is right")
             output.write(block)
-    return copy
-
-
-def _block(stream: BinaryIO) -> bytes:
-    try:
-        return stream.read(_BLOCK_BYTES)
-    except storage.DAMAGED:
-        return b""

@@ -15,7 +15,7 @@ from ccl_bench.trace.formats.nsys.database import in_order, meanings, since_epoc
 from ccl_bench.trace.formats.nsys.processes import THREAD, THREAD_BITS, rows_of
 
 if TYPE_CHECKING:
-    from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.formats.nsys.processes import ReportProcess
     from ccl_bench.trace.sqlite import Database
 
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -41,60 +41,46 @@ def _thread(base_ns: int) -> list[pl.Expr]:
     ]
 
 
-def launches(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
+def launches(database: Database, process: ReportProcess, base_ns: int) -> pl.DataFrame:
     """Return the `launches` rows of one process, by the names of the API without its versions."""
     kinds = _RANGE | {"correlationId": "integer", "nameId": "integer"}
     calls = database.frame(RUNTIME, kinds, rows_of(database, RUNTIME, process))
     if calls.is_empty():
         return TABLES["launches"].empty()
+
+    def names(ids: pl.DataFrame) -> pl.Series:
+        texts = database.strings(ids["nameId"]).fill_null(UNNAMED)
+        return texts.str.replace(_API_VERSION, "").cast(pl.Categorical)
+
     rows = calls.select(
         *_thread(base_ns),
-        meanings(calls, ("nameId",), lambda ids: _calls(database, ids["nameId"])).alias("name"),
+        meanings(calls, ("nameId",), names).alias("name"),
         pl.col("correlationId").alias("correlation"),
     )
     return in_order(TABLES["launches"].frame(rows.to_dict()))
 
 
-def _calls(database: Database, ids: pl.Series) -> pl.Series:
-    """Return the names of calls without the versions of the API."""
-    names = database.strings(ids).fill_null(UNNAMED)
-    return names.str.replace(_API_VERSION, "").cast(pl.Categorical)
-
-
-def ranges(database: Database, process: Process, base_ns: int) -> pl.DataFrame:
+def ranges(database: Database, process: ReportProcess, base_ns: int) -> pl.DataFrame:
     """Return the ranges that one process marked by NVTX or MPI, in order, with `text` as recorded.
 
     `name`, a category, is the text without what is appended for an operator; ranges that never ended have
     no end.
     """
     kinds = _RANGE | {"eventType": "integer", "text": "text", "textId": "integer"}
-    parts = [_marked(database, process, kinds)]
+    events = database.frame(NVTX, kinds, rows_of(database, NVTX, process))
+    is_range = events["eventType"].is_in(RANGE_TYPES)
+    parts = [events if is_range.all(ignore_nulls=False) else events.filter(is_range)]
     for table in ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"):
         parts.append(database.frame(table, kinds, rows_of(database, table, process)))
     events = pl.concat(parts)
     texts = pl.coalesce("text", database.strings(events["textId"]), pl.lit(UNNAMED))
     text = events.select(texts).to_series()
     is_operator = text.str.contains(_OPERATOR)
-    rows = events.select(*_thread(base_ns)).with_columns(
-        text, _names(text, is_operator).alias("name"), is_operator.alias("is_operator")
-    )
-    return in_order(rows)
-
-
-def _names(text: pl.Series, is_operator: pl.Series) -> pl.Series:
-    """Return texts as categories, without what is appended for an operator: the bytes before it."""
-    rows = pl.DataFrame({"text": text, "end": text.str.find(_OF_OPERATOR), "is_operator": is_operator})
-    cut = pl.col("text").cast(pl.Binary).bin.head("end").cast(pl.String)
-    name = pl.when("is_operator").then(cut).otherwise("text")
-    return rows.select(name.cast(pl.Categorical)).to_series()
-
-
-def _marked(database: Database, process: Process, kinds: dict[str, str]) -> pl.DataFrame:
-    events = database.frame(NVTX, kinds, rows_of(database, NVTX, process))
-    if events.is_empty():
-        return events
-    is_range = events["eventType"].is_in(RANGE_TYPES)
-    return events if is_range.all(ignore_nulls=False) else events.filter(is_range)
+    # What is appended for an operator is cut off where it begins, a place in bytes.
+    cut = pl.col("text").cast(pl.Binary).bin.head(pl.col("text").str.find(_OF_OPERATOR)).cast(pl.String)
+    name = pl.when("is_operator").then(cut).otherwise("text").cast(pl.Categorical).alias("name")
+    rows = events.select(*_thread(base_ns), text, is_operator.alias("is_operator"))
+    return in_order(rows.with_columns(name))
 
 
 def marked(rows: pl.DataFrame) -> pl.DataFrame:

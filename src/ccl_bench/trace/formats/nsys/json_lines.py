@@ -68,7 +68,7 @@ class _Work(Struct):
     memset: _Moved | UnsetType = UNSET
 
 
-class _Call(Struct):
+class _ApiCall(Struct):
     """One call of the CUDA runtime or driver, or of the profiler itself."""
 
     startNs: _Whole = None  # noqa: N815
@@ -91,9 +91,9 @@ class _Range(Struct):
     DomainId: _Whole = None
 
 
-class _Line(Struct):
+class _ExportLine(Struct):
     CudaEvent: _Work | UnsetType = UNSET
-    TraceProcessEvent: _Call | UnsetType = UNSET
+    TraceProcessEvent: _ApiCall | UnsetType = UNSET
     NvtxEvent: _Range | UnsetType = UNSET
     data: list[Any] = []
 
@@ -150,7 +150,7 @@ def _insert(database: sqlite3.Connection, rows: dict[str, list[tuple[object, ...
         rows[table].clear()
 
 
-_DECODER = json_decoder(_Line, strict=False)
+_DECODER = json_decoder(_ExportLine, strict=False)
 
 
 def _rows(source: Path, name: str) -> Iterator[tuple[str, tuple[object, ...]]]:
@@ -168,7 +168,28 @@ def _rows(source: Path, name: str) -> Iterator[tuple[str, tuple[object, ...]]]:
         if event.data and not has_texts:
             has_texts = True
             yield from (("StringIds", (n, text)) for n, text in enumerate(event.data) if type(text) is str)
-        yield from _of_event(event)
+        work, call, mark = event.CudaEvent, event.TraceProcessEvent, event.NvtxEvent
+        if work is not UNSET:
+            common = (
+                work.startNs,
+                work.endNs,
+                work.deviceId,
+                work.streamId,
+                work.correlationId,
+                work.globalPid,
+            )
+            if work.kernel is not UNSET:
+                yield "CUPTI_ACTIVITY_KIND_KERNEL", (*common, *msgspec.structs.astuple(work.kernel))
+            elif work.memcpy is not UNSET:
+                yield "CUPTI_ACTIVITY_KIND_MEMCPY", (*common, work.memcpy.sizebytes, work.memcpy.copyKind)
+            elif work.memset is not UNSET:
+                yield "CUPTI_ACTIVITY_KIND_MEMSET", (*common, work.memset.sizebytes)
+        elif call is not UNSET and call.eventClass in {_RUNTIME, _DRIVER}:
+            row = (call.startNs, call.endNs, call.correlationId, call.name, call.globalTid)
+            yield "CUPTI_ACTIVITY_KIND_RUNTIME", row
+        elif mark is not UNSET:
+            times, texts = (mark.Timestamp, mark.EndTimestamp), (mark.Text, mark.TextId)
+            yield "NVTX_EVENTS", (mark.Type, *times, *texts, mark.GlobalTid, mark.DomainId)
     yield "META_DATA_EXPORT", (_LOST, str(lost))
 
 
@@ -189,37 +210,3 @@ def _lines(source: Path, name: str) -> Iterator[bytes]:
                 return
             if not line.isspace():
                 yield line
-
-
-def _of_event(event: _Line) -> Iterator[tuple[str, tuple[object, ...]]]:
-    work, call, annotation = event.CudaEvent, event.TraceProcessEvent, event.NvtxEvent
-    if work is not UNSET:
-        yield from _of_work(work)
-    elif call is not UNSET and call.eventClass in {_RUNTIME, _DRIVER}:
-        row = (call.startNs, call.endNs, call.correlationId, call.name, call.globalTid)
-        yield "CUPTI_ACTIVITY_KIND_RUNTIME", row
-    elif annotation is not UNSET:
-        times = (annotation.Timestamp, annotation.EndTimestamp)
-        yield (
-            "NVTX_EVENTS",
-            (
-                annotation.Type,
-                *times,
-                annotation.Text,
-                annotation.TextId,
-                annotation.GlobalTid,
-                annotation.DomainId,
-            ),
-        )
-
-
-def _of_work(work: _Work) -> Iterator[tuple[str, tuple[object, ...]]]:
-    place = (work.deviceId, work.streamId, work.correlationId, work.globalPid)
-    common = (work.startNs, work.endNs, *place)
-    if work.kernel is not UNSET:
-        yield "CUPTI_ACTIVITY_KIND_KERNEL", (*common, *msgspec.structs.astuple(work.kernel))
-    elif work.memcpy is not UNSET:
-        copy = work.memcpy
-        yield "CUPTI_ACTIVITY_KIND_MEMCPY", (*common, copy.sizebytes, copy.copyKind)
-    elif work.memset is not UNSET:
-        yield "CUPTI_ACTIVITY_KIND_MEMSET", (*common, work.memset.sizebytes)

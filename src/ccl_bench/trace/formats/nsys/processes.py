@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.nsys.database import complete_rows, open_database
@@ -23,7 +23,6 @@ from ccl_bench.trace.formats.nsys.export import export_of
 from ccl_bench.trace.sqlite import EVERY_ROW, Filter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from ccl_bench.trace.sqlite import Database
@@ -50,13 +49,6 @@ _VARIABLES = (
 _SETTING = re.compile(r'(?:\A|[;\0])([A-Z0-9_]+)="?(\d{1,7})"?(?=[;\0]|\Z)')
 
 
-class Place(NamedTuple):
-    """A rank and the number of ranks, each None if unknown."""
-
-    rank: int | None = None
-    world_size: int | None = None
-
-
 def process_of(global_tid: int) -> int:
     """Return the `globalPid` in a `globalTid`."""
     return global_tid >> THREAD_BITS << THREAD_BITS
@@ -64,55 +56,41 @@ def process_of(global_tid: int) -> int:
 
 def recorded_ranks(database: Database) -> dict[int, int]:
     """Return `globalPid` → rank for the processes whose rank was recorded."""
+    recorded = database.frame("MPI_RANKS", {"globalTid": "integer", "rank": "integer"})
+    pairs = [(thread, rank) for thread, rank in complete_rows(recorded) if rank >= 0]
+    if database.has("NVTX_EVENTS", "eventType", "globalTid"):
+        kinds = {"globalTid": "integer", "text": "text", "textId": "integer"}
+        names = database.frame("NVTX_EVENTS", kinds, Filter("eventType", ((THREAD_NAME, THREAD_NAME),)))
+        texts = names["text"].zip_with(names["text"].is_not_null(), database.strings(names["textId"]))
+        for thread, text in zip(names["globalTid"], texts, strict=True):
+            if thread is not None and (match := _MPI_RANK.match(text or "")):
+                pairs.append((thread, int(match[1])))
     by_process: dict[int, set[int]] = {}
-    for thread, rank in (*_mpi_ranks(database), *_named_ranks(database)):
+    for thread, rank in pairs:
         by_process.setdefault(process_of(thread), set()).add(rank)
     return {process: ranks.pop() for process, ranks in by_process.items() if len(ranks) == 1}
 
 
-def _mpi_ranks(database: Database) -> Iterator[tuple[int, int]]:
-    ranks = database.frame("MPI_RANKS", {"globalTid": "integer", "rank": "integer"})
-    yield from ((thread, rank) for thread, rank in complete_rows(ranks) if rank >= 0)
-
-
-def _named_ranks(database: Database) -> Iterator[tuple[int, int]]:
-    only = database.only("NVTX_EVENTS", "eventType", (THREAD_NAME, THREAD_NAME))
-    kinds = {"globalTid": "integer", "text": "text", "textId": "integer"}
-    if not database.has("NVTX_EVENTS", "eventType", "globalTid"):
-        return
-    names = database.frame("NVTX_EVENTS", kinds, only)
-    texts = names["text"].zip_with(names["text"].is_not_null(), database.strings(names["textId"]))
-    for thread, text in zip(names["globalTid"], texts, strict=True):
-        if thread is not None and (match := _MPI_RANK.match(text or "")):
-            yield thread, int(match[1])
-
-
-def place_in_environment(database: Database) -> Place:
+def place_in_environment(database: Database) -> tuple[int | None, int | None]:
     """Return rank and number of ranks from the environment of the command that was recorded.
 
     Nothing else of the environment is looked at: it holds secrets.
     """
-    values = _environment(database)
-    for name, size_name in _VARIABLES:
-        rank, size = values.get(name), values.get(size_name)
-        is_alone = name.startswith("SLURM") and (size or 0) < 2
-        if rank is not None and (size is None or rank < size) and not is_alone:
-            return Place(rank, size)
-    return Place()
-
-
-def _environment(database: Database) -> dict[str, int]:
     names = {name for pair in _VARIABLES for name in pair}
-    kinds = {"name": "text", "value": "text"}
     values: dict[str, int] = {}
     for table, ending in (
         ("TARGET_INFO_SYSTEM_ENV", "DeviceEnvironment"),
         ("META_DATA_CAPTURE", ":ENVIRONMENT_VARIABLE"),
     ):
-        for name, value in complete_rows(database.frame(table, kinds)):
+        for name, value in complete_rows(database.frame(table, {"name": "text", "value": "text"})):
             if name.endswith(ending):
                 values |= {key: int(number) for key, number in _SETTING.findall(value) if key in names}
-    return values
+    for name, size_name in _VARIABLES:
+        rank, size = values.get(name), values.get(size_name)
+        is_alone = name.startswith("SLURM") and (size or 0) < 2
+        if rank is not None and (size is None or rank < size) and not is_alone:
+            return rank, size
+    return None, None
 
 
 RUNNING = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
@@ -121,7 +99,7 @@ RANGES = ("NVTX_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_OTHER_
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ReportProcess:
     """One process of a report, or the work of one process on one of its devices."""
 
     id: str
@@ -129,7 +107,7 @@ class Process:
     global_pid: int
     """Nsight Systems' number of the process, unique in a report."""
     pid: int
-    """Process id of the operating system."""
+    """ReportProcess id of the operating system."""
     name: str
     """Name of the program; empty if not recorded."""
     devices: tuple[int, ...]
@@ -144,7 +122,7 @@ class Process:
     """Devices of the same process whose work belongs to other traces."""
 
 
-def rows_of(database: Database, table: str, process: Process) -> Filter:
+def rows_of(database: Database, table: str, process: ReportProcess) -> Filter:
     """Return the condition for the rows of one process, every row where there is a single process."""
     first = process.global_pid
     if not process.id:
@@ -154,17 +132,17 @@ def rows_of(database: Database, table: str, process: Process) -> Filter:
     return database.only(table, "globalTid", (first, first | THREAD))
 
 
-def processes(path: Path) -> list[Process]:
+def processes(path: Path) -> list[ReportProcess]:
     """Return the processes of a report or export that are ranks, in order of device and process id."""
     with open_database(export_of(path), str(path)) as database:
         return processes_in(database)
 
 
-def select_process(database: Database, process: str | None) -> Process:
+def select_process(database: Database, process: str | None) -> ReportProcess:
     """Return the process called `process`; the only one where no name is given."""
     candidates = processes_in(database)
     if process is None and len(candidates) <= 1:
-        return candidates[0] if candidates else Process("", 0, 0, "", ())
+        return candidates[0] if candidates else ReportProcess("", 0, 0, "", ())
     selected = next((candidate for candidate in candidates if candidate.id == process), None)
     if selected is None:
         ids = ", ".join(candidate.id for candidate in candidates) or "none"
@@ -173,93 +151,56 @@ def select_process(database: Database, process: str | None) -> Process:
     return selected
 
 
-def processes_in(database: Database) -> list[Process]:
+def processes_in(database: Database) -> list[ReportProcess]:
     """Return the processes of an open export that are ranks, in order of device and process id."""
-    devices = _devices(database)
-    owners = sorted(devices) or sorted(_owners_of_ranges(database))
-    names, ranks = _names(database), recorded_ranks(database)
+    devices: dict[int, set[int]] = {}
+    for tables in (RUNNING, MOVING):  # copies count where a process ran no kernel
+        pairs = [
+            pair
+            for table in tables
+            for pair in complete_rows(
+                database.distinct(table, {"globalPid": "integer", "deviceId": "integer"})
+            )
+        ]
+        earlier = set(devices)
+        for owner, device in pairs:
+            if owner not in earlier:
+                devices.setdefault(owner, set()).add(device)
+    owners = set(devices)
+    for table in () if devices else RANGES:
+        only = Filter(sql='"end" IS NOT NULL') if database.has(table, "end") else EVERY_ROW
+        threads = database.distinct(table, {"globalTid": "integer"}, only)["globalTid"].drop_nulls()
+        owners |= {process_of(thread) for thread in threads}
+    names = dict(complete_rows(database.frame("PROCESSES", {"globalPid": "integer", "name": "text"})))
+    ranks = recorded_ranks(database)
+    pids = {owner: owner >> THREAD_BITS & THREAD for owner in sorted(owners)}
+    shared_pids = {pid for pid, count in Counter(pids.values()).items() if count > 1}  # by several hosts
     candidates = [
-        Process(
-            id=f"pid{_pid(owner)}",
+        ReportProcess(
+            id=f"pid{pid}-host{owner >> 2 * THREAD_BITS & 0xFFFF:x}" if pid in shared_pids else f"pid{pid}",
             global_pid=owner,
-            pid=_pid(owner),
+            pid=pid,
             name=names.get(owner, ""),
             devices=tuple(sorted(devices.get(owner, ()))),
             rank=ranks.get(owner),
         )
-        for owner in owners
+        for owner, pid in pids.items()
     ]
-    return _ordered(
-        part for process in _placed(_with_distinct_ids(candidates), database) for part in _by_device(process)
-    )
-
-
-def _pid(global_pid: int) -> int:
-    return global_pid >> THREAD_BITS & THREAD
-
-
-def _devices(database: Database) -> dict[int, set[int]]:
-    """Return `globalPid` → devices with kernels, or with copies where a process ran no kernel."""
-    by_process: dict[int, set[int]] = {}
-    for tables in (RUNNING, MOVING):
-        pairs = [pair for table in tables for pair in _pairs(database, table)]
-        earlier = set(by_process)
-        for process, device in pairs:
-            if process not in earlier:
-                by_process.setdefault(process, set()).add(device)
-    return by_process
-
-
-def _pairs(database: Database, table: str) -> list[tuple[int, int]]:
-    rows = database.distinct(table, {"globalPid": "integer", "deviceId": "integer"})
-    return [(process, device) for process, device in complete_rows(rows)]
-
-
-def _owners_of_ranges(database: Database) -> set[int]:
-    owners: set[int] = set()
-    for table in RANGES:
-        only = Filter(sql='"end" IS NOT NULL') if database.has(table, "end") else EVERY_ROW
-        threads = database.distinct(table, {"globalTid": "integer"}, only)["globalTid"]
-        owners |= {process_of(thread) for thread in threads if thread is not None}
-    return owners
-
-
-def _names(database: Database) -> dict[int, str]:
-    return dict(complete_rows(database.frame("PROCESSES", {"globalPid": "integer", "name": "text"})))
-
-
-def _with_distinct_ids(candidates: list[Process]) -> list[Process]:
-    """Return the processes with ids that differ also if hosts share process ids."""
-    shared_pids = {pid for pid, count in Counter(process.pid for process in candidates).items() if count > 1}
-    return [
-        replace(process, id=f"{process.id}-host{process.global_pid >> 2 * THREAD_BITS & 0xFFFF:x}")
-        if process.pid in shared_pids
-        else process
-        for process in candidates
-    ]
-
-
-def _placed(candidates: list[Process], database: Database) -> list[Process]:
-    """Return the processes with local ranks; a single one with the rank that the environment states.
-
-    The environment is that of the recorded command: behind a launcher it is not the ranks' own.
-    """
     if len(candidates) == 1 and len(candidates[0].devices) <= 1:
+        # The environment is that of the recorded command: behind a launcher it is not the ranks' own.
         rank, size = place_in_environment(database)
-        recorded_rank = candidates[0].rank
-        if recorded_rank in {None, rank}:
-            return [
-                replace(candidates[0], rank=rank if recorded_rank is None else recorded_rank, world_size=size)
-            ]
+        if candidates[0].rank in {None, rank}:
+            return [replace(candidates[0], rank=rank, world_size=size)]
         return candidates
     single = [process.devices[0] for process in candidates if len(process.devices) == 1]
-    if len(single) < len(candidates) or len(set(single)) < len(candidates):
-        return candidates
-    order = sorted(single)
-    return [replace(process, local_rank=order.index(process.devices[0])) for process in candidates]
+    if len(candidates) == len(single) == len(set(single)):
+        order = sorted(single)
+        candidates = [replace(each, local_rank=order.index(each.devices[0])) for each in candidates]
+    parts = [part for process in candidates for part in _by_device(process)]
+    return sorted(parts, key=lambda process: (process.devices, process.global_pid))
 
 
-def _by_device(process: Process) -> list[Process]:
+def _by_device(process: ReportProcess) -> list[ReportProcess]:
     """Return one process for each device; a rank that belongs to several devices is not one's own."""
     if len(process.devices) <= 1:
         return [process]
@@ -273,7 +214,3 @@ def _by_device(process: Process) -> list[Process]:
         )
         for device in process.devices
     ]
-
-
-def _ordered(candidates: Iterable[Process]) -> list[Process]:
-    return sorted(candidates, key=lambda process: (process.devices, process.global_pid))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ccl_bench.trace.formats.nsys.processes import Process
+    from ccl_bench.trace.formats.nsys.processes import ReportProcess
     from ccl_bench.trace.sqlite import Database
 
 _DROPPED = re.compile(
@@ -49,21 +49,12 @@ _NAMED = ("kernels", "launches", "annotations", "cpu_ops", "collectives")
 """Our tables whose rows have names from `StringIds`."""
 
 
-def completeness_findings(database: Database, process: Process, file: str) -> Iterator[Finding]:
+def completeness_findings(database: Database, process: ReportProcess, file: str) -> Iterator[Finding]:
     """Yield the findings on missing data of one process."""
-    yield from _hidden_kernels(database, process, file)
-    yield from _dropped(database, process, file)
-    yield from _refused(database, file)
-    yield from damage_findings(database, file)
-
-
-def _hidden_kernels(database: Database, process: Process, file: str) -> Iterator[Finding]:
-    """Report graphs that ran as a whole, with no row for each kernel in them."""
-    only = rows_of(database, device.GRAPHS, process)
     kinds = {"start": "integer", "end": "integer", "deviceId": "integer"}
-    graphs = database.frame(device.GRAPHS, kinds, only)
+    graphs = database.frame(device.GRAPHS, kinds, rows_of(database, device.GRAPHS, process))
     graphs = graphs.filter(~pl.col("deviceId").is_in(process.other_devices).fill_null(value=False))
-    if graphs.height:
+    if graphs.height:  # each ran as a whole, with no row for the kernels in it
         lengths = graphs["end"] - graphs["start"]
         seconds = int(lengths.filter(lengths.is_between(0, DAY_NS)).sum()) / 1e9
         yield Finding(
@@ -76,22 +67,15 @@ def _hidden_kernels(database: Database, process: Process, file: str) -> Iterator
             count=graphs.height,
             touches=("kernels", "memcpy"),
         )
-
-
-def _dropped(database: Database, process: Process, file: str) -> Iterator[Finding]:
-    """Report the losses that the profiler itself states of this process."""
     kinds = {"severity": "integer", "text": "text", "globalPid": "integer"}
     for severity, text, owner in database.frame("DIAGNOSTIC_EVENT", kinds).iter_rows():
         if (severity or 0) > 1 and owner == process.global_pid and _DROPPED.search(text or ""):
             yield Finding("events-dropped", "warning", f"the profiler reported: {text.strip()[:200]}", file)
-
-
-def _refused(database: Database, file: str) -> Iterator[Finding]:
-    views = [name for name in database.refused if name in _TABLES or name == "StringIds"]
-    if views:
+    if views := [name for name in database.refused if name in _TABLES or name == "StringIds"]:
         message = f"not read, because it is not a table: {', '.join(views)}"
         touched_tables = tuple({name: None for view in views for name in _TABLES.get(view, ())})
         yield Finding("tables-refused", "error", message, file, count=len(views), touches=touched_tables)
+    yield from damage_findings(database, file)
 
 
 def damage_findings(database: Database, file: str) -> Iterator[Finding]:
@@ -123,74 +107,65 @@ def read_nsys(path: Path, file: str, process: str | None = None) -> TraceContent
     Raises InputError when the file is no export that can be read, or cannot be turned into one.
     """
     with open_database(export_of(path, file), file) as database:
-        return _content(database, select_process(database, process), file)
+        selected = select_process(database, process)
+        start = session_start_ns(database)
+        base = start or 0
+        devices = devices_of(database, selected)
+        ranges = host.ranges(database, selected, base)
+        raw_tables = {
+            "kernels": device.kernels(database, selected, devices, base),
+            "memcpy": device.memcpy(database, selected, base),
+            "launches": host.launches(database, selected, base),
+            "annotations": host.marked(ranges),
+            "cpu_ops": host.cpu_ops(ranges),
+            "collectives": communication.collectives(database, selected, ranges, base),
+            "devices": devices.table,
+            "counters": counters.counters(database, selected, devices, base),
+            "network_traffic": counters.network_traffic(database, base),
+        }
+        tables, implausible = drop_impossible(raw_tables, file)
+        tables, repeats = drop_repeated(tables, file)
+        tables, disordered = drop_disordered(tables, file)
+        if selected.other_devices:  # launches whose work ran there belong to other traces
+            kinds = {"deviceId": "integer", "correlationId": "integer"}
+            elsewhere = pl.concat(
+                database.frame(table, kinds, rows_of(database, table, selected))
+                for table in (device.KERNELS, device.GRAPHS, device.COPIES, device.SETS)
+            ).filter(pl.col("deviceId").is_in(selected.other_devices))
+            correlations = elsewhere["correlationId"].drop_nulls().implode()
+            tables["launches"] = tables["launches"].filter(~pl.col("correlation").is_in(correlations))
+        return TraceContent(
+            tables=tables,
+            rank=selected.rank,
+            world_size=selected.world_size,
+            findings=[
+                *completeness_findings(database, selected, file),
+                *implausible,
+                *repeats,
+                *disordered,
+                *_doubts(tables, ranges, start, file),
+            ],
+            attributes=_versions(database),
+        )
 
 
-def _content(database: Database, process: Process, file: str) -> TraceContent:
-    start = session_start_ns(database)
-    base = start or 0
-    devices = devices_of(database, process)
-    ranges = host.ranges(database, process, base)
-    raw_tables = {
-        "kernels": device.kernels(database, process, devices, base),
-        "memcpy": device.memcpy(database, process, base),
-        "launches": host.launches(database, process, base),
-        "annotations": host.marked(ranges),
-        "cpu_ops": host.cpu_ops(ranges),
-        "collectives": communication.collectives(database, process, ranges, base),
-        "devices": devices.table,
-        "counters": counters.counters(database, process, devices, base),
-        "network_traffic": counters.network_traffic(database, base),
-    }
-    tables, implausible = drop_impossible(raw_tables, file)
-    tables, repeats = drop_repeated(tables, file)
-    tables, disordered = drop_disordered(tables, file)
-    tables["launches"] = _own_launches(database, process, tables)
-    return TraceContent(
-        tables=tables,
-        rank=process.rank,
-        world_size=process.world_size,
-        findings=[
-            *completeness_findings(database, process, file),
-            *implausible,
-            *repeats,
-            *disordered,
-            *_about(tables, ranges, start, file),
-        ],
-        attributes=_attributes(database),
-    )
-
-
-def _own_launches(database: Database, process: Process, tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
-    """Return the launches without those whose work ran on a device that another trace is about."""
-    launches = tables["launches"]
-    if not process.other_devices:
-        return launches
-    kinds = {"deviceId": "integer", "correlationId": "integer"}
-    elsewhere = pl.concat(
-        database.frame(table, kinds, rows_of(database, table, process))
-        for table in (device.KERNELS, device.GRAPHS, device.COPIES, device.SETS)
-    ).filter(pl.col("deviceId").is_in(process.other_devices))
-    return launches.filter(~launches["correlation"].is_in(elsewhere["correlationId"].drop_nulls().implode()))
-
-
-def _about(
+def _doubts(
     tables: dict[str, pl.DataFrame], ranges: pl.DataFrame, start: int | None, file: str
 ) -> Iterator[Finding]:
+    """Yield the findings on what was read."""
     if start is None:
         message = (
             "the start of the session is not recorded: times cannot be compared with those of other files"
         )
         yield Finding("clock-unanchored", "warning", message, file)
-    unended = ranges["end_ns"].null_count()
-    if unended:
+    if unended := ranges["end_ns"].null_count():
         message = f"left out, because still open when the recording ended: {counted(unended, 'range')}"
         yield Finding("ranges-unended", "note", message, file, count=unended, touches=("annotations",))
     if not any(table.height for name, table in tables.items() if name != "devices"):
         yield Finding("no-events", "error", "the file holds no events", file)
 
 
-def _attributes(database: Database) -> dict[str, str]:
+def _versions(database: Database) -> dict[str, str]:
     """Return the versions that the report records."""
     export_settings = settings(database)
     environment = dict(

@@ -23,12 +23,12 @@ from ccl_bench.trace.formats.rocprof.document import (
     Correlation,
     Dispatch,
     Handle,
-    Kind,
-    Message,
     Metadata,
-    Process,
+    RangeText,
     Record,
+    RecordKind,
     Records,
+    RocprofProcess,
     Size,
     Strings,
     Symbol,
@@ -103,7 +103,7 @@ def _object(text: str | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def process_of(database: Database, part: str, file: str) -> Process:
+def process_of(database: Database, part: str, file: str) -> RocprofProcess:
     """Return the process of a database that a part names, the only one without a name."""
     guids = [part] if part else [n.removeprefix(_KERNELS) for n in database.columns if n.startswith(_KERNELS)]
     with_work = [guid for guid in guids if part or _holds_something(database, guid)]
@@ -111,10 +111,10 @@ def process_of(database: Database, part: str, file: str) -> Process:
         raise InputError(
             f"holds {len(with_work)} processes", where=file, fix="give the files as rocprofv3 wrote them"
         )
-    return _Reading(database, with_work[0], file).process()
+    return _RocpdReading(database, with_work[0], file).process()
 
 
-class _Reading:
+class _RocpdReading:
     """The reading of one process."""
 
     def __init__(self, database: Database, guid: str, file: str) -> None:
@@ -170,7 +170,7 @@ class _Reading:
         columns = self.events.select("category", "stack_id", "extdata", event_id="id")
         return rows.join(columns, on="event_id", how="left", maintain_order="left")
 
-    def process(self) -> Process:
+    def process(self) -> RocprofProcess:
         """Return the process with all that is read of it."""
         regions = list(self.regions())
         by_kind: dict[str, list[Record]] = defaultdict(list)
@@ -178,7 +178,7 @@ class _Reading:
         for category, record, message in regions:
             kind = next((kind for start, kind in _SERVICES.items() if category.startswith(start)), "")
             by_kind[kind].append(record)
-            messages += [Message(record.correlation.internal, message)] if message else []
+            messages += [RangeText(record.correlation.internal, message)] if message else []
         records = Records(
             kernel_dispatch=list(self.kernels()),
             memory_copy=list(self.copies()),
@@ -188,8 +188,8 @@ class _Reading:
             marker_api=by_kind["marker_api"],
         )
         pids = self.frame("info_process", {"pid": "integer"})["pid"].drop_nulls()
-        kinds = [Kind(kind, list(operations)) for kind, operations in self.operations.items()]
-        return Process(
+        kinds = [RecordKind(kind, list(operations)) for kind, operations in self.operations.items()]
+        return RocprofProcess(
             metadata=Metadata(pids[0] if pids.len() else None),
             agents=list(self.agents()),
             strings=Strings(kinds, messages),

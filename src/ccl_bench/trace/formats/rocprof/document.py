@@ -112,14 +112,14 @@ class Symbol(Struct, gc=False):
     arch_vgpr_count: int | None = None
 
 
-class Kind(Struct, gc=False):
+class RecordKind(Struct, gc=False):
     """A kind of records and the names of its operations, by number."""
 
     kind: str = ""
     operations: list[str] = []
 
 
-class Message(Struct, gc=False):
+class RangeText(Struct, gc=False):
     """The text that the program gave a mark or range, by the number of the call."""
 
     key: int = 0
@@ -129,8 +129,8 @@ class Message(Struct, gc=False):
 class Strings(Struct, gc=False):
     """`strings`."""
 
-    buffer_records: list[Kind] = []
-    marker_api: list[Message] = []
+    buffer_records: list[RecordKind] = []
+    marker_api: list[RangeText] = []
 
 
 class Metadata(Struct, gc=False):
@@ -139,7 +139,7 @@ class Metadata(Struct, gc=False):
     pid: int | None = None
 
 
-class Process(Struct, gc=False):
+class RocprofProcess(Struct, gc=False):
     """One process."""
 
     metadata: Metadata = field(default_factory=Metadata)
@@ -148,11 +148,6 @@ class Process(Struct, gc=False):
     kernel_symbols: list[Symbol] = []
     buffer_records: Records = field(default_factory=Records)
 
-    def kind(self, record: Record) -> str:
-        """Return the name of a record's kind, empty for an unknown one."""
-        kinds = self.strings.buffer_records
-        return kinds[record.kind].kind if 0 <= record.kind < len(kinds) else ""
-
     def operation(self, record: Record) -> str:
         """Return the name of a record's operation, empty for an unknown one."""
         kinds = self.strings.buffer_records
@@ -160,14 +155,14 @@ class Process(Struct, gc=False):
         return names[record.operation] if 0 <= record.operation < len(names) else ""
 
 
-class _Document(Struct, gc=False):
-    processes: list[Process] = field(name="rocprofiler-sdk-tool", default_factory=list)
+class _RocprofDocument(Struct, gc=False):
+    processes: list[RocprofProcess] = field(name="rocprofiler-sdk-tool", default_factory=list)
 
 
-_DECODER = json_decoder(_Document)
+_DECODER = json_decoder(_RocprofDocument)
 
 
-def process_in(text: bytes, file: str) -> Process:
+def process_in(text: bytes, file: str) -> RocprofProcess:
     """Return the process in a file; InputError if it cannot be read or holds another number of them."""
     memory.hold_json(text)
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from ccl_bench.trace.formats.rocprof.document import Agent, Process, Record, Symbol
+    from ccl_bench.trace.formats.rocprof.document import Agent, Record, RocprofProcess, Symbol
 
 UNNAMED = "(unnamed kernel)"
 _MARK = "roctxMarkA"
@@ -44,8 +44,8 @@ def read_rocpd(path: Path, file: str, part: str) -> TraceContent:
         return content
 
 
-def _content(process: Process, file: str) -> TraceContent:
-    devices = Devices(process.agents)
+def _content(process: RocprofProcess, file: str) -> TraceContent:
+    devices = NodeDevices(process.agents)
     records = process.buffer_records
     work = {record.correlation.internal for record in (*records.kernel_dispatch, *records.memory_copy)}
     tables = {
@@ -61,11 +61,18 @@ def _content(process: Process, file: str) -> TraceContent:
     disordered: list[Finding] = []
     if _has_streams((*records.kernel_dispatch, *records.memory_copy)):  # a queue may serve several streams
         unique, disordered = drop_disordered(unique, file)
-    findings = [*_doubts(unique, file), *implausible, *repeats, *disordered]
+    if any(table.height for table in unique.values()):
+        message = (
+            "its times count from the start of the host: they cannot be compared with those of other hosts"
+        )
+        doubt = Finding("clock-unanchored", "warning", message, file)
+    else:
+        doubt = Finding("no-events", "error", "the file holds no events", file)
+    findings = [doubt, *implausible, *repeats, *disordered]
     return TraceContent(tables={**unique, "devices": devices.table()}, findings=findings)
 
 
-class Devices:
+class NodeDevices:
     """The devices of a node, numbered as the node does: their order among agents that are none."""
 
     def __init__(self, agents: Sequence[Agent]) -> None:
@@ -133,16 +140,22 @@ def _streams(records: Sequence[Record]) -> pl.Series:
     return integers([record.dispatch.queue.handle or None for record in records])
 
 
-def _kernels(process: Process, devices: Devices) -> pl.DataFrame:
+def _kernels(process: RocprofProcess, devices: NodeDevices) -> pl.DataFrame:
     """Return the `kernels` rows; the grid of a launch counts work-items, which blocks divide."""
     records = process.buffer_records.kernel_dispatch
-    symbols = {_number(place, symbol): symbol for place, symbol in enumerate(process.kernel_symbols)}
+    symbols = {
+        place if symbol.kernel_id is None else symbol.kernel_id: symbol
+        for place, symbol in enumerate(process.kernel_symbols)
+    }
     of_records = [symbols.get(record.dispatch.kernel_id) for record in records]
     device = [devices.numbers.get(record.dispatch.agent.handle) for record in records]
     threads = [record.dispatch.workgroup_size.product for record in records]
     blocks = [_blocks(record) for record in records]
     units = [devices.units(number) for number in device]
-    waves = [_waves(size, devices.wave(number)) for size, number in zip(threads, device, strict=True)]
+    waves = [
+        -(-size // wave) if (wave := devices.wave(number)) and 0 < size < _MOST_UNITS else None
+        for size, number in zip(threads, device, strict=True)
+    ]
     return TABLES["kernels"].frame(
         {
             **_times(records),
@@ -165,10 +178,6 @@ def _kernels(process: Process, devices: Devices) -> pl.DataFrame:
     )
 
 
-def _number(place: int, symbol: Symbol) -> int:
-    return place if symbol.kernel_id is None else symbol.kernel_id
-
-
 def _name(symbol: Symbol | None) -> str:
     """Return the name of a kernel as its source has it, without what the compiler appends."""
     if symbol is None:
@@ -188,11 +197,7 @@ def _blocks(record: Record) -> int | None:
     return whole(count)
 
 
-def _waves(threads: int, wave: int | None) -> int | None:
-    return -(-threads // wave) if wave and 0 < threads < _MOST_UNITS else None
-
-
-def _copies(process: Process, devices: Devices) -> pl.DataFrame:
+def _copies(process: RocprofProcess, devices: NodeDevices) -> pl.DataFrame:
     """Return the `memcpy` rows; the device is the one that is written, of a copy to the host the other."""
     records = process.buffer_records.memory_copy
     kinds = [_copy_kind(record, devices) for record in records]
@@ -212,7 +217,7 @@ def _copies(process: Process, devices: Devices) -> pl.DataFrame:
     )
 
 
-def _copy_kind(record: Record, devices: Devices) -> str:
+def _copy_kind(record: Record, devices: NodeDevices) -> str:
     source, destination = record.source.handle, record.destination.handle
     sides = tuple(
         "D" if end in devices.numbers else "H" if end in devices.is_host else ""
@@ -223,7 +228,7 @@ def _copy_kind(record: Record, devices: Devices) -> str:
     return f"{sides[0]}to{sides[1]}" if all(sides) else "other"
 
 
-def _launches(process: Process, work: set[int]) -> pl.DataFrame:
+def _launches(process: RocprofProcess, work: set[int]) -> pl.DataFrame:
     """Return the `launches` rows: calls of HIP, and of HSA below it those that started work themselves."""
     records = process.buffer_records
     by_hip = {record.correlation.internal for record in records.hip_api}
@@ -242,7 +247,7 @@ def _launches(process: Process, work: set[int]) -> pl.DataFrame:
     )
 
 
-def _on_thread(process: Process, records: Sequence[Record]) -> dict[str, pl.Series]:
+def _on_thread(process: RocprofProcess, records: Sequence[Record]) -> dict[str, pl.Series]:
     return {
         **_times(records),
         "process": integers([process.metadata.pid] * len(records)),
@@ -250,7 +255,7 @@ def _on_thread(process: Process, records: Sequence[Record]) -> dict[str, pl.Seri
     }
 
 
-def _ranges(process: Process) -> pl.DataFrame:
+def _ranges(process: RocprofProcess) -> pl.DataFrame:
     """Return the `annotations` rows: ranges that the program marked with roctx."""
     texts = {message.key: message.value for message in process.strings.marker_api}
     records = [
@@ -268,7 +273,7 @@ def _ranges(process: Process) -> pl.DataFrame:
     )
 
 
-def _calls(process: Process) -> pl.DataFrame:
+def _calls(process: RocprofProcess) -> pl.DataFrame:
     """Return the `collectives` rows: calls of RCCL that communicate, whose arguments are not recorded."""
     with_names = ((record, process.operation(record)) for record in process.buffer_records.rccl_api)
     calls = [
@@ -283,10 +288,3 @@ def _calls(process: Process) -> pl.DataFrame:
             "thread": integers([record.thread_id for record in records]),
         }
     )
-
-
-def _doubts(tables: dict[str, pl.DataFrame], file: str) -> list[Finding]:
-    if not any(table.height for table in tables.values()):
-        return [Finding("no-events", "error", "the file holds no events", file)]
-    message = "its times count from the start of the host: they cannot be compared with those of other hosts"
-    return [Finding("clock-unanchored", "warning", message, file)]
