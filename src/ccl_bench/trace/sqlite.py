@@ -193,37 +193,35 @@ class Database:
 
     def _tables(self) -> list[str]:
         query = "SELECT name, type, rootpage, sql FROM sqlite_master WHERE type != 'index'"
-        entries = [(str(name), *rest) for name, *rest in self.rows(query)]
+        entries = [(str(name), kind, page, str(sql)) for name, kind, page, sql in self.rows(query)]
         self.types = {}
-        for name, kind, page, sql in entries:
+        for table, kind, page, sql in entries:
             if kind != "table" or not page:
                 continue
-            columns = list(self.rows(f"PRAGMA table_xinfo({_quoted(name)})"))
-            self.types[name] = {
-                str(column): str(declared) for _, column, declared, *_, no in columns if not no
-            }
-            # The schema of a damaged file may have a table by another name than its definition: that counts.
-            is_usual = re.match(rf"CREATE TABLE [\"'`\[]?{re.escape(name)}[\"'`\]]?[\s(]", str(sql))
-            if not is_usual or len(self.types[name]) < len(columns):  # others are generated
+            columns = list(self.rows(f"PRAGMA table_xinfo({_quoted(table)})"))
+            types = {str(name): str(declared) for _, name, declared, *_, hidden in columns if not hidden}
+            self.types[table] = types
+            # A damaged schema may have a table by another name than its definition, which is what counts.
+            is_named = re.match(rf"CREATE TABLE [\"'`\[]?{re.escape(table)}[\"'`\]]?[\s(]", sql)
+            if not is_named or not isinstance(page, int) or len(types) < len(columns):  # some are generated
                 continue
-            keys = [str(column) for _, column, declared, *_, key, _ in columns if key]
-            key = keys[0] if len(keys) == 1 and self.types[name][keys[0]].upper() == "INTEGER" else None
-            if key and any(
-                origin == "pk" for *_, origin, _ in self.rows(f"PRAGMA index_list({_quoted(name)})")
+            keys = [str(name) for _, name, *_, is_key, _ in columns if is_key]
+            row_number = keys[0] if len(keys) == 1 and types[keys[0]].upper() == "INTEGER" else None
+            if row_number and any(
+                origin == "pk" for *_, origin, _ in self.rows(f"PRAGMA index_list({_quoted(table)})")
             ):
-                key = None  # such a key is a column as others: INTEGER PRIMARY KEY DESC
-            self._places[name] = (
-                int(str(page)),
-                {
-                    str(column): ColumnPlace(
-                        -1 if column == key else int(str(place)), _is_real(str(declared)), default is not None
-                    )
-                    for place, column, declared, _, default, *_ in columns
-                },
-            )
-        return sorted(
+                row_number = None  # INTEGER PRIMARY KEY DESC is a column as others
+            places = {
+                str(name): ColumnPlace(
+                    -1 if name == row_number else number, _is_real(types[str(name)]), default is not None
+                )
+                for number, name, _, _, default, *_ in columns
+            }
+            self._places[table] = page, places
+        refused = (
             name for name, kind, page, _ in entries if kind == "view" or (kind == "table" and not page)
         )
+        return sorted(refused)
 
     def __contains__(self, table: str) -> bool:
         """Whether there is a table of this name, with or without rows."""
@@ -233,7 +231,7 @@ class Database:
         """Whether there is a table with all these columns."""
         return self.columns.get(table, frozenset()).issuperset(columns) and table in self.columns
 
-    def rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[object, ...]]:
+    def rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query; InputError if none comes for too long."""
         self._until = time.monotonic() + QUERY_SECONDS
         self._text_bytes = 0
@@ -287,10 +285,11 @@ class Database:
     ) -> pl.DataFrame | None:
         """Return a table's rows as C reads them, each block shortened; None if SQLite has to read it."""
         present = {name: kind for name, kind in kinds.items() if name in self.columns[table]}
-        root, places = self._places.get(table, (0, {}))
-        is_readable = self.pages and root and present and not self.cut and not only.sql
-        if not is_readable or not (only.are_numbers() or only.are_apart()):
+        if self.pages is None or table not in self._places or not present or self.cut or only.sql:
             return None
+        if not (only.are_numbers() or only.are_apart()):
+            return None
+        root, places = self._places[table]
         declared = self.types[table][only.column].upper() if only.ranges else ""
         if declared and "INT" not in declared:  # SQLite would convert what it compares with
             return None

@@ -52,12 +52,13 @@ def read_memory_snapshot(stream: BinaryIO, file: str) -> TraceContent:
             label = name if key is None else f"{name}.{key}"
             by_label[label[:100]] = int(number) if isinstance(number, bool) else whole(number)
     numbers_by_name = {name: value for name, value in by_label.items() if value is not None}
-    setting_rows = {"name": list(numbers_by_name), "value": list(numbers_by_name.values())}
     tables: dict[str, pl.DataFrame] = {
         "memory_events": events,
         "memory_segments": segments_table(segments, stacks),
         "memory_blocks": blocks_table(segments, stacks),
-        "memory_settings": TABLES["memory_settings"].frame(setting_rows),
+        "memory_settings": TABLES["memory_settings"].frame(
+            {"name": list(numbers_by_name), "value": list(numbers_by_name.values())}
+        ),
         **stacks.tables(),
     }
     findings = []
