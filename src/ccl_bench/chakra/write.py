@@ -16,14 +16,11 @@ from ccl_bench.schema import TABLES as RAW
 from ccl_bench.storage import local_copy
 from ccl_bench.trace.content import read_content
 from ccl_bench.trace.formats import execution_trace
-from ccl_bench.trace.formats.execution_trace.nodes import nodes_of as nodes_in_file
+from ccl_bench.trace.formats.execution_trace.nodes import decoded, read_nodes
 from ccl_bench.trace.json_array import Document
 from ccl_bench.trace.values import whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import BinaryIO
-
     from ccl_bench.base.lazy_imports import pl
     from ccl_bench.run import Run
     from ccl_bench.trace.content import TraceContent
@@ -106,19 +103,22 @@ def _best_timing(run: Run, trace: TraceFile, et_nodes: pl.DataFrame) -> Timing:
 
 def _operands(trace: TraceFile) -> dict[int, Operands]:
     """Return inputs and outputs of every node as in the file."""
-    with local_copy(trace.path) as path, storage.open_file(path) as stream:
-        return dict(_numbered_operands(stream))
+    operands: dict[int, Operands] = {}
 
-
-def _numbered_operands(stream: BinaryIO) -> Iterator[tuple[int, Operands]]:
-    for nodes in nodes_in_file(stream, Document()):
-        for node in nodes:
+    def take(text: bytes) -> bool:
+        nodes = decoded(text)
+        for node in nodes or []:
             number = whole(node.id)
             if number is not None:
                 sides = (node.read(), node.written())
                 texts = [[_text(s.values), _text(s.shapes), _text(s.types)] for s in sides]
                 schema = node.op_schema or node.attribute("op_schema") or ""
-                yield number, Operands(texts[0], texts[1], str(schema))
+                operands[number] = Operands(texts[0], texts[1], str(schema))
+        return nodes is not None
+
+    with local_copy(trace.path) as path, storage.open_file(path) as stream:
+        read_nodes(stream, Document(), take)
+    return operands
 
 
 def _text(raw: bytes) -> str:
