@@ -17,7 +17,7 @@ from ccl_bench.schema import TABLES as RAW
 from ccl_bench.storage import local_copy
 from ccl_bench.trace.cache import read_content
 from ccl_bench.trace.formats import execution_trace
-from ccl_bench.trace.formats.execution_trace.nodes import nodes_of as nodes_in_file
+from ccl_bench.trace.formats.execution_trace.nodes import decoded, read_nodes
 from ccl_bench.trace.json_array import Document
 from ccl_bench.trace.values import whole
 
@@ -92,16 +92,21 @@ def _exported(run: Run, trace: TraceFile, path: Path) -> Exported:
 
 def _operands(trace: TraceFile) -> dict[int, OperandTexts]:
     """Return inputs and outputs of every node as in the file."""
-    operands = {}
+    operands: dict[int, OperandTexts] = {}
+
+    def take(text: bytes) -> bool:
+        nodes = decoded(text)
+        for node in nodes or []:
+            number = whole(node.id)
+            if number is not None:
+                sides = (node.read(), node.written())
+                texts = [[_text(s.values), _text(s.shapes), _text(s.types)] for s in sides]
+                schema = node.op_schema or node.attribute("op_schema") or ""
+                operands[number] = OperandTexts(texts[0], texts[1], str(schema))
+        return nodes is not None
+
     with local_copy(trace.path) as path, storage.open_file(path) as stream:
-        for nodes in nodes_in_file(stream, Document()):
-            for node in nodes:
-                number = whole(node.id)
-                if number is not None:
-                    sides = (node.read(), node.written())
-                    texts = [[_text(s.values), _text(s.shapes), _text(s.types)] for s in sides]
-                    schema = node.op_schema or node.attribute("op_schema") or ""
-                    operands[number] = OperandTexts(texts[0], texts[1], str(schema))
+        read_nodes(stream, Document(), take)
     return operands
 
 

@@ -7,6 +7,7 @@ execution_trace_observer.cpp, which escapes neither names nor types.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from operator import attrgetter, or_
@@ -20,7 +21,7 @@ from ccl_bench.trace.json_array import BETWEEN, ArrayForm, array_end, array_piec
 from ccl_bench.trace.values import UNREADABLE, json_value, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import BinaryIO
 
     from ccl_bench.trace.json_array import Document
@@ -122,10 +123,11 @@ def numbers_of(nodes: Sequence[Node]) -> dict[str, list[int | None]]:
         return {name: [*map(attrgetter(name), nodes)] for name in COUNTED}
     numbers: dict[str, list[int | None]] = {}
     for place, (name, kind) in enumerate(zip(COUNTED, _NUMBER_KINDS, strict=True)):
-        column = [of_node[place] if len(of_node) > place else None for of_node in attributes]
-        if {*map(type, column)} == {kind}:  # at one place in every node, as nearly always
-            numbers[name] = [*map(attrgetter("value"), column)]
-        else:
+        with contextlib.suppress(IndexError):
+            column = [of_node[place] for of_node in attributes]
+            if {*map(type, column)} == {kind}:  # at one place in every node, as nearly always
+                numbers[name] = [*map(attrgetter("value"), column)]
+        if name not in numbers:
             numbers[name] = [node.number(name) for node in nodes]
     return numbers
 
@@ -158,7 +160,8 @@ _NODES = json_decoder(list[Node])
 _LOOSE_NODES = json_decoder(list[_LooseNode])
 
 
-def _decoded(text: bytes) -> list[Node] | None:
+def decoded(text: bytes) -> list[Node] | None:
+    """Return the nodes in a text; None if it is damaged, or one of them is unusual."""
     try:
         return _NODES.decode(b"[" + text.strip(BETWEEN) + b"]")
     except UNREADABLE:
@@ -167,7 +170,7 @@ def _decoded(text: bytes) -> list[Node] | None:
 
 def _readable(text: bytes) -> bytes | None:
     """Return nodes with whole numbers and known attributes alone, as `Node` has them; None if damaged."""
-    if _decoded(text) is not None:
+    if decoded(text) is not None:
         return text
     try:
         nodes = _LOOSE_NODES.decode(b"[" + text.strip(BETWEEN) + b"]")
@@ -183,7 +186,7 @@ def _readable(text: bytes) -> bytes | None:
             if attribute.name in COUNTED:
                 attribute.value = Raw(msgspec.json.encode(whole(json_value(attribute.value))))
     usual = msgspec.json.encode(nodes)[1:-1]
-    return usual if _decoded(usual) is not None else None
+    return usual if decoded(usual) is not None else None
 
 
 BOUNDARY = re.compile(
@@ -208,8 +211,11 @@ _FINISH = re.compile(rb'\]\s*+,\s*+"finish_ts"\s*+:\s*+\d++\s*+\}\s*+\Z')
 """What torch writes behind the nodes; the last of them may be damaged."""
 
 
-def nodes_of(stream: BinaryIO, document: Document) -> Iterator[list[Node]]:
-    """Yield the nodes of a file, those of one piece at a time, and fill `document`."""
+def read_nodes(stream: BinaryIO, document: Document, take: Callable[[bytes], bool]) -> None:
+    """Give the text of the nodes of a file to `take`, piece by piece, and fill `document`.
+
+    `take` returns whether it could read the text with `decoded`; if not, it is given it anew, repaired.
+    """
     for piece in array_pieces(stream, document, NODES):
         text = piece.text
         if piece.is_last:
@@ -221,13 +227,9 @@ def nodes_of(stream: BinaryIO, document: Document) -> Iterator[list[Node]]:
             document.tail = b"" if end is None else text[end + 1 :]
             document.is_truncated = not document.tail
             text = text[: text.rfind(b"}") + 1 if end is None else end]
-        nodes = _decoded(text)
-        if nodes is None:
+        if not take(text):
             readable = _readable(text)
             if readable is None:
-                damaged = piece._replace(text=text)
-                readable, _ = repaired_piece(
-                    damaged, document, NODES, _readable, is_cut=document.is_truncated
-                )
-            nodes = _decoded(readable)
-        yield nodes or []
+                damaged, is_cut = piece._replace(text=text), document.is_truncated
+                readable, _ = repaired_piece(damaged, document, NODES, _readable, is_cut=is_cut)
+            take(readable)

@@ -15,7 +15,7 @@ from ccl_bench.schema import TABLES
 from ccl_bench.trace import memory
 from ccl_bench.trace.content import TraceContent
 from ccl_bench.trace.formats.execution_trace import communication
-from ccl_bench.trace.formats.execution_trace.nodes import NODES, nodes_of, numbers_of
+from ccl_bench.trace.formats.execution_trace.nodes import NODES, decoded, numbers_of, read_nodes
 from ccl_bench.trace.formats.execution_trace.recognition import identity
 from ccl_bench.trace.json_array import Document, damage
 from ccl_bench.trace.values import FACTORS, integers, json_list, matrix_sizes, table_of, whole
@@ -57,8 +57,10 @@ class _NodeRows:
     groups: dict[str, dict[str, object]] = field(default_factory=dict)
     products: list[dict[str, object]] = field(default_factory=list)
 
-    def add(self, nodes: list[Node]) -> None:
-        """Take the nodes of one piece."""
+    def take(self, text: bytes) -> bool:
+        """Take the nodes in `text`, all or, if `decoded` cannot read it, none: then the result is False."""
+        if (nodes := decoded(text)) is None:
+            return False
         memory.hold_rows("et_nodes", len(nodes))
         names = [node.name for node in nodes]
         numbers = numbers_of(nodes)
@@ -86,6 +88,7 @@ class _NodeRows:
                 self.products.append(_product(node))
             else:
                 self.groups |= {str(group["name"]): group for group in communication.groups(node)}
+        return True
 
     def _add_part(self) -> None:
         columns = {
@@ -133,8 +136,7 @@ def read_execution_trace(stream: BinaryIO, file: str) -> TraceContent:
     Raises InputError when the file holds no array of nodes. Everything less is salvaged and reported.
     """
     text, rows = Document(), _NodeRows()
-    for nodes in nodes_of(stream, text):
-        rows.add(nodes)
+    read_nodes(stream, text, rows.take)
     if not text.found_array:
         raise InputError(
             text.broken_off or "no array of nodes in it",
