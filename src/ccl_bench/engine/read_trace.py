@@ -211,8 +211,8 @@ def _read_trace(task: Task, wanted_tables: tuple[str, ...]) -> TraceTables:
     rank = trace.rank if content.rank is None else content.rank
     noted = []
     if trace.rank is not None and rank != trace.rank:
-        other = f"its {trace.rank_source} states {trace.rank}"
-        message = f"the file states rank {rank}, {other}; the file is used"
+        claim = f"its {trace.rank_source} states {trace.rank}"
+        message = f"the file states rank {rank}, {claim}; the file is used"
         noted.append(Finding("rank-conflict", "warning", message, trace.relative, rank=rank))
     world_size = trace.world_size if content.world_size is None else content.world_size
     identity = TABLES["identity"].frame({"rank": [rank], "world_size": [world_size]})
