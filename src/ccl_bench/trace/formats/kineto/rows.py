@@ -145,6 +145,7 @@ class RowBuilder:
             return None
         self._take_from_native()
         events, ambiguous, end = outcome
+        self._add_arguments(events)
         self._decoded += events
         self._decoded_count += len(events)
         self._ambiguous_count += ambiguous
@@ -200,7 +201,6 @@ class RowBuilder:
         self.ignored.update(event.cat or "" for event in by_kind.pop(_UNKNOWN, ()))
         for kind, members in by_kind.items():
             self._add_rows(kind, tables.rows_of(kind, tables.columns_of(kind, members)))
-        self._add_arguments(events)
 
     def _add_rows(self, kind: str, rows: pl.DataFrame) -> None:
         for table, part in (tables.sorted_out(rows) if kind == UNSORTED else {kind: rows}).items():

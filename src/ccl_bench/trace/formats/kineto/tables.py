@@ -88,9 +88,10 @@ def nanoseconds(values: Sequence[object]) -> pl.Series:
         micro = None
     if micro is None:
         return pl.Series([_nanoseconds(value) for value in values], dtype=pl.Int64)
-    is_long = (micro == 0) | (micro >= SHORTEST_US) | (micro <= -SHORTEST_US)
-    is_time = is_long & (micro < LATEST_NS / 1000) & (micro > -LATEST_NS / 1000)
-    if not is_time.all():
+    least, greatest = micro.min(), micro.max()
+    if least is None or least < SHORTEST_US or greatest >= LATEST_NS / 1000:  # JSON has no NaN
+        is_long = (micro == 0) | (micro >= SHORTEST_US) | (micro <= -SHORTEST_US)
+        is_time = is_long & (micro < LATEST_NS / 1000) & (micro > -LATEST_NS / 1000)
         micro = micro.zip_with(is_time, micro.clear(n=micro.len()))
     whole_us = micro.cast(pl.Int64)
     whole_us -= (micro < whole_us).cast(pl.Int64)  # the cast cuts off, which of negative times is no floor
