@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,3 +139,8 @@ def test_a_derived_table_needs_only_what_exists() -> None:
 
 def test_every_trace_format_fills_tables_that_exist() -> None:
     assert {form.name: unknown for form in FORMATS if (unknown := set(form.tables) - set(TABLES))} == {}
+
+
+@pytest.mark.parametrize("form", [*FORMATS], ids=lambda form: form.name)
+def test_a_format_can_be_sent_to_the_process_that_reads(form: formats.Format) -> None:
+    assert pickle.loads(pickle.dumps(form)).name == form.name

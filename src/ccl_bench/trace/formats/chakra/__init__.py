@@ -56,10 +56,14 @@ def _metadata(head: bytes) -> Mapping[str, object] | None:
     return attributes if is_named and is_field and 0 < size < LONGEST else None
 
 
+def _holds_metadata(head: bytes) -> bool:
+    return _metadata(head) is not None
+
+
 recognises = all_of(
     none_of(begins(rb'[\[{]\n[ "]')),  # indented JSON
     begins(rb"[\x80-\xff]{0,9}(?:\x00|[\x01-\x7f][\x0a\x12])"),
-    lambda head: _metadata(head) is not None,
+    _holds_metadata,
 )
 """The length of the metadata, the metadata, which has two fields, and nodes."""
 

@@ -19,12 +19,16 @@ def _before_nodes(head: bytes) -> bytes:
     return re.split(_NODES, head, maxsplit=1)[0]
 
 
+def _begins_with_header(head: bytes) -> bool:
+    return _HEADER(_before_nodes(head))
+
+
 recognises = all_of(
     shows(_NODES),
     none_of(holds(b'"traceEvents"')),
     any_of(
         *map(holds, (b'"rf_id"', b'"fw_parent"', b"|execution_trace|", b"|execution_graph|")),
-        lambda head: _HEADER(_before_nodes(head)),
+        _begins_with_header,
     ),
 )
 """JSON with nodes, in the words or behind the header of an Execution Trace."""
