@@ -92,9 +92,10 @@ def decimals(values: Sequence[object]) -> pl.Series:
 
 def column_of(values: Sequence[Any], kind: pl.DataType) -> pl.Series:
     """Return a column of a type; lists, which are slow to convert and mostly alike, one of each."""
-    if not isinstance(kind, pl.List):
+    is_list = isinstance(kind, pl.List)
+    distinct = {tuple(value) for value in values if value is not None} if is_list else ()
+    if not distinct:
         return pl.Series(values, dtype=kind)
-    distinct = {tuple(value) for value in values if value is not None}
     places = {value: place for place, value in enumerate(distinct)}
     rows = [None if value is None else places[tuple(value)] for value in values]
     return pl.Series([list(value) for value in places], dtype=kind)[pl.Series(rows, dtype=pl.UInt32)]

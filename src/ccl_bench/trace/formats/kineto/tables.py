@@ -7,7 +7,7 @@ import math
 from decimal import Decimal
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.schema import TABLES
@@ -88,7 +88,7 @@ def nanoseconds(values: Sequence[object]) -> pl.Series:
         micro = None
     if micro is None:
         return pl.Series([_nanoseconds(value) for value in values], dtype=pl.Int64)
-    least, greatest = micro.min(), micro.max()
+    least, greatest = cast("tuple[float | None, float]", (micro.min(), micro.max()))
     if least is None or least < SHORTEST_US or greatest >= LATEST_NS / 1000:  # JSON has no NaN
         is_long = (micro == 0) | (micro >= SHORTEST_US) | (micro <= -SHORTEST_US)
         is_time = is_long & (micro < LATEST_NS / 1000) & (micro > -LATEST_NS / 1000)
