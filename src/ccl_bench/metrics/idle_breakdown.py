@@ -49,18 +49,6 @@ def idle_breakdown(
     shares = shares_by_rank(idle, "host_wait_ns", "idle_ns")
     if shares.is_empty():
         raise NotMeasurable("the device was never idle in a step, so there is nothing to divide")
-    counts = steps.group_by("rank").agg(pl.len().alias("steps"))
-    gaps = stream_idle.drop_nulls("stream")
-    sums = gaps.group_by("stream", "rank").agg(pl.col(*CAUSES.values()).sum())
-    # A rank without gaps of a stream counts as 0 in the stream's mean over ranks.
-    every_rank = (
-        gaps.select(pl.col("stream").unique())
-        .join(counts, how="cross")
-        .join(sums, on=["stream", "rank"], how="left", nulls_equal=True)
-        .sort("stream", "rank")
-    )
-    mean = (pl.col(*CAUSES.values()).fill_null(0) / pl.col("steps") / SECOND_NS).mean()
-    by_stream = every_rank.partition_by("stream", as_dict=True, maintain_order=True)
     lengths = {"idle_s": "idle_ns"} | {f"{name}_wait_s": column for name, column in CAUSES.items()}
     return Measurement(
         mean_of(shares, "pct"),
@@ -73,12 +61,29 @@ def idle_breakdown(
             },
             **dict(zip(lengths, seconds_of(idle, steps, [*lengths.values()]), strict=True)),
             "idle_pct_of_step": mean_of(shares_by_rank(idle, "idle_ns", "window_ns"), "pct"),
-            "streams_s": {
-                label(stream): dict(zip(CAUSES, rows.select(mean).row(0), strict=True))
-                for (stream,), rows in by_stream.items()
-            },
+            "streams_s": _streams(stream_idle, steps),
             "cuda_graph_launches": int(launching["graph_launches"].sum()),
         },
         window=window_of(steps),
         ranks=ranks_in(shares),
     )
+
+
+def _streams(stream_idle: pl.DataFrame, steps: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Return the gaps of each stream a step, mean over ranks, by cause."""
+    counts = steps.group_by("rank").agg(pl.len().alias("steps"))
+    gaps = stream_idle.drop_nulls("stream")
+    sums = gaps.group_by("stream", "rank").agg(pl.col(*CAUSES.values()).sum())
+    # A rank without gaps of a stream counts as 0 in the stream's mean over ranks.
+    every_rank = (
+        gaps.select(pl.col("stream").unique())
+        .join(counts, how="cross")
+        .join(sums, on=["stream", "rank"], how="left", nulls_equal=True)
+        .sort("stream", "rank")
+    )
+    mean = (pl.col(*CAUSES.values()).fill_null(0) / pl.col("steps") / SECOND_NS).mean()
+    by_stream = every_rank.partition_by("stream", as_dict=True, maintain_order=True)
+    return {
+        label(stream): dict(zip(CAUSES, rows.select(mean).row(0), strict=True))
+        for (stream,), rows in by_stream.items()
+    }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 from flight_recorder import call, dump, tables_of
 
-from ccl_bench.analysis.recorder.calls import elements, find_groups, prepared
+from ccl_bench.analysis.recorder.calls import prepared
+from ccl_bench.analysis.recorder.groups import elements, find_groups
 
 
 def test_a_group_that_a_rank_does_not_list_is_that_of_another_list_that_has_it() -> None:
