@@ -107,7 +107,7 @@ def test_the_report_is_named_after_the_configuration_and_has_what_follows_from_i
 def test_reports_of_one_second_are_files_of_their_own_with_the_same_text(
     of_one_rank: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccl_bench.report.render.text.text_report_name", lambda *_: "report.txt")
+    monkeypatch.setattr("ccl_bench.cli.measure.report.text_report_name", lambda *_: "report.txt")
     first = _report(capsys, str(of_one_rank))
     text = first.read_text()
     first.write_text("mine")

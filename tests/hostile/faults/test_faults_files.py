@@ -22,7 +22,7 @@ from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.cli import bench, metrics
 from ccl_bench.storage import gzip_file
-from ccl_bench.trace import discovery, values
+from ccl_bench.trace import discovery, json_array
 from ccl_bench.trace.formats.kineto.reader import read_kineto
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ def test_what_two_writers_left_of_one_file_is_reported(
 def test_an_event_without_end_is_given_up_in_time_that_its_length_bounds(
     start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(values, "OBJECT_LIMIT", 16 << 20)
+    monkeypatch.setattr(json_array, "OBJECT_LIMIT", 16 << 20)
     mib = b"x" * (1 << 20) if start != b" " else b" " * (1 << 20)
-    stream = io.BytesIO(b'{"traceEvents":[' + start + mib * (values.OBJECT_LIMIT >> 20))
+    stream = io.BytesIO(b'{"traceEvents":[' + start + mib * (json_array.OBJECT_LIMIT >> 20))
     began = time.process_time()
     content = read_kineto(stream, "rank0.json")
     assert time.process_time() - began < 10

@@ -177,7 +177,7 @@ def test_a_journal_that_is_no_readable_file_is_refused(tmp_path, kind):
     with pytest.raises(InputError, match="journal that"):
         content(path)
     found = discovery.discover_traces(tmp_path)
-    assert [finding.code for finding in found.findings] == ["file-unreadable"]
+    assert found.findings[0].code == "file-unreadable"
 
 
 def test_a_copy_that_does_not_fit_on_the_disk_is_refused(logged, monkeypatch):

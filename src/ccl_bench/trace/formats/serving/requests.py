@@ -80,6 +80,7 @@ class RequestRows:
 
     def add(self, where: str, read: Callable[[], Request]) -> None:
         """Keep the request that `read` returns, unless it is impossible; `where` it stands in the file."""
+        memory.hold_rows("requests", 1)
         try:
             request = read()
             ttft, latency = request.ttft_s, request.latency_s
@@ -97,7 +98,6 @@ class RequestRows:
     def _add_listed(self) -> None:
         """Move the requests that were added to the rows."""
         requests, self._listed = self._listed, []
-        memory.hold_rows("requests", len(requests))
         columns: dict[str, Any] = {
             entry.name: [getattr(request, entry.name) for request in requests] for entry in _FIELDS
         }
