@@ -38,12 +38,12 @@ def cells(source_table):
 
 def test_every_format_has_a_column(source_table):
     listed = {name for names in source_table.SOURCES.values() for name in names}
-    assert listed == {form.name for form in formats.load()}
+    assert listed == {form.name for form in formats.load()}, "edit SOURCES of docs/source_table.py"
 
 
 def test_every_metric_of_traces_has_a_row(source_table, cells):
     expected = {metric.name for metric in metrics.load() if any(source_table.row(metric, set()))}
-    assert {name for name, _ in cells} == expected
+    assert {name for name, _ in cells} == expected, "run: make sources"
 
 
 def test_open_cells_are_those_of_the_registry(source_table, cells):

@@ -107,4 +107,5 @@ def _names(node: ast.AST) -> list[str]:
 def test_a_name_is_a_noun_of_what_it_holds() -> None:
     for path in modules():
         names = {(name, node.lineno) for node in ast.walk(tree(path)) for name in _names(node)}
-        assert [f"{path}:{line}: {name}" for name, line in sorted(names) if name.strip("_") in NAMELESS] == []
+        nameless = [f"{path}:{line}: {name}" for name, line in sorted(names) if name.strip("_") in NAMELESS]
+        assert nameless == [], "name each for what it holds, see docs/style.md"

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 import zlib
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -58,6 +59,18 @@ def unreadable_format(monkeypatch):
         raise AssertionError("the file was read again")
 
     monkeypatch.setattr("ccl_bench.trace.formats.kineto.reader.read_kineto", refuse)
+
+
+def _fail(stream, file):
+    raise KeyError("kernels")
+
+
+def test_an_error_of_a_reader_names_the_file_and_its_format(tmp_path):
+    trace = trace_in(tmp_path)
+    broken = replace(trace, form=replace(trace.form, read=_fail))
+    with pytest.raises(KeyError) as raised:
+        read_content(broken, TABLES, use_cache=False)
+    assert raised.value.__notes__ == ["raised while rank0.json was read as kineto"]
 
 
 def test_kept_tables_equal_those_that_were_read(tmp_path):

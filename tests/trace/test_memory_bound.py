@@ -213,6 +213,20 @@ def test_decompressed_bytes_count_and_not_only_those_on_disk(tmp_path: Path) -> 
         read_content(trace, ["kernels"], use_cache=False)
 
 
+def test_a_format_may_read_line_by_line_and_its_lines_count(tmp_path: Path) -> None:
+    lines = kineto(kernels(10)) + b"\n" + 30 * (b" " * 1_000_000 + b"\n")
+    trace = only_trace(tmp_path / "run", "rank0_trace.json.gz", gzip.compress(lines) + gzip.compress(b"\n"))
+    with memory.bounded(trace), memory.open_trace(trace.path) as stream:
+        assert b"".join(stream) == lines + b"\n"
+    with (
+        memory.use_memory(20_000_000),
+        memory.bounded(trace),
+        memory.open_trace(trace.path) as stream,
+        pytest.raises(InputError, match=r"its first .* MB alone would take more than 20 MB"),
+    ):
+        list(stream)
+
+
 def test_a_small_file_may_take_a_gigabyte_and_a_large_one_half_more_than_usual(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

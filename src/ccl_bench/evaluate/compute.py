@@ -154,7 +154,7 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
     except CclBenchError as error:
         better = _better_reason(metric, evidence) if isinstance(error, NoValue) else None
         fix = (better or error).fix
-        if isinstance(error, NotMeasurable) and not better:
+        if isinstance(error, NotMeasurable) and not error.is_repairable and not better:
             # Formats whose advice differs would contradict each other.
             advices = {
                 trace.trace.form.advice for trace in _traces_behind(metric, evidence) or evidence.traces

@@ -220,10 +220,14 @@ def _read(trace: TraceFile, path: Path) -> TraceContent:
     """Return the content of `trace`, whose file lies at `path` on this machine."""
     form = trace.form
     storage.refuse_holes(path)
-    with memory.bounded(trace):
-        if form.in_parts:
-            return form.in_parts.read(path, trace.relative, trace.part)
-        if form.read is None:
-            raise TypeError(f"the format {form.name} says neither how to read a file nor its parts")
-        with memory.open_trace(path) as stream:
-            return form.read(stream, trace.relative)
+    try:
+        with memory.bounded(trace):
+            if form.in_parts:
+                return form.in_parts.read(path, trace.relative, trace.part)
+            if form.read is None:
+                raise TypeError(f"the format {form.name} says neither how to read a file nor its parts")
+            with memory.open_trace(path) as stream:
+                return form.read(stream, trace.relative)
+    except Exception as error:
+        error.add_note(f"raised while {trace.relative} was read as {form.name}")
+        raise

@@ -267,6 +267,16 @@ class _CountedStream:
             return block
         return b"".join(iter(lambda: self.read(_PIECE_BYTES), b""))
 
+    def readline(self, size: int = -1) -> bytes:
+        """Return the next line, or up to `size` bytes of it."""
+        line = self._stream.readline(size)
+        self._account.note_read(line)
+        return line
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Iterate over the lines that are left."""
+        return iter(self.readline, b"")
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING shows works as pasted: a metric, a table and a format, in a copy of the checkout."""
+"""What CONTRIBUTING shows works as pasted: metric, table, format and rule, in a copy of the checkout."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 from commands import ROOT
 
+from ccl_bench.testing import Plan, write_run
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-PASTED = re.compile(r"^`(src/[\w/]+\.py)`:\n\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PASTED = re.compile(r"^`((?:src|tests)/[\w/]+\.py)`:\n\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COPIED = ("src", "scripts", "tests/house", "tests/tools", "pyproject.toml")
 
 
@@ -36,9 +38,10 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copyfile(ROOT / name, place)
     shown = PASTED.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    assert len(shown) == 3
+    assert len(shown) == 5
     for path, text in shown:
         assert not (folder / path).exists()
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
     ignored = ["*.py", *(f"!/{path}" for path, _ in shown)]
@@ -81,8 +84,31 @@ def test_the_metric_measures_a_run_in_the_new_format(checkout: Path, tmp_path: P
     assert (found.returncode, found.stdout.strip()) == (0, f"{(2 + 4) // 2}")
 
 
+def test_the_test_of_the_metric_passes(checkout: Path) -> None:
+    ran = _ran(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/metrics/test_kernel_count.py")
+    assert (ran.returncode, "1 passed" in ran.stdout) == (0, True), ran.stdout[-3000:]
+
+
+def test_a_file_of_the_format_that_is_cut_off_is_a_finding(checkout: Path, tmp_path: Path) -> None:
+    whole = json.dumps({"kernel-list": 1, "rank": 0, "kernels": [["gemm", 0, 5]]})
+    (tmp_path / "kernels_0.json").write_text(whole)
+    (tmp_path / "kernels_1.json").write_text(whole.replace('"rank": 0', '"rank": 1')[:-9])
+    found = _metrics(checkout, "--trace", str(tmp_path), "--metric", "kernel_count")
+    assert (found.returncode, found.stdout.strip()) == (0, "1")
+    assert "kernels_1.json" in found.stderr
+    assert "trace-unreadable" in found.stderr
+
+
+def test_the_rule_gains_half_of_the_optimizer(checkout: Path, tmp_path: Path) -> None:
+    write_run(Plan(dp_shard=2, steps=3, optimizer_ns=4_000_000), tmp_path)
+    program = "import sys; from ccl_bench.cli.bench import main; sys.exit(main(sys.argv[1:]))"
+    found = _ran(checkout, "-c", program, "diagnose", str(tmp_path), "--format", "json")
+    gains = {each["name"]: each["gain_s"] for each in json.loads(found.stdout)["diagnoses"]}
+    assert gains["slow_optimizer"] == pytest.approx(0.004 / 2)
+
+
 def test_what_every_checkout_must_hold_holds_with_the_new_files(checkout: Path) -> None:
-    tests = ("tests/house/test_house_registries.py", "tests/house/test_house_shape.py")
+    tests = [f"tests/house/test_house_{subject}.py" for subject in ("registries", "shape", "diagnoses")]
     scripts = (
         "tests/tools/test_scripts.py::test_every_script_is_of_a_metric_and_the_historical_ones_are_there"
     )

@@ -104,7 +104,8 @@ def measured(installed: str, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         kernels = [["gemm", 10 * n, 10 * n + 5] for n in range(count)]
         document = {"kernel-list": 1, "rank": rank, "kernels": [*kernels, ["backwards", 9, 3]]}
         (run / f"kernels_{rank}.json").write_text(json.dumps(document))
-    asked = ["-m", "kernel_count", "-m", "gpu_busy", "-m", "backward_time"]
+    names = ("kernel_count", "gpu_busy", "backward_time", "throughput_tokens_sec")
+    asked = [word for name in names for word in ("-m", name)]
     found = ran(["ccl-metrics", "--trace", str(run), *asked, "--format", "json"], PYTHONPATH=installed)
     assert (found.returncode, found.stderr.count("Traceback")) == (0, 0)
     return {result["metric"]: result for result in json.loads(found.stdout)}
@@ -158,6 +159,12 @@ def test_a_plug_ins_format_brings_its_suffix_and_its_step_marker(installed: str,
 def test_a_plug_ins_format_advises_how_to_record_more(measured: dict[str, Any]) -> None:
     result = measured["backward_time"]
     assert (result["status"], result["fix"]) == ("not_measurable", "run the kernel lister with --everything")
+
+
+def test_a_fact_that_no_recording_holds_is_not_asked_of_the_recorder(measured: dict[str, Any]) -> None:
+    result = measured["throughput_tokens_sec"]
+    assert result["reason"] == "the number of tokens in a step is unknown"
+    assert result["fix"].startswith("write tokens_per_step")
 
 
 def test_a_plug_ins_metric_says_why_it_has_no_value(installed: str) -> None:

@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, BinaryIO
 
-from ccl_bench import TABLES, Finding, Format, Identity, TraceContent, register
+from ccl_bench import TABLES, Finding, Format, Identity, InputError, TraceContent, register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,10 @@ def identity(head: bytes) -> Identity:
 
 def read(stream: BinaryIO, file: str) -> TraceContent:
     """Return the file as tables; kernels that end before they start are left out and counted."""
-    document = json.load(stream)
+    try:
+        document = json.load(stream)
+    except (ValueError, EOFError) as error:  # of JSON, and of a compressed file that is cut off
+        raise InputError(f"is not complete: {error}", where=file, fix="copy it again") from error
     whole = [kernel for kernel in document["kernels"] if kernel[1] <= kernel[2]]
     findings = []
     if lost := len(document["kernels"]) - len(whole):
