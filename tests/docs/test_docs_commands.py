@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 SHOWN = [block for page in PAGES for block in blocks(page) if block.language == "console"]
 COMMANDS = sorted({(page.name, line) for page in PAGES for line in commands(page)})
 COMPARED = {command for block in SHOWN for command, _ in sessions(block.body)}
-IN_CONTRIBUTING = {"kernel_count", "kernels_in_steps", "kernel_list"}
-"""The metric, table and format that CONTRIBUTING adds; a test does it in a copy of the repository."""
+IN_CONTRIBUTING = {"kernel_count", "kernels_in_steps", "kernel_list", "slow_optimizer", "test_kernel_count"}
+"""What CONTRIBUTING adds; a test does it in a copy of the repository."""
 PLACEHOLDER = re.compile(r"\b(?:RUN|NAME|FILE|N|PATH|DIR|my-run)\b")
 
 # Options of every program, of the scripts that record the bundled runs, and of programs that are recorded.

@@ -124,6 +124,13 @@ def test_a_metric_of_a_plug_in_is_listed_and_explained(installed: str) -> None:
     assert "Kernels that one rank runs in one step." in explained.stdout
 
 
+def test_a_rule_of_a_plug_in_is_listed_and_asked(installed: str) -> None:
+    listed = ran("ccl-bench diagnose --list", PYTHONPATH=installed)
+    asked = ran(["ccl-bench", "diagnose", str(EXAMPLE), "--why"], PYTHONPATH=installed)
+    assert "The kernels of the optimizer take long." in listed.stdout
+    assert "no kernel is named after Adam" in asked.stdout
+
+
 def test_without_the_package_nothing_of_it_is_known() -> None:
     assert "kernel_count" not in invoke("ccl-metrics --list-metrics").stdout
 
