@@ -2,8 +2,9 @@
 
 python benchmarks/answers.py FOLDER [--only PART]...
 
-Run it once with each version and compare the folders: a change of the code that keeps every answer leaves them equal,
-byte for byte. What differs between two calls of one version, the time at which a result was made, is replaced.
+Run it once with each version and compare the folders: a change of the code that keeps every answer leaves
+them equal, byte for byte. What differs between two calls of one version, the time at which a result was made,
+is replaced.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from ccl_bench.cli.metrics import main as metrics
 
 CORPUS = Path(os.environ["CCL_BENCH_CORPUS"])
 EXAMPLES = Path(__file__).parents[1] / "examples" / "runs"
-NO_RUNS = {"collective-tables", "config-ground-truth", "serving-ground-truth", "straggler-ops", "upstream-rows"}
+NO_RUNS = {
+    "collective-tables",
+    "config-ground-truth",
+    "serving-ground-truth",
+    "straggler-ops",
+    "upstream-rows",
+}
 TIME = re.compile(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?")
 
 COMMANDS = {
@@ -40,7 +47,7 @@ COMMANDS = {
 
 
 def _runs() -> list[tuple[str, Path]]:
-    """Return a name and the path of each run: a folder or a file, two levels below the corpus, and the examples."""
+    """Return name and path of each run: a folder or a file, two levels below the corpus, and the examples."""
     below = [path for part in sorted(CORPUS.iterdir()) if part.is_dir() for path in sorted(part.iterdir())]
     below = [path for path in below if path.parent.name not in NO_RUNS and path.suffix != ".py"]
     runs = [*below, *sorted(path for path in EXAMPLES.iterdir() if path.is_dir())]
@@ -48,7 +55,7 @@ def _runs() -> list[tuple[str, Path]]:
 
 
 def _answer(name: str, run: Path) -> str:
-    """Return the exit status of a command, and what it writes to stdout and stderr, without times and roots."""
+    """Return what a command writes to stdout and stderr, and its exit status, without times and roots."""
     main, words = COMMANDS[name]
     said, remarked = io.StringIO(), io.StringIO()
     status: object
@@ -62,9 +69,13 @@ def _answer(name: str, run: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Write the answers that the command line asks for."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("folder", type=Path, help="where to write; made if it does not exist")
-    parser.add_argument("--only", action="append", default=[], metavar="PART", help="runs whose name contains it")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="PART", help="runs whose name contains it"
+    )
     wanted = parser.parse_args()
     for run, path in _runs():
         if wanted.only and not any(part in run for part in wanted.only):
