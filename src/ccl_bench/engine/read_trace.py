@@ -384,9 +384,11 @@ class ConcatenatedTables:
         rows: dict[str, list[pl.DataFrame]] = {}
         for device, tables in enumerate((trace.tables, *trace.further)):
             key = (position + device * self._traces, rank, trace.trace.iteration)
-            keys = [pl.lit(value, pl.Int64).alias(name) for name, value in zip(KEYS, key, strict=True)]
+            keys = [pl.Series(name, [value], pl.Int64) for name, value in zip(KEYS, key, strict=True)]
             for name, table in tables.items():
-                rows.setdefault(name, []).append(table.with_columns(keys))
+                # A query for each of the small tables would take longer than the work.
+                columns = table.to_dict() | {each.name: each.new_from_index(0, table.height) for each in keys}
+                rows.setdefault(name, []).append(pl.DataFrame([*columns.values()]))
         loose[position] = {name: pl.concat(parts) for name, parts in rows.items()}
         trace.tables, trace.further = {}, []
         if len(loose) == min(BLOCK, self._traces - number * BLOCK):

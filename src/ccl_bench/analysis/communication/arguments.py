@@ -139,9 +139,7 @@ def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.
         inside = pl.col("launch_ns") < pl.col("until_ns")
         around = innermost.select(pl.when(inside).then("range")).to_series()
         stated_columns = [column for column in ranges.iter_columns() if column.null_count() < column.len()]
-        joined = joined.with_columns(
-            [column[around] for column in stated_columns if column.name not in _PLACE]
-        )
+        joined = joined.hstack([column[around] for column in stated_columns if column.name not in _PLACE])
     return _with_parts(_first_known(joined, ("kernel", *enclosing)), collectives)
 
 
@@ -224,8 +222,8 @@ def _renamed(described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return the rows of one source with its name in front of each argument."""
     place = ("start_ns", "correlation") if source == "kernel" else _PLACE
     names = (*ARGUMENTS, "recorded", "own_sizes")
-    rows = described.filter(pl.col("source") == source)
-    return rows.select(*place, *(pl.col(name).alias(f"{source} {name}") for name in names))
+    rows = described.filter(pl.col("source") == source).select(*place, *names)
+    return rows.rename({name: f"{source} {name}" for name in names})
 
 
 _PLACE = ("start_ns", "end_ns", "correlation", "thread")
@@ -257,9 +255,7 @@ def with_host_arguments(ranges: pl.DataFrame, collectives: pl.DataFrame) -> pl.D
     for source in ("host", "op"):
         started = _started(calls, described, source)
         paired_by += [started["is_paired"]] if started["is_paired"].any() else []
-        calls = calls.with_columns(
-            [each for each in started.iter_columns() if each.name.startswith(f"{source} ")]
-        )
+        calls = calls.hstack([each for each in started.iter_columns() if each.name.startswith(f"{source} ")])
     is_paired = pl.all_horizontal(paired_by) if paired_by else pl.lit(value=False)
     return _first_known(calls.with_columns(is_paired.alias("is_paired")), ("host", "op", "gloo"))
 
