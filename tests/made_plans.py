@@ -8,6 +8,8 @@ from ccl_bench.testing import Copy, Experts, Host, Message, Plan, Straggler
 
 # No kernel takes less than 100 ns.
 durations = st.integers(100, 5_000)
+# A layer is several kernels, the shortest of which takes a tenth of it, give or take the jitter.
+layers = st.integers(4_000, 10_000)
 delays = st.integers(0, 5_000)
 messages = st.builds(Message, st.integers(1, 10_000), durations)
 hosts = st.builds(
@@ -31,7 +33,7 @@ def made_plans(draw: st.DrawFn) -> Plan:
     experts = st.builds(Experts, st.tuples(*[row] * ep), st.integers(0, 20), durations)
     world = dp_shard * cp * tp * pp * dp_replicate
     slow = st.builds(Straggler, st.integers(0, world - 1), delays, delays, delays)
-    per_stage = st.one_of(durations, st.tuples(*[durations] * pp))
+    per_stage = st.one_of(layers, st.tuples(*[layers] * pp))
     return Plan(
         dp_replicate=dp_replicate,
         dp_shard=dp_shard,
