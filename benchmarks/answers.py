@@ -18,7 +18,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()  # Answers that an earlier version kept are not compared.
+os.environ["CCL_BENCH_CACHE"] = tempfile.mkdtemp()  # What another version kept is not compared.
 os.environ["POLARS_MAX_THREADS"] = "1"
 
 from ccl_bench.cli.bench import main as bench

@@ -91,6 +91,15 @@ def test_a_window_that_began_late_does_not_make_the_steps_of_a_slower_host_short
     assert lengths(steps) == [120, 140]
 
 
+@pytest.mark.parametrize(("end", "length"), [(1_000_020, 1_000_020), (1_000_021, 90)])
+def test_work_that_goes_on_after_its_successor_began_does_not_lengthen_the_step(
+    end: int, length: int
+) -> None:
+    """The kernels are on one stream; the first of them ends up to 1 ms after the second begins, or later."""
+    steps = found([(0, 90)], [(1, 5, end), (10, 20, 60)])
+    assert lengths(steps) == [length]
+
+
 shapes = st.lists(
     st.tuples(st.integers(0, 9), st.integers(1, 40), st.integers(0, 80)), min_size=1, max_size=5
 )

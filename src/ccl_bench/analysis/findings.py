@@ -236,7 +236,8 @@ def overlapping_calls(calls: pl.DataFrame) -> list[Finding]:
     ranks = ", ".join(map(str, beside["rank"].drop_nulls().unique().sort()))
     message = (
         f"{counted(beside.height, 'collective begins', 'collectives begin')} before the one before it on the "
-        f"same thread ended (ranks {ranks}): a thread carries out one after another, so times are wrong"
+        f"same thread ended{f' (ranks {ranks})' if ranks else ''}: a thread carries out one after another, "
+        "so times are wrong"
     )
     return [Finding("calls-overlap", "error", message, count=beside.height)]
 

@@ -70,7 +70,6 @@ class _About(msgspec.Struct):
     sha256: str
 
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
 _DECODER = json_decoder(_About)
 
 

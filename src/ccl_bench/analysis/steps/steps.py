@@ -164,7 +164,7 @@ as long as that runs.
 def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Add to each step its window on the device; a whole trace and a pattern of kernels are such windows."""
     placed = work.select(
-        *("start_ns", "end_ns", "launch_ns", "launched_before", "kind"),
+        *("start_ns", _possible_ends(), "launch_ns", "launched_before", "kind"),
         window=window_at(work["launch_ns"], windows),
     )
     unrecorded = _behind_unrecorded(work, windows)
@@ -202,6 +202,18 @@ def _with_device_windows(windows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFr
         .with_columns(length_ns=device_length + lacking // pl.len() + remainder)
         .select(_WINDOW)
     )
+
+
+def _possible_ends() -> pl.Expr:
+    """Return the ends of work in order of start, but of impossible ones the next start on the stream.
+
+    A stream runs one piece after the other. Neighbours may overlap by the error of the recorder's clock, but
+    a record that goes on 1 ms longer has a damaged time, and would make its step as long. The readers leave
+    out only work that ends after later work of its stream.
+    """
+    following = pl.col("start_ns").shift(-1).over("stream")
+    is_impossible = (pl.col("end_ns") - following > QUEUED_NS) & pl.col("stream").is_not_null()
+    return pl.when(is_impossible).then(following).otherwise("end_ns").alias("end_ns")
 
 
 _WINDOW = (

@@ -30,7 +30,6 @@ _LONG_FRACTION = re.compile(rb'"(?:ts|dur)"\s*:\s*"?(?:\d{14,}|[89]\d{12})\.\d')
 _SAMPLE_BYTES = 4 << 10
 """Bytes at the end of each text but the first that are looked at for such times."""
 
-# Made here and not where it is used: msgspec 0.22 crashes where two threads are the first to need a type.
 _INEXACT: Decoder = json_decoder(list[Event])
 _EXACT: Decoder = json_decoder(list[ExactEvent])
 
