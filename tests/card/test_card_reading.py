@@ -123,10 +123,16 @@ def test_a_key_in_the_wrong_place_is_reported_where_it_belongs():
     assert "workload.model.model_arch.num_layers" in only_issue(text, "workload.data.num_layers").fix
 
 
-def test_a_key_one_level_too_high_is_reported_where_it_belongs():
-    text = changed("    precision: bf16", "    precision: bf16\n    num_experts: 8")
-    issue = only_issue(text, "workload.model.num_experts")
-    assert issue.fix == "write it as workload.model.model_arch.num_experts"
+def test_architecture_written_one_level_too_high_is_understood():
+    reading = card_in_text("workload: {model: {num_params: 8000000000, num_heads: 32}, data: {}}")
+    assert reading.value.model.architecture.num_params == 8_000_000_000
+    assert reading.value.model.architecture.num_heads == 32
+
+
+def test_a_compiler_written_beside_the_framework_is_understood():
+    reading = card_in_text("Model-executor: {framework: vllm, compiler_tool_selection: triton}\nworkload: {}")
+    assert reading.value.framework.name == "vllm"
+    assert reading.value.framework.compiler == "triton"
 
 
 def test_a_library_written_as_one_word_is_its_name():

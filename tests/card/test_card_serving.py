@@ -89,18 +89,24 @@ def test_a_list_that_is_no_sweep_keeps_one_value_or_none(sizes: list[Any], kept:
     assert bool(reading.errors) is (kept[0] is None)
 
 
-def test_the_load_of_a_server_is_read_in_its_place_and_elsewhere_reported_with_it() -> None:
+def test_the_load_of_a_server_is_read_where_people_write_it() -> None:
     load = {"num_prompts": 1000, "request_rate": "inf", "max_tokens": 128}
-    serving = card_in_mapping(_card(data={"serving": load})).value.data.serving
-    assert (serving.num_prompts, serving.request_rate, serving.max_tokens) == (1000, math.inf, 128)
-    for card, key in ((_card(data=load), "data.num_prompts"), (_card(serving=load), "serving")):
-        fixes = {issue.path: issue.fix for issue in card_in_mapping(card).issues}
-        place = "serving.num_prompts" if "." in key else "serving"
-        assert fixes[f"workload.{key}"] == f"write it as workload.data.{place}"
+    for card in (_card(data=load), _card(serving=load), _card(data={"serving": load})):
+        serving = card_in_mapping(card).value.data.serving
+        assert (serving.num_prompts, serving.request_rate, serving.max_tokens) == (1000, math.inf, 128)
+        assert "warning" not in {
+            severity for path, severity in _severities(card).items() if path.split(".")[-1] in load
+        }
+
+
+def test_a_topology_of_the_hardware_is_that_of_its_network() -> None:
+    card = _card()
+    card["workload"]["hardware"]["topology"] = "fat-tree"
+    assert card_in_mapping(card).value.hardware.network.topology == "fat-tree"
 
 
 def test_the_load_of_a_server_is_a_fact_and_a_field_of_comparisons() -> None:
-    card = card_in_mapping(_card(data={"serving": {"request_rate": 4, "num_prompts": 10}})).value
+    card = card_in_mapping(_card(data={"request_rate": 4, "num_prompts": 10})).value
     facts = dict(merge_facts(fact_sources(RunDocuments(card=card), [])))
     assert (facts["num_prompts"].value, facts["request_rate"].value) == (10, "4.0")
     assert fields_of(card)["data.serving.num_prompts"] == 10

@@ -211,3 +211,20 @@ def test_an_item_of_a_list_is_reported_at_its_own_line() -> None:
         (f"{traces}[3]", Severity.ERROR, first + 3),
         (f"{traces}[2]", Severity.WARNING, first + 4),
     ]
+
+
+def test_a_key_that_is_understood_one_level_too_high_is_noted_and_nothing_else() -> None:
+    text = changed(
+        "    name: torchtitan\n    compiler_tool_selection: plain_pytorch\n",
+        "    name: vllm\n  compiler_tool_selection: triton\n",
+    )
+    (issue,) = issues_of(text)
+    assert issue[:2] == ("Model-executor.compiler_tool_selection", Severity.NOTE)
+    assert card_in_text(text).value.framework.compiler == "triton"
+
+
+def test_a_part_that_is_written_twice_is_an_error_also_if_it_adopts_a_key() -> None:
+    text = "Model-executor:\n  framework: vllm\n  framework: sglang\n  compiler_tool_selection: triton\n"
+    reading = card_in_text(text)
+    assert [issue.path for issue in reading.errors] == ["Model-executor.framework"]
+    assert reading.value.framework.name is None

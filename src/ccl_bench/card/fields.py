@@ -30,6 +30,8 @@ class FileSection(BaseModel):
     """Fields, in order, when the file has a list in place of the mapping."""
     order_rises: ClassVar[bool] = False
     """Whether the values of such a list rise; where they fall, it is unclear which is which."""
+    adopted_parts: ClassVar[tuple[str, ...]] = ()
+    """Nested parts whose keys are also read one level too high, where public cards write them."""
     other_keys: ClassVar[frozenset[str]] = frozenset()
     """Keys of the format that ccl-bench does not use."""
 

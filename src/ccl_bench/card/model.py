@@ -60,6 +60,8 @@ class ModelArchitecture(FileSection):
 class ModelDescription(FileSection):
     """What was run."""
 
+    adopted_parts: ClassVar[tuple[str, ...]] = ("architecture",)
+
     phase: Phase | None = entry("what the run did: training or inference", examples=("training",))
     is_moe: bool | None = entry("whether the model is a mixture of experts", key="moe", examples=(False,))
     granularity: str | None = entry(
@@ -116,6 +118,8 @@ class Serving(FileSection):
 
 class Data(FileSection):
     """What it was run on."""
+
+    adopted_parts: ClassVar[tuple[str, ...]] = ("serving",)
 
     batch_size: Count | None = entry(
         "sequences in one step over all ranks",
@@ -213,6 +217,8 @@ class Accelerators(FileSection):
 class Hardware(FileSection):
     """What it ran on."""
 
+    adopted_parts: ClassVar[tuple[str, ...]] = ("network",)
+
     network: Network = entry("how the devices are connected", key="network_topo", default_factory=Network)
     device: Accelerators = entry("the processing units", key="xpu_spec", default_factory=Accelerators)
     driver_version: str | None = entry("driver or CUDA/ROCm version", examples=("cuda_12.4", "rocm_6.2"))
@@ -220,6 +226,8 @@ class Hardware(FileSection):
 
 class Workload(FileSection):
     """Model, data and hardware."""
+
+    adopted_parts: ClassVar[tuple[str, ...]] = ("model", "data")
 
     model: ModelDescription = entry("what was run", default_factory=ModelDescription)
     data: Data = entry("what it was run on", default_factory=Data)
@@ -316,6 +324,7 @@ class CommunicationLibrary(FileSection):
 class Executor(FileSection):
     """The software: framework, parallelism and communication."""
 
+    adopted_parts: ClassVar[tuple[str, ...]] = ("framework",)
     other_keys: ClassVar[frozenset[str]] = frozenset({"expert_parallel"})
 
     framework: FrameworkChoice = entry("the program that ran the model", default_factory=FrameworkChoice)
@@ -351,6 +360,7 @@ class MetricSource(FileSection):
 class Card(FileSection):
     """What a person wrote about a run; None means not written, or not to be understood."""
 
+    adopted_parts: ClassVar[tuple[str, ...]] = ("workload",)
     other_keys: ClassVar[frozenset[str]] = frozenset({"model_card", "runs"})
 
     version: Count | None = entry("version of this layout", examples=(1,))

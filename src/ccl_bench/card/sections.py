@@ -185,6 +185,7 @@ class _Walk:
             key = key_of(name, part.model_fields[name])
             if entry.key != key:
                 self.log.note(path, f"{shown(entry.key)} is read as {key}", f"write {key}", line=entry.line)
+        strays = [entry for entry in strays if not self._adopted(entry, part, grouped, path)]
         for entry in strays[:MAX_UNKNOWN]:
             if entry.key in part.other_keys:
                 continue
@@ -203,6 +204,27 @@ class _Walk:
             more = f"{len(strays) - MAX_UNKNOWN} more keys are not part of this format and are ignored"
             self.log.warning(path, more, "check that this is the right file")
         return grouped
+
+    def _adopted(
+        self, entry: MappingEntry, part: type[FileSection], grouped: dict[str, list[MappingEntry]], path: str
+    ) -> bool:
+        """Read a key one level too high as that of a nested part that adopts it; say whether one does."""
+        for child in part.adopted_parts:
+            info = part.model_fields[child]
+            if spelling(entry.key) not in field_names(value_type(info)):
+                continue
+            key = key_of(child, info)
+            message = f"is read as {_below(_below(path, key), entry.key)}"
+            self.log.note(_below(path, entry.key), message, "move it there", line=entry.line)
+            first, *others = grouped.get(child, [MappingEntry(key, MappingNode(()), entry.line)])
+            inner = first.node
+            # In place of the mapping there may be the name alone, as in `framework: vllm`.
+            named = (MappingEntry("name", inner, inner.line),)
+            entries = inner.entries if isinstance(inner, MappingNode) else named
+            joined = MappingNode((*entries, entry), inner.line)
+            grouped[child] = [MappingEntry(key, joined, first.line), *others]
+            return True
+        return False
 
     def _only(self, entries: list[MappingEntry], path: str) -> MappingEntry | None:
         """Return the one entry, or None if several say different things."""
