@@ -223,10 +223,9 @@ def test_a_recorded_run_whose_host_runs_ahead_has_the_steps_of_its_device(
     assert "host-ahead" in {finding.code for finding in step.findings}
 
 
-@pytest.mark.parametrize("name", ["gc_even", "late_host"])
-def test_a_recorded_run_whose_host_waits_has_the_steps_of_both(corpus: Path, name: str) -> None:
-    folder = corpus / "conclusions" / name
-    truth = json.loads((corpus / "conclusions" / "truth.json").read_text())[name]
+def test_a_recorded_run_whose_host_waits_has_the_steps_of_both(corpus: Path) -> None:
+    folder = corpus / "conclusions" / "late_host"
+    truth = json.loads((corpus / "conclusions" / "truth.json").read_text())["late_host"]
     (step,) = evaluate(open_run(folder), ["iteration_wall_clock_time"], jobs=1, use_cache=False)
     assert step.value == pytest.approx(truth["step_ms"] / 1e3, rel=1e-3)
     assert step.details["host_range_s"] == pytest.approx(step.value, rel=1e-6)

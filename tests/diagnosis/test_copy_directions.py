@@ -92,11 +92,11 @@ CORPUS = os.environ.get("CCL_BENCH_CORPUS")
 
 
 @pytest.mark.skipif(not CORPUS, reason="CCL_BENCH_CORPUS is not set")
-@pytest.mark.parametrize("name", ["healthy_backlog", "healthy_nosync"])
-def test_the_copies_and_sets_of_a_healthy_recorded_run_are_left_alone(name: str) -> None:
-    """They take 2.1 and 2.4 % of its steps, 4 to 6 us each."""
-    run = Path(str(CORPUS)) / "conclusions" / name
+def test_the_copies_and_sets_of_a_healthy_recorded_run_are_left_alone() -> None:
+    """They take 2.4 % of its steps, 4 to 6 us each; `make conclusions` reads another such run."""
+    run = Path(str(CORPUS)) / "conclusions" / "healthy_nosync"
     found = diagnose(open_run(run), jobs=1, use_cache=False)
     assert found.verdict is not None
+    assert found.diagnoses == []
     assert 0.02 < found.verdict.parts["copies"] < 0.025
     assert "copies_in_step" in found.silent

@@ -128,16 +128,13 @@ def with_kernel_arguments(calls: pl.DataFrame, collectives: pl.DataFrame) -> pl.
     launches = calls.select("launch_ns", "launch_thread").with_row_index("row").sort("launch_ns")
     for source in enclosing:
         ranges = _renamed(described, source).sort("start_ns")
-        spans = ranges.select(launch_ns="start_ns", until_ns="end_ns", launch_thread="thread")
+        number = pl.int_range(pl.len(), dtype=pl.UInt32)
+        spans = ranges.select(launch_ns="start_ns", until_ns="end_ns", launch_thread="thread", range=number)
         innermost = launches.join_asof(
-            spans.with_row_index("range"),
-            on="launch_ns",
-            by="launch_thread",
-            strategy="backward",
-            check_sortedness=False,
-        ).sort("row")
+            spans, on="launch_ns", by="launch_thread", strategy="backward", check_sortedness=False
+        )
         inside = pl.col("launch_ns") < pl.col("until_ns")
-        around = innermost.select(pl.when(inside).then("range")).to_series()
+        around = innermost.select(pl.when(inside).then("range").sort_by("row")).to_series()
         stated_columns = [column for column in ranges.iter_columns() if column.null_count() < column.len()]
         joined = joined.hstack([column[around] for column in stated_columns if column.name not in _PLACE])
     return _with_parts(_first_known(joined, ("kernel", *enclosing)), collectives)
@@ -221,9 +218,9 @@ def _described(collectives: pl.DataFrame) -> pl.DataFrame:
 def _renamed(described: pl.DataFrame, source: str) -> pl.DataFrame:
     """Return the rows of one source with its name in front of each argument."""
     place = ("start_ns", "correlation") if source == "kernel" else _PLACE
-    names = (*ARGUMENTS, "recorded", "own_sizes")
-    rows = described.filter(pl.col("source") == source).select(*place, *names)
-    return rows.rename({name: f"{source} {name}" for name in names})
+    of_source = pl.col("source") == source
+    arguments = pl.col(*ARGUMENTS, "recorded", "own_sizes").filter(of_source).name.prefix(f"{source} ")
+    return described.select(pl.col(place).filter(of_source), arguments)
 
 
 _PLACE = ("start_ns", "end_ns", "correlation", "thread")
