@@ -11,7 +11,7 @@ import shutil
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, func, insert, select
 
 from ccl_bench.leaderboard.bundle.build import recording_hash
 from ccl_bench.leaderboard.bundle.format import LISTED
@@ -130,19 +130,30 @@ def is_readable_storage(address: str | None, settings: Settings) -> bool:
     return plain and f"{address.rstrip('/')}/".startswith(settings.trace_storage)
 
 
+_LISTED_TWICE = (
+    select(func.min(PUBLICATIONS.c.run))
+    .join(RUNS, RUNS.c.id == PUBLICATIONS.c.run)
+    .where(RUNS.c.is_listed == 1)
+    .group_by(PUBLICATIONS.c.recording, PUBLICATIONS.c.submitter)
+    .having(func.count() > 1)
+)
+"""A run of each recording of which a killed process listed a second run and did not replace the first."""
+
+
 def reconcile(store: Store, settings: Settings) -> None:
-    """Clean up: finish incomplete bundles, remove rows and traces of missing ones."""
+    """Clean up: finish incomplete bundles and changes of state, remove rows and traces of missing ones."""
     with publication_lock(store):
-        store.catch_up_if_changed()
+        store.catch_up()
         with store.engine.connect() as connection:
             published_runs = set(connection.execute(select(PUBLICATIONS.c.run)).scalars())
             indexed = set(connection.execute(select(RUNS.c.id)).scalars())
+            listed_twice = connection.execute(_LISTED_TWICE).scalars().all()
         missing_runs = sorted(run for run in published_runs - indexed if not (store.folder / run).is_dir())
         if missing_runs:
             with writing(store.engine) as connection:
                 for table in (JOBS, PUBLICATIONS):
                     connection.execute(delete(table).where(table.c.run.in_(missing_runs)))
-        for run in sorted(indexed - published_runs):
+        for run in sorted({*(indexed - published_runs), *listed_twice}):
             register_publication(store, settings, run)
         # A process that died before the bundle arrived leaves the files of its run.
         traces = store.data / TRACES_FOLDER
