@@ -181,7 +181,7 @@ def _empty_index() -> bytes:
 
 
 def whole_board(store: Store) -> dict[str, list[State]]:
-    """Check that files, rows, log and owners agree and that each recording is listed once; return the states."""
+    """Check that files, rows, log and owners agree and each recording is listed once; return the states."""
     assert audit_store(store).problems == []
     states = {run: [event.state for event in store.bundle(run).history] for run in store.folders()}
     with store.engine.connect() as connection:

@@ -44,7 +44,7 @@ KILLS = [
 
 @pytest.fixture
 def killable(postgresql_server: str, with_tables: str) -> Iterator[str]:
-    """Return the address of a database whose server may be killed; it runs again for the tests that follow."""
+    """Return the address of a database whose server may be killed; it runs again afterwards."""
     yield create_database(postgresql_server, f"killed_{uuid.uuid4().hex}", with_tables)
     if not is_running(postgresql_server):
         start_server(postgresql_server)

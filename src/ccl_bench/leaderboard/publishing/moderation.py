@@ -53,7 +53,7 @@ def withdraw(store: Store, caller: Caller, run: str, note: str = "") -> None:
 
 
 def approve(store: Store, settings: Settings, caller: Caller, run: str, note: str = "") -> None:
-    """List a run that waits in quarantine or was withdrawn; a listed run stays listed, and replaces others."""
+    """List a run that waits in quarantine or was withdrawn; a listed one stays listed."""
     require_role(caller, Role.MAINTAINER)
     with publication_lock(store):
         publication = _existing_publication(store, run)
