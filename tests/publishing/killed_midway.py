@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.leaderboard.publishing import ingest, moderation
 from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.tokens import Caller, Role
-from ccl_bench.leaderboard.store import open_store
+from ccl_bench.leaderboard.store import database, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,10 @@ POINTS = {
     "the run was indexed": ("ccl_bench.leaderboard.publishing.ingest", "register_publication", "before"),
     "the run was listed": ("ccl_bench.leaderboard.publishing.moderation", "register_publication", "before"),
     "the job was queued": (f"{_PUBLICATIONS}.queue", "enqueue", "after"),
+    "a table was created": ("alembic.op", "create_table", "after"),
+    "rows were changed": ("alembic.op", "execute", "after"),
+    "a column was dropped": ("alembic.op", "drop_column", "after"),
+    "a table was dropped": ("alembic.op", "drop_table", "after"),
 }
 """What has just happened → the function there, and the side of its call."""
 
@@ -66,9 +70,11 @@ def publish(store: Store, archive: Path, **settings: Any) -> str:
 
 
 def act(store: Store, action: str, what: str) -> None:
-    """Do one thing: publish an archive, or withdraw or approve a run."""
+    """Publish an archive, withdraw or approve a run, or take tables back to a revision."""
     if action == "publish":
         publish(store, Path(what))
+    elif action == "downgrade":
+        database.downgrade(store.engine, what)
     elif action == "withdraw":
         moderation.withdraw(store, Caller("ada", Role.SUBMITTER), what)
     else:
@@ -76,11 +82,10 @@ def act(store: Store, action: str, what: str) -> None:
 
 
 def main() -> None:
-    """Do it until the point."""
-    data, database, action, what, point = sys.argv[1:]
-    store = open_store(data, database or None)
+    """Do it until the point, which opening the store may reach: it migrates the tables."""
+    data, address, action, what, point = sys.argv[1:]
     interrupt(point, lambda: os.kill(os.getpid(), signal.SIGKILL), setattr)
-    act(store, action, what)
+    act(open_store(data, address or None), action, what)
 
 
 if __name__ == "__main__":

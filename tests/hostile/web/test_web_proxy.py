@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from ambiguous_requests import AMBIGUOUS, CHUNKED, POST, SECOND
 from proxy import proxied
-from publishing_server import wait_for
+from publishing_server import CALLS, wait_for
 from raw_http import statuses
 
 if TYPE_CHECKING:
@@ -169,6 +169,22 @@ def test_requests_of_one_connection_are_answered_in_their_order(through: Proxy) 
     answer = through.exchanged(sent)
     assert statuses(answer) == [404, 401, 401, 404, 404, 404]
     assert re.findall(rb"there is no run ([\w-]+)", answer) == [b"a-1", b"a-2", b"a-3", b"a-4"]
+
+
+def test_an_upload_passes_the_proxy_whatever_its_size_and_a_refusal_comes_back(through: Proxy) -> None:
+    """Other bodies end at the proxy, beyond the size that the server takes."""
+    address, large = f"http://127.0.0.1:{through.port}/api/v1", b"x" * 5_000_000
+
+    def sent(path: str, token: str, content: bytes | Iterator[bytes]) -> int:
+        headers = {"content-type": "application/gzip", "authorization": f"Bearer {token}"}
+        return CALLS.post(f"{address}/{path}", content=content, headers=headers).status_code
+
+    token = through.server.token("ada")
+    assert sent("bundles", token, large) == 422
+    assert sent("bundles", token, iter([large, large])) == 422
+    assert sent("bundles", "forged", b"x") == 401
+    assert sent("tokens", token, b"x" * (64 << 10)) in {403, 422}
+    assert sent("tokens", token, large) == 413
 
 
 def test_slow_clients_hold_connections_of_the_proxy_and_none_of_the_server(
