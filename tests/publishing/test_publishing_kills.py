@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -156,3 +159,15 @@ def test_a_backend_that_is_killed_costs_one_request_and_no_restart(
     wait_for(lambda: board.asked("GET", "health").status_code == 200)
     assert board.sent(sent.read_bytes(), token).status_code == 200
     whole_board(board.store)
+
+
+def test_a_worker_that_finds_no_database_says_so_in_the_log_and_ends(tmp_path: Path) -> None:
+    """The server starts it again and again, as long as the database is away."""
+    config = {"data": str(tmp_path), "database": f"postgresql://ada@/none?host={tmp_path}", "parent": 1}
+    command = [sys.executable, "-m", "ccl_bench.leaderboard.publishing.worker"]
+    done = subprocess.run(
+        command, input=json.dumps(config), text=True, capture_output=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (4, "")
+    (line,) = (tmp_path / "publishing.log").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["event"] == "database-failed"

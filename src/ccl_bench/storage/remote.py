@@ -56,7 +56,7 @@ def remote_path(address: str, *, follow_redirects: bool = True) -> Path:
 @cache
 def _options_without_redirects() -> dict[str, Any]:
     """Return the options of a client of S3 that treats a redirection as an error."""
-    from aiobotocore.httpsession import AIOHTTPSession
+    from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
 
     class OneHost:
         def __init__(self, session: Any) -> None:
@@ -65,7 +65,7 @@ def _options_without_redirects() -> dict[str, Any]:
         async def request(self, *arguments: Any, **named: Any) -> Any:
             return await self._session.request(*arguments, **named, allow_redirects=False)
 
-    class OneHostSession(AIOHTTPSession):
+    class OneHostSession(AIOHTTPSession):  # type: ignore[misc]
         async def _get_session(self, proxy_url: str) -> OneHost:
             return OneHost(await super()._get_session(proxy_url))
 
