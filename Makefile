@@ -35,7 +35,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz damage mutants audit audit-numbers injections diagnoses conclusions docs man outputs sources pictures logo wheels sbom services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak attacks fuzz damage mutants audit audit-numbers injections diagnoses conclusions docs man outputs sources pictures logo wheels sbom services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -116,6 +116,9 @@ soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed
 	$(BIN)/python tests/publishing/soaking.py --minutes 10 --postgresql
 	$(BIN)/python -m pytest -q tests/hostile/web/slow_connections.py
 	SCHEMATHESIS_PHASES=coverage,fuzzing $(BIN)/python -m pytest -q tests/publishing/test_publishing_interface.py
+
+attacks: $(TEST) ## Publish for five minutes while servers, workers and PostgreSQL itself are killed
+	$(BIN)/python tests/publishing/soaking.py --minutes 5 --postgresql --kill-database
 
 RANDOM_TESTS = $(addprefix tests/,analysis/serving analysis/execution_trace/test_et_usual_nodes.py \
 	analysis/memory/test_memory_columns.py analysis/test_intervals.py analysis/test_breakdown.py \

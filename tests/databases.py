@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,14 +33,57 @@ def postgresql() -> Iterator[str]:
     try:
         how = ("-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
         _ran(programs / "initdb", "-D", data, *how)
-        options = f"-k {folder} -c listen_addresses='' -c fsync=off -c max_connections=60"
-        _ran(programs / "pg_ctl", "-D", data, "-o", options, "-l", folder / "log", "-w", "-t", "60", "start")
+        server = f"postgresql+psycopg://{USER}@/{{}}?host={folder}"
+        start_server(server)
         try:
-            yield f"postgresql+psycopg://{USER}@/{{}}?host={folder}"
+            yield server
         finally:
             _ran(programs / "pg_ctl", "-D", data, "-m", "immediate", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_server(server: str) -> None:
+    """Start a server on the data that it has, and wait until it answers."""
+    programs, folder = _programs(), _folder(server)
+    assert programs is not None
+    options = f"-k {folder} -c listen_addresses='' -c fsync=off -c max_connections=60"
+    how = ("-o", options, "-l", folder / "log", "-w", "-t", "60")
+    _ran(programs / "pg_ctl", "-D", folder / "data", *how, "start")
+
+
+def is_running(server: str) -> bool:
+    """Whether the first process of a server is there."""
+    return Path(f"/proc/{_first(server)}/stat").exists()
+
+
+def kill_server(server: str) -> None:
+    """Kill every process of a server at once, as a machine that loses its power does."""
+    processes = [_first(server), *_children(_first(server))]
+    for process in processes:
+        os.kill(process, signal.SIGKILL)
+    while any(Path(f"/proc/{process}/stat").exists() for process in processes):
+        time.sleep(0.005)
+
+
+def kill_backends(server: str) -> None:
+    """Kill the processes that serve connections; the server ends all others and recovers by itself."""
+    for process in _children(_first(server)):
+        if b"[local]" in Path(f"/proc/{process}/cmdline").read_bytes():
+            os.kill(process, signal.SIGKILL)
+
+
+def _first(server: str) -> int:
+    return int((_folder(server) / "data" / "postmaster.pid").read_text(encoding="ascii").split()[0])
+
+
+def _children(process: int) -> list[int]:
+    return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split())]
+
+
+def _folder(server: str) -> Path:
+    """Return the folder of a server, or of the server of a database."""
+    return Path(server.partition("?host=")[2])
 
 
 def create_database(server: str, name: str, template: str = "template1") -> str:

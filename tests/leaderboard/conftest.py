@@ -55,6 +55,7 @@ def store(tmp_path: Path, index_database: str | None, empty: Path) -> Iterator[S
 def small(tmp_path: Path, empty: Path) -> Iterator[Store]:
     """Return an empty store on SQLite, for what is the same on every database."""
     made = open_store(shutil.copytree(empty, tmp_path / "data"))
+    made.catch_up()
     yield made
     made.engine.dispose()
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from commands import invoke
+from commands import ROOT, invoke, ran
+from forked_programs import Forked
 from leaderboard_bundles import added, many, placed
 from sqlalchemy import MetaData, func, insert, inspect, select, text
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.leaderboard.bundle.format import Bundle
+from ccl_bench.leaderboard.bundle.origin import new_key
 from ccl_bench.leaderboard.publishing import tokens
 from ccl_bench.leaderboard.publishing.audit import audit_store
 from ccl_bench.leaderboard.publishing.publications import reconcile
@@ -25,13 +30,13 @@ from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.leaderboard.store import METADATA, Store, migrations, open_store, rows, writing
 from ccl_bench.leaderboard.store.database import downgrade, migrate, open_engine
+from ccl_bench.leaderboard.store.log import log_changes
 from ccl_bench.leaderboard.store.migrations import LATEST
 from ccl_bench.leaderboard.store.query import RunQuery
 from ccl_bench.leaderboard.store.query_result import count_phases, find_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from sqlalchemy import Engine
 
@@ -127,11 +132,8 @@ def _left_behind(data: Path, database: str | None, revision: str) -> list[str]:
     bundles = [Bundle(data / "runs" / run) for run in runs]
     _insert(engine, "workloads", [{**rows.workload_row(each.fields), "size": 1} for each in bundles])
     _insert(engine, "runs", [rows.run_row(each) for each in bundles])
-    _insert(
-        engine,
-        "metric_values",
-        [row for each in bundles for row in rows.value_rows(each, rows.run_row(each))],
-    )
+    values = [row for each in bundles for row in rows.value_rows(each, rows.run_row(each))]
+    _insert(engine, "metric_values", [{**row, "place": 1, "ranked": 2} for row in values])
     if revision >= "0002":
         token = {
             "id": "a" * 12,
@@ -147,6 +149,10 @@ def _left_behind(data: Path, database: str | None, revision: str) -> list[str]:
         times = {"due_at": "2026-01-01T00:00:00Z", "queued_at": "2026-01-01T00:00:00Z"}
         _insert(engine, "jobs", [{**job, **times}])
         _insert(engine, "uploads", [{"submitter": "ada", "hour": "2026-01-01T00", "count": 1, "bytes": 9}])
+    if revision >= "0003":
+        tokens.register_key(engine, "ada", new_key().public)
+        with writing(engine) as connection:
+            log_changes(connection, {each.id: each.history for each in bundles})
     engine.dispose()
     return runs
 
@@ -186,17 +192,11 @@ def test_tables_of_every_released_version_are_upgraded_with_their_rows(
     assert before["runs"] == 6
     store = open_store(data, database)
     assert _counts(store.engine) == dict.fromkeys(METADATA.tables, 0) | before
-    with store.engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, METADATA) == []
-    store.catch_up()
-    reconcile(store, Settings())
-    found = audit_store(store)
-    assert (found.runs, found.entries, found.problems) == (6, 6, [])
-    _check_that_ranks_and_counts_are_whole(store)
+    store.engine.dispose()
+    _check_upgraded(data, database)
     if revision == "0002":
         _check_rows_of_0002(store, runs[0])
-    store.engine.dispose()
+        store.engine.dispose()
 
 
 def _check_that_ranks_and_counts_are_whole(store: Store) -> None:
@@ -241,10 +241,74 @@ def test_going_back_loses_what_the_manual_says_and_the_rest_comes_forward_again(
     assert audit_store(fresh).problems == []
 
 
+KILLED = ROOT / "tests" / "publishing" / "killed_midway.py"
+
+
+@pytest.mark.parametrize(
+    ("database", "action", "point"),
+    [
+        ("sqlite", "upgrade", "a table was created"),
+        ("sqlite", "upgrade", "a column was dropped"),
+        ("sqlite", "downgrade", "rows were changed"),
+        ("postgresql", "upgrade", "rows were changed"),
+        ("postgresql", "downgrade", "a table was dropped"),
+    ],
+    indirect=["database"],
+)
+def test_a_migration_that_is_killed_midway_happened_not_at_all_and_happens_again(
+    tmp_path: Path, database: str | None, action: str, point: str
+) -> None:
+    """Upward from the first revision, in the second, third and fourth; back to it, in the fourth."""
+    (data := tmp_path / "data").mkdir()
+    _left_behind(data, database, "0001")
+    if action == "downgrade":
+        (store := open_store(data, database)).catch_up()
+        store.engine.dispose()
+    engine = open_engine(data, database)
+    before = _counts(engine)
+    engine.dispose()
+    words = [KILLED, data, database or "", action, "0001", point]
+    with Path(os.devnull).open("r+b") as nothing, (tmp_path / "log").open("w+b") as errors:
+        died = Forked(words, (nothing, nothing, errors), ROOT, dict(os.environ)).wait()
+        errors.seek(0)
+        assert died == -signal.SIGKILL, errors.read()
+    assert _counts(engine) == before
+    engine.dispose()
+    _check_upgraded(data, database)
+
+
+def test_processes_that_migrate_a_board_at_once_migrate_it_once(tmp_path: Path, database: str | None) -> None:
+    (data := tmp_path / "data").mkdir()
+    _left_behind(data, database, "0001")
+    command = ["ccl-bench", "index", str(data), *(["--database", database] if database else [])]
+    with ThreadPoolExecutor(3) as pool:
+        done = [*pool.map(lambda _: ran(command), range(3))]
+    assert [each.returncode for each in done] == [0, 0, 0], done
+    _check_upgraded(data, database)
+
+
+def _check_upgraded(data: Path, database: str | None) -> None:
+    """Open a board whose tables may be of an older version, and find everything in it."""
+    store = open_store(data, database)
+    with store.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, METADATA) == []
+    store.catch_up()
+    reconcile(store, Settings())
+    found = audit_store(store)
+    assert (found.runs, found.entries, found.problems) == (6, 6, [])
+    _check_that_ranks_and_counts_are_whole(store)
+    store.engine.dispose()
+
+
 def test_the_command_goes_back_and_says_so(small: Store) -> None:
     run = added(small, next(many(1)))
-    done = invoke(["ccl-bench", "index", str(small.data), "--downgrade", "0002"])
-    assert (done.returncode, "revision 0002" in done.stdout) == (0, True), done.stderr
+    for revision in ("0003", "0002"):
+        done = invoke(["ccl-bench", "index", str(small.data), "--downgrade", revision])
+        assert (done.returncode, f"revision {revision}" in done.stdout) == (0, True), done.stderr
+    for none in ("0004", "0005", "base", "-1", ""):
+        refused = invoke(["ccl-bench", "index", str(small.data), "--downgrade", none])
+        assert (refused.returncode, "one of: 0001, 0002, 0003" in refused.stderr) == (2, True)
     assert "log" not in inspect(small.engine).get_table_names()
     with small.engine.connect() as connection:
         assert connection.execute(text("SELECT id FROM runs")).scalar_one() == run

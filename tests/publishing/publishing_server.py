@@ -18,21 +18,25 @@ from typing import IO, TYPE_CHECKING, Any
 import httpx
 from commands import ROOT, invoke
 from forked_programs import MEASURING, Forked
+from sqlalchemy import select
 from web_server import served
 
+from ccl_bench.leaderboard.bundle.format import LISTED
 from ccl_bench.leaderboard.publishing import tokens
+from ccl_bench.leaderboard.publishing.audit import audit_store
 from ccl_bench.leaderboard.publishing.publications import reconcile
 from ccl_bench.leaderboard.publishing.settings import load_settings
 from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.leaderboard.store import open_store
 from ccl_bench.leaderboard.store.database import FILE
+from ccl_bench.leaderboard.store.tables import PUBLICATIONS, RUNS
 from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator
 
-    from ccl_bench.leaderboard.store import Store
+    from ccl_bench.leaderboard.store import State, Store
 
 PROGRAM = Path(sys.executable).parent / "ccl-bench"
 PATIENCE_S = 120.0
@@ -174,6 +178,22 @@ def _empty_index() -> bytes:
     with tempfile.TemporaryDirectory() as place:
         open_store(place, create=True).engine.dispose()
         return (Path(place) / FILE).read_bytes()
+
+
+def whole_board(store: Store) -> dict[str, list[State]]:
+    """Check that files, rows, log and owners agree and each recording is listed once; return the states."""
+    assert audit_store(store).problems == []
+    states = {run: [event.state for event in store.bundle(run).history] for run in store.folders()}
+    with store.engine.connect() as connection:
+        rows = connection.execute(select(RUNS.c.id, RUNS.c.state, RUNS.c.is_listed)).all()
+        owned = connection.execute(select(PUBLICATIONS.c.run, PUBLICATIONS.c.recording)).all()
+    assert {run: (state, is_listed) for run, state, is_listed in rows} == {
+        run: (each[-1].value, int(each[-1] in LISTED)) for run, each in states.items()
+    }
+    assert sorted(run for run, _ in owned) == sorted(states)
+    listed = [recording for run, recording in owned if states[run][-1] in LISTED]
+    assert len(set(listed)) == len(listed), "a recording is listed twice"
+    return states
 
 
 def children(process: int) -> list[int]:

@@ -1,6 +1,6 @@
 """A leaderboard under a crowd while its processes are killed: nothing is lost, and nothing is there twice.
 
-python tests/publishing/soaking.py --minutes 10 [--postgresql]
+python tests/publishing/soaking.py --minutes 10 [--postgresql [--kill-database]]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import httpx
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from commands import EXAMPLE
-from databases import create_database, postgresql
+from databases import create_database, kill_backends, kill_server, postgresql, start_server
 from publishing_archives import another, archive, files_of
 from publishing_server import Leaderboard, children, killed, wait_for
 from sqlalchemy import select, update
@@ -51,6 +51,8 @@ class Soak:
     answers: Counter[str] = field(default_factory=Counter)
     """Run → times that it was called new."""
     kills: Counter[str] = field(default_factory=Counter)
+    postgresql: str | None = None
+    """The address of a server of databases that may be killed, too."""
 
     def run(self) -> None:
         """Send and kill until the time is over, then wait for what is under way."""
@@ -94,15 +96,27 @@ class Soak:
             except httpx.TransportError:
                 time.sleep(0.2)
                 continue
+            if self.postgresql and answer.status_code == 503:
+                time.sleep(0.2)
+                continue
             assert answer.status_code in {200, 201}, answer.text
             self.answers[answer.json()["id"]] += answer.status_code == 201
             return
 
     def _kill(self) -> None:
-        """Kill the server or one of its workers, again and again."""
+        """Kill the server, one of its workers or its database, again and again."""
         choices = random.Random(0)
         while time.monotonic() < self.until:
             time.sleep(choices.uniform(1, 5))
+            if self.postgresql and choices.random() < 0.5:
+                if choices.random() < 0.5:
+                    kill_backends(self.postgresql)
+                    self.kills["backends"] += 1
+                else:
+                    kill_server(self.postgresql)
+                    start_server(self.postgresql)
+                    self.kills["database"] += 1
+                continue
             workers = children(self.leaderboard.process)
             if workers and choices.random() < 0.5:
                 with contextlib.suppress(ProcessLookupError):
@@ -133,7 +147,8 @@ class Soak:
         assert len(listed) == len({recording for _, recording in rows}), "a recording is not listed"
         assert not list((self.leaderboard.data / "uploads").glob("incoming-*"))
         assert audit_store(self.leaderboard.store).problems == []
-        assert "Traceback" not in self.leaderboard.reported, self.leaderboard.reported[-3000:]
+        _, found, rest = self.leaderboard.reported.partition("Traceback")
+        assert not found, rest[:5000]
 
 
 @contextlib.contextmanager
@@ -152,6 +167,7 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--postgresql", action="store_true")
+    parser.add_argument("--kill-database", action="store_true", help="kill PostgreSQL, too")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, _database(asked.postgresql) as database:
         for name in ("parcel", "data"):
@@ -164,6 +180,7 @@ def main() -> None:
         leaderboard.start()
         try:
             soak = Soak(leaderboard, whole, time.monotonic() + 60 * asked.minutes)
+            soak.postgresql = database if asked.kill_database else None
             soak.run()
             verdicts = Counter(line["verdict"] for line in leaderboard.log if line["event"] == "recomputed")
         finally:

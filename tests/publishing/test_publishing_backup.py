@@ -11,12 +11,15 @@ import pytest
 from commands import invoke, ran
 from databases import create_database
 from publishing_archives import another, archive
+from publishing_server import whole_board
 
 from ccl_bench.leaderboard.bundle.format import bundle_id
 from ccl_bench.leaderboard.bundle.origin import new_key
 from ccl_bench.leaderboard.publishing import tokens
 from ccl_bench.leaderboard.publishing.audit import audit_store
 from ccl_bench.leaderboard.publishing.moderation import OPERATOR, withdraw
+from ccl_bench.leaderboard.publishing.publications import reconcile
+from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.tokens import authenticate
 from ccl_bench.leaderboard.store import open_store
 
@@ -65,6 +68,8 @@ def _check_restored(data: Path, database: str | None, head: str, runs: set[str],
     audited = call(["ccl-bench", "audit", str(data), "--head", head, *more])
     assert audited.returncode == 0, audited.stderr
     store = open_store(data, database)
+    reconcile(store, Settings())  # as the next start does
+    whole_board(store)
     found = {path.name for path in store.folder.iterdir()}
     assert runs <= found
     assert all(bundle_id(store.folder / run) == run for run in found)

@@ -125,6 +125,18 @@ CHANGES: dict[str, tuple[Callable[[Files], Files], str]] = {
     "an address that is none": (_stated("trace_url", "javascript:alert(1)"), "is not a full address"),
     "a version that is none": (_stated("tool_version", "<b>1</b>"), "is not a version"),
     "a field that no card has": (_stated("fields", {"__class__": 1}), "not a field of a card"),
+    "a number twice, of which programs read either": (
+        lambda f: {**f, RESULTS: f[RESULTS].replace(b'"value": ', b'"value": 99.0, "value": ', 1)},
+        "'value' occurs twice",
+    ),
+    "a number twice, written in two ways": (
+        lambda f: {**f, RESULTS: f[RESULTS].replace(b'"value": ', b'"val\\u0075e": 99.0, "value": ', 1)},
+        "'value' occurs twice",
+    ),
+    "a name twice in what was measured": (
+        lambda f: {**f, PROVENANCE: f[PROVENANCE].replace(b'"run": ', b'"run": "other", "run": ', 1)},
+        "'run' occurs twice",
+    ),
     "a later schema": (_stated("schema_version", 2), "schema 2"),
     "a report of other results": (
         lambda f: edited(f, REPORT, lambda report: report.update(results=[])),

@@ -64,6 +64,9 @@ def test_callers_without_number_do_not_fill_the_memory(monkeypatch: pytest.Monke
         ("192.0.2.7", "192.0.2.7"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::1", "2001:db8:1:3::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("::ffff:c000:208", "192.0.2.8"),
         ("a socket", "a socket"),
     ],
 )

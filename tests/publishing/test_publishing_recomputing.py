@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import pickle
 import shutil
 import sqlite3
+import threading
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +21,13 @@ from publishing_archives import archive, claiming, files_of, with_results
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.build import strip_folder
-from ccl_bench.leaderboard.bundle.format import Limits
+from ccl_bench.leaderboard.bundle.format import BundleProvenance, Limits
 from ccl_bench.leaderboard.bundle.upload import UploadRequest, prepare_upload
 from ccl_bench.leaderboard.bundle.validate import validate_bundle
 from ccl_bench.leaderboard.publishing.publications import is_readable_storage
-from ccl_bench.leaderboard.publishing.recompute import differences, recompute_run
+from ccl_bench.leaderboard.publishing.recompute import differences, fetch_run, recompute_run
 from ccl_bench.leaderboard.publishing.sandbox import SandboxAnswer
-from ccl_bench.leaderboard.publishing.settings import Settings
+from ccl_bench.leaderboard.publishing.settings import Settings, load_settings
 from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.result.step_choice import step_choice
 
@@ -86,14 +89,124 @@ def test_traces_in_object_storage_are_copied_there_and_recomputed_from_there(
     [
         "s3://somewhere-else/runs",
         f"s3://{BUCKET}-of-another/runs",
-        f"s3://{BUCKET}/../private",
+        f"s3://{BUCKET}",
+        f"s3://{BUCKET}-evil/public/runs",
+        f"s3://{BUCKET}/public-evil/runs",
+        f"s3://{BUCKET}/public/../private",
+        f"s3://{BUCKET}/public/runs/..",
+        f"s3://{BUCKET}/public/./runs",
+        f"s3://{BUCKET}/public//runs",
+        f"s3://{BUCKET}/public/%2e%2e/private",
+        f"s3://{BUCKET}/public/..%2fprivate",
+        f"s3://{BUCKET}/public/..\\private",
+        f"s3://{BUCKET}/public/runs?versionId=1",
+        f"s3://{BUCKET}/public/runs#a",
+        f"s3://{BUCKET}/public/*",
+        f"s3://{BUCKET}/public/[a-z]",
+        f"s3://{BUCKET}/public/a b",
+        f"s3://{BUCKET}/public/a\nb",
+        f"s3://{BUCKET}/public/\u202ea",
+        f"s3://{BUCKET}/public/runs::file:///etc",
+        f"s3://{BUCKET}/public/runs::http://169.254.169.254/latest",
+        f"simplecache::s3://{BUCKET}/public/runs",
+        f"s3://key:secret@{BUCKET}/public/runs",
+        f"s3://evil@{BUCKET}/public/runs",
+        f"S3://{BUCKET}/public/runs",
+        f" s3://{BUCKET}/public/runs",
+        f"gs://{BUCKET}/public/runs",
         "http://169.254.169.254/latest/meta-data",
         "file:///etc",
     ],
 )
 def test_an_address_that_the_operator_did_not_name_is_never_read(address: str) -> None:
-    assert not is_readable_storage(address, Settings(trace_storage=(f"s3://{BUCKET}/",)))
-    assert is_readable_storage(f"s3://{BUCKET}/runs/1", Settings(trace_storage=(f"s3://{BUCKET}/",)))
+    settings = Settings(trace_storage=(f"s3://{BUCKET}/public/",))
+    assert not is_readable_storage(address, settings)
+    for named in ("public", "public/", "public/runs-1/a_b.c@d=e"):
+        assert is_readable_storage(f"s3://{BUCKET}/{named}", settings)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["s3://", "s3:///", "s3://bucket", "https://bucket/", "file:///", "bucket/"]
+)
+def test_storage_without_a_bucket_or_an_end_is_no_setting(tmp_path: Path, prefix: str) -> None:
+    (tmp_path / "publishing.toml").write_text(f'trace_storage = ["{prefix}"]', encoding="utf-8")
+    with pytest.raises(InputError, match="is not a prefix of addresses in object storage"):
+        load_settings(tmp_path)
+
+
+@pytest.fixture
+def redirecting() -> Iterator[tuple[str, list[str], list[str]]]:
+    """Return the address of storage that sends whoever asks elsewhere, and who asked it, and the other."""
+    asked: list[str] = []
+    visited: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            visited.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Storage(Elsewhere):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            status = (301, 302, 303, 307, 308)[len(asked) % 5]
+            self.send_response(status)
+            self.send_header("location", f"http://127.0.0.1:{there.server_port}/latest/meta-data")
+            self.send_header("x-amz-bucket-region", "127.0.0.1")
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as there:
+        with ThreadingHTTPServer(("127.0.0.1", 0), Storage) as here:
+            for server in (there, here):
+                threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+            yield f"http://127.0.0.1:{here.server_port}", asked, visited
+            here.shutdown()
+        there.shutdown()
+
+
+def test_storage_that_answers_with_another_address_is_not_followed_there(
+    redirecting: tuple[str, list[str], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Of each kind of redirection; a region that is an address leads nowhere, too."""
+    address, asked, visited = redirecting
+    use_server(monkeypatch, settings_for(address, str(tmp_path)))
+    for number in range(5):
+        with pytest.raises(InputError):
+            _fetched(tmp_path / str(number), {"step_times.json": "0" * 64}, Settings())
+    assert len(asked) >= 5
+    assert visited == []
+
+
+def test_files_of_any_kind_count_towards_the_size_of_a_run_that_is_fetched(
+    storage: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use_server(monkeypatch, storage)
+    files = {f"side-{number}.json": bytes([number]) * 1000 for number in range(3)}
+    with bucket_of(storage["AWS_ENDPOINT_URL"], "sized") as client:
+        for name, content in files.items():
+            client.put_object(Bucket="sized", Key=f"public/{name}", Body=content)
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    for size, fits in ((3000, True), (2999, False)):
+        settings = Settings(unpacked_bytes=size)
+        if fits:
+            _fetched(tmp_path / str(size), hashes, settings, bucket="sized")
+        else:
+            with pytest.raises(InputError, match="the run has more than 2,999 bytes"):
+                _fetched(tmp_path / str(size), hashes, settings, bucket="sized")
+
+
+def _fetched(place: Path, files: dict[str, str], settings: Settings, bucket: str = BUCKET) -> None:
+    provenance = BundleProvenance("run", "0.1.0", files=files)
+    fetch_run(provenance, f"s3://{bucket}/public", place, settings, lambda: True)
 
 
 def test_a_number_that_the_traces_do_not_give_puts_the_run_into_quarantine(

@@ -28,6 +28,7 @@ from ccl_bench.leaderboard.bundle.origin import (
 )
 from ccl_bench.leaderboard.publishing import tokens
 from ccl_bench.leaderboard.publishing.audit import audit_store
+from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.leaderboard.store import writing
 from ccl_bench.leaderboard.store.tables import KEYS
 
@@ -117,6 +118,24 @@ def test_a_key_file_by_the_description_of_the_format_gives_the_key_of_the_rfc(tm
     path.write_text(f"untrusted comment: any\n{base64.b64encode(damaged).decode()}\n", encoding="ascii")
     with pytest.raises(InputError, match="damaged secret key"):
         read_secret_key(path)
+
+
+SMALL_ORDER = [
+    *("00" * 32, "01" + "00" * 31, "00" * 31 + "80", "01" + "00" * 30 + "80"),
+    *(f"{low}{'ff' * 30}{high}" for low in ("ec", "ed", "ee") for high in ("7f", "ff")),
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+]
+"""Every encoding of the eight points of small order (Chalkias et al., Taming the many EdDSAs, table 3)."""
+
+
+@pytest.mark.parametrize("point", SMALL_ORDER)
+def test_a_key_that_signs_for_everybody_is_none(point: str) -> None:
+    """To such a key, one signature without a secret fits every message, or every second to eighth."""
+    with pytest.raises(ValueError, match="anybody can sign anything"):
+        parse_public_key(base64.b64encode(b"Ed" + b"12345678" + bytes.fromhex(point)).decode())
 
 
 @pytest.fixture(scope="module")
@@ -237,6 +256,15 @@ def test_a_false_signature_is_refused_with_what_is_wrong(
         "signature of its comment is wrong": {**signed, ORIGIN: _text([*lines[:3], other[3]])},
         "signed for bob, but was sent by ada": _signed(bundle, ada, "bob", tmp_path),
         "four lines of a signature": {**signed, ORIGIN: b"signed by ada\n"},
+        "does not have the four lines": {**signed, ORIGIN: b""},
+        "is not Base64": {**signed, ORIGIN: _text([lines[0], "RUQ!", lines[2], ""])},
+        "has 0 bytes, not 74": {**signed, ORIGIN: _text([lines[0], " ", lines[2], " "])},
+        "does not sign a hash": {**signed, ORIGIN: _text([lines[0], _of_message(lines[1]), *lines[2:]])},
+        "wrong: it was changed": {
+            **signed,
+            ORIGIN: _text([lines[0], _one_order_more(lines[1]), *lines[2:]]),
+        },
+        "does not state its run": {**signed, ORIGIN: _text([*lines[:2], _eastern(lines[2]), lines[3]])},
         "its run, publisher and time": _commented(signed, ada, "timestamp:1\tfile:list"),
         "holds 'origin.minisig' of more than 16,384 bytes": {**signed, ORIGIN: signed[ORIGIN] * 100},
     }
@@ -249,6 +277,25 @@ def test_a_false_signature_is_refused_with_what_is_wrong(
 
 def _text(lines: list[str]) -> bytes:
     return "\n".join([*lines, ""]).encode()
+
+
+def _of_message(line: str) -> str:
+    """Return a line that claims to sign the message itself, as minisign did before it hashed."""
+    return base64.b64encode(b"Ed" + base64.b64decode(line)[2:]).decode()
+
+
+def _one_order_more(line: str) -> str:
+    """Return a signature of which the second number is larger by the order of the group (RFC 8032, 5.1.7)."""
+    raw = base64.b64decode(line)
+    order = 2**252 + 27742317777372353535851937790883648493
+    larger = int.from_bytes(raw[42:], "little") + order
+    return base64.b64encode(raw[:42] + larger.to_bytes(32, "little")).decode()
+
+
+def _eastern(comment: str) -> str:
+    """Return the comment with digits that only look like other ones."""
+    head, time = comment.split("time:")
+    return head + "time:" + "".join(chr(0x660 + int(each)) if each.isdigit() else each for each in time)
 
 
 def _resigned(files: Files, key: SecretKey, message: bytes) -> Files:
@@ -271,6 +318,70 @@ def test_a_revoked_key_signs_nothing_more(
     assert audit_store(board.store).problems == []
     with pytest.raises(UsageError, match="was revoked"):
         tokens.register_key(board.store.engine, "ada", ada.public)
+
+
+def test_a_signed_run_stays_signed_whoever_sends_it_again_without_or_after_another_key(
+    board: Leaderboard, bundle: Files, signed: Files, ada: SecretKey, tmp_path: Path
+) -> None:
+    """Without its signature, by others, with a new key of its submitter, and with the old one revoked."""
+    token = board.token("ada")
+    run = board.sent(archive(signed), token).json()["id"]
+    for who in (token, board.token("eve"), board.token("mae", Role.MAINTAINER)):
+        assert board.sent(archive(bundle), who).status_code == 200
+        assert board.runs()[0]["signed_by"] == ada.public.id
+    new = new_key()
+    tokens.register_key(board.store.engine, "ada", new.public)
+    assert board.sent(archive(_signed(bundle, new, "ada", tmp_path)), token).status_code == 200
+    assert board.runs()[0]["signed_by"] == new.public.id
+    tokens.revoke_key(board.store.engine, ada.public.id)
+    assert board.sent(archive(signed), token).status_code == 422
+    assert board.runs()[0]["signed_by"] == new.public.id
+    assert board.states() == {run: ["self_reported", "self_reported"]}
+    assert audit_store(board.store).problems == []
+
+
+def test_a_withdrawn_run_is_listed_by_nobody_who_sends_it_again(
+    board: Leaderboard, signed: Files, bundle: Files
+) -> None:
+    """Its files stay public, so that anybody can send them, also under another name or with another card."""
+    ada, eve = board.token("ada"), board.token("eve")
+    run = board.sent(archive(signed), ada).json()["id"]
+    assert board.asked("POST", f"bundles/{run}/withdraw", ada).status_code == 200
+    mine = {**bundle, CARD: bundle[CARD] + b"# mine\n"}
+    assert [board.sent(archive(files), who).status_code for files, who in ((signed, ada), (bundle, eve))] == [
+        200,
+        200,
+    ]
+    refused = board.sent(archive(mine), eve)
+    assert (refused.status_code, "were published by ada" in refused.text) == (409, True)
+    assert board.states() == {run: ["self_reported", "withdrawn"]}
+    assert board.runs() == []
+    again = board.sent(archive(mine), ada)
+    assert (again.status_code, again.json()["state"]) == (201, "self_reported")
+
+
+def test_traces_that_a_maintainer_withdrew_are_free_for_whom_they_belong_to(
+    board: Leaderboard, bundle: Files, signed: Files
+) -> None:
+    """Also if the thief signs the withdrawn run afterwards, which writes another change of it."""
+    thief, mae = board.token("ada"), board.token("mae", Role.MAINTAINER)
+    run = board.sent(archive(bundle), thief).json()["id"]
+    assert board.asked("POST", f"bundles/{run}/withdraw", mae).status_code == 200
+    assert board.sent(archive(signed), thief).status_code == 200
+    owner = board.sent(archive({**bundle, CARD: bundle[CARD] + b"# mine\n"}), board.token("bob"))
+    assert owner.status_code == 201, owner.text
+
+
+def test_a_run_that_was_signed_for_another_board_needs_the_name_and_the_key_on_this_one(
+    opened: Callable[..., Leaderboard], signed: Files, ada: SecretKey
+) -> None:
+    """Whoever copies it has neither ada's token nor her key there; it can only be sent without signature."""
+    board = opened()
+    assert board.sent(archive(signed), board.token("eve")).status_code == 422
+    assert board.sent(archive(signed), board.token("ada")).status_code == 422
+    tokens.register_key(board.store.engine, "eve", ada.public)
+    answer = board.sent(archive(signed), board.token("eve"))
+    assert (answer.status_code, "signed for ada, but was sent by eve" in answer.text) == (422, True)
 
 
 def test_a_run_that_was_published_unsigned_can_be_signed_by_its_submitter_only(

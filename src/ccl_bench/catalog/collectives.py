@@ -14,7 +14,7 @@ from ccl_bench.base.errors import NotApplicable, UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.catalog.data_files import NamePattern, load_data
 
-SEARCHED = 16_384
+SEARCHED = 8_192
 """Characters of a name that patterns are looked for in. Names from CUTLASS have up to 6,000; the time of a
 search can grow with the square of their number."""
 

@@ -182,7 +182,7 @@ def _of_table(lines: Sequence[str], file: str, log: IssueLog) -> tuple[str, list
         name: row["unit"] for row in load_data("device_samples")["quantity"] for name in row.get(tool, ())
     }
     for name in header if tool == "nvidia_smi" else ():
-        match, expected = re.search(r"\[(.*)\]", name), units.get(_bare(name), "")
+        match, expected = re.match(r"[^\[]*\[(.*)\]", name), units.get(_bare(name), "")
         if match and expected and match[1].strip() != expected:
             message = f"{_bare(name)} is in {shown(match[1])}, not in {expected}"
             raise InputError(message, where=log.file, fix="log it in the unit that nvidia-smi uses")
@@ -316,7 +316,7 @@ def _labelled(labels: Mapping[str, object], file: str) -> SampledDevice:
 
 
 _METRIC = re.compile(r"^(DCGM_FI_\w+)\{([^}]*)\}\s+(\S+)(?:\s+(\d+))?\s*$", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_LABEL = re.compile(r'(?<!\w)(\w++)="([^"]*)"')
 
 
 def _of_prometheus_text(lines: Iterable[str], file: str, log: IssueLog) -> Iterator[_Sample]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,8 +27,12 @@ _PAGES = ("drive.google.com", "docs.google.com")
 """Hosts whose addresses lead to pages for people, from which no program lists the files."""
 
 
-def remote_path(address: str) -> Path:
-    """Return the path behind a URL; UsageError if nothing here can open such an address."""
+def remote_path(address: str, *, follow_redirects: bool = True) -> Path:
+    """Return the path behind a URL; UsageError if nothing here can open such an address.
+
+    An S3 client follows every redirection, to any host, unless `follow_redirects` is false. Clients of other
+    storage only connect to the hosts of its vendor.
+    """
     from upath import UPath
 
     if address.partition("://")[2].partition("/")[0].lower() in _PAGES:
@@ -37,7 +42,8 @@ def remote_path(address: str) -> Path:
             f"gdown --folder {shlex.quote(address)} -O DIR; or in the browser: Download, and unpack the zip",
         )
     try:
-        return cast("Path", UPath(address))
+        options = {} if follow_redirects or _scheme(address) != "s3" else _options_without_redirects()
+        return cast("Path", UPath(address, **options))
     except ImportError as error:
         raise _missing(address, error) from error
     except ValueError as error:
@@ -45,6 +51,25 @@ def remote_path(address: str) -> Path:
             f"cannot open addresses like {_scheme(address)}://: {error}",
             fix="name a local path, or an address such as s3://bucket/run",
         ) from error
+
+
+@cache
+def _options_without_redirects() -> dict[str, Any]:
+    """Return the options of a client of S3 that treats a redirection as an error."""
+    from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
+
+    class OneHost:
+        def __init__(self, session: Any) -> None:
+            self._session = session
+
+        async def request(self, *arguments: Any, **named: Any) -> Any:
+            return await self._session.request(*arguments, **named, allow_redirects=False)
+
+    class OneHostSession(AIOHTTPSession):  # type: ignore[misc]
+        async def _get_session(self, proxy_url: str) -> OneHost:
+            return OneHost(await super()._get_session(proxy_url))
+
+    return {"config_kwargs": {"http_session_cls": OneHostSession}}
 
 
 def _scheme(address: str) -> str:

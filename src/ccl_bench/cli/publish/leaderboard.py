@@ -148,7 +148,7 @@ def index(
     /,
     *,
     downgrade: Annotated[
-        Literal["0001", "0002"] | None,
+        Literal["0001", "0002", "0003"] | None,
         Parameter(
             metavar="REVISION", help="Only convert the tables back to a revision, for an older version."
         ),

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _COMMENT = re.compile(
     r"ccl-bench origin\trun:(?P<run>[0-9a-f]{64})\tpublisher:(?P<publisher>[^\t]{1,64})"
-    r"\ttime:(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"
+    r"\ttime:(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)",
+    re.ASCII,
 )
 _FIX = "publish the run again, with --sign"
 
@@ -227,7 +228,21 @@ def parse_public_key(text: str) -> PublicKey:
     raw = _decoded(text, len(_ALGORITHM) + _ID_BYTES + _KEY_BYTES)
     if not raw.startswith(_ALGORITHM):
         raise ValueError("is of another algorithm")
+    # Bit 255 is the sign of x; a number beyond the prime stands for its remainder.
+    if (int.from_bytes(raw[10:], "little") & _WITHOUT_SIGN) % _PRIME in _SMALL_ORDER:
+        raise ValueError("is a key with which anybody can sign anything")
     return PublicKey(raw[2:10], raw[10:])
+
+
+_PRIME, _WITHOUT_SIGN = 2**255 - 19, 2**255 - 1
+_ORDER_8 = int.from_bytes(
+    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little"
+)
+_SMALL_ORDER = {0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8}
+"""Values of y of the eight points of small order (libsodium, `ge25519_has_small_order`).
+
+With such a key, a signature that needs no secret fits every message, or one of two to eight.
+"""
 
 
 def read_secret_key(path: Path) -> SecretKey:

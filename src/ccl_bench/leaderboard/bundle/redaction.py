@@ -146,7 +146,7 @@ def _patterns() -> tuple[_Pattern, ...]:
 
 _PROCESS = ~0xFFFFFF
 """Part of a `globalTid` that is its process's `globalPid`."""
-_SETTING = re.compile(r'([A-Z0-9_]+)="?(\d{1,7})"?(?=[;\0]|\Z)')
+_SETTING = re.compile(r'(?<![A-Z0-9_])([A-Z0-9_]++)="?(\d{1,7})"?(?=[;\0]|\Z)')
 _TYPES = {"INTEGER", "REAL", "TEXT", "BLOB"}
 
 

@@ -5,6 +5,7 @@ The same check runs before a bundle is sent and after a server receives it.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -13,7 +14,16 @@ from typing import TYPE_CHECKING
 from ccl_bench import metrics
 from ccl_bench.base.errors import InputError
 from ccl_bench.card.fields import is_address
-from ccl_bench.leaderboard.bundle.format import CARD, REPORT, REQUIRED, Bundle, is_known_field, name_problem
+from ccl_bench.leaderboard.bundle.format import (
+    CARD,
+    PROVENANCE,
+    REPORT,
+    REQUIRED,
+    RESULTS,
+    Bundle,
+    is_known_field,
+    name_problem,
+)
 from ccl_bench.result import SCHEMA_VERSION
 from ccl_bench.result.report_data import from_json as report_from_json
 
@@ -75,6 +85,7 @@ def _content_problems(bundle: Bundle) -> Iterator[str]:
             yield "a file is nested too deeply"
     if readable:
         yield from _consistency_problems(bundle.provenance, bundle.results)
+        yield from _repetition_problems(bundle)
 
 
 def _card_problems(bundle: Bundle) -> Iterator[str]:
@@ -179,6 +190,26 @@ def _consistency_problems(provenance: BundleProvenance, results: Iterable[Result
             yield f"{name} uses a trace that provenance.json lacks or lists with another hash"
     if len({result.provenance.steps for result in results if result.provenance.steps}) > 1:
         yield "the results use different choices of steps"
+
+
+class _RepeatedNameError(ValueError):
+    """A name that occurs twice in one object."""
+
+
+def _repetition_problems(bundle: Bundle) -> Iterator[str]:
+    """Yield files in which a name occurs twice: some programs read the first value, and this one the last."""
+
+    def check(pairs: list[tuple[str, object]]) -> None:
+        repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        if repeated:
+            raise _RepeatedNameError(repeated[0])
+
+    for file in (RESULTS, PROVENANCE, REPORT):
+        if file in bundle.files:
+            try:
+                json.loads(bundle.text(file), object_pairs_hook=check)
+            except _RepeatedNameError as error:
+                yield f"{file}: {str(error)[:100]!r} occurs twice in an object"
 
 
 def _run_file_problems(provenance: BundleProvenance, hashes: Mapping[str, str]) -> Iterator[str]:

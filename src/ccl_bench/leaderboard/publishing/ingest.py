@@ -24,8 +24,8 @@ from ccl_bench.leaderboard.publishing import queue
 from ccl_bench.leaderboard.publishing.publications import (
     TRACES_FOLDER,
     UPLOADS_FOLDER,
+    claiming_publications,
     find_publication,
-    listed_publications,
     publication_lock,
     register_publication,
 )
@@ -132,7 +132,7 @@ def ingest_bundle(
     with publication_lock(store):
         # The same traces belong to whoever published them first; a maintainer may replace them.
         others = [
-            each for each in listed_publications(store, recording) if each.submitter != caller.submitter
+            each for each in claiming_publications(store, recording) if each.submitter != caller.submitter
         ]
         if others and not is_maintainer and all(each.run != run for each in others):
             raise RequestRefused(

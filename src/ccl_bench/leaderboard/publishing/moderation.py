@@ -53,7 +53,7 @@ def withdraw(store: Store, caller: Caller, run: str, note: str = "") -> None:
 
 
 def approve(store: Store, settings: Settings, caller: Caller, run: str, note: str = "") -> None:
-    """List a run that waits in quarantine or was withdrawn; a listed run stays listed."""
+    """List a run that waits in quarantine or was withdrawn; a listed one stays listed."""
     require_role(caller, Role.MAINTAINER)
     with publication_lock(store):
         publication = _existing_publication(store, run)
@@ -61,6 +61,7 @@ def approve(store: Store, settings: Settings, caller: Caller, run: str, note: st
         if state is State.SUPERSEDED:
             raise _conflict("it was replaced by another")
         if state not in _WAITING:
+            register_publication(store, settings, run)  # whoever listed it may have been killed before that
             return
         others = [
             each

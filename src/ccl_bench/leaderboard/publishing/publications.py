@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, func, insert, select
 
 from ccl_bench.leaderboard.bundle.build import recording_hash
 from ccl_bench.leaderboard.bundle.format import LISTED
@@ -61,17 +62,37 @@ def find_publication(connection: Connection, run: str) -> Publication | None:
 
 def listed_publications(store: Store, recording: str) -> list[Publication]:
     """Return the listed publications of a recording, by the histories in their files."""
-    with store.engine.connect() as connection:
-        publications = _publications(connection, PUBLICATIONS.c.recording == recording)
+    return [each for each, bundle in _publications_on_disk(store, recording) if _is_listed(bundle)]
+
+
+def claiming_publications(store: Store, recording: str) -> list[Publication]:
+    """Return the publications that keep other submitters from publishing a recording.
+
+    They are listed, or were withdrawn by their submitter: their files stay public, and nobody else's.
+    """
     return [
         each
-        for each in publications
-        if (store.folder / each.run).is_dir() and _is_listed(store.bundle(each.run))
+        for each, bundle in _publications_on_disk(store, recording)
+        if _is_listed(bundle) or _withdrawn_by(bundle) == each.submitter
     ]
+
+
+def _publications_on_disk(store: Store, recording: str) -> Iterator[tuple[Publication, Bundle]]:
+    with store.engine.connect() as connection:
+        publications = _publications(connection, PUBLICATIONS.c.recording == recording)
+    for each in publications:
+        if (store.folder / each.run).is_dir():
+            yield each, store.bundle(each.run)
 
 
 def _is_listed(bundle: Bundle) -> bool:
     return bundle.history[-1].state in LISTED
+
+
+def _withdrawn_by(bundle: Bundle) -> str | None:
+    """Return who withdrew a run that is withdrawn; a later signature of its submitter changes nothing."""
+    last_events = [*takewhile(lambda event: event.state is State.WITHDRAWN, reversed(bundle.history))]
+    return last_events[-1].by if last_events else None
 
 
 def _publications(connection: Connection, condition: ColumnElement[bool]) -> list[Publication]:
@@ -126,23 +147,40 @@ def is_readable_storage(address: str | None, settings: Settings) -> bool:
     """Whether an address is in storage that the operator allows; nothing else is ever downloaded."""
     if address is None or not address.startswith(STORAGE):
         return False
-    plain = "/../" not in f"{address}/" and not set("%?#\\") & set(address)
-    return plain and f"{address.rstrip('/')}/".startswith(settings.trace_storage)
+    folder = address.removesuffix("/")
+    is_plain = (
+        address.isprintable()
+        and not set("%?#\\*[]{} ") & set(address)
+        and "::" not in address  # joins addresses of several kinds
+        and not {"", ".", ".."} & set(folder.partition("://")[2].split("/"))
+    )
+    return is_plain and f"{folder}/".startswith(settings.trace_storage)
+
+
+_LISTED_TWICE = (
+    select(func.min(PUBLICATIONS.c.run))
+    .join(RUNS, RUNS.c.id == PUBLICATIONS.c.run)
+    .where(RUNS.c.is_listed == 1)
+    .group_by(PUBLICATIONS.c.recording, PUBLICATIONS.c.submitter)
+    .having(func.count() > 1)
+)
+"""A run of each recording of which a killed process listed a second run and did not replace the first."""
 
 
 def reconcile(store: Store, settings: Settings) -> None:
-    """Clean up: finish incomplete bundles, remove rows and traces of missing ones."""
+    """Clean up: finish incomplete bundles and changes of state, remove rows and traces of missing ones."""
     with publication_lock(store):
-        store.catch_up_if_changed()
+        store.catch_up()
         with store.engine.connect() as connection:
             published_runs = set(connection.execute(select(PUBLICATIONS.c.run)).scalars())
             indexed = set(connection.execute(select(RUNS.c.id)).scalars())
+            listed_twice = connection.execute(_LISTED_TWICE).scalars().all()
         missing_runs = sorted(run for run in published_runs - indexed if not (store.folder / run).is_dir())
         if missing_runs:
             with writing(store.engine) as connection:
                 for table in (JOBS, PUBLICATIONS):
                     connection.execute(delete(table).where(table.c.run.in_(missing_runs)))
-        for run in sorted(indexed - published_runs):
+        for run in sorted({*(indexed - published_runs), *listed_twice}):
             register_publication(store, settings, run)
         # A process that died before the bundle arrived leaves the files of its run.
         traces = store.data / TRACES_FOLDER

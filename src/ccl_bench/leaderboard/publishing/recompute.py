@@ -153,9 +153,11 @@ def fetch_run(
     """Download the files of a run from an address; raise InputError if one is missing or differs."""
     traces = {trace.file: (trace.sha256, trace.size) for trace in provenance.traces}
     others = {name: (digest, _SIDE_FILE_BYTES) for name, digest in provenance.files.items()}
-    if sum(size for _, size in traces.values()) > settings.unpacked_bytes:
-        raise InputError(f"the traces have more than {settings.unpacked_bytes:,} bytes", where=address)
-    place = remote_path(address)
+    too_large = InputError(f"the run has more than {settings.unpacked_bytes:,} bytes", where=address)
+    left = settings.unpacked_bytes
+    if sum(size for _, size in traces.values()) > left:
+        raise too_large
+    place = remote_path(address, follow_redirects=False)
     for name, (digest, size) in {**traces, **others}.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -163,6 +165,9 @@ def fetch_run(
             copied = _copy_hashed(place / name, target, size, may_go_on)
         if copied != digest:
             raise InputError("differs from the published file", where=f"{address}/{name}")
+        left -= target.stat().st_size
+        if left < 0:
+            raise too_large
 
 
 def _copy_hashed(source: Path, target: Path, most: int, may_go_on: Callable[[], bool]) -> str:

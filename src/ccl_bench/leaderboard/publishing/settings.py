@@ -74,7 +74,8 @@ def load_settings(data: Path) -> Settings:
         fix = "correct the file, or remove it to use the defaults"
         raise InputError(f"cannot be used: {error}", where=str(path), fix=fix) from error
     for address in settings.trace_storage:
-        if not address.startswith(STORAGE) or not address.endswith("/"):
+        bucket = address.partition("://")[2].partition("/")[0]
+        if not address.startswith(STORAGE) or not address.endswith("/") or not bucket:
             raise InputError(
                 f"trace_storage: {address!r} is not a prefix of addresses in object storage",
                 where=str(path),

@@ -228,7 +228,13 @@ def _keep_worker_running(place: bytes, stopping: threading.Event) -> None:
 def main() -> None:
     """Run a worker as configured on stdin."""
     place = _CONFIG.decode(sys.stdin.buffer.read())
-    Worker(open_store(Path(place.data), place.database)).run(parent=place.parent)
+    data = Path(place.data)
+    try:
+        store = open_store(data, place.database)
+    except CclBenchError as error:  # the server starts another worker, until the database answers
+        tokens.log_event(data, "database-failed", reason=error.message)
+        sys.exit(error.exit_status)
+    Worker(store).run(parent=place.parent)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 from ccl_bench.storage import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from sqlalchemy import Connection, Engine
@@ -129,7 +130,7 @@ class Store:
         waiting = list(runs)
         for start in range(0, len(waiting), _AT_ONCE):
             names = waiting[start : start + _AT_ONCE]
-            with locked(self.data):
+            with self._looking_again_after_failure(), locked(self.data):
                 read_runs = {}
                 for done, name in enumerate(names, start=start + 1):
                     if read := self._read(name):
@@ -146,8 +147,7 @@ class Store:
                         connection,
                         {name: read_runs[name].history if name in read_runs else None for name in seen},
                     )
-                with (self.data / _CHANGES).open("ab") as stream:
-                    stream.write(b".")
+                self._note_change()
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Rebuild the whole index from the files; readers see the old one or the new one."""
@@ -157,9 +157,11 @@ class Store:
 
     def catch_up(self, *, progress: Progress | None = None) -> None:
         """Update the index after additions, changes and removals in the folder."""
+        if not self._looked_at:
+            self._note_change()  # a killed process may have changed the index without
         self._looked_at = self._changed_at()
         on_disk = {name: history_stamp(self.folder / name) for name in self.folders()}
-        with self.engine.connect() as connection:
+        with self._looking_again_after_failure(), self.engine.connect() as connection:
             rows = connection.execute(select(RUNS.c.id, RUNS.c.history_stamp))
             indexed = {row.id: row.history_stamp for row in rows}
         changed = {*on_disk.items()} ^ {*indexed.items()}
@@ -169,6 +171,19 @@ class Store:
         """Update the index if the folder changed since the last call."""
         if self._changed_at() != self._looked_at:
             self.catch_up()
+
+    @contextlib.contextmanager
+    def _looking_again_after_failure(self) -> Iterator[None]:
+        """Have the next `catch_up_if_changed` find what the database did not take, whoever wrote it."""
+        try:
+            yield
+        except BaseException:
+            self._looked_at = 0
+            raise
+
+    def _note_change(self) -> None:
+        with (self.data / _CHANGES).open("ab") as stream:
+            stream.write(b".")
 
     @property
     def version(self) -> tuple[int, int]:

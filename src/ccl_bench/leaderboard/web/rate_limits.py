@@ -82,11 +82,16 @@ class AddressLimit:
 
 
 def network_of(address: str) -> str:
-    """Return the key of a caller: an IPv4 address, or the /64 network of an IPv6 address."""
+    """Return the key of a caller: an IPv4 address, or the /64 network of an IPv6 address.
+
+    A proxy that listens for both writes IPv4 addresses in the form of IPv6, which share one network.
+    """
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
         return address
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:
+        ip = ip.ipv4_mapped
     return str(ip) if ip.version == 4 else str(ipaddress.ip_network((ip, 64), strict=False))
 
 

@@ -218,7 +218,7 @@ _NAMED = re.compile(r"%([\w.\-]+)")
 _LISTED_GROUPS = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
 _IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _MESH_GROUPS = re.compile(
-    r"replica_groups=mesh\[(?P<sides>[^\]]*)\]"
+    r"replica_groups=mesh\[(?P<sides>[^\[\]]*)\]"
     r"(?:, device_ids=\((?:\[(?P<shape>[\d,]+)\](?:T\((?P<order>[\d,]+)\))?|(?P<listed>[\d,]+))\))?"
     r" \{(?P<axes>[^}]*)\}"
 )

@@ -74,7 +74,7 @@ _WAITS = re.compile(
 )
 """What the `Task Type` of the device's scheduler means; a task without one is judged by its name."""
 
-_OPERATOR = re.compile(r"::|Backward\w*$")
+_OPERATOR = re.compile(r"::|(?<!\w)(?=\w*Backward)\w++$")
 _COLLECTIVES = ("hcom_", "hccl_")
 """How the names of HCCL's operators begin."""
 

@@ -138,7 +138,7 @@ ROWS = {
 TAILS, HEADS = "arrow tails", "arrow heads"
 """The rows that the two ends of arrows become."""
 
-_OPERATOR = re.compile(r"::|Backward\w*$|^[A-Z]\w*[A-Za-z]$|^(?:detach_?|record_param_comms)$")
+_OPERATOR = re.compile(r"::|(?<!\w)(?=\w*Backward)\w++$|^[A-Z]\w*[A-Za-z]$|^(?:detach_?|record_param_comms)$")
 
 
 def is_range(name: str) -> bool:

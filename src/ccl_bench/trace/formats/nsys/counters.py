@@ -46,7 +46,7 @@ _NAMES = (
 )
 """Names by which Nsight Systems has called a counter → the one name it has in the table."""
 
-_UNIT = re.compile(r"\s*\[(?P<unit>[^\]]*)\]\s*\Z")
+_UNIT = re.compile(r"(?<!\s)\s*+\[(?P<unit>[^\[\]]*+)\]\s*+\Z")
 _GPU_BITS = 0xFF
 """Part of a `typeId` that is the number of the GPU."""
 

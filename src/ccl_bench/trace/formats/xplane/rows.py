@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BYTE = "u8"
 """Element type of sizes in bytes."""
 
-_DETAIL = re.compile(r"(\w+):(\S+)")
+_DETAIL = re.compile(r"(?<!\w)(\w++):(\S+)")
 _COPIES = {"H2D": "HtoD", "D2H": "DtoH", "D2D": "DtoD", "P2P": "PtoP", "H2H": "HtoH"}
 _WARP = 32
 """Threads of a warp; XLA states no other size."""
