@@ -116,6 +116,7 @@ soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed
 	$(BIN)/python tests/publishing/soaking.py --minutes 10 --postgresql
 	$(BIN)/python -m pytest -q tests/hostile/web/slow_connections.py
 	SCHEMATHESIS_PHASES=coverage,fuzzing $(BIN)/python -m pytest -q tests/publishing/test_publishing_interface.py
+	MUTATIONS_EVERY=3 $(BIN)/python -m pytest -q tests/publishing/test_publishing_mutations.py
 
 RANDOM_TESTS = $(addprefix tests/,analysis/serving analysis/execution_trace/test_et_usual_nodes.py \
 	analysis/memory/test_memory_columns.py analysis/test_intervals.py analysis/test_breakdown.py \
