@@ -116,6 +116,7 @@ soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed
 	$(BIN)/python tests/publishing/soaking.py --minutes 10 --postgresql
 	$(BIN)/python -m pytest -q tests/hostile/web/slow_connections.py
 	SCHEMATHESIS_PHASES=coverage,fuzzing $(BIN)/python -m pytest -q tests/publishing/test_publishing_interface.py
+	MUTATIONS_EVERY=3 $(BIN)/python -m pytest -q tests/publishing/test_publishing_mutations.py
 
 attacks: $(TEST) ## Publish for five minutes while servers, workers and PostgreSQL itself are killed
 	$(BIN)/python tests/publishing/soaking.py --minutes 5 --postgresql --kill-database

@@ -41,6 +41,13 @@ def test_a_tag_that_names_an_object_runs_nothing(tag, tmp_path):
     assert reading.value.data.seq_len == 8192
 
 
+@pytest.mark.parametrize(("written", "text"), [(r"\ud83d\ude00", "\U0001f600"), (r"a\ud800b", "a\ufffdb")])
+def test_escapes_as_json_writes_them_give_characters(written, text):
+    """Half of a pair is none: every file and page with it would fail."""
+    reading = card_in_text(changed("dataset: c4", f'dataset: "{written}"'))
+    assert reading.value.data.dataset == text
+
+
 def test_aliases_that_expand_without_end_are_refused():
     started = time.process_time()
     with pytest.raises(InputError, match="expands to"):

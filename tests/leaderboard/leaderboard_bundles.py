@@ -101,6 +101,8 @@ class Made:
     """Days after START."""
     extra: tuple[Result, ...] = ()
     report: bytes = b""
+    stated: dict[str, Any] = field(default_factory=dict)
+    """Further keys of the provenance."""
 
     @property
     def card(self) -> str:
@@ -134,6 +136,7 @@ def written(made: Made, folder: Path) -> Path:
         "made_at": f"{START + timedelta(days=made.day):%Y-%m-%dT%H:%M:%SZ}",
         "tool_version": "0.1.0",
         "traces": [{"file": "kineto_trace_0.json", "sha256": _hash(made), "size": 1000, "rank": 0}],
+        **made.stated,
     }
     (folder / PROVENANCE).write_text(json.dumps(provenance), encoding="utf-8")
     if made.report:

@@ -12,12 +12,16 @@ from leaderboard_bundles import Made, added, changed, placed
 from leaderboard_client import Client
 from sqlalchemy import event
 
+from ccl_bench.leaderboard.pages.compare import MAX_RUNS
 from ccl_bench.leaderboard.store import State, Store, new_event, open_store
-from ccl_bench.leaderboard.web import kept_answers
+from ccl_bench.leaderboard.web import kept_answers, page_routes
 from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
+    from pathlib import Path
+
+    from starlette.types import Message, Receive, Scope, Send
 
 Result = TypeVar("Result")
 
@@ -130,3 +134,110 @@ def test_answers_are_dropped_before_they_fill_the_memory(
     asked.clear()
     client.get("/?q=x0")
     assert asked, "the first was dropped"
+
+
+def test_what_is_made_of_a_run_alone_outlives_changes_of_the_index(
+    small: Store, example: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = added(small, changed(RUN, report=example.read_bytes()))
+    client = Client(create_app(small))
+    pages = (f"/runs/{run}/report", f"/compare?run={run}")
+    before = [client.get(page).content for page in pages]
+    made: list[str] = []
+    for module, name in ((page_routes, "full_report"), (page_routes.comparing, "compare_page")):
+        monkeypatch.setattr(module, name, lambda *_, name=name, **__: made.append(name) or "made anew")
+    added(small, changed(RUN, name="other", model="another", values={"mfu": 50.0}))
+    assert [client.get(page).content for page in pages] == before
+    assert made == []
+    small.record(run, new_event(State.WITHDRAWN, "Ada Lovelace"))
+    assert [client.get(page).text for page in pages] == ["made anew"] * 2
+    small.record(run, new_event(State.QUARANTINED, "Ada Lovelace"))
+    assert [client.get(page).status_code for page in pages] == [404, 404]
+
+
+def test_a_page_of_a_run_shows_its_new_rank_at_once(small: Store) -> None:
+    run = added(small, RUN)
+    client = Client(create_app(small))
+    assert "no comparable number" in client.get(f"/runs/{run}").text
+    added(small, changed(RUN, name="faster", values={"mfu": 50.0}))
+    assert "rank 2 of 2" in client.get(f"/runs/{run}").text
+
+
+def test_parameters_that_change_nothing_make_no_new_answer(small: Store, asked: list[str]) -> None:
+    run = added(small, RUN)
+    client = Client(create_app(small))
+    for page in (f"/runs/{run}", "/workloads", "/metrics", f"/compare?run={run}"):
+        client.get(page)
+        asked.clear()
+        client.get(f"{page}{'&' if '?' in page else '?'}nothing=1")
+        assert asked == [], page
+
+
+def test_a_comparison_of_many_names_looks_up_no_more_than_it_shows(small: Store, asked: list[str]) -> None:
+    runs = [added(small, changed(RUN, name=f"run {number}")) for number in range(MAX_RUNS + 1)]
+    client = Client(create_app(small))
+    client.get("/")
+    counts = []
+    for names in (runs[:MAX_RUNS], [run[:length] for length in range(12, 64) for run in runs]):
+        asked.clear()
+        assert client.get("/compare?" + "&".join(f"run={name}" for name in names)).status_code == 200
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
+
+
+class Crowd:
+    """Sends requests at once, and counts how many are answered at the same time."""
+
+    def __init__(self) -> None:
+        self.running = self.most = 0
+        self.release = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer when everybody may go on."""
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await self.release.wait()
+        self.running -= 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def asked(self, store: Store, requests: list[tuple[str, str]], expected: int) -> list[Any]:
+        """Return the messages of the answers to requests, each an address and a page."""
+        cache = kept_answers.AnswerCache(self, store)
+        sent: list[Any] = []
+
+        async def one(address: str, page: str) -> None:
+            scope = {"type": "http", "method": "GET", "path": page, "query_string": b"", "headers": []}
+            await cache({**scope, "client": (address, 1)}, receive, send)
+
+        async def receive() -> Message:
+            return {"type": "http.request"}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        crowd = [asyncio.create_task(one(*request)) for request in requests]
+        while self.running < expected:
+            await asyncio.sleep(0)
+        self.release.set()
+        await asyncio.gather(*crowd)
+        return sent
+
+
+@pytest.mark.parametrize(
+    ("addresses", "page", "most"),
+    [
+        (1, "/workloads/{}", kept_answers.OF_ADDRESS),
+        (6, "/workloads/{}", kept_answers.OF_ALL),
+        (6, "/workloads", 1),
+        (1, "/runs/{}/files/results.json", kept_answers.OF_ADDRESS),
+        (12, "/api/v1/health", 12),
+    ],
+)
+def test_a_caller_waits_for_its_turn(small: Store, addresses: int, page: str, most: int) -> None:
+    """Twelve requests at once: of one address or of several, for answers that cost time or none."""
+    crowd = Crowd()
+    requests = [(f"10.0.0.{number % addresses}", page.format(number)) for number in range(12)]
+    sent = finished(crowd.asked(small, requests, most))
+    assert crowd.most == most
+    assert len(sent) == 2 * len(requests)

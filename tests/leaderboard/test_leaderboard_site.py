@@ -17,6 +17,7 @@ from leaderboard_browser import follow
 from leaderboard_bundles import Made, added, changed, many, placed
 
 from ccl_bench.base.errors import UsageError
+from ccl_bench.leaderboard import site as site_writer
 from ccl_bench.leaderboard.site import write_site
 from ccl_bench.leaderboard.store import State, Store, new_event, open_store
 from ccl_bench.leaderboard.store.query import RunQuery, complete_query
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from leaderboard_browser import Browsing
     from playwright.sync_api import Page
+
+    from ccl_bench.leaderboard.bundle.format import Bundle
 
 PHONE = 390
 SCRIPT = "<script>alert('x')</script>"
@@ -288,3 +291,45 @@ def test_a_damaged_run_is_left_out_everywhere_and_named(small: Store, tmp_path: 
     index = (tmp_path / "public" / "index.html").read_text()
     assert good[:12] in index
     assert run[:12] not in index
+
+
+PRETRAINING = {"fields": {"model.phase": "pretraining"}}
+
+
+def test_a_phase_in_other_words_is_that_of_the_card(small: Store, tmp_path: Path) -> None:
+    run = added(small, changed(Made(), values={"mfu": 1.0}, stated=PRETRAINING))
+    assert small.bundle(run).fields["model.phase"] == "training"
+    assert write_site(small, tmp_path / "public").left_out == ()
+    assert run[:12] in (tmp_path / "public" / "index.html").read_text()
+
+
+def test_a_phase_that_no_card_has_costs_nobody_else_the_site(small: Store, tmp_path: Path) -> None:
+    wrong = {"fields": {"model.phase": "dreaming"}}
+    (run, _) = placed(small.data, [Made(name="bad", stated=wrong), Made(values={"mfu": 1.0})])
+    small.catch_up()
+    assert "dreaming is not a known value" in small.refused[run].message
+    assert write_site(small, tmp_path / "public").runs == 1
+
+
+def test_what_cannot_be_drawn_is_named_and_costs_nobody_else_their_page(
+    small: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = added(small, Made(name="bad", model="other")), added(small, Made(values={"mfu": 1.0}))
+    listed = added(small, Made(name="third", model="third"))
+    draw_run, draw_workload = site_writer.published_run_page, site_writer.workload_page
+
+    def run_page(bundle: Bundle, *others: Any) -> str:
+        return str(1 / (bundle.id != bad)) and draw_run(bundle, *others)
+
+    def workload_page(workload: dict[str, Any], *others: Any) -> str:
+        return str(1 / ("third" not in workload["label"])) and draw_workload(workload, *others)
+
+    monkeypatch.setattr(site_writer, "published_run_page", run_page)
+    monkeypatch.setattr(site_writer, "workload_page", workload_page)
+    written = write_site(small, tmp_path / "public")
+    assert written.runs == 2
+    assert [bad in error.where or "workloads/" in error.where for error in written.left_out] == [True, True]
+    index = (tmp_path / "public" / "any-1.html").read_text()
+    assert (bad[:12] in index, good[:12] in index, listed[:12] in index) == (False, True, True)
+    pages = [path.read_text() for path in (tmp_path / "public" / "workloads").iterdir()]
+    assert sorted("cannot be drawn" in page for page in pages) == [False, True]

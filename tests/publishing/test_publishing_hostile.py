@@ -96,7 +96,7 @@ CHANGES: dict[str, tuple[Callable[[Files], Files], str]] = {
     "a card that calls a function": (_card("!!python/object/apply:os.system ['id']"), CARD),
     "a bomb of aliases": (_card(_aliases()), "expands to, more than 100,000 values"),
     "a card that is nested deeply": (_card("[" * 5000), "workload_card.yaml"),
-    "a card of many bytes": (_card("# " + "x" * MIB), "more than 262,144 bytes"),
+    "a card of many bytes": (_card("# " + "x" * MIB), "more than 65,536 bytes"),
     "results that are nested deeply": (lambda f: {**f, RESULTS: b"[" * 100_000}, RESULTS),
     "details that are nested deeply": (
         _result(details={"deep": json.loads("[" * 900 + "]" * 900)}),
@@ -137,6 +137,8 @@ CHANGES: dict[str, tuple[Callable[[Files], Files], str]] = {
         lambda f: {**f, PROVENANCE: f[PROVENANCE].replace(b'"run": ', b'"run": "other", "run": ', 1)},
         "'run' occurs twice",
     ),
+    "a phase that no card has": (_stated("fields", {"model.phase": "dreaming"}), "is not a known value"),
+    "a degree that no card has": (_stated("fields", {"parallelism.tp": 10**30}), "less than or equal to"),
     "a later schema": (_stated("schema_version", 2), "schema 2"),
     "a report of other results": (
         lambda f: edited(f, REPORT, lambda report: report.update(results=[])),

@@ -301,6 +301,8 @@ MAX_DIGITS = 40
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _SPECIAL = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
+# Escapes as JSON writes them: a pair is one character, and a half of one could not be written anywhere.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS: dict[str, Plain] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
@@ -385,6 +387,8 @@ class _Tree:
     def _take(self, kind: str, event: Any) -> None:
         if kind == "ScalarEvent":
             text, tag = str(event.value), event.tag or ""
+            if _SURROGATE.search(text):
+                text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             is_text = event.style is not None or tag in ("!", "tag:yaml.org,2002:str")
             scalar: Node = ScalarNode(text if is_text else plain_value(text), text, _line(event))
             if tag and tag not in CORE_TAGS:

@@ -12,6 +12,7 @@ from ccl_bench.comparison.comparability import (
     fields_of,
     find_differences,
     judge_comparability,
+    read_fields,
     unknown_fields,
 )
 
@@ -22,5 +23,6 @@ __all__ = [
     "fields_of",
     "find_differences",
     "judge_comparability",
+    "read_fields",
     "unknown_fields",
 ]

@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.base.registry import did_you_mean
+from ccl_bench.card import Card, Reading
+from ccl_bench.card.sections import file_path, is_section, read_section, value_type
+from ccl_bench.card.yaml_tree import IssueLog, mapping_of, shown
 from ccl_bench.catalog.models import model
+from ccl_bench.side_files.metadata import RunMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ccl_bench.analysis.facts import Facts
-    from ccl_bench.card import Card
+    from ccl_bench.card.fields import FileSection
     from ccl_bench.result import Result
 
 Plain = str | int | float | bool | list[str]
@@ -76,9 +80,7 @@ def fields_of(card: Card | None, facts: Facts | None = None) -> Fields:
     """Return the fields of a card by the names of `fields.toml`; facts of the run take precedence."""
     fields: Fields = {}
     if card is not None:
-        for path, value in _leaves(card, ""):
-            name = next((path.removeprefix(p) for p in _SHORTENED if path.startswith(p)), path)
-            fields[name] = value
+        fields = _stated_in(card)
         derived = {
             "data.global_batch_size": card.global_batch_size,
             "hardware.device.device_count": card.world_size,
@@ -90,6 +92,65 @@ def fields_of(card: Card | None, facts: Facts | None = None) -> Fields:
         if fact is not None:
             fields[rule.name] = fact.value
     return fields
+
+
+def _stated_in(card: Card) -> Fields:
+    """Return the fields that a card states, without those that follow from others."""
+    return {_shortened(path): value for path, value in _leaves(card, "")}
+
+
+def _shortened(path: str) -> str:
+    return next((path.removeprefix(each) for each in _SHORTENED if path.startswith(each)), path)
+
+
+_OF_METADATA = {"data.global_batch_size": "global_batch_size", "data.tokens_per_step": "tokens_per_step"}
+"""Fields that no card has → their key in `run_metadata.json`."""
+
+
+def read_fields(stated: Mapping[str, object]) -> Reading[Fields]:
+    """Return fields that another program states, read as a card and `run_metadata.json` are read.
+
+    A field that they do not have is an error, and so is a value that they may not have.
+    """
+    log, of_card, in_card = IssueLog(), _keys_in_card(), dict[str, Any]()
+    for name, value in stated.items():
+        variables = next((f"{each}." for each in _environments() if name.startswith(f"{each}.")), "")
+        keys = of_card.get(name, ())
+        if variables:
+            keys = (*of_card[variables.removesuffix(".")], name.removeprefix(variables))
+        if keys and name not in _environments():
+            part = in_card
+            for key in keys[:-1]:
+                part = part.setdefault(key, {})
+            part[keys[-1]] = value
+        elif name not in _OF_METADATA:
+            log.error(shown(name), "is not a field of a card")
+    in_metadata = {key: stated[name] for name, key in _OF_METADATA.items() if name in stated}
+    fields = _stated_in(read_section(mapping_of(in_card), Card, log, unknown=log.error))
+    metadata = read_section(mapping_of(in_metadata), RunMetadata, log, unknown=log.error)
+    known = ((name, getattr(metadata, key)) for name, key in _OF_METADATA.items())
+    return Reading(fields | {name: value for name, value in known if value is not None}, log.in_order())
+
+
+@cache
+def _keys_in_card() -> dict[str, tuple[str, ...]]:
+    """Return field → the keys that lead to it in the file of a card."""
+    fields: dict[str, tuple[str, ...]] = {}
+    parts: list[tuple[type[FileSection], tuple[str, ...]]] = [(Card, ())]
+    for part, names in parts:
+        for name, info in part.model_fields.items():
+            path = (*names, name)
+            if is_section(kind := value_type(info)):
+                parts.append((kind, path))
+            else:
+                fields[_shortened(".".join(path))] = tuple(file_path(Card, path).split("."))
+    return fields
+
+
+@cache
+def _environments() -> tuple[str, ...]:
+    """Return the fields that hold variables of an environment."""
+    return tuple(name for name in field_rules() if name.endswith(".env"))
 
 
 def _leaves(part: Any, path: str) -> Iterator[tuple[str, Plain]]:

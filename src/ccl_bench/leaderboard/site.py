@@ -5,19 +5,27 @@ from __future__ import annotations
 import json
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
 from ccl_bench import __version__
-from ccl_bench.base.errors import CclBenchError, UsageError
+from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 from ccl_bench.base.text import INERT_PATTERN
 from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN, open_bundle
 from ccl_bench.leaderboard.pages.compare import compare_page
 from ccl_bench.leaderboard.pages.links import SiteLinks
 from ccl_bench.leaderboard.pages.reference import metrics_page
-from ccl_bench.leaderboard.pages.render import ASSETS, BADGES, DIRECTIONS, load_asset, number_cell
+from ccl_bench.leaderboard.pages.render import (
+    ASSETS,
+    BADGES,
+    DIRECTIONS,
+    load_asset,
+    number_cell,
+    render_page,
+)
 from ccl_bench.leaderboard.pages.run import full_report, published_run_page
 from ccl_bench.leaderboard.pages.table import HEADINGS, PHASES, table_page
 from ccl_bench.leaderboard.pages.workload import workload_page, workloads_page
@@ -37,7 +45,7 @@ from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 from ccl_bench.report.render.html import LIBRARY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from sqlalchemy import Connection
 
@@ -125,6 +133,7 @@ def _literal(value: Any) -> str:
 
 
 _TOP = SiteLinks()
+_DRAW_FIX = "withdraw the run, and report this with its identifier"
 
 MARK = ".ccl-bench-site"
 """File that marks a folder as a site that may be replaced."""
@@ -181,16 +190,21 @@ class _SiteWriter:
         with self._store.engine.connect() as connection:
             runs = query_result.public_run_ids(connection)
             below = SiteLinks(up="../", phases=query_result.count_phases(connection))
-        damaged = []
+        damaged: dict[str, CclBenchError] = {}
         for done, run in enumerate(runs, start=1):
             try:
                 self._run(run, below)
             except CclBenchError as error:
-                self._left_out.append(error)
-                damaged.append(run)
+                damaged[run] = error
+            except OSError:
+                raise
+            except Exception as error:  # a stranger wrote the run: it must not cost others the site
+                where = str(self._store.folder / run)
+                damaged[run] = InputError(f"cannot be drawn: {error}", where=where, fix=_DRAW_FIX)
             if progress:
                 progress(done, len(runs))
-        self._store.index(damaged)
+        self._left_out += damaged.values()
+        self._store.leave_out(damaged)
         self._lists()
         for name in ASSETS:
             if name != LIBRARY or self._has_reports:
@@ -209,12 +223,13 @@ class _SiteWriter:
                     continue
                 for place in range(1, max(1, -(-count // RunQuery().size)) + 1):
                     query = RunQuery.model_validate({"phase": phase, "page": place})
-                    self._write(top.table(query), table_page(connection, query, top))
+                    self._page(top.table(query), partial(table_page, connection, query, top), top)
             workloads = query_result.list_workloads(connection)
             self._write("workloads.html", workloads_page(workloads, top))
             for workload in workloads:
                 runs = query_result.runs_of_workload(connection, workload["key"])
-                self._write(top.workload(workload["key"]), workload_page(workload, runs, below))
+                draw = partial(workload_page, workload, runs, below)
+                self._page(top.workload(workload["key"]), draw, below)
             for path, text in data_scripts(connection):
                 self._write(f"data/{path}", text)
             metrics = query_result.measured_metrics(connection)
@@ -241,12 +256,22 @@ class _SiteWriter:
             except CclBenchError as error:
                 self._left_out.append(error)
 
+    def _page(self, name: str, draw: Callable[[], str], to: SiteLinks) -> None:
+        """Write a page about several runs; if it cannot be drawn, its place says so."""
+        try:
+            page = draw().encode()
+        except Exception as error:  # strangers wrote the runs: one page must not cost the others
+            self._left_out.append(InputError(f"cannot be drawn: {error}", where=name, fix=_DRAW_FIX))
+            message = "This page cannot be drawn."
+            page = render_page("message.html", "Missing page", to, message=message, fix="").encode()
+        self._write(name, page)
+
     def _write(self, name: str, content: str | bytes | Iterable[str]) -> None:
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, bytes):
-            path.write_bytes(content)
+        if isinstance(content, str | bytes):
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
         else:
             with path.open("w", encoding="utf-8") as stream:
-                stream.writelines([content] if isinstance(content, str) else content)
+                stream.writelines(content)
         self._files += 1

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -27,17 +26,18 @@ from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.text import json_decoder
 from ccl_bench.card import card_in_text
-from ccl_bench.comparison import fields_of
-from ccl_bench.comparison.comparability import field_rules
-from ccl_bench.result import Result, from_json
+from ccl_bench.comparison import fields_of, read_fields
+from ccl_bench.leaderboard.bundle.bounds import bounds, check_nodes
+from ccl_bench.result import Result, from_json, report_data
 from ccl_bench.storage import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from ccl_bench.card import Card, Reading
     from ccl_bench.comparison.comparability import Fields
+    from ccl_bench.result.report_data import ReportData
 
 HISTORY, ORIGIN = "history.json", "origin.minisig"
 _BESIDE = {HISTORY, ORIGIN}
@@ -217,6 +217,13 @@ class Bundle:
         return _decode_file(self.folder / PROVENANCE, _PROVENANCE.decode)
 
     @cached_property
+    def report(self) -> ReportData:
+        """The report; InputError if the run was published without one."""
+        if not (self.folder / REPORT).exists():
+            raise InputError("this run was published without a report")
+        return _decode_file(self.folder / REPORT, report_data.from_json)
+
+    @cached_property
     def history(self) -> list[HistoryEvent]:
         """Its changes of state, oldest first."""
         return read_history(self.folder)
@@ -229,12 +236,14 @@ class Bundle:
     @cached_property
     def fields(self) -> Fields:
         """The workload: the card, with the facts of the run if known."""
-        stated_fields = {
-            name: value
-            for name, value in self.provenance.fields.items()
-            if is_known_field(name) and value != ""
-        }
-        return fields_of(self.card.value) | stated_fields
+        stated = read_fields(self.provenance.fields)
+        for issue in stated.errors:
+            raise InputError(
+                f"{issue.path}: {issue.message}",
+                where=str(self.folder / PROVENANCE),
+                fix="publish the run again",
+            )
+        return fields_of(self.card.value) | stated.value
 
     @property
     def files(self) -> list[str]:
@@ -257,13 +266,6 @@ class Bundle:
             return path.read_bytes()
         except OSError as error:
             raise storage.unreadable(path, error) from error
-
-
-def is_known_field(name: str) -> bool:
-    """Whether a comparison has a field of this name."""
-    return name in field_rules() or name.startswith(
-        tuple(f"{whole}." for whole in field_rules() if whole.endswith(".env"))
-    )
 
 
 def bundle_id(folder: Path) -> str:
@@ -300,12 +302,14 @@ def open_bundle(folder: Path) -> Bundle:
 
 def _decode_file(path: Path, decode: Callable[[bytes], T]) -> T:
     try:
-        return decode(path.read_bytes())
+        raw = path.read_bytes()
+        check_nodes(path.name, raw)
+        return decode(raw)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"cannot be used: {error}", where=str(path), fix="publish the run again") from error
 
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 
 NAME_BYTES = 240
 """Longest name of a file below a run; the header of an archive has room for 255 with its folder."""
@@ -330,16 +334,12 @@ class Limits:
     """In the archive."""
     text_bytes: int = 16 * MIB
     """Of the results, and of the report."""
-    small: Mapping[str, int] = field(
-        default_factory=lambda: MappingProxyType({CARD: 256 * KIB, PROVENANCE: 4 * MIB, ORIGIN: 16 * KIB})
-    )
-    """File → limit of its own."""
 
     def of(self, name: str) -> int:
         """Return the largest size of a file of a bundle in bytes."""
         if name.startswith(f"{RUN_FOLDER}/"):
             return self.unpacked_bytes
-        return self.small.get(name, self.text_bytes)
+        return (name in bounds() and bounds()[name].bytes) or self.text_bytes
 
 
 def name_problem(name: str) -> str:

@@ -11,9 +11,15 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ccl_bench import metrics
 from ccl_bench.base.errors import InputError
 from ccl_bench.card.fields import is_address
+from ccl_bench.comparison import fields_of, read_fields
+from ccl_bench.comparison.compare import compare_runs
+from ccl_bench.comparison.run_results import RunResults
+from ccl_bench.leaderboard.bundle.bounds import bounds
 from ccl_bench.leaderboard.bundle.format import (
     CARD,
     PROVENANCE,
@@ -21,14 +27,15 @@ from ccl_bench.leaderboard.bundle.format import (
     REQUIRED,
     RESULTS,
     Bundle,
-    is_known_field,
     name_problem,
 )
+from ccl_bench.report.comparison.page import sections
+from ccl_bench.report.page import report_page
+from ccl_bench.report.render.html import run_page
 from ccl_bench.result import SCHEMA_VERSION
-from ccl_bench.result.report_data import from_json as report_from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from ccl_bench.base.registry import Registry
@@ -42,8 +49,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _VERSION = re.compile(r"\d[\w.+-]{0,49}", re.ASCII)
 _MAX_CHARACTERS = 2000
 """Characters of a name or address."""
-_MAX_DEPTH = 32
-"""Largest depth of nested lists and mappings in the details of a result."""
 
 VALIDATE_FIX = "run ccl-bench validate on the run, correct what it reports, and publish again"
 
@@ -62,6 +67,8 @@ def validate_bundle(folder: Path, limits: Limits, hashes: Mapping[str, str] | No
     bundle = Bundle(folder)
     if not problems:
         problems = list(_content_problems(bundle))
+    if not problems:
+        problems = list(_drawing_problems(bundle))
     if not problems and hashes:
         problems = list(_run_file_problems(bundle.provenance, hashes))
     if not problems:
@@ -86,6 +93,26 @@ def _content_problems(bundle: Bundle) -> Iterator[str]:
     if readable:
         yield from _consistency_problems(bundle.provenance, bundle.results)
         yield from _repetition_problems(bundle)
+
+
+def _drawing_problems(bundle: Bundle) -> Iterator[str]:
+    """Yield what cannot be drawn of a bundle, by drawing it: what fails here would fail for its readers.
+
+    Details are plain data, so that no type shows whether a comparison can read them.
+    """
+    results = {result.metric: result for result in bundle.results}
+    side = RunResults(bundle.provenance.run, results, bundle.fields)
+    names = sorted(result.metric for result in bundle.results if result.value is not None)
+    uses: dict[str, Callable[[], object]] = {
+        f"{RESULTS} cannot be compared": lambda: list(sections(compare_runs([side, side], names)))
+    }
+    if REPORT in bundle.files:
+        uses[f"{REPORT} cannot be drawn"] = lambda: run_page(report_page(bundle.report), assets="", before=())
+    for problem, use in uses.items():
+        try:
+            use()
+        except Exception as error:
+            yield f"{problem}: {type(error).__name__}: {str(error)[:200]}"
 
 
 def _card_problems(bundle: Bundle) -> Iterator[str]:
@@ -121,9 +148,12 @@ def _provenance_problems(bundle: Bundle) -> Iterator[str]:
         yield "a file is named twice"
     if any(trace.size < 0 for trace in provenance.traces):
         yield "a trace has fewer than 0 bytes"
-    for name in provenance.fields:
-        if not is_known_field(name):
-            yield f"{name[:100]!r} is not a field of a card"
+    stated = fields_of(bundle.card.value) | provenance.fields
+    if len(stated) > (most := bounds()[PROVENANCE].fields):
+        yield f"the card and {PROVENANCE} state {len(stated):,} fields; at most {most:,} are accepted"
+        return
+    for issue in read_fields(provenance.fields).errors:
+        yield f"{PROVENANCE}: {issue.path}: {issue.message}"
 
 
 def _results_problems(bundle: Bundle) -> Iterator[str]:
@@ -132,6 +162,14 @@ def _results_problems(bundle: Bundle) -> Iterator[str]:
     for name, count in Counter(result.metric for result in bundle.results).items():
         if count > 1:
             yield f"{name[:100]} occurs {count} times"
+    findings = sum(len(result.findings) for result in bundle.results)
+    if findings > (most := bounds()[RESULTS].findings):
+        yield f"the results have {findings:,} findings; at most {most:,} are accepted"
+    sizes = [[len(level) for level in _levels(result.details)] for result in bundle.results]
+    if (details := sum(map(sum, sizes))) > (most := bounds()[RESULTS].details):
+        yield f"the results have {details:,} values in their details; at most {most:,} are accepted"
+    if max(map(len, sizes), default=0) > (most := bounds()[RESULTS].depth):
+        yield f"details are nested more than {most} levels deep"
     registry = metrics.load()
     for result in bundle.results:
         yield from (f"{result.metric[:100]}: {problem}" for problem in _result_problems(result, registry))
@@ -153,27 +191,28 @@ def _result_problems(result: Result, registry: Registry[Metric]) -> Iterator[str
         yield "has a value that contradicts its status"
     elif result.value is not None and not math.isfinite(result.value):
         yield "is not a finite number"
-    if _is_too_deep(result.details):
-        yield f"its details are nested more than {_MAX_DEPTH} levels deep"
 
 
-def _is_too_deep(details: object) -> bool:
-    """Whether data is nested more deeply than any measurement; rendering it would fail."""
-    level = [details]
-    for _ in range(_MAX_DEPTH):
+def _levels(value: object) -> Iterator[list[object]]:
+    """Yield the values at each depth of nested lists and mappings, without recursion."""
+    level = [value]
+    while level:
+        yield level
         mappings = [each.values() for each in level if isinstance(each, dict)]
         lists = [each for each in level if isinstance(each, list)]
         level = [inner for each in (*mappings, *lists) for inner in each]
-    return bool(level)
 
 
 def _report_problems(bundle: Bundle) -> Iterator[str]:
     if REPORT not in bundle.files:
         return
-    report = report_from_json(bundle.bytes(REPORT))
-    if report.results != bundle.results:
+    if bundle.report.results != bundle.results:
         yield f"{REPORT} has different results from the bundle"
-    if report.inspection.run != bundle.provenance.run:
+    levels = _levels(msgspec.to_builtins(bundle.report.series))
+    longest = max(len(each) for level in levels for each in level if isinstance(each, list | dict))
+    if longest > (most := bounds()[REPORT].items):
+        yield f"{REPORT} has a series of {longest:,} items; at most {most:,} are accepted"
+    if bundle.report.inspection.run != bundle.provenance.run:
         yield f"{REPORT} describes another run"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.errors import InputError
 from ccl_bench.comparison.compare import compare_runs
 from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.leaderboard.pages.reference import metric_definition
@@ -38,10 +39,13 @@ def compare_page(chosen: Sequence[tuple[Bundle, ListedRun]], to: Links, *, note:
         name = " ".join(filter(None, (run["model"] or run["name"], hardware_text(run), f"({bundle.id[:8]})")))
         sides.append(RunResults(name, {result.metric: result for result in bundle.results}, bundle.fields))
         measured |= {result.metric for result in bundle.results if result.value is not None}
-    comparison = compare_runs(sides, sorted(measured - unit_variants()))
+    try:
+        comparison = compare_runs(sides, sorted(measured - unit_variants()))
+        page_sections = list(sections(comparison))
+    except Exception as error:  # strangers wrote the details, which are plain data
+        raise InputError(f"these runs cannot be compared: {error}", fix="compare others") from error
     metrics = known_metrics()
     compared = {change.metric for pair in comparison.pairs for change in pair.changes}
-    page_sections = list(sections(comparison))
     charts = {chart.key: chart.spec for each in page_sections for chart in each.charts}
     return render_page(
         "compare.html",

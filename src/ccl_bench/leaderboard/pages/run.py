@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.base.text import counted
-from ccl_bench.leaderboard.bundle.format import CARD, REPORT
+from ccl_bench.leaderboard.bundle.format import CARD
 from ccl_bench.leaderboard.pages.render import (
     hardware_text,
     name_and_version,
@@ -24,11 +24,9 @@ from ccl_bench.report.page import report_page
 from ccl_bench.report.page_model import PageFinding
 from ccl_bench.report.render.html import findings, run_page
 from ccl_bench.report.results import STATUS_WORDS
-from ccl_bench.result import report_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.leaderboard.pages.links import Links
@@ -47,6 +45,10 @@ class ShownResult:
     """The value with its unit."""
     is_known: bool
     """Whether this program has a definition of the metric."""
+
+
+MOST_ROWS = 1000
+"""Rows of one table on the page: a run may have 10,000 files, and `provenance.json` names all."""
 
 
 def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
@@ -73,6 +75,7 @@ def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
         for result in sorted(bundle.results, key=lambda result: result.metric.lower())
         if result.metric not in unit_variants()
     ]
+    provenance = bundle.provenance
     measured = [each for each in shown_results if each.result.value is not None]
     by_name = {each.result.metric: each for each in measured}
     usual = default_columns().get(run["phase"] or "any", default_columns()["any"])
@@ -92,8 +95,11 @@ def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
         fields=bundle.fields,
         description=bundle.card.value.description or "",
         card=bundle.text(CARD),
-        provenance=bundle.provenance,
-        traces=[(trace, size(trace.size)) for trace in bundle.provenance.traces],
+        provenance=provenance,
+        environment=list(islice(provenance.environment.items(), MOST_ROWS)),
+        traces=[(trace, size(trace.size)) for trace in provenance.traces[:MOST_ROWS]],
+        other_files=list(islice(provenance.files.items(), MOST_ROWS)),
+        more_files=sum(max(0, len(each) - MOST_ROWS) for each in (provenance.traces, provenance.files)),
         events=bundle.history,
         files=bundle.public_files,
     )
@@ -122,16 +128,10 @@ def _findings(results: Iterable[Result]) -> list[PageFinding]:
 
 def full_report(bundle: Bundle, to: Links) -> str:
     """Return the report as a page that links back to the run."""
-    return _render_report(bundle.folder / REPORT, to.asset("").rstrip("/"), to.run(bundle.id))
-
-
-@lru_cache(maxsize=16)
-def _render_report(path: Path, assets: str, run: str) -> str:
-    if not path.exists():
-        raise InputError("this run was published without a report")
     try:
-        page = report_page(report_data.from_json(path.read_bytes()))
-        return run_page(page, assets=assets, before=[(run, "Back to the run")])
+        page = report_page(bundle.report)
+        back = [(to.run(bundle.id), "Back to the run")]
+        return run_page(page, assets=to.asset("").rstrip("/"), before=back)
     except CclBenchError:
         raise
     except Exception as error:  # a stranger wrote the file: whatever it holds must not take the server down

@@ -18,7 +18,7 @@ from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, VALUES, WORKLOA
 from ccl_bench.report.formatting import exact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from sqlalchemy import CTE, Column, Connection, Engine, Select
     from sqlalchemy.sql.elements import ColumnElement
@@ -99,7 +99,7 @@ _RUNS_WITH_WORKLOADS = select(RUNS, WORKLOADS.c.label, WORKLOADS.c.size).join(
 
 
 def _listed_runs(
-    connection: Connection, statement: Select[Any], names: Iterable[str] | None = None
+    connection: Connection, statement: Select[Any], names: Collection[str] | None = None
 ) -> list[ListedRun]:
     """Return the runs that a query selects, with all their numbers, or those of some metrics."""
     rows = [dict(row) for row in connection.execute(statement).mappings()]
@@ -318,11 +318,16 @@ def unit_and_direction(connection: Connection, metric: str) -> tuple[str, str]:
 _BEGINNING = re.compile(r"[0-9a-f]{8,64}")
 
 
-def find_run(connection: Connection, beginning: str) -> ListedRun | None:
-    """Return the run with this prefix of its identifier, with all its numbers; None unless exactly one."""
-    runs = (
-        _select_runs(connection, _starts_with(RUNS.c.id, beginning), limit=2) if _is_hash(beginning) else []
-    )
+def find_run(
+    connection: Connection, beginning: str, metrics: Collection[str] | None = None
+) -> ListedRun | None:
+    """Return the run with this prefix of its identifier, with all its numbers, or those of some metrics.
+
+    None unless exactly one run has it.
+    """
+    if not _is_hash(beginning):
+        return None
+    runs = _select_runs(connection, _starts_with(RUNS.c.id, beginning), limit=2, metrics=metrics)
     return runs[0] if len(runs) == 1 else None
 
 
@@ -355,10 +360,12 @@ def runs_of_workload(connection: Connection, workload: str, limit: int = 1000) -
     return _select_runs(connection, (RUNS.c.workload == workload) & is_listed(), limit=limit)
 
 
-def _select_runs(connection: Connection, condition: Any, *, limit: int) -> list[ListedRun]:
+def _select_runs(
+    connection: Connection, condition: Any, *, limit: int, metrics: Collection[str] | None = None
+) -> list[ListedRun]:
     shown = _RUNS_WITH_WORKLOADS.where(condition, RUNS.c.state.in_([state.value for state in SHOWN]))
     newest = shown.order_by(RUNS.c.submitted_at.desc(), RUNS.c.id).limit(limit)
-    return _listed_runs(connection, newest)
+    return _listed_runs(connection, newest, metrics)
 
 
 def _is_hash(beginning: str) -> bool:

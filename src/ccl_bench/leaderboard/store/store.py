@@ -35,7 +35,7 @@ from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 from ccl_bench.storage import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from sqlalchemy import Connection, Engine
@@ -137,17 +137,27 @@ class Store:
                         read_runs[name] = read
                     if progress:
                         progress(done, len(waiting))
-                with writing(self.engine) as connection:
-                    removed = _forget(connection, names)
-                    added = _write(connection, list(read_runs.values()))
-                    change_counts(connection, added=added, removed=removed)
-                    update_workloads(connection, {run["workload"] for run in (*added[0], *removed[0])})
-                    seen = [name for name in names if name not in self.refused]
-                    log_changes(
-                        connection,
-                        {name: read_runs[name].history if name in read_runs else None for name in seen},
-                    )
-                self._note_change()
+                self._replace(names, read_runs)
+
+    def leave_out(self, unusable: Mapping[str, CclBenchError]) -> None:
+        """Take runs that cannot be shown out of the index, until a process reads their files again."""
+        with locked(self.data):
+            self.refused |= unusable
+            self._replace([*unusable], {})
+
+    def _replace(self, names: Sequence[str], read_runs: Mapping[str, _ReadRun]) -> None:
+        """Replace the rows of some runs, with the log of their changes."""
+        with writing(self.engine) as connection:
+            removed = _forget(connection, names)
+            added = _write(connection, list(read_runs.values()))
+            change_counts(connection, added=added, removed=removed)
+            update_workloads(connection, {run["workload"] for run in (*added[0], *removed[0])})
+            seen = [name for name in names if name not in self.refused]
+            log_changes(
+                connection,
+                {name: read_runs[name].history if name in read_runs else None for name in seen},
+            )
+        self._note_change()
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Rebuild the whole index from the files; readers see the old one or the new one."""
@@ -218,7 +228,12 @@ class Store:
             return _ReadRun(workload_row(bundle.fields), row, values, bundle.history)
         except CclBenchError as error:
             self.refused[run] = error
-            return None
+        except OSError:
+            raise
+        except Exception as error:  # a stranger wrote the files: they must not cost others the table
+            where, fix = str(self.folder / run), "remove the folder, and publish the run again"
+            self.refused[run] = InputError(f"cannot be listed: {error}", where=where, fix=fix)
+        return None
 
 
 def _forget(connection: Connection, runs: Sequence[str]) -> _Rows:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field, create_model
 
 from ccl_bench import __version__
@@ -193,8 +193,8 @@ def runs_json(request: Request, query: Annotated[RunQuery, Query()]) -> Streamin
     return _file(export_json(current_store(request).engine, query), "application/json", "runs.json")
 
 
-@router.get("/runs/{run}", responses=_MISSING)
-def run(request: Request, run: str) -> RunDetails:
+@router.get("/runs/{run}", responses=_MISSING | {200: {"model": RunDetails}})
+def run(request: Request, run: str) -> Response:
     """Return one run with its card, results, provenance and history; 8 digits of its identifier suffice."""
     store = current_store(request)
     with store.engine.connect() as connection:
@@ -202,18 +202,15 @@ def run(request: Request, run: str) -> RunDetails:
     if listed is None:
         raise HTTPException(404, f"there is no run {run}")
     bundle = store.bundle(listed.run["id"])
-    return RunDetails(
-        run=RunAnswer.model_validate(run_as_dict(listed)),
-        card=bundle.fields,
-        results=msgspec.to_builtins(bundle.results),
-        provenance=msgspec.to_builtins(bundle.provenance),
-        history=[
-            EventAnswer(
-                state=e.state, at=e.at, by=e.by, note=e.note, superseded_by=e.superseded_by, key=e.key
-            )
-            for e in bundle.history
-        ],
-    )
+    # Encoded without a copy as plain data: the details of a stranger may be large.
+    details = {
+        "run": RunAnswer.model_validate(run_as_dict(listed)).model_dump(),
+        "card": bundle.fields,
+        "results": bundle.results,
+        "provenance": bundle.provenance,
+        "history": [msgspec.structs.asdict(event) for event in bundle.history],
+    }
+    return Response(msgspec.json.encode(details), media_type="application/json")
 
 
 @router.get("/workloads")

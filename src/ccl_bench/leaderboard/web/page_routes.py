@@ -6,7 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.format import CARD, ORIGIN, SENT
@@ -67,10 +67,11 @@ def run_file(request: Request, run: str, name: str) -> Response:
     store, listed = _find_run(request, run)
     if name not in SENT:
         raise InputError(f"a bundle has no file {name}")
-    raw = store.bundle(listed.run["id"]).bytes(name)
+    path = store.bundle(listed.run["id"]).folder / name
+    if not path.is_file():
+        raise InputError(f"this run has no file {name}")
     kind = {CARD: "text/yaml", ORIGIN: "text/plain"}.get(name, "application/json")
-    saved = f'attachment; filename="{listed.run["id"][:12]}-{name}"'
-    return Response(raw, media_type=kind, headers={"content-disposition": saved})
+    return FileResponse(path, media_type=kind, filename=f"{listed.run['id'][:12]}-{name}")
 
 
 @_page("/workloads")
@@ -94,7 +95,7 @@ def one_workload(request: Request, key: str, metric: str = "", by: str = "") -> 
 @_page("/compare")
 def compare(request: Request, run: Annotated[list[str], Query()] = []) -> HTMLResponse:  # noqa: B006
     """Compare runs."""
-    chosen = [_find_run(request, each) for each in dict.fromkeys(run)][: comparing.MAX_RUNS]
+    chosen = [_find_run(request, each) for each in list(dict.fromkeys(run))[: comparing.MAX_RUNS]]
     pairs = [(store.bundle(listed.run["id"]), listed) for store, listed in chosen]
     note = f"At most {comparing.MAX_RUNS} runs can be compared." if len(run) > comparing.MAX_RUNS else ""
     return HTMLResponse(comparing.compare_page(pairs, page_links(request), note=note), headers=_DRAWING)
