@@ -11,11 +11,13 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
+from umasks import UMASKS, not_private, under_umask
 from writing import compact, event, kernel
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace import cache, discovery
 from ccl_bench.trace.cache import read_content
+from ccl_bench.trace.content import scratch_folder
 
 ARGS = {
     "Collective name": "allreduce",
@@ -79,6 +81,19 @@ def test_kept_tables_equal_those_that_were_read(tmp_path):
     assert cache.is_cached(trace)
     same(first, read_content(trace, TABLES))
     same(first, read_content(trace, TABLES, use_cache=False))
+
+
+@pytest.mark.parametrize("umask", UMASKS, ids=oct)
+def test_kept_tables_are_their_owners_alone(tmp_path, own_cache, monkeypatch, umask):
+    monkeypatch.setattr(cache, "LARGE_ROWS", 3)  # kernels, in a file of their own
+    monkeypatch.setenv("CCL_BENCH_CACHE", str(own_cache / "made"))
+    trace = trace_in(tmp_path, count=4)
+    with under_umask(umask):
+        read_content(trace, TABLES)
+        assert cache.is_cached(trace)
+        assert scratch_folder().path.parent == own_cache / "made" / "scratch"
+    assert list((own_cache / "made").rglob("*.parquet"))
+    assert not_private(own_cache / "made") == {}
 
 
 def test_a_second_look_does_not_read_the_file(tmp_path, request):

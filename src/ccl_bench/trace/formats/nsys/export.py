@@ -11,9 +11,7 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
@@ -23,6 +21,7 @@ from ccl_bench.trace.formats.nsys.recognition import is_json_export, is_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 EXPORT_SECONDS = 3600.0
 """Longest time an export may take."""
@@ -149,12 +148,12 @@ def export_of(path: Path, name: str = "") -> Path:
 def _folder_to_fill(place: Path) -> Iterator[Path]:
     """Give a folder to fill, which becomes `place` when all went well and goes away when not."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=place.parent, prefix="."))
+        folder = storage.temporary_folder(storage.private_folder(place.parent), ".")
     except OSError as error:
         raise _unwritable(place, error) from error
     try:
         yield folder
+        storage.make_private(folder)
         if not place.is_dir():
             folder.rename(place)
     except OSError as error:
