@@ -20,6 +20,7 @@ from ccl_bench.leaderboard.publishing.settings import STORAGE
 from ccl_bench.leaderboard.store import State, locked, new_event, writing
 from ccl_bench.leaderboard.store.database import timestamp
 from ccl_bench.leaderboard.store.tables import JOBS, PUBLICATIONS, RUNS
+from ccl_bench.storage import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,9 +39,7 @@ UPLOADS_FOLDER, TRACES_FOLDER = "uploads", "traces"
 @contextlib.contextmanager
 def publication_lock(store: Store) -> Iterator[None]:
     """Lock out every other process that registers bundles; do not nest it."""
-    folder = store.data / UPLOADS_FOLDER
-    folder.mkdir(exist_ok=True)
-    with locked(folder):
+    with locked(private_folder(store.data / UPLOADS_FOLDER)):
         yield
 
 

@@ -31,7 +31,7 @@ from ccl_bench.leaderboard.store.rows import (
     workload_row,
 )
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
-from ccl_bench.storage import write_atomically
+from ccl_bench.storage import open_private, private_folder, sync, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -85,8 +85,8 @@ class Store:
     def add(self, prepared: Path, event: HistoryEvent) -> tuple[str, bool]:
         """Add a bundle, and return its identifier and whether it is new.
 
-        `prepared` is a folder on the same file system; it becomes the run's in one step. If the bundle exists
-        already, it stays as it is and the folder is removed.
+        `prepared` is a folder on the same file system, whose content is on the disk; it becomes the run's in
+        one step. If the bundle exists already, it stays as it is and the folder is removed.
         """
         run = bundle_id(prepared)
         target = self.folder / run
@@ -94,9 +94,10 @@ class Store:
             is_new = not target.exists()
             if is_new:
                 write_history(prepared, [event])
-                self.folder.mkdir(exist_ok=True)
+                private_folder(self.folder)
                 was_seen = self._changed_at() == self._looked_at
                 prepared.rename(target)
+                sync(self.folder)
                 self._looked_at = self._changed_at() if was_seen else 0
         if not is_new:
             shutil.rmtree(prepared)
@@ -114,9 +115,8 @@ class Store:
         """Give a run a verified signature of its origin, in place of any other."""
         folder = self.bundle(run).folder
         with locked(self.data):
-            with write_atomically(folder / ORIGIN) as temporary:
+            with write_atomically(folder / ORIGIN, durable=True) as temporary:
                 temporary.write_text(signature, encoding="utf-8")
-                temporary.chmod(0o644)
             write_history(folder, [*read_history(folder), event])
         self.index([run])
 
@@ -146,7 +146,7 @@ class Store:
                         connection,
                         {name: read_runs[name].history if name in read_runs else None for name in seen},
                     )
-                with (self.data / _CHANGES).open("ab") as stream:
+                with open_private(self.data / _CHANGES, "ab") as stream:
                     stream.write(b".")
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
