@@ -7,6 +7,7 @@ import logging
 import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -56,6 +57,7 @@ def create_app(store: Store) -> FastAPI:
     )
     app.state.store = store
     app.state.token_limiter = RateLimiter()
+    app.state.upload_turns = WeakValueDictionary()
     app.add_middleware(GZipMiddleware, minimum_size=1000)
     app.add_middleware(AnswerCache, store=store)
     app.add_middleware(AddressLimit, data=store.data)
