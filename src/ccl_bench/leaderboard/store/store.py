@@ -10,6 +10,7 @@ from sqlalchemy import delete, func, insert, select, update
 
 from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.bundle.format import (
+    HISTORY,
     ID,
     ORIGIN,
     Bundle,
@@ -192,10 +193,13 @@ class Store:
         return self.folder.stat().st_mtime_ns if self.folder.is_dir() else 0
 
     def _read(self, run: str) -> _ReadRun | None:
-        """Return the rows of a run; None if it is missing or refused."""
+        """Return the rows of a run; None if it is missing or refused. Nobody else may be writing."""
         self.refused.pop(run, None)
         if not (self.folder / run).exists():
             return None
+        # A process that was killed leaves what it was about to put into the place of such a file.
+        for left in (path for name in (HISTORY, ORIGIN) for path in (self.folder / run).glob(f".{name}.*")):
+            left.unlink(missing_ok=True)
         try:
             bundle = open_bundle(self.folder / run)
             row = run_row(bundle)
