@@ -22,8 +22,10 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle import archive as archives
 from ccl_bench.leaderboard.bundle.archive import unpack
 from ccl_bench.leaderboard.bundle.format import Limits, open_bundle
+from ccl_bench.leaderboard.publishing.publications import reconcile
 from ccl_bench.leaderboard.publishing.recompute import recompute_run
 from ccl_bench.leaderboard.publishing.settings import Settings
+from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.leaderboard.store import open_store
 from ccl_bench.leaderboard.store.tables import UPLOADS
 from ccl_bench.storage import disk, gzip_file
@@ -187,6 +189,24 @@ def test_an_upload_that_would_exceed_the_hour_is_refused_before_it_is_sent(
     leaderboard = opened(f"upload_bytes_per_hour = {2 * MIB}")
     refused = leaderboard.sent(os.urandom(3 * MIB), leaderboard.token("ada"))
     assert (refused.status_code, _booked(leaderboard)) == (429, 0)
+
+
+def test_the_runs_of_a_submitter_take_so_much_of_the_disk_and_no_more(
+    opened: Callable[..., Leaderboard], bundle: Files, database: str | None
+) -> None:
+    """Room for two runs; one that the operator removes makes room, and the same one again takes none."""
+    size = sum(map(storage.stored_bytes, map(len, bundle.values())))
+    leaderboard = opened(f"submitter_bytes = {2 * size + 4 * BLOCK}", database=database)
+    ada, bob = leaderboard.token("ada"), leaderboard.token("bob")
+    first, second, third, fourth = (archive(another(bundle, name)) for name in "abcd")
+    sent = [leaderboard.sent(each, ada) for each in (first, second, first, third)]
+    assert [answer.status_code for answer in sent] == [201, 201, 200, 413]
+    assert "are allowed" in sent[-1].json()["detail"]
+    assert leaderboard.sent(third, leaderboard.token("mae", Role.MAINTAINER)).status_code == 201
+    assert leaderboard.sent(fourth, bob).status_code == 201
+    shutil.rmtree(leaderboard.data / "runs" / sent[0].json()["id"])
+    reconcile(leaderboard.store, Settings())
+    assert leaderboard.sent(archive(another(bundle, "e")), ada).status_code == 201
 
 
 @contextlib.contextmanager

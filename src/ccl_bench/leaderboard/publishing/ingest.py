@@ -23,10 +23,12 @@ from ccl_bench.leaderboard.publishing import queue
 from ccl_bench.leaderboard.publishing.publications import (
     TRACES_FOLDER,
     UPLOADS_FOLDER,
+    bytes_below,
     find_publication,
     listed_publications,
     publication_lock,
     register_publication,
+    submitter_bytes,
 )
 from ccl_bench.leaderboard.publishing.tokens import Role, check_origin
 from ccl_bench.leaderboard.store import State, locked, new_event
@@ -148,6 +150,8 @@ def ingest_bundle(
                 fix="ask a maintainer if they are yours",
                 status=HTTPStatus.CONFLICT,
             )
+        if not is_maintainer and not (store.folder / run).is_dir():
+            _check_quota(store, settings, caller, bundle.folder, run_files)
         if run_files is not None:
             place = store.data / TRACES_FOLDER / run
             storage.private_folder(place.parent)
@@ -175,6 +179,22 @@ def ingest_bundle(
             "a worker recomputes its numbers from the traces; its page shows when they are verified"
         )
     return IngestResult(run, state, is_new, replaced, remarks)
+
+
+def _check_quota(
+    store: Store, settings: Settings, caller: Caller, folder: Path, run_files: Path | None
+) -> None:
+    """Raise RequestRefused if the runs of a submitter would take too much of the disk."""
+    size = bytes_below(folder) + (bytes_below(run_files) if run_files else 0)
+    stored = submitter_bytes(store, caller.submitter)
+    if stored + size > settings.submitter_bytes:
+        raise RequestRefused(
+            f"the runs of {caller.submitter} take {stored:,} bytes on this server, and this one {size:,}; "
+            f"{settings.submitter_bytes:,} are allowed",
+            fix="ask its operator to remove some, or put the traces into object storage: "
+            "--traces s3://bucket/folder",
+            status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        )
 
 
 def _attach_origin(store: Store, caller: Caller, run: str, origin: OriginStatement) -> None:
