@@ -271,6 +271,18 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, own_cache, monkeypatc
     assert list((own_cache / "traces").iterdir()) == []
 
 
+def test_what_a_killed_process_would_leave_lies_in_scratch(tmp_path, own_cache, monkeypatch):
+    """Scratch of two days ago is removed; what lies among kept tables stays."""
+    seen = []
+
+    def look(folder, *_):
+        seen.append((folder.parent, list((own_cache / "traces").iterdir())))
+
+    monkeypatch.setattr(cache, "_write", look)
+    read_content(trace_in(tmp_path), TABLES)
+    assert seen == [(own_cache / "scratch", [])]
+
+
 def test_a_file_that_vanished_is_an_input_error(tmp_path):
     trace = trace_in(tmp_path)
     trace.path.unlink()

@@ -30,7 +30,7 @@ from ccl_bench.base.text import json_decoder
 from ccl_bench.schema import TABLES
 from ccl_bench.storage import journals_of, local_copy, stored_version
 from ccl_bench.trace import memory
-from ccl_bench.trace.content import LARGE_ROWS, OnDisk, TraceContent, disk_errors, write_table
+from ccl_bench.trace.content import LARGE_ROWS, OnDisk, TraceContent, disk_errors, scratch_folder, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -154,7 +154,9 @@ def _kept_table(place: Path, name: str, about: _About) -> pl.DataFrame | OnDisk:
 def save_cached(place: Path, content: TraceContent, sha256: str) -> None:
     """Keep the content of a trace in `place`; a cache that cannot be written is no error."""
     with contextlib.suppress(*disk_errors()):
-        temporary = storage.temporary_folder(storage.private_folder(place.parent), ".")
+        storage.private_folder(place.parent)
+        scratch = scratch_folder()
+        temporary = scratch.path
         try:
             _write(temporary, content, sha256)
             storage.make_private(temporary)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
+from ccl_bench.trace.content import scratch_folder
 from ccl_bench.trace.formats.nsys.json_lines import write_database
 from ccl_bench.trace.formats.nsys.recognition import is_json_export, is_report
 
@@ -148,7 +149,9 @@ def export_of(path: Path, name: str = "") -> Path:
 def _folder_to_fill(place: Path) -> Iterator[Path]:
     """Give a folder to fill, which becomes `place` when all went well and goes away when not."""
     try:
-        folder = storage.temporary_folder(storage.private_folder(place.parent), ".")
+        storage.private_folder(place.parent)
+        scratch = scratch_folder()
+        folder = scratch.path
     except OSError as error:
         raise _unwritable(place, error) from error
     try:
