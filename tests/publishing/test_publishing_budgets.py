@@ -183,6 +183,13 @@ def test_an_archive_that_is_larger_than_its_content_counts_as_it_was_sent(
     assert 0 <= _booked(leaderboard) - len(sent) < MIB
 
 
+def test_an_upload_that_breaks_off_counts_with_what_arrived(opened: Callable[..., Leaderboard]) -> None:
+    leaderboard = opened()
+    with _unfinished(leaderboard, leaderboard.token("ada"), 64 * MIB):
+        assert _booked(leaderboard) == 0
+    assert 0 < _booked(leaderboard) < MIB
+
+
 def test_an_upload_that_would_exceed_the_hour_is_refused_before_it_is_sent(
     opened: Callable[..., Leaderboard],
 ) -> None:

@@ -183,7 +183,8 @@ async def receive_body(request: Request, target: Path, limit: int, declared: int
             raise RequestRefused(
                 "the connection broke", fix="send it again", status=HTTPStatus.BAD_REQUEST
             ) from error
-        stream.truncate()
+        finally:
+            stream.truncate()  # to what arrived
     if size > limit:
         raise too_large(limit)
     return size
