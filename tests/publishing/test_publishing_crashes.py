@@ -130,6 +130,23 @@ def _mended(bundle: Files) -> Files:
     return {"workload_card.yaml": bundle["workload_card.yaml"] + b"# mended\n"}
 
 
+def test_what_a_process_that_was_killed_left_in_a_bundle_costs_no_run(
+    opened: Callable[..., Leaderboard], bundle: Files
+) -> None:
+    """It was writing a history or a signature, which then did not come to its place."""
+    leaderboard = opened()
+    run = leaderboard.sent(archive(bundle), leaderboard.token("ada")).json()["id"]
+    folder = leaderboard.data / "runs" / run
+    for name in (".history.json.a8f3", ".origin.minisig.q0_x"):
+        (folder / name).write_bytes(b"[")
+    leaderboard.store.record(run, new_event(State.WITHDRAWN, "ada", "once more"))
+    assert (leaderboard.store.refused, leaderboard.states()) == ({}, {run: ["self_reported", "withdrawn"]})
+    assert [path.name for path in folder.glob(".*")] == []
+    (folder / ".hidden").touch()
+    leaderboard.store.index([run])
+    assert [*leaderboard.store.refused] == [run]
+
+
 def test_a_recomputation_whose_process_is_killed_is_finished_once(
     started: Callable[..., Leaderboard], whole: Files
 ) -> None:

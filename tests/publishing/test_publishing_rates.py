@@ -122,6 +122,18 @@ def test_a_token_that_calls_too_often_is_refused_from_wherever_and_others_are_no
     assert call(board.token("ada"), "192.0.2.1") == (200, None)
 
 
+def test_callers_without_a_token_do_not_fill_the_log(
+    frozen: Callable[..., Leaderboard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_LOGGED_PER_MINUTE", 3)
+    board = frozen()
+    ada = board.token("ada")
+    assert {board.asked("GET", "tokens").status_code for _ in range(5)} == {401}
+    assert [line["status"] for line in board.log] == [401] * 3
+    assert board.asked("GET", "tokens", ada).status_code == 403
+    assert [line.get("submitter") for line in board.log[3:]] == ["ada"]
+
+
 def test_every_token_expires(frozen: Callable[..., Leaderboard], database: str | None) -> None:
     board = frozen(database=database)
     engine, now = board.store.engine, datetime.now(UTC)

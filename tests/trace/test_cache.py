@@ -11,11 +11,13 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
+from umasks import UMASKS, not_private, under_umask
 from writing import compact, event, kernel
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace import cache, discovery
 from ccl_bench.trace.cache import read_content
+from ccl_bench.trace.content import scratch_folder
 
 ARGS = {
     "Collective name": "allreduce",
@@ -79,6 +81,19 @@ def test_kept_tables_equal_those_that_were_read(tmp_path):
     assert cache.is_cached(trace)
     same(first, read_content(trace, TABLES))
     same(first, read_content(trace, TABLES, use_cache=False))
+
+
+@pytest.mark.parametrize("umask", UMASKS, ids=oct)
+def test_kept_tables_are_their_owners_alone(tmp_path, own_cache, monkeypatch, umask):
+    monkeypatch.setattr(cache, "LARGE_ROWS", 3)  # kernels, in a file of their own
+    monkeypatch.setenv("CCL_BENCH_CACHE", str(own_cache / "made"))
+    trace = trace_in(tmp_path, count=4)
+    with under_umask(umask):
+        read_content(trace, TABLES)
+        assert cache.is_cached(trace)
+        assert scratch_folder().path.parent == own_cache / "made" / "scratch"
+    assert list((own_cache / "made").rglob("*.parquet"))
+    assert not_private(own_cache / "made") == {}
 
 
 def test_a_second_look_does_not_read_the_file(tmp_path, request):
@@ -254,6 +269,18 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, own_cache, monkeypatc
     assert read_content(trace, TABLES)[0].table("kernels").height == 3
     assert not cache.is_cached(trace)
     assert list((own_cache / "traces").iterdir()) == []
+
+
+def test_what_a_killed_process_would_leave_lies_in_scratch(tmp_path, own_cache, monkeypatch):
+    """Scratch of two days ago is removed; what lies among kept tables stays."""
+    seen = []
+
+    def look(folder, *_):
+        seen.append((folder.parent, list((own_cache / "traces").iterdir())))
+
+    monkeypatch.setattr(cache, "_write", look)
+    read_content(trace_in(tmp_path), TABLES)
+    assert seen == [(own_cache / "scratch", [])]
 
 
 def test_a_file_that_vanished_is_an_input_error(tmp_path):

@@ -88,8 +88,7 @@ def _cluster_of_jobs(options: Mapping[str, str], count: int) -> Iterator[tuple[C
     if not shutil.which("sbatch"):
         fix = "run the command on a node that can submit jobs"
         raise UsageError("Slurm is not available: sbatch is not on the PATH", fix=fix)
-    place = storage.cache_directory()  # jobs see it too
-    place.mkdir(parents=True, exist_ok=True)
+    place = storage.private_folder(storage.cache_directory())  # jobs see it too
     with (
         silence_dask(),
         _end_on_signals(),
@@ -139,8 +138,8 @@ def _security(folder: Path) -> Any:
     names = ("tls_ca_file", *(f"tls_{role}_{kind}" for role in _ROLES for kind in ("cert", "key")))
     for name in names:
         file = folder / name
-        file.touch(mode=0o600)
-        file.write_text(getattr(security, name))
+        with storage.open_private(file, "x") as stream:
+            stream.write(getattr(security, name))
     return type(security)(require_encryption=True, **{name: str(folder / name) for name in names})
 
 

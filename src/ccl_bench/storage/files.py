@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.storage.disk import sync
 from ccl_bench.storage.remote import fetch, first_bytes, is_remote, remote_errors, remote_path
 
 if TYPE_CHECKING:
@@ -207,18 +208,24 @@ def cache_directory() -> Path:
 
 
 @contextlib.contextmanager
-def write_atomically(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to, and put it in place of `path` only when all went well."""
+def write_atomically(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """Give a temporary path to write to, and put it in place of `path` only when all went well.
+
+    Only the owner can read the file, whatever the umask. A durable one is on the disk before it is in place.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         error.filename = str(path)  # the one that was asked for
         raise
+    os.fchmod(handle, 0o600)  # the umask may take rights of the owner too
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
+        if durable:
+            sync(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

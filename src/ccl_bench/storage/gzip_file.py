@@ -31,6 +31,12 @@ FREE_BYTES = 256 << 20
 MOST_RATIO = 64
 """Bytes out of one byte beyond that. Traces reach 22, indented ones included; DEFLATE reaches 1032."""
 
+
+def most_inflated(stored_bytes: int) -> int:
+    """Return the most bytes that so many bytes of gzip decompress to in any file that is no attack."""
+    return max(FREE_BYTES, MOST_RATIO * stored_bytes)
+
+
 _HEADER_BYTES = 512 << 10
 """Longest header that the library reads; a name and a comment take a few hundred bytes."""
 
@@ -65,8 +71,7 @@ class GzipFile(igzip.IGzipFile):
             else:
                 self._returned_bytes += len(block)
                 # So much out of so little: the file was made to fill memory.
-                most = max(FREE_BYTES, MOST_RATIO * self._raw.tell())
-                if self._returned_bytes <= most:
+                if self._returned_bytes <= most_inflated(self._raw.tell()):
                     return block
                 self._damage = f"decompresses to more than {MOST_RATIO} times its size, more than any trace"
         if remainder := self._remainder.read(size):

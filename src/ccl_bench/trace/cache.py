@@ -16,11 +16,9 @@ import contextlib
 import hashlib
 import io
 import shutil
-import tempfile
 import threading
 import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,10 +30,11 @@ from ccl_bench.base.text import json_decoder
 from ccl_bench.schema import TABLES
 from ccl_bench.storage import journals_of, local_copy, stored_version
 from ccl_bench.trace import memory
-from ccl_bench.trace.content import LARGE_ROWS, OnDisk, TraceContent, disk_errors, write_table
+from ccl_bench.trace.content import LARGE_ROWS, OnDisk, TraceContent, disk_errors, scratch_folder, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from ccl_bench.trace.formats import TraceFile
 
@@ -104,14 +103,21 @@ def _journals_of(trace: TraceFile, path: Path) -> list[Path]:
 def is_cached(trace: TraceFile) -> bool:
     """Whether the tables of `trace` are in the cache."""
     try:
-        return (cache_folder(trace) / _ABOUT).is_file()
+        return _is_kept(cache_folder(trace))
     except OSError:
+        return False
+
+
+def _is_kept(place: Path) -> bool:
+    try:
+        return (place / _ABOUT).is_file()
+    except OSError:  # of another user, with whom the cache is shared
         return False
 
 
 def load_cached(place: Path, tables: Iterable[str]) -> tuple[TraceContent, str] | None:
     """Return the content kept in `place`, with the named tables, and the trace's hash; None without it."""
-    if not (place / _ABOUT).is_file():
+    if not _is_kept(place):
         return None
     try:
         about = _DECODER.decode((place / _ABOUT).read_bytes())
@@ -148,11 +154,13 @@ def _kept_table(place: Path, name: str, about: _About) -> pl.DataFrame | OnDisk:
 def save_cached(place: Path, content: TraceContent, sha256: str) -> None:
     """Keep the content of a trace in `place`; a cache that cannot be written is no error."""
     with contextlib.suppress(*disk_errors()):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix="."))
+        storage.private_folder(place.parent)
+        scratch = scratch_folder()
+        temporary = scratch.path
         try:
             _write(temporary, content, sha256)
-            if not (place / _ABOUT).is_file():  # the folder is broken
+            storage.make_private(temporary)
+            if not _is_kept(place):  # the folder is broken
                 shutil.rmtree(place, ignore_errors=True)
             with contextlib.suppress(OSError):  # another process was faster
                 temporary.rename(place)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
 import time
 import weakref
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
@@ -19,6 +17,7 @@ from ccl_bench.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from ccl_bench.base.findings import Finding
 
@@ -33,7 +32,7 @@ class Scratch:
     """A temporary folder that is removed when nothing refers to this object."""
 
     def __init__(self, place: Path | None = None) -> None:
-        self.path = Path(tempfile.mkdtemp(dir=place))
+        self.path = storage.temporary_folder(place)
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
@@ -75,8 +74,7 @@ def scratch_folder() -> Scratch:
     """Return a temporary folder for a trace in use, next to the cache if possible."""
     place = storage.cache_directory() / "scratch"
     with contextlib.suppress(OSError):
-        place.mkdir(parents=True, exist_ok=True)
-        for folder in place.iterdir():
+        for folder in storage.private_folder(place).iterdir():
             with contextlib.suppress(OSError):
                 # What a killed process left behind: nothing has written to it for long.
                 if time.time() - folder.stat().st_mtime > FORGOTTEN_S:

@@ -73,11 +73,12 @@ def test_a_full_disk_for_a_report_is_reported_and_the_former_report_stays(run: P
     assert printed.splitlines()[-2:] == ["status 1", "report.html 6"]
 
 
-def test_a_cache_that_may_not_be_written_costs_no_number(
-    run: Path, tmp_path: Path, unprivileged: tuple[str, ...]
+@pytest.mark.parametrize("mode", [0o500, 0o000], ids=["written", "read"])
+def test_a_cache_that_may_not_be_used_costs_no_number(
+    run: Path, tmp_path: Path, unprivileged: tuple[str, ...], mode: int
 ) -> None:
     closed = tmp_path / "closed"
-    closed.mkdir(mode=0o500)
+    closed.mkdir(mode=mode)
     command = ["ccl-metrics", "--trace", str(run), "--metric", METRIC]
     done = ran(command, within=unprivileged, CCL_BENCH_CACHE=str(closed / "cache"))
     open_to_all = invoke([*command, "--no-cache"])

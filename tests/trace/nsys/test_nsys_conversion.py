@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from exports import content, export, kernel, rows
 from real_nsys import needs_nsys
+from umasks import not_private, under_umask
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.trace.formats.nsys import export as nsys_export
@@ -74,7 +75,9 @@ def test_a_report_reads_as_its_export_does(jacobi):
 @needs_nsys
 def test_a_report_is_exported_once_and_not_beside_itself(jacobi, tmp_path, own_cache):
     place = shutil.copy(jacobi / RANK_3, tmp_path / "rank3.qdrep")
-    first = export_of(place)
+    with under_umask(0):
+        first = export_of(place)
+    assert not_private(first.parent) == {}
     made = first.stat().st_mtime_ns
     assert export_of(place) == first
     assert first.stat().st_mtime_ns == made

@@ -14,6 +14,7 @@ from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import progress_bar, say
 from ccl_bench.leaderboard.errors import check_installed
 from ccl_bench.report.console import aligned, show
+from ccl_bench.storage import close_to_others, is_open_to_others
 
 if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
@@ -60,6 +61,7 @@ def serve(
 ) -> int:
     """Serve the leaderboard."""
     check_installed()
+    from ccl_bench.leaderboard.publishing.ingest import remove_dead_uploads
     from ccl_bench.leaderboard.publishing.publications import reconcile
     from ccl_bench.leaderboard.publishing.settings import load_settings
     from ccl_bench.leaderboard.publishing.worker import log_protection, run_workers
@@ -70,6 +72,7 @@ def serve(
     check_proxies(trusted_proxy or ())
     store = open_current_store(data, database)
     reconcile(store, load_settings(store.data))
+    remove_dead_uploads(store.data)
     if workers:
         log_protection(store)
     with listening(host, port) as (listener, address), run_workers(store.data, database, workers):
@@ -84,6 +87,8 @@ def open_current_store(data: str, database: str | None) -> Store:
     from ccl_bench.leaderboard.store import open_store
 
     store = open_store(data, database)
+    if is_open_to_others(store.data):
+        say(PROGRAM, f"other users can look into {data}, which holds the database: chmod 700 {data}")
     with progress_bar(1, "reading published runs") as progress:
         store.catch_up(progress=progress)
     report_refused(store)
@@ -257,6 +262,7 @@ def token(
         valid = tokens.DEFAULT_DAYS if days is None else days
         new_token = tokens.create_token(store.engine, submitter, tokens.Role(role), days=valid)
         tokens.log_event(store.data, "token-made", submitter=submitter, role=role, by=OPERATOR.submitter)
+        close_to_others(sys.stdout)
         sys.stdout.write(f"{new_token}\n")
     elif revoke is not None:
         tokens.revoke_token(store.engine, revoke)

@@ -1,16 +1,19 @@
 """The archive of a bundle: a tar of plain files inside gzip, with the same bytes for the same content.
 
 The reader trusts nothing in an archive. It takes only plain files under known names, and refuses links,
-devices, folders, extended headers, sparse files and whatever exceeds the limits. It holds no file in memory.
+devices, folders, extended headers, sparse files and whatever exceeds the limits. It holds no file in memory,
+and a file takes no disk before its space was claimed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import io
 import tarfile
+import time
 import zlib
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from isal import igzip
@@ -19,10 +22,14 @@ from isal.igzip_lib import IsalError
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.format import PROVENANCE, RUN_FOLDER, SENT, Limits, name_problem
+from ccl_bench.storage.gzip_file import MOST_RATIO, most_inflated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from io import BufferedReader
     from pathlib import Path
+
+    from _typeshed import WriteableBuffer
 
     from ccl_bench.engine import Progress
 
@@ -95,30 +102,41 @@ class UnpackedBundle:
     """File below the run → hash of what was written."""
 
 
-def unpack(archive: Path, folder: Path, limits: Limits) -> UnpackedBundle:
-    """Unpack an archive below a folder; raise InputError if anything in it is invalid."""
+PATIENCE_S = 300.0
+"""Time to unpack an archive: 10,000 small files take 2 s of a processor, and a server has much else to do."""
+MIN_BYTES_PER_S = 16 << 20
+"""Content that adds a second to it: four archives at once share a disk that writes 64 MiB/s."""
+
+
+def unpack(archive: Path, folder: Path, limits: Limits, claim: Callable[[int], None]) -> UnpackedBundle:
+    """Unpack an archive below a folder; raise InputError if anything in it is invalid.
+
+    `claim` is called with the bytes that each file will take on the disk, before it is made, and may refuse
+    them. Nothing is flushed to the disk.
+    """
     unpacked = UnpackedBundle(folder / "bundle", folder / RUN_FOLDER)
     for place in (unpacked.bundle, unpacked.run):
         place.mkdir()
-    with (
-        archive.open("rb") as raw,
-        cast("BinaryIO", igzip.IGzipFile(fileobj=raw, mode="rb")) as stream,  # type: ignore[no-untyped-call]
-    ):
-        room = limits.unpacked_bytes
-        for seen, info in enumerate(_file_headers(stream), start=1):
+    room, seen, folders = limits.unpacked_bytes, 0, {".", RUN_FOLDER}
+    with archive.open("rb") as raw:
+        content = _Content(raw)
+        for info in _file_headers(content):
             room -= info.size
-            if seen > limits.files:
-                raise _refusal(f"holds more than {limits.files:,} files")
             if room < 0:
                 raise _refusal(f"holds more than {limits.unpacked_bytes:,} bytes when unpacked")
-            _extract_file(stream, info, unpacked, limits)
-    for place in (unpacked.bundle, unpacked.run):
-        # The names are on disk before anything depends on them.
-        handle = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+            if info.size > limits.of(info.name):
+                raise _refusal(f"holds {info.name[:100]!r} of more than {limits.of(info.name):,} bytes")
+            path = _place(info.name, unpacked)
+            # A name of a few bytes may stand for many folders, each of which takes a block.
+            new_folders = {str(above) for above in PurePosixPath(info.name).parents} - folders
+            folders |= new_folders
+            seen += 1 + len(new_folders)
+            if seen > limits.files:
+                raise _refusal(f"holds more than {limits.files:,} files and folders")
+            claim(storage.stored_bytes(info.size) + len(new_folders) * storage.stored_bytes(1))
+            digest = _write_file(content, info, path)
+            if info.name not in SENT:
+                unpacked.sha256[info.name.removeprefix(f"{RUN_FOLDER}/")] = digest
     return unpacked
 
 
@@ -126,9 +144,54 @@ def _refusal(what: str) -> InputError:
     return InputError(what, where="the archive", fix=PUBLISH_FIX)
 
 
-def _file_headers(stream: BinaryIO) -> Iterator[tarfile.TarInfo]:
+class _TimedFile(io.RawIOBase):
+    """An archive that is read within a time; millions of empty members take some and have no content."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self.raw, self.allowed_s = cast("BufferedReader", raw), PATIENCE_S
+        self._start = time.monotonic()
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Read into a buffer, and return the number of bytes."""
+        if time.monotonic() - self._start > self.allowed_s:
+            message = f"takes more than {self.allowed_s:,.0f} s to unpack"
+            raise InputError(message, where="the archive", fix="send it again when the server is less busy")
+        return self.raw.readinto(buffer)
+
+
+class _Content:
+    """What an archive decompresses to, within a ratio and a time."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._file, self._returned_bytes = _TimedFile(raw), 0
+        self._stream = igzip.IGzipFile(fileobj=cast("BinaryIO", self._file), mode="rb")  # type: ignore[no-untyped-call]
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes; none at the end."""
+        try:
+            block: bytes = self._stream.read(size)
+        except _DAMAGE as error:
+            raise _refusal(f"is damaged, or not a gzip-compressed tar archive: {error}") from error
+        self._returned_bytes += len(block)
+        self._file.allowed_s += len(block) / MIN_BYTES_PER_S
+        if self._returned_bytes > most_inflated(self._file.raw.tell()):
+            raise _refusal(f"decompresses to more than {MOST_RATIO} times its size, more than any trace")
+        return block
+
+    def read_exactly(self, size: int) -> bytes:
+        """Return the next `size` bytes; raise InputError if the archive ends before."""
+        content = bytearray()
+        while len(content) < size:
+            block = self.read(size - len(content))
+            if not block:
+                raise _refusal("ends too early: it was truncated in transfer")
+            content += block
+        return bytes(content)
+
+
+def _file_headers(content: _Content) -> Iterator[tarfile.TarInfo]:
     """Yield the headers of files; the caller reads each file's bytes before the next."""
-    while (block := _read_exactly(stream, _TAR_BLOCK)).strip(b"\0"):
+    while (block := content.read_exactly(_TAR_BLOCK)).strip(b"\0"):
         try:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError) as error:
@@ -139,7 +202,7 @@ def _file_headers(stream: BinaryIO) -> Iterator[tarfile.TarInfo]:
         yield info
     # An archive ends with a second block of zeros, and zeros up to a whole record.
     for _ in range(tarfile.RECORDSIZE // _TAR_BLOCK + 1):
-        block = _read(stream, _TAR_BLOCK)
+        block = content.read(_TAR_BLOCK)
         if not block:
             return
         if block.strip(b"\0"):
@@ -147,24 +210,18 @@ def _file_headers(stream: BinaryIO) -> Iterator[tarfile.TarInfo]:
     raise _refusal("has data after its end")
 
 
-def _extract_file(stream: BinaryIO, info: tarfile.TarInfo, unpacked: UnpackedBundle, limits: Limits) -> None:
-    """Write one file to the path that its name states."""
-    if info.size > limits.of(info.name):
-        raise _refusal(f"holds {info.name[:100]!r} of more than {limits.of(info.name):,} bytes")
-    below = info.name.removeprefix(f"{RUN_FOLDER}/")
-    if info.name in SENT:
-        _write_file(stream, info, unpacked.bundle / info.name)
-    elif below != info.name and not (problem := name_problem(below)):
-        unpacked.sha256[below] = _write_file(stream, info, unpacked.run / below)
-    else:
-        why = problem if below != info.name else "is not allowed in a bundle"
-        raise _refusal(f"holds a file whose name {why}: {info.name[:100]!r}")
-    padding = -info.size % _TAR_BLOCK
-    if _read_exactly(stream, padding).strip(b"\0"):
-        raise _refusal("is damaged: there is data between two files")
+def _place(name: str, unpacked: UnpackedBundle) -> Path:
+    """Return the path to which a file of this name is written."""
+    if name in SENT:
+        return unpacked.bundle / name
+    below = name.removeprefix(f"{RUN_FOLDER}/")
+    if below != name and not (problem := name_problem(below)):
+        return unpacked.run / below
+    why = problem if below != name else "is not allowed in a bundle"
+    raise _refusal(f"holds a file whose name {why}: {name[:100]!r}")
 
 
-def _write_file(stream: BinaryIO, info: tarfile.TarInfo, path: Path) -> str:
+def _write_file(content: _Content, info: tarfile.TarInfo, path: Path) -> str:
     """Write a new file and return its SHA-256."""
     digest, left = hashlib.sha256(), info.size
     try:
@@ -173,29 +230,12 @@ def _write_file(stream: BinaryIO, info: tarfile.TarInfo, path: Path) -> str:
     except (FileExistsError, NotADirectoryError) as error:
         raise _refusal(f"holds {info.name[:100]!r} twice, or as file and folder") from error
     with target:
+        storage.reserve(target, info.size)
         while left:
-            block = _read_exactly(stream, min(left, _BLOCK_BYTES))
+            block = content.read_exactly(min(left, _BLOCK_BYTES))
             target.write(block)
             digest.update(block)
             left -= len(block)
-        target.flush()
-        os.fsync(target.fileno())
+    if content.read_exactly(-info.size % _TAR_BLOCK).strip(b"\0"):
+        raise _refusal("is damaged: there is data between two files")
     return digest.hexdigest()
-
-
-def _read_exactly(stream: BinaryIO, size: int) -> bytes:
-    """Return the next `size` bytes; raise InputError if the archive ends before."""
-    content = bytearray()
-    while len(content) < size:
-        block = _read(stream, size - len(content))
-        if not block:
-            raise _refusal("ends too early: it was truncated in transfer")
-        content += block
-    return bytes(content)
-
-
-def _read(stream: BinaryIO, size: int) -> bytes:
-    try:
-        return stream.read(size)
-    except _DAMAGE as error:
-        raise _refusal(f"is damaged, or not a gzip-compressed tar archive: {error}") from error

@@ -127,9 +127,8 @@ def read_history(folder: Path) -> list[HistoryEvent]:
 
 def write_history(folder: Path, events: list[HistoryEvent]) -> None:
     """Replace the history of a run in one step."""
-    with write_atomically(folder / HISTORY) as temporary:
+    with write_atomically(folder / HISTORY, durable=True) as temporary:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(events), indent=2) + b"\n")
-        temporary.chmod(0o644)
 
 
 def history_stamp(folder: Path) -> str:

@@ -18,7 +18,7 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
@@ -29,6 +29,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.format import FILES, HISTORY, ORIGIN, bundle_id, hash_list
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _COMMENT = re.compile(
@@ -136,7 +137,7 @@ class PublicKey:
 
     def write(self, path: Path) -> None:
         """Write the key into a file that is not there yet."""
-        _write_new(path, f"{_UNTRUSTED}minisign public key {self.id}\n{self.text}\n", mode=0o644)
+        _write_new(path, f"{_UNTRUSTED}minisign public key {self.id}\n{self.text}\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,11 @@ class SecretKey:
         """Write the key into a file that is not there yet and that only its owner can read."""
         head = _ALGORITHM + _NO_PASSWORD + _CHECKSUM + _SALT_AND_COSTS
         key_data = head + self.number + self.seed + self.public.raw + bytes(32)
-        _write_new(path, f"{_UNTRUSTED}minisign secret key of ccl-bench\n{_encoded(key_data)}\n", mode=0o600)
+        _write_new(
+            path,
+            f"{_UNTRUSTED}minisign secret key of ccl-bench\n{_encoded(key_data)}\n",
+            storage.open_private,
+        )
 
 
 def new_key() -> SecretKey:
@@ -315,11 +320,11 @@ def _lines(path: Path) -> list[str]:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
 
 
-def _write_new(path: Path, text: str, *, mode: int) -> None:
+def _write_new(path: Path, text: str, opened: Callable[..., IO[str]] = open) -> None:
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        stream = opened(path, "x", encoding="ascii")
     except OSError as error:
         fix = "choose another name; a key is never overwritten"
         raise InputError(f"cannot be written: {error.strerror}", where=str(path), fix=fix) from error
-    with open(handle, "w", encoding="ascii") as stream:  # noqa: PTH123  a descriptor, made with its rights
+    with stream:
         stream.write(text)

@@ -16,6 +16,7 @@ from ccl_bench.leaderboard.publishing import settings
 from ccl_bench.leaderboard.publishing.publications import TRACES_FOLDER
 from ccl_bench.leaderboard.store import locked
 from ccl_bench.leaderboard.store.database import FILE
+from ccl_bench.storage import make_private, private_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,9 +32,11 @@ def write_backup(store: Store, target: Path, *, progress: Progress | None = None
     called with the number of copied runs and their total.
     """
     try:
-        target.mkdir(parents=True)
+        private_folder(target.parent)
+        target.mkdir()
     except FileExistsError as error:
         raise InputError("already exists", where=str(target), fix="choose another directory") from error
+    make_private(target)
     if store.engine.dialect.name == "sqlite":
         # The copy is of one state of the index, while others write.
         source = store.engine.raw_connection()
@@ -49,6 +52,7 @@ def write_backup(store: Store, target: Path, *, progress: Progress | None = None
             progress(done, len(runs))
     with contextlib.suppress(FileNotFoundError):
         shutil.copy2(store.data / settings.FILE, target / settings.FILE)
+    make_private(target)
     return len(runs)
 
 

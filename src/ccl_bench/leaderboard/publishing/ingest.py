@@ -6,14 +6,13 @@ import contextlib
 import fcntl
 import os
 import shutil
-import tempfile
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
+from ccl_bench import storage
 from ccl_bench.comparison import unknown_fields
 from ccl_bench.leaderboard.bundle.archive import unpack
 from ccl_bench.leaderboard.bundle.build import recording_hash
@@ -24,17 +23,20 @@ from ccl_bench.leaderboard.publishing import queue
 from ccl_bench.leaderboard.publishing.publications import (
     TRACES_FOLDER,
     UPLOADS_FOLDER,
+    bytes_below,
     claiming_publications,
     find_publication,
     publication_lock,
     register_publication,
+    submitter_bytes,
 )
 from ccl_bench.leaderboard.publishing.tokens import Role, check_origin
 from ccl_bench.leaderboard.store import State, locked, new_event
 from ccl_bench.leaderboard.store.tables import PUBLICATIONS, RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.leaderboard.bundle.origin import OriginStatement
@@ -50,11 +52,10 @@ _ALIVE = ".alive"
 @contextlib.contextmanager
 def upload_folder(data: Path) -> Iterator[Path]:
     """Yield an empty folder on the file system of the data directory."""
-    uploads = data / UPLOADS_FOLDER
-    uploads.mkdir(exist_ok=True)
+    uploads = storage.private_folder(data / UPLOADS_FOLDER)
     with contextlib.ExitStack() as stack:
         with locked(uploads):
-            folder = Path(tempfile.mkdtemp(dir=uploads, prefix=_PREFIX))
+            folder = storage.temporary_folder(uploads, _PREFIX)
             alive = stack.enter_context((folder / _ALIVE).open("wb"))
             fcntl.flock(alive, fcntl.LOCK_EX)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -63,8 +64,7 @@ def upload_folder(data: Path) -> Iterator[Path]:
 
 def remove_dead_uploads(data: Path) -> int:
     """Remove the folders of uploads whose process is dead, and return how many there were."""
-    uploads = data / UPLOADS_FOLDER
-    uploads.mkdir(exist_ok=True)
+    uploads = storage.private_folder(data / UPLOADS_FOLDER)
     with locked(uploads):
         dead = [folder for folder in uploads.glob(f"{_PREFIX}*") if _is_dead(folder)]
         for folder in dead:
@@ -100,10 +100,15 @@ class IngestResult:
 
 
 def ingest_archive(
-    store: Store, settings: Settings, caller: Caller, archive: Path, folder: Path
+    store: Store,
+    settings: Settings,
+    caller: Caller,
+    archive: Path,
+    folder: Path,
+    claim: Callable[[int], None],
 ) -> IngestResult:
-    """Ingest the bundle in an archive, unpacked below an empty folder."""
-    unpacked = unpack(archive, folder, settings.limits)
+    """Ingest the bundle in an archive, unpacked below an empty folder as `unpack` does."""
+    unpacked = unpack(archive, folder, settings.limits, claim)
     bundle = validate_bundle(unpacked.bundle, settings.limits, unpacked.sha256)
     for name in unpacked.sha256:
         # A worker would have to give it to another program, which nothing confines.
@@ -118,9 +123,13 @@ def ingest_bundle(
 ) -> IngestResult:
     """Ingest a validated bundle; its folder and that of the run's files are on the store's file system.
 
-    A process that is killed at any point leaves nothing or a whole bundle: the files of the run are moved
-    first, then the bundle in one step, and another process can complete the registration.
+    A killed process, or a machine that loses its power, leaves nothing or a whole bundle: all content is on
+    the disk before its folders are moved, the files of the run are moved first, then the bundle in one step,
+    and another process can complete the registration.
     """
+    for folder in (bundle.folder, *([run_files] if run_files else [])):
+        storage.make_private(folder)
+    storage.sync_file_system(bundle.folder)
     origin = check_origin(store.engine, bundle.folder, caller.submitter)
     run = bundle_id(bundle.folder)
     recording = recording_hash(bundle.provenance, run)
@@ -141,11 +150,14 @@ def ingest_bundle(
                 fix="ask a maintainer if they are yours",
                 status=HTTPStatus.CONFLICT,
             )
+        if not is_maintainer and not (store.folder / run).is_dir():
+            _check_quota(store, settings, caller, bundle.folder, run_files)
         if run_files is not None:
             place = store.data / TRACES_FOLDER / run
-            place.parent.mkdir(exist_ok=True)
+            storage.private_folder(place.parent)
             if not place.exists():
                 run_files.rename(place)
+                storage.sync(place.parent)
         waits_why = _quarantine_reason(store, settings, caller)
         first = new_event(
             State.QUARANTINED if waits_why else State.SELF_REPORTED,
@@ -167,6 +179,22 @@ def ingest_bundle(
             "a worker recomputes its numbers from the traces; its page shows when they are verified"
         )
     return IngestResult(run, state, is_new, replaced, remarks)
+
+
+def _check_quota(
+    store: Store, settings: Settings, caller: Caller, folder: Path, run_files: Path | None
+) -> None:
+    """Raise RequestRefused if the runs of a submitter would take too much of the disk."""
+    size = bytes_below(folder) + (bytes_below(run_files) if run_files else 0)
+    stored = submitter_bytes(store, caller.submitter)
+    if stored + size > settings.submitter_bytes:
+        raise RequestRefused(
+            f"the runs of {caller.submitter} take {stored:,} bytes on this server, and this one {size:,}; "
+            f"{settings.submitter_bytes:,} are allowed",
+            fix="ask its operator to remove some, or put the traces into object storage: "
+            "--traces s3://bucket/folder",
+            status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        )
 
 
 def _attach_origin(store: Store, caller: Caller, run: str, origin: OriginStatement) -> None:

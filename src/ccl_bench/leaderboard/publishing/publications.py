@@ -10,6 +10,7 @@ import contextlib
 import shutil
 from dataclasses import asdict, dataclass
 from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, func, insert, select
@@ -21,6 +22,8 @@ from ccl_bench.leaderboard.publishing.settings import STORAGE
 from ccl_bench.leaderboard.store import State, locked, new_event, writing
 from ccl_bench.leaderboard.store.database import timestamp
 from ccl_bench.leaderboard.store.tables import JOBS, PUBLICATIONS, RUNS
+from ccl_bench.storage import private_folder, stored_bytes
+from ccl_bench.storage.files import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +42,7 @@ UPLOADS_FOLDER, TRACES_FOLDER = "uploads", "traces"
 @contextlib.contextmanager
 def publication_lock(store: Store) -> Iterator[None]:
     """Lock out every other process that registers bundles; do not nest it."""
-    folder = store.data / UPLOADS_FOLDER
-    folder.mkdir(exist_ok=True)
-    with locked(folder):
+    with locked(private_folder(store.data / UPLOADS_FOLDER)):
         yield
 
 
@@ -53,11 +54,26 @@ class Publication:
     run: str
     submitter: str
     recording: str
+    bytes: int
+    """That its files take on the disk."""
 
 
 def find_publication(connection: Connection, run: str) -> Publication | None:
     """Return the publication of a run."""
     return next(iter(_publications(connection, PUBLICATIONS.c.run == run)), None)
+
+
+def submitter_bytes(store: Store, submitter: str) -> int:
+    """Return the bytes that the runs of a submitter take on the disk, in any state."""
+    statement = select(func.coalesce(func.sum(PUBLICATIONS.c.bytes), 0))
+    with store.engine.connect() as connection:
+        return int(connection.execute(statement.where(PUBLICATIONS.c.submitter == submitter)).scalar_one())
+
+
+def bytes_below(folder: Path) -> int:
+    """Return the bytes that the files below a folder take on the disk; 0 without it."""
+    paths = (Path(place, name) for place, _, names in walk(folder) for name in names)
+    return sum(stored_bytes(path.lstat().st_size) for path in paths)
 
 
 def listed_publications(store: Store, recording: str) -> list[Publication]:
@@ -121,6 +137,7 @@ def register_publication(
             run=bundle.id,
             submitter=first.by[:64],
             recording=recording_hash(bundle.provenance, bundle.id),
+            bytes=bytes_below(bundle.folder) + bytes_below(store.data / TRACES_FOLDER / run),
         )
     replaced = _supersede(store, publication, replaces_anyones=replaces_anyones) if _is_listed(bundle) else []
     has_files = (store.data / TRACES_FOLDER / run).is_dir()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccl_bench import __version__
+from ccl_bench import __version__, storage
 from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.bundle.build import strip_folder
 from ccl_bench.leaderboard.bundle.format import CARD, REPORT
@@ -119,7 +119,16 @@ def _wait_or_exceeded(
             raise Interrupted("recomputing was interrupted")
         if _bytes_below(scratch) > settings.unpacked_bytes:
             return f"{settings.unpacked_bytes:,} bytes on the disk"
+        _check_disk(scratch)
     return took_too_long
+
+
+def _check_disk(place: Path) -> None:
+    """Raise InputError, so that the job is tried again, if the disk has too little room for others."""
+    try:
+        storage.check_space(place, 0)
+    except OSError as error:
+        raise InputError("the disk of this server is full") from error
 
 
 def _processor_s() -> float:
@@ -178,6 +187,7 @@ def _copy_hashed(source: Path, target: Path, most: int, may_go_on: Callable[[], 
             left -= len(block)
             if left < 0:
                 raise InputError("is larger than the published file", where=str(source))
+            _check_disk(target.parent)
             copy.write(block)
             digest.update(block)
             if not may_go_on():

@@ -34,8 +34,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """With one token."""
     uploads_per_hour: Positive = 60
     """Of one submitter."""
-    upload_bytes_per_hour: Positive = 50 * GIB
-    """Of one submitter."""
+    upload_bytes_per_hour: Positive = 25 * GIB
+    """Of one submitter, as they are stored: the largest bundle, and 5 GiB of others."""
+    submitter_bytes: Positive = 100 * GIB
+    """Of all runs of one submitter: five of the largest bundles, or 10,000 with traces of 10 MB each."""
     archive_bytes: Positive = 4 * GIB
     """Of a compressed archive."""
     unpacked_bytes: Positive = 20 * GIB

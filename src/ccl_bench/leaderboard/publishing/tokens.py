@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
 import secrets
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from ccl_bench.leaderboard.errors import RequestRefused
 from ccl_bench.leaderboard.store import writing
 from ccl_bench.leaderboard.store.database import timestamp
 from ccl_bench.leaderboard.store.tables import KEYS, TOKENS
+from ccl_bench.storage import open_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,11 +41,8 @@ def log_event(data: Path, event: str, **fields: str | int | None) -> None:
         for name, value in fields.items()
         if value is not None
     }
-    handle = os.open(data / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
-    try:
-        os.write(handle, msgspec.json.encode(line) + b"\n")
-    finally:
-        os.close(handle)
+    with open_private(data / FILE, "ab", buffering=0) as stream:
+        stream.write(msgspec.json.encode(line) + b"\n")
 
 
 _TOKEN = re.compile(r"cclb_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")

@@ -9,6 +9,7 @@ from ccl_bench.leaderboard.bundle.format import HistoryEvent, State, new_event
 from ccl_bench.leaderboard.store.database import locked, migrate, open_engine, writing
 from ccl_bench.leaderboard.store.store import Store
 from ccl_bench.leaderboard.store.tables import METADATA
+from ccl_bench.storage import private_folder
 
 __all__ = ["METADATA", "HistoryEvent", "State", "Store", "locked", "new_event", "open_store", "writing"]
 
@@ -21,7 +22,7 @@ def open_store(data: str | Path, database: str | None = None, *, create: bool = 
     """
     folder = Path(data).expanduser().resolve()
     if create:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
     if not folder.is_dir():
         raise InputError(
             "is not a directory", where=str(data), fix="publish a run: ccl-bench publish RUN --to DIR"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine, event, inspect, make_url, text
@@ -12,10 +13,10 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.leaderboard.store.migrations import LATEST
+from ccl_bench.storage import open_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
     from typing import Any
 
     from alembic.config import Config
@@ -56,6 +57,10 @@ def open_engine(data: Path, url: str | None) -> Engine:
             connection.commit()
 
         return engine
+    if address.database not in {None, "", ":memory:"}:
+        # SQLite gives its journals the permissions of the file, and reports one that it cannot open.
+        with contextlib.suppress(OSError):
+            open_private(Path(address.database), "ab").close()
     engine = create_engine(address, connect_args={"timeout": _BUSY_SECONDS})
 
     @event.listens_for(engine, "connect")
@@ -86,7 +91,7 @@ def locked(data: Path) -> Iterator[None]:
     """Lock out every other process that changes files of the data directory."""
     path = data / ".lock"
     try:
-        stream = path.open("ab")
+        stream = open_private(path, "ab")
     except OSError as error:
         fix = "give write access to the data directory"
         raise InputError(f"cannot be written: {error.strerror}", where=str(path), fix=fix) from error

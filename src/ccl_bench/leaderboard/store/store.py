@@ -11,6 +11,7 @@ from sqlalchemy import delete, func, insert, select, update
 
 from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.leaderboard.bundle.format import (
+    HISTORY,
     ID,
     ORIGIN,
     Bundle,
@@ -32,7 +33,7 @@ from ccl_bench.leaderboard.store.rows import (
     workload_row,
 )
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
-from ccl_bench.storage import write_atomically
+from ccl_bench.storage import open_private, private_folder, sync, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,8 +87,8 @@ class Store:
     def add(self, prepared: Path, event: HistoryEvent) -> tuple[str, bool]:
         """Add a bundle, and return its identifier and whether it is new.
 
-        `prepared` is a folder on the same file system; it becomes the run's in one step. If the bundle exists
-        already, it stays as it is and the folder is removed.
+        `prepared` is a folder on the same file system, whose content is on the disk; it becomes the run's in
+        one step. If the bundle exists already, it stays as it is and the folder is removed.
         """
         run = bundle_id(prepared)
         target = self.folder / run
@@ -95,9 +96,10 @@ class Store:
             is_new = not target.exists()
             if is_new:
                 write_history(prepared, [event])
-                self.folder.mkdir(exist_ok=True)
+                private_folder(self.folder)
                 was_seen = self._changed_at() == self._looked_at
                 prepared.rename(target)
+                sync(self.folder)
                 self._looked_at = self._changed_at() if was_seen else 0
         if not is_new:
             shutil.rmtree(prepared)
@@ -115,9 +117,8 @@ class Store:
         """Give a run a verified signature of its origin, in place of any other."""
         folder = self.bundle(run).folder
         with locked(self.data):
-            with write_atomically(folder / ORIGIN) as temporary:
+            with write_atomically(folder / ORIGIN, durable=True) as temporary:
                 temporary.write_text(signature, encoding="utf-8")
-                temporary.chmod(0o644)
             write_history(folder, [*read_history(folder), event])
         self.index([run])
 
@@ -192,7 +193,7 @@ class Store:
             raise
 
     def _note_change(self) -> None:
-        with (self.data / _CHANGES).open("ab") as stream:
+        with open_private(self.data / _CHANGES, "ab") as stream:
             stream.write(b".")
 
     @property
@@ -217,10 +218,13 @@ class Store:
         return self.folder.stat().st_mtime_ns if self.folder.is_dir() else 0
 
     def _read(self, run: str) -> _ReadRun | None:
-        """Return the rows of a run; None if it is missing or refused."""
+        """Return the rows of a run; None if it is missing or refused. Nobody else may be writing."""
         self.refused.pop(run, None)
         if not (self.folder / run).exists():
             return None
+        # A process that was killed leaves what it was about to put into the place of such a file.
+        for left in (path for name in (HISTORY, ORIGIN) for path in (self.folder / run).glob(f".{name}.*")):
+            left.unlink(missing_ok=True)
         try:
             bundle = open_bundle(self.folder / run)
             row = run_row(bundle)

@@ -154,6 +154,7 @@ PUBLICATIONS = Table(
     Column("submitter", String(64), nullable=False),
     Column("recording", String(64), nullable=False),  # hash of what was recorded, however it is described
     Column("received_at", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),  # that its files take on the disk
     Index(None, "recording"),
     Index(None, "submitter"),
 )

@@ -7,6 +7,7 @@ import logging
 import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ccl_bench.leaderboard")
 _SECRET = re.compile(r"(cclb_[0-9a-f]{12}_)[A-Za-z0-9_-]+")
 """A token in an address: its secret is never logged."""
+_LOGGED_PER_MINUTE = 100
+"""Refusals of callers without a token that are logged: 0.4 GB a day, with the longest texts in each."""
 _BODY_BYTES = 64 << 10
 """Of every request except an upload, which has its own limits."""
 
@@ -56,6 +59,8 @@ def create_app(store: Store) -> FastAPI:
     )
     app.state.store = store
     app.state.token_limiter = RateLimiter()
+    app.state.refusal_limiter = RateLimiter()
+    app.state.upload_turns = WeakValueDictionary()
     app.add_middleware(GZipMiddleware, minimum_size=1000)
     app.add_middleware(AnswerCache, store=store)
     app.add_middleware(AddressLimit, data=store.data)
@@ -104,6 +109,8 @@ def _answer_error(request: Request, error: Exception) -> Response:
 def _log_refusal(request: Request, status: HTTPStatus, reason: str) -> None:
     """Log a refusal; the caller is named by the id of the token, never by the token."""
     caller = getattr(request.state, "caller", None)
+    if caller is None and request.app.state.refusal_limiter.take("all", _LOGGED_PER_MINUTE):
+        return
     texts = {
         "method": request.method,
         "path": request.url.path,

@@ -26,14 +26,15 @@ from ccl_bench.leaderboard.publishing.models import (
 from ccl_bench.leaderboard.publishing.moderation import receipt, receipts_in_state, visible_receipt
 from ccl_bench.leaderboard.publishing.settings import Settings, load_settings
 from ccl_bench.leaderboard.publishing.tokens import Caller, Role
-from ccl_bench.leaderboard.web import upload
 from ccl_bench.leaderboard.web.api import Refusal
 from ccl_bench.leaderboard.web.dependencies import Admin, AnyCaller, Maintainer, OptionalCaller  # noqa: TC001
 from ccl_bench.leaderboard.web.upload import (
+    Allowance,
     async_upload_folder,
-    check_upload_headers,
+    declared_bytes,
     receive_body,
     refuse_on_full_disk,
+    turn,
 )
 
 if TYPE_CHECKING:
@@ -89,24 +90,29 @@ def terms(request: Request, caller: OptionalCaller) -> Terms:
 async def publish(request: Request, response: Response, caller: AnyCaller) -> Acceptance:
     """Accept a bundle; the status is 201 for a new one, 200 for one that already exists."""
     store, settings = await to_thread.run_sync(_store_and_settings, request)
-    check_upload_headers(request, settings.archive_bytes, store.data)
-    await to_thread.run_sync(upload.count_upload, store.engine, caller.submitter, settings)
+    allowance = Allowance(store.engine, caller.submitter, settings)
     with refuse_on_full_disk():
-        async with async_upload_folder(store.data) as folder:
+        size = declared_bytes(request, settings.archive_bytes, store.data)
+        await to_thread.run_sync(allowance.begin, size)
+        async with turn(request, caller.submitter), async_upload_folder(store.data) as folder:
             archive = folder / "bundle.tar.gz"
             try:
-                await receive_body(request, archive, settings.archive_bytes)
+                await receive_body(request, archive, settings.archive_bytes, size)
             finally:
-                size = archive.stat().st_size
-                await to_thread.run_sync(upload.count_bytes, store.engine, caller.submitter, size)
-            received = (store, settings, caller, archive, folder)
+                await to_thread.run_sync(allowance.book_archive, archive.stat().st_size)
+            received = (store, settings, caller, archive, folder, allowance)
             accepted = await to_thread.run_sync(_ingest, *received, limiter=_MAX_CONCURRENT)
     response.status_code = HTTPStatus.CREATED if accepted.is_new else HTTPStatus.OK
     return accepted
 
 
-def _ingest(store: Store, settings: Settings, caller: Caller, archive: Path, folder: Path) -> Acceptance:
-    ingested = ingest_archive(store, settings, caller, archive, folder)
+def _ingest(
+    store: Store, settings: Settings, caller: Caller, archive: Path, folder: Path, allowance: Allowance
+) -> Acceptance:
+    try:
+        ingested = ingest_archive(store, settings, caller, archive, folder, allowance.claim)
+    finally:
+        allowance.book()
     tokens.log_event(
         store.data,
         "published" if ingested.is_new else "published-again",

@@ -11,18 +11,18 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
+from ccl_bench.trace.content import scratch_folder
 from ccl_bench.trace.formats.nsys.json_lines import write_database
 from ccl_bench.trace.formats.nsys.recognition import is_json_export, is_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 EXPORT_SECONDS = 3600.0
 """Longest time an export may take."""
@@ -149,12 +149,14 @@ def export_of(path: Path, name: str = "") -> Path:
 def _folder_to_fill(place: Path) -> Iterator[Path]:
     """Give a folder to fill, which becomes `place` when all went well and goes away when not."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=place.parent, prefix="."))
+        storage.private_folder(place.parent)
+        scratch = scratch_folder()
+        folder = scratch.path
     except OSError as error:
         raise _unwritable(place, error) from error
     try:
         yield folder
+        storage.make_private(folder)
         if not place.is_dir():
             folder.rename(place)
     except OSError as error:
