@@ -1,5 +1,3 @@
-# syntax=docker/dockerfile:1
-#
 # ccl-bench in a container: the commands, and with an extra what needs one.
 #
 #   docker build --tag ccl-bench .
@@ -12,21 +10,26 @@
 # This file is linted (tests/house/test_house_dockerfile.py) and not built by the tests: where they run, no
 # container can be built.
 
-FROM python:3.11-slim-bookworm AS build
+# The digest is that of the index of all platforms, as several public repositories state it for this tag.
+# `docker buildx imagetools inspect python:3.11-slim-bookworm` shows the newest.
+FROM python:3.11.16-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS base
+
+FROM base AS build
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
-COPY constraints.txt hatch_build.py pyproject.toml CHANGELOG.md LICENSE README.md ./
+COPY hashes.txt hashes-build.txt hatch_build.py pyproject.toml CHANGELOG.md LICENSE README.md ./
 COPY docs/man docs/man
 COPY examples/runs examples/runs
+COPY scripts/install_hashed.sh scripts/install_hashed.sh
 COPY src src
 # Extras to install, with commas between them: leaderboard,remote.
 ARG EXTRAS=""
-RUN python -m venv /opt/ccl-bench \
-    && /opt/ccl-bench/bin/pip install --no-cache-dir --constraint constraints.txt ".${EXTRAS:+[$EXTRAS]}"
+RUN python -m venv --without-pip /opt/ccl-bench \
+    && PYTHON=/opt/ccl-bench/bin/python bash scripts/install_hashed.sh "$EXTRAS"
 
-FROM python:3.11-slim-bookworm
+FROM base
 COPY --from=build /opt/ccl-bench /opt/ccl-bench
 # What it writes into /data has the owner that `docker run --user` names; 1000 without it.
 RUN useradd --uid 1000 --create-home bench \

@@ -185,7 +185,7 @@ sbom: $(TEST) ## List what a user installs with all extras, after checking the h
 services: ## Install the Debian packages that the optional tests use (as root)
 	@bash .ci/services
 
-lock: ## Resolve all dependencies again, and write constraints.txt and hashes.txt
+lock: ## Resolve all dependencies again, and write constraints.txt, hashes.txt and hashes-build.txt
 	rm -rf build/lock
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
@@ -195,6 +195,9 @@ lock: ## Resolve all dependencies again, and write constraints.txt and hashes.tx
 		| sed -E 's/[+][a-z0-9.]+$$//' > constraints.txt
 	build/lock/bin/uv pip compile --quiet --generate-hashes --no-annotate --no-header --all-extras \
 		--python-version 3.11 --constraint constraints.txt --output-file hashes.txt pyproject.toml
+	build/lock/bin/python -c 'import tomllib; print("pip", *tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+		| build/lock/bin/uv pip compile --quiet --generate-hashes --no-annotate --no-header \
+		--python-version 3.11 --constraint constraints.txt --output-file hashes-build.txt -
 	rm -rf build/lock
 
 clean: ## Remove the files of the other tasks, including the environment

@@ -23,7 +23,6 @@ from ccl_bench.leaderboard.bundle import archive as archives
 from ccl_bench.leaderboard.bundle.archive import unpack
 from ccl_bench.leaderboard.bundle.format import Limits, open_bundle
 from ccl_bench.leaderboard.publishing.publications import reconcile
-from ccl_bench.leaderboard.publishing.recompute import recompute_run
 from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.leaderboard.store import open_store
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     from publishing_archives import Files
 
-    from ccl_bench.leaderboard.bundle.upload import Upload
 
 MIB = 1 << 20
 BLOCK = disk.BLOCK_BYTES
@@ -265,12 +263,3 @@ def test_what_an_unfinished_upload_announced_is_not_free_for_others(tmp_path: Pa
             assert leaderboard.sent(os.urandom(16 * MIB), bob).status_code == 422
         finally:
             leaderboard.close()
-
-
-def test_recomputing_leaves_room_on_the_disk_for_others(
-    parcel: Upload, recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(disk, "KEPT_FREE_BYTES", 1 << 60)
-    with pytest.raises(InputError, match="the disk of this server is full"):
-        recompute_run(parcel.bundle, recorded, tmp_path / "scratch", Settings(), lambda: True)

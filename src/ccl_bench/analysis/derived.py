@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.foreign import call_contained, is_foreign
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.registry import Registry
 from ccl_bench.schema import TABLES, Column, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
-
-    from ccl_bench.base.lazy_imports import pl
 
     Compute = Callable[..., pl.DataFrame]
 
@@ -40,6 +40,16 @@ class Derived:
     """Table of single traces whose rows one across ranks adds to: without any, it has none either."""
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Columns of raw tables that it looks at, where naming them saves memory; else all of them."""
+
+    def computed(self, *arguments: Any) -> pl.DataFrame:
+        """Return the table; TypeError if the function of another package returned something else."""
+        content = call_contained(self.compute, *arguments)
+        if is_foreign(self.compute):
+            if not isinstance(content, pl.DataFrame):
+                raise TypeError(f"it returned {type(content).__name__}, and not a DataFrame")
+            if missing := self.table.columns.keys() - content.columns:
+                raise TypeError(f"it returned no column {min(missing)}")
+        return content
 
 
 DERIVED: Registry[Derived] = Registry("table", GROUP, "ccl_bench.analysis", nested=True)

@@ -7,9 +7,11 @@ import importlib
 import pkgutil
 from functools import cache, cached_property
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from weakref import WeakSet
 
 from ccl_bench.base.errors import UsageError
+from ccl_bench.base.foreign import contained, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +39,16 @@ def did_you_mean(word: str, known_words: Iterable[str], *, cutoff: float = 0.5) 
 def _installed() -> EntryPoints:
     """Return the entry points of all packages: finding them takes as long as a small trace."""
     return cast("EntryPoints", entry_points())  # another type before Python 3.12, with the same method
+
+
+_REGISTRIES: WeakSet[Registry[Any]] = WeakSet()
+
+
+def broken_plugins() -> list[tuple[str, str, str]]:
+    """Return each plug-in that failed in this process: its name, its entry-point group, and why."""
+    return sorted(
+        (name, registry.group, reason) for registry in _REGISTRIES for name, reason in registry.broken.items()
+    )
 
 
 class Registry(Generic[T]):
@@ -69,6 +81,7 @@ class Registry(Generic[T]):
         self._spellings: dict[str, str] = {}
         self._has_own = False
         self._has_plugins = False
+        _REGISTRIES.add(self)
 
     def add(self, name: str, item: T, aliases: Iterable[str] = ()) -> None:
         """Register `item`; a name or alias that is taken is a programming error."""
@@ -105,9 +118,10 @@ class Registry(Generic[T]):
         self._has_plugins = True
         for entry in self._entries:
             try:
-                entry.load()
+                with contained():
+                    entry.load()
             except Exception as error:  # a stranger's module may raise anything
-                self.broken[entry.name] = f"{type(error).__name__}: {error}"
+                self.broken[entry.name] = reason_of(error)
 
     def spelled(self, name: str) -> str:
         """Return a name or alias as it is registered; UsageError naming what was probably meant."""

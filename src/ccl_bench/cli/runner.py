@@ -56,6 +56,7 @@ def run(program: str, command: Callable[[list[str]], int], arguments: list[str] 
     try:
         status = command(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
+        _warn_of_plugins(program)
     except CclBenchError as error:
         say(program, str(error))
         return error.exit_status
@@ -81,6 +82,13 @@ def run(program: str, command: Callable[[list[str]], int], arguments: list[str] 
         _forget_stdout()
         return CclBenchError.exit_status
     return status
+
+
+def _warn_of_plugins(program: str) -> None:
+    """Print which plug-ins failed, if the command used any."""
+    if registry := sys.modules.get("ccl_bench.base.registry"):
+        for name, group, reason in registry.broken_plugins():
+            say(program, f"warning: plug-in {name} ({group}) failed: {reason}")
 
 
 def say(program: str, text: str) -> None:

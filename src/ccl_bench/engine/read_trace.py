@@ -25,6 +25,7 @@ from ccl_bench.analysis.steps.marks import (
 )
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.foreign import is_foreign, reason_of
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.engine import kept_tables
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice
@@ -279,11 +280,12 @@ def _by_device(
     """Return the wanted tables, those of a device for its first device and then for each further one."""
     by_device = split_by_device(content, task.trace.relative) if content.height("kernels") else None
     if by_device is None:
-        return _tables(wanted_tables, content, task), [], []
+        failed: list[Finding] = []
+        return _tables(wanted_tables, content, task, failed), [], failed
     contents, findings = by_device
     differing = tuple(name for name in wanted_tables if is_of_device(name))
-    common = _tables(tuple(name for name in wanted_tables if name not in differing), content, task)
-    first, *further = (_tables(differing, part, task) for part in contents)
+    common = _tables(tuple(name for name in wanted_tables if name not in differing), content, task, findings)
+    first, *further = (_tables(differing, part, task, findings) for part in contents)
     return common | first, further, findings
 
 
@@ -326,9 +328,12 @@ def _touching_own_tables(finding: Finding, form: Format) -> Finding:
     return finding if finding.touches else replace(finding, touches=tuple(sorted(form.tables)))
 
 
-def _tables(wanted_tables: tuple[str, ...], content: TraceContent, task: Task) -> Tables:
+def _tables(
+    wanted_tables: tuple[str, ...], content: TraceContent, task: Task, findings: list[Finding]
+) -> Tables:
     """Return the wanted tables, and the recorded steps if steps are wanted and some were chosen.
 
+    A table of a plug-in that fails is empty, and is added to `findings`.
     Whatever else they come from is held only as long as it is needed, the largest raw table first.
     """
     ordered = computation_order(wanted_tables)
@@ -337,9 +342,17 @@ def _tables(wanted_tables: tuple[str, ...], content: TraceContent, task: Task) -
     tables: Tables = {}
     for position, name in enumerate(ordered):
         table = DERIVED.get(name)
-        tables[name] = table.compute(
-            *(tables[n] if n in tables else content.table(n, table.reads.get(n)) for n in table.needs)
-        )
+        inputs = (tables[n] if n in tables else content.table(n, table.reads.get(n)) for n in table.needs)
+        try:
+            tables[name] = table.computed(*inputs)
+        except Exception as error:
+            if not is_foreign(table.compute):
+                raise
+            module = table.compute.__module__
+            message = f"the table {name} of the plug-in {module} failed: {reason_of(error)}"
+            about = (task.trace.relative, task.trace.rank)
+            findings.append(Finding("table-failed", "error", message, *about, touches=(name,)))
+            tables[name] = table.table.empty()
         if name == "steps":
             if task.trace.form.step_marker and not task.choice.marker:
                 source = pl.col("source").cast(pl.String).replace(CHOSEN_RANGE, FORMAT_RANGE)

@@ -6,11 +6,14 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
+import msgspec
+
 from ccl_bench import __version__, metrics
 from ccl_bench.analysis.derived import circles, computation_order, missing_tables, raw_needs, tables_behind
 from ccl_bench.analysis.facts import Facts, TrackedFacts
 from ccl_bench.base.errors import CclBenchError, NotMeasurable, NoValue, UsageError
-from ccl_bench.base.findings import fix_of
+from ccl_bench.base.findings import Finding, fix_of
+from ccl_bench.base.foreign import call_contained, is_foreign, reason_of
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.evaluate.load import (
     TIMED,
@@ -19,6 +22,7 @@ from ccl_bench.evaluate.load import (
     recorded_steps,
     usable_sources,
 )
+from ccl_bench.metrics import Measurement
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.per_step import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
@@ -30,10 +34,9 @@ from ccl_bench.run.open import recorder_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ccl_bench.base.findings import Finding
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.load import LoadedRun
-    from ccl_bench.metrics import Measurement, Metric
+    from ccl_bench.metrics import Metric
     from ccl_bench.run import Run
     from ccl_bench.run.trace_tables import TraceTables
 
@@ -45,6 +48,7 @@ _MAKES_WRONG: dict[str, tuple[str, ...]] = {
     "cuda-graphs-hide-kernels": (),
     "device-work-missing": (),
     "kernels-lost": (),
+    "table-failed": (),
     "message-to-self": ("bubbles", "traffic_matrix"),
     "no-common-step": ("steps",),
     "no-whole-step": (),
@@ -165,8 +169,9 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
         return replace(base, status=status_of(error), reason=error.message, fix=fix, is_repairable=repairable)
     except Exception as error:  # a metric, and all the more one of a plug-in, may raise anything
         failures[metric.name] = error
-        reason = f"{type(error).__name__}: {error}"
-        return replace(base, status="failed", reason=reason, fix=_SEE_TRACEBACK)
+        is_plugin = is_foreign(metric.compute)
+        fix = f"ask the author of the plug-in {metric.compute.__module__}" if is_plugin else _SEE_TRACEBACK
+        return replace(base, status="failed", reason=reason_of(error), fix=fix)
     return replace(
         base,
         value=measurement.value * metric.scale,
@@ -198,7 +203,9 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
         )
     explaining = {name: evidence.inputs[name] for name in metric.explained_by if name in evidence.inputs}
     arguments = (facts if need == "facts" else evidence.inputs[need] for need in metric.needs)
-    measurement = metric.compute(*arguments, **explaining)
+    measurement = call_contained(metric.compute, *arguments, **explaining)
+    if is_foreign(metric.compute):
+        _check_types(measurement)
     if not math.isfinite(measurement.value):
         raise NotMeasurable(f"the value is {measurement.value}: the steps have no length", fix=RECORD)
     # The unit before that of a variant: percent of a whole or of a limit.
@@ -210,6 +217,20 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
             is_repairable=True,
         )
     return measurement
+
+
+def _check_types(measurement: Measurement) -> None:
+    """Raise TypeError if what a metric of another package returned is no measurement that can be written."""
+    if not isinstance(measurement, Measurement):
+        raise TypeError(f"it returned {type(measurement).__name__}, and not Measurement")
+    wrong = [type(each).__name__ for each in measurement.findings if not isinstance(each, Finding)]
+    if wrong:
+        raise TypeError(f"its findings hold {wrong[0]}")
+    msgspec.convert(
+        msgspec.json.decode(msgspec.json.encode([measurement.value, measurement.window, measurement.ranks])),
+        tuple[float, str, list[int]],
+    )
+    msgspec.json.encode(measurement.details)
 
 
 def _measures(metric: Metric, evidence: LoadedRun, finding: Finding) -> bool:

@@ -329,7 +329,7 @@ def _add_tables_across_ranks(
                 facts = TrackedFacts(inputs["facts"])
                 arguments = [facts if need == "facts" else inputs[need] for need in needs]
                 try:
-                    inputs[name] = DERIVED.get(name).compute(*arguments)
+                    inputs[name] = DERIVED.get(name).computed(*arguments)
                 except Exception as error:  # a plug-in's table may raise anything
                     evidence.broken[name] = error
                 evidence.used_facts[name] = facts.used_names

@@ -254,6 +254,33 @@ def walk(
         pending += [path for path in paths if not os.path.islink(path)]  # noqa: PTH114  many paths
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of any depth and with any permissions; what the system refuses to remove stays.
+
+    `shutil.rmtree` of Python 3.11 calls itself for every level, and leaves a folder that may not be read.
+    Here each folder is moved to the top before it is emptied, so that no path gets long.
+    """
+    pending = [folder]
+    while pending:
+        place = pending.pop()
+        content: list[os.DirEntry[str]] = []
+        with contextlib.suppress(OSError):
+            place.chmod(stat.S_IRWXU)
+            with os.scandir(place) as entries:
+                content = list(entries)
+        for entry in content:
+            with contextlib.suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    Path(entry).chmod(stat.S_IRWXU)
+                    pending.append(Path(entry).rename(tempfile.mkdtemp(dir=folder)))
+                else:
+                    os.unlink(entry)  # noqa: PTH108  many files
+        with contextlib.suppress(OSError):
+            place.rmdir()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ccl_bench import __version__, storage
+from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
+from ccl_bench.base.foreign import call_contained, is_foreign, reason_of
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import json_decoder
 from ccl_bench.schema import TABLES
@@ -223,6 +225,16 @@ def read_content(
     return content, sha256
 
 
+def _check_content(content: TraceContent) -> None:
+    """Raise TypeError if what a format of another package returned is no content with the tables it names."""
+    if not isinstance(content, TraceContent):
+        raise TypeError(f"read returned {type(content).__name__}, and not TraceContent")
+    for name, table in content.tables.items():
+        columns = TABLES[name].columns.keys()
+        if isinstance(table, pl.DataFrame) and (missing := columns - table.columns):
+            raise TypeError(f"its table {name} has no column {min(missing)}")
+
+
 def _read(trace: TraceFile, path: Path) -> TraceContent:
     """Return the content of `trace`, whose file lies at `path` on this machine."""
     form = trace.form
@@ -234,7 +246,15 @@ def _read(trace: TraceFile, path: Path) -> TraceContent:
             if form.read is None:
                 raise TypeError(f"the format {form.name} says neither how to read a file nor its parts")
             with memory.open_trace(path) as stream:
-                return form.read(stream, trace.relative)
+                content = call_contained(form.read, stream, trace.relative)
+            if is_foreign(form.read):
+                _check_content(content)
+            return content
+    except InputError:
+        raise
     except Exception as error:
+        if form.read is not None and is_foreign(form.read):
+            why = f"the format {form.name} of the plug-in {form.read.__module__} failed: {reason_of(error)}"
+            raise InputError(why, where=trace.relative, fix="ask its author") from error
         error.add_note(f"raised while {trace.relative} was read as {form.name}")
         raise

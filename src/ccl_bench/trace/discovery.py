@@ -256,7 +256,7 @@ def _form_and_parts(head: bytes, path: Path) -> tuple[Format | None, list[TraceP
     """Return the format of a file with this beginning, and what it holds; None if it is not known."""
     form = formats.recognised(head)
     if form is None or form.in_parts is None:
-        return form, [TracePart("", form.identity(head))] if form else []
+        return form, [TracePart("", formats.identified(form, head))] if form else []
     with local_copy(path) as local:
         return form, form.in_parts.parts(local)
 

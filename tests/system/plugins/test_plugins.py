@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,122 @@ def steps_there(steps):
     ),
 }
 """Two tables that need each other, one that rests on them, and metrics of each."""
+
+
+def _metric(name: str, body: str, needs: str = "steps") -> tuple[str, str]:
+    return (
+        "ccl_bench.metrics",
+        f"""import sys
+from ccl_bench.metrics import Measurement, metric
+
+@metric(unit="s", better="lower")
+def {name}({needs}):
+    "It is faulty."
+    {body}
+""",
+    )
+
+
+def _table(name: str, body: str, across_ranks: bool) -> tuple[str, str]:
+    return (
+        "ccl_bench.tables",
+        f"""import sys
+from ccl_bench.analysis.derived import derived
+
+@derived(across_ranks={across_ranks}, step=("Int64", "number of the step"))
+def {name}(steps):
+    {body}
+""",
+    )
+
+
+def _format(name: str, **bodies: str) -> tuple[str, str]:
+    returns = {
+        "recognises": f"return head[:20].startswith(b'{name}')",
+        "identity": "return Identity(rank=9)",
+        "read": "return TraceContent({}, rank=9)",
+        **bodies,
+    }
+    return (
+        "ccl_bench.formats",
+        f"""import sys
+from ccl_bench import Format, Identity, TraceContent, register
+
+def recognises(head):
+    {returns["recognises"]}
+
+def identity(head):
+    {returns["identity"]}
+
+def read(stream, file):
+    {returns["read"]}
+
+register(Format(
+    name="{name}", profile="torch", revision=1, tables=frozenset({{"kernels"}}), recognises=recognises,
+    identity=identity, read=read, suffixes=(".faulty",), recorder="nobody", advice="none",
+))
+""",
+    )
+
+
+IMPORTED = {
+    "exits_as_metric": ("ccl_bench.metrics", "import sys; sys.exit(7)\n"),
+    "exits_as_table": ("ccl_bench.tables", "import sys; sys.exit(7)\n"),
+    "exits_as_format": ("ccl_bench.formats", "import sys; sys.exit(7)\n"),
+    "raises_what_is_no_exception": ("ccl_bench.metrics", "raise BaseException('at all')\n"),
+    "takes_a_name": _metric("coll_call_num", "return Measurement(7.0)"),
+    "is_not_there": ("ccl_bench.metrics", ""),
+    "asks_formats": _format("asks", recognises="sys.exit(7)"),
+    "names_formats": _format("names", identity="return None"),
+}
+"""Each is named in a warning of every command that uses it."""
+
+FAULTY = {
+    "raises": ("raise ValueError('odd')", "ValueError: odd"),
+    "exits": ("sys.exit(7)", "RuntimeError: SystemExit: 7"),
+    "returns_nothing": ("return None", "TypeError: it returned NoneType"),
+    "returns_a_number": ("return 7.0", "TypeError: it returned float"),
+}
+"""Bodies that are wrong for metrics and tables alike, and what is said of them."""
+
+OF_METRICS = {
+    "text": ("return Measurement('7')", "ValidationError: Expected `float`, got `str`"),
+    "ranks": ("return Measurement(7.0, ranks=['a'])", "ValidationError"),
+    "details": ("return Measurement(7.0, details={'a': object()})", "TypeError"),
+    "findings": ("return Measurement(7.0, findings=['a'])", "TypeError: its findings hold str"),
+}
+OF_FORMATS = {
+    "raises": ("raise ValueError('odd')", "ValueError: odd"),
+    "exits": ("sys.exit(7)", "RuntimeError: SystemExit: 7"),
+    "nothing": ("return None", "TypeError: read returned NoneType"),
+    "columns": (
+        "import polars; return TraceContent({'kernels': polars.DataFrame({'a': [1]})}, rank=9)",
+        "TypeError: its table kernels has no column",
+    ),
+}
+PRINTING = {
+    "prints_as_module": ("ccl_bench.metrics", "print('noise')\n"),
+    "prints_as_metric": _metric("noisy", "print('noise'); return Measurement(7.0)"),
+    "prints_as_table": _table("noisy_table", "print('noise'); return steps.select('step')", False),
+    "prints_as_metric_of_table": _metric(
+        "of_noisy_table", "return Measurement(float(noisy_table.height))", "noisy_table"
+    ),
+}
+
+
+def _faulty_packages() -> dict[str, tuple[str, str]]:
+    packages = {**IMPORTED, **PRINTING}
+    for name, (body, _) in {**FAULTY, **OF_METRICS}.items():
+        packages[f"metric_{name}"] = _metric(f"m_{name}", body)
+    for name, (body, _) in FAULTY.items():
+        for kind, across_ranks in (("trace", False), ("run", True)):
+            packages[f"table_{kind}_{name}"] = _table(f"t_{kind}_{name}", body, across_ranks)
+            packages[f"metric_of_{kind}_{name}"] = _metric(
+                f"m_{kind}_{name}", "return Measurement(7.0)", f"t_{kind}_{name}"
+            )
+    for name, (body, _) in OF_FORMATS.items():
+        packages[f"format_{name}"] = _format(f"f_{name}", read=body)
+    return packages
 
 
 def _packages(folder: Path, modules: dict[str, tuple[str, str]]) -> str:
@@ -195,6 +312,62 @@ def test_a_broken_plug_in_takes_no_number_away(broken: str) -> None:
     command = ["ccl-metrics", "--trace", str(EXAMPLE), "--metric", "coll_call_num"]
     found = ran(command, PYTHONPATH=broken)
     assert (found.returncode, float(found.stdout)) == (0, 16.0)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """Return the folder of a package for each fault, and a run with files of the faulty formats."""
+    run = tmp_path_factory.mktemp("faulty") / "run"
+    shutil.copytree(EXAMPLE, run)
+    for name in ("names", *(f"f_{name}" for name in OF_FORMATS)):
+        (run / f"{name}.faulty").write_text(name)
+    packages = _packages(tmp_path_factory.mktemp("packages"), _faulty_packages())
+    Path(packages, "is_not_there.py").unlink()
+    return packages, run
+
+
+def test_whatever_a_plug_in_does_everything_else_is_answered_and_it_is_named(
+    faulty: tuple[str, Path],
+) -> None:
+    packages, run = faulty
+    plain = json.loads(ran(f"ccl-metrics --trace {EXAMPLE} --all --format json").stdout)
+    found = ran(f"ccl-metrics --trace {run} --all --format json", PYTHONPATH=packages)
+    assert (found.returncode, found.stderr.count("Traceback")) == (0, 0), found.stderr
+    results = {result["metric"]: result for result in json.loads(found.stdout)}
+    values = {result["metric"]: result["value"] for result in plain}
+    assert {name: results[name]["value"] for name in values} == values
+    for name, (_, reason) in {**FAULTY, **OF_METRICS}.items():
+        result = results[f"m_{name}"]
+        assert (result["status"], result["fix"]) == (
+            "failed",
+            f"ask the author of the plug-in metric_{name}",
+        ), name
+        assert reason in result["reason"]
+    for name, (_, reason) in FAULTY.items():
+        assert results[f"m_run_{name}"]["reason"].startswith(reason)
+        of_trace = results[f"m_trace_{name}"]
+        assert of_trace["status"] == "not_measurable"
+        failed = f"the table t_trace_{name} of the plug-in table_trace_{name} failed: {reason}"
+        assert of_trace["reason"].startswith(failed)
+    assert (results["noisy"]["value"], results["of_noisy_table"]["status"]) == (7.0, "ok")
+    for name in IMPORTED:
+        assert f"warning: plug-in {name}" in found.stderr
+
+
+def test_a_faulty_format_costs_its_own_files_alone(faulty: tuple[str, Path]) -> None:
+    packages, run = faulty
+    found = ran(f"ccl-bench inspect {run} --format json", PYTHONPATH=packages)
+    assert (found.returncode, found.stderr.count("Traceback")) == (0, 0), found.stderr
+    issues = " ".join(issue["message"] for issue in json.loads(found.stdout)["issues"])
+    for name, (_, reason) in OF_FORMATS.items():
+        assert f"the format f_{name} of the plug-in format_{name} failed: {reason}" in issues
+
+
+def test_what_a_plug_in_prints_spoils_no_answer(faulty: tuple[str, Path]) -> None:
+    packages, run = faulty
+    found = ran(f"ccl-metrics --trace {run} --metric coll_call_num", PYTHONPATH=packages)
+    assert (found.returncode, float(found.stdout)) == (0, 16.0)
+    assert "noise" in found.stderr
 
 
 def test_an_unknown_metric_is_answered_with_the_plug_in_that_is_broken(broken: str) -> None:

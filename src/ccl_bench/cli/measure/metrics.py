@@ -100,7 +100,7 @@ def app(program: str) -> App:
         explain: Explain = None,
     ) -> int:
         if list_metrics:
-            return print_catalogue(form or "table", program)
+            return print_catalogue(form or "table")
         if explain is not None:
             return print_manual(explain)
         places = [*run, *([trace] if trace else ())]
@@ -200,8 +200,8 @@ def exit_status(results: Sequence[Result]) -> int:
     )
 
 
-def print_catalogue(form: str, program: str) -> int:
-    """Print the list of metrics, and which plug-ins could not be loaded."""
+def print_catalogue(form: str) -> int:
+    """Print the list of metrics; every plug-in is loaded, so that the broken ones are named."""
     listed = catalogue.entries(metrics.load())
     if form == "table":
         from ccl_bench.report.console import show
@@ -212,8 +212,6 @@ def print_catalogue(form: str, program: str) -> int:
         sys.stdout.write(formatter(listed))
     for registry in (metrics.METRICS, DERIVED, formats.load()):
         registry.load_plugins()
-        for name, reason in registry.broken.items():
-            say(program, f"warning: plug-in {name} ({registry.group}) could not be loaded: {reason}")
     return 0
 
 

@@ -1,16 +1,19 @@
 """Confinement of a process before it reads untrusted files: limits on files, system calls and resources.
 
 Landlock (landlock(7)) allows it some folders, and seccomp (seccomp(2), by libseccomp) the system calls in
-`system_calls.toml`: no network, no other program, no signal to another process. Both are permanent.
+`system_calls.toml`: no network, no other program, no signal to another process. Both are permanent. What
+Landlock refuses in its later versions only, such as emptying a file, seccomp refuses too.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import resource
 import signal
 import sys
+import time
 import tomllib
 from functools import cache
 from importlib import resources
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 """Numbers of calls of prctl(2)."""
 
@@ -51,7 +55,10 @@ def confine(limits: Mapping[int, int], readable: Iterable[Path], writable: Itera
     if len(list(Path("/proc/self/task").iterdir())) != 1:
         raise OSError("a process must be confined before it starts threads")
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Otherwise a crash hands its memory to the program that core_pattern(5) names, whatever the limit.
+    _prctl(_PR_SET_DUMPABLE, 0)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _give_up_capabilities()
     if _landlock_version():
         _restrict_files(readable, writable)
     if _seccomp() is not None:
@@ -79,6 +86,39 @@ def _checked(status: int, what: str) -> int:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
     return status
+
+
+# ---- capabilities; names and numbers of linux/capability.h ----
+
+_CAPABILITY_VERSION_3 = 0x20080522
+_CAP_DAC_READ_SEARCH = 1 << 2
+
+
+class _CapabilityHeader(ctypes.Structure):
+    """`struct __user_cap_header_struct`; 0 is this process."""
+
+    _fields_ = (("version", ctypes.c_uint32), ("process", ctypes.c_int))
+
+
+class _CapabilityData(ctypes.Structure):
+    """`struct __user_cap_data_struct`, of 32 capabilities."""
+
+    _fields_ = (
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    )
+
+
+def _give_up_capabilities() -> None:
+    """Leave root nothing but reading: the files of a run may belong to somebody else."""
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    data = (_CapabilityData * 2)()
+    _checked(_libc().capget(ctypes.byref(header), data), "capget")
+    kept = data[0].permitted & _CAP_DAC_READ_SEARCH
+    _checked(
+        _libc().capset(ctypes.byref(header), (_CapabilityData * 2)(_CapabilityData(kept, kept, 0))), "capset"
+    )
 
 
 # ---- Landlock; names and numbers of linux/landlock.h ----
@@ -138,10 +178,10 @@ def _restrict_files(readable: Iterable[Path], writable: Iterable[Path]) -> None:
 
 
 def _allow(rules: int, place: Path, rights: int) -> None:
-    """Add a rule; a place that does not exist needs none."""
+    """Add a rule; a place that does not exist, or cannot be reached, needs none."""
     try:
         opened = os.open(place, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return
     try:
         rule = _PathBeneath(rights if place.is_dir() else rights & _OF_A_FILE, opened)
@@ -157,8 +197,13 @@ _SECCOMP = "libseccomp.so.2"
 _ALLOW = 0x7FFF0000
 _NO_SUCH_CALL = 0x00050000 | 38
 """Fail with ENOSYS: the C library then takes an older call, which may be among the allowed ones."""
-_EQUAL, _MASKED_EQUAL = 4, 7
-_CLONE_THREAD = 0x00010000
+_LESS_OR_EQUAL, _EQUAL, _MASKED_EQUAL = 3, 4, 7
+_THREAD = 0x003D0F00
+"""Flags of clone(2) for a thread as the C library starts it: it shares memory, files, folder and signals."""
+_CLONE_DETACHED = 0x00400000
+"""Another C library sets it too; the kernel ignores it."""
+_OPENING = os.O_ACCMODE | os.O_TRUNC
+_ALL_BITS = (1 << 64) - 1
 _UNKNOWN = -1
 
 
@@ -188,22 +233,12 @@ def _seccomp() -> ctypes.CDLL | None:
 
 
 def _restrict_calls() -> None:
-    """Allow the calls of the list, threads, signals to itself, and reading its own limits."""
     library = _seccomp()
     if library is None:
         return
-    text = resources.files(__package__).joinpath("system_calls.toml").read_text(encoding="utf-8")
-    allowed: list[tuple[str, list[_Comparison]]] = [
-        (name, []) for names in tomllib.loads(text).values() for name in names
-    ]
-    allowed += [
-        ("clone", [_Comparison(0, _MASKED_EQUAL, _CLONE_THREAD, _CLONE_THREAD)]),
-        ("tgkill", [_Comparison(0, _EQUAL, os.getpid())]),
-        ("prlimit64", [_Comparison(0, _EQUAL, 0), _Comparison(2, _EQUAL, 0)]),
-    ]
     rules = library.seccomp_init(_NO_SUCH_CALL)
     try:
-        for name, comparisons in allowed:
+        for name, comparisons in _allowed_calls():
             number = library.seccomp_syscall_resolve_name(name.encode())
             if number == _UNKNOWN:
                 continue
@@ -214,6 +249,45 @@ def _restrict_calls() -> None:
         _confirmed(library.seccomp_load(rules), "seccomp_load")
     finally:
         library.seccomp_release(rules)
+
+
+def _allowed_calls() -> list[tuple[str, list[_Comparison]]]:
+    """Return the calls of the list, and others with the arguments that measuring needs.
+
+    A call is allowed if its arguments meet all the conditions of one entry. They are compared in 64 bits, so
+    a call that sets bits which the kernel would ignore is refused.
+    """
+    text = resources.files(__package__).joinpath("system_calls.toml").read_text(encoding="utf-8")
+    listed = tomllib.loads(text)
+    allowed: list[tuple[str, list[_Comparison]]] = [
+        (name, []) for names in listed["calls"].values() for name in names
+    ]
+    allowed += [
+        (limited["call"], [_Comparison(limited["argument"], _EQUAL, value)])
+        for limited in listed["limited"]
+        for value in _values(limited["module"], limited["names"])
+    ]
+    # Landlock before version 3 lets a file be emptied that is opened to read it, or with mode 3, which does
+    # neither.
+    for call, argument in (("open", 1), ("openat", 2)):
+        for flags in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_RDWR | os.O_TRUNC):
+            allowed.append((call, [_Comparison(argument, _MASKED_EQUAL, _OPENING, flags)]))
+    allowed += [
+        ("clone", [_Comparison(0, _MASKED_EQUAL, _ALL_BITS ^ _CLONE_DETACHED, _THREAD)]),
+        ("tgkill", [_Comparison(0, _EQUAL, os.getpid())]),
+        ("prlimit64", [_Comparison(0, _EQUAL, 0), _Comparison(2, _EQUAL, 0)]),
+        ("sched_getaffinity", [_Comparison(0, _EQUAL, 0)]),
+    ]
+    # Numbers beyond those of the kernel's own clocks name another process, whose time they read, or a device.
+    for call in ("clock_getres", "clock_gettime", "clock_nanosleep"):
+        allowed.append((call, [_Comparison(0, _LESS_OR_EQUAL, time.CLOCK_TAI)]))
+    return allowed
+
+
+def _values(module: str, names: Iterable[str]) -> list[int]:
+    """Return the values that a module of Python has for these names on this machine."""
+    source = importlib.import_module(module)
+    return [getattr(source, name) for name in names]
 
 
 def _confirmed(status: int, what: str) -> None:

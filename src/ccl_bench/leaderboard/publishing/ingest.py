@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -33,6 +32,7 @@ from ccl_bench.leaderboard.publishing.publications import (
 from ccl_bench.leaderboard.publishing.tokens import Role, check_origin
 from ccl_bench.leaderboard.store import State, locked, new_event
 from ccl_bench.leaderboard.store.tables import PUBLICATIONS, RUNS
+from ccl_bench.storage.files import remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ def upload_folder(data: Path) -> Iterator[Path]:
             folder = storage.temporary_folder(uploads, _PREFIX)
             alive = stack.enter_context((folder / _ALIVE).open("wb"))
             fcntl.flock(alive, fcntl.LOCK_EX)
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(remove_folder, folder)
         yield folder
 
 
@@ -68,7 +68,7 @@ def remove_dead_uploads(data: Path) -> int:
     with locked(uploads):
         dead = [folder for folder in uploads.glob(f"{_PREFIX}*") if _is_dead(folder)]
         for folder in dead:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
     return len(dead)
 
 

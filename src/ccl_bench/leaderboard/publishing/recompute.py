@@ -36,7 +36,15 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.publishing.settings import Settings
     from ccl_bench.result import Result
 
+_SANDBOX = ("-m", "ccl_bench.leaderboard.publishing.sandbox")
+"""Arguments of Python for the process that measures."""
+
 _POLL_S = 0.2
+
+_MAX_ERROR = 2_000
+"""Characters of an error that are kept: twice as many as the longest path and a sentence need."""
+_MAX_THREADS = 4_096
+"""Of the process: libraries start one or two for each processor; each thread costs the kernel 16 KiB."""
 
 _NEARLY = 0.9
 """Share of the limit from which a killed process reached it: the kernel counts processor time in ticks."""
@@ -61,17 +69,25 @@ def recompute_run(
         settings.recompute_bytes,
         settings.recompute_seconds,
         settings.unpacked_bytes,
+        os.getpid(),
         next((r.provenance.steps for r in bundle.results if r.provenance.steps), EVERY_STEP),
     )
     request.write_bytes(msgspec.json.encode(sandbox_request))
     with _start_sandbox([str(request), str(answer)], scratch) as process:
         if too_much := _wait_or_exceeded(process, scratch, settings, may_go_on):
             return SandboxAnswer(error=f"recomputing takes more than {too_much}")
+    # From here on the answer is a stranger's: a trace may have taken over the process that wrote it.
+    most = 2 * settings.text_bytes
     try:
-        stripped = strip_folder(answer.read_bytes(), run, bundle.provenance.run)
-        return ANSWER.decode(strip_folder(stripped, scratch, "the scratch folder"))
-    except (OSError, msgspec.DecodeError) as error:
+        with answer.open("rb") as stream:
+            written = stream.read(most + 1)
+        if len(written) > most:
+            return SandboxAnswer(error=f"recomputing takes more than {most:,} bytes for its answer")
+        stripped = strip_folder(written, run, bundle.provenance.run)
+        decoded = ANSWER.decode(strip_folder(stripped, scratch, "the scratch folder"))
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"measuring ended with status {process.returncode} and no answer") from error
+    return msgspec.structs.replace(decoded, error=decoded.error[:_MAX_ERROR])
 
 
 @contextlib.contextmanager
@@ -86,7 +102,7 @@ def _start_sandbox(arguments: list[str], place: Path) -> Iterator[subprocess.Pop
         "LC_ALL": "C.UTF-8",
     }
     process = subprocess.Popen(  # noqa: S603  this program's own module
-        [sys.executable, "-I", "-m", "ccl_bench.leaderboard.publishing.sandbox", *arguments],
+        [sys.executable, "-I", *_SANDBOX, *arguments],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -117,10 +133,26 @@ def _wait_or_exceeded(
             return took_too_long if is_killed and is_late else ""
         if not may_go_on():
             raise Interrupted("recomputing was interrupted")
-        if _bytes_below(scratch) > settings.unpacked_bytes:
-            return f"{settings.unpacked_bytes:,} bytes on the disk"
-        _check_disk(scratch)
+        if too_much := _exceeded(process.pid, scratch, settings):
+            return too_much
     return took_too_long
+
+
+def _exceeded(process: int, scratch: Path, settings: Settings) -> str:
+    """Return the limit of its folder, of the disk or of threads that a process exceeds; empty if none."""
+    try:
+        files, size = _files_below(scratch)
+    except OSError as error:  # it is too deep, or may not be read
+        raise InputError("measuring left a folder that cannot be read") from error
+    if size > settings.unpacked_bytes:
+        return f"{settings.unpacked_bytes:,} bytes on the disk"
+    if files > settings.files:
+        return f"{settings.files:,} files"
+    _check_disk(scratch)  # files that were removed while they are open count nowhere else
+    with contextlib.suppress(FileNotFoundError):
+        if len(os.listdir(f"/proc/{process}/task")) > _MAX_THREADS:  # noqa: PTH208  as walk gives it
+            return f"{_MAX_THREADS:,} threads"
+    return ""
 
 
 def _check_disk(place: Path) -> None:
@@ -137,14 +169,23 @@ def _processor_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _bytes_below(folder: Path) -> int:
-    """Return the size of the files below a folder, while files appear and disappear."""
-    total = 0
-    for place, _, names in walk(folder):
+def _files_below(folder: Path) -> tuple[int, int]:
+    """Return the number and size of files and folders below a folder, while they appear and disappear.
+
+    Raises OSError if a folder cannot be read.
+    """
+    count = size = 0
+    for place, folders, names in walk(folder, _raise_unless_gone):
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118  as walk gives it
-    return total
+                size += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118  as walk gives it
+        count += len(folders) + len(names)
+    return count, size
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 _BLOCK_BYTES = 4 << 20

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ class SandboxRequest(msgspec.Struct, frozen=True):
     memory_bytes: int
     cpu_seconds: int
     file_bytes: int
+    worker: int
+    """Number of the process that waits for the answer."""
     choice: StepChoice = EVERY_STEP
 
 
@@ -57,6 +60,8 @@ def main(request: Path, answer: Path) -> None:
     }
     readable = [*installation(), Path(sandbox_request.run), Path(sandbox_request.card)]
     confine(limits, readable, writable=[answer.parent])
+    if os.getppid() != sandbox_request.worker:  # it died before this process was bound to its life
+        return
     try:
         outcome = _measure(sandbox_request)
     except CclBenchError as error:

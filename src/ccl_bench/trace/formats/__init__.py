@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.foreign import call_contained, is_foreign, reason_of
 from ccl_bench.base.registry import Registry
 
 if TYPE_CHECKING:
@@ -222,7 +223,34 @@ def load() -> Registry[Format]:
 
 def recognised(head: bytes) -> Format | None:
     """Return the format of a file that begins with `head`, or None."""
-    return next((form for form in load() if form.recognises(head)), None)
+    return next((form for form in load() if _recognises(form, head)), None)
+
+
+def _recognises(form: Format, head: bytes) -> bool:
+    try:
+        return bool(call_contained(form.recognises, head))
+    except Exception as error:
+        note_failure(form, form.recognises, error)
+        return False
+
+
+def identified(form: Format, head: bytes) -> Identity:
+    """Return what the first bytes of a file say of its rank; nothing if a plug-in cannot."""
+    try:
+        identity = call_contained(form.identity, head)
+        if is_foreign(form.identity) and not isinstance(identity, Identity):
+            raise TypeError(f"identity returned {type(identity).__name__}, and not Identity")
+    except Exception as error:
+        note_failure(form, form.identity, error)
+        return Identity()
+    return identity
+
+
+def note_failure(form: Format, function: Callable[..., object], error: Exception) -> None:
+    """Remember that a format of a plug-in failed; raise the error of any other, which is a mistake here."""
+    if not is_foreign(function):
+        raise error
+    FORMATS.broken[f"{function.__module__}: {form.name}"] = reason_of(error)
 
 
 def suffixes() -> tuple[str, ...]:
