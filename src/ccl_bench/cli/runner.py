@@ -15,7 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import CclBenchError
-from ccl_bench.report.formatting import plain
+from ccl_bench.base.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -175,4 +175,4 @@ def announce_large(traces: Iterable[TraceFile]) -> None:
         if size > available_bytes() and needed <= memory_bound(trace):
             what = f"{amount(size)} of events, more than the free memory"
             how = f"it is read in pieces, which needs about {amount(needed)}"
-            sys.stderr.write(f"{trace.relative}: {what}; {how}\n")
+            sys.stderr.write(f"{plain(trace.relative)}: {what}; {how}\n")

@@ -12,10 +12,10 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-import msgspec
 from sqlalchemy import insert, select, update
 
 from ccl_bench.base.errors import UsageError
+from ccl_bench.base.text import encode_json
 from ccl_bench.leaderboard.bundle.origin import WrongSignatureError, parse_public_key, read_origin
 from ccl_bench.leaderboard.errors import RequestRefused
 from ccl_bench.leaderboard.store import writing
@@ -43,7 +43,7 @@ def log_event(data: Path, event: str, **fields: str | int | None) -> None:
     }
     handle = os.open(data / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
     try:
-        os.write(handle, msgspec.json.encode(line) + b"\n")
+        os.write(handle, encode_json(line, indent=-1) + b"\n")
     finally:
         os.close(handle)
 
