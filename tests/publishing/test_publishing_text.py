@@ -52,7 +52,15 @@ def test_no_page_answer_site_or_log_holds_text_that_acts(
         answer = board.asked("POST", f"bundles/{runs[0]}/{change}", mae, json={"note": NAME})
         assert answer.status_code < 300, answer.text
     (workload,) = {run["workload"] for run in board.runs() if run["id"] == runs[0]}
-    pages = ["", f"?q={quote(NAME)}", "workloads", f"workloads/{workload}", "metrics", "api", f"nothing/{quote(NAME)}"]
+    pages = [
+        "",
+        f"?q={quote(NAME)}",
+        "workloads",
+        f"workloads/{workload}",
+        "metrics",
+        "api",
+        f"nothing/{quote(NAME)}",
+    ]
     pages += [f"runs/{runs[0]}", f"runs/{runs[0]}/report", f"compare?run={runs[0]}&run={runs[1]}"]
     pages += [f"api/v1/{path}" for path in ("runs", "runs.csv", "runs.json", f"runs/{runs[0]}", "workloads")]
     shown = {path: board.page(path) for path in pages}

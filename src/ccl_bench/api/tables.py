@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ccl_bench import storage
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.base.errors import NotMeasurable, UsageError
+from ccl_bench.base.errors import CclBenchError, NotMeasurable, UsageError
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.base.text import INERT, INERT_PATTERN, encode_json, harmless
@@ -216,11 +216,15 @@ def write_tables(
         path = folder / f"{name}.{form}" if table.height else None
         if path:
             with storage.write_atomically(path) as temporary:
-                if form == "parquet":
-                    schema = json.dumps(schema_of(tables[name]), ensure_ascii=False)
-                    table.write_parquet(temporary, metadata={"ccl_bench.table": schema})
-                else:
-                    _written_out(table).write_csv(temporary)
+                try:
+                    if form == "parquet":
+                        schema = json.dumps(schema_of(tables[name]), ensure_ascii=False)
+                        table.write_parquet(temporary, metadata={"ccl_bench.table": schema})
+                    else:
+                        _written_out(table).write_csv(temporary)
+                except pl.exceptions.PolarsError as error:  # of the system, in its words
+                    fix = "free space there, or write elsewhere"
+                    raise CclBenchError(f"cannot be written: {error}", where=str(path), fix=fix) from error
                 temporary.chmod(0o644)
         written.append(WrittenTable(name, table.height, path))
         yield written[-1]

@@ -16,26 +16,26 @@ import contextlib
 import hashlib
 import io
 import shutil
-import tempfile
 import threading
 import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ccl_bench import __version__, storage
+from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Finding  # noqa: TC001  msgspec reads the types of fields
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import json_decoder
 from ccl_bench.schema import TABLES
 from ccl_bench.storage import journals_of, local_copy, stored_version
 from ccl_bench.trace import memory
-from ccl_bench.trace.content import LARGE_ROWS, OnDisk, TraceContent, disk_errors, write_table
+from ccl_bench.trace.content import LARGE_ROWS, OnDisk, TraceContent, disk_errors, scratch_folder, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from ccl_bench.trace.formats import TraceFile
 
@@ -149,15 +149,14 @@ def save_cached(place: Path, content: TraceContent, sha256: str) -> None:
     """Keep the content of a trace in `place`; a cache that cannot be written is no error."""
     with contextlib.suppress(*disk_errors()):
         place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix="."))
-        try:
-            _write(temporary, content, sha256)
-            if not (place / _ABOUT).is_file():  # the folder is broken
-                shutil.rmtree(place, ignore_errors=True)
-            with contextlib.suppress(OSError):  # another process was faster
-                temporary.rename(place)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        scratch = scratch_folder()  # what a killed process leaves there is removed later
+        folder = scratch.path / "whole"
+        folder.mkdir()
+        _write(folder, content, sha256)
+        if place.exists() and not (place / _ABOUT).is_file():  # the folder is broken
+            place.rename(scratch.path / "broken")
+        with contextlib.suppress(OSError):  # another process was faster
+            folder.rename(place)
 
 
 def _write(folder: Path, content: TraceContent, sha256: str) -> None:
@@ -199,20 +198,30 @@ def read_content(
         if use_cache and (cached := load_cached(place, tables)):
             return cached
         with local_copy(trace.path) as path, ThreadPoolExecutor(1) as executor:
+            files = (path, *_journals_of(trace, path))
+            written = [*map(_written, files)]
             with _ASKING:  # threads that read several traces of one file hash it once
                 hashed = _HASHES.get(state)
                 if hashed is None or (hashed.done() and hashed.exception()):
-                    files = (path, *_journals_of(trace, path))
                     # On another core, where there is one.
                     hashed = _HASHES[state] = executor.submit(storage.sha256, *files)
                     for oldest in [*_HASHES][:-_MOST_HASHES]:
                         del _HASHES[oldest]
             content, sha256 = _read(trace, path), hashed.result()
+            if [*map(_written, files)] != written:
+                fix = "read it once it is complete"
+                raise InputError("changed while it was read", where=trace.relative, fix=fix)
     except OSError as error:
         raise storage.unreadable(trace.path, error) from error
     if use_cache:
         save_cached(place, content, sha256)
     return content, sha256
+
+
+def _written(path: Path) -> tuple[int, int, int]:
+    """Return what changes when a file is written to or replaced, and not when it gets another link."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 def _read(trace: TraceFile, path: Path) -> TraceContent:

@@ -78,8 +78,9 @@ def scratch_folder() -> Scratch:
         place.mkdir(parents=True, exist_ok=True)
         for folder in place.iterdir():
             with contextlib.suppress(OSError):
-                # What a killed process left behind: nothing has written to it for long.
-                if time.time() - folder.stat().st_mtime > FORGOTTEN_S:
+                # What a killed process left behind: nothing has written to it for long, or its clock was
+                # ahead of ours by as much.
+                if abs(time.time() - folder.stat().st_mtime) > FORGOTTEN_S:
                     shutil.rmtree(folder, ignore_errors=True)
         return Scratch(place)
     return Scratch()

@@ -307,5 +307,10 @@ def _write_new(path: Path, text: str, *, mode: int) -> None:
     except OSError as error:
         fix = "choose another name; a key is never overwritten"
         raise InputError(f"cannot be written: {error.strerror}", where=str(path), fix=fix) from error
-    with open(handle, "w", encoding="ascii") as stream:  # noqa: PTH123  a descriptor, made with its rights
-        stream.write(text)
+    try:
+        with open(handle, "w", encoding="ascii") as stream:  # noqa: PTH123  a descriptor, made with its rights
+            stream.write(text)
+    except OSError as error:
+        path.unlink()  # half a key would keep its name from a whole one
+        error.filename = str(path)
+        raise
