@@ -27,8 +27,11 @@ _OUR_PACKAGES = {"", "ccl_bench", "tools"}
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ESTALE}
 _FIXES = dict.fromkeys(_NO_ROOM, "free space there, or write elsewhere")
 _FIXES |= dict.fromkeys(_CLOSED, "check its permissions and those of its folder, or name another place")
+_FIXES |= dict.fromkeys(_GONE, "another program removed or replaced it meanwhile: run the command again")
+_FIXES[errno.EIO] = "check the disk: the system cannot read or write it"
 """What to do about errors of the operating system, by error number."""
 
 INTERRUPTED = 130
