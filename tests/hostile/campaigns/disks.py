@@ -95,7 +95,7 @@ class Disk:
         self.place.rmdir()
 
 
-GROWING = ("-shm", "-wal", ".lock", "index.sqlite", "windows.jsonl")
+GROWING = ("-shm", "-wal", ".lock", "index.sqlite", "windows.jsonl", ".0")
 """Files that may be empty, and that the next command fills."""
 
 
