@@ -35,7 +35,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz damage mutants audit audit-numbers injections diagnoses conclusions docs man outputs sources pictures logo wheels sbom services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak fuzz damage mutants audit audit-numbers attacks injections diagnoses conclusions docs man outputs sources pictures logo wheels sbom services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -130,6 +130,12 @@ fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for half an
 	$(BIN)/python -m pytest -q --hypothesis-profile=thorough $(RANDOM_TESTS)
 	$(BIN)/python tests/hostile/campaigns/guided.py --seconds 320
 	$(BIN)/python tests/hostile/campaigns/campaign.py --minutes 10 --report build/fuzz/campaign.json
+
+attacks: $(TEST) ## Attack disks, caches and files that change, for half an hour (as root)
+	$(BIN)/python tests/hostile/campaigns/disks.py
+	$(BIN)/python tests/hostile/campaigns/caches.py --minutes 5
+	$(BIN)/python tests/hostile/campaigns/changing.py --minutes 5
+	$(BIN)/python tests/hostile/campaigns/many_files.py
 
 damage: $(TEST) ## Damage what real runs mean, print numbers that changed silently, and update the manual (needs CCL_BENCH_CORPUS)
 	$(BIN)/python tests/hostile/campaigns/damage.py $(DAMAGE_OPTIONS)
