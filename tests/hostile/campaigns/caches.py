@@ -1,4 +1,4 @@
-"""Share one cache among processes of two versions of the program, some of which are killed, while others remove it.
+"""Share one cache among processes of two versions of the program, which are killed and whose entries vanish.
 
     python tests/hostile/campaigns/caches.py --minutes 5 --seed 1
 

@@ -12,7 +12,11 @@ from commands import invoke
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ccl_bench.api.display import as_html
 from ccl_bench.base.text import csv_lines, encode_json, harmless, plain, shown_json
+from ccl_bench.integrations.agents.answer import Answer, call, quoted
+from ccl_bench.leaderboard.publishing import tokens
+from ccl_bench.report.console import Text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +84,14 @@ def test_the_text_was_placed_where_it_is_read(run: Path) -> None:
     assert "\u202e" in json.dumps(printed["metrics"], ensure_ascii=False)
     stated = json.dumps(printed["inspect"]["facts"], ensure_ascii=False)
     assert "\u202e" in stated
+
+
+def test_no_answer_to_an_agent_notebook_or_log_holds_text_that_acts(tmp_path: Path) -> None:
+    answer = Answer({NAME: NAME, "quoted": quoted(NAME)}, calls=[call("metric", run=NAME)]).text()
+    tokens.log_event(tmp_path, "refused", reason=NAME)
+    logged = (tmp_path / tokens.FILE).read_text(encoding="utf-8")
+    assert ACTING.findall("".join((answer, as_html(Text(NAME)), logged))) == []
+    assert json.loads(answer)[NAME] == json.loads(logged)["reason"] == NAME
 
 
 SHAPED = (
