@@ -89,7 +89,7 @@ def plain(text: object) -> str:
 def shown_json(value: object, **options: Any) -> str:
     """Return JSON whose texts a script puts on a page: each character that acts is `?`, also once decoded."""
     encoded = json.dumps(value, ensure_ascii=False, **options)
-    return harmless(_ESCAPE.sub(lambda found: "?" if found[1] else found[0], encoded))
+    return harmless(_ESCAPE.sub(lambda match: "?" if match[1] else match[0], encoded))
 
 
 _ESCAPE = re.compile(r"\\(?:(u00[01][0-9a-f]|[bfr])|.)")
@@ -156,8 +156,8 @@ def escape_json(encoded: bytes) -> bytes:
     return ACTING.sub(_as_escape, encoded.decode()).encode()
 
 
-def _as_escape(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f")
+def _as_escape(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1].replace("\x7f", "\\u007f")
 
 
 def _decodable(value: object) -> object:
