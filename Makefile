@@ -118,9 +118,6 @@ soak: $(TEST) ## Publish for twenty minutes while servers and workers are killed
 	SCHEMATHESIS_PHASES=coverage,fuzzing $(BIN)/python -m pytest -q tests/publishing/test_publishing_interface.py
 	MUTATIONS_EVERY=3 $(BIN)/python -m pytest -q tests/publishing/test_publishing_mutations.py
 
-attacks: $(TEST) ## Publish for five minutes while servers, workers and PostgreSQL itself are killed
-	$(BIN)/python tests/publishing/soaking.py --minutes 5 --postgresql --kill-database
-
 RANDOM_TESTS = $(addprefix tests/,analysis/serving analysis/execution_trace/test_et_usual_nodes.py \
 	analysis/memory/test_memory_columns.py analysis/test_intervals.py analysis/test_breakdown.py \
 	analysis/communication/test_call_parts.py analysis/device/test_idle.py \
@@ -134,6 +131,13 @@ fuzz: $(TEST) ## Damage runs, pieces of traces and inputs of readers for half an
 	$(BIN)/python -m pytest -q --hypothesis-profile=thorough $(RANDOM_TESTS)
 	$(BIN)/python tests/hostile/campaigns/guided.py --seconds 320
 	$(BIN)/python tests/hostile/campaigns/campaign.py --minutes 10 --report build/fuzz/campaign.json
+
+attacks: $(TEST) ## Attack disks, caches, files that change, and a board whose PostgreSQL is killed, for half an hour (as root)
+	$(BIN)/python tests/hostile/campaigns/disks.py
+	$(BIN)/python tests/hostile/campaigns/caches.py --minutes 5
+	$(BIN)/python tests/hostile/campaigns/changing.py --minutes 5
+	$(BIN)/python tests/hostile/campaigns/many_files.py
+	$(BIN)/python tests/publishing/soaking.py --minutes 5 --postgresql --kill-database
 
 damage: $(TEST) ## Damage what real runs mean, print numbers that changed silently, and update the manual (needs CCL_BENCH_CORPUS)
 	$(BIN)/python tests/hostile/campaigns/damage.py $(DAMAGE_OPTIONS)

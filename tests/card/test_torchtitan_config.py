@@ -123,6 +123,24 @@ def test_what_is_not_toml_is_refused(text):
         train_config_in_text(text, file="train.toml")
 
 
+@pytest.mark.parametrize("form", ["a{} = 1", "[a{}]", "b = {{a{} = 1}}", "[[a{}]]"])
+@pytest.mark.parametrize(("dots", "is_read"), [(64, True), (65, False), (100_000, False)])
+def test_keys_have_65_parts_at_most(form, dots, is_read):
+    """Reading one takes time that grows with the square of its parts."""
+    text = "[job]\nx = 0.5\n" + form.format(".a" * dots)
+    if is_read:
+        assert train_config_in_text(text).errors == []
+        return
+    with pytest.raises(InputError, match="a key has more than 65 parts"):
+        train_config_in_text(text)
+
+
+def test_dots_of_numbers_texts_and_comments_are_no_parts_of_keys():
+    numbers = ", ".join(["0.5"] * 100)
+    text = f"[training]\nx = [{numbers}]  # {'.' * 100}\ny = \"{'.' * 100}\"\nz = '{'.' * 100}'\n"
+    assert train_config_in_text(text).value == TrainConfig()
+
+
 def test_an_empty_file_is_all_defaults():
     assert train_config_in_text("").value == TrainConfig()
 

@@ -126,7 +126,7 @@ def test_hostile_texts_are_kept_out_of_the_index_or_are_harmless_in_it(store: St
     nasty = "x'); DROP TABLE runs; -- <script>alert(1)</script> \u202e"
     added(store, changed(FAST, model=nasty, submitter="a\tb", description="d" * 100_000))
     assert _names(store, q="drop table") == ["fast"]
-    assert _names(store, model=[nasty.replace("\u202e", "").strip()]) == ["fast"]
+    assert _names(store, model=[nasty]) == _names(store, model=[nasty.replace("\u202e", "?")]) == ["fast"]
 
 
 def test_a_workload_is_called_the_same_however_its_first_run_spells_it(store: Store) -> None:

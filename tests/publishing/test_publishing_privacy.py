@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import gzip
 import json
 import shutil
@@ -14,6 +15,8 @@ from commands import EXAMPLE, invoke, recorded_by
 from publishing_archives import files_of
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.card import template
+from ccl_bench.leaderboard.bundle import redaction
 from ccl_bench.leaderboard.bundle.redaction import find_disclosures, refuse_secrets
 from ccl_bench.leaderboard.bundle.upload import UploadRequest, prepare_upload
 
@@ -108,18 +111,55 @@ def test_what_is_no_secret_does_not_stop_it(tmp_path: Path) -> None:
     assert find_disclosures({"card.yaml": file}) == []
 
 
+@pytest.mark.parametrize(
+    ("stated", "disclosed"),
+    [
+        ("", []),
+        ("ada@example.org", []),
+        ("ada@Lab.Example.COM", []),
+        ("ada@lab.example", []),
+        ("ada@example.org.uk", ["ada@example.org.uk"]),
+        ("ada@my-example.org", ["ada@my-example.org"]),
+        ("Llama-Lovelace@lab.edu", ["Llama-Lovelace@lab.edu"]),
+    ],
+)
+def test_a_card_discloses_what_its_author_wrote_and_not_the_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str, disclosed: list[str]
+) -> None:
+    """The template's own comments hold an address."""
+    card = tmp_path / "workload_card.yaml"
+    card.write_text(template().replace("contact: ", f"contact: {stated} "), encoding="utf-8")
+    assert [each.example for each in find_disclosures({card.name: card})] == disclosed
+
+
+def test_the_words_of_the_template_are_nobodys_name_and_a_comment_of_its_author_is_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: "sharegpt")
+    redaction._patterns.cache_clear()
+    card = tmp_path / "workload_card.yaml"
+    card.write_text(template(), encoding="utf-8")
+    assert "sharegpt" in card.read_text(encoding="utf-8")
+    assert find_disclosures({card.name: card}) == []
+    with card.open("a", encoding="utf-8") as more:
+        more.write("# who ran it: sharegpt, ada@lab.edu\n")
+    assert [each.example for each in find_disclosures({card.name: card})] == ["ada@lab.edu", "sharegpt"]
+    monkeypatch.undo()
+    redaction._patterns.cache_clear()
+
+
 def test_names_are_found_in_compressed_files_and_across_blocks(tmp_path: Path) -> None:
     """The files are read in blocks of 4 MiB; the name lies across the end of the first."""
     file = tmp_path / "trace.json.gz"
     before = b" " * ((4 << 20) - 8)
     file.write_bytes(
-        gzip.compress(before + b"/home/ada-lovelace/run.py by ada@lab.example.org on 10.1.2.3", 1)
+        gzip.compress(before + b"/home/ada-lovelace/run.py by ada@lab.ccl-bench.org on 10.1.2.3", 1)
     )
     assert [
         (reported.what, reported.example, reported.count) for reported in find_disclosures({"trace": file})
     ] == [
         ("a home directory", "/home/ada-lovelace", 1),
-        ("an e-mail address", "ada@lab.example.org", 1),
+        ("an e-mail address", "ada@lab.ccl-bench.org", 1),
         ("an address in a private network", "10.1.2.3", 1),
     ]
 

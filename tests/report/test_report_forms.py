@@ -209,7 +209,9 @@ def test_a_chart_that_stands_alone_is_720_points_wide_and_has_its_title() -> Non
 
 
 def test_a_picture_is_drawn_as_svg_or_in_two_pixels_per_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vl_convert.vegalite_to_svg", lambda spec: f"<svg>{spec['title']['text']}</svg>")
+    monkeypatch.setattr(
+        "vl_convert.vegalite_to_svg", lambda spec: f"<svg>{json.loads(spec)['title']['text']}</svg>"
+    )
     monkeypatch.setattr("vl_convert.vegalite_to_png", lambda _, scale: b"png" * scale)
     assert images.image(CHART, "svg") == b"<svg>A chart</svg>"
     assert images.image(CHART, "png") == b"pngpng"

@@ -25,9 +25,9 @@ _PRE = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;lin
 
 def as_html(*content: RenderableType) -> str:
     """Return the output of a command as HTML; texts from traces are escaped."""
-    from rich.console import Console
+    from ccl_bench.report.console import HarmlessConsole
 
-    console = Console(
+    console = HarmlessConsole(
         file=io.StringIO(),
         force_jupyter=False,
         record=True,
@@ -43,9 +43,9 @@ def as_html(*content: RenderableType) -> str:
 
 def run_html(run: Run, place: str, verdict: Verdict | None) -> str:
     """Return the facts of a run without reading its traces, and its verdict if that is known already."""
-    from ccl_bench.base.text import counted
+    from ccl_bench.base.text import counted, plain
     from ccl_bench.report.console import Group, Text, aligned, heading, indented
-    from ccl_bench.report.formatting import plain, ranges, size
+    from ccl_bench.report.formatting import ranges, size
     from ccl_bench.report.verdict import verdict_sentence
 
     traces = run.traces

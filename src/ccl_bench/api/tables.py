@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ccl_bench import storage
 from ccl_bench.analysis.derived import DERIVED
-from ccl_bench.base.errors import NotMeasurable, UsageError
+from ccl_bench.base.errors import CclBenchError, NotMeasurable, UsageError
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.base.text import INERT, INERT_PATTERN
+from ccl_bench.base.text import INERT, INERT_PATTERN, encode_json, harmless
 from ccl_bench.engine.read_trace import contributes, has_rows
 from ccl_bench.schema import KEYS, TABLES, Table
 
@@ -216,27 +216,39 @@ def write_tables(
         path = folder / f"{name}.{form}" if table.height else None
         if path:
             with storage.write_atomically(path) as temporary:
-                if form == "parquet":
-                    schema = json.dumps(schema_of(tables[name]), ensure_ascii=False)
-                    table.write_parquet(temporary, metadata={"ccl_bench.table": schema})
-                else:
-                    _written_out(table).write_csv(temporary)
+                try:
+                    if form == "parquet":
+                        schema = json.dumps(schema_of(tables[name]), ensure_ascii=False)
+                        table.write_parquet(temporary, metadata={"ccl_bench.table": schema})
+                    else:
+                        _written_out(table).write_csv(temporary)
+                except pl.exceptions.PolarsError as error:  # of the system, in its words
+                    fix = "free space there, or write elsewhere"
+                    raise CclBenchError(f"cannot be written: {error}", where=str(path), fix=fix) from error
                 temporary.chmod(0o644)
         written.append(WrittenTable(name, table.height, path))
         yield written[-1]
     schemas = [{**schema_of(tables[each.name]), "rows": each.rows} for each in written]
-    storage.files.replace_text(folder / SCHEMA_FILE, json.dumps(schemas, indent=2, ensure_ascii=False) + "\n")
+    storage.files.replace_text(folder / SCHEMA_FILE, encode_json(schemas).decode() + "\n")
 
 
 def _written_out(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table as CSV can hold it: lists as text, and no text that a spreadsheet would compute."""
+    """Return a table as CSV can hold it: lists as text, and text harmless, also in a spreadsheet."""
     kinds = table.schema.items()
     lists = [name for name, kind in kinds if kind.is_nested()]
     inner = {name: kind.inner if isinstance(kind, pl.List) else kind for name, kind in kinds}
     texts = [name for name, kind in inner.items() if isinstance(kind, pl.String | pl.Categorical)]
     joined = (pl.col(name).list.eval(pl.element().cast(pl.String)).list.join(" ") for name in lists)
-    inert = (pl.col(name).cast(pl.String).str.replace_all(INERT_PATTERN, INERT) for name in texts)
-    return table.with_columns(joined).with_columns(inert)
+    inert = (pl.col(name).str.replace_all(INERT_PATTERN, INERT) for name in texts)
+    table = table.with_columns(joined)
+    return table.with_columns(_harmless(table[name].cast(pl.String)) for name in texts).with_columns(inert)
+
+
+def _harmless(texts: pl.Series) -> pl.Series:
+    """Return texts without characters that act; each distinct one is looked at once."""
+    distinct = texts.unique().drop_nulls().to_list()
+    changed = {text: clean for text in distinct if (clean := harmless(text)) != text}
+    return texts.replace(list(changed), list(changed.values())) if changed else texts
 
 
 def schema_of(table: Table) -> dict[str, object]:

@@ -17,6 +17,7 @@ from ruamel.yaml import YAML
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.registry import did_you_mean, spelling
+from ccl_bench.base.text import ACTING
 from ccl_bench.card.fields import FileSection, key_of, unit_of
 from ccl_bench.card.model import Card
 from ccl_bench.card.reading import card_in_text
@@ -346,7 +347,10 @@ def yaml_scalar(value: Any) -> str:
     text = str(value)
     if _PLAIN.fullmatch(text) and text == text.strip() and isinstance(plain_value(text), str):
         return text
-    return _UNPRINTABLE.sub(lambda char: f"\\U{ord(char[0]):08x}", json.dumps(text, ensure_ascii=False))
+    quoted = json.dumps(text, ensure_ascii=False)
+    for refused in (_UNPRINTABLE, ACTING):
+        quoted = refused.sub(lambda char: f"\\U{ord(char[0]):08x}", quoted)
+    return quoted
 
 
 def write_card(card: Card | Mapping[str, Any], path: str | Path, *, overwrite: bool = False) -> None:

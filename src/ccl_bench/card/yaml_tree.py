@@ -19,6 +19,7 @@ from ruamel.yaml.error import YAMLError
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.findings import Issue, Severity
 from ccl_bench.base.registry import spelling
+from ccl_bench.base.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -78,7 +79,7 @@ class Reading(Generic[T]):
 def shown(value: object, limit: int = 60) -> str:
     """Return `value` as it can be quoted in a message: on one line and not too long."""
     text = value if isinstance(value, str) else repr(value)
-    flat = "".join(char if char.isprintable() else "?" for char in text)
+    flat = plain(text)
     return f"{flat[:limit]}…" if len(flat) > limit else flat
 
 

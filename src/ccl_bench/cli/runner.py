@@ -15,7 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import CclBenchError
-from ccl_bench.report.formatting import plain
+from ccl_bench.base.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -27,8 +27,11 @@ _OUR_PACKAGES = {"", "ccl_bench", "tools"}
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ESTALE}
 _FIXES = dict.fromkeys(_NO_ROOM, "free space there, or write elsewhere")
 _FIXES |= dict.fromkeys(_CLOSED, "check its permissions and those of its folder, or name another place")
+_FIXES |= dict.fromkeys(_GONE, "another program removed or replaced it meanwhile: run the command again")
+_FIXES[errno.EIO] = "check the disk: the system cannot read or write it"
 """What to do about errors of the operating system, by error number."""
 
 INTERRUPTED = 130
@@ -183,4 +186,4 @@ def announce_large(traces: Iterable[TraceFile]) -> None:
         if size > available_bytes() and needed <= memory_bound(trace):
             what = f"{amount(size)} of events, more than the free memory"
             how = f"it is read in pieces, which needs about {amount(needed)}"
-            sys.stderr.write(f"{trace.relative}: {what}; {how}\n")
+            sys.stderr.write(f"{plain(trace.relative)}: {what}; {how}\n")

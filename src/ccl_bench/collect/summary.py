@@ -6,10 +6,10 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, plain
 from ccl_bench.collect.profiling.recording import STEP_END
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
-from ccl_bench.report.formatting import plain, ranges
+from ccl_bench.report.formatting import ranges
 from ccl_bench.report.inspection import issues
 from ccl_bench.report.render.text import verdict_block
 from ccl_bench.report.verdict import verdict

@@ -15,9 +15,9 @@ from ccl_bench import metrics
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 from ccl_bench.base.extras import require
 from ccl_bench.base.registry import did_you_mean, spelling
+from ccl_bench.base.text import plain
 from ccl_bench.comparison.load_results import load_results
 from ccl_bench.integrations.watching.watch import LIST, MeasuredWindow, last_step
-from ccl_bench.report.formatting import plain
 from ccl_bench.result import from_json
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ from sqlalchemy import select
 
 from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
-from ccl_bench.base.text import INERT_PATTERN
+from ccl_bench.base.text import INERT_PATTERN, shown_json
 from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN, open_bundle
 from ccl_bench.leaderboard.pages.compare import compare_page
 from ccl_bench.leaderboard.pages.links import SiteLinks
@@ -128,8 +127,7 @@ def _assignment(name: str, value: Any) -> str:
 
 def _literal(value: Any) -> str:
     """Return a value as JavaScript that cannot end the script around it."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
+    return shown_json(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 _TOP = SiteLinks()

@@ -13,10 +13,11 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ccl_bench.report.formatting import plain
+from ccl_bench.base.text import harmless, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -223,10 +224,19 @@ def bullet(mark: Text, lines: Iterable[str | Text]) -> Table:
     return grid
 
 
+class HarmlessConsole(Console):
+    """A console on which text only shows."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the parts of a text, in which each character that acts is `?`."""
+        for part in super().render(renderable, options):
+            yield part if part.control else Segment(harmless(part.text), part.style)
+
+
 def to_text(*content: RenderableType, stream: TextIO | None = None, width: int | None = None) -> str:
     """Return `content` as it is to be written to `stream`, which is stdout by default."""
     target = stream or sys.stdout
-    console = Console(file=target, highlight=False, markup=False, emoji=False, width=width)
+    console = HarmlessConsole(file=target, highlight=False, markup=False, emoji=False, width=width)
     if not console.is_terminal and width is None:
         # Lines are padded to the width, so that a larger one than the content needs costs time.
         unbounded = console.options.update(width=_UNWRAPPED)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, plain
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.report.console import Group, Text, aligned, bullet, heading, indented
-from ccl_bench.report.formatting import duration, plain, ranges
+from ccl_bench.report.formatting import duration, ranges
 from ccl_bench.report.inspection import issues
 from ccl_bench.report.verdict import gain, remarks, verdict_sentence
 

@@ -92,11 +92,6 @@ def _three_digits(value: float) -> str:
     return f"{value:,.0f}" if "e" in text else text
 
 
-def plain(text: object) -> str:
-    """Return `text` on one line, without control characters of a terminal."""
-    return "".join(char if char.isprintable() else "?" for char in str(text).replace("\n", " "))
-
-
 def ranges(numbers: list[int], limit: int = 12) -> str:
     """Return sorted whole numbers as ranges: `0-3, 6`; at most `limit` ranges."""
     runs: list[list[int]] = []

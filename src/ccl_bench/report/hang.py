@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, plain
 from ccl_bench.report.console import Group, Text, bullet, heading, indented
-from ccl_bench.report.formatting import plain, ranges
+from ccl_bench.report.formatting import ranges
 from ccl_bench.report.inspection import issues
 from ccl_bench.result.hang import DAMAGED_DUMP, EMPTY_DUMP, MISMATCH, MISSING, NO_DUMP, OLDER_DUMP
 

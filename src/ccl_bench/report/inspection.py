@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.text import counted, devices_named
+from ccl_bench.base.text import counted, devices_named, plain
 from ccl_bench.report.console import Described, Group, Text, aligned, bullet, heading, indented
-from ccl_bench.report.formatting import duration, plain, ranges, short, size, step_numbers
+from ccl_bench.report.formatting import duration, ranges, short, size, step_numbers
 from ccl_bench.report.results import STATUS_WORDS, counts, is_expected
 from ccl_bench.report.verdict import verdict_sentence
 

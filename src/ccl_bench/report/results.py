@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.text import counted, csv_lines
-from ccl_bench.report.formatting import exact, plain, short
+from ccl_bench.base.text import counted, csv_lines, plain
+from ccl_bench.report.formatting import exact, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

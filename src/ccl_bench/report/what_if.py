@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.findings import issue_of
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, plain
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
-from ccl_bench.report.formatting import plain
 from ccl_bench.report.inspection import issues
 
 if TYPE_CHECKING:

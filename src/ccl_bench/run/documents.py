@@ -88,7 +88,10 @@ class RunDocuments:
         """
         self.files[path] = kind.label(path)
         reading = kind.read(path, before=getattr(self, kind.attribute)) if kind.adds_up else kind.read(path)
-        self.sha256[path] = storage.sha256(path)
+        try:
+            self.sha256[path] = storage.sha256(path)
+        except OSError as error:  # it was removed since it was read
+            raise storage.unreadable(path, error) from error
         self.issues += reading.issues
         errors = reading.errors
         more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""

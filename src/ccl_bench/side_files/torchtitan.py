@@ -256,7 +256,7 @@ def read_train_config(path: Location) -> Reading[TrainConfig]:
 def train_config_in_text(text: str, *, file: str = "") -> Reading[TrainConfig]:
     """Return the settings in TOML text; `file` names it in messages."""
     try:
-        data = tomllib.loads(text)
+        data = _toml(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise InputError(f"is not valid TOML: {error}", where=file, fix="correct the line") from error
     log = IssueLog(file, lines=_lines(text))
@@ -284,10 +284,22 @@ def is_train_config(mapping: Mapping[str, object]) -> bool:
     return len(_SECTIONS & mapping.keys()) >= 2 and "training" in mapping
 
 
+_MOST_PARTS = 65
+"""Of a key: configurations have five at most, and tomllib takes a time that grows with the square."""
+_NO_KEY = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|\d\.\d|#.*""")
+
+
+def _toml(text: str) -> dict[str, object]:
+    """Return the content of a TOML file; ValueError if it is none, or a key has too many parts."""
+    if any(line.count(".") >= _MOST_PARTS for line in _NO_KEY.sub("_", text).splitlines()):
+        raise ValueError(f"a key has more than {_MOST_PARTS} parts")
+    return tomllib.loads(text)
+
+
 def is_train_config_file(path: Location) -> bool:
     """Whether a file is TOML with a torchtitan configuration; never raises for what the file holds."""
     try:
-        return is_train_config(tomllib.loads(read_text(path)))
+        return is_train_config(_toml(read_text(path)))
     except (InputError, tomllib.TOMLDecodeError, RecursionError, ValueError):
         return False
 

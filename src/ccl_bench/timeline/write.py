@@ -179,7 +179,7 @@ _LANES = 1_000
 def metadata(process: int, kind: str, thread: int | None = None, **args: Any) -> str:
     """Return a line that names or orders a process or a thread."""
     event: dict[str, Any] = {"ph": "M", "pid": process, "name": kind, "args": args}
-    return json.dumps(event if thread is None else {**event, "tid": thread}, ensure_ascii=False)
+    return json.dumps(event if thread is None else {**event, "tid": thread})
 
 
 def lines_of(process: int, name: str, label: str, slices: pl.DataFrame) -> Iterator[str]:
@@ -256,7 +256,7 @@ def _microseconds(time_ns: pl.Expr) -> pl.Expr:
 
 
 def _quoted(texts: pl.Series) -> pl.Series:
-    """Return texts as JSON strings; each distinct one is quoted once."""
+    """Return texts as JSON strings in ASCII; each distinct one is quoted once."""
     distinct = texts.unique().to_list()
-    literals = [json.dumps(text if text is not None else "", ensure_ascii=False) for text in distinct]
+    literals = [json.dumps(text if text is not None else "") for text in distinct]
     return texts.replace_strict(distinct, literals, return_dtype=pl.String)

@@ -157,17 +157,15 @@ def save_cached(place: Path, content: TraceContent, sha256: str) -> None:
     """Keep the content of a trace in `place`; a cache that cannot be written is no error."""
     with contextlib.suppress(*disk_errors()):
         storage.private_folder(place.parent)
-        scratch = scratch_folder()
-        temporary = scratch.path
-        try:
-            _write(temporary, content, sha256)
-            storage.make_private(temporary)
-            if not _is_kept(place):  # the folder is broken
-                shutil.rmtree(place, ignore_errors=True)
-            with contextlib.suppress(OSError):  # another process was faster
-                temporary.rename(place)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        scratch = scratch_folder()  # what a killed process leaves there is removed later
+        folder = scratch.path / "whole"
+        folder.mkdir()
+        _write(folder, content, sha256)
+        storage.make_private(folder)
+        if place.exists() and not _is_kept(place):  # the folder is broken
+            place.rename(scratch.path / "broken")
+        with contextlib.suppress(OSError):  # another process was faster
+            folder.rename(place)
 
 
 def _write(folder: Path, content: TraceContent, sha256: str) -> None:
@@ -209,15 +207,19 @@ def read_content(
         if use_cache and (cached := load_cached(place, tables)):
             return cached
         with local_copy(trace.path) as path, ThreadPoolExecutor(1) as executor:
+            files = (path, *_journals_of(trace, path))
+            written = [*map(_written, files)]
             with _ASKING:  # threads that read several traces of one file hash it once
                 hashed = _HASHES.get(state)
                 if hashed is None or (hashed.done() and hashed.exception()):
-                    files = (path, *_journals_of(trace, path))
                     # On another core, where there is one.
                     hashed = _HASHES[state] = executor.submit(storage.sha256, *files)
                     for oldest in [*_HASHES][:-_MOST_HASHES]:
                         del _HASHES[oldest]
             content, sha256 = _read(trace, path), hashed.result()
+            if [*map(_written, files)] != written:
+                fix = "read it once it is complete"
+                raise InputError("changed while it was read", where=trace.relative, fix=fix)
     except OSError as error:
         raise storage.unreadable(trace.path, error) from error
     if use_cache:
@@ -233,6 +235,12 @@ def _check_content(content: TraceContent) -> None:
         columns = TABLES[name].columns.keys()
         if isinstance(table, pl.DataFrame) and (missing := columns - table.columns):
             raise TypeError(f"its table {name} has no column {min(missing)}")
+
+
+def _written(path: Path) -> tuple[int, int, int]:
+    """Return what changes when a file is written to or replaced, and not when it gets another link."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 def _read(trace: TraceFile, path: Path) -> TraceContent:

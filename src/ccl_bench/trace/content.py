@@ -76,8 +76,9 @@ def scratch_folder() -> Scratch:
     with contextlib.suppress(OSError):
         for folder in storage.private_folder(place).iterdir():
             with contextlib.suppress(OSError):
-                # What a killed process left behind: nothing has written to it for long.
-                if time.time() - folder.stat().st_mtime > FORGOTTEN_S:
+                # What a killed process left behind: nothing has written to it for long, or its clock was
+                # ahead of ours by as much.
+                if abs(time.time() - folder.stat().st_mtime) > FORGOTTEN_S:
                     shutil.rmtree(folder, ignore_errors=True)
         return Scratch(place)
     return Scratch()

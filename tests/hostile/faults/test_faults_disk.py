@@ -111,6 +111,8 @@ def test_killed_while_it_fills_the_cache_nothing_false_is_kept(
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    entries = {path.name for path in own_cache.glob("traces/*")}
+    assert not [name for name in entries if name.startswith(".")], "what was not finished is in scratch/"
     assert values(metrics(run)) == whole
 
 
@@ -151,3 +153,30 @@ def test_a_file_written_over_at_its_old_time_is_read_again(run: Path) -> None:
     os.utime(trace, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert trace.stat().st_size == stat.st_size
     assert values(metrics(run)) != before
+
+
+@pytest.mark.usefixtures("shared_cache")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["keygen", "mine"], "mine.key cannot be written: No space left on device"),
+        (["tables", "RUN", "-t", "kernels", "--output", "."], "kernels.parquet: cannot be written"),
+        (["collect", "--source", "RUN", "--output", "."], "the run is incomplete"),
+    ],
+    ids=lambda words: words[0] if isinstance(words, list) else "",
+)
+def test_a_full_disk_is_reported_and_no_empty_file_keeps_the_name(
+    run: Path, tmp_path: Path, words: list[str], said: str
+) -> None:
+    """An empty key or card would be in the way of a whole one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    (run / "workload_card.yaml").write_text("version: 1\n", encoding="utf-8")
+    fill = f'cd {place}; head -c 1M /dev/zero > filler 2> /dev/null; exec "$@"'
+    command = [str(PROGRAM.with_name("ccl-bench")), *(str(run) if word == "RUN" else word for word in words)]
+    printed = on_a_small_disk(place, "16k", ["sh", "-c", fill, "sh", *command])
+    assert said in printed
+    assert "fix: " in printed
+    assert "Traceback" not in printed
+    assert "status 1\n" in printed
+    assert [line for line in printed.partition("status 1\n")[2].splitlines() if line.endswith(" 0")] == []

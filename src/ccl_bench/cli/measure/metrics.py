@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from ccl_bench import metrics
 from ccl_bench.analysis.derived import DERIVED
 from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.text import harmless
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import say
 from ccl_bench.report import catalogue
@@ -115,7 +116,7 @@ def app(program: str) -> App:
             say(program, remark)
         if debug or len(results) == 1:
             for error in measured.failures.values():
-                sys.stderr.write("".join(traceback.format_exception(error)))
+                sys.stderr.write(harmless("".join(traceback.format_exception(error))))
         return exit_status(results)
 
     return command

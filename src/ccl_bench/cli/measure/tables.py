@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,7 +11,7 @@ from cyclopts import Parameter
 from ccl_bench.api.tables import SCHEMA_FILE, documented_tables, schema_of, write_tables
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, encode_json
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import say
 from ccl_bench.report.console import aligned, show
@@ -140,4 +139,4 @@ def _write(
 
 
 def _as_json(content: object) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return encode_json(content).decode() + "\n"

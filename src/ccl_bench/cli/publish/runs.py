@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ccl_bench.base.errors import UsageError
+from ccl_bench.base.text import plain
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.publish.leaderboard import Database  # noqa: TC001  cyclopts looks it up
 from ccl_bench.cli.runner import progress_bar, say
@@ -161,7 +162,7 @@ def _send(upload: Upload, destination: Destination, scratch: Path) -> None:
     replaced = (f"it replaces {run[:12]}" for run in published.replaced)
     for remark in (*replaced, *published.remarks, *disclosure_summaries(upload)):
         say(PROGRAM, remark)
-    sys.stdout.write(f"{published.place}\n")
+    sys.stdout.write(f"{plain(published.place)}\n")
 
 
 ABOUT_WITHDRAW = """\

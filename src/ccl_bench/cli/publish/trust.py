@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, encode_json
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.publish.leaderboard import Data, Database  # noqa: TC001  cyclopts looks them up
 from ccl_bench.cli.runner import progress_bar, say
@@ -169,7 +168,7 @@ def audit(
         result = audit_store(store, head=head, progress=progress)
     store.engine.dispose()
     if form == "json":
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n")
+        sys.stdout.write(encode_json(result).decode() + "\n")
         return InputError.exit_status if result.problems else 0
     for problem in result.problems:
         say(PROGRAM, f"{problem.where}: {problem.message}")

@@ -13,7 +13,7 @@ from ccl_bench.card import fill, read_card, template
 from ccl_bench.card.fields import FileSection, key_of
 from ccl_bench.collect.environment.machine import communication_variables
 from ccl_bench.side_files.metadata import FILE_NAME
-from ccl_bench.storage.files import replace_object, replace_text
+from ccl_bench.storage.files import replace_object, replace_text, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,11 +161,16 @@ def place_card(target: Path, given_card: Path | None, cards: list[Path]) -> Path
     """Return the card of the run directory: existing, else a copy of `given_card` or `cards`, else empty."""
     card = target / CARD_FILE_NAME
     if given_card is not None and not (card.exists() and card.samefile(given_card)):
-        shutil.copyfile(given_card, card)
+        source = given_card
     elif not card.exists() and cards:
-        shutil.copyfile(cards[0], card)
-    elif not card.exists():
-        replace_text(card, template())
+        source = cards[0]
+    else:
+        if not card.exists():
+            replace_text(card, template())
+        return card
+    with write_atomically(card) as temporary:
+        shutil.copyfile(source, temporary)
+        temporary.chmod(0o644)
     return card
 
 

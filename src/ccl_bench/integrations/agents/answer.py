@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.findings import fix_of
+from ccl_bench.base.text import encode_json, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,8 +43,8 @@ def quoted(text: object, most: int = _TEXT_CHARACTERS) -> str:
     if len(whole) > most:
         first = 2 * most // 3
         whole = f"{whole[:first]}…{len(whole) - most} left out…{whole[first - most :]}"
-    line = "".join(char if char.isprintable() else "?" for char in whole)
-    return f"«{line.replace('«', '<').replace('»', '>')}»" if line else ""
+    line = plain(whole).replace("«", "<").replace("»", ">")
+    return f"«{line}»" if line else ""
 
 
 def size_bytes(value: object) -> int:
@@ -53,7 +53,7 @@ def size_bytes(value: object) -> int:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return encode_json(value, indent=-1).decode()
 
 
 def fitting(rows: Iterable[Any], most_bytes: int) -> list[Any]:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from ccl_bench import __version__
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.extras import require
+from ccl_bench.base.text import plain
 from ccl_bench.metrics import METRICS
-from ccl_bench.report.formatting import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

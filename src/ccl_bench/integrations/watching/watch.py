@@ -14,6 +14,7 @@ import msgspec
 from ccl_bench.api.measured_run import MeasuredRun
 from ccl_bench.base.errors import CclBenchError, UsageError
 from ccl_bench.base.extras import require
+from ccl_bench.base.text import encode_json
 from ccl_bench.integrations.watching.windows import WatchedFolder, WindowTracker, file_state
 from ccl_bench.result import ResultFinding, to_json
 from ccl_bench.run import open_run
@@ -71,7 +72,7 @@ class MeasuredWindow:
             {"code": code, "severity": severity, "count": count} for (code, severity), count in counts.items()
         ]
         results_file = {"results": file, "signature": self.signature} if file else {}
-        return msgspec.json.encode(record | results_file)
+        return encode_json(record | results_file, indent=-1)
 
 
 class Sink(Protocol):

@@ -11,7 +11,7 @@ import msgspec
 
 from ccl_bench import __version__, storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.base.text import escape_undecodable
+from ccl_bench.base.text import encode_json, plain
 from ccl_bench.collect.environment.machine import FILE_NAME
 from ccl_bench.comparison import fields_of
 from ccl_bench.leaderboard.bundle.format import (
@@ -94,8 +94,8 @@ def build_bundle(
     if storage:
         trace_url = f"{storage.rstrip('/')}/{recording_hash(provenance, run_name(run))[:16]}"
     provenance = msgspec.structs.replace(provenance, trace_url=trace_url)
-    encoded = msgspec.json.encode(provenance, order="deterministic")
-    (folder / PROVENANCE).write_bytes(msgspec.json.format(encoded, indent=2) + b"\n")
+    ordered = msgspec.to_builtins(provenance, order="deterministic")
+    (folder / PROVENANCE).write_bytes(encode_json(ordered) + b"\n")
     return bundle_id(folder)
 
 
@@ -106,7 +106,7 @@ def checked_card(run: Run) -> Path:
         fix = "write workload_card.yaml beside the traces; ccl-bench new writes one to fill in"
         raise InputError("has no workload card, so its workload is unknown", where=str(run.path), fix=fix)
     for name, path in ({run_name(run): run.path} | input_files(run)).items():
-        if not name.isprintable():
+        if name != plain(name):
             problem = "has a name that other machines cannot display, so it cannot be published"
             raise InputError(problem, where=str(path), fix="rename it; letters of any script are allowed")
     return card
@@ -164,7 +164,7 @@ def _provenance(run: Run, results: list[Result]) -> BundleProvenance:
 
 def strip_folder(text: bytes, folder: Path, name: str) -> bytes:
     """Return JSON in which a folder is reduced to its name, and files have no folder."""
-    whole, short = (msgspec.json.encode(each)[1:-1] for each in map(escape_undecodable, (str(folder), name)))
+    whole, short = (encode_json(each)[1:-1] for each in (str(folder), name))
     if not whole.startswith(b"/") or len(whole) == 1:
         return text
     return text.replace(whole + b"/", b"").replace(whole, short)

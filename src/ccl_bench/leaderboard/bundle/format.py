@@ -24,7 +24,7 @@ import msgspec
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.base.text import json_decoder
+from ccl_bench.base.text import encode_json, json_decoder, plain
 from ccl_bench.card import card_in_text
 from ccl_bench.comparison import fields_of, read_fields
 from ccl_bench.leaderboard.bundle.bounds import bounds, check_nodes
@@ -128,7 +128,7 @@ def read_history(folder: Path) -> list[HistoryEvent]:
 def write_history(folder: Path, events: list[HistoryEvent]) -> None:
     """Replace the history of a run in one step."""
     with write_atomically(folder / HISTORY, durable=True) as temporary:
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(events), indent=2) + b"\n")
+        temporary.write_bytes(encode_json(events) + b"\n")
 
 
 def history_stamp(folder: Path) -> str:
@@ -346,7 +346,7 @@ def name_problem(name: str) -> str:
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts):
         return "leads out of the run or is not a plain path"
-    if not name.isprintable() or "\\" in name:
+    if name != plain(name) or "\\" in name:
         return "holds characters that are not printable, or a backslash"
     if any(part.startswith(".") for part in parts):
         return "is hidden"

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.text import plain
 from ccl_bench.leaderboard.bundle.format import FILES, HISTORY, ORIGIN, bundle_id, hash_list
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def sign_bundle(folder: Path, key: SecretKey, publisher: str) -> None:
     """Write the statement of origin into the folder of a bundle."""
     comment = f"ccl-bench origin\trun:{bundle_id(folder)}\tpublisher:{publisher}"
     comment += f"\ttime:{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    if not _COMMENT.fullmatch(comment) or not publisher.isprintable():
+    if not _COMMENT.fullmatch(comment) or publisher != plain(publisher):
         fix = "give a name of 1 to 64 characters in one line; for a directory it is the card's contributor"
         raise InputError(f"{publisher[:100]!r} is not a valid name of a publisher", fix=fix)
     (folder / ORIGIN).write_text(key.sign(hash_list(folder), comment).text, encoding="utf-8")
@@ -100,7 +101,7 @@ def read_origin(folder: Path) -> OriginStatement | None:
     except ValueError as error:
         raise InputError(f"is not a minisign signature: {error}", where=ORIGIN, fix=_FIX) from error
     statement = _COMMENT.fullmatch(signature.comment)
-    if statement is None or not statement["publisher"].isprintable():
+    if statement is None or statement["publisher"] != plain(statement["publisher"]):
         raise InputError("does not state its run, publisher and time", where=ORIGIN, fix=_FIX)
     return OriginStatement(statement["publisher"], statement["at"], statement["run"], signature)
 
@@ -326,5 +327,10 @@ def _write_new(path: Path, text: str, opened: Callable[..., IO[str]] = open) -> 
     except OSError as error:
         fix = "choose another name; a key is never overwritten"
         raise InputError(f"cannot be written: {error.strerror}", where=str(path), fix=fix) from error
-    with stream:
-        stream.write(text)
+    try:
+        with stream:
+            stream.write(text)
+    except OSError as error:
+        path.unlink()  # half a key would keep its name from a whole one
+        error.filename = str(path)
+        raise

@@ -19,13 +19,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
+from ccl_bench.card import template
 from ccl_bench.collect.environment.machine import FILE_NAME
 from ccl_bench.leaderboard.bundle.build import input_files, run_name
+from ccl_bench.leaderboard.bundle.format import CARD
 from ccl_bench.run import open_run
 from ccl_bench.run.completeness import RANK_MAP
 from ccl_bench.storage.journals import recovered
@@ -68,7 +71,8 @@ def find_disclosures(files: Mapping[str, Path]) -> list[Disclosure]:
     disclosures = []
     for name, path in files.items():
         counts: Counter[tuple[_Pattern, bytes]] = Counter()
-        with storage.open_file(path) as stream:
+        with storage.open_file(path) as opened:
+            stream = _without_template(opened) if name == CARD else opened
             for block, seen in _blocks(stream, path):
                 for kind in _patterns():
                     if any(hint in block for hint in kind.hints):
@@ -82,6 +86,17 @@ def find_disclosures(files: Mapping[str, Path]) -> list[Disclosure]:
                 total = sum(matches.values())
                 disclosures.append(Disclosure(name, kind.name, example, total, kind.is_secret))
     return sorted(disclosures, key=lambda each: not each.is_secret)
+
+
+def _without_template(card: BinaryIO) -> BinaryIO:
+    """Return a card without the comments of the template: this program wrote them, and they name nobody."""
+    return BytesIO(_template_comments().sub(b"", card.read()))
+
+
+@cache
+def _template_comments() -> re.Pattern[bytes]:
+    comments = {line[line.index("#") :] for line in template().splitlines() if "#" in line}
+    return re.compile(rb"(?m)(?<!\S)(?:" + "|".join(map(re.escape, comments)).encode() + rb")$")
 
 
 def refuse_secrets(disclosures: Iterable[Disclosure]) -> None:

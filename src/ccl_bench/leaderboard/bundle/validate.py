@@ -15,6 +15,7 @@ import msgspec
 
 from ccl_bench import metrics
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.text import plain
 from ccl_bench.card.fields import is_address
 from ccl_bench.comparison import fields_of, read_fields
 from ccl_bench.comparison.compare import compare_runs
@@ -127,7 +128,7 @@ def _provenance_problems(bundle: Bundle) -> Iterator[str]:
     if (
         not 1 <= len(provenance.run) <= _MAX_CHARACTERS
         or "/" in provenance.run
-        or not provenance.run.isprintable()
+        or provenance.run != plain(provenance.run)
     ):
         yield "the name of the run is empty, a path, or not printable"
     if not _VERSION.fullmatch(provenance.tool_version):

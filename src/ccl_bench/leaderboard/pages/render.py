@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from ccl_bench import __version__
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, harmless
 from ccl_bench.leaderboard.store.columns import AXES
 from ccl_bench.leaderboard.store.rows import known_metrics
 from ccl_bench.report.formatting import amount, exact
@@ -145,12 +145,12 @@ def load_asset(name: str) -> str:
 
 def _with_line_breaks(text: str) -> Markup:
     """Return a name with possible line breaks after points and underscores."""
-    return Markup(_JOINTS.sub(r"\1<wbr>", str(escape(text))))  # noqa: S704  escaped before
+    return Markup(_JOINTS.sub(r"\1<wbr>", str(escape(harmless(text)))))  # noqa: S704  escaped before
 
 
 def _with_code(text: str) -> Markup:
     """Return text with the parts between backticks as code."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped before
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(harmless(text)))))  # noqa: S704  escaped before
 
 
 @cache

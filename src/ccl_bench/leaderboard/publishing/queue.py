@@ -28,6 +28,8 @@ MAX_ATTEMPTS = 3
 """Attempts before a job fails."""
 _PAUSES_S = (0.0, 5.0, 30.0)
 """Time before the next attempt, by attempts made."""
+_MOVED_S = 3600.0
+"""Longer than any lease and pause, and the clocks of machines that share a database differ by less."""
 
 
 class JobState(StrEnum):
@@ -142,9 +144,12 @@ def job_states(connection: Connection, runs: Sequence[str]) -> dict[str, tuple[J
 
 
 def _is_due() -> ColumnElement[bool]:
-    """Return the condition that a waiting job is due, or that its worker's lease has expired."""
+    """Return the condition that a waiting job is due, or that its worker's lease has expired.
+
+    A time further ahead than `_MOVED_S` was set before the clock was moved back.
+    """
     open_states = or_(JOBS.c.state == JobState.WAITING.value, JOBS.c.state == JobState.RUNNING.value)
-    return and_(open_states, JOBS.c.due_at <= timestamp())
+    return and_(open_states, or_(JOBS.c.due_at <= timestamp(), JOBS.c.due_at > timestamp(_MOVED_S)))
 
 
 def _is_held(job: RecomputeJob) -> ColumnElement[bool]:

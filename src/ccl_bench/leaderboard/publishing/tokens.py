@@ -11,10 +11,10 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-import msgspec
 from sqlalchemy import insert, select, update
 
 from ccl_bench.base.errors import UsageError
+from ccl_bench.base.text import encode_json
 from ccl_bench.leaderboard.bundle.origin import WrongSignatureError, parse_public_key, read_origin
 from ccl_bench.leaderboard.errors import RequestRefused
 from ccl_bench.leaderboard.store import writing
@@ -42,7 +42,7 @@ def log_event(data: Path, event: str, **fields: str | int | None) -> None:
         if value is not None
     }
     with open_private(data / FILE, "ab", buffering=0) as stream:
-        stream.write(msgspec.json.encode(line) + b"\n")
+        stream.write(encode_json(line, indent=-1) + b"\n")
 
 
 _TOKEN = re.compile(r"cclb_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
+from ccl_bench.base.text import plain
 from ccl_bench.leaderboard.store.columns import FILTERS, SORTED_BY
 
 
@@ -18,10 +19,8 @@ def _as_list(value: object) -> object:
     return [each for each in values if each != ""]
 
 
-# No database searches for control characters, and PostgreSQL refuses NUL.
-Word = Annotated[
-    str, Field(max_length=200), AfterValidator(lambda text: "".join(filter(str.isprintable, text)))
-]
+# As in the index: PostgreSQL refuses NUL.
+Word = Annotated[str, Field(max_length=200), AfterValidator(plain)]
 Words = Annotated[
     list[Word],
     BeforeValidator(_as_list),

@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ccl_bench import metrics
 from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.text import plain
 from ccl_bench.catalog import devices, models
 from ccl_bench.comparison import comparison_key, unknown_fields
 from ccl_bench.comparison.comparability import result_rules
@@ -151,9 +152,8 @@ def measurement_basis(result: Result) -> str:
 
 
 def single_line(text: str, longest: int = MAX_TEXT) -> str:
-    """Return text that every database accepts: one line, without control characters, truncated."""
-    printable = "".join(char if char.isprintable() else " " for char in str(text))
-    return " ".join(printable.split())[:longest]
+    """Return text that every database accepts: one line, harmless, truncated."""
+    return " ".join(plain(text).split())[:longest]
 
 
 def _text(value: object) -> str | None:

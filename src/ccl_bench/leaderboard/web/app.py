@@ -18,6 +18,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, UsageError
+from ccl_bench.base.text import encode_json, plain
 from ccl_bench.leaderboard.errors import RequestRefused
 from ccl_bench.leaderboard.pages.render import render_page
 from ccl_bench.leaderboard.publishing import tokens
@@ -28,7 +29,6 @@ from ccl_bench.leaderboard.web.dependencies import page_links
 from ccl_bench.leaderboard.web.kept_answers import AnswerCache
 from ccl_bench.leaderboard.web.rate_limits import AddressLimit, RateLimiter
 from ccl_bench.leaderboard.web.security import SecurityHeaders
-from ccl_bench.report.formatting import plain
 
 if TYPE_CHECKING:
     from fastapi import Request, Response
@@ -44,6 +44,14 @@ _BODY_BYTES = 64 << 10
 """Of every request except an upload, which has its own limits."""
 
 
+class JsonAnswer(JSONResponse):
+    """An answer in JSON that is safe to print."""
+
+    def render(self, content: object) -> bytes:
+        """Return the answer as bytes."""
+        return encode_json(content, indent=-1)
+
+
 def create_app(store: Store) -> FastAPI:
     """Return the application for a store."""
     app = FastAPI(
@@ -54,6 +62,7 @@ def create_app(store: Store) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # it would send the browser to whatever host the request named
+        default_response_class=JsonAnswer,
         max_body_size=_BODY_BYTES,
         responses={422: {"model": Refusal, "description": "The request is invalid."}},
     )
@@ -94,13 +103,13 @@ def _answer_error(request: Request, error: Exception) -> Response:
         wrong = (f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors())
         detail = "; ".join(wrong) or "the request is invalid"
     else:
-        _LOG.error("the database does not answer: %s", error)
+        _LOG.error("the database does not answer: %s", plain(error))
         status = HTTPStatus.SERVICE_UNAVAILABLE
         detail, fix = "the database does not answer", "try again soon"
     if is_api_call or status != HTTPStatus.NOT_FOUND:
         _log_refusal(request, status, detail)
     if is_api_call:
-        return JSONResponse({"detail": detail, "fix": fix}, status, headers)
+        return JsonAnswer({"detail": detail, "fix": fix}, status, headers)
     message = f"{detail[:1].upper()}{detail[1:]}."
     page = render_page("message.html", status.phrase, page_links(request), message=message, fix=fix)
     return HTMLResponse(page, status, headers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import metrics
+from ccl_bench.base.text import harmless
 from ccl_bench.report.charts.bars import colours, names, rows_height
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.formatting import duration, time_unit
@@ -157,7 +158,8 @@ def html(comparison: Comparison) -> str:
     from markupsafe import Markup
 
     page_sections = list(sections(comparison))
-    head = Markup("<header><h1>{}</h1><p>{}</p></header>").format(TITLE, phrases.noise_note(comparison))
+    note = harmless(phrases.noise_note(comparison))
+    head = Markup("<header><h1>{}</h1><p>{}</p></header>").format(TITLE, note)
     registry = metrics.load()
     metric_names = {change.metric for pair in comparison.pairs for change in pair.changes}
     page_metrics = (registry.get(name) for name in sorted(metric_names, key=str.lower) if name in registry)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.text import plain
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
-from ccl_bench.report.formatting import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import __version__
 from ccl_bench.base.errors import UsageError
+from ccl_bench.base.text import harmless, shown_json
 from ccl_bench.report import theme
 from ccl_bench.report.page_model import TITLES
 from ccl_bench.report.theme import CHART_CONFIG
@@ -141,25 +142,35 @@ def library() -> str:
 
 
 def template_environment(package: str) -> Environment:
-    """Return the template environment of a package; it escapes every value that is not marked as HTML."""
+    """Return the template environment of a package.
+
+    Every value is harmless, also in the data of scripts, and escaped unless it is marked as HTML.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    templates = Environment(
         loader=PackageLoader(package, "templates"),
         autoescape=True,
+        finalize=_harmless_value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    templates.policies["json.dumps_function"] = shown_json
+    templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return templates
+
+
+def _harmless_value(value: Any) -> Any:
+    """Return a value of a template as it may be shown; HTML was made of such values."""
+    return harmless(value) if type(value) is str else value
 
 
 @cache
 def environment() -> Environment:
     """Return the template environment of reports."""
-    templates = template_environment(_ASSETS)
-    templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    return templates
+    return template_environment(_ASSETS)
 
 
 def _asset(name: str) -> str:

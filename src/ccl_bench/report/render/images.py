@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.extras import require
+from ccl_bench.base.text import shown_json
 from ccl_bench.report.theme import CHART_CONFIG, LIGHT, with_plain_colours
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def image(chart: PageChart, form: ImageForm) -> bytes:
 
     Raises UsageError without the package that draws.
     """
-    spec = static_spec(chart)
+    spec = shown_json(static_spec(chart))
     if form == "svg":
         return str(renderer().vegalite_to_svg(spec)).encode()
     return bytes(renderer().vegalite_to_png(spec, scale=_PIXELS_PER_POINT))

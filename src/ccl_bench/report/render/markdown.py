@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ccl_bench.report.formatting import plain
+from ccl_bench.base.text import harmless, plain
 from ccl_bench.report.page_model import TITLES, Quantity, Short, Term
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def markdown(page: Page) -> str:
         manual = each.manual.replace("```", "'''").strip()
         blocks.append(f"```text\n{manual}\n```")
     blocks.append(f"Made by {escaped(page.made_by)}.")
-    return "\n\n".join(blocks) + "\n"
+    return harmless("\n\n".join(blocks)) + "\n"
 
 
 def _section(section: PageSection) -> Iterator[str]:

@@ -6,9 +6,8 @@ import re
 from math import prod
 from typing import TYPE_CHECKING
 
-from ccl_bench.base.text import counted
+from ccl_bench.base.text import counted, plain
 from ccl_bench.report.console import Fitted, Group, Text, aligned, bullet, heading, indented, to_text
-from ccl_bench.report.formatting import plain
 from ccl_bench.report.inspection import severity_mark
 from ccl_bench.report.page_model import TITLES
 
