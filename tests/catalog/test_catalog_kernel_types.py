@@ -123,4 +123,6 @@ def test_the_time_for_a_name_does_not_grow_with_its_length(part: str) -> None:
         return time.process_time() - began
 
     name = part * (16_384 // len(part))
-    assert seconds(name * 5) < 2 + 3 * seconds(name)  # of `cutlass` a search of all of it takes 25 times as long
+    assert seconds(name * 5) < 2 + 3 * seconds(
+        name
+    )  # `cutlass` five times as often would take 25 times as long

@@ -1,8 +1,8 @@
 """Defences: takes each defence of the threat model out, and prints those that no test misses.
 
-`defences.toml` has the small change of the source that takes a defence out, and the tests that must then fail.
-Each change is made to a copy of the source in an environment of its own; the checkout stays as it is. A first
-run of the unchanged source shows that the tests pass, and counts their cases: these are the attacks. Words on the
+`defences.toml` has the change of the source that takes a defence out, and the tests that must then fail. Each
+change is made to a copy of the source in an environment of its own; the checkout stays as it is. A first run
+of the unchanged source shows that the tests pass, and counts their cases: these are the attacks. Words on the
 command line choose rows of the threat model; a run of all rows updates the table in the manual.
 """
 
@@ -38,6 +38,9 @@ PROGRAMS = {"ccl-bench", "ccl-metrics"}
 
 LIMIT_S = 300.0
 """Tests of one defence take less than a third of it; what the defence prevents may last for ever."""
+
+ENDING_S = 30.0
+"""Time to stop what the tests started."""
 
 _SECTIONS = re.compile(r"^##+ (.*)$", re.MULTILINE)
 _ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
@@ -146,26 +149,31 @@ def run_tests(python: Path, tests: Iterable[str], limit_s: float) -> Run:
             text=True,
             errors="replace",
             start_new_session=True,
-            preexec_fn=_be_killed_first,
         )
+        # What a defence prevents may fill the memory: then the kernel ends this process, or one it started.
+        Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000", encoding="ascii")
         try:
             output, was_cut_off = process.communicate(timeout=limit_s)[0], False
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, was_cut_off = process.communicate()[0], True
-    outcomes = {kind: Counter[str]() for kind in ("PASSED", "FAILED", "ERROR")}
+            process.send_signal(signal.SIGINT)  # so that it stops the servers that it started
+            try:
+                output, was_cut_off = process.communicate(timeout=ENDING_S)[0], True
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                output, was_cut_off = process.communicate()[0], True
+    return Run(*outcomes(output), output, time.monotonic() - began, was_cut_off)
+
+
+def outcomes(output: str) -> tuple[Counter[str], ...]:
+    """Return the cases of tests that passed, failed and ended in an error, from what pytest prints."""
+    found = {kind: Counter[str]() for kind in ("PASSED", "FAILED", "ERROR")}
     for kind, test in _OUTCOME.findall(output):
-        outcomes[kind][test] += 1
-    return Run(*outcomes.values(), output, time.monotonic() - began, was_cut_off)
-
-
-def _be_killed_first() -> None:
-    """Let the kernel choose this process where what a defence prevents fills the memory."""
-    Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+        found[kind][test] += 1
+    return tuple(found.values())
 
 
 def changed_environment(folder: Path, changes: Iterable[tuple[str, str, str]] = ()) -> Path:
-    """Make an environment like this one with a copy of the package in it, changed, and return its interpreter.
+    """Make an environment like this one with a changed copy of the package, and return its interpreter.
 
     A path in a variable would not do: the process that recomputes runs ignores variables.
     """
@@ -186,7 +194,7 @@ def changed_environment(folder: Path, changes: Iterable[tuple[str, str, str]] = 
     for program in Path(sys.executable).parent.iterdir():
         place = python.with_name(program.name)
         if program.name in PROGRAMS:
-            first, _, rest = program.read_text(encoding="utf-8").partition("\n")
+            _, _, rest = program.read_text(encoding="utf-8").partition("\n")
             place.write_text(f"#!{python}\n{rest}", encoding="utf-8")
             place.chmod(0o755)
         elif not place.exists():
@@ -232,7 +240,7 @@ def table(judged: Sequence[tuple[Defence, list[str]]], plain: Run) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Take defences out, print what tests notice, and return 1 if one is missed by no test."""
-    parser = argparse.ArgumentParser(description="take each defence of the threat model out; do tests notice?")
+    parser = argparse.ArgumentParser(description="take defences of the threat model out; do tests notice?")
     parser.add_argument("rows", nargs="*", help="words in rows of the threat model (default: all rows)")
     parser.add_argument("--processes", type=int, default=2, help="at a time (default: %(default)s)")
     parser.add_argument("--show", action="store_true", help="print what tests print")
@@ -270,7 +278,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if chosen.show:
                 print(run.output, flush=True)
     rows_seen = len({defence.row for defence in defences})
-    print(f"{len(defences) - unnoticed} of {len(defences)} defences of {rows_seen} rows are missed by their tests")
+    noticed = len(defences) - unnoticed
+    print(f"tests notice the absence of {noticed} of {len(defences)} defences, in {rows_seen} rows")
     if not chosen.rows:
         PAGE.write_text(_TABLE.sub(lambda _: table(judged, plain), page), encoding="utf-8")
     return int(unnoticed > 0 or bool(useless))
