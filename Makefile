@@ -35,7 +35,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak attacks fuzz damage mutants audit audit-numbers injections diagnoses conclusions docs man outputs sources pictures logo wheels sbom services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak attacks fuzz damage mutants defences audit audit-numbers injections diagnoses conclusions docs man outputs sources pictures logo wheels sbom services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -144,6 +144,9 @@ damage: $(TEST) ## Damage what real runs mean, print numbers that changed silent
 
 mutants: $(TEST) ## Change the arithmetic in 60 places, one at a time, and print the changes that no quick test detects
 	$(BIN)/python tests/mutants.py $(MUTANTS_OPTIONS)
+
+defences: $(TEST) ## Take each defence of the threat model out, count the tests that notice, and update the manual
+	$(BIN)/python tests/hostile/defences/defences.py $(DEFENCES_OPTIONS)
 
 audit: $(TEST) ## Look for known vulnerabilities of the pinned packages (needs the network)
 	$(BIN)/python -m pip --disable-pip-version-check check

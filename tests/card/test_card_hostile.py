@@ -81,9 +81,15 @@ def test_endless_nesting_is_refused(opening):
     assert time.process_time() - started < 5
 
 
-def test_nesting_up_to_the_limit_is_read():
-    depth = MAX_DEPTH - 1
-    assert card_in_text("a: " + "[" * depth + "]" * depth).value.version is None
+@pytest.mark.parametrize(("more", "is_read"), [(0, True), (1, False)])
+def test_nesting_is_read_up_to_the_limit(more, is_read):
+    depth = MAX_DEPTH - 1 + more
+    text = "a: " + "[" * depth + "]" * depth
+    if is_read:
+        assert card_in_text(text).value.version is None
+        return
+    with pytest.raises(InputError, match="nested more than 64 levels"):
+        card_in_text(text)
 
 
 def test_a_file_over_the_limit_is_refused_by_its_size(written):

@@ -163,22 +163,21 @@ def test_what_a_run_holds_is_quoted_and_its_odd_folder_has_a_handle(ask: Asked) 
 
 
 @pytest.mark.parametrize(
-    "run",
+    ("run", "why"),
     [
-        "..",
-        "plain/../..",
-        "link",
-        "link/llama-tiny-pp4-gloo",
-        "/etc",
-        "s3://bucket/run",
-        "a\0b",
-        "x" * 9_000,
+        *((name, "is outside the allowed folders") for name in ("..", "plain/../..", "link", "/etc")),
+        ("link/llama-tiny-pp4-gloo", "is outside the allowed folders"),
+        ("s3://bucket/run", "addresses are not read"),
+        ("a\0b", "is not a path"),
+        ("x" * 9_000, "is not a path"),
     ],
 )
-def test_what_leaves_the_allowed_folders_is_refused(ask: Asked, run: str) -> None:
+def test_what_leaves_the_allowed_folders_is_refused(ask: Asked, run: str, why: str) -> None:
+    """By its name alone, before anything in it is looked at."""
     found, is_error = ask("inspect", run=run)
     assert is_error
     assert found["error"].startswith("«refused: ")
+    assert why in found["error"]
     assert "--allow" in found["fix"]
 
 

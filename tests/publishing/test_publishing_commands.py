@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 import httpx
@@ -131,11 +132,15 @@ def test_quarantine_ends_when_a_maintainer_approves(
 
 
 def test_a_dry_run_lists_what_would_leave_and_sends_nothing(recorded: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    command = ["ccl-bench", "publish", str(recorded), "--to", str(data), "--traces", "include", "--dry-run"]
+    data, run = tmp_path / "data", shutil.copytree(recorded, tmp_path / "run")
+    metadata = json.loads((run / "run_metadata.json").read_text(encoding="utf-8"))
+    metadata["script"] = "/home/ada-lovelace/train.py"
+    (run / "run_metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
+    command = ["ccl-bench", "publish", str(run), "--to", str(data), "--traces", "include", "--dry-run"]
     done = invoke(command)
     assert done.returncode == 0, done.stderr
     assert re.search(r"run/kineto_trace_0.json.gz +226,666 +kineto", done.stdout)
+    assert re.search(r"run/run_metadata.json +a home directory, 1 time +/home/ada-lovelace", done.stdout)
     assert not data.exists()
 
 

@@ -208,6 +208,27 @@ def test_a_process_with_threads_is_not_taken_for_confined(tmp_path: Path) -> Non
     assert "OSError: a process must be confined before it starts threads" in said
 
 
+ORPHAN = """
+import os, time
+from ccl_bench.leaderboard.publishing import confinement
+ready, tell = os.pipe()
+if os.fork():
+    os.read(ready, 1)
+    os._exit(0)
+confinement.confine({}, confinement.installation(), [])
+os.write(tell, b"x")
+time.sleep(20)
+print("outlived")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills a process with its parent")
+def test_it_ends_with_its_parent() -> None:
+    """What it would print comes through a pipe that only its end closes."""
+    done = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @needs_seccomp
 def test_a_process_that_measures_is_confined(parcel: Upload, recorded: Path, tmp_path: Path) -> None:
     states: list[dict[str, str]] = []

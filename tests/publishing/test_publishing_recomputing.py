@@ -58,18 +58,25 @@ def _ended(leaderboard: Leaderboard, run: str) -> tuple[str, str]:
     return said["state"], said["message"]
 
 
+def _stored(
+    opened: Callable[..., Leaderboard], recorded: Path, storage: dict[str, str], patch: pytest.MonkeyPatch
+) -> tuple[Leaderboard, str]:
+    """Return a leaderboard that reads object storage, and a run whose traces are there."""
+    use_server(patch, storage)
+    leaderboard = opened(f'trace_storage = ["s3://{BUCKET}/"]')
+    to = ["--to", leaderboard.address, "--traces", f"s3://{BUCKET}/runs"]
+    done = invoke(["ccl-bench", "publish", str(recorded), *to], CCL_BENCH_TOKEN=leaderboard.token("ada"))
+    assert done.returncode == 0, done.stderr
+    return leaderboard, done.stdout.strip().rpartition("/")[2]
+
+
 def test_traces_in_object_storage_are_copied_there_and_recomputed_from_there(
     opened: Callable[..., Leaderboard],
     recorded: Path,
     storage: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    use_server(monkeypatch, storage)
-    leaderboard = opened(f'trace_storage = ["s3://{BUCKET}/"]')
-    to = ["--to", leaderboard.address, "--traces", f"s3://{BUCKET}/runs"]
-    done = invoke(["ccl-bench", "publish", str(recorded), *to], CCL_BENCH_TOKEN=leaderboard.token("ada"))
-    assert done.returncode == 0, done.stderr
-    run = done.stdout.strip().rpartition("/")[2]
+    leaderboard, run = _stored(opened, recorded, storage, monkeypatch)
     state, message = _ended(leaderboard, run)
     assert (state, "numbers recomputed" in message) == ("verified", True)
     assert not (leaderboard.data / "traces").exists()
@@ -82,6 +89,17 @@ def test_traces_in_object_storage_are_copied_there_and_recomputed_from_there(
     (failed,) = (line for line in leaderboard.log if line["event"] == "recompute-failed")
     assert "differs from the published file" in failed["reason"]
     assert leaderboard.states() == {run: ["self_reported", "verified"]}
+
+
+def test_a_worker_fetches_nothing_from_an_address_that_is_listed_no_more(
+    opened: Callable[..., Leaderboard],
+    recorded: Path,
+    storage: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leaderboard, run = _stored(opened, recorded, storage, monkeypatch)
+    (leaderboard.data / "publishing.toml").write_text("trace_storage = []", encoding="utf-8")
+    assert _ended(leaderboard, run) == ("failed", "the traces are no longer available")
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from ccl_bench.trace.formats.kineto.rows import RowBuilder
 from ccl_bench.trace.native import library
 
 ROOT = Path(__file__).parents[2]
-NATIVE = ROOT / "src/ccl_bench/trace/formats/kineto/native"
-SHARED = ROOT / "src/ccl_bench/trace/native"
+SHARED = Path(library.__file__).parent
+NATIVE = SHARED.parent / "formats" / "kineto" / "native"
 SANITIZERS = ("-g", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 _ODD = [

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
-from commands import invoke
+from commands import ROOT, invoke
+from fastapi.routing import APIRoute
 from leaderboard_bundles import Made, added
 from publishing_server import CALLS
 from raw_http import exchanged, statuses
@@ -20,6 +21,7 @@ from sqlalchemy import event, select
 
 from ccl_bench.leaderboard.publishing.tokens import Role, authenticate
 from ccl_bench.leaderboard.store.tables import METADATA
+from ccl_bench.leaderboard.web import page_routes
 from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
@@ -223,6 +225,16 @@ def test_a_page_elsewhere_can_change_nothing_through_the_browser_of_a_maintainer
     assert preflight.status_code == 405
     assert not [name for name in preflight.headers if name.startswith("access-control")]
     assert _state(server) == before
+
+
+def test_the_cost_of_every_request_is_stated(server: Leaderboard) -> None:
+    page = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    stated = set(
+        re.findall(r"`(/[^`]*)`", page.partition("### What a request may cost")[2].partition("\n## ")[0])
+    )
+    app = create_app(server.store)
+    pages = {route.path for route in page_routes.router.routes if isinstance(route, APIRoute)}
+    assert stated == {*app.openapi()["paths"], *pages, "/openapi.json"}
 
 
 def test_reading_changes_nothing(server: Leaderboard) -> None:
