@@ -107,13 +107,13 @@ _OF_METADATA = {"data.global_batch_size": "global_batch_size", "data.tokens_per_
 """Fields that no card has → their key in `run_metadata.json`."""
 
 
-def read_fields(stated: Mapping[str, object]) -> Reading[Fields]:
+def read_fields(statement: Mapping[str, object]) -> Reading[Fields]:
     """Return fields that another program states, read as a card and `run_metadata.json` are read.
 
     A field that they do not have is an error, and so is a value that they may not have.
     """
     log, of_card, in_card = IssueLog(), _keys_in_card(), dict[str, Any]()
-    for name, value in stated.items():
+    for name, value in statement.items():
         variables = next((f"{each}." for each in _environments() if name.startswith(f"{each}.")), "")
         keys = of_card.get(name, ())
         if variables:
@@ -125,11 +125,11 @@ def read_fields(stated: Mapping[str, object]) -> Reading[Fields]:
             part[keys[-1]] = value
         elif name not in _OF_METADATA:
             log.error(shown(name), "is not a field of a card")
-    in_metadata = {key: stated[name] for name, key in _OF_METADATA.items() if name in stated}
+    in_metadata = {key: statement[name] for name, key in _OF_METADATA.items() if name in statement}
     fields = _stated_in(read_section(mapping_of(in_card), Card, log, unknown=log.error))
     metadata = read_section(mapping_of(in_metadata), RunMetadata, log, unknown=log.error)
-    known = ((name, getattr(metadata, key)) for name, key in _OF_METADATA.items())
-    return Reading(fields | {name: value for name, value in known if value is not None}, log.in_order())
+    of_metadata = ((name, getattr(metadata, key)) for name, key in _OF_METADATA.items())
+    return Reading(fields | {name: value for name, value in of_metadata if value is not None}, log.in_order())
 
 
 @cache
