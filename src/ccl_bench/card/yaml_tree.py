@@ -389,7 +389,7 @@ class _Tree:
         if kind == "ScalarEvent":
             text, tag = str(event.value), event.tag or ""
             if _SURROGATE.search(text):
-                text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+                text = text.encode("utf_16", "surrogatepass").decode("utf_16", "replace")
             is_text = event.style is not None or tag in ("!", "tag:yaml.org,2002:str")
             scalar: Node = ScalarNode(text if is_text else plain_value(text), text, _line(event))
             if tag and tag not in CORE_TAGS:
