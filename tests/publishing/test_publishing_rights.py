@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,7 +56,7 @@ def test_a_run_that_is_published_into_a_directory_is_its_owners_alone(parcel: Up
 def test_keys_and_tokens_are_their_owners_alone(tmp_path: Path) -> None:
     with under_umask(0):
         assert invoke(["ccl-bench", "keygen", "ada"], folder=tmp_path).returncode == 0
-        script = f"ccl-bench token {tmp_path / 'data'} ada > {tmp_path / 'ada.token'}"
+        script = f"{sys.executable} -m ccl_bench token {tmp_path / 'data'} ada > {tmp_path / 'ada.token'}"
         assert ran(["sh", "-c", script]).returncode == 0
     assert (tmp_path / "ada.token").read_text(encoding="utf-8").startswith("cclb_")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("ada.*")}
