@@ -162,6 +162,16 @@ def test_a_file_that_could_not_be_hashed_is_hashed_again(tmp_path, monkeypatch):
     assert read_content(trace, TABLES, use_cache=False)[1]
 
 
+def test_versions_that_share_a_cache_keep_tables_of_their_own(tmp_path, monkeypatch):
+    trace = trace_in(tmp_path)
+    read_content(trace, TABLES)
+    before = cache.cache_folder(trace)
+    monkeypatch.setattr(cache, "__version__", "another")
+    assert not cache.is_cached(trace)
+    read_content(trace, TABLES)
+    assert {before, cache.cache_folder(trace)} == {*before.parent.iterdir()}
+
+
 def test_a_file_of_equal_size_and_another_time_is_read_again(tmp_path):
     trace = trace_in(tmp_path)
     before = cache.cache_folder(trace)
