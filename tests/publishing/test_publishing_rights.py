@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +16,6 @@ from umasks import UMASKS, not_private, under_umask
 from ccl_bench.leaderboard.store import open_store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from publishing_archives import Files
 
     from ccl_bench.leaderboard.bundle.upload import Upload
@@ -55,7 +55,8 @@ def test_a_run_that_is_published_into_a_directory_is_its_owners_alone(parcel: Up
 def test_keys_and_tokens_are_their_owners_alone(tmp_path: Path) -> None:
     with under_umask(0):
         assert invoke(["ccl-bench", "keygen", "ada"], folder=tmp_path).returncode == 0
-        script = f"ccl-bench token {tmp_path / 'data'} ada > {tmp_path / 'ada.token'}"
+        program = Path(sys.executable).with_name("ccl-bench")
+        script = f"{program} token {tmp_path / 'data'} ada > {tmp_path / 'ada.token'}"
         assert ran(["sh", "-c", script]).returncode == 0
     assert (tmp_path / "ada.token").read_text(encoding="utf-8").startswith("cclb_")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("ada.*")}

@@ -290,7 +290,7 @@ def test_what_a_killed_process_would_leave_lies_in_scratch(tmp_path, own_cache, 
     seen = []
 
     def look(folder, *_):
-        seen.append((folder.parent, list((own_cache / "traces").iterdir())))
+        seen.append((folder.parent.parent, list((own_cache / "traces").iterdir())))
 
     monkeypatch.setattr(cache, "_write", look)
     read_content(trace_in(tmp_path), TABLES)
