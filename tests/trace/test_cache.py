@@ -67,7 +67,8 @@ def _fail(stream, file):
     raise KeyError("kernels")
 
 
-def test_an_error_of_a_reader_names_the_file_and_its_format(tmp_path):
+def test_an_error_of_a_reader_names_the_file_and_its_format(tmp_path, monkeypatch):
+    monkeypatch.setattr(_fail, "__module__", "ccl_bench.trace.formats.kineto.reader")  # and no plug-in's
     trace = trace_in(tmp_path)
     broken = replace(trace, form=replace(trace.form, read=_fail))
     with pytest.raises(KeyError) as raised:
