@@ -138,6 +138,14 @@ def small_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "KEPT_FREE_FILES", 10)
 
 
+@pytest.mark.parametrize(("more", "is_full"), [(0, True), (10, False)])
+def test_a_disk_with_room_for_few_files_is_full(tmp_path: Path, more: int, *, is_full: bool) -> None:
+    options = f"size=300m,nr_inodes={disk.KEPT_FREE_FILES + more}"
+    refused = pytest.raises(OSError, match="No space left") if is_full else contextlib.nullcontext()
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", options, "tmpfs") as place, refused:
+        disk.check_space(place, 0)
+
+
 @pytest.mark.usefixtures("small_reserve")
 def test_an_accepted_run_survives_a_loss_of_power(whole: Files, tmp_path: Path) -> None:
     """What was not flushed is not in the file below the file system when the answer arrives."""

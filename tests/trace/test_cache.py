@@ -67,7 +67,8 @@ def _fail(stream, file):
     raise KeyError("kernels")
 
 
-def test_an_error_of_a_reader_names_the_file_and_its_format(tmp_path):
+def test_an_error_of_a_reader_names_the_file_and_its_format(tmp_path, monkeypatch):
+    monkeypatch.setattr(_fail, "__module__", "ccl_bench.trace.formats.kineto.reader")  # and no plug-in's
     trace = trace_in(tmp_path)
     broken = replace(trace, form=replace(trace.form, read=_fail))
     with pytest.raises(KeyError) as raised:
@@ -160,6 +161,16 @@ def test_a_file_that_could_not_be_hashed_is_hashed_again(tmp_path, monkeypatch):
         with pytest.raises(InputError, match="the disk is away"):
             read_content(trace, TABLES, use_cache=False)
     assert read_content(trace, TABLES, use_cache=False)[1]
+
+
+def test_versions_that_share_a_cache_keep_tables_of_their_own(tmp_path, monkeypatch):
+    trace = trace_in(tmp_path)
+    read_content(trace, TABLES)
+    before = cache.cache_folder(trace)
+    monkeypatch.setattr(cache, "__version__", "another")
+    assert not cache.is_cached(trace)
+    read_content(trace, TABLES)
+    assert {before, cache.cache_folder(trace)} == {*before.parent.iterdir()}
 
 
 def test_a_file_of_equal_size_and_another_time_is_read_again(tmp_path):
@@ -280,7 +291,7 @@ def test_what_a_killed_process_would_leave_lies_in_scratch(tmp_path, own_cache, 
     seen = []
 
     def look(folder, *_):
-        seen.append((folder.parent, list((own_cache / "traces").iterdir())))
+        seen.append((folder.parent.parent, list((own_cache / "traces").iterdir())))
 
     monkeypatch.setattr(cache, "_write", look)
     read_content(trace_in(tmp_path), TABLES)
