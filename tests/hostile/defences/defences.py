@@ -178,6 +178,7 @@ def changed_environment(folder: Path, changes: Iterable[tuple[str, str, str]] = 
     A path in a variable would not do: the process that recomputes runs ignores variables.
     """
     source, environment = folder / "src", folder / "environment"
+    folder.chmod(0o755)  # tests of the sandbox read the source as another user
     shutil.copytree(ROOT / "src", source)
     for file, old, new in changes:
         path = source / "ccl_bench" / file
