@@ -248,6 +248,7 @@ def test_a_process_that_measures_is_confined(parcel: Upload, recorded: Path, tmp
         recompute_run(parcel.bundle, recorded, tmp_path / "scratch", Settings(), is_free)
     capabilities = {int(states[0][name], 16) for name in ("CapInh", "CapPrm", "CapEff")}
     assert capabilities <= {0, confinement._CAP_DAC_READ_SEARCH}
+    assert states[0]["Umask"] == "0077"
 
 
 @needs_landlock

@@ -219,7 +219,7 @@ def write_atomically(path: Path, *, durable: bool = False) -> Iterator[Path]:
     except OSError as error:
         error.filename = str(path)  # the one that was asked for
         raise
-    os.fchmod(handle, 0o600)  # the umask may take rights of the owner too
+    set_permissions(handle, 0o600)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -229,6 +229,15 @@ def write_atomically(path: Path, *, durable: bool = False) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def set_permissions(place: str | Path | int, permissions: int) -> None:
+    """Give a file or folder permissions if it has others: the umask may take rights of the owner too.
+
+    The sandbox of recomputation refuses to change any, and has a umask with which nothing is to be changed.
+    """
+    if stat.S_IMODE(os.stat(place).st_mode) != permissions:  # noqa: PTH116  also of a descriptor
+        os.chmod(place, permissions)  # noqa: PTH101  also of a descriptor
 
 
 def walk(

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ccl_bench.storage.files import walk
+from ccl_bench.storage.files import set_permissions, walk
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -27,14 +27,14 @@ def private_folder(path: Path) -> Path:
         private_folder(path.parent)
         with contextlib.suppress(FileExistsError):  # another process was faster, or it is a file
             path.mkdir(_FOLDER)
-            path.chmod(_FOLDER)  # the umask may take rights of the owner too
+            set_permissions(path, _FOLDER)
     return path
 
 
 def temporary_folder(place: Path | None, prefix: str | None = None) -> Path:
     """Return a new folder below a place; by default below that of the system for temporary files."""
     folder = Path(tempfile.mkdtemp(dir=place, prefix=prefix))
-    folder.chmod(_FOLDER)
+    set_permissions(folder, _FOLDER)
     return folder
 
 
@@ -50,18 +50,18 @@ def _opened(path: str, flags: int) -> int:
         if flags & os.O_EXCL:
             raise
         return os.open(path, flags, _FILE)
-    os.fchmod(descriptor, _FILE)
+    set_permissions(descriptor, _FILE)
     return descriptor
 
 
 def make_private(folder: Path) -> None:
     """Take everything below a folder of this process, and the folder, from others than their owner."""
     for place, _, names in walk(folder):
-        os.chmod(place, _FOLDER)  # noqa: PTH101  many paths
+        set_permissions(place, _FOLDER)
         for name in names:
             path = os.path.join(place, name)  # noqa: PTH118  many paths
             if not os.path.islink(path):  # noqa: PTH114  many paths
-                os.chmod(path, _FILE)  # noqa: PTH101  many paths
+                set_permissions(path, _FILE)
 
 
 def close_to_others(stream: BinaryIO | IO[str]) -> None:

@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.storage.files import remove_folder
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -161,6 +163,7 @@ def run_tests(python: Path, tests: Iterable[str], limit_s: float) -> Run:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 output, was_cut_off = process.communicate()[0], True
+        remove_folder(Path(folder) / "tests")  # however deep
     return Run(*outcomes(output), output, time.monotonic() - began, was_cut_off)
 
 
@@ -178,6 +181,7 @@ def changed_environment(folder: Path, changes: Iterable[tuple[str, str, str]] = 
     A path in a variable would not do: the process that recomputes runs ignores variables.
     """
     source, environment = folder / "src", folder / "environment"
+    folder.chmod(0o755)  # tests of the sandbox read the source as another user
     shutil.copytree(ROOT / "src", source)
     for file, old, new in changes:
         path = source / "ccl_bench" / file

@@ -59,6 +59,7 @@ def main(request: Path, answer: Path) -> None:
         resource.RLIMIT_CORE: 0,
     }
     readable = [*installation(), Path(sandbox_request.run), Path(sandbox_request.card)]
+    os.umask(0o077)  # in the sandbox no permissions can be changed
     confine(limits, readable, writable=[answer.parent])
     if os.getppid() != sandbox_request.worker:  # it died before this process was bound to its life
         return
