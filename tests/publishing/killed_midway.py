@@ -66,7 +66,9 @@ def publish(store: Store, archive: Path, **settings: Any) -> str:
     """Ingest an archive as ada, and return its run."""
     ada = Caller("ada", Role.SUBMITTER)
     with ingest.upload_folder(store.data) as folder:
-        return ingest.ingest_archive(store, Settings(**settings), ada, archive, folder).run
+        return ingest.ingest_archive(
+            store, Settings(**settings), ada, archive, folder, lambda _size: None
+        ).run
 
 
 def act(store: Store, action: str, what: str) -> None:
