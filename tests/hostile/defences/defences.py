@@ -45,6 +45,7 @@ ENDING_S = 30.0
 """Time to stop what the tests started."""
 
 _SECTIONS = re.compile(r"^##+ (.*)$", re.MULTILINE)
+_ROWS = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 _ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
 _HEADS = {"attack", "risk", "not allowed"}
 """First cells of the heads of the tables whose rows are defended."""
@@ -94,14 +95,13 @@ def rows(page: str) -> list[Row]:
     found = []
     parts = _SECTIONS.split(page)
     for section, text in zip(parts[1::2], parts[2::2], strict=True):
-        head, *cells = [match.groups() for match in _ROW.finditer(text)] or [("", "")]
-        if head[0] in _HEADS:
-            beside = set(_TEST_FILE.findall(re.sub(_ROW, "", text)))
-            found += [
-                Row(section, attack, frozenset(_TEST_FILE.findall(rest)) or frozenset(beside))
-                for attack, rest in cells
-                if not attack.startswith("---")
-            ]
+        beside = frozenset(_TEST_FILE.findall(_ROW.sub("", text)))
+        for (head, _), *cells in map(_ROW.findall, _ROWS.findall(text)):
+            if head in _HEADS:
+                found += [
+                    Row(section, attack, frozenset(_TEST_FILE.findall(rest)) or beside)
+                    for attack, rest in cells
+                ]
     return found
 
 

@@ -11,7 +11,7 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field, create_model
 
 from ccl_bench import __version__
-from ccl_bench.base.text import encode_json
+from ccl_bench.base.text import escape_json
 from ccl_bench.leaderboard.store import query_result
 from ccl_bench.leaderboard.store.columns import CARD_COLUMNS
 from ccl_bench.leaderboard.store.log import last_entry
@@ -211,7 +211,7 @@ def run(request: Request, run: str) -> Response:
         "provenance": bundle.provenance,
         "history": [msgspec.structs.asdict(event) for event in bundle.history],
     }
-    return Response(encode_json(details, indent=-1), media_type="application/json")
+    return Response(escape_json(msgspec.json.encode(details)), media_type="application/json")
 
 
 @router.get("/workloads")
