@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.card import Severity
+from ccl_bench.card.yaml_tree import MOST_ALIKE
 from ccl_bench.side_files import (
     Point,
     kind_named,
@@ -277,3 +278,12 @@ def test_any_text_gives_a_reading_or_an_input_error(tmp_path_factory, text):
     path.write_text(text, encoding="utf-8")
     with suppress(InputError):
         read_training_metrics(path)
+
+
+@pytest.mark.parametrize("excess", [0, 1, 50_000])
+def test_of_mistakes_that_are_alike_the_first_hundred_are_listed(rank_times, excess):
+    mistakes = {f"k{number}": 1 for number in range(MOST_ALIKE + excess)}
+    issues = rank_times({"0": [0.5], **mistakes}).issues
+    assert [issue.path for issue in issues[:MOST_ALIKE]] == [f"k{number}" for number in range(MOST_ALIKE)]
+    left_out = [f"is not a rank and is ignored; {excess:,} more are like this"] if excess else []
+    assert [issue.message for issue in issues[MOST_ALIKE:]] == left_out

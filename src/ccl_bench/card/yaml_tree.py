@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import abc
+from collections import Counter, abc
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 T = TypeVar("T")
+
+MOST_ALIKE = 100
+"""Issues with one message that are listed: nobody reads more, and laying 70,000 out takes 23 GB."""
 
 
 @dataclass(slots=True)
@@ -58,8 +61,28 @@ class IssueLog:
         self.entries.append(Issue(severity, message, file=self.file, line=line_number, path=path, fix=fix))
 
     def in_order(self) -> list[Issue]:
-        """Return the issues by line, those without a line last, those of one line in order of recording."""
-        return sorted(self.entries, key=lambda issue: issue.line or math.inf)
+        """Return the issues by line, those without a line last, those of one line in order of recording.
+
+        Of more than `MOST_ALIKE` that say the same, the last states how many more there are.
+        """
+        listed, counts = [], Counter[str]()
+        for issue in sorted(self.entries, key=lambda issue: issue.line or math.inf):
+            counts[issue.message] += 1
+            if counts[issue.message] <= MOST_ALIKE:
+                listed.append(issue)
+        left_out = [
+            Issue(
+                issue.severity,
+                f"{issue.message}; {counts[issue.message] - MOST_ALIKE:,} more are like this",
+                file=issue.file,
+                line=issue.line,
+                path=issue.path,
+                fix=issue.fix,
+            )
+            for issue in {issue.message: issue for issue in self.entries}.values()
+            if counts[issue.message] > MOST_ALIKE
+        ]
+        return listed + left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +412,7 @@ class _Tree:
         if kind == "ScalarEvent":
             text, tag = str(event.value), event.tag or ""
             if _SURROGATE.search(text):
-                text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+                text = text.encode("utf_16", "surrogatepass").decode("utf_16", "replace")
             is_text = event.style is not None or tag in ("!", "tag:yaml.org,2002:str")
             scalar: Node = ScalarNode(text if is_text else plain_value(text), text, _line(event))
             if tag and tag not in CORE_TAGS:

@@ -235,14 +235,14 @@ class Bundle:
     @cached_property
     def fields(self) -> Fields:
         """The workload: the card, with the facts of the run if known."""
-        stated = read_fields(self.provenance.fields)
-        for issue in stated.errors:
+        reading = read_fields(self.provenance.fields)
+        for issue in reading.errors:
             raise InputError(
                 f"{issue.path}: {issue.message}",
                 where=str(self.folder / PROVENANCE),
                 fix="publish the run again",
             )
-        return fields_of(self.card.value) | stated.value
+        return fields_of(self.card.value) | reading.value
 
     @property
     def files(self) -> list[str]:

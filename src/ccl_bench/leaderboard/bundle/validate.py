@@ -149,9 +149,9 @@ def _provenance_problems(bundle: Bundle) -> Iterator[str]:
         yield "a file is named twice"
     if any(trace.size < 0 for trace in provenance.traces):
         yield "a trace has fewer than 0 bytes"
-    stated = fields_of(bundle.card.value) | provenance.fields
-    if len(stated) > (most := bounds()[PROVENANCE].fields):
-        yield f"the card and {PROVENANCE} state {len(stated):,} fields; at most {most:,} are accepted"
+    fields = fields_of(bundle.card.value) | provenance.fields
+    if len(fields) > (most := bounds()[PROVENANCE].fields):
+        yield f"the card and {PROVENANCE} state {len(fields):,} fields; at most {most:,} are accepted"
         return
     for issue in read_fields(provenance.fields).errors:
         yield f"{PROVENANCE}: {issue.path}: {issue.message}"

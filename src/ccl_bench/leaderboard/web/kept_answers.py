@@ -165,8 +165,8 @@ def _reading_request(scope: Scope) -> _Request | None:
     # A page answers HEAD as it answers GET, and the server leaves out the text.
     if scope["method"] != "GET" and (scope["method"] != "HEAD" or path.startswith("/api/")):
         return None
-    stated = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    parameters = tuple((name, value) for name, value in stated if name in names)
+    pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    parameters = tuple((name, value) for name, value in pairs if name in names)
     is_packed = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
     return _Request(path, parameters, is_packed)
 
