@@ -63,17 +63,17 @@ def test_readers_who_ask_at_once_wait_for_one_answer(small: Store, asked: list[s
     added(small, RUN)
     app = create_app(small)
 
-    async def crowd(count: int) -> list[httpx.Response]:
+    async def crowd(count: int, question: str) -> list[httpx.Response]:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://leaderboard") as client:
-            return await asyncio.gather(*(client.get(f"/?q={count}") for _ in range(count)))
+            return await asyncio.gather(*(client.get(f"/?q={question}") for _ in range(count)))
 
-    finished(crowd(1))
+    finished(crowd(1, "first"))
     asked.clear()
-    finished(crowd(2))
+    finished(crowd(1, "alone"))
     alone = len(asked)
     asked.clear()
-    assert {answer.status_code for answer in finished(crowd(20))} == {200}
+    assert {answer.status_code for answer in finished(crowd(20, "together"))} == {200}
     assert len(asked) == alone > 0
 
 
@@ -166,6 +166,7 @@ def test_a_page_of_a_run_shows_its_new_rank_at_once(small: Store) -> None:
 def test_parameters_that_change_nothing_make_no_new_answer(small: Store, asked: list[str]) -> None:
     run = added(small, RUN)
     client = Client(create_app(small))
+    client.get("/")  # the first request to a process changes the version of the index
     for page in (f"/runs/{run}", "/workloads", "/metrics", f"/compare?run={run}"):
         client.get(page)
         asked.clear()
