@@ -100,10 +100,7 @@ class AnswerCache:
                 await send(message)
 
     def _kept_answer(self, request: _Request) -> list[Message] | None:
-        version = self._store.version
-        if version != self._version or len(self._contents) > _MOST_REQUESTS:
-            self._version = version
-            self._contents.clear()
+        self._forget_contents_before(self._store.version)
         content = self._contents.get(request)
         if content is None or content not in self._answers:
             return None
@@ -119,8 +116,14 @@ class AnswerCache:
             if version != self._store.version or answer[0]["status"] != 200:
                 return answer
             self._keep(content, answer)
+            self._forget_contents_before(version)  # looking for the content may have updated the index
             self._contents[request] = content
             return answer
+
+    def _forget_contents_before(self, version: tuple[int, int]) -> None:
+        if version != self._version or len(self._contents) > _MOST_REQUESTS:
+            self._version = version
+            self._contents.clear()
 
     def _keep(self, content: _Content, answer: list[Message]) -> None:
         if content in self._answers or _size(answer) > _LARGEST_BYTES:
