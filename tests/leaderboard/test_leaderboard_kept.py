@@ -63,17 +63,17 @@ def test_readers_who_ask_at_once_wait_for_one_answer(small: Store, asked: list[s
     added(small, RUN)
     app = create_app(small)
 
-    async def crowd(count: int) -> list[httpx.Response]:
+    async def crowd(count: int, question: str) -> list[httpx.Response]:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://leaderboard") as client:
-            return await asyncio.gather(*(client.get(f"/?q={count}") for _ in range(count)))
+            return await asyncio.gather(*(client.get(f"/?q={question}") for _ in range(count)))
 
-    finished(crowd(1))
+    finished(crowd(1, "first"))
     asked.clear()
-    finished(crowd(2))
+    finished(crowd(1, "alone"))
     alone = len(asked)
     asked.clear()
-    assert {answer.status_code for answer in finished(crowd(20))} == {200}
+    assert {answer.status_code for answer in finished(crowd(20, "together"))} == {200}
     assert len(asked) == alone > 0
 
 
@@ -241,3 +241,41 @@ def test_a_caller_waits_for_its_turn(small: Store, addresses: int, page: str, mo
     sent = finished(crowd.asked(small, requests, most))
     assert crowd.most == most
     assert len(sent) == 2 * len(requests)
+
+
+@pytest.mark.parametrize(("size", "who"), [(1 << 20, "slow"), ((1 << 20) + 1, "other")])
+def test_a_large_answer_counts_until_it_is_sent(small: Store, size: int, who: str) -> None:
+    """Two callers ask for the same page, the first of whom has two answers that it does not receive."""
+    made: list[str] = []
+    unsent: list[str] = []
+    received = asyncio.Event()
+
+    async def answer(scope: Scope, _receive: Receive, send: Send) -> None:
+        made.append(scope["client"][0])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * size})
+
+    async def crowd() -> None:
+        cache = kept_answers.AnswerCache(answer, small)
+
+        async def one(caller: str, page: str) -> None:
+            scope = {"type": "http", "method": "GET", "path": page, "query_string": b"", "headers": []}
+            await cache({**scope, "client": (caller, 1)}, receive, send if caller == "slow" else receive)
+
+        async def receive(*_: Message) -> Message:
+            return {"type": "http.request"}
+
+        async def send(message: Message) -> None:
+            unsent.append(message["type"])
+            await received.wait()
+
+        waiting = [asyncio.create_task(one("slow", f"/workloads/{number}")) for number in range(2)]
+        while len(unsent) < len(waiting):
+            await asyncio.sleep(0)
+        waiting.append(asyncio.create_task(one("slow", "/workloads/same")))
+        await asyncio.create_task(one("other", "/workloads/same"))
+        received.set()
+        await asyncio.gather(*waiting)
+
+    finished(crowd())
+    assert made == ["slow", "slow", who]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 ATTACKER, VICTIM = "127.0.0.2", "127.0.0.3"
 """Addresses of this machine from which clients call."""
-_LOGGED = b"GET /api/v1/runs/%b HTTP/1.1\r\nHost: x\r\n\r\n"
-"""A request that the server refuses, and of which its log states path and client."""
+_LOGGED = b"GET /api/v1/bundles/%b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\n\r\n"
+"""A request that the server refuses, and of which its log states path and client; few without a token are."""
 _MORE = {
     "a length before chunks that hide a request": b"Content-Length: %d\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -80,18 +80,20 @@ _FORGED = (
 )
 
 
-def _second(name: str) -> bytes:
-    return _LOGGED % name.encode()
+def _second(name: str, token: str) -> bytes:
+    return _LOGGED % (name.encode(), token.encode())
 
 
-def _attacks() -> dict[str, bytes]:
+def _attacks(token: str) -> dict[str, bytes]:
     """Return bytes that may hide a request, whose path has the number of the attack."""
     found = [sent.replace(SECOND, b"") for sent in AMBIGUOUS.values()]
-    found += [POST + end.replace(b"%d", b"%d" % len(_second("smuggled-00"))) for end in _MORE.values()]
+    length = b"%d" % len(_second("smuggled-00", token))
+    found += [POST + end.replace(b"%d", length) for end in _MORE.values()]
     named = dict(zip((*AMBIGUOUS, *_MORE), found, strict=True))
     return {
-        name: sent + _second(f"smuggled-{number:02}") for number, (name, sent) in enumerate(named.items())
-    } | {name: head % b"headed" + _second("after") for name, head in _HEADS.items()}
+        name: sent + _second(f"smuggled-{number:02}", token)
+        for number, (name, sent) in enumerate(named.items())
+    } | {name: head % b"headed" + _second("after", token) for name, head in _HEADS.items()}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["as documented", "with shared connections"])
@@ -107,19 +109,25 @@ def through(
         yield made
 
 
+@pytest.fixture(scope="module")
+def token(through: Proxy) -> str:
+    """Return the token of a submitter."""
+    return through.server.token("ada")
+
+
 def test_proxy_and_server_see_the_same_requests_and_no_client_gets_the_answer_of_another(
-    through: Proxy,
+    through: Proxy, token: str
 ) -> None:
     """Attackers send what the two may read differently while others ask, each for something of its own."""
-    attacks = _attacks()
+    attacks = _attacks(token)
     before = len(through.server.log)
 
     def ask(number: int) -> None:
-        asked = _second(f"victim-{number}")
+        asked = _second(f"victim-{number}", token)
         last = asked.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
         answer = through.exchanged(asked + last, VICTIM)
         assert statuses(answer) == [404, 404], answer
-        assert re.findall(rb"there is no run ([\w-]+)", answer) == [b"victim-%d" % number] * 2
+        assert re.findall(rb"there is no run '?([\w-]+)", answer) == [b"victim-%d" % number] * 2
 
     with ThreadPoolExecutor(100) as crowd:
         attackers = {name: crowd.submit(through.exchanged, sent, ATTACKER) for name, sent in attacks.items()}
@@ -161,17 +169,20 @@ def test_a_client_cannot_choose_the_address_that_it_comes_from(through: Proxy, h
     assert len(lines) == (answered == [404])
 
 
-def test_requests_of_one_connection_are_answered_in_their_order(through: Proxy) -> None:
+def test_requests_of_one_connection_are_answered_in_their_order(through: Proxy, token: str) -> None:
     """Pipelined, with bodies of each kind, and of HTTP/1.0 that keeps its connection."""
     body = POST + b"Content-Length: 2\r\n\r\n{}" + POST + CHUNKED + b"\r\n2\r\n{}\r\n0\r\n\r\n"
     old = b"GET /api/v1/runs/%b HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
-    sent = _second("a-1") + body + _second("a-2") + old % b"a-3" + _second("a-4")
+    first, second, last = (_second(name, token) for name in ("a-1", "a-2", "a-4"))
+    sent = first + body + second + old % b"a-3" + last
     answer = through.exchanged(sent)
     assert statuses(answer) == [404, 401, 401, 404, 404, 404]
-    assert re.findall(rb"there is no run ([\w-]+)", answer) == [b"a-1", b"a-2", b"a-3", b"a-4"]
+    assert re.findall(rb"there is no run '?([\w-]+)", answer) == [b"a-1", b"a-2", b"a-3", b"a-4"]
 
 
-def test_an_upload_passes_the_proxy_whatever_its_size_and_a_refusal_comes_back(through: Proxy) -> None:
+def test_an_upload_passes_the_proxy_whatever_its_size_and_a_refusal_comes_back(
+    through: Proxy, token: str
+) -> None:
     """Other bodies end at the proxy, beyond the size that the server takes."""
     address, large = f"http://127.0.0.1:{through.port}/api/v1", b"x" * 5_000_000
 
@@ -179,7 +190,6 @@ def test_an_upload_passes_the_proxy_whatever_its_size_and_a_refusal_comes_back(t
         headers = {"content-type": "application/gzip", "authorization": f"Bearer {token}"}
         return CALLS.post(f"{address}/{path}", content=content, headers=headers).status_code
 
-    token = through.server.token("ada")
     assert sent("bundles", token, large) == 422
     assert sent("bundles", token, iter([large, large])) == 422
     assert sent("bundles", "forged", b"x") == 401
@@ -188,7 +198,7 @@ def test_an_upload_passes_the_proxy_whatever_its_size_and_a_refusal_comes_back(t
 
 
 def test_slow_clients_hold_connections_of_the_proxy_and_none_of_the_server(
-    through: Proxy, tmp_path: Path
+    through: Proxy, token: str, tmp_path: Path
 ) -> None:
     """One address has at most fifty requests at a time; others are served meanwhile."""
     slow = POST + b"Content-Length: 60\r\n\r\n"
@@ -198,7 +208,8 @@ def test_slow_clients_hold_connections_of_the_proxy_and_none_of_the_server(
         for line in lines:
             line.sendall(slow)
         wait_for(lambda: len(_answered(lines)) >= 20)
-        assert statuses(patient.exchanged(_second("other") + _second("more"), VICTIM)) == [404, 404]
+        others = _second("other", token) + _second("more", token)
+        assert statuses(patient.exchanged(others, VICTIM)) == [404, 404]
         refused = _answered(lines)
         assert len(refused) == 20
         assert {status for line in refused for status in statuses(line.recv(1000))} == {429}
