@@ -230,7 +230,9 @@ def test_a_page_elsewhere_can_change_nothing_through_the_browser_of_a_maintainer
 def test_the_cost_of_every_request_is_stated(server: Leaderboard) -> None:
     page = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
     stated = set(
-        re.findall(r"`(/[^`]*)`", page.partition("### What bounds the cost of a request")[2].partition("\n## ")[0])
+        re.findall(
+            r"`(/[^`]*)`", page.partition("### What bounds the cost of a request")[2].partition("\n## ")[0]
+        )
     )
     app = create_app(server.store)
     pages = {route.path for route in page_routes.router.routes if isinstance(route, APIRoute)}

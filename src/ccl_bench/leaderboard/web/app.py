@@ -127,7 +127,7 @@ def _log_refusal(request: Request, status: HTTPStatus, reason: str) -> None:
         "client": request.client.host if request.client else None,
         "reason": reason,
     }
-    fields = {name: text and plain(_SECRET.sub(r"\1...", text)) for name, text in texts.items()}
+    fields = {name: text and _SECRET.sub(r"\1...", text) for name, text in texts.items()}
     fields |= {"submitter": caller.submitter, "token": caller.token} if caller else {}
     with contextlib.suppress(OSError):
         tokens.log_event(request.app.state.store.data, "refused", status=int(status), **fields)
