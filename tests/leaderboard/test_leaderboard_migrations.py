@@ -6,6 +6,8 @@ import contextlib
 import importlib
 import os
 import signal
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +18,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from commands import ROOT, invoke, ran
+from databases import create_database
 from forked_programs import Forked
 from leaderboard_bundles import added, many, placed
 from sqlalchemy import MetaData, func, insert, inspect, select, text
@@ -283,6 +286,33 @@ def test_processes_that_migrate_a_board_at_once_migrate_it_once(tmp_path: Path, 
     command = ["ccl-bench", "index", str(data), *(["--database", database] if database else [])]
     with ThreadPoolExecutor(3) as pool:
         done = [*pool.map(lambda _: ran(command), range(3))]
+    assert [each.returncode for each in done] == [0, 0, 0], done
+    _check_upgraded(data, database)
+
+
+def test_machines_that_migrate_a_database_at_once_migrate_it_once(
+    postgresql_server: str, tmp_path: Path
+) -> None:
+    """They share no folder. Each has begun before the first may go on: the table of versions is locked."""
+    database = create_database(postgresql_server, "migrated_at_once")
+    (data := tmp_path / "data").mkdir()
+    _left_behind(data, database, "0001")
+    code = "import sys, pathlib; from ccl_bench.leaderboard.store.database import migrate, open_engine;"
+    command = [sys.executable, "-c", f"{code} migrate(open_engine(pathlib.Path(), sys.argv[1]))", database]
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    engine = open_engine(data, database)
+    with ThreadPoolExecutor(3) as pool:
+        with engine.connect() as holder, engine.connect() as watcher:
+            holder.execute(text("LOCK TABLE alembic_version IN SHARE MODE"))
+            ends = [pool.submit(ran, command) for _ in range(3)]
+            while watcher.execute(waiting).scalar_one() < 3 and not any(each.done() for each in ends):
+                watcher.rollback()
+                time.sleep(0.02)
+        done = [each.result() for each in ends]
+    engine.dispose()
     assert [each.returncode for each in done] == [0, 0, 0], done
     _check_upgraded(data, database)
 
