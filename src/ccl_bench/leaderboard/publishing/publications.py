@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, func, insert, select
 
+from ccl_bench.base.text import plain
 from ccl_bench.leaderboard.bundle.build import recording_hash
 from ccl_bench.leaderboard.bundle.format import LISTED
 from ccl_bench.leaderboard.publishing import queue
@@ -166,7 +167,7 @@ def is_readable_storage(address: str | None, settings: Settings) -> bool:
         return False
     folder = address.removesuffix("/")
     is_plain = (
-        address.isprintable()
+        address == plain(address)
         and not set("%?#\\*[]{} ") & set(address)
         and "::" not in address  # joins addresses of several kinds
         and not {"", ".", ".."} & set(folder.partition("://")[2].split("/"))
