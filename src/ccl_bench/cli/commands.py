@@ -60,6 +60,14 @@ COMMANDS = {
         "measure.what_if:app",
         "Show how long a step would take if something changed, by replaying it with other durations.",
     ),
+    "predict": (
+        "measure.predict:app",
+        "Predict the step time of another configuration, with an interval that states how sure it is.",
+    ),
+    "search": (
+        "record.search:app",
+        "Search for the fastest configuration, measuring the one next that may gain most.",
+    ),
     "hang": (
         "measure.hang:app",
         "Show which rank is missing, and where, in a job that hangs, from dumps of torch's Flight Recorder.",
