@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         Percentiles,
         Ranking,
         ReplayAnswer,
+        SearchAnswer,
+        TrialAnswer,
     )
 
 ROWS = 12
@@ -117,6 +119,31 @@ def replay_page(answer: ReplayAnswer) -> Group:
         ]
     table = aligned(("", "configuration", "predicted (s)", "measured (s)"), rows, right=(0, 3), wide=(1,))
     return Group(heading("Search"), indented(table), *_lines([*lines, *answer.remarks]))
+
+
+def trial_line(trial: TrialAnswer) -> str:
+    """Return one trial of a search in a line: what was predicted, measured, and how good the prediction was."""
+    head = f"{trial.number}. {short_configuration(trial.configuration)}"
+    if trial.measured is None:
+        return plain(f"{head}: {trial.status}, {trial.reason} ({trial.folder})")
+    measured = f"{head}: {trial.measured:.4g} s a step"
+    if trial.predicted is None:
+        return measured
+    error = trial.measured / trial.predicted.p50 - 1
+    held = trial.predicted.p10 <= trial.measured <= trial.predicted.p90
+    return (
+        f"{measured}, predicted {_interval(trial.predicted)} s: {100 * abs(error):.0f} % "
+        f"{'longer' if error > 0 else 'shorter'}, {'inside' if held else 'outside'} the interval"
+    )
+
+
+def search_page(answer: SearchAnswer) -> Group:
+    """Return the end of a search: the best configuration, and where the trials are."""
+    lines = ["no trial was measured"]
+    if answer.best is not None:
+        speed = f"{answer.best_tokens_per_s_per_gpu:,.0f} tokens per second and device"
+        lines = [f"best: {short_configuration(answer.best)}, {speed}"]
+    return Group(heading("Search"), *_lines([*lines, f"trials: {answer.history}"]))
 
 
 def short_configuration(configuration: dict[str, object]) -> str:

@@ -105,6 +105,35 @@ class ReplayAnswer:
     remarks: list[str] = field(default_factory=list)
 
 
-def to_json(answer: Forecast | Ranking | EvaluationAnswer | ReplayAnswer) -> bytes:
+@dataclass(frozen=True, slots=True)
+class TrialAnswer:
+    """A trial of a search: its configuration, what was predicted, and what was measured."""
+
+    number: int
+    configuration: dict[str, object]
+    predicted: Percentiles | None
+    """None for the first one, before anything was measured."""
+    measured: float | None
+    """Seconds of a step; None where it failed."""
+    status: str
+    """`measured`, `failed` or `oom`."""
+    reason: str | None
+    """Why there is no step time."""
+    folder: str
+    """Folder of the trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """A search that measured."""
+
+    trials: list[TrialAnswer]
+    best: dict[str, object] | None
+    best_tokens_per_s_per_gpu: float | None
+    history: str
+    """Table of the trials."""
+
+
+def to_json(answer: Forecast | Ranking | EvaluationAnswer | ReplayAnswer | SearchAnswer) -> bytes:
     """Return the answer as JSON, with the keys of `docs/predict.md`."""
     return encode_json(asdict(answer))
