@@ -14,7 +14,7 @@ import shlex
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,8 @@ OUTPUT, STATUS, PROCESS = "output.log", "exit_status", "process"
 """Files of a trial: what the command printed, its exit status, and its process with the time it started."""
 
 METRIC = "iteration_wall_clock_time"
+
+_PREDICTED = ("predicted_p10_s", "predicted_p50_s", "predicted_p90_s")
 
 _MEMORY = re.compile(rb"OutOfMemoryError|out of memory|CUDA_ERROR_OUT_OF_MEMORY|oom[-_]kill", re.IGNORECASE)
 """What torch, CUDA, HIP and Slurm print if memory is too small."""
@@ -176,6 +178,7 @@ class Search:
         self._command = command
         self._candidates = candidates(base.row, vary=vary)
         self._earlier = earlier.rows if earlier else None
+        self._process: subprocess.Popen[bytes] | None = None
         if not self._candidates.height:
             raise UsageError(
                 "no configuration shares this step evenly", fix="change the global batch or the devices"
@@ -186,7 +189,10 @@ class Search:
     def history(self) -> pl.DataFrame | None:
         """The trials so far, None before the first."""
         path = self._folder / HISTORY
-        return read_trials(path).rows if path.exists() else None
+        if not path.exists():
+            return None
+        numbers = [pl.col("number").cast(pl.Int64), pl.col(*_PREDICTED).cast(pl.Float64)]
+        return read_trials(path).rows.with_columns(numbers)
 
     @property
     def best(self) -> tuple[dict[str, object] | None, float | None]:
@@ -200,7 +206,7 @@ class Search:
         return shown_configuration(ran.row(index, named=True)), float(speeds[index])
 
     def trials(self, budget: int) -> Iterator[TrialAnswer]:
-        """Measure until the history has `budget` trials, or no configuration is left; first end what was cut off."""
+        """Measure until the history has `budget` trials, or nothing is left; first end what was cut off."""
         history = self.history
         while True:
             pending = None if history is None else history.filter(pl.col("status") == "running")
@@ -240,14 +246,13 @@ class Search:
             "number": number,
             "folder": name + ("-recompute" if row["recompute"] else ""),
             "status": "running",
-            "predicted_p10_s": predicted.p10 if predicted else None,
-            "predicted_p50_s": predicted.p50 if predicted else None,
-            "predicted_p90_s": predicted.p90 if predicted else None,
+            **dict(zip(_PREDICTED, astuple(predicted) if predicted else (None, None, None), strict=True)),
             "reason": None,
         }
 
     def _start(self, row: dict[str, Any]) -> None:
         """Write the folder of a trial and start its command, whose exit status it keeps by itself."""
+        self._reap()
         folder = self._folder / row["folder"]
         self._base.write(row, folder)
         (folder / STATUS).unlink(missing_ok=True)
@@ -261,7 +266,7 @@ class Search:
         }
         script = f"( {self._command}\n); echo $? > {STATUS}.new; mv {STATUS}.new {STATUS}"
         with (folder / OUTPUT).open("wb") as output:
-            process = subprocess.Popen(  # noqa: S603 (running what the user asked for is the purpose)
+            self._process = subprocess.Popen(  # noqa: S603 (running what the user asked for is the purpose)
                 ["bash", "-c", script],  # noqa: S607 (the user's own bash)
                 cwd=folder,
                 env=environment,
@@ -270,7 +275,8 @@ class Search:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        replace_text(folder / PROCESS, f"{process.pid} {_started(process.pid)}\n")
+        pid = self._process.pid
+        replace_text(folder / PROCESS, f"{pid} {_started(pid)}\n")
 
     def _ended(self, row: dict[str, Any]) -> TrialAnswer:
         """Wait for the end of a trial, measure it, and return it; one that vanished is started again."""
@@ -280,11 +286,12 @@ class Search:
                 self._start(row)
             self._wait(lambda: (folder / STATUS).exists() or not _is_running(folder / PROCESS), folder)
         output = (folder / OUTPUT).read_text(errors="replace")
+        self._reap()
         for job in _JOB.findall(output):
             self._wait(partial(_has_left_queue, job), folder)
         row = {**row, **self._measured(folder)}
         self._keep(row)
-        predicted = [row[f"predicted_{name}_s"] for name in ("p10", "p50", "p90")]
+        predicted = [row[name] for name in _PREDICTED]
         return TrialAnswer(
             row["number"],
             shown_configuration(row),
@@ -294,6 +301,11 @@ class Search:
             row["reason"],
             str(folder),
         )
+
+    def _reap(self) -> None:
+        """Take the exit status of the last process, which has ended, from the system."""
+        if self._process is not None:
+            self._process.wait()
 
     @staticmethod
     def _wait(ends: Callable[[], bool], folder: Path) -> None:
@@ -325,12 +337,8 @@ class Search:
     def _keep(self, row: dict[str, Any]) -> None:
         """Put a trial into the history, in place of an earlier state of it."""
         history = self.history
-        rows = (
-            []
-            if history is None
-            else [each for each in history.to_dicts() if int(each["number"]) != row["number"]]
-        )
-        table = pl.DataFrame([*rows, row], infer_schema_length=None).sort(pl.col("number").cast(pl.Int64))
+        others = [] if history is None else history.filter(pl.col("number") != row["number"]).to_dicts()
+        table = pl.DataFrame([*others, row], infer_schema_length=None).sort("number")
         replace_text(self._folder / HISTORY, table.write_csv())
 
 

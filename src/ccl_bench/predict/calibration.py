@@ -144,6 +144,18 @@ class Calibration:
             for m, s in zip(*self.predict(columns), strict=True)
         ]
 
+    def bounds(self, columns: Columns) -> list[dict[str, float]]:
+        """Return for each configuration the shares of the step that constants are worth, which add up to 1.
+
+        A share is how much shorter the step is, per cent, if the constant gets better by one per cent.
+        They add up (Euler's theorem), because a step takes half the time if all are twice as good.
+        """
+        names = [each.name for each in constants()]
+        shares = np.abs(self._linear(columns)[1])
+        # The share of the network holds what tensor parallelism reaches of it.
+        shares[:, names.index("node_bandwidth")] -= shares[:, names.index("tensor_parallel_outside")]
+        return [dict(zip(names, row, strict=True)) for row in shares.tolist()]
+
     def _distances_to(self, columns: Columns) -> tuple[Floats, Floats]:
         layer, whole = _features(columns)
         own_layer, own_whole = _features(self._columns)

@@ -122,7 +122,7 @@ def replay_page(answer: ReplayAnswer) -> Group:
 
 
 def trial_line(trial: TrialAnswer) -> str:
-    """Return one trial of a search in a line: what was predicted, measured, and how good the prediction was."""
+    """Return one trial of a search in a line: what was measured, and how good the prediction was."""
     head = f"{trial.number}. {short_configuration(trial.configuration)}"
     if trial.measured is None:
         return plain(f"{head}: {trial.status}, {trial.reason} ({trial.folder})")

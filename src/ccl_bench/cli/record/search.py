@@ -25,8 +25,9 @@ ABOUT = """\
 BASE is a workload card, or the definition of a workload as `new --from` takes it: its name, or a .toml \
 file. Every trial shares its devices, global batch and sequence length, and has a folder of its own in \
 --output, in which the command of --run starts. The command reads TP, DP, PP, MICRO_BATCH, GLOBAL_BATCH, \
-SEQ_LEN and RECOMPUTE, and leaves a run in CCL_BENCH_OUTPUT, or in a folder of TRACES as the scripts of `new` \
-do; a job that it submits to Slurm is waited for. A search that was killed goes on with the same command.
+SEQ_LEN and RECOMPUTE, and leaves a run in CCL_BENCH_OUTPUT, or in a folder of TRACES as the scripts of \
+`new` do; a job that it submits to Slurm is waited for. A search that was killed goes on with the same \
+command.
 
 --replay plays the search on a table of trials: it sees only the trials that it asks for.
 
