@@ -178,9 +178,11 @@ def reference_curve(
 
 def _distance(measured: str, version: str) -> tuple[int, ...]:
     """Return how far a measured version is from that of a run; without the latter, how old it is."""
-    own, wanted = _numbers(measured), _numbers(version)
-    age = tuple(-number for number in own)
-    return (*(abs(a - b) for a, b in zip(own, wanted, strict=True)), *age) if version else age
+    measured_parts, wanted_parts = _numbers(measured), _numbers(version)
+    age = tuple(-number for number in measured_parts)
+    return (
+        (*(abs(a - b) for a, b in zip(measured_parts, wanted_parts, strict=True)), *age) if version else age
+    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:
