@@ -71,9 +71,9 @@ class ReferenceCurve:
     """Time of one call of each size, s."""
 
     @property
-    def title(self) -> str:
-        """What was measured, such as `NCCL 2.27.3 on 8 A100 SXM`."""
-        return f"{_LIBRARIES[self.library]} {self.version} on {self.group_size} {self.device}"
+    def reaches(self) -> str:
+        """What reaches these times, such as `NCCL 2.27.3 reaches on 8 A100 SXM`."""
+        return f"{_LIBRARIES[self.library]} {self.version} reaches on {self.group_size} {self.device}"
 
     def time_s(self, size_bytes: int) -> float:
         """Return the time of a message, s; NotMeasurable outside the measured sizes."""

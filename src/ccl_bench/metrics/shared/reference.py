@@ -56,36 +56,45 @@ def reference_system(
     return ReferenceSystem(device, name, version, on_node.value if on_node and has_more else None)
 
 
-def with_reference(transfers: pl.DataFrame, tests: NcclTests | None, system: ReferenceSystem) -> pl.DataFrame:
+def with_reference(
+    transfers: pl.DataFrame, tests: NcclTests | None, system: ReferenceSystem | None
+) -> pl.DataFrame:
     """Return transfers with the time that the reference takes for the same, or why there is none.
 
-    Adds `reference_ns`, its `library`, `library_version` and `title`; else `lacks` and what to do, `fix`.
+    Adds `reference_ns`, its `library` and `library_version`, and in words what `reaches` it; else what it
+    `lacks`, and what to do about that as `fix`.
     """
     keys = ["collective", "size", "spans_nodes", "size_bytes", "bus_factor"]
     kinds = with_ceiling(transfers.select(keys).unique(maintain_order=True), tests)
     rows = [
-        _own(row["ceiling_ns"], row["size"]) if row["ceiling_ns"] is not None else _of_catalog(system, row)
+        _of_tests(row["ceiling_ns"], row["size"])
+        if row["ceiling_ns"] is not None
+        else _of_catalog(system, row)
         for row in kinds.to_dicts()
     ]
     schema = {
         "reference_ns": pl.Float64,
-        **dict.fromkeys(("library", "library_version", "title", "lacks", "fix"), pl.String),
+        **dict.fromkeys(("library", "library_version", "reaches", "lacks", "fix"), pl.String),
     }
     looked_up = pl.concat([kinds.select(keys), pl.DataFrame(rows, schema=schema)], how="horizontal")
     return transfers.join(looked_up, on=keys, how="left", nulls_equal=True, maintain_order="left")
 
 
-def _own(time_ns: float, ranks: int) -> dict[str, Any]:
-    return {"reference_ns": time_ns, "library": OWN_TESTS, "title": f"{OWN_TESTS} over {ranks} ranks"}
+def _of_tests(time_ns: float, ranks: int) -> dict[str, Any]:
+    return {
+        "reference_ns": time_ns,
+        "library": OWN_TESTS,
+        "reaches": f"{OWN_TESTS} reaches over {ranks} ranks",
+    }
 
 
-def _of_catalog(system: ReferenceSystem, row: dict[str, Any]) -> dict[str, Any]:
+def _of_catalog(system: ReferenceSystem | None, row: dict[str, Any]) -> dict[str, Any]:
     """Return the time of the catalog for calls of one kind, or what is missing."""
     collective, ranks = row["collective"], row["size"]
     fix = measurement(collective, ranks or 8, spans_nodes=row["spans_nodes"])
-    if system.library == "gloo":
+    if system is not None and system.library == "gloo":
         return {"lacks": "gloo moves data through the CPU, and the reference is of devices", "fix": fix}
-    if not system.device:
+    if system is None or not system.device:
         return {"lacks": "the device is unknown", "fix": f"write its model into the card, or {fix}"}
     if ranks is None:
         return {"lacks": "the size of their group is unknown", "fix": fix}
@@ -108,5 +117,5 @@ def _of_catalog(system: ReferenceSystem, row: dict[str, Any]) -> dict[str, Any]:
         "reference_ns": time_ns,
         "library": curve.library,
         "library_version": curve.version,
-        "title": curve.title,
+        "reaches": curve.reaches,
     }
