@@ -39,16 +39,24 @@ class ReferenceSystem:
     """Devices of a node, if the job has several nodes; of one node it may use a part."""
 
 
+@dataclass(frozen=True, slots=True)
+class References:
+    """What collectives of a run are compared with, the user's own measurement first."""
+
+    tests: NcclTests | None
+    system: ReferenceSystem
+
+
 def reference_system(
     facts: Facts,
     devices: pl.DataFrame | None,
     library: CommunicationLibrary | None,
-    traffic: pl.DataFrame | None = None,
+    calls: pl.DataFrame | None = None,
 ) -> ReferenceSystem:
     """Return what the collectives of a run ran on; devices that traces saw come before the stated one."""
     seen = [] if devices is None else sorted({*devices["name"].drop_nulls()} - {""})
     device = " and ".join(seen) or (facts.device.value if facts.device else "")
-    is_gloo = traffic is not None and bool(traffic["is_paired"].is_not_null().any())
+    is_gloo = calls is not None and bool(calls["is_paired"].is_not_null().any())
     name = "gloo" if is_gloo else (library.name if library and library.name else "nccl").lower()
     ranks, on_node = facts.world_size, facts.devices_per_node
     has_more = ranks is not None and on_node is not None and ranks.value > on_node.value
