@@ -18,8 +18,7 @@ from ccl_bench.catalog.collective_reference import ReferenceCurve, measurement, 
 from ccl_bench.metrics.shared.ceiling import with_ceiling
 
 if TYPE_CHECKING:
-    from ccl_bench.analysis.facts import Facts
-    from ccl_bench.card.model import CommunicationLibrary
+    from ccl_bench.analysis.facts import CommunicationLibrary, Facts
     from ccl_bench.side_files import NcclTests
 
 OWN_TESTS = "nccl-tests"
