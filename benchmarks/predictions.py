@@ -50,7 +50,8 @@ def main() -> None:
         ]
         wins = sum(each >= 0.95 for each in shares)
         print(
-            f"search, {study}: within 5 % of the best after 5 trials from {wins} of {STARTS} starts (seeds 0 to {STARTS - 1})"
+            f"search, {study}: within 5 % of the best after 5 trials from {wins} of {STARTS} starts "
+            f"(seeds 0 to {STARTS - 1})"
         )
     started = time.process_time()
     trials = read_trials("perlmutter-search").of_study(STUDIES[1])
