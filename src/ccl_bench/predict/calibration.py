@@ -77,7 +77,8 @@ class Calibration:
         self._measured = np.log(seconds)
         unknown = model_data()["unknown_device"]["spread"] if np.any(columns["unknown_device"] > 0) else 0.0
         self._median = np.log([each.median for each in constants()])
-        spread = np.array([max(each.spread, unknown) if each.of else each.spread for each in constants()])
+        # What the catalog does not have may be a CPU, whose host, network and latency are unlike a GPU's too.
+        spread = np.array([max(each.spread, unknown) for each in constants()])
         self._prior = spread**2
         self._distances = self._distances_to(columns)
         grid = [(a, length, noise) for a, length, noise in product(_AMPLITUDES, _LENGTHS, _NOISES)]

@@ -14,7 +14,8 @@ from ccl_bench.cli.runner import progress_bar
 from ccl_bench.predict.candidates import candidates
 from ccl_bench.predict.evaluation import leave_one_out, split
 from ccl_bench.predict.forecasting import Forecaster, evaluation_answer
-from ccl_bench.predict.trials import parsed_configuration, read_trials
+from ccl_bench.predict.recorded_trials import gathered_trials
+from ccl_bench.predict.trials import parsed_configuration
 from ccl_bench.report.console import show
 from ccl_bench.report.forecast import evaluation_page, forecast_page, ranking_page
 from ccl_bench.result.forecast import to_json
@@ -49,8 +50,15 @@ app = options.app(
 @app.default
 def predict(
     *,
-    table: Annotated[
-        str | None, Parameter(name="--from", metavar="TRIALS", help="Table of trials, or set of the catalog.")
+    sources: Annotated[
+        list[str] | None,
+        Parameter(
+            name="--from",
+            metavar="TRIALS",
+            negative="",
+            consume_multiple=True,
+            help="Tables of trials, sets of the catalog, or folders of recorded runs.",
+        ),
     ] = None,
     study: Annotated[str | None, Parameter(metavar="NAME", help="Rows of the table to use.")] = None,
     config: Annotated[
@@ -74,9 +82,9 @@ def predict(
     form: options.TextOrJson = "text",
 ) -> int:
     """Predict the step time of a configuration."""
-    if table is None:
+    if not sources:
         raise UsageError("there is nothing to predict from", fix="name a table of trials with --from")
-    trials = read_trials(table).of_study(study)
+    trials = gathered_trials(sources, study)
     answer: Forecast | Ranking | EvaluationAnswer
     page: RenderableType
     if evaluate is not None:
