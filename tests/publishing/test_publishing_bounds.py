@@ -114,6 +114,33 @@ def _bytes_of(name: str) -> Callable[[Files, int], Files]:
     return lambda files, more: {**files, name: files[name].ljust(Limits().text_bytes + more)}
 
 
+def _rows(files: Files, more: int) -> Files:
+    """Return a report with as many traces as a list may have, and so many ranks that its rows are full."""
+
+    def change(report: dict[str, Any]) -> None:
+        report["diagnosed"], report["series"] = None, {"time_parts": report["series"]["time_parts"][:1]}
+        inspection, parts = report["inspection"], report["series"]["time_parts"]
+        inspection["traces"] = inspection["traces"][:1] * bounds()[REPORT].items
+        parts *= bounds()[REPORT].rows + more - _mappings_in_lists(inspection)
+
+    return edited(files, REPORT, change)
+
+
+def _mappings_in_lists(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    here = sum(isinstance(each, dict) for each in inner) if isinstance(value, list) else 0
+    return here + sum(map(_mappings_in_lists, inner))
+
+
+def _cells(files: Files, more: int) -> Files:
+    def change(report: dict[str, Any]) -> None:
+        rows = [[0.1] * 1000] * (bounds()[REPORT].cells // 1000 - 1) + [[0.1] * (1000 + more)]
+        names = [[str(number) for number in range(count)] for count in (len(rows), len(rows[-1]))]
+        report["series"]["waits"] = dict(zip(("ranks", "steps", "values_s"), (*names, rows), strict=True))
+
+    return edited(files, REPORT, change)
+
+
 BOUNDS: dict[str, tuple[Callable[[Files, int], Files], str]] = {
     "bytes of the card": (_bytes_of_card, "has more than 65,536 bytes"),
     "bytes of results": (_bytes_of(RESULTS), "results.json has more than 33,554,432 bytes"),
@@ -125,6 +152,8 @@ BOUNDS: dict[str, tuple[Callable[[Files, int], Files], str]] = {
     "details": (_details, "the results have 80,001 values in their details"),
     "findings": (_findings, "the results have 5,001 findings"),
     "fields": (_fields, "state 501 fields"),
+    "rows of a report": (_rows, "has 10,001 rows"),
+    "cells of a grid": (_cells, "a grid of 10,001 cells"),
     "items of a series": (_items, "a series of 5,001 items"),
 }
 
