@@ -7,6 +7,7 @@ import time
 import pytest
 
 from ccl_bench.analysis.device.short_names import short_name
+from ccl_bench.catalog.collectives import SEARCHED
 from ccl_bench.catalog.kernel_types import kernel_type, types
 
 NAMES = {
@@ -123,6 +124,10 @@ def test_the_time_for_a_name_does_not_grow_with_its_length(part: str) -> None:
         return time.process_time() - began
 
     name = part * (16_384 // len(part))
-    assert seconds(name * 5) < 2 + 3 * seconds(
-        name
-    )  # `cutlass` five times as often would take 25 times as long
+    assert seconds(name * 5) < 2 + 3 * seconds(name)
+
+
+def test_only_the_beginning_of_a_name_is_searched() -> None:
+    assert kernel_type("a" * (SEARCHED - 4) + "gemm") == "gemm"
+    assert kernel_type("a" * (SEARCHED - 3) + "gemm") == "other"
+    assert short_name("a<" + "b" * (SEARCHED - 3) + ">c") == "a<...>"
