@@ -259,28 +259,73 @@ def _match_line(
         if not forth.rows.size or not back.rows.size:
             return None
         received, sent = sides[rank, "recv"], sides[rank, "send"]
-        to_here, from_here = _subset(forth, received, sending=True), _subset(back, sent, sending=False)
-        if to_here is None or from_here is None:
-            return None
-        cost += to_here[0] + from_here[0]
-        pairs += [(forth.rows, received.rows[:, to_here[1]]), (sent.rows[:, from_here[1]], back.rows)]
-        forth, back = sent.but(from_here[1]), received.but(to_here[1])
+        matched = _alternating(forth, back, received, sent)
+        if matched is None:
+            to_here, from_here = _subset(forth, received, sending=True), _subset(back, sent, sending=False)
+            if to_here is None or from_here is None:
+                return None
+            matched = (to_here[0] + from_here[0], to_here[1], from_here[1])
+        cost += matched[0]
+        pairs += [(forth.rows, received.rows[:, matched[1]]), (sent.rows[:, matched[2]], back.rows)]
+        forth, back = sent.but(matched[2]), received.but(matched[1])
     return (cost, pairs) if not forth.rows.size and not back.rows.size else None
 
 
-def _subset(whole: _RankMessages, of: _RankMessages, *, sending: bool) -> tuple[float, Numbers] | None:
-    """Return the calls of `of` that match all of `whole` in order, at the lowest cost.
+def _alternating(
+    forth: _RankMessages, back: _RankMessages, received: _RankMessages, sent: _RankMessages
+) -> tuple[float, Numbers, Numbers] | None:
+    """Return cost and indices of the calls that match all of the rank before, if each send answers a receive.
 
-    The cost of a pair is the time from the start of both to the end of the receive, ns, over all steps; a
-    receive that ends before the send starts does not fit.
+    A rank inside a pipeline receives, computes and sends on in the same direction: its k-th send goes the way
+    of its k-th receive. `forth` and `back` are sends and receives of the rank before. None if that cannot be.
     """
-    if whole.rows.shape[0] != of.rows.shape[0]:
+    size, count = received.rows.shape[1], forth.rows.shape[1]
+    if sent.rows.shape != received.rows.shape or size != count + back.rows.shape[1] or size == count:
         return None
-    sends, receives = (whole, of) if sending else (of, whole)
+    if forth.rows.shape[0] != received.rows.shape[0] or back.rows.shape[0] != sent.rows.shape[0]:
+        return None
+    to_here, from_here = _pair_costs(forth, received), _pair_costs(sent, back)
+    best = np.full((size + 1, count + 1), np.inf)
+    best[0, 0] = 0
+    for place in range(size):
+        for number in range(max(0, place - (size - count)), min(place, count) + 1):
+            so_far = best[place, number]
+            if number < count:
+                best[place + 1, number + 1] = min(
+                    best[place + 1, number + 1], so_far + to_here[number, place]
+                )
+            if place - number < size - count:
+                best[place + 1, number] = min(
+                    best[place + 1, number], so_far + from_here[place, place - number]
+                )
+    if not np.isfinite(best[size, count]):
+        return None
+    forward, number = [], count
+    for place in range(size, 0, -1):
+        if number and best[place, number] == best[place - 1, number - 1] + to_here[number - 1, place - 1]:
+            forward.append(place - 1)
+            number -= 1
+    goes_on = np.array(forward[::-1], dtype=np.int64)
+    return float(best[size, count]), goes_on, np.setdiff1d(np.arange(size), goes_on)
+
+
+def _pair_costs(sends: _RankMessages, receives: _RankMessages) -> Times:
+    """Return the cost of each pair of a send and a receive; infinite where it does not fit.
+
+    It is the time from the start of both to the end of the receive, ns, over all steps; a receive that ends
+    before the send starts does not fit.
+    """
     took = receives.end[:, None, :] - np.maximum(sends.start[:, :, None], receives.start[:, None, :])
     early = receives.end[:, None, :] < sends.start[:, :, None] - _EARLY_NS
-    cost = np.where(early.any(axis=0), np.inf, took.sum(axis=0))
-    cost = cost if sending else cost.T
+    costs: Times = np.where(early.any(axis=0), np.inf, took.sum(axis=0))
+    return costs
+
+
+def _subset(whole: _RankMessages, of: _RankMessages, *, sending: bool) -> tuple[float, Numbers] | None:
+    """Return the calls of `of` that match all of `whole` in order, at the lowest cost."""
+    if whole.rows.shape[0] != of.rows.shape[0]:
+        return None
+    cost = _pair_costs(whole, of) if sending else _pair_costs(of, whole).T
     count, among = cost.shape
     best = np.full((count + 1, among + 1), np.inf)
     best[0] = 0
