@@ -2,12 +2,15 @@
 
 If traces record no peers, the times of a pipeline decide which send belongs to which receive. A pipeline is a
 line of ranks at equal distance. Its first rank exchanges all messages with the second; the second exchanges
-its other messages with the third, and so on to the last. In every step the same calls go the same way.
+its other messages with the third, and so on to the last. In every step the same calls go the same way. The
+orders of one-forward-one-backward and of GPipe are tried first: if messages hardly wait, times alone leave
+several orders open.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +18,7 @@ import numpy as np
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
+from ccl_bench.whatif.pipeline_orders import BACKWARD, FORWARD, GPIPE, ONE_F_ONE_B, Schedule, stage_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -253,79 +257,72 @@ def _match_line(
     line: list[int], sides: dict[tuple[int, str], _RankMessages]
 ) -> tuple[float, list[tuple[Numbers, Numbers]]] | None:
     """Return the cost of a line and its pairs of sends and receives; None if it does not fit."""
+    known_orders = [_match_order(line, sides, schedule) for schedule in (ONE_F_ONE_B, GPIPE)]
+    if fitting := [matched for matched in known_orders if matched]:
+        return min(fitting, key=lambda matched: matched[0])
     forth, back = sides[line[0], "send"], sides[line[0], "recv"]
     cost, pairs = 0.0, []
     for rank in line[1:]:
         if not forth.rows.size or not back.rows.size:
             return None
         received, sent = sides[rank, "recv"], sides[rank, "send"]
-        matched = _alternating(forth, back, received, sent)
-        if matched is None:
-            to_here, from_here = _subset(forth, received, sending=True), _subset(back, sent, sending=False)
-            if to_here is None or from_here is None:
-                return None
-            matched = (to_here[0] + from_here[0], to_here[1], from_here[1])
-        cost += matched[0]
-        pairs += [(forth.rows, received.rows[:, matched[1]]), (sent.rows[:, matched[2]], back.rows)]
-        forth, back = sent.but(matched[2]), received.but(matched[1])
+        to_here, from_here = _subset(forth, received, sending=True), _subset(back, sent, sending=False)
+        if to_here is None or from_here is None:
+            return None
+        cost += to_here[0] + from_here[0]
+        pairs += [(forth.rows, received.rows[:, to_here[1]]), (sent.rows[:, from_here[1]], back.rows)]
+        forth, back = sent.but(from_here[1]), received.but(to_here[1])
     return (cost, pairs) if not forth.rows.size and not back.rows.size else None
 
 
-def _alternating(
-    forth: _RankMessages, back: _RankMessages, received: _RankMessages, sent: _RankMessages
-) -> tuple[float, Numbers, Numbers] | None:
-    """Return cost and indices of the calls that match all of the rank before, if each send answers a receive.
+def _match_order(
+    line: list[int], sides: dict[tuple[int, str], _RankMessages], schedule: str
+) -> tuple[float, list[tuple[Numbers, Numbers]]] | None:
+    """Return the cost of a line and its pairs if its stages follow a schedule; None if they do not.
 
-    A rank inside a pipeline receives, computes and sends on in the same direction: its k-th send goes the way
-    of its k-th receive. `forth` and `back` are sends and receives of the rank before. None if that cannot be.
+    A stage receives, computes and sends on in the same direction, in the order of the schedule.
     """
-    size, count = received.rows.shape[1], forth.rows.shape[1]
-    if sent.rows.shape != received.rows.shape or size != count + back.rows.shape[1] or size == count:
+    count = sides[line[0], "send"].rows.shape[1]
+    if not count:
         return None
-    if forth.rows.shape[0] != received.rows.shape[0] or back.rows.shape[0] != sent.rows.shape[0]:
-        return None
-    to_here, from_here = _pair_costs(forth, received), _pair_costs(sent, back)
-    best = np.full((size + 1, count + 1), np.inf)
-    best[0, 0] = 0
-    for place in range(size):
-        for number in range(max(0, place - (size - count)), min(place, count) + 1):
-            so_far = best[place, number]
-            if number < count:
-                best[place + 1, number + 1] = min(
-                    best[place + 1, number + 1], so_far + to_here[number, place]
-                )
-            if place - number < size - count:
-                best[place + 1, number] = min(
-                    best[place + 1, number], so_far + from_here[place, place - number]
-                )
-    if not np.isfinite(best[size, count]):
-        return None
-    forward, number = [], count
-    for place in range(size, 0, -1):
-        if number and best[place, number] == best[place - 1, number - 1] + to_here[number - 1, place - 1]:
-            forward.append(place - 1)
-            number -= 1
-    goes_on = np.array(forward[::-1], dtype=np.int64)
-    return float(best[size, count]), goes_on, np.setdiff1d(np.arange(size), goes_on)
-
-
-def _pair_costs(sends: _RankMessages, receives: _RankMessages) -> Times:
-    """Return the cost of each pair of a send and a receive; infinite where it does not fit.
-
-    It is the time from the start of both to the end of the receive, ns, over all steps; a receive that ends
-    before the send starts does not fit.
-    """
-    took = receives.end[:, None, :] - np.maximum(sends.start[:, :, None], receives.start[:, None, :])
-    early = receives.end[:, None, :] < sends.start[:, :, None] - _EARLY_NS
-    costs: Times = np.where(early.any(axis=0), np.inf, took.sum(axis=0))
-    return costs
+    of_kind: list[dict[tuple[str, str], _RankMessages]] = []
+    for stage, rank in enumerate(line):
+        order = [slot.kind for slot in stage_order(Schedule(schedule), len(line), stage, count)]
+        silent = {(0, "recv"): FORWARD, (0, "send"): BACKWARD} if stage == 0 else {}
+        if stage == len(line) - 1:
+            silent |= {(stage, "recv"): BACKWARD, (stage, "send"): FORWARD}
+        split = {}
+        for side in MESSAGES:
+            kinds = np.array([kind for kind in order if kind != silent.get((stage, side))])
+            if sides[rank, side].rows.shape[1] != len(kinds):
+                return None
+            for kind in (FORWARD, BACKWARD):
+                split[side, kind] = sides[rank, side].take(np.flatnonzero(kinds == kind))
+        of_kind.append(split)
+    cost, pairs = 0.0, []
+    for stage, following in pairwise(range(len(line))):
+        for kind, sender, receiver in ((FORWARD, stage, following), (BACKWARD, following, stage)):
+            sends, receives = of_kind[sender]["send", kind], of_kind[receiver]["recv", kind]
+            if sends.rows.shape != receives.rows.shape or (receives.end < sends.start - _EARLY_NS).any():
+                return None
+            cost += float((receives.end - np.maximum(sends.start, receives.start)).sum())
+            pairs.append((sends.rows, receives.rows))
+    return cost, pairs
 
 
 def _subset(whole: _RankMessages, of: _RankMessages, *, sending: bool) -> tuple[float, Numbers] | None:
-    """Return the calls of `of` that match all of `whole` in order, at the lowest cost."""
+    """Return the calls of `of` that match all of `whole` in order, at the lowest cost.
+
+    The cost of a pair is the time from the start of both to the end of the receive, ns, over all steps; a
+    receive that ends before the send starts does not fit.
+    """
     if whole.rows.shape[0] != of.rows.shape[0]:
         return None
-    cost = _pair_costs(whole, of) if sending else _pair_costs(of, whole).T
+    sends, receives = (whole, of) if sending else (of, whole)
+    took = receives.end[:, None, :] - np.maximum(sends.start[:, :, None], receives.start[:, None, :])
+    early = receives.end[:, None, :] < sends.start[:, :, None] - _EARLY_NS
+    cost = np.where(early.any(axis=0), np.inf, took.sum(axis=0))
+    cost = cost if sending else cost.T
     count, among = cost.shape
     best = np.full((count + 1, among + 1), np.inf)
     best[0] = 0
