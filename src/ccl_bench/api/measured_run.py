@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from ccl_bench.base.findings import Issue
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.compute import ReadOptions
+    from ccl_bench.predict import Asked
     from ccl_bench.report.render import Form
     from ccl_bench.result import Result
     from ccl_bench.result.diagnosis import Diagnosed, Verdict
     from ccl_bench.result.hang import Hang
     from ccl_bench.result.inspection import Inspection
+    from ccl_bench.result.prediction import Prediction
     from ccl_bench.result.report_data import ReportData
     from ccl_bench.result.what_if import CriticalPath, WhatIf
     from ccl_bench.run import Run
@@ -223,6 +225,16 @@ class MeasuredRun:
             self.replays, *([each] if isinstance(each, str) else each for each in notations)
         )
         return answer_what_if(self.replays, scenarios, self.progress)
+
+    def predict(self, asked: Asked, *, seed: int = 0) -> Prediction:
+        """Return the predicted step in another configuration, with its interval.
+
+        `Asked(microbatches=16)` changes what it names; `refused` of the answer states why there is none.
+        The same seed gives the same draws. Raises UsageError for an unknown schedule.
+        """
+        from ccl_bench.predict import predict_run
+
+        return predict_run(self.run, asked, seed=seed, **self.reading)
 
     def critical_path(self, step: int | None = None) -> CriticalPath:
         """Return the critical path of a step, from its end back to its start; by default the mean of all.

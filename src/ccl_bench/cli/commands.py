@@ -60,6 +60,10 @@ COMMANDS = {
         "measure.what_if:app",
         "Show how long a step would take if something changed, by replaying it with other durations.",
     ),
+    "predict": (
+        "measure.predict:app",
+        "Predict the step of another configuration or network from a recorded run, with an interval.",
+    ),
     "hang": (
         "measure.hang:app",
         "Show which rank is missing, and where, in a job that hangs, from dumps of torch's Flight Recorder.",

@@ -15,9 +15,11 @@ import numpy as np
 from ccl_bench.analysis.device.markers import BACKWARD as BACKWARD_RANGE
 from ccl_bench.analysis.device.markers import FORWARD as FORWARD_RANGE
 from ccl_bench.analysis.device.markers import OPTIMIZER as OPTIMIZER_RANGE
+from ccl_bench.analysis.steps.findings import warm_up
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import counted
 from ccl_bench.whatif.pipeline_orders import BACKWARD, FORWARD
 from ccl_bench.whatif.meetings import MESSAGES
 from ccl_bench.whatif.run_graph import OWN, VALUES
@@ -73,6 +75,8 @@ class RecordedPipeline:
     """
     pickups: Mapping[str, Times]
     """The same from when the rank asked for the message."""
+    latency_s: float
+    """Usual time of a message from send to arrival; 0 without any."""
     sends_block: bool
     """Whether the next slot ends only after the receiver has asked for the message of this one."""
     tails: tuple[tuple[TailCall, ...], ...]
@@ -139,8 +143,8 @@ def recorded_pipeline(
     others = _other_sides(operations)
     phases = _work_of_phases(operations, phased_work, origin)
     by_step: dict[int, dict[int, _Slots]] = {}
-    left_out = 0
-    for step in graph.steps:
+    left_out, unlike = 0, warm_up(recorded_s.tolist())
+    for step in graph.steps[unlike:]:
         try:
             by_step[step] = {
                 rank: _slots(_step_of(every[rank, step], stage_of, others, phases), stage, len(ranks))
@@ -158,6 +162,9 @@ def recorded_pipeline(
     if left_out:
         message = f"{left_out} of {len(graph.steps)} steps have other messages than the rest and are left out"
         findings.append(Finding("steps-left-out", "warning", message, count=left_out))
+    if unlike:
+        message = f"the first {counted(unlike, 'step')} of {len(graph.steps)} took longer, and are left out"
+        findings.append(Finding("warmup-left-out", "note", message, count=unlike))
     return _pipeline(ranks, by_step, members, np.isin(graph.steps, list(by_step)), recorded_s, findings)
 
 
@@ -414,7 +421,8 @@ def _pipeline(
                     sends += 1
                     awaited += one.end <= following.start
                     blocked += one.end >= one.other_start
-    arrivals = _arrivals(wires, pickups)
+    usual = _usual(wires, pickups)
+    arrivals = _arrivals(wires, pickups, usual)
     tails = tuple(
         tuple(_tail_call(call, members, ranks) for call in first[of_stage[0]].calls) for of_stage in ranks
     )
@@ -429,6 +437,7 @@ def _pipeline(
         before=before,
         wires=arrivals[0],
         pickups=arrivals[1],
+        latency_s=usual["wire"] if np.isfinite(usual["wire"]) else 0.0,
         sends_block=min(awaited, blocked) > _AWAITED * sends,
         tails=tails,
         tail_hosts=hosts,
@@ -438,18 +447,23 @@ def _pipeline(
     )
 
 
+def _usual(wires: Mapping[str, Times], pickups: Mapping[str, Times]) -> dict[str, float]:
+    """Return the median time of messages since the later of `wire`, their send, and `pickup`, the question."""
+    usual = {}
+    for name, these, others in (("wire", wires, pickups), ("pickup", pickups, wires)):
+        after = np.concatenate([these[kind][these[kind] <= others[kind]] for kind in these])
+        usual[name] = float(np.median(after)) if after.size else np.inf
+    return usual
+
+
 def _arrivals(
-    wires: Mapping[str, Times], pickups: Mapping[str, Times]
+    wires: Mapping[str, Times], pickups: Mapping[str, Times], usual: Mapping[str, float]
 ) -> tuple[dict[str, Times], dict[str, Times]]:
     """Return the times of messages since they were sent and since they were asked for.
 
     A message arrives some time after the later of both. The time after the earlier one is only known to be at
     most that long: it is the usual time of messages, if that is shorter.
     """
-    usual = {}
-    for name, these, others in (("wire", wires, pickups), ("pickup", pickups, wires)):
-        after = np.concatenate([these[kind][these[kind] <= others[kind]] for kind in these])
-        usual[name] = float(np.median(after)) if after.size else np.inf
     shown: tuple[dict[str, Times], dict[str, Times]] = ({}, {})
     for kind, wire in wires.items():
         pickup = pickups[kind]

@@ -188,12 +188,12 @@ class _Builder:
             if each.members == REPLICAS and shape.replicas == 1:
                 continue
             at = self._event(rank, self._value(recorded.tail_hosts[source][origin, self.last_step, call]))
-            moved = recorded.tail_moves[source][origin, self.last_step, call]
+            moved = self._moved(each, recorded.tail_moves[source][origin, self.last_step, call])
             done = self._event(rank, 0)
             key = (each.collective, each.members, call)
             key += (stage,) if each.members == REPLICAS else (replica,) * (each.members != EVERYONE)
             self.calls.setdefault(key, []).append(
-                (at, done, self._value(moved * self._size_factor(each)))
+                (at, done, self._value(moved))
             )
             at = done
         return self._event(rank, self._value(recorded.tail_hosts[source][origin, self.last_step, -1]))
@@ -258,14 +258,23 @@ class _Builder:
                 edges.append((asked, self.follower[sender], 0))
         return edges
 
-    def _size_factor(self, call: TailCall) -> float:
-        """Return by what a transfer changes with the number of replicas, by the bus factor of nccl-tests."""
+    def _moved(self, call: TailCall, recorded_s: Times) -> Times:
+        """Return the transfer of a call over another number of replicas: that of a ring.
+
+        A ring passes pieces on in rounds that each take the latency of a message; what a transfer takes
+        beyond that moves bytes, and changes like the bus factor of nccl-tests.
+        """
         if call.members != REPLICAS or self.shape.replicas == self.recorded.replicas:
-            return 1.0
-        size = max(2, call.size)
-        now = known_bus_factor(call.collective, size * self.shape.replicas // self.recorded.replicas)
-        was = known_bus_factor(call.collective, size)
-        return now / was if now and was else 1.0
+            return recorded_s
+        was = max(2, call.size)
+        now = was * self.shape.replicas // self.recorded.replicas
+        factors = [known_bus_factor(call.collective, size) for size in (was, now)]
+        if not all(factors):
+            return recorded_s
+        per_round = {"all_reduce": 2}.get(call.collective, 1) * self.recorded.latency_s
+        waiting = np.minimum(recorded_s, per_round * (was - 1))
+        moved: Times = waiting * (now - 1) / (was - 1) + (recorded_s - waiting) * factors[1] / factors[0]
+        return moved
 
     def _meet(self) -> None:
         """Let calls move data when all members have arrived."""
