@@ -99,13 +99,21 @@ class _Builder:
         random: np.random.Generator,
     ) -> None:
         self.recorded, self.shape, self.work = recorded, shape, work
-        self.place = random.integers(len(recorded.steps) * recorded.microbatches, size=draws)
-        """Where each draw begins in the series of microbatches."""
+        series = len(recorded.steps) * recorded.microbatches
+        place = random.integers(series, size=draws)
+        # Replicas beyond the recorded ones take the durations of one of them at another time: else they would
+        # be slow at the same time, and no replica would wait for another.
+        extra = max(0, shape.replicas - recorded.replicas)
+        self.places = np.concatenate(
+            [np.tile(place, (shape.replicas - extra, 1)), random.integers(series, size=(extra, draws))]
+        )
+        """Where each draw of each replica begins in the series of microbatches."""
         self.origins = np.tile(np.arange(shape.replicas)[:, None], draws)
         if shape.replicas != recorded.replicas:
-            self.origins = random.integers(recorded.replicas, size=(shape.replicas, draws))
-        self.step = self._step_at(0)
-        self.last_step = self._step_at(shape.microbatches - 1)
+            self.origins = random.permuted(
+                np.tile((np.arange(max(shape.replicas, recorded.replicas)) % recorded.replicas)[:, None], draws),
+                axis=0,
+            )[: shape.replicas]
         self.values: list[Times] = [np.zeros(draws)]
         self.chain: list[int] = []
         self.value: list[int] = []
@@ -119,10 +127,10 @@ class _Builder:
         self.calls: dict[tuple[object, ...], list[tuple[int, int, int]]] = {}
         """Meeting → the events of its members' arrival and end, and the value of their transfer."""
 
-    def _step_at(self, microbatch: int) -> Numbers:
+    def _step_at(self, replica: int, microbatch: int) -> Numbers:
         """Return the recorded step of a microbatch in each draw."""
         recorded = self.recorded
-        step: Numbers = (self.place + microbatch) // recorded.microbatches % len(recorded.steps)
+        step: Numbers = (self.places[replica] + microbatch) // recorded.microbatches % len(recorded.steps)
         return step
 
     def _event(self, rank: int, value: int) -> int:
@@ -164,17 +172,18 @@ class _Builder:
         rank = stage * shape.replicas + replica
         source = source_stage(stage, shape.stages, recorded.stages)
         origin = self.origins[replica]
+        first_step, last_step = self._step_at(replica, 0), self._step_at(replica, shape.microbatches - 1)
         self._event(rank, 0)
-        at = self._event(rank, self._value(recorded.before[source, origin, self.step]))
+        at = self._event(rank, self._value(recorded.before[source, origin, first_step]))
         parts = shape.stages * shape.schedule.chunks
         last_sent = -1
         for slot in order:
             part = slot.chunk * shape.stages + stage
-            computing, handing = self._slot(slot, stage, origin, part, parts)
+            computing, handing = self._slot(slot, stage, replica, part, parts)
             needed = self._needed(replica, part, parts, slot)
             if needed is not None:
                 asked = at
-                wire, pickup = self._message(slot, stage, origin)
+                wire, pickup = self._message(slot, stage, replica)
                 at = self._event(rank, pickup)
                 self.arrivals.append((needed, at, asked, wire))
             at = self._event(rank, computing)
@@ -187,8 +196,8 @@ class _Builder:
         for call, each in enumerate(recorded.tails[source]):
             if each.members == REPLICAS and shape.replicas == 1:
                 continue
-            at = self._event(rank, self._value(recorded.tail_hosts[source][origin, self.last_step, call]))
-            moved = self._moved(each, recorded.tail_moves[source][origin, self.last_step, call])
+            at = self._event(rank, self._value(recorded.tail_hosts[source][origin, last_step, call]))
+            moved = self._moved(each, recorded.tail_moves[source][origin, last_step, call])
             done = self._event(rank, 0)
             key = (each.collective, each.members, call)
             key += (stage,) if each.members == REPLICAS else (replica,) * (each.members != EVERYONE)
@@ -196,9 +205,9 @@ class _Builder:
                 (at, done, self._value(moved))
             )
             at = done
-        return self._event(rank, self._value(recorded.tail_hosts[source][origin, self.last_step, -1]))
+        return self._event(rank, self._value(recorded.tail_hosts[source][origin, last_step, -1]))
 
-    def _drawn(self, kind: str, microbatch: int, stage: int, source: int, origin: Numbers) -> Any:
+    def _drawn(self, kind: str, microbatch: int, stage: int, source: int, replica: int) -> Any:
         """Return the place of a slot in the recorded arrays, for each draw.
 
         A stage drawn from another one takes the microbatch that this one computes at the same time: one later
@@ -206,15 +215,15 @@ class _Builder:
         """
         recorded = self.recorded
         lag = stage - source if kind == FORWARD else source - stage
-        at = (self.place + microbatch + lag) % (len(recorded.steps) * recorded.microbatches)
-        return (source, origin, *np.divmod(at, recorded.microbatches))
+        at = (self.places[replica] + microbatch + lag) % (len(recorded.steps) * recorded.microbatches)
+        return (source, self.origins[replica], *np.divmod(at, recorded.microbatches))
 
-    def _slot(self, slot: Slot, stage: int, origin: Numbers, part: int, parts: int) -> tuple[int, int]:
+    def _slot(self, slot: Slot, stage: int, replica: int, part: int, parts: int) -> tuple[int, int]:
         """Draw the computing of a slot and the time after it."""
         recorded, work, kind = self.recorded, self.work, slot.kind
         recorded_kind = BACKWARD if kind == WEIGHTS else kind
         source = source_stage(stage, self.shape.stages, recorded.stages)
-        place = self._drawn(recorded_kind, slot.microbatch, stage, source, origin)
+        place = self._drawn(recorded_kind, slot.microbatch, stage, source, replica)
         took = recorded.computing[recorded_kind][place]
         if work.extra_s or work.scale != 1:
             ends = {False: source == 0, True: source == recorded.stages - 1}
@@ -236,13 +245,13 @@ class _Builder:
             return None
         return (replica, before, slot.kind, slot.microbatch)
 
-    def _message(self, slot: Slot, stage: int, origin: Numbers) -> tuple[int, int]:
+    def _message(self, slot: Slot, stage: int, replica: int) -> tuple[int, int]:
         """Draw the times of a message since it was sent, and since it was asked for."""
         recorded = self.recorded
         source = source_stage(stage, self.shape.stages, recorded.stages)
         # The first stage receives nothing in the forward pass, and the last nothing in the backward pass.
         source = max(source, 1) if slot.kind == FORWARD else min(source, recorded.stages - 2)
-        place = self._drawn(slot.kind, slot.microbatch, stage, source, origin)
+        place = self._drawn(slot.kind, slot.microbatch, stage, source, replica)
         return (
             self._value(recorded.wires[slot.kind][place]),
             self._value(recorded.pickups[slot.kind][place]),
