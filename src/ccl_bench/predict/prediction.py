@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ccl_bench.analysis.facts import tokens_per_step
-from ccl_bench.base.errors import NotMeasurable, NoValue
+from ccl_bench.base.errors import NotMeasurable, NoValue, UsageError
 from ccl_bench.base.findings import Finding
 from ccl_bench.evaluate.load import load_tables
+from ccl_bench.predict.networks import predict_on_network
 from ccl_bench.predict.recorded_run import recorded_pipeline
 from ccl_bench.predict.schedule_graph import Shape, predicted_steps, stage_work
 from ccl_bench.result.prediction import Prediction
@@ -37,6 +38,12 @@ _MOST_TIMES = 4_000_000
 
 _FEWEST_DRAWS = 40
 
+MODEL_ERROR = 0.05
+"""Standard deviation of the logarithm of predicted over measured median steps.
+
+Held-out recordings over gloo, on a machine whose load changed little between them; docs/predict.md has them.
+"""
+
 MOST_ERROR = 0.10
 """Largest error of the predicted recorded configuration; beyond it other predictions are worth nothing.
 
@@ -61,6 +68,10 @@ class Asked:
     others: Mapping[str, int] = field(default_factory=dict)
     """Degrees that one run cannot answer unless they are as recorded: tp, cp, ep, micro_batch."""
     allow_other_batch: bool = False
+    network: str | None = None
+    """Another network for the recorded configuration, as `parse_network` takes it."""
+    doubling: bool = False
+    """Whether to answer what twice the bandwidth of each link is worth."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +124,26 @@ def predict_run(
 
     Raises UsageError for an unknown schedule, or one that its stages and microbatches do not fit.
     """
-    loaded = load_tables(
-        run, (*TABLES, "phased_work"), jobs=jobs, use_cache=use_cache, progress=progress
-    )
+    shape = (asked.dp, asked.pp, asked.microbatches, asked.schedule, asked.layers)
+    if (asked.network or asked.doubling) and any(each is not None for each in shape):
+        fix = "ask for one, and then for the other"
+        raise UsageError("a network is predicted for the recorded configuration alone", fix=fix)
+    loaded = load_tables(run, (*TABLES, "phased_work"), jobs=jobs, use_cache=use_cache, progress=progress)
     try:
         graph = graph_of(run, loaded)
         replays = RunReplays(graph)
         _, unexplained = replay_recorded(replays)
         facts: Facts = loaded.inputs["facts"]
+        if asked.network or asked.doubling:
+            return predict_on_network(
+                run.path.name, replays, facts, unexplained, asked.network, doubling=asked.doubling
+            )
         recorded = recorded_pipeline(graph, replays.recorded_s, loaded.inputs.get("phased_work"))
         return _predict(run.path.name, recorded, facts, asked, unexplained, seed, [*graph.findings])
     except NoValue as error:
-        wanted = {name: value for name, value in vars(asked).items() if value is not None and name != "others"}
+        wanted = {name: value for name, value in vars(asked).items() if value and name != "others"} | {
+            **asked.others
+        }
         return Prediction(run.path.name, wanted, refused=error.message, fix=error.fix, seed=seed)
 
 
@@ -137,7 +156,7 @@ def _predict(
     seed: int,
     findings: list[Finding],
 ) -> Prediction:
-    was = _recorded_configuration(recorded, facts, asked)
+    was = _recorded_configuration(recorded, facts)
     now = _asked_configuration(was, facts, asked)
     layers = asked.layers or (facts.num_layers.value if facts.num_layers else None)
     regroups = layers is not None and (now.pp != was.pp or now.schedule.chunks > 1)
@@ -155,7 +174,9 @@ def _predict(
             "their number: that is a model of another size"
         )
         findings.append(Finding("stage-work-kept", "warning", message))
-    draws = min(DRAWS, max(_FEWEST_DRAWS, _MOST_TIMES // (2 * now.shape.replicas * now.pp * now.microbatches)))
+    draws = min(
+        DRAWS, max(_FEWEST_DRAWS, _MOST_TIMES // (2 * now.shape.replicas * now.pp * now.microbatches))
+    )
     again = predicted_steps(recorded, was.shape, stage_work(recorded, was.shape, regroups=False), draws, seed)
     error = float(np.median(again) / np.median(recorded.recorded_s) - 1)
     if abs(error) > MOST_ERROR:
@@ -163,9 +184,13 @@ def _predict(
             f"the same method predicts the recorded configuration {100 * error:+.0f} % off, more than "
             f"{100 * MOST_ERROR:.0f} %: its steps do other things than slots, messages and reductions"
         )
-        raise NotMeasurable(message, where=name, fix="leave out steps that differ from the others with --steps")
+        raise NotMeasurable(
+            message, where=name, fix="leave out steps that differ from the others with --steps"
+        )
     work = stage_work(recorded, now.shape, regroups=regroups)
     steps = predicted_steps(recorded, now.shape, work, draws, seed)
+    if now != was:
+        steps = steps * np.exp(MODEL_ERROR * np.random.default_rng(seed + 1).standard_normal(draws))
     same_work = same_model and not _other_batch(was, now)
     tokens = tokens_per_step(facts)
     rates = None
@@ -191,7 +216,7 @@ def _quantiles(values: Times) -> Quantiles:
     return {name: float(np.quantile(values, at)) for name, at in _QUANTILES.items()}
 
 
-def _recorded_configuration(recorded: RecordedPipeline, facts: Facts, asked: Asked) -> _Configuration:
+def _recorded_configuration(recorded: RecordedPipeline, facts: Facts) -> _Configuration:
     """Return the recorded configuration; raise NotMeasurable if facts and traces contradict each other."""
     ranks = recorded.stages * recorded.replicas
     if facts.world_size and facts.world_size.value != ranks:
@@ -209,7 +234,9 @@ def _recorded_configuration(recorded: RecordedPipeline, facts: Facts, asked: Ask
             f"the traces show {recorded.microbatches} microbatches, but the {facts.microbatches.source} "
             f"states {facts.microbatches.value}"
         )
-        raise NotMeasurable(message, fix="correct the workload card; interleaved schedules are not understood")
+        raise NotMeasurable(
+            message, fix="correct the workload card; interleaved schedules are not understood"
+        )
     for name in (ONE_F_ONE_B, GPIPE):
         schedule = Schedule(name)
         orders = [
@@ -223,7 +250,6 @@ def _recorded_configuration(recorded: RecordedPipeline, facts: Facts, asked: Ask
         raise NotMeasurable(message, fix="record one of these; others can be predicted, not started from")
     batch = facts.global_batch_size
     size = batch.value / (recorded.microbatches * dp) if batch else None
-    del asked
     return _Configuration(dp, recorded.stages, recorded.microbatches, schedule, inner, size)
 
 
@@ -248,8 +274,8 @@ def _asked_configuration(was: _Configuration, facts: Facts, asked: Asked) -> _Co
     now = _Configuration(dp, pp, microbatches, schedule, was.inner, was.micro_batch)
     if _other_batch(was, now) and not asked.allow_other_batch:
         message = (
-            f"dp {dp} times {microbatches} microbatches is another global batch than the recorded dp {was.dp} "
-            f"times {was.microbatches}, and steps of different work do not rank configurations"
+            f"dp {dp} times {microbatches} microbatches is another global batch than the recorded dp "
+            f"{was.dp} times {was.microbatches}, and steps of different work do not rank configurations"
         )
         fix = (
             f"keep dp times microbatches at {was.dp * was.microbatches}, or give --allow-other-batch to "

@@ -20,8 +20,8 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
-from ccl_bench.whatif.pipeline_orders import BACKWARD, FORWARD
 from ccl_bench.whatif.meetings import MESSAGES
+from ccl_bench.whatif.pipeline_orders import BACKWARD, FORWARD
 from ccl_bench.whatif.run_graph import OWN, VALUES
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class RecordedPipeline:
     before: Times
     """Time before the first slot, `[stage, replica, step]`."""
     wires: Mapping[str, Times]
-    """Kind of slot → the time from when the message that it needs is sent until it arrives, in the same order.
+    """Kind of slot → the time from the sending of the message that it needs to its arrival, in the same order.
 
     NaN on stages that need none. If the message had been sent before the rank asked for it, this is the usual
     time, as far as that is possible.
@@ -82,7 +82,7 @@ class RecordedPipeline:
     tails: tuple[tuple[TailCall, ...], ...]
     """For each stage its calls after the last slot."""
     tail_hosts: Sequence[Times]
-    """For each stage the host's time before each of these calls and after all, `[replica, step, call + 1]`."""
+    """For each stage the time before each of these calls and after all, `[replica, step, call + 1]`."""
     tail_moves: Sequence[Times]
     """For each stage the transfer of each of these calls, `[replica, step, call]`."""
     recorded_s: Times
@@ -122,7 +122,9 @@ def recorded_pipeline(
 ) -> RecordedPipeline:
     """Return the durations of a pipeline that was recorded with all its ranks.
 
-    `phased_work` is the table of this name: it separates slots between which no message is sent. Raises NotMeasurable if the traces do not show one, or one of another kind than one forward and one
+    `phased_work` is the table of this name: it separates slots between which no message is sent.
+
+    Raises NotMeasurable if the traces do not show one, or one of another kind than one forward and one
     backward slot for each microbatch and stage.
     """
     origin = graph.operations["start_ns"].min()
@@ -176,7 +178,9 @@ def _ranks_of_stages(name: str, operations: pl.DataFrame) -> list[list[int]]:
     ]
     if len(by_stage) < 2 or placed["stage"].null_count():
         fix = "record a run with pipeline stages, and state pp and world_size in its card"
-        raise NotMeasurable("the run shows no pipeline: the stages of its ranks are unknown", where=name, fix=fix)
+        raise NotMeasurable(
+            "the run shows no pipeline: the stages of its ranks are unknown", where=name, fix=fix
+        )
     if len({len(ranks) for ranks in by_stage}) > 1:
         counts = ", ".join(str(len(ranks)) for ranks in by_stage)
         message = f"its stages have {counts} ranks with a trace: some are missing"
@@ -257,7 +261,8 @@ def _step_of(
     on_host = part.filter(pl.col("place") == "host")
     name = pl.col("name").cast(pl.String)
     bounds_of = {
-        sign: on_host.filter(name.str.starts_with(sign)).select("start_ns", name.str.slice(1)) for sign in "+-"
+        sign: on_host.filter(name.str.starts_with(sign)).select("start_ns", name.str.slice(1))
+        for sign in "+-"
     }
     starts, stops = ({} for _ in range(2))
     for kind, pattern in ((FORWARD, FORWARD_RANGE), (BACKWARD, BACKWARD_RANGE), ("", OPTIMIZER_RANGE)):
@@ -298,7 +303,7 @@ class _Slots:
 
 
 def _slots(step: _Step, stage: int, stages: int) -> _Slots:
-    """Return the slots of a rank: bounds come from messages, else from named ranges, else from slots alike."""
+    """Return the slots of a rank: bounds come from messages, else from ranges and work, else from others."""
     is_first, is_last = stage == 0, stage == stages - 1
     needs = {FORWARD: not is_first, BACKWARD: not is_last}
     gives = {FORWARD: not is_last, BACKWARD: not is_first}
@@ -324,9 +329,7 @@ def _slots(step: _Step, stage: int, stages: int) -> _Slots:
     start[1:] = np.fmax(start[1:], end[:-1])
     last = float(end[-1])
     calls = [call for call in step.calls if call[1] > last]
-    return _Slots(
-        order, start, end, asked, unknown, step.received, step.sent, calls, step.begin, step.end
-    )
+    return _Slots(order, start, end, asked, unknown, step.received, step.sent, calls, step.begin, step.end)
 
 
 def _fill(step: _Step, order: list[str], start: Times, end: Times, asked: Times) -> list[int]:
@@ -448,7 +451,7 @@ def _pipeline(
 
 
 def _usual(wires: Mapping[str, Times], pickups: Mapping[str, Times]) -> dict[str, float]:
-    """Return the median time of messages since the later of `wire`, their send, and `pickup`, the question."""
+    """Return the median time of messages since the later of their send, `wire`, and the ask, `pickup`."""
     usual = {}
     for name, these, others in (("wire", wires, pickups), ("pickup", pickups, wires)):
         after = np.concatenate([these[kind][these[kind] <= others[kind]] for kind in these])

@@ -1,8 +1,8 @@
 """A pipeline of another shape as an event graph, with durations drawn from a recorded one.
 
-The microbatches of all recorded steps are one series. Each draw takes consecutive ones from a random place on,
-the same for all ranks: what slowed several ranks at one time slows them together, and not one after the other
-[the moving block bootstrap: Künsch 1989, doi:10.1214/aos/1176347265].
+The microbatches of all recorded steps are one series. Each draw takes consecutive ones from a random place
+on, the same for all ranks: what slowed several ranks at one time slows them together, and not one after the
+other [the moving block bootstrap: Künsch 1989, doi:10.1214/aos/1176347265].
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from ccl_bench.analysis.communication.bandwidth import known_bus_factor
 from ccl_bench.predict.recorded_run import EVERYONE, REPLICAS
-from ccl_bench.whatif.pipeline_orders import BACKWARD, FORWARD, WEIGHTS, Schedule, Slot, stage_order
 from ccl_bench.whatif.event_graph import NEVER, EventGraph
+from ccl_bench.whatif.pipeline_orders import BACKWARD, FORWARD, WEIGHTS, Schedule, Slot, stage_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class StageWork:
     scale: float = 1.0
     """Share of a recorded stage's layers that one chunk has."""
     extra_s: Mapping[tuple[str, bool], float] = field(default_factory=dict)
-    """Kind of slot, and whether the end is the last one → what that end of the model computes beside layers."""
+    """Kind of slot, and whether it is at the last end of the model → its computing beside layers."""
 
 
 def stage_work(recorded: RecordedPipeline, shape: Shape, *, regroups: bool) -> StageWork:
@@ -111,7 +111,9 @@ class _Builder:
         self.origins = np.tile(np.arange(shape.replicas)[:, None], draws)
         if shape.replicas != recorded.replicas:
             self.origins = random.permuted(
-                np.tile((np.arange(max(shape.replicas, recorded.replicas)) % recorded.replicas)[:, None], draws),
+                np.tile(
+                    (np.arange(max(shape.replicas, recorded.replicas)) % recorded.replicas)[:, None], draws
+                ),
                 axis=0,
             )[: shape.replicas]
         self.values: list[Times] = [np.zeros(draws)]
@@ -201,9 +203,7 @@ class _Builder:
             done = self._event(rank, 0)
             key = (each.collective, each.members, call)
             key += (stage,) if each.members == REPLICAS else (replica,) * (each.members != EVERYONE)
-            self.calls.setdefault(key, []).append(
-                (at, done, self._value(moved))
-            )
+            self.calls.setdefault(key, []).append((at, done, self._value(moved)))
             at = done
         return self._event(rank, self._value(recorded.tail_hosts[source][origin, last_step, -1]))
 
@@ -236,9 +236,7 @@ class _Builder:
         handing = self._value(recorded.handing[recorded_kind][place]) if kind != WEIGHTS else 0
         return self._value(took), handing
 
-    def _needed(
-        self, replica: int, part: int, parts: int, slot: Slot
-    ) -> tuple[int, int, str, int] | None:
+    def _needed(self, replica: int, part: int, parts: int, slot: Slot) -> tuple[int, int, str, int] | None:
         """Return the slot whose message a slot needs, if it is on another stage."""
         before = part + {FORWARD: -1, BACKWARD: 1}.get(slot.kind, 0)
         if before == part or not 0 <= before < parts or self.shape.stages == 1:

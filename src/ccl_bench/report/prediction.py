@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.findings import issue_of
 from ccl_bench.base.text import counted, plain
 from ccl_bench.report.console import Group, Text, aligned, heading, indented
 from ccl_bench.report.inspection import issues
+from ccl_bench.result.prediction import REACHES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
     from ccl_bench.result.prediction import Prediction
 
-_SHOWN = ("dp", "pp", "tp", "cp", "ep", "microbatches", "micro_batch", "global_batch", "schedule", "gpus")
+_SHOWN = (
+    "dp",
+    "pp",
+    "tp",
+    "cp",
+    "ep",
+    "microbatches",
+    "micro_batch",
+    "global_batch",
+    "schedule",
+    "gpus",
+    "network",
+)
 
 
 def prediction_page(answer: Prediction) -> Group:
@@ -25,9 +41,9 @@ def prediction_page(answer: Prediction) -> Group:
         for name in _SHOWN
         if recorded.get(name) is not None or answer.configuration.get(name) is not None
     ]
-    for name in ("p50", "p10", "p90"):
-        predicted = f"{1000 * answer.step_s[name]:,.1f} ms" if answer.step_s else ""
-        rows.append((f"step, {name}", f"{1000 * recorded['step_s'][name]:,.1f} ms", predicted))
+    for name in ("p50", "p10", "p90") if answer.step_s else ():
+        predicted = _milliseconds(answer.step_s[name]) if answer.step_s else ""
+        rows.append((f"step, {name}", _milliseconds(recorded["step_s"][name]), predicted))
     if answer.tokens_per_s_per_gpu:
         rows.append(("tokens/s per GPU, p50", "", f"{answer.tokens_per_s_per_gpu['p50']:,.0f}"))
     parts: list[RenderableType] = [
@@ -47,9 +63,48 @@ def prediction_page(answer: Prediction) -> Group:
     if answer.unexplained is not None:
         lines.append(f"unexplained: {100 * answer.unexplained:.2f} % of the recorded step")
     parts += [indented(Text(plain(line))) for line in lines]
+    for title, table in _network_tables(answer):
+        parts += [Text(), heading(title), indented(table)]
     if answer.findings:
         parts += [Text(), heading("Findings"), indented(issues(map(issue_of, answer.findings)))]
     return Group(*parts)
+
+
+def _network_tables(answer: Prediction) -> Iterator[tuple[str, RenderableType]]:
+    """Yield title and table of the run's links, of calls on another network, and of twice the bandwidth."""
+    if answer.links:
+        links = [
+            (
+                link.collective, link.members, REACHES[link.spans_nodes], f"{1e6 * link.alpha_s:,.1f} µs",
+                f"{link.bus_bandwidth / 1e9:,.1f} GB/s", link.calls,
+                "" if math.isnan(link.error_ratio) else f"{100 * link.error_ratio:.1f} %",
+            )
+            for link in answer.links
+        ]  # fmt: skip
+        head = ("collective", "members", "", "latency", "bus bandwidth", "calls", "error of unseen sizes")
+        yield "Links of the run", aligned(head, links, right=(1, 3, 4, 5, 6), wide=(0,))
+    if answer.calls:
+        calls = [
+            (
+                call.collective, call.members, REACHES[call.spans_nodes], call.dimension, call.calls,
+                _milliseconds(call.recorded_s), _milliseconds(call.predicted_s),
+            )
+            for call in answer.calls
+        ]  # fmt: skip
+        head = ("collective", "members", "", "dimension", "calls", "recorded", "predicted")
+        yield "Transfers", aligned(head, calls, right=(1, 4, 5, 6), wide=(0,))
+    if answer.doubling:
+        doubled = [
+            (each.link, _milliseconds(each.gain_s), f"{100 * each.share:.1f} %") for each in answer.doubling
+        ]
+        yield (
+            "Twice the bandwidth",
+            aligned(("link", "gain", "of the step"), doubled, right=(1, 2), wide=(0,)),
+        )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:,.1f} ms"
 
 
 def _value(value: object) -> str:

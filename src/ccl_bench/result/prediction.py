@@ -17,6 +17,10 @@ Quantiles = dict[str, float]
 """`p10`, `p50` and `p90`."""
 
 
+REACHES = {True: "between nodes", False: "inside nodes", None: "nodes unknown"}
+"""Whether calls cross nodes → the name of their links."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Whether the configuration fits into the memory of a device; None if that is unknown."""
@@ -41,8 +45,6 @@ class CallChange:
     recorded_s: float
     """Sum of the transfers of all calls."""
     predicted_s: float
-    changed: bool
-    """Whether the network gives these calls another time; else they keep the recorded one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Doubling:
 
 @dataclass(frozen=True, slots=True)
 class Prediction(Displayed):
-    """The predicted step of one run in another configuration, or on another network. It is not a measurement."""
+    """The predicted step of one run in another configuration or on another network; never a measurement."""
 
     run: str
     configuration: Mapping[str, object]

@@ -41,13 +41,26 @@ def predict(
     microbatches: Annotated[Degree, Parameter(help="Microbatches of one replica in a step.")] = None,
     schedule: Annotated[
         str | None,
-        Parameter(metavar="NAME", help="Schedule: gpipe, 1f1b, interleaved:V with V chunks on a stage, or zb."),
+        Parameter(
+            metavar="NAME", help="Schedule: gpipe, 1f1b, interleaved:V with V chunks on a stage, or zb."
+        ),
     ] = None,
     layers: Annotated[
         Degree, Parameter(help="Layers of the model, if the run does not state them, to divide over stages.")
     ] = None,
     allow_other_batch: Annotated[
         bool, Parameter(help="Predict also if the global batch changes: step time alone, no comparison.")
+    ] = False,
+    network: Annotated[
+        str | None,
+        Parameter(
+            metavar="NETWORK",
+            help="Move calls to H100-NVLink8, to alpha=5us,B=200GB/s, or to a network measured in a file: "
+            "output of nccl-tests, or a CSV table of size and time.",
+        ),
+    ] = None,
+    doubling: Annotated[
+        bool, Parameter(help="Show what twice the bandwidth of each kind of link is worth.")
     ] = False,
     seed: Annotated[
         int, Parameter(metavar="N", help="Seed of the draws.", validator=options.not_negative)
@@ -58,9 +71,11 @@ def predict(
 ) -> int:
     """Predict the step of another configuration from one run."""
     with reading.open(run, card=workload_card) as measured:
-        answer = measured.predict(
-            Asked(dp, pp, microbatches, schedule, layers, allow_other_batch=allow_other_batch), seed=seed
-        )
+        asked = Asked(
+            dp, pp, microbatches, schedule, layers,
+            allow_other_batch=allow_other_batch, network=network, doubling=doubling,
+        )  # fmt: skip
+        answer = measured.predict(asked, seed=seed)
     if form == "json":
         sys.stdout.write(to_json(answer).decode() + "\n")
         return NotMeasurable.exit_status if answer.refused else 0
