@@ -1,7 +1,8 @@
 """A run on another network: the step replayed with other transfers, by latency and bandwidth or by a table.
 
 Hockney model: a call of S bytes takes `alpha + factor · S / B`, with the factor of nccl-tests for its
-collective and group. Calls keep what they took beyond the model of the run: only the ratio of both models changes them.
+collective and group. Calls keep what they took beyond the model of the run: only the ratio of both models
+changes them.
 """
 
 from __future__ import annotations
@@ -213,20 +214,15 @@ def parse_network(text: str) -> Network:
     """
     parts = [part.strip() for part in text.split(",")]
     if text.startswith(("alpha=", "B=")):
-        found = [
-            (pattern.fullmatch(part), units)
-            for pattern, units in ((_ALPHA, _TIMES), (_BANDWIDTH, _RATES))
-            for part in parts
-            if part.startswith(pattern.pattern[:1])
-        ]
-        values = [
-            float(match[1]) * units[match[2] or ("us" if units is _TIMES else "GB/s")]
-            for match, units in found
-            if match
-        ]
-        if len(parts) != 2 or len(values) != 2 or not 0 < values[1] < np.inf or not values[0] < np.inf:
+        alphas, rates = (
+            [pattern.fullmatch(part) for part in sorted(parts)] for pattern in (_ALPHA, _BANDWIDTH)
+        )
+        alpha, rate = alphas[-1], rates[0]
+        if len(parts) != 2 or not alpha or not rate or not 0 < float(rate[1]) < np.inf:
             raise UsageError(f"{text!r} is not a latency and a bandwidth", fix="write alpha=5us,B=200GB/s")
-        return HockneyNetwork(text, values[0], values[1])
+        return HockneyNetwork(
+            text, float(alpha[1]) * _TIMES[alpha[2] or "us"], float(rate[1]) * _RATES[rate[2] or "GB/s"]
+        )
     link = _NVLINK.fullmatch(text)
     device = next((name for name in ((f"{link[1]} SXM", link[1]) if link else (text,)) if system(name)), None)
     path = storage.to_path(text)
@@ -271,7 +267,7 @@ def read_times(path: Path) -> NcclTests:
             time_s = min(float(row[at]) * unit for at, unit in times)
             collective = row[columns["collective"]].strip() if "collective" in columns else "all_reduce"
             ranks = int(row[columns["ranks"]]) if "ranks" in columns else _ranks(columns, row, size, times[0])
-        except (ValueError, IndexError, OverflowError, ZeroDivisionError) as error:
+        except (ValueError, LookupError, ArithmeticError) as error:
             fix = "give size and time as numbers, and ranks or busbw(GB/s) of each row"
             raise InputError(f"line {number} is no measured size", where=str(path), fix=fix) from error
         if size <= 0 or not 0 < time_s < np.inf or ranks < 2:

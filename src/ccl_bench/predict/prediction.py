@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ccl_bench.whatif.run_graph import TABLES, graph_of
 from ccl_bench.whatif.run_replays import RunReplays
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.engine import Progress
@@ -129,6 +130,7 @@ def predict_run(
         fix = "ask for one, and then for the other"
         raise UsageError("a network is predicted for the recorded configuration alone", fix=fix)
     loaded = load_tables(run, (*TABLES, "phased_work"), jobs=jobs, use_cache=use_cache, progress=progress)
+    name = run.path.name
     try:
         graph = graph_of(run, loaded)
         replays = RunReplays(graph)
@@ -136,15 +138,36 @@ def predict_run(
         facts: Facts = loaded.inputs["facts"]
         if asked.network or asked.doubling:
             return predict_on_network(
-                run.path.name, replays, facts, unexplained, asked.network, doubling=asked.doubling
+                name, replays, facts, unexplained, asked.network, doubling=asked.doubling
             )
         recorded = recorded_pipeline(graph, replays.recorded_s, loaded.inputs.get("phased_work"))
-        return _predict(run.path.name, recorded, facts, asked, unexplained, seed, [*graph.findings])
     except NoValue as error:
-        wanted = {name: value for name, value in vars(asked).items() if value and name != "others"} | {
-            **asked.others
-        }
-        return Prediction(run.path.name, wanted, refused=error.message, fix=error.fix, seed=seed)
+        return _refusal(name, asked, error, seed)
+    return predict_pipeline(
+        name, recorded, facts, asked, unexplained=unexplained, seed=seed, findings=graph.findings
+    )
+
+
+def predict_pipeline(
+    name: str,
+    recorded: RecordedPipeline,
+    facts: Facts,
+    asked: Asked,
+    *,
+    unexplained: float = 0.0,
+    seed: int = 0,
+    findings: Sequence[Finding] = (),
+) -> Prediction:
+    """Return the predicted step of a recorded pipeline in another configuration, or a refusal."""
+    try:
+        return _predict(name, recorded, facts, asked, unexplained, seed, [*findings, *recorded.findings])
+    except NoValue as error:
+        return _refusal(name, asked, error, seed)
+
+
+def _refusal(name: str, asked: Asked, error: NoValue, seed: int) -> Prediction:
+    wanted = {key: value for key, value in vars(asked).items() if value and key != "others"}
+    return Prediction(name, wanted | {**asked.others}, refused=error.message, fix=error.fix, seed=seed)
 
 
 def _predict(
@@ -166,7 +189,6 @@ def _predict(
             if layers and layers % count:
                 message = f"{layers} layers do not divide into {count} equal parts of the {of} pipeline"
                 raise NotMeasurable(message, fix="choose stages that divide the layers, or give --layers")
-    findings = findings + recorded.findings
     same_model = regroups or now.pp == was.pp
     if not same_model:
         message = (
@@ -190,7 +212,9 @@ def _predict(
     work = stage_work(recorded, now.shape, regroups=regroups)
     steps = predicted_steps(recorded, now.shape, work, draws, seed)
     if now != was:
-        steps = steps * np.exp(MODEL_ERROR * np.random.default_rng(seed + 1).standard_normal(draws))
+        # Quantiles of the normal distribution in random order: of so few draws the tenth percentile is exact.
+        normal = NormalDist(0, MODEL_ERROR).quantiles(draws + 1)
+        steps = steps * np.exp(np.random.default_rng(seed + 1).permutation(normal))
     same_work = same_model and not _other_batch(was, now)
     tokens = tokens_per_step(facts)
     rates = None

@@ -68,7 +68,7 @@ class RecordedPipeline:
     before: Times
     """Time before the first slot, `[stage, replica, step]`."""
     wires: Mapping[str, Times]
-    """Kind of slot → the time from the sending of the message that it needs to its arrival, in the same order.
+    """Kind of slot → the time from the sending of its message to its arrival, in the same order.
 
     NaN on stages that need none. If the message had been sent before the rank asked for it, this is the usual
     time, as far as that is possible.
