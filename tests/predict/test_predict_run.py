@@ -12,7 +12,7 @@ from made_pipelines import made_pipeline
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.cli import bench
 from ccl_bench.predict import Asked, predict_run
-from ccl_bench.predict.prediction import MOST_ERROR, predict_pipeline
+from ccl_bench.predict.prediction import predict_pipeline
 from ccl_bench.result.step_choice import step_choice
 from ccl_bench.run import open_run
 from ccl_bench.whatif.pipeline_orders import BACKWARD, FORWARD
@@ -102,10 +102,10 @@ def test_degrees_as_recorded_are_no_change() -> None:
 
 
 def test_a_method_that_misses_the_recorded_step_predicts_no_other() -> None:
-    assert predicted(Asked(dp=4), recorded_s=33 / (1 + 0.9 * MOST_ERROR)).refused is None
-    refused = predicted(Asked(dp=4), recorded_s=33 / (1 + 1.1 * MOST_ERROR)).refused
+    assert predicted(Asked(dp=4), recorded_s=33 / 1.045).refused is None
+    refused = predicted(Asked(dp=4), recorded_s=33 / 1.06).refused
     assert refused is not None
-    assert "+11 % off" in refused
+    assert "+6 % off, more than 5 %" in refused
 
 
 def test_a_model_of_another_size_is_not_compared() -> None:

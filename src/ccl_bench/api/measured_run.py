@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ccl_bench.base.findings import Issue
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.compute import ReadOptions
-    from ccl_bench.predict import Asked
     from ccl_bench.report.render import Form
     from ccl_bench.result import Result
     from ccl_bench.result.diagnosis import Diagnosed, Verdict
@@ -226,15 +225,38 @@ class MeasuredRun:
         )
         return answer_what_if(self.replays, scenarios, self.progress)
 
-    def predict(self, asked: Asked, *, seed: int = 0) -> Prediction:
-        """Return the predicted step in another configuration, with its interval.
+    def predict(
+        self,
+        *,
+        dp: int | None = None,
+        pp: int | None = None,
+        microbatches: int | None = None,
+        schedule: str | None = None,
+        layers: int | None = None,
+        network: str | None = None,
+        doubling: bool = False,
+        allow_other_batch: bool = False,
+        seed: int = 0,
+    ) -> Prediction:
+        """Return the predicted step in another configuration or on another network, with its interval.
 
-        `Asked(microbatches=16)` changes what it names; `refused` of the answer states why there is none.
-        The same seed gives the same draws. Raises UsageError for an unknown schedule.
+        Arguments are those of the command line: `schedule="interleaved:2"`, `network="alpha=5us,B=200GB/s"`.
+        What is not given is as recorded. `refused` of the answer states why there is no prediction. The same
+        seed gives the same draws. Raises UsageError for an unknown schedule or network.
         """
-        from ccl_bench.predict import predict_run
+        from ccl_bench.predict import Asked, predict_run
 
-        return predict_run(self.run, asked, seed=seed, **self.reading)
+        configuration = Asked(
+            dp=dp,
+            pp=pp,
+            microbatches=microbatches,
+            schedule=schedule,
+            layers=layers,
+            network=network,
+            doubling=doubling,
+            allow_other_batch=allow_other_batch,
+        )
+        return predict_run(self.run, configuration, seed=seed, **self.reading)
 
     def critical_path(self, step: int | None = None) -> CriticalPath:
         """Return the critical path of a step, from its end back to its start; by default the mean of all.

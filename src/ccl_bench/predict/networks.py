@@ -104,8 +104,6 @@ def interpolation_error(sizes: Sequence[int], times: Sequence[float]) -> float:
 class Network(Protocol):
     """Times of calls on a network."""
 
-    name: str
-
     def time_s(self, kind: Kind, size_bytes: int) -> tuple[float, float]:
         """Return the time of a call, s, and its relative error; NotMeasurable if unknown."""
 
@@ -467,11 +465,11 @@ def _moved(
             )  # fmt: skip
     findings = [*answer.findings]
     if kept:
-        kept_s, (_, why) = sum(took for took, _ in kept), max(kept, key=lambda each: each[0])
+        kept_s, (_, most) = sum(took for took, _ in kept), max(kept, key=lambda each: each[0])
         share = kept_s / float(calls.table["moved_s"].sum())
         if share > _MOST_KEPT:
-            raise why
-        message = f"calls of {100 * share:.2f} % of the transfers keep their recorded time: {why.message}"
+            raise most
+        message = f"calls of {100 * share:.2f} % of the transfers keep their recorded time: {most.message}"
         findings.append(Finding("calls-kept", "note", message, count=len(kept)))
     factors = [ratio * np.exp(z * error) for z in (-_Z, 0, _Z)]
     fast, usual, slow = replays.steps_s(_with_transfers(replays, calls, each) for each in factors)

@@ -14,9 +14,9 @@ from ccl_bench.base.findings import Finding
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.predict.networks import predict_on_network
 from ccl_bench.predict.recorded_run import recorded_pipeline
-from ccl_bench.predict.schedule_graph import Shape, predicted_steps, stage_work
+from ccl_bench.predict.schedule_graph import Shape, predicted_steps, replay_error, stage_work
 from ccl_bench.result.prediction import Prediction
-from ccl_bench.whatif.answer import replay_recorded
+from ccl_bench.whatif.answer import MOST_UNEXPLAINED, replay_recorded
 from ccl_bench.whatif.pipeline_orders import GPIPE, ONE_F_ONE_B, Schedule, parse_schedule, stage_order
 from ccl_bench.whatif.run_graph import TABLES, graph_of
 from ccl_bench.whatif.run_replays import RunReplays
@@ -43,12 +43,6 @@ MODEL_ERROR = 0.05
 """Standard deviation of the logarithm of predicted over measured median steps.
 
 Held-out recordings over gloo, on a machine whose load changed little between them; docs/predict.md has them.
-"""
-
-MOST_ERROR = 0.10
-"""Largest error of the predicted recorded configuration; beyond it other predictions are worth nothing.
-
-They are expected to be within 10 %, and cannot be better than that of the recorded configuration.
 """
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
@@ -199,12 +193,11 @@ def _predict(
     draws = min(
         DRAWS, max(_FEWEST_DRAWS, _MOST_TIMES // (2 * now.shape.replicas * now.pp * now.microbatches))
     )
-    again = predicted_steps(recorded, was.shape, stage_work(recorded, was.shape, regroups=False), draws, seed)
-    error = float(np.median(again) / np.median(recorded.recorded_s) - 1)
-    if abs(error) > MOST_ERROR:
+    error = float(replay_error(recorded, was.shape).mean() - 1)
+    if abs(error) > MOST_UNEXPLAINED:
         message = (
-            f"the same method predicts the recorded configuration {100 * error:+.0f} % off, more than "
-            f"{100 * MOST_ERROR:.0f} %: its steps do other things than slots, messages and reductions"
+            f"its schedule with its own durations gives steps that are {100 * error:+.0f} % off, more than "
+            f"{100 * MOST_UNEXPLAINED:.0f} %: its steps do other things than slots, messages and reductions"
         )
         raise NotMeasurable(
             message, where=name, fix="leave out steps that differ from the others with --steps"

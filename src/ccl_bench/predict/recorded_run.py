@@ -27,7 +27,7 @@ from ccl_bench.whatif.run_graph import OWN, VALUES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ccl_bench.whatif.event_graph import Times
+    from ccl_bench.whatif.event_graph import Mask, Times
     from ccl_bench.whatif.run_graph import RunGraph
 
 REPLICAS, EVERYONE, PIPELINE = "replicas", "everyone", "pipeline"
@@ -113,8 +113,8 @@ class _Step:
     """The same → their ends."""
     ends: Times
     """Starts of the optimizer, and of the calls of all kinds but messages."""
-    calls: list[tuple[float, float, int, str, float]]
-    """Start, end, meeting, collective and transfer of each of these calls."""
+    calls: list[_Call]
+    """These calls."""
 
 
 def recorded_pipeline(
@@ -136,12 +136,9 @@ def recorded_pipeline(
     ranks = _ranks_of_stages(graph.name, operations)
     stage_of = {rank: stage for stage, members in enumerate(ranks) for rank in members}
     members = _members(operations)
-    every = {
-        (rank, step): part
-        for (rank, step), part in operations.partition_by(
-            "rank", "step", as_dict=True, maintain_order=True
-        ).items()
-    }
+    bounds = _bounds(operations)
+    calls = _calls(operations)
+    marks = _marks(operations)
     others = _other_sides(operations)
     phases = _work_of_phases(operations, phased_work, origin)
     by_step: dict[int, dict[int, _Slots]] = {}
@@ -149,7 +146,13 @@ def recorded_pipeline(
     for step in graph.steps[unlike:]:
         try:
             by_step[step] = {
-                rank: _slots(_step_of(every[rank, step], stage_of, others, phases), stage, len(ranks))
+                rank: _slots(
+                    _step_of(
+                        rank, bounds[rank, step], calls.get((rank, step), []), stage_of, others, marks, phases
+                    ),
+                    stage,
+                    len(ranks),
+                )
                 for rank, stage in stage_of.items()
             }
             _split(by_step[step].values())
@@ -227,54 +230,88 @@ class _OtherShapeError(ValueError):
     """A step does not have the messages of a pipeline."""
 
 
+_Call = tuple[float, float, int, str, float]
+"""Start, end, meeting, collective and transfer of a call, s."""
+
+
+def _bounds(operations: pl.DataFrame) -> dict[tuple[int, int], tuple[float, float]]:
+    """Return begin and end of each step of each rank, s; the range of a send may end long after the step."""
+    is_send = pl.col("collective").fill_null("") == "send"
+    ends = operations.group_by("rank", "step").agg(
+        pl.col("start_ns").min(), pl.col("end_ns").filter(~is_send).max()
+    )
+    return {(rank, step): (begin / 1e9, end / 1e9) for rank, step, begin, end in ends.iter_rows()}
+
+
+def _calls(operations: pl.DataFrame) -> dict[tuple[int, int], list[_Call]]:
+    """Return the calls of each rank in each step, in order of start."""
+    away = operations.filter(pl.col("kind") == "communication", pl.col("place") != "host").sort("start_ns")
+    calls: dict[tuple[int, int], list[_Call]] = {}
+    columns = ("rank", "step", "start_ns", "end_ns", "meeting", "collective", "moved")
+    for rank, step, start, end, meeting, collective, moved in away.select(columns).iter_rows():
+        call = (start / 1e9, end / 1e9, meeting, collective or "other", moved)
+        calls.setdefault((rank, step), []).append(call)
+    return calls
+
+
+def _marks(operations: pl.DataFrame) -> dict[tuple[int, str, str], Times]:
+    """Return when ranges of the host open (`+`) and close (`-`), by rank and what they are named after, s."""
+    marks = operations.filter(pl.col("place") == "host", pl.col("kind") == "mark").sort("start_ns")
+    names = marks["name"].cast(pl.String)
+    marks = marks.select("rank", "start_ns", sign=names.str.head(1), text=names.str.slice(1))
+    patterns = {FORWARD: FORWARD_RANGE, BACKWARD: BACKWARD_RANGE, _OPTIMIZER: OPTIMIZER_RANGE}
+    by_place: dict[tuple[int, str, str], Times] = {}
+    for kind, pattern in patterns.items():
+        named = marks.filter(pl.col("text").str.contains(pattern))
+        for (rank, sign), part in named.group_by("rank", "sign", maintain_order=True):
+            by_place[int(str(rank)), kind, str(sign)] = part["start_ns"].to_numpy() / 1e9
+    return by_place
+
+
+_OPTIMIZER = "optimizer"
+_NOTHING = np.zeros(0)
+
+
 def _step_of(
-    part: pl.DataFrame,
+    rank: int,
+    bounds: tuple[float, float],
+    every_call: Sequence[_Call],
     stage_of: Mapping[int, int],
     others: Mapping[tuple[int, str], tuple[int, float]],
+    marks: Mapping[tuple[int, str, str], Times],
     phases: Mapping[tuple[int, str], Times],
 ) -> _Step:
     """Return the times of one rank in one step."""
-    # The range of a send may end long after the step has.
-    is_send = pl.col("collective").fill_null("") == "send"
-    bounds = part.select(pl.col("start_ns").min(), pl.col("end_ns").filter(~is_send).max()).row(0)
-    begin, end = (float(at) / 1e9 for at in bounds)
-    stage = stage_of[int(part["rank"][0])]
+    begin, end = bounds
     received: dict[str, list[_Message]] = {FORWARD: [], BACKWARD: []}
     sent: dict[str, list[_Message]] = {FORWARD: [], BACKWARD: []}
     calls = []
-    away = part.filter(pl.col("kind") == "communication", pl.col("place") != "host").sort("start_ns")
-    for side, start_ns, end_ns, meeting, moved in away.select(
-        "collective", "start_ns", "end_ns", "meeting", "moved"
-    ).iter_rows():
-        start, stop = start_ns / 1e9, end_ns / 1e9
+    for call in every_call:
+        start, stop, meeting, side, _ = call
         if side not in MESSAGES:
-            calls.append((start, stop, meeting, side or "other", moved))
+            calls.append(call)
             continue
         if (meeting, side) not in others:
             raise _OtherShapeError
-        rank, other_start = others[meeting, side]
-        way = stage_of[rank] - stage if side == "send" else stage - stage_of[rank]
-        kinds = [kind for kind, ahead in _AHEAD.items() if ahead == way]
+        other, other_start = others[meeting, side]
+        ahead = stage_of[other] - stage_of[rank]
+        kinds = [kind for kind, way in _AHEAD.items() if way == (ahead if side == "send" else -ahead)]
         if not kinds:
             raise _OtherShapeError
         (sent if side == "send" else received)[kinds[0]].append(_Message(start, stop, other_start))
-    on_host = part.filter(pl.col("place") == "host")
-    name = pl.col("name").cast(pl.String)
-    bounds_of = {
-        sign: on_host.filter(name.str.starts_with(sign)).select("start_ns", name.str.slice(1))
-        for sign in "+-"
-    }
+
+    def inside(times: Times, by: Times) -> Times:
+        since, until = np.searchsorted(by, [begin, end])
+        return times[since:until]
+
     starts, stops = ({} for _ in range(2))
-    for kind, pattern in ((FORWARD, FORWARD_RANGE), (BACKWARD, BACKWARD_RANGE), ("", OPTIMIZER_RANGE)):
-        opened, closed = (
-            bounds_of[sign].filter(name.str.contains(pattern))["start_ns"].to_numpy() / 1e9 for sign in "+-"
-        )
-        work = phases.get((int(part["rank"][0]), kind), np.zeros((0, 2)))
-        since, until = np.searchsorted(work[:, 0], [begin, end])
+    for kind in (FORWARD, BACKWARD, _OPTIMIZER):
+        opened, closed = (marks.get((rank, kind, sign), _NOTHING) for sign in "+-")
+        work = phases.get((rank, kind), np.zeros((0, 2)))
         # Ranges that the program names are the slots; work is used without them.
-        starts[kind] = opened if opened.size else work[since:until, 0]
-        stops[kind] = closed if closed.size else work[since:until, 1]
-    ends = np.sort(np.append(starts.pop(""), [start for start, *_ in calls]))
+        starts[kind] = inside(opened, opened) if opened.size else inside(work[:, 0], work[:, 0])
+        stops[kind] = inside(closed, closed) if closed.size else inside(work[:, 1], work[:, 0])
+    ends = np.sort(np.append(starts.pop(_OPTIMIZER), [start for start, *_ in calls]))
     return _Step(begin, end, received, sent, starts, stops, ends, calls)
 
 
@@ -292,7 +329,7 @@ class _Slots:
     """Slots whose end, and the start of the next, nothing shows."""
     received: dict[str, list[_Message]]
     sent: dict[str, list[_Message]]
-    calls: list[tuple[float, float, int, str, float]]
+    calls: list[_Call]
     begin: float
     finish: float
 
@@ -383,7 +420,7 @@ def _pipeline(
     ranks: list[list[int]],
     by_step: Mapping[int, Mapping[int, _Slots]],
     members: Mapping[int, tuple[int, ...]],
-    is_whole: Times,
+    is_whole: Mask,
     recorded_s: Times,
     findings: list[Finding],
 ) -> RecordedPipeline:
@@ -477,7 +514,7 @@ def _arrivals(
 
 
 def _tail_call(
-    call: tuple[float, float, int, str, float],
+    call: _Call,
     members: Mapping[int, tuple[int, ...]],
     ranks: list[list[int]],
 ) -> TailCall:

@@ -66,16 +66,24 @@ def stage_work(recorded: RecordedPipeline, shape: Shape, *, regroups: bool) -> S
 
 
 def predicted_steps(
-    recorded: RecordedPipeline, shape: Shape, work: StageWork, draws: int, seed: int
+    recorded: RecordedPipeline, shape: Shape, work: StageWork, draws: int | Numbers, seed: int = 0
 ) -> Times:
     """Return the length of a step of a shape in each draw, s.
 
-    Raises UsageError if the schedule does not fit the shape.
+    `draws` is their number, or where each begins in the series of microbatches. Raises UsageError if the
+    schedule does not fit the shape.
     """
     builder = _Builder(recorded, shape, work, draws, np.random.default_rng(seed))
     graph, values, ends = builder.graph()
     lengths: Times = graph.replay(values)[ends].max(axis=0)
     return lengths
+
+
+def replay_error(recorded: RecordedPipeline, shape: Shape) -> Times:
+    """Return for each recorded step its length by schedule and own durations, over the recorded one."""
+    begins = np.arange(len(recorded.steps)) * recorded.microbatches
+    ratios: Times = predicted_steps(recorded, shape, StageWork(), begins) / recorded.recorded_s
+    return ratios
 
 
 def source_stage(stage: int, stages: int, recorded: int) -> int:
@@ -95,28 +103,24 @@ class _Builder:
         recorded: RecordedPipeline,
         shape: Shape,
         work: StageWork,
-        draws: int,
+        draws: int | Numbers,
         random: np.random.Generator,
     ) -> None:
         self.recorded, self.shape, self.work = recorded, shape, work
         series = len(recorded.steps) * recorded.microbatches
-        place = random.integers(series, size=draws)
-        # Replicas beyond the recorded ones take the durations of one of them at another time: else they would
-        # be slow at the same time, and no replica would wait for another.
+        place = random.integers(series, size=draws) if isinstance(draws, int) else draws
+        # Replicas beyond the recorded ones take the durations of one of them some microbatches apart: at the
+        # same place none would wait for another, and far away what slows the whole machine would count twice.
         extra = max(0, shape.replicas - recorded.replicas)
-        self.places = np.concatenate(
-            [np.tile(place, (shape.replicas - extra, 1)), random.integers(series, size=(extra, draws))]
-        )
+        apart = random.choice([-2, -1, 1, 2], size=(extra, len(place)))
+        self.places = np.concatenate([np.tile(place, (shape.replicas - extra, 1)), (place + apart) % series])
         """Where each draw of each replica begins in the series of microbatches."""
-        self.origins = np.tile(np.arange(shape.replicas)[:, None], draws)
+        self.origins = np.tile(np.arange(shape.replicas)[:, None], len(place))
         if shape.replicas != recorded.replicas:
-            self.origins = random.permuted(
-                np.tile(
-                    (np.arange(max(shape.replicas, recorded.replicas)) % recorded.replicas)[:, None], draws
-                ),
-                axis=0,
-            )[: shape.replicas]
-        self.values: list[Times] = [np.zeros(draws)]
+            most = max(shape.replicas, recorded.replicas)
+            every = np.tile((np.arange(most) % recorded.replicas)[:, None], len(place))
+            self.origins = random.permuted(every, axis=0)[: shape.replicas]
+        self.values: list[Times] = [np.zeros(len(place))]
         self.chain: list[int] = []
         self.value: list[int] = []
         self.edges: list[tuple[int, int, int]] = []
@@ -201,8 +205,8 @@ class _Builder:
             at = self._event(rank, self._value(recorded.tail_hosts[source][origin, last_step, call]))
             moved = self._moved(each, recorded.tail_moves[source][origin, last_step, call])
             done = self._event(rank, 0)
-            key = (each.collective, each.members, call)
-            key += (stage,) if each.members == REPLICAS else (replica,) * (each.members != EVERYONE)
+            place = {REPLICAS: stage, EVERYONE: -1}.get(each.members, replica)
+            key = (each.collective, each.members, call, place)
             self.calls.setdefault(key, []).append((at, done, self._value(moved)))
             at = done
         return self._event(rank, self._value(recorded.tail_hosts[source][origin, last_step, -1]))
@@ -275,12 +279,12 @@ class _Builder:
             return recorded_s
         was = max(2, call.size)
         now = was * self.shape.replicas // self.recorded.replicas
-        factors = [known_bus_factor(call.collective, size) for size in (was, now)]
-        if not all(factors):
+        before, after = (known_bus_factor(call.collective, size) for size in (was, now))
+        if not before or not after:
             return recorded_s
         per_round = {"all_reduce": 2}.get(call.collective, 1) * self.recorded.latency_s
         waiting = np.minimum(recorded_s, per_round * (was - 1))
-        moved: Times = waiting * (now - 1) / (was - 1) + (recorded_s - waiting) * factors[1] / factors[0]
+        moved: Times = waiting * (now - 1) / (was - 1) + (recorded_s - waiting) * after / before
         return moved
 
     def _meet(self) -> None:

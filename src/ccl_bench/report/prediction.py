@@ -57,7 +57,7 @@ def prediction_page(answer: Prediction) -> Group:
         lines.append("the layers of the model are divided anew over the stages")
     if answer.error_ratio is not None:
         error = f"{100 * answer.error_ratio:+.1f} %"
-        lines.append(f"the same method predicts the recorded median step with an error of {error}")
+        lines.append(f"the recorded steps, regenerated from their own durations: {error}")
     if answer.draws:
         lines.append(f"{counted(answer.draws, 'draw')} of the recorded durations, seed {answer.seed}")
     if answer.unexplained is not None:
@@ -75,22 +75,31 @@ def _network_tables(answer: Prediction) -> Iterator[tuple[str, RenderableType]]:
     if answer.links:
         links = [
             (
-                link.collective, link.members, REACHES[link.spans_nodes], f"{1e6 * link.alpha_s:,.1f} µs",
-                f"{link.bus_bandwidth / 1e9:,.1f} GB/s", link.calls,
+                link.collective,
+                str(link.members),
+                REACHES[link.spans_nodes],
+                f"{1e6 * link.alpha_s:,.1f} µs",
+                f"{link.bus_bandwidth / 1e9:,.1f} GB/s",
+                str(link.calls),
                 "" if math.isnan(link.error_ratio) else f"{100 * link.error_ratio:.1f} %",
             )
             for link in answer.links
-        ]  # fmt: skip
+        ]
         head = ("collective", "members", "", "latency", "bus bandwidth", "calls", "error of unseen sizes")
         yield "Links of the run", aligned(head, links, right=(1, 3, 4, 5, 6), wide=(0,))
     if answer.calls:
         calls = [
             (
-                call.collective, call.members, REACHES[call.spans_nodes], call.dimension, call.calls,
-                _milliseconds(call.recorded_s), _milliseconds(call.predicted_s),
+                call.collective,
+                _value(call.members),
+                REACHES[call.spans_nodes],
+                call.dimension,
+                str(call.calls),
+                _milliseconds(call.recorded_s),
+                _milliseconds(call.predicted_s),
             )
             for call in answer.calls
-        ]  # fmt: skip
+        ]
         head = ("collective", "members", "", "dimension", "calls", "recorded", "predicted")
         yield "Transfers", aligned(head, calls, right=(1, 4, 5, 6), wide=(0,))
     if answer.doubling:

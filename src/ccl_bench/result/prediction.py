@@ -92,7 +92,7 @@ class Prediction(Displayed):
     stage_work: str = ""
     """What a stage computes: `recorded`, or `regrouped` if the layers of the model are divided anew."""
     error_ratio: float | None = None
-    """Predicted over recorded median step for the recorded configuration, less 1."""
+    """Recorded steps as the schedule and their own durations give them, over the recorded ones, less 1."""
     unexplained: float | None = None
     """Share of the recorded step that its replay does not explain."""
     links: list[FittedLink] = field(default_factory=list)

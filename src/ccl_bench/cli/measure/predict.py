@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.cli import PROGRAM, options
-from ccl_bench.predict import Asked
 from ccl_bench.report.console import show
 from ccl_bench.report.prediction import prediction_page
 from ccl_bench.result.prediction import to_json
@@ -27,7 +26,7 @@ Degree = Annotated[int | None, Parameter(metavar="N", validator=options.positive
 app = options.app(
     "predict",
     ABOUT,
-    [f"{PROGRAM} predict examples/runs/llama-tiny-pp4-gloo --pp 2 --schedule interleaved:2"],
+    [f"{PROGRAM} predict examples/runs/llama-tiny-pp4-gloo --pp 2"],
 )
 
 
@@ -71,11 +70,17 @@ def predict(
 ) -> int:
     """Predict the step of another configuration from one run."""
     with reading.open(run, card=workload_card) as measured:
-        asked = Asked(
-            dp, pp, microbatches, schedule, layers,
-            allow_other_batch=allow_other_batch, network=network, doubling=doubling,
-        )  # fmt: skip
-        answer = measured.predict(asked, seed=seed)
+        answer = measured.predict(
+            dp=dp,
+            pp=pp,
+            microbatches=microbatches,
+            schedule=schedule,
+            layers=layers,
+            network=network,
+            doubling=doubling,
+            allow_other_batch=allow_other_batch,
+            seed=seed,
+        )
     if form == "json":
         sys.stdout.write(to_json(answer).decode() + "\n")
         return NotMeasurable.exit_status if answer.refused else 0
