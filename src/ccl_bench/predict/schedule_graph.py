@@ -1,8 +1,9 @@
 """A pipeline of another shape as an event graph, with durations drawn from a recorded one.
 
-The microbatches of all recorded steps are one series. Each draw takes consecutive ones from a random place
-on, the same for all ranks: what slowed several ranks at one time slows them together, and not one after the
-other [the moving block bootstrap: Künsch 1989, doi:10.1214/aos/1176347265].
+The microbatches of all recorded steps are one series, except for the first and last ones of steps, which are
+such in a draw as well. Each draw takes consecutive ones from a random place on, the same for all ranks: what
+slowed several ranks at one time slows them together, and not one after the other [the moving block bootstrap:
+Künsch 1989, doi:10.1214/aos/1176347265].
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def predicted_steps(
 
 def replay_error(recorded: RecordedPipeline, shape: Shape) -> Times:
     """Return for each recorded step its length by schedule and own durations, over the recorded one."""
-    begins = np.arange(len(recorded.steps)) * recorded.microbatches
+    begins = np.arange(len(recorded.steps)) * max(1, recorded.microbatches - 2)
     ratios: Times = predicted_steps(recorded, shape, StageWork(), begins) / recorded.recorded_s
     return ratios
 
@@ -107,14 +108,16 @@ class _Builder:
         random: np.random.Generator,
     ) -> None:
         self.recorded, self.shape, self.work = recorded, shape, work
-        series = len(recorded.steps) * recorded.microbatches
+        self.inner = max(1, recorded.microbatches - 2)
+        """Microbatches of a recorded step between its first and last one."""
+        series = len(recorded.steps) * self.inner
         place = random.integers(series, size=draws) if isinstance(draws, int) else draws
         # Replicas beyond the recorded ones take the durations of one of them some microbatches apart: at the
         # same place none would wait for another, and far away what slows the whole machine would count twice.
         extra = max(0, shape.replicas - recorded.replicas)
         apart = random.choice([-2, -1, 1, 2], size=(extra, len(place)))
         self.places = np.concatenate([np.tile(place, (shape.replicas - extra, 1)), (place + apart) % series])
-        """Where each draw of each replica begins in the series of microbatches."""
+        """Where each draw of each replica begins in the series of inner microbatches."""
         self.origins = np.tile(np.arange(shape.replicas)[:, None], len(place))
         if shape.replicas != recorded.replicas:
             most = max(shape.replicas, recorded.replicas)
@@ -133,11 +136,21 @@ class _Builder:
         self.calls: dict[tuple[object, ...], list[tuple[int, int, int]]] = {}
         """Meeting → the events of its members' arrival and end, and the value of their transfer."""
 
-    def _step_at(self, replica: int, microbatch: int) -> Numbers:
-        """Return the recorded step of a microbatch in each draw."""
-        recorded = self.recorded
-        step: Numbers = (self.places[replica] + microbatch) // recorded.microbatches % len(recorded.steps)
-        return step
+    def _recorded_at(self, replica: int, microbatch: int, kind: str = FORWARD) -> tuple[Numbers, Numbers]:
+        """Return the recorded step of a microbatch in each draw, and which of its microbatches it is.
+
+        The first one and the last one of a step are such, because weights are gathered before the first and
+        gradients reduced after the last.
+        """
+        recorded, last = self.recorded, self.shape.microbatches - 1
+        between = min(max(microbatch, 1), max(1, last - 1))
+        step, at = np.divmod(
+            (self.places[replica] + between - 1) % (len(recorded.steps) * self.inner), self.inner
+        )
+        if 0 < microbatch < last and recorded.microbatches > 2:
+            return step, at + 1
+        is_first = microbatch <= 0 and (last > 0 or kind == FORWARD)
+        return step, np.full(len(step), 0 if is_first else recorded.microbatches - 1)
 
     def _event(self, rank: int, value: int) -> int:
         self.chain.append(rank)
@@ -178,7 +191,8 @@ class _Builder:
         rank = stage * shape.replicas + replica
         source = source_stage(stage, shape.stages, recorded.stages)
         origin = self.origins[replica]
-        first_step, last_step = self._step_at(replica, 0), self._step_at(replica, shape.microbatches - 1)
+        first_step, _ = self._recorded_at(replica, 0)
+        last_step, _ = self._recorded_at(replica, shape.microbatches - 1)
         self._event(rank, 0)
         at = self._event(rank, self._value(recorded.before[source, origin, first_step]))
         parts = shape.stages * shape.schedule.chunks
@@ -217,10 +231,11 @@ class _Builder:
         A stage drawn from another one takes the microbatch that this one computes at the same time: one later
         for each stage that it comes after, and one earlier in the backward pass.
         """
-        recorded = self.recorded
-        lag = stage - source if kind == FORWARD else source - stage
-        at = (self.places[replica] + microbatch + lag) % (len(recorded.steps) * recorded.microbatches)
-        return (source, self.origins[replica], *np.divmod(at, recorded.microbatches))
+        last = self.shape.microbatches - 1
+        if 0 < microbatch < last:
+            lag = stage - source if kind == FORWARD else source - stage
+            microbatch = min(max(microbatch + lag, 1), last - 1)
+        return (source, self.origins[replica], *self._recorded_at(replica, microbatch, kind))
 
     def _slot(self, slot: Slot, stage: int, replica: int, part: int, parts: int) -> tuple[int, int]:
         """Draw the computing of a slot and the time after it."""
