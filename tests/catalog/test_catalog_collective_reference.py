@@ -95,6 +95,7 @@ def test_a_device_is_of_a_system_if_all_that_its_name_can_mean_are(name: str, ke
         ({"group_size": 6}, "measured over 2, 4 and 8 A100 SXM, not over 6"),
         ({"spans_nodes": True}, "this group of 8 spans several"),
         ({"per_node": 4}, "nodes with 8 A100 SXM, and these have 4"),
+        ({"job_size": 9}, "whether groups of 8 of the 9 ranks cross nodes is unknown"),
         ({"collective": "broadcast"}, "no broadcast of NCCL"),
         ({"library": "gloo"}, "no all_reduce of gloo"),
     ],
@@ -107,6 +108,11 @@ def test_what_was_not_measured_is_refused_with_the_measurement(
         reference_curve(**asked)  # type: ignore[arg-type]
     assert f"{asked['collective']}_perf -b 8 -e 8G -f 2" in refusal.value.fix
     assert "--ceiling" in refusal.value.fix
+
+
+def test_a_group_of_unknown_place_is_inside_a_node_if_the_job_fits_into_one() -> None:
+    assert reference_curve("a100_sxm", "all_reduce", 8, job_size=8).group_size == 8
+    assert reference_curve("a100_sxm", "all_reduce", 8, job_size=16, spans_nodes=False).group_size == 8
 
 
 def test_a_size_is_refused_from_the_first_byte_outside_the_measured_ones() -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 import pytest
+from injected import CASES
 
 from ccl_bench.diagnosis.communication import pace
+from ccl_bench.diagnosis.diagnose import diagnose
 from ccl_bench.metrics.shared.reference import References, ReferenceSystem
+from ccl_bench.run import open_run
 from ccl_bench.side_files.nccl_tests import Measured, NcclTests
+from ccl_bench.testing import write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MIB = 1 << 20
 A100 = ReferenceSystem("NVIDIA A100-SXM4-80GB", "nccl", "", None)
@@ -49,3 +58,9 @@ def test_the_pace_is_reference_time_over_recorded_time(
     calls: pl.DataFrame, references: References, words: str
 ) -> None:
     assert pace(calls, GROUPS, references) == words
+
+
+def test_a_slow_link_of_a_run_is_compared_with_the_measurement_of_its_device(tmp_path: Path) -> None:
+    write_run(CASES["slow link"].plan, tmp_path)
+    titles = {each.name: each.title for each in diagnose(open_run(tmp_path), use_cache=False).diagnoses}
+    assert titles["slow_group"].endswith("% of what NCCL 2.27.3 reaches on 2 A100 SXM")

@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 from commands import invoke
 
-from ccl_bench.analysis.facts import Fact, Facts
+from ccl_bench.analysis.facts import CommunicationLibrary, Fact, Facts
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.card.model import CommunicationLibrary
 from ccl_bench.metrics.collective_efficiency import collective_efficiency
 from ccl_bench.side_files.nccl_tests import Measured, NcclTests
 from ccl_bench.testing import Message, Plan, write_run

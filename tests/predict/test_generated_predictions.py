@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ccl_bench.predict import Asked, predict_run
+from ccl_bench.predict.prediction import Asked, predict_run
 from ccl_bench.run import open_run
 from ccl_bench.testing import Plan, timeline, write_run
 

@@ -10,7 +10,6 @@ import pytest
 
 from ccl_bench.base.errors import InputError, NotMeasurable, UsageError
 from ccl_bench.catalog.collective_reference import reference_curve
-from ccl_bench.predict import Asked, predict_run
 from ccl_bench.predict.networks import (
     HockneyNetwork,
     Kind,
@@ -19,6 +18,7 @@ from ccl_bench.predict.networks import (
     parse_network,
     read_times,
 )
+from ccl_bench.predict.prediction import Asked, predict_run
 from ccl_bench.run import open_run
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from made_pipelines import made_pipeline
 
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.cli import bench
-from ccl_bench.predict import Asked, predict_run
-from ccl_bench.predict.prediction import predict_pipeline
+from ccl_bench.predict.prediction import Asked, predict_pipeline, predict_run
 from ccl_bench.result.step_choice import step_choice
 from ccl_bench.run import open_run
 from ccl_bench.whatif.pipeline_orders import BACKWARD, FORWARD

@@ -244,7 +244,7 @@ class MeasuredRun:
         What is not given is as recorded. `refused` of the answer states why there is no prediction. The same
         seed gives the same draws. Raises UsageError for an unknown schedule or network.
         """
-        from ccl_bench.predict import Asked, predict_run
+        from ccl_bench.predict.prediction import Asked, predict_run
 
         configuration = Asked(
             dp=dp,

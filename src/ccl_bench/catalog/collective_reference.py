@@ -86,6 +86,9 @@ class ReferenceCurve:
         return time_at(size_bytes, self.sizes, self.times_s)
 
 
+_USUAL = 8
+"""Devices of a node, where the measured system has no fixed number."""
+
 _LIBRARIES = {
     "nccl": "NCCL",
     "oneccl": "oneCCL",
@@ -119,6 +122,7 @@ def reference_curve(
     version: str = "",
     spans_nodes: bool | None = None,
     per_node: int | None = None,
+    job_size: int | None = None,
     dtype: str = "half",
     in_graph: bool = False,
 ) -> ReferenceCurve:
@@ -130,8 +134,9 @@ def reference_curve(
         group_size: Devices that take part.
         library: `nccl`, `oneccl`, or the engine whose own all-reduce runs: `vllm`, `sglang`, `trtllm`.
         version: Version of the library; the nearest one that was measured counts, the newest if unknown.
-        spans_nodes: Whether the group crosses nodes; None if unknown, which counts as one node.
+        spans_nodes: Whether the group crosses nodes; None if unknown.
         per_node: Devices of a node where the job has several; other nodes than the measured ones are refused.
+        job_size: Ranks of the job. If a node has fewer, a group of unknown place is refused.
         dtype: `half` or `int8`; engines were measured with one type alone.
         in_graph: Whether a CUDA graph launches the call; engines were measured with and without.
     """
@@ -151,6 +156,11 @@ def reference_curve(
     if per_node is not None and per_node != row.get("per_node", per_node):
         message = f"the reference is of nodes with {row['per_node']} {title}, and these have {per_node}"
         raise NotMeasurable(f"{message}: their links differ", fix=fix)
+    if spans_nodes is None and job_size is not None and job_size > row.get("per_node", _USUAL):
+        message = f"whether groups of {group_size} of the {job_size} ranks cross nodes is unknown"
+        raise NotMeasurable(
+            message, fix=f"write the devices of a node (count_per_node) into the card, or {fix}"
+        )
     of_collective = _table().filter(system=key, library=library, collective=collective)
     if of_collective.is_empty():
         name = _LIBRARIES.get(library, library)

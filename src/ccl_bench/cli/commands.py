@@ -62,7 +62,11 @@ COMMANDS = {
     ),
     "predict": (
         "measure.predict:app",
-        "Predict the step of another configuration or network from a recorded run, with an interval.",
+        "Predict the step of another configuration or network, with an interval that states how sure it is.",
+    ),
+    "search": (
+        "record.search:app",
+        "Search for the fastest configuration, measuring the one next that may gain most.",
     ),
     "hang": (
         "measure.hang:app",

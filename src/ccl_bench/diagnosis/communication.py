@@ -56,8 +56,8 @@ def pace(timed_calls: pl.DataFrame, groups: pl.DataFrame, references: References
     spans = groups.select("group", "spans_nodes").unique("group")
     moved = timed_calls.filter(pl.col("took") > 0).join(spans, on="group", how="left", maintain_order="left")
     own_sizes = moved.with_columns(own_sizes=pl.lit(None, dtype=pl.Boolean))
-    known = moved.with_columns(bus_factor=factors(own_sizes)).drop_nulls("bus_factor")
-    compared = with_reference(known, references.tests, references.system).drop_nulls("reference_ns")
+    usable = moved.with_columns(bus_factor=factors(own_sizes)).drop_nulls("bus_factor")
+    compared = with_reference(usable, references.tests, references.system).drop_nulls("reference_ns")
     by_reference = compared.group_by("reaches").agg(pl.col("took").sum(), pl.col("reference_ns").sum())
     if by_reference.is_empty():
         return ""
@@ -66,7 +66,7 @@ def pace(timed_calls: pl.DataFrame, groups: pl.DataFrame, references: References
 
 
 def transfers(gains: Gains, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the collectives of known size in steps, with `took`, ns since their last rank arrived."""
+    """Return the collectives of usable size in steps, with `took`, ns since their last rank arrived."""
     has_meeting = pl.Series(gains.graph.meets >= 0)
     columns = ("row", "trace", "rank", "step", "collective", "dimension", "size", "size_bytes")
     groups = calls.select("trace", "call", "group").unique(["trace", "call"])

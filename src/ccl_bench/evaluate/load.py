@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import engine, metrics
 from ccl_bench.analysis.checks import Checking, checked_tables
 from ccl_bench.analysis.derived import DERIVED, computation_order, missing_tables, raw_needs
-from ccl_bench.analysis.facts import TrackedFacts
+from ccl_bench.analysis.facts import CommunicationLibrary, TrackedFacts
 from ccl_bench.analysis.intervals import CHOSEN_PROGRAM
 from ccl_bench.analysis.steps.findings import common_steps, step_findings, transient_findings
 from ccl_bench.analysis.steps.marks import CHOSEN_RANGE, select_step_times
@@ -29,7 +29,6 @@ from ccl_bench.run.trace_tables import TraceTables
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from ccl_bench.card.model import CommunicationLibrary
     from ccl_bench.engine import Progress
     from ccl_bench.metrics import Metric
     from ccl_bench.run import Run
@@ -201,7 +200,7 @@ def stated_inputs(run: Run) -> dict[str, Any]:
         "memory_stats": documents.memory_stats,
         "moe_assignments": documents.moe_assignments,
         "nccl_tests": documents.nccl_tests,
-        "communication_library": documents.card.executor.communication_library if documents.card else None,
+        "communication_library": _stated_library(documents),
         "device_samples": documents.device_samples,
     }
     recorded = chosen_step_times(documents, run.choice)
@@ -273,6 +272,12 @@ def load_tables(
     return evidence
 
 
+def _stated_library(documents: RunDocuments) -> CommunicationLibrary | None:
+    """Return the communication library that the card states."""
+    library = documents.card.executor.communication_library if documents.card else None
+    return CommunicationLibrary(library.name, library.version) if library else None
+
+
 def _seen_library(
     on_card: CommunicationLibrary | None, traces: Sequence[TraceTables]
 ) -> CommunicationLibrary | None:
@@ -281,8 +286,6 @@ def _seen_library(
     is_nccl = on_card is None or on_card.name is None or on_card.name.upper() == "NCCL"
     if len(versions) != 1 or not is_nccl:
         return on_card
-    from ccl_bench.card.model import CommunicationLibrary
-
     return CommunicationLibrary(name="NCCL", version=versions.pop())
 
 

@@ -240,7 +240,8 @@ def reference_lines(transfers: pl.DataFrame, system: ReferenceSystem) -> list[Re
     compared = with_reference(free, None, system).drop_nulls("reference_ns")
     if compared.is_empty():
         return []
-    least, most = compared["size_bytes"].min(), compared["size_bytes"].max()
+    sizes = compared["size_bytes"].to_list()
+    least, most = min(sizes), max(sizes)
     powers = [1 << power for power in range(63) if least <= _ASIDE << power and 1 << power <= _ASIDE * most]
     keys = ["collective", "dimension", "size", "spans_nodes", "bus_factor"]
     kinds = compared.select(keys).unique(maintain_order=True).sort(keys, nulls_last=True)

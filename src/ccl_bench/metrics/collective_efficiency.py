@@ -17,8 +17,7 @@ from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS
 from ccl_bench.metrics.shared.reference import ReferenceSystem, reference_system, with_reference
 
 if TYPE_CHECKING:
-    from ccl_bench.analysis.facts import Facts
-    from ccl_bench.card.model import CommunicationLibrary
+    from ccl_bench.analysis.facts import CommunicationLibrary, Facts
     from ccl_bench.side_files import NcclTests
 
 _KINDS = ("collective", "dimension", "size", "spans_nodes", "size_bytes", "library", "library_version")

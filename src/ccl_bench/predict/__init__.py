@@ -1,11 +1,5 @@
-"""Predictions of the step of another configuration or network, with an interval, from recorded runs.
+"""Predictions: the step time of a configuration that nobody has run, how sure it is, and what to try next.
 
-`recorded_run` holds the durations of a recorded pipeline, `schedule_graph` replays another shape of it, and
-`prediction` answers. `networks` fits latency and bandwidth, and replays a run on another network.
+From one recorded run: `recorded_run` holds the durations of its pipeline, `schedule_graph` replays another
+shape of it, `networks` replays it with other transfers, and `prediction` answers. Other modules start from trials.
 """
-
-from __future__ import annotations
-
-from ccl_bench.predict.prediction import Asked, predict_run
-
-__all__ = ["Asked", "predict_run"]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ccl_bench.analysis.steps.findings import warm_up
-from ccl_bench.predict import Asked, predict_run
+from ccl_bench.predict.prediction import Asked, predict_run
 from ccl_bench.run import open_run
 from ccl_bench.whatif import RunReplays, load_run_graph
 

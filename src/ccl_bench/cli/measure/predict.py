@@ -2,37 +2,62 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.base.errors import NotMeasurable
+from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.cli import PROGRAM, options
+from ccl_bench.cli.runner import progress_bar
+from ccl_bench.predict.candidates import candidates
+from ccl_bench.predict.evaluation import leave_one_out, split
+from ccl_bench.predict.forecasting import Forecaster, evaluation_answer
+from ccl_bench.predict.trials import parsed_configuration, read_trials
 from ccl_bench.report.console import show
+from ccl_bench.report.forecast import evaluation_page, forecast_page, ranking_page
 from ccl_bench.report.prediction import prediction_page
-from ccl_bench.result.prediction import to_json
+from ccl_bench.result.forecast import to_json
+from ccl_bench.result.prediction import to_json as prediction_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ccl_bench.predict.trials import Trials
+    from ccl_bench.result.forecast import EvaluationAnswer, Forecast, Ranking
+    from ccl_bench.result.prediction import Prediction
 
 ABOUT = """\
 RUN holds traces of all ranks. Its pipeline is replayed with another number of stages, replicas or \
-microbatches, or another schedule; durations are drawn from the recorded ones. The answer is an interval of \
-the step time, and always a prediction.
+microbatches, another schedule, or on another network; durations are drawn from the recorded ones.
 
-Exit status: 0; 2 wrong usage; 3 the run does not show what the configuration changes; 4 nothing can be read.
+--from takes a table of trials: measured steps of several configurations, in CSV, Parquet or JSON, or the \
+name of a set of the catalog. A model of the step is fitted to them; it states how sure it is of others.
+
+Exit status: 0; 2 wrong usage; 3 the prediction is refused; 4 the run or the table cannot be read.
 """
 
+REFUSED = 3
+
 Degree = Annotated[int | None, Parameter(metavar="N", validator=options.positive)]
+
+_SPLIT = re.compile(r"split:(\d+)")
 
 app = options.app(
     "predict",
     ABOUT,
-    [f"{PROGRAM} predict examples/runs/llama-tiny-pp4-gloo --pp 2"],
+    [
+        f"{PROGRAM} predict examples/runs/llama-tiny-pp4-gloo --pp 2",
+        f"{PROGRAM} predict --from trials.csv --config tp=4,dp=1,pp=4,micro_batch=2,global_batch=8",
+        f"{PROGRAM} predict --from vtrain-single-node --evaluate split:40 --seed 1",
+    ],
 )
 
 
 @app.default
 def predict(
-    run: Annotated[str, Parameter(metavar="", help="Directory, trace file or URL of the run.")],
+    run: Annotated[str | None, Parameter(metavar="", help="Directory, trace file or URL of the run.")] = None,
     /,
     *,
     dp: Annotated[Degree, Parameter(help="Replicas; microbatches change so that the batch stays.")] = None,
@@ -61,6 +86,27 @@ def predict(
     doubling: Annotated[
         bool, Parameter(help="Show what twice the bandwidth of each kind of link is worth.")
     ] = False,
+    table: Annotated[
+        str | None, Parameter(name="--from", metavar="TRIALS", help="Table of trials, or set of the catalog.")
+    ] = None,
+    study: Annotated[str | None, Parameter(metavar="NAME", help="Rows of the table to use.")] = None,
+    config: Annotated[
+        str | None,
+        Parameter(
+            metavar="NAME=VALUE,…", help="Configuration to predict; what it leaves out is that of the trials."
+        ),
+    ] = None,
+    rank: Annotated[
+        int | None,
+        Parameter(metavar="N", help="Rank all ways to share the step of --config among its devices, show N."),
+    ] = None,
+    evaluate: Annotated[
+        str | None,
+        Parameter(
+            metavar="HOW",
+            help="Predict measured steps from others: leave-one-out, or split:N to calibrate on N rows.",
+        ),
+    ] = None,
     seed: Annotated[
         int, Parameter(metavar="N", help="Seed of the draws.", validator=options.not_negative)
     ] = 0,
@@ -68,23 +114,68 @@ def predict(
     reading: options.ReadingOptions = options.DEFAULT_READING,
     form: options.TextOrJson = "text",
 ) -> int:
-    """Predict the step of another configuration from one run."""
-    with reading.open(run, card=workload_card) as measured:
-        answer = measured.predict(
-            dp=dp,
-            pp=pp,
-            microbatches=microbatches,
-            schedule=schedule,
-            layers=layers,
-            network=network,
-            doubling=doubling,
-            allow_other_batch=allow_other_batch,
-            seed=seed,
-        )
+    """Predict the step time of a configuration."""
+    if (run is None) == (table is None):
+        problem = "there is nothing to predict from" if run is None else "a run and trials are two questions"
+        raise UsageError(problem, fix="name a run, or a table of trials with --from")
+    of_run = (dp, pp, microbatches, schedule, layers, allow_other_batch or None, network, doubling or None)
+    of_trials = (study, config, rank, evaluate)
+    if any(option is not None for option in (of_run if table else of_trials)):
+        fix = "give --config with --from; --dp, --pp, --microbatches, --schedule or --network with a run"
+        raise UsageError(f"an option does not belong to {'trials' if table else 'a run'}", fix=fix)
+    if run is not None:
+        with reading.open(run, card=workload_card) as measured:
+            predicted = measured.predict(
+                dp=dp,
+                pp=pp,
+                microbatches=microbatches,
+                schedule=schedule,
+                layers=layers,
+                network=network,
+                doubling=doubling,
+                allow_other_batch=allow_other_batch,
+                seed=seed,
+            )
+        return _answered(predicted, measured.place, form)
+    trials = read_trials(table).of_study(study)
+    answer: Forecast | Ranking | EvaluationAnswer
+    page: RenderableType
+    if evaluate is not None:
+        answer = _evaluated(trials, evaluate, seed)
+        page = evaluation_page(answer)
+    elif config is None:
+        raise UsageError("no configuration to predict", fix="give one with --config, such as tp=4,dp=2")
+    else:
+        wanted = parsed_configuration(config, trials.rows)
+        if rank is None:
+            answer = Forecaster(trials).forecasts(wanted)[0]
+            page = forecast_page(answer)
+        else:
+            answer = Forecaster(trials).ranking(candidates(wanted), rank)
+            page = ranking_page(answer)
     if form == "json":
         sys.stdout.write(to_json(answer).decode() + "\n")
-        return NotMeasurable.exit_status if answer.refused else 0
-    if answer.refused:
-        raise NotMeasurable(answer.refused, where=measured.place, fix=answer.fix)
-    show(prediction_page(answer))
+    else:
+        show(page)
+    return REFUSED if getattr(answer, "refused", None) else 0
+
+
+def _answered(prediction: Prediction, place: str, form: str) -> int:
+    """Print the prediction of a run, and return the exit status."""
+    if form == "json":
+        sys.stdout.write(prediction_json(prediction).decode() + "\n")
+        return REFUSED if prediction.refused else 0
+    if prediction.refused:
+        raise NotMeasurable(prediction.refused, where=place, fix=prediction.fix)
+    show(prediction_page(prediction))
     return 0
+
+
+def _evaluated(trials: Trials, how: str, seed: int) -> EvaluationAnswer:
+    if how == "leave-one-out":
+        with progress_bar(1, "predicting") as progress:
+            return evaluation_answer(leave_one_out(trials, progress), trials)
+    match = _SPLIT.fullmatch(how)
+    if match is None:
+        raise UsageError(f"{how!r} is no evaluation", fix="write leave-one-out, or split:N as in split:40")
+    return evaluation_answer(split(trials, int(match[1]), seed), trials)

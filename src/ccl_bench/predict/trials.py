@@ -1,0 +1,381 @@
+"""Tables of trials: configurations of a training with the step time that each measured, or how it failed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccl_bench.base.errors import InputError, NoValue, UsageError
+from ccl_bench.base.lazy_imports import np, pl
+from ccl_bench.base.registry import did_you_mean
+from ccl_bench.catalog import devices, load_data, models
+from ccl_bench.predict.step_model import model_data
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ccl_bench.predict.step_model import Columns
+
+NUMBERS = {
+    "gpus": "devices of the job",
+    "gpus_per_node": "devices of a node",
+    "seq_len": "tokens of a sequence",
+    "global_batch": "sequences of a step",
+    "micro_batch": "sequences of a microbatch",
+    "tp": "tensor-parallel degree",
+    "dp": "data-parallel degree",
+    "pp": "pipeline stages",
+    "ep": "expert-parallel degree, within dp",
+    "cp": "context-parallel degree",
+    "layers": "transformer layers",
+    "hidden": "width of the residual stream",
+    "heads": "query heads",
+    "vocabulary": "tokens of the vocabulary",
+    "layer_parameters": "weights of a layer that a token meets",
+    "step_s": "seconds of a step",
+}
+"""Columns of numbers above zero, and their meaning."""
+
+FLAGS = {"recompute": "whether activations are computed again"}
+ACCUMULATES = "accumulates"
+"""Optional column: whether micro batches without a pipeline accumulate; as its framework does by default."""
+TEXTS = {
+    "study": "name of the rows that belong together",
+    "framework": "program that trained",
+    "model": "name of the model",
+    "gpu": "name of the device",
+    "compile": "compiler, such as inductor; eager without",
+    "status": "measured, failed, or oom for a failure of memory",
+}
+"""Columns of text, and their meaning."""
+
+_HEADINGS = {
+    "#gpus": "gpus",
+    "hiddensize": "hidden",
+    "attentionheads": "heads",
+    "#layers": "layers",
+    "sequencelength": "seq_len",
+    "tensorparallelism": "tp",
+    "dataparallelism": "dp",
+    "pipelineparallelism": "pp",
+}
+"""Headings of published tables, in small letters without spaces."""
+
+_SECONDS = {"iterationtime(ms)": 1e-3, "step_ms": 1e-3, "iterationtime(s)": 1.0}
+"""Headings of step times, and how many seconds one of their unit is."""
+
+DEGREES = ("tp", "dp", "pp", "cp")
+CONFIGURATION = (
+    *("gpus", *DEGREES, "ep"),
+    *("micro_batch", "global_batch", "seq_len", "recompute", "compile"),
+)
+"""What distinguishes one configuration of a study from another."""
+
+_SHAPE = ("layers", "hidden", "layer_parameters")
+_GPUS_PER_NODE = 8
+"""Devices of a node where a table does not state them: those of most systems with NVSwitch."""
+_VOCABULARY = 51_200
+"""Vocabulary of a model that states none: GPT-2's, padded as Megatron-LM pads it."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Rows with all columns of `NUMBERS`, `FLAGS` and `TEXTS`, null where unknown, and those of the file."""
+
+    rows: pl.DataFrame
+    source: str
+    """File or set that they are from."""
+    remarks: tuple[str, ...] = ()
+    """What was assumed for all rows."""
+
+    @property
+    def measured(self) -> pl.DataFrame:
+        """Rows with a step time."""
+        return self.rows.filter(pl.col("step_s").is_not_null())
+
+    @property
+    def failed(self) -> pl.DataFrame:
+        """Rows without one."""
+        return self.rows.filter(pl.col("step_s").is_null())
+
+    def of_study(self, name: str | None) -> Trials:
+        """Return the rows of one study; without a name, all, if they are of one or of none."""
+        studies = self.rows["study"].drop_nulls().unique(maintain_order=True).to_list()
+        if name is None:
+            if len(studies) > 1:
+                raise UsageError(
+                    f"{self.source} has {len(studies)} studies, whose steps are not comparable",
+                    fix=f"choose one with --study: {', '.join(studies)}",
+                )
+            return self
+        if name not in studies:
+            hint = did_you_mean(name, studies)
+            raise UsageError(
+                f"no study {name!r} in {self.source}", fix=f"{hint} Studies: {', '.join(studies)}".strip()
+            )
+        return Trials(self.rows.filter(pl.col("study") == name), self.source, self.remarks)
+
+
+def read_trials(place: str | Path) -> Trials:
+    """Return the trials of a file (CSV, Parquet, JSON) or of a set of the catalog, by its name.
+
+    InputError names the file, the row and the column of a mistake.
+    """
+    sets = [each["name"] for each in load_data("trials")["set"]]
+    if place in sets:
+        packed = pl.read_parquet((files("ccl_bench.catalog") / "trials.parquet").read_bytes())
+        return complete_trials(packed.filter(pl.col("set") == place).drop("set"), str(place))
+    path = Path(place)
+    try:
+        if path.suffix == ".parquet":
+            frame = pl.read_parquet(path)
+        elif path.suffix in {".json", ".jsonl"}:
+            frame = pl.read_ndjson(path) if path.suffix == ".jsonl" else pl.read_json(path)
+        else:
+            frame = pl.read_csv(path, infer_schema=False)
+    except OSError as error:
+        hint = did_you_mean(str(place), sets)
+        raise InputError(
+            f"the table cannot be read: {error.strerror or error}",
+            where=str(path),
+            fix=f"{hint or ''} Name a file, or a set of the catalog: {', '.join(sets)}".strip(),
+        ) from None
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        raise InputError(
+            f"this is no table: {str(error).splitlines()[0]}",
+            where=str(path),
+            fix="give a CSV file with a row of headings",
+        ) from None
+    return complete_trials(frame, str(path))
+
+
+def complete_trials(frame: pl.DataFrame, source: str) -> Trials:
+    """Return a table with the columns of trials: headings renamed, values checked, the rest unknown."""
+    frame = frame.rename({name: name.replace("\ufeff", "").strip() for name in frame.columns})
+    for name in frame.columns:
+        short = re.sub(r"\s", "", name.lower())
+        if short in _SECONDS and "step_s" not in frame.columns:
+            frame = frame.with_columns(_numbers(frame, name, source) * _SECONDS[short]).rename(
+                {name: "step_s"}
+            )
+            continue
+        target = _HEADINGS.get(short, re.sub(r"\s+", "_", name.lower().strip()))
+        if target not in frame.columns and target in {*NUMBERS, *FLAGS, *TEXTS}:
+            frame = frame.rename({name: target})
+    frame = frame.with_columns(
+        _numbers(frame, name, source) if name in frame.columns else pl.lit(None, pl.Float64).alias(name)
+        for name in NUMBERS
+    )
+    frame = frame.with_columns(
+        pl.col(name).cast(pl.String).str.strip_chars().replace("", None)
+        if name in frame.columns
+        else pl.lit(None, pl.String).alias(name)
+        for name in TEXTS
+    )
+    frame = frame.with_columns(
+        pl.col(name).cast(pl.String).str.to_lowercase().is_in(["true", "1", "yes"]).fill_null(value=False)
+        if name in frame.columns
+        else pl.lit(value=False).alias(name)
+        for name in FLAGS
+    )
+    if ACCUMULATES not in frame.columns:
+        frame = frame.with_columns(pl.lit(None, pl.Boolean).alias(ACCUMULATES))
+    frame = frame.with_columns(
+        pl.col(ACCUMULATES)
+        .cast(pl.String)
+        .str.to_lowercase()
+        .replace_strict({"true": True, "false": False}, default=None)
+    )
+    if not frame.height:
+        raise InputError("the table has no rows", where=source)
+    missing = [name for name in ("global_batch", "micro_batch", "seq_len") if frame[name].null_count()]
+    if missing:
+        row = 1 + int(frame[missing[0]].is_null().arg_true()[0])
+        raise InputError(
+            f"row {row} has no {missing[0]} ({NUMBERS[missing[0]]})",
+            where=source,
+            fix=f"add the column {missing[0]}; a table of trials has {', '.join([*TEXTS, *NUMBERS, *FLAGS])}",
+        )
+    frame = frame.with_columns(pl.col(*DEGREES, "ep").fill_null(1))
+    product = pl.col("tp") * pl.col("dp") * pl.col("pp") * pl.col("cp")
+    frame = frame.with_columns(pl.col("gpus").fill_null(product))
+    wrong = (frame["gpus"] != frame.select(product).to_series()).arg_true()
+    if len(wrong):
+        bad = frame.row(int(wrong[0]), named=True)
+        raise InputError(
+            f"row {int(wrong[0]) + 1} has {bad['gpus']:g} devices, but tp · dp · pp · cp is "
+            f"{' · '.join(format(bad[name], 'g') for name in DEGREES)}",
+            where=source,
+            fix="correct the row",
+        )
+    uneven = (frame["global_batch"] % (frame["dp"] * frame["micro_batch"]) != 0).arg_true()
+    if len(uneven):
+        bad = frame.row(int(uneven[0]), named=True)
+        raise InputError(
+            f"row {int(uneven[0]) + 1} has a global batch of {bad['global_batch']:g}, no multiple of "
+            f"dp · micro batch ({bad['dp']:g} · {bad['micro_batch']:g})",
+            where=source,
+            fix="correct the row",
+        )
+    return Trials(*_with_shapes(frame, source))
+
+
+def _numbers(frame: pl.DataFrame, name: str, source: str) -> pl.Series:
+    """Return a column as numbers above zero; null where a cell is empty."""
+    text = frame[name].cast(pl.String, strict=False).str.strip_chars()
+    text = text.set((text == "").fill_null(value=False), None)
+    numbers = text.cast(pl.Float64, strict=False)
+    wrong = (text.is_not_null() & ~((numbers > 0) & numbers.is_finite()).fill_null(value=False)).arg_true()
+    if len(wrong):
+        raise InputError(
+            f"row {int(wrong[0]) + 1}, column {name}: {text[int(wrong[0])]!r} is no number above zero",
+            where=source,
+        )
+    return numbers.alias(name)
+
+
+def _with_shapes(frame: pl.DataFrame, source: str) -> tuple[pl.DataFrame, str, tuple[str, ...]]:
+    """Fill the shape of models from the catalog, and what a table may leave out with what most have."""
+    remarks = []
+    for name in frame["model"].drop_nulls().unique().to_list():
+        try:
+            shape = models.model(name)
+        except NoValue:
+            continue
+        multiplied = shape.active_parameters - shape.lookup_parameters
+        per_layer = (multiplied - shape.vocabulary * shape.hidden) / shape.layers
+        values = {
+            "layers": shape.layers,
+            "hidden": shape.hidden,
+            "heads": shape.heads,
+            "vocabulary": shape.vocabulary,
+            "layer_parameters": per_layer,
+        }
+        frame = frame.with_columns(
+            pl.when(pl.col("model") == name).then(pl.col(column).fill_null(value)).otherwise(pl.col(column))
+            for column, value in values.items()
+        )
+    # A dense layer has 4 h^2 weights in attention and 8 h^2 in the MLP.
+    frame = frame.with_columns(pl.col("layer_parameters").fill_null(12 * pl.col("hidden") ** 2))
+    for column in _SHAPE:
+        if frame[column].null_count():
+            row = frame.row(int(frame[column].is_null().arg_true()[0]), named=True)
+            raise InputError(
+                f"the shape of {row['model'] or 'the model'} is unknown",
+                where=source,
+                fix="add the columns layers and hidden, or a column model with a name of the catalog",
+            )
+    for column, value, words in (
+        ("gpus_per_node", _GPUS_PER_NODE, "a node has 8 devices"),
+        ("vocabulary", _VOCABULARY, f"the vocabulary has {_VOCABULARY:,} tokens"),
+    ):
+        if frame[column].null_count():
+            remarks.append(f"the table has no {column}: {words}")
+            frame = frame.with_columns(pl.col(column).fill_null(value))
+    frame = frame.with_columns(pl.col("heads").fill_null((pl.col("hidden") / 128).ceil()))
+    if frame["gpu"].null_count():
+        remarks.append("the table names no device: constants begin with a wide spread around an A100's")
+    return frame, source, tuple(remarks)
+
+
+def columns(rows: pl.DataFrame) -> Columns:
+    """Return the rows as the model takes them: arrays of numbers, with the figures of each device."""
+    numbers = {name: rows[name].to_numpy().astype(float) for name in NUMBERS if name != "step_s"}
+    numbers["recompute"] = rows["recompute"].to_numpy().astype(float)
+    # Context parallelism shares sequences as data parallelism shares batches: gradients are reduced over
+    # both.
+    compiled = (rows["compile"].fill_null("eager") != "eager").to_numpy()
+    numbers["compiled"] = compiled.astype(float)
+    unknown = model_data()["unknown_device"]
+    figures = {name: _figures(name) for name in rows["gpu"].unique().to_list()}
+    for figure in ("peak_flops", "memory_bandwidth", "link_per_direction"):
+        numbers[figure] = np.array([(figures[name] or unknown)[figure] for name in rows["gpu"]])
+    numbers["unknown_device"] = np.array([float(figures[name] is None) for name in rows["gpu"]])
+    frameworks = model_data()["frameworks"]
+    known = [frameworks.get((name or "").lower(), frameworks["megatron-lm"]) for name in rows["framework"]]
+    numbers["sharded"] = np.array([float(each["sharding"] == "fsdp") for each in known])
+    numbers["accumulates"] = np.array(
+        [
+            float(each["accumulates_without_pipeline"] if own is None else own)
+            for each, own in zip(known, rows[ACCUMULATES], strict=True)
+        ]
+    )
+    return numbers
+
+
+def _figures(name: str | None) -> Mapping[str, float] | None:
+    """Return the figures of a device that constants are fractions of, or None where one is unknown."""
+    if name is None:
+        return None
+    try:
+        device = devices.device(name)
+        peak = device.peak_flops("bfloat16")
+    except NoValue:
+        return None
+    link = device.link_bytes_per_s_per_direction
+    if device.memory_bandwidth_bytes_per_s is None or link is None:
+        return None
+    return {
+        "peak_flops": peak,
+        "memory_bandwidth": device.memory_bandwidth_bytes_per_s,
+        "link_per_direction": link,
+    }
+
+
+def configurations(rows: pl.DataFrame) -> list[tuple[object, ...]]:
+    """Return what distinguishes each row from those of other configurations."""
+    return rows.select(CONFIGURATION).rows()
+
+
+def parsed_configuration(text: str, like: pl.DataFrame) -> pl.DataFrame:
+    """Return the row of a configuration such as `tp=4,dp=1,pp=4,micro_batch=2`.
+
+    What it leaves out is that of the rows `like`, if they agree; degrees are 1. UsageError names what is
+    unknown, missing, or does not divide.
+    """
+    values: dict[str, object] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, separator, value = (each.strip() for each in part.partition("="))
+        if not separator or name not in {*NUMBERS, *FLAGS, *TEXTS} - {"step_s", "status", "gpus"}:
+            names = [*(each for each in NUMBERS if each not in {"step_s", "gpus"}), *FLAGS, "compile"]
+            raise UsageError(
+                f"{part!r} is no setting of a configuration",
+                fix=f"{did_you_mean(name, names) or ''} Write name=value, separated by commas: "
+                f"{', '.join(names)}".strip(),
+            )
+        values[name] = value
+    for name in DEGREES:
+        values.setdefault(name, "1")
+    agreed: Iterable[str] = (
+        *(
+            "gpus_per_node",
+            "seq_len",
+            "global_batch",
+            "micro_batch",
+            "layers",
+            "hidden",
+            "heads",
+            "vocabulary",
+        ),
+        *("layer_parameters", "framework", "model", "gpu", "study", "compile", "recompute"),
+    )
+    for name in agreed:
+        seen = like[name].drop_nulls().unique().to_list()
+        if name not in values and len(seen) == 1:
+            values[name] = seen[0]
+        elif name not in values and name in {"seq_len", "global_batch", "micro_batch"}:
+            raise UsageError(
+                f"the configuration states no {name}, of which the table has several",
+                fix=f"add {name}=…; the table has {', '.join(format(each, 'g') for each in sorted(seen))}",
+            )
+    try:
+        return complete_trials(
+            pl.DataFrame({name: [str(value)] for name, value in values.items()}), "configuration"
+        ).rows
+    except InputError as error:
+        raise UsageError(
+            f"configuration {text}: {error.message.removeprefix('row 1 ')}", fix=error.fix
+        ) from None
