@@ -10,7 +10,7 @@ from ccl_bench.predict.calibration import Calibration, Interval
 from ccl_bench.predict.memory import MemoryModel
 from ccl_bench.predict.trials import CONFIGURATION, columns, configurations
 from ccl_bench.result.forecast import (
-    Asked,
+    AskedTrial,
     EvaluatedRow,
     EvaluationAnswer,
     Forecast,
@@ -154,7 +154,7 @@ def replay_answer(played: Replay, trials: Trials) -> ReplayAnswer:
         )
     return ReplayAnswer(
         [
-            Asked(
+            AskedTrial(
                 shown_configuration(each.configuration),
                 None if each.predicted is None else _percentiles(each.predicted),
                 each.measured_s,

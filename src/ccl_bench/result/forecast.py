@@ -84,7 +84,7 @@ class EvaluationAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedTrial:
     """A configuration that a search asked for; times in seconds."""
 
     configuration: dict[str, object]
@@ -98,7 +98,7 @@ class Asked:
 class ReplayAnswer:
     """A search that was played on a table of trials."""
 
-    asked: list[Asked]
+    asked: list[AskedTrial]
     best: dict[str, object] | None
     best_tokens_per_s_per_gpu: float | None
     table_best_tokens_per_s_per_gpu: float
