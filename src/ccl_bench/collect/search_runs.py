@@ -233,8 +233,8 @@ class Search:
             if first.height:
                 row = first.row(0, named=True)
         else:
-            known = [history, *([] if self._earlier is None else [self._earlier])]
-            shared = [each.select(self._candidates.columns) for each in known]
+            tables = [history, *([] if self._earlier is None else [self._earlier])]
+            shared = [each.select(self._candidates.columns) for each in tables]
             proposal = propose(self._candidates, pl.concat(shared))
             if proposal is None:
                 return None
@@ -397,11 +397,11 @@ def _state_of(job: str) -> str:
 
 
 def _asked_of_slurm(command: str) -> str:
-    asked = subprocess.run(  # noqa: S603 (Slurm's own, with a number)
+    answer = subprocess.run(  # noqa: S603 (Slurm's own, with a number)
         shlex.split(command),
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    return asked.stdout.strip() if asked.returncode == 0 else ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""

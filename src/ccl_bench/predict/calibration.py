@@ -66,7 +66,7 @@ class Calibration:
     """The model with constants fitted to measured steps, ready to predict others.
 
     `columns` has a row for each measured step (see `trials.columns`); `seconds` are their times. Without rows
-    the prediction is what is believed of any system.
+    the prediction is what any system is expected to do.
     """
 
     def __init__(self, columns: Columns, seconds: Floats) -> None:

@@ -101,7 +101,8 @@ def predict(
     config: Annotated[
         str | None,
         Parameter(
-            metavar="NAME=VALUE,…", help="Configuration to predict; what it leaves out is that of the trials."
+            metavar="NAME=VALUE,...",
+            help="Configuration to predict; what it leaves out is that of the trials.",
         ),
     ] = None,
     rank: Annotated[
