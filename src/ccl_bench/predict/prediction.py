@@ -189,7 +189,7 @@ def _predict(
             "the number of layers is unknown, so that a stage computes as long as a recorded one, whatever "
             "their number: that is a model of another size"
         )
-        findings.append(Finding("stage-work-kept", "warning", message))
+        findings.append(Finding("stage-work-kept", "note", message))
     draws = min(
         DRAWS, max(_FEWEST_DRAWS, _MOST_TIMES // (2 * now.shape.replicas * now.pp * now.microbatches))
     )
