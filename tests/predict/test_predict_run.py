@@ -203,3 +203,21 @@ def test_the_command_answers_as_text_and_json(corpus: Path, capsys: pytest.Captu
     assert answer["step_s"]["p10"] < answer["step_s"]["p50"] < answer["step_s"]["p90"]
     assert answer["memory"] == {"fits": None, "needed_bytes": None}
     assert answer["configuration"]["microbatches"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--dp", "4"], "nothing to predict from"),
+        (["run", "--from", "trials.csv"], "two questions"),
+        (["run", "--config", "tp=4"], "belong to trials"),
+        (["--from", "trials.csv", "--network", "alpha=1,B=2"], "belong to a run"),
+        (["run", "--seed", "-1"], "0 or more"),
+    ],
+)
+def test_options_of_another_question_are_wrong(
+    words: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert bench.main(["predict", *words]) == 2
+    assert reason in capsys.readouterr().err

@@ -124,15 +124,12 @@ def predict(
     form: options.TextOrJson = "text",
 ) -> int:
     """Predict the step time of a configuration."""
-    if (run is None) == (not sources):
-        problem = "there is nothing to predict from" if run is None else "a run and trials are two questions"
-        raise UsageError(problem, fix="name a run, or a table of trials with --from")
-    of_run = (dp, pp, microbatches, schedule, layers, allow_other_batch or None, network, doubling or None)
-    of_trials = (study, config, rank, evaluate)
-    if any(option is not None for option in (of_run if sources else of_trials)):
-        fix = "give --config with --from; --dp, --pp, --microbatches, --schedule or --network with a run"
-        raise UsageError(f"an option does not belong to {'trials' if sources else 'a run'}", fix=fix)
+    if run is not None and sources:
+        raise UsageError("a run and trials are two questions", fix="name one of them")
     if run is not None:
+        if any(option is not None for option in (study, config, rank, evaluate)):
+            fix = "give --dp, --pp, --microbatches, --schedule or --network"
+            raise UsageError("--config and the like belong to trials, not to a run", fix=fix)
         with reading.open(run, card=workload_card) as measured:
             predicted = measured.predict(
                 dp=dp,
@@ -146,7 +143,13 @@ def predict(
                 seed=seed,
             )
         return _answered(predicted, measured.place, form)
-    trials = gathered_trials(sources or [], study)
+    if not sources:
+        fix = "name a run, or a table of trials with --from"
+        raise UsageError("there is nothing to predict from", fix=fix)
+    if any((dp, pp, microbatches, schedule, layers, allow_other_batch, network, doubling)):
+        fix = "give the configuration with --config"
+        raise UsageError("--dp and the like belong to a run, not to trials", fix=fix)
+    trials = gathered_trials(sources, study)
     answer: Forecast | Ranking | EvaluationAnswer
     page: RenderableType
     if evaluate is not None:
