@@ -75,9 +75,9 @@ class MemoryModel:
         self._ran = max(needed_bytes(columns(ran)).tolist(), default=0.0)
         failures = needed_bytes(columns(failed)) if failed.height else np.zeros(0)
         # A failure without a reason is one of memory only where memory is short; below what ran, it is none.
-        stated = (failed["status"].fill_null("") == "oom").to_numpy()
+        ran_out = (failed["status"].fill_null("") == "oom").to_numpy()
         capacities = np.array([_capacity(name) or np.inf for name in failed["gpu"]])
-        counts = stated | (failures > FITTING * capacities)
+        counts = ran_out | (failures > FITTING * capacities)
         self._failed = min((each for each in failures[counts].tolist() if each > self._ran), default=np.inf)
 
     def judge(self, rows: pl.DataFrame) -> list[Memory]:
