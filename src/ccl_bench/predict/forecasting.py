@@ -14,7 +14,6 @@ from ccl_bench.result.forecast import (
     EvaluatedRow,
     EvaluationAnswer,
     Forecast,
-    MemoryNeed,
     Percentiles,
     Ranking,
     ReplayAnswer,
@@ -60,7 +59,7 @@ class Forecaster:
                 None
                 if refused
                 else Percentiles(*(work / each for each in (interval.p90, interval.p50, interval.p10))),
-                MemoryNeed(memory.fits, memory.needed_bytes),
+                memory,
                 self._calibrated_on,
                 refused,
                 [*self._trials.remarks, *self._remarks(row)],

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ccl_bench.analysis.facts import tokens_per_step
-from ccl_bench.base.errors import NotMeasurable, NoValue, UsageError
+from ccl_bench.base.errors import InputError, NotMeasurable, NoValue, UsageError
 from ccl_bench.base.findings import Finding
 from ccl_bench.evaluate.load import load_tables
+from ccl_bench.predict.memory import MemoryModel
 from ccl_bench.predict.networks import predict_on_network
 from ccl_bench.predict.recorded_run import recorded_pipeline
+from ccl_bench.predict.recorded_trials import configuration_of_run, table_of
 from ccl_bench.predict.schedule_graph import Shape, predicted_steps, replay_error, stage_work
-from ccl_bench.result.prediction import Prediction
+from ccl_bench.result.prediction import Memory, Prediction
 from ccl_bench.whatif.answer import MOST_UNEXPLAINED, replay_recorded
 from ccl_bench.whatif.pipeline_orders import GPIPE, ONE_F_ONE_B, Schedule, parse_schedule, stage_order
 from ccl_bench.whatif.run_graph import TABLES, graph_of
@@ -137,9 +139,20 @@ def predict_run(
         recorded = recorded_pipeline(graph, replays.recorded_s, loaded.inputs.get("phased_work"))
     except NoValue as error:
         return _refusal(name, asked, error, seed)
-    return predict_pipeline(
+    prediction = predict_pipeline(
         name, recorded, facts, asked, unexplained=unexplained, seed=seed, findings=graph.findings
     )
+    return replace(prediction, memory=_memory(run, prediction.configuration))
+
+
+def _memory(run: Run, configuration: Mapping[str, object]) -> Memory:
+    """Return what a configuration of a run needs; nothing if the run does not state its shapes."""
+    settings = {name: configuration.get(name) for name in ("dp", "pp", "micro_batch", "global_batch", "gpus")}
+    try:
+        rows = table_of([{**configuration_of_run(run), **settings}], run.path.name).rows
+    except InputError:
+        return Memory()
+    return MemoryModel(rows.clear()).judge(rows)[0]
 
 
 def predict_pipeline(

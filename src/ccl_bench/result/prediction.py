@@ -23,10 +23,12 @@ REACHES = {True: "between nodes", False: "inside nodes", None: "nodes unknown"}
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Whether the configuration fits into the memory of a device; None if that is unknown."""
+    """Whether the configuration fits into the memory of a device, on its fullest rank."""
 
     fits: bool | None = None
+    """None where it is open or unknown."""
     needed_bytes: int | None = None
+    """Counted from shapes; None if they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
