@@ -1,7 +1,7 @@
 """Trains nothing, in the shape of a training: pipelines over gloo whose stages compute by sleeping.
 
-program.py FOLDER STAGES REPLICAS MICROBATCHES SCHEDULE STEPS [LAYERS]: records every rank. SCHEDULE is 1f1b or
-gpipe. A stage sleeps equally long whatever the number of stages; of LAYERS it sleeps for its share.
+program.py FOLDER STAGES REPLICAS MICROBATCHES SCHEDULE STEPS [LAYERS]: records every rank. SCHEDULE is 1f1b
+or gpipe. A stage sleeps equally long whatever the number of stages; of LAYERS it sleeps for its share.
 """
 
 from __future__ import annotations
