@@ -74,6 +74,7 @@ WRITTEN = {
         "Diagnoses": "diagnoses.md",
         "A job that hangs": "hang.md",
         "What would it be worth?": "what-if.md",
+        "Simulating with ASTRA-sim": "astra-sim.md",
         "Many ranks, many machines": "many-machines.md",
         "Python and notebooks": "python.md",
         "Where did my step go?": "notebooks/where-did-my-step-go.md",

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
-from ccl_bench.base.text import numbers
+from ccl_bench.base.text import ranks_do
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FINISHED = re.compile(r"sys\[(\d{1,9})\] finished, (\d{1,18}) cycles(?:, exposed communication (\d{1,18}) cycles\.)?$")
+_FINISHED = re.compile(
+    r"sys\[(\d{1,9})\] finished, (\d{1,18}) cycles(?:, exposed communication (\d{1,18}) cycles\.)?$"
+)
 _OTHER_END = re.compile(r"sys\[.*\] .*finished|\bfinished, .*cycles")
 _STATISTIC = re.compile(r"sys\[(\d{1,9})\], ([A-Z][\w -]*): (\d{1,18})$")
 
@@ -47,7 +49,7 @@ class SimulatedRank:
 def read_result(place: str, ranks: int) -> dict[int, SimulatedRank]:
     """Return what ASTRA-sim reports of each rank, in order.
 
-    Raises InputError with file and line if the output is not that of one finished simulation of `ranks` ranks.
+    Raises InputError with the place if the output is not that of one finished simulation of `ranks` ranks.
     """
     path = storage.to_path(place)
     ends: dict[int, tuple[int, int | None]] = {}
@@ -79,7 +81,7 @@ def read_result(place: str, ranks: int) -> dict[int, SimulatedRank]:
         message = "holds no line of ASTRA-sim, such as `sys[0] finished, 64440 cycles`"
         raise InputError(message, where=str(path), fix=_AGAIN)
     if missing := sorted({*range(ranks)} - {*ends}):
-        message = f"ranks {numbers(missing)} of {ranks} have not finished"
+        message = f"{ranks_do(missing, 'has', 'have')} not finished, of {ranks} ranks"
         fix = (
             "simulate to the end; a simulation that ends early has ranks that wait for each other: "
             "look for an error before the last line"

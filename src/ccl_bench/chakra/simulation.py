@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench import storage
+from ccl_bench.base.text import counted, numbers
 from ccl_bench.chakra.communication import GROUPS, groups_text
 from ccl_bench.chakra.graph import make_communication
 from ccl_bench.chakra.protobuf import COMPUTE, VERSION, attribute, framed, message
@@ -112,18 +114,21 @@ def _node(piece: Piece, rank: RankWorkload, work: Workload) -> Any:
 def _readme(name: str, work: Workload, described: Machine) -> str:
     """Return the text that says what each file and number of the folder is."""
     levels = [
-        f"| `npus_count` {level.count} | {level.reach} | {_number(level.bandwidth)} | {_number(level.latency_ns)} "
-        f"| {level.source} |"
+        f"| `npus_count` {level.count} | {level.reach} | {_number(level.bandwidth)} "
+        f"| {_number(level.latency_ns)} | {level.source} |"
         for level in described.levels
     ]
-    settings = [f"| `{key}` | `{described.settings[key]}` | {text} |" for key, text in described.meanings.items()]
-    steps = ", ".join(map(str, work.steps))
+    what = f"{counted(len(work.steps), 'step')} ({numbers(work.steps)}) of {counted(len(work.ranks), 'rank')}"
+    settings = [
+        f"| `{key}` | `{json.dumps(described.settings[key])}` | {text} |"
+        for key, text in described.meanings.items()
+    ]
     notes = [f"- {remark}" for remark in (*work.remarks, *described.remarks)]
     return "\n".join(
         [
             f"# {name} for ASTRA-sim",
             "",
-            f"Written by `ccl-bench chakra --astra-sim`. Steps {steps} of {len(work.ranks)} ranks. Simulate them with",
+            f"Written by `ccl-bench chakra --astra-sim` from {what}. Simulate with",
             "",
             "```sh",
             f"ASTRA_SIM=/path/to/{BINARY} sh {SCRIPT} | tee result.txt",
@@ -141,7 +146,7 @@ def _readme(name: str, work: Workload, described: Machine) -> str:
             "|---|---|---|---|---|",
             *levels,
             "",
-            f"A step of a ring takes {STEP_NS} ns of ASTRA-sim, two links of a switch, and its bytes over the bandwidth.",
+            f"A ring step takes {STEP_NS} ns, the latency of two links, and its bytes over the bandwidth.",
             "",
             f"## {SYSTEM}",
             "",

@@ -1,4 +1,4 @@
-"""The machine of a run as ASTRA-sim's configuration: network, system and memory, with the source of each number.
+"""The machine of a run as ASTRA-sim's configuration: network, system and memory, with their sources.
 
 The files are those of the analytical network, which has no congestion: a message over a switch takes
 `2 · latency + bytes / bandwidth`, and a ring step `STEP_NS` more. Sources: astra-sim/astra-sim,
@@ -71,7 +71,7 @@ _MEANING = {
     "preferred-dataset-splits": "a call is one chunk: each chunk would take the fitted latency again",
     "collective-optimization": "with two dimensions, only the share of a node goes between nodes",
     "boost-mode": "off, as in ASTRA-sim's examples",
-    "roofline-enabled": "off: work takes its measured time. ASTRA-sim then does not use the next two",
+    "roofline-enabled": "off: work takes its measured time. local-mem-bw and peak-perf do not count then",
     "local-mem-bw": "memory bandwidth of the device, GB/s",
     "peak-perf": "dense peak of the device, TFLOP/s",
 }
@@ -130,7 +130,9 @@ class Machine:
         ways = {f"{name}-implementation": "algorithm of each dimension: a ring, as fitted" for name in _RINGS}
         ways["all-to-all-implementation"] = "algorithm of each dimension: to each rank, one at a time"
         meanings = _MEANING | ways
-        return {name: ". ".join(filter(None, (meanings[name], self.sources.get(name)))) for name in self.settings}
+        return {
+            name: ". ".join(filter(None, (meanings[name], self.sources.get(name)))) for name in self.settings
+        }
 
 
 def refuse_existing_files(paths: Iterable[Path], *, force: bool) -> None:
@@ -155,24 +157,25 @@ def machine(inputs: Mapping[str, Any], ranks: int) -> Machine:
     ]
     system = reference_system(inputs["facts"], inputs.get("devices"), inputs.get("communication_library"))
     with contextlib.suppress(NotMeasurable):  # the catalog does not have the device
-        found = device(system.device)
-        if found.memory_bandwidth_bytes_per_s:
-            settings["local-mem-bw"] = found.memory_bandwidth_bytes_per_s / GIGA
-            sources["local-mem-bw"] = _cited(found, "memory_bandwidth_bytes_per_s")
+        accelerator = device(system.device)
+        if accelerator.memory_bandwidth_bytes_per_s:
+            settings["local-mem-bw"] = accelerator.memory_bandwidth_bytes_per_s / GIGA
+            sources["local-mem-bw"] = _cited(accelerator, "memory_bandwidth_bytes_per_s")
         precision = inputs["facts"].precision
         dtype = precision.value if precision else "bf16"
-        settings["peak-perf"] = found.peak_flops(dtype) / 1e12
-        sources["peak-perf"] = f"{dtype} of {found.name}"
+        settings["peak-perf"] = accelerator.peak_flops(dtype) / 1e12
+        sources["peak-perf"] = f"{dtype} of {accelerator.name}"
     if absent := [name for name in ("local-mem-bw", "peak-perf") if name not in settings]:
-        named = system.device or "the device, which is unknown"
-        remarks.append(f"{SYSTEM}: {' and '.join(absent)} of {named} are not in the catalog, and not needed")
+        named = system.device or "a device of unknown name"
+        why = "ASTRA-sim needs them only with roofline-enabled"
+        remarks.append(f"{SYSTEM}: the catalog has no {' and '.join(absent)} of {named}; {why}")
     return Machine(levels, settings, sources, tuple(remarks))
 
 
-def _cited(found: Device, figure: str) -> str:
+def _cited(accelerator: Device, figure: str) -> str:
     with contextlib.suppress(KeyError):  # a vague name shares a figure, but no source
-        return f"{found.name}: {found.source(figure)}"
-    return found.name
+        return f"{accelerator.name}: {accelerator.source(figure)}"
+    return accelerator.name
 
 
 def network_levels(inputs: Mapping[str, Any], ranks: int) -> tuple[Level, ...]:
@@ -209,8 +212,7 @@ def _between(calls: pl.DataFrame, groups: pl.DataFrame, on_node: int) -> pl.Data
 def _level(count: int, reach: str, calls: pl.DataFrame | str, reference: ReferenceCurve | str) -> Level:
     """Return a dimension: fitted to calls of the run, or from the reference, or without numbers.
 
-    The line of the reference meets its smallest and its largest message: the time of the one is all latency,
-    that of the other all bandwidth.
+    The line of the reference meets its smallest message, which is all latency, and its largest.
     """
     fit = calls if isinstance(calls, str) else ring_line(calls)
     if not isinstance(fit, str):
@@ -221,7 +223,7 @@ def _level(count: int, reach: str, calls: pl.DataFrame | str, reference: Referen
     steps = RING_STEPS[reference.collective] * (reference.group_size - 1)
     sent = steps / reference.group_size
     step = reference.times_s[0] * SECOND_NS / steps
-    rate = reference.sizes[-1] * sent / (reference.times_s[-1] * SECOND_NS)
+    rate = reference.sizes[-1] * sent / ((reference.times_s[-1] - reference.times_s[0]) * SECOND_NS)
     what = (
         f"what {reference.reaches} with {reference.collective}: the smallest and the largest message, "
         "AIConfigurator (Apache-2.0)"
@@ -257,7 +259,9 @@ def _reference(inputs: Mapping[str, Any], count: int, groups: pl.DataFrame) -> R
         return "gloo moves data through the CPU, and the reference is of devices"
     if not system.device:
         return "the device is unknown"
-    inside = [len(members) for members in groups.drop_nulls("members")["members"] if 1 < len(members) <= count]
+    inside = [
+        len(members) for members in groups.drop_nulls("members")["members"] if 1 < len(members) <= count
+    ]
     try:
         return reference_curve(
             system.device,

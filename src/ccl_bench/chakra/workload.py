@@ -31,6 +31,7 @@ SIMULATED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 MESSAGES = ("send", "recv")
 
+_RECORD_ARGUMENTS = "record the arguments of calls: NCCL with torch 2.5 or later, or also Execution Traces"
 _RECORD = "record every rank with torch.profiler over whole steps, with prof.step() in each"
 
 
@@ -112,7 +113,7 @@ def group_members(groups: pl.DataFrame) -> dict[int, tuple[int, ...]]:
 def workload(inputs: Mapping[str, Any], place: str) -> Workload:
     """Return the steps that all ranks of a run recorded, from its `TABLES` and facts.
 
-    Raises InputError without a step, or if a rank of the job has no trace: ASTRA-sim needs all of them.
+    Raises InputError without a step or a call to simulate, or if a rank of the job has no trace.
     """
     steps = inputs["steps"].drop_nulls("rank")
     traces = dict(steps.group_by("rank").agg(pl.col("trace").min()).iter_rows())
@@ -121,10 +122,11 @@ def workload(inputs: Mapping[str, Any], place: str) -> Workload:
     if not traces:
         raise InputError("holds no step of a known rank", where=place, fix=_RECORD)
     if missing:
-        message = f"holds no step of {numbers(missing)} of the job's ranks, but ASTRA-sim simulates all ranks"
+        which = f"{'rank' if len(missing) == 1 else 'ranks'} {numbers(missing)}"
+        message = f"holds no step of {which}, but ASTRA-sim simulates all ranks of the job"
         raise InputError(message, where=place, fix=_RECORD)
     steps = steps.filter(pl.col("trace").is_in([*traces.values()]))
-    recorded_by = Counter(step for step, in steps.select("step").iter_rows())
+    recorded_by = Counter(step for (step,) in steps.select("step").iter_rows())
     common = tuple(sorted(step for step, count in recorded_by.items() if count == len(traces)))
     if not common:
         raise InputError("holds no step that all ranks recorded", where=place, fix=_RECORD)
@@ -143,6 +145,10 @@ def workload(inputs: Mapping[str, Any], place: str) -> Workload:
         pieces = timeline(windows, simulated[rank], alone)
         ranks.append(RankWorkload(rank, windows, tuple(pieces)))
     remarks = _remarks(spans, simulated)
+    if not any(simulated.values()):
+        why = f": {remarks[0]}" if remarks else ", because nothing communicates in its steps"
+        message = f"holds no call that ASTRA-sim can simulate{why}"
+        raise InputError(message, where=place, fix=_RECORD_ARGUMENTS)
     if len(common) < len(recorded_by):
         remarks = (f"only the {counted(len(common), 'step')} that all ranks recorded are written", *remarks)
     return Workload(common, tuple(ranks), number_of, members, remarks)
@@ -150,7 +156,9 @@ def workload(inputs: Mapping[str, Any], place: str) -> Workload:
 
 def _spans(calls: pl.DataFrame, stretches: pl.DataFrame, traces: Mapping[int, int]) -> dict[int, list[Span]]:
     """Return the calls of each rank that ran in the steps, in order of start."""
-    ran = stretches.group_by("trace", "call").agg(ran_ns=pl.col("start_ns").min(), until_ns=pl.col("end_ns").max())
+    ran = stretches.group_by("trace", "call").agg(
+        ran_ns=pl.col("start_ns").min(), until_ns=pl.col("end_ns").max()
+    )
     placed = calls.join(ran, on=["trace", "call"], how="inner").sort("ran_ns", "call")
     spans: dict[int, list[Span]] = {rank: [] for rank in traces}
     for row in placed.iter_rows(named=True):
@@ -182,7 +190,11 @@ def _simulated(
         for span in of_rank:
             call, size = span.call, bytes_of(span.call)
             group = number_of.get(call["group"], 0)
-            if call["collective"] in SIMULATED and rank in members.get(group, ()) and size >= len(members[group]) > 1:
+            if (
+                call["collective"] in SIMULATED
+                and rank in members.get(group, ())
+                and size >= len(members[group]) > 1
+            ):
                 sequences[group, rank].append((call["collective"], size))
                 fit[rank].append(span)
             elif call["collective"] in MESSAGES and size and call["peer"] in {*range(world)} - {rank}:
@@ -219,7 +231,9 @@ def _route(rank: int, call: Mapping[str, Any]) -> tuple[str, int, int]:
 
 
 def _remarks(spans: Mapping[int, list[Span]], simulated: Mapping[int, list[Span]]) -> tuple[str, ...]:
-    left = Counter(span.call["collective"] or "unknown kind" for of_rank in spans.values() for span in of_rank)
+    left = Counter(
+        span.call["collective"] or "unknown kind" for of_rank in spans.values() for span in of_rank
+    )
     left.subtract(Counter(span.call["collective"] for of_rank in simulated.values() for span in of_rank))
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(left.items()) if count)
     if not kinds:

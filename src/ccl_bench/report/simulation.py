@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 _HEADER = ("rank", "recorded", "simulated", "of recorded", "predicted", "simulated of predicted")
 
-_LEGEND = """\
-recorded: measured. simulated: ASTRA-sim, 1 cycle = 1 ns; a model, not measured. predicted: our replay with the \
-network that --astra-sim writes; a model, not measured."""
+_LEGEND = (
+    "recorded: measured. simulated: ASTRA-sim, 1 cycle = 1 ns; a model, not measured. "
+    "predicted: our replay with the network that --astra-sim writes; a model, not measured."
+)
 
 
 def simulation_page(run: SimulatedRun) -> Group:

@@ -1,4 +1,4 @@
-"""A simulation of a run by ASTRA-sim beside the recorded steps, and beside the replay with the same network."""
+"""A simulation by ASTRA-sim beside the recorded steps, and beside the replay with the same network."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 ABOUT = """The Kineto trace of the same rank provides durations of operators and kernels of collectives. With
 --communication, no Execution Trace is needed: calls have type, size, group, and the time between them.
---astra-sim writes all that ASTRA-sim needs to simulate the steps of the run, with the script that starts it, and
---astra-sim-result compares its output with the run.
+--astra-sim writes all that ASTRA-sim needs to simulate the steps of the run, with the script that starts it,
+and --astra-sim-result compares its output with the run.
 
 Exit status: 0; 2 wrong usage, or a file already exists; 4 there is nothing to export, or the output is
 not that of a finished simulation of this run.
