@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.base.text import counted, numbers
+from ccl_bench.base.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,13 +117,16 @@ def workload(inputs: Mapping[str, Any], place: str) -> Workload:
     """
     steps = inputs["steps"].drop_nulls("rank")
     traces = dict(steps.group_by("rank").agg(pl.col("trace").min()).iter_rows())
-    world = inputs["facts"].world_size
-    missing = sorted({*range(world.value if world else max(traces, default=0) + 1)} - {*traces})
     if not traces:
         raise InputError("holds no step of a known rank", where=place, fix=_RECORD)
-    if missing:
-        which = f"{'rank' if len(missing) == 1 else 'ranks'} {numbers(missing)}"
-        message = f"holds no step of {which}, but ASTRA-sim simulates all ranks of the job"
+    world = inputs["facts"].world_size
+    size = max(world.value if world else 0, max(traces) + 1)
+    if len(traces) < size:
+        missing = next(rank for rank in range(size) if rank not in traces)
+        message = (
+            f"holds steps of {counted(len(traces), 'rank')} of {size:,} and not of rank {missing}, "
+            "but ASTRA-sim simulates all ranks of the job"
+        )
         raise InputError(message, where=place, fix=_RECORD)
     steps = steps.filter(pl.col("trace").is_in([*traces.values()]))
     recorded_by = Counter(step for (step,) in steps.select("step").iter_rows())
@@ -134,7 +137,7 @@ def workload(inputs: Mapping[str, Any], place: str) -> Workload:
     stretches = inputs["call_stretches"].filter(pl.col("step").is_in(common))
     number_of, members = group_numbers(inputs["groups"]), group_members(inputs["groups"])
     spans = _spans(inputs["known_calls"], stretches, traces)
-    simulated = _simulated(spans, number_of, members, len(traces))
+    simulated = _simulated(spans, number_of, members)
     ranks = []
     for rank, trace in sorted(traces.items()):
         rows = steps.filter(pl.col("trace") == trace).select("device_start_ns", "device_end_ns", "length_ns")
@@ -180,7 +183,6 @@ def _simulated(
     spans: Mapping[int, list[Span]],
     number_of: Mapping[str, int],
     members: Mapping[int, tuple[int, ...]],
-    world: int,
 ) -> dict[int, list[Span]]:
     """Return the calls that ASTRA-sim can simulate: it stops if a member or a peer lacks its side."""
     sequences: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
@@ -197,7 +199,7 @@ def _simulated(
             ):
                 sequences[group, rank].append((call["collective"], size))
                 fit[rank].append(span)
-            elif call["collective"] in MESSAGES and size and call["peer"] in {*range(world)} - {rank}:
+            elif call["collective"] in MESSAGES and size and call["peer"] not in {None, rank}:
                 messages[_route(rank, call)].append(size)
                 fit[rank].append(span)
     agree = {
