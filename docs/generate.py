@@ -76,6 +76,7 @@ WRITTEN = {
         "What would it be worth?": "what-if.md",
         "Predictions": "predict.md",
         "Search": "search.md",
+        "Simulating with ASTRA-sim": "astra-sim.md",
         "Many ranks, many machines": "many-machines.md",
         "Python and notebooks": "python.md",
         "Where did my step go?": "notebooks/where-did-my-step-go.md",

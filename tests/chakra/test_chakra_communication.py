@@ -1,17 +1,14 @@
-"""Communication alone as Chakra files, and groups, network and system for ASTRA-sim."""
+"""Communication alone as Chakra files, with its groups."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 import pytest
 from chakra_wire import COMM_COLL_NODE, COMP_NODE, communication, read
-from commands import EXAMPLE, ROOT, invoke
-from ruamel.yaml import YAML
+from commands import invoke
 
-from ccl_bench.chakra.simulator import link, network
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
 from ccl_bench.testing import Plan, write_run
@@ -79,57 +76,10 @@ def test_the_files_read_back_as_what_was_communicated(exported: Path) -> None:
     assert count.value == len(recorded)  # nothing marks a step: the whole trace is one
 
 
-def test_the_system_replays_measured_durations(exported: Path) -> None:
-    system = json.loads((exported / "out" / "system.json").read_text())
-    assert system["roofline-enabled"] == 0  # else ASTRA-sim leaves out work without num_ops and tensor_size
-    assert system["local-mem-bw"] == 2039.0  # the catalog's A100-SXM4-80GB
-
-
 def test_nothing_is_written_over_without_force(exported: Path) -> None:
     again = invoke(f"ccl-bench chakra {exported / 'run'} -o {exported / 'out'} --communication")
     assert again.returncode == 2
     assert "chakra.0.et already exists" in again.stderr
-
-
-def test_a_run_whose_times_fit_no_line_gets_no_bandwidth(tmp_path: Path) -> None:
-    done = invoke(f"ccl-bench chakra {EXAMPLE} -o {tmp_path} --communication")
-    assert "bandwidth and latency are left out: no line fits" in done.stderr
-    written = YAML(typ="safe").load((tmp_path / "network.yml").read_text())
-    assert written == {"topology": ["Switch"], "npus_count": [4]}
-
-
-def transfers(latency_ns: float, gb_per_s: float, *, spans_nodes: bool) -> pl.DataFrame:
-    """Return calls that take exactly what a ring takes by its steps and the bytes that it sends."""
-    rows = []
-    for collective, rounds in (("all_reduce", 2), ("all_gather", 1), ("reduce_scatter", 1)):
-        for size in (1 << 14, 1 << 20, 1 << 24):
-            factor = rounds * 7 / 8
-            time = rounds * 7 * latency_ns + size * factor / gb_per_s
-            rows.append((collective, 8, size, factor, round(time), "wait-free", spans_nodes))
-    columns = ["collective", "size", "size_bytes", "bus_factor", "time_ns", "basis", "spans_nodes"]
-    return pl.DataFrame(rows, schema=columns, orient="row")
-
-
-def test_bandwidth_and_latency_of_a_ring_come_out_of_its_times() -> None:
-    found = link(transfers(900, 200, spans_nodes=False))
-    assert found == pytest.approx((200, 900), rel=1e-3)
-
-
-def test_a_node_and_the_network_between_nodes_are_two_levels() -> None:
-    both = pl.concat([transfers(900, 200, spans_nodes=False), transfers(5000, 25, spans_nodes=True)])
-    text, lacking = network(both, world=16, on_node=8)
-    written = YAML(typ="safe").load(text)
-    assert not lacking
-    assert written["npus_count"] == [8, 2]
-    assert written["bandwidth"] == pytest.approx([200, 25], rel=1e-3)
-    assert written["latency"] == pytest.approx([900, 5000], rel=1e-3)
-
-
-def test_the_figures_of_the_manual_are_those_of_the_example(tmp_path: Path) -> None:
-    run = ROOT / "examples" / "runs" / "megatron-tp8-a100"
-    assert invoke(f"ccl-bench chakra {run} -o {tmp_path} --communication").returncode == 0
-    network_text = (tmp_path / "network.yml").read_text().split("sends.\n")[1]
-    assert network_text in (ROOT / "docs" / "cli.md").read_text()
 
 
 def test_a_run_without_communication_has_nothing_to_export(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ concurrent; work concurrent with a call is not in the graph.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,22 +18,20 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.chakra.graph import make_communication, set_time
 from ccl_bench.chakra.protobuf import COMPUTE, VERSION, attribute, framed, message
-from ccl_bench.chakra.simulator import (
-    GROUPS,
-    NETWORK,
-    SYSTEM,
-    refuse_existing_files,
-    write_groups,
-    write_machine,
-)
+from ccl_bench.chakra.simulator import refuse_existing_files
+from ccl_bench.chakra.workload import group_members, group_numbers
 from ccl_bench.evaluate.load import load_tables
+from ccl_bench.storage.files import replace_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ccl_bench.run import Run
 
-TABLES = ("known_calls", "groups", "transfers", "devices")
+TABLES = ("known_calls", "groups")
+GROUPS = "comm_group.json"
+"""Name of the file with the ranks of each group, as ASTRA-sim reads it."""
+
 BETWEEN = "between calls"
 """Name of the nodes for the time between two calls."""
 
@@ -56,8 +55,8 @@ class ExportedCommunication:
 
 def export_communication(
     run: Run, directory: str | Path, *, force: bool = False
-) -> tuple[list[ExportedCommunication], list[str]]:
-    """Write `chakra.<rank>.et` for each rank, and files for ASTRA-sim; return the files and remarks.
+) -> list[ExportedCommunication]:
+    """Write `chakra.<rank>.et` for each rank, and the ranks of each group; return the files of ranks.
 
     Raises InputError if no rank communicates in a step, UsageError if a file exists and `force` is not
     given.
@@ -74,7 +73,7 @@ def export_communication(
     numbers = group_numbers(groups)
     folder, ranks = Path(directory), sorted(calls["rank"].unique())
     places = [folder / f"chakra.{rank}.et" for rank in ranks]
-    refuse_existing_files([*places, *(folder / name for name in (GROUPS, NETWORK, SYSTEM))], force=force)
+    refuse_existing_files([*places, folder / GROUPS], force=force)
     files = []
     for path, rank in zip(places, ranks, strict=True):
         nodes = list(_nodes(calls.filter(pl.col("rank") == rank), rank, numbers))
@@ -87,19 +86,13 @@ def export_communication(
         work = sum(node.type == COMPUTE for node in nodes) - len(between)
         moving = len(nodes) - len(between) - work
         files.append(ExportedCommunication(path, rank, len(nodes), moving, work, sum(between) / 1e6))
-    write_groups(folder, {numbers[group]: members for group, members in _members(groups)})
-    return files, write_machine(run, folder, evidence.inputs, len(ranks))
+    replace_text(folder / GROUPS, groups_text(group_members(groups)))
+    return files
 
 
-def _members(groups: pl.DataFrame) -> list[tuple[str, list[int]]]:
-    return groups.drop_nulls("members").sort("group").select("group", "members").rows()
-
-
-def group_numbers(groups: pl.DataFrame) -> dict[str, int]:
-    """Return {group: number} from 1, equal for groups with the same members: ASTRA-sim needs numbers."""
-    distinct = sorted({tuple(members) for _, members in _members(groups)})
-    numbers = {members: number for number, members in enumerate(distinct, 1)}
-    return {group: numbers[tuple(members)] for group, members in _members(groups)}
+def groups_text(members: Mapping[int, Sequence[int]]) -> str:
+    """Return the ranks of each numbered group in JSON, as ASTRA-sim reads them."""
+    return json.dumps({str(number): list(ranks) for number, ranks in members.items()}) + "\n"
 
 
 def _nodes(calls: pl.DataFrame, rank: int, numbers: dict[str, int]) -> Iterator[Any]:

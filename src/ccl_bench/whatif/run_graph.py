@@ -68,10 +68,16 @@ class RunGraph:
         """Return the time of the slowest rank in each step, `[step, column]`, s."""
         lengths = np.zeros((len(self.steps), moments.shape[1]))
         for number, step in enumerate(self.steps):
-            for trace, rows in self._rows_of_steps[step].items():
-                length = rows.length(moments) + self._beside[step, trace]
-                lengths[number] = np.maximum(lengths[number], length / 1e9)
+            for length in self.trace_lengths(step, moments).values():
+                lengths[number] = np.maximum(lengths[number], length)
         return lengths
+
+    def trace_lengths(self, step: int, moments: Times) -> dict[int, Times]:
+        """Return the time of a step on each trace, `[column]`, s."""
+        return {
+            trace: (rows.length(moments) + self._beside[step, trace]) / 1e9
+            for trace, rows in self._rows_of_steps[step].items()
+        }
 
     def step_begins(self, step: int, moments: Times) -> Times:
         """Return for each event the start of a step on its rank; for meetings the earliest of all."""

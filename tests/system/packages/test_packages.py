@@ -41,7 +41,7 @@ CAN_MAKE_WHEELS = all(importlib.util.find_spec(name) for name in ("ziglang", "au
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the packages that are made here: the source, and wheels of this machine at least."""
+    """Return the folder of packages that are made here: the source, and wheels of this machine at least."""
     folder = tmp_path_factory.mktemp("packages")
     if CAN_MAKE_WHEELS:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
