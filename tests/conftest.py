@@ -37,7 +37,7 @@ with pytest.MonkeyPatch.context() as environment:
     import polars as pl  # it looks at the variable now and never again
     from polars.lazyframe import engine_config
 
-# Each of a million small queries would make the flags that all of them have, and look whether it is monitored.
+# Each of a million small queries would make the flags that all of them have, and look for who watches it.
 pl.QueryOptFlags._eager = staticmethod(cache(pl.QueryOptFlags._eager))  # type: ignore[method-assign]
 engine_config._IN_MEMORY_ENGINE.monitoring = False
 
