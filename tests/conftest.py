@@ -37,7 +37,8 @@ with pytest.MonkeyPatch.context() as environment:
     environment.setenv("POLARS_MAX_THREADS", "1")
     import polars as pl  # it looks at the variable now and never again
 
-# Each of a million small queries would make the flags that all of them have, and look for who watches it.
+# Each of a million small queries would make the flags that all of them have, and look whether it is
+# monitored.
 pl.QueryOptFlags._eager = staticmethod(cache(pl.QueryOptFlags._eager))  # type: ignore[method-assign]
 with contextlib.suppress(ImportError):  # before polars 2 there is none
     from polars.lazyframe.engine_config import _IN_MEMORY_ENGINE

@@ -24,6 +24,7 @@ TABLES = [
     ("accelerators", "backend"),
     ("accelerators", "host_backend"),
     ("accelerators", "operator"),
+    ("collective_reference", "system"),
 ]
 
 

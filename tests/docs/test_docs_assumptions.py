@@ -22,7 +22,10 @@ SEVERITIES = dict(re.findall(r"^\| `([a-z-]+)` \| (note|warning|error) \|", MANU
 WATCHES_NOTHING = {"trace-missing", "memory-ran-out", "steps-left-out", "diagnosis-failed", "table-failed"}
 """Warnings and errors that put no number in doubt: none is left, the job suffered it, or it is of none."""
 
-GIVEN = {"facts", "device_samples", "memory_stats", "moe_assignments", "nccl_tests", "training_metrics"}
+GIVEN = {
+    "facts", "communication_library", "device_samples", "memory_stats", "moe_assignments", "nccl_tests",
+    "training_metrics",
+}  # fmt: skip
 """Inputs that no trace holds."""
 
 DERIVED.load()

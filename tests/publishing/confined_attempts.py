@@ -1,9 +1,9 @@
 """Attempts to leave the sandbox, each in a process of its own that one process starts and watches.
 
 `python confined_attempts.py FOLDER USER VERSION...` makes all of them outside the sandbox, and inside it with
-these versions of Landlock, and prints what came of them as JSON: setting -> attempt -> outcome. The
-processes belong to the user of that number. FOLDER must be theirs, and everybody must be able to reach it; at
-the end it is emptied as a worker does it, and what is left is printed too.
+these versions of Landlock, and prints what came of them as JSON: setting -> attempt -> outcome. The processes
+belong to the user of that number. FOLDER must be theirs, and everybody must be able to reach it; at the end
+it is emptied as a worker does it, and what is left is printed too.
 """
 
 from __future__ import annotations

@@ -183,6 +183,21 @@ def test_points_of_the_same_size_are_apart_around_it(kinds: int, aside: list[flo
     assert peak["data"]["values"] == [{"peak": 50.0, "name": "link"}]
 
 
+def test_references_are_dotted_lines_that_the_scale_has_room_for() -> None:
+    points = [{"kind": "k", "bytes": 1000, "low": 16.0, "middle": 20.0, "high": 25.0, "calls": 1}]
+    line = [
+        {"kind": "k", "bytes": size, "rate": rate, "reaches": "r"}
+        for size, rate in ((500, 8.0), (2000, 80.0))
+    ]
+    spec = spread_over_size(points, x="size", y="rate, GB/s", peaks=[], references=line)
+    drawn = spec["layer"][-1]
+    assert drawn["data"]["values"] == line
+    assert drawn["mark"]["strokeDash"]
+    assert drawn["encoding"]["y"]["scale"]["domain"] == [5, 128]
+    assert drawn["encoding"]["x"]["scale"]["domain"] == [500, 2000]
+    assert len(spread_over_size(points, x="size", y="rate, GB/s", peaks=[])["layer"]) == 1
+
+
 def test_memory_is_drawn_in_gb() -> None:
     curve = MemoryCurve("0", 1, True, [0.5], [1_000_000_000], [2_500_000_000], [4_000_000_000])
     assert memory_curve(curve, "time, s")["data"]["values"] == [

@@ -21,7 +21,15 @@ from ccl_bench.report.sections.training import experts, training
 from ccl_bench.report.sections.waiting import waiting
 from ccl_bench.result.drill_down import CallSite, CategoryCurves, DrillDown, MemoryAtPeak, Strip, StripRank
 from ccl_bench.result.inspection import InspectedDevice
-from ccl_bench.result.report_data import Grid, MemoryCurve, MessageSize, Spread, StepTimes, TimeParts
+from ccl_bench.result.report_data import (
+    Grid,
+    MemoryCurve,
+    MessageSize,
+    ReferenceLine,
+    Spread,
+    StepTimes,
+    TimeParts,
+)
 
 
 def _note(metric: str, value: float, **details: Any) -> str:
@@ -155,6 +163,39 @@ def test_the_highest_median_bandwidth_is_named_and_set_against_nccl_tests() -> N
     assert "one group" not in plain.note
     assert "Raw times" not in plain.note
     assert len(plain.table.columns) == 7
+
+
+def test_the_median_bandwidth_is_compared_with_the_reference_and_its_line_is_drawn() -> None:
+    sizes = [_size("all_reduce", 2.0, reference_gb_per_s=8.0), _size("all_gather", 4.0)]
+    line = ReferenceLine("all_reduce", "tp", "NCCL 2.27.3 reaches on 8 A100 SXM", [8, 16], [8.0, 9.0])
+    section = bandwidth(looked(bus_bandwidth=sizes, references=[line]))
+    [chart] = section.charts
+    assert chart.table.columns[-2:] == ("reference", "efficiency")
+    assert [row[-2:] for row in rows(chart.table)] == [["8", "25.00 %"], ["-", "-"]]
+    assert "Dotted lines" in chart.note
+    assert any("what NCCL 2.27.3 reaches on 8 A100 SXM" in note for note in section.notes)
+    drawn = [layer["data"]["values"] for layer in chart.spec["layer"]]
+    assert [(point["kind"], point["bytes"], point["rate"]) for point in drawn[-1]] == [
+        ("all_reduce, tp", 8, 8.0), ("all_reduce, tp", 16, 9.0),
+    ]  # fmt: skip
+
+
+def test_the_efficiency_of_a_collective_weighs_its_sizes_by_their_time() -> None:
+    compared = [
+        {"collective": "all_reduce", "reference_s": 1.0, "recorded_s": 2.0, "calls_count": 3},
+        {"collective": "all_reduce", "reference_s": 4.0, "recorded_s": 4.0, "calls_count": 1},
+    ]
+    known = {"algorithm_bandwidth_gb_per_s": 5.0, "calls_count": 7, "total_bytes": 3e6, "basis": "wait-free"}
+    section = bandwidth(
+        looked(
+            ok("bandwidth_utilization_allreduce", 75.0, "GB/s", reach="unknown", **known),
+            ok("bandwidth_utilization_allgather", 75.0, "GB/s", reach="unknown", **known),
+            ok("collective_efficiency", 70.0, "%", calls=compared, without_reference_s=0.0),
+            bus_bandwidth=[_size("all_reduce", 2.0)],
+        )
+    )
+    # (3 · 1 + 4) s of reference in (3 · 2 + 4) s
+    assert [row[-1] for row in rows(section.tables[0])] == ["70.00 %", "unknown"]
 
 
 def test_the_peak_of_a_link_is_in_bytes_per_second() -> None:

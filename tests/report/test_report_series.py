@@ -17,10 +17,12 @@ from ccl_bench.evaluate.report_data import (
     grid,
     group_neighbours,
     memory_curves,
+    reference_lines,
     step_times,
     time_parts,
     waits,
 )
+from ccl_bench.metrics.shared.reference import ReferenceSystem
 from ccl_bench.side_files.nccl_tests import Measured, NcclTests
 
 MS = 1_000_000
@@ -164,6 +166,24 @@ def test_beside_the_bandwidth_of_a_size_is_what_nccl_tests_reached() -> None:
     assert first.nccl_tests_gb_per_s == pytest.approx(1500 / 30)
     assert second.nccl_tests_gb_per_s == pytest.approx(3000 / 50)
     assert beyond.nccl_tests_gb_per_s is None
+
+
+def test_calls_free_of_waiting_have_the_reference_of_their_device() -> None:
+    # 64 MiB over 4 A100 take 544.3 µs in the catalog, and 128 MiB 1000.5
+    a100 = ReferenceSystem("NVIDIA A100-SXM4-80GB", "nccl", "", None)
+    sizes, bus = [64 << 20, 1 << 30], 1.5 * (64 << 20)
+    moved = _transfers(sizes, [600_000, 9_000_000])
+    measured, beyond = bus_bandwidth(moved, system=a100)
+    assert measured.reference_gb_per_s == pytest.approx(bus / 544_300)
+    assert beyond.reference_gb_per_s is None
+    [raw] = bus_bandwidth(_transfers(sizes[:1], [600_000], basis="raw"), system=a100)
+    assert raw.reference_gb_per_s is None
+    [line] = reference_lines(_transfers(sizes[:1], [600_000]), a100)
+    assert (line.collective, line.dimension) == ("all_reduce", "tp")
+    assert line.reaches == "NCCL 2.27.3 reaches on 4 A100 SXM"
+    assert line.size_bytes == [32 << 20, 64 << 20, 128 << 20]
+    assert line.gb_per_s[1:] == [pytest.approx(bus / 544_300), pytest.approx(2 * bus / 1_000_500)]
+    assert reference_lines(moved, ReferenceSystem("NVIDIA A100 80GB PCIe", "nccl", "", None)) == []
 
 
 def test_many_sizes_count_by_powers_of_two_and_unknown_factors_do_not() -> None:

@@ -96,6 +96,19 @@ def test_a_ceiling_counts_for_records_too(tmp_path: Path, corpus: Path) -> None:
     assert found.value == pytest.approx(61.90 / 124)
 
 
+def test_records_are_compared_with_the_reference_of_the_stated_device(tmp_path: Path) -> None:
+    mib = 1 << 20
+    for rank in range(4):
+        one = record("AllReduce", 1, 64 * mib, 600, 64 * mib / 600e3, rank=rank, n_ranks=4)
+        written(tmp_path, f"node0-pid{rank}.jsonl", [one])
+    card = tmp_path / "workload_card.yaml"
+    card.write_text("workload: {hardware: {xpu_spec: {type: GPU, model: NVIDIA A100-SXM4-80GB}}}\n")
+    [found] = measured(tmp_path, "collective_efficiency")
+    # 64 MiB over four A100 take 544.3 us in the catalog
+    assert found.value == pytest.approx(100 * 544.3 / 600)
+    assert OTHER_SOURCE in {finding.code for finding in found.findings}
+
+
 def test_later_formats_state_the_header_once_and_count_what_they_lost(tmp_path: Path) -> None:
     whole = [record(*row) for row in PUBLISHED]
     marker = {"header": HEADER, "metadata": METADATA | {"inspector_output_format_version": "v4.3"}}

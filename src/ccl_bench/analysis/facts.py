@@ -22,6 +22,16 @@ class Fact(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class CommunicationLibrary:
+    """The library that ran the collectives, as the card and the traces state it."""
+
+    name: str | None = None
+    """Name, such as `NCCL`."""
+    version: str | None = None
+    """Version, such as `2.27.5`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The facts that metrics use; None means that no source says."""
 

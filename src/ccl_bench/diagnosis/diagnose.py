@@ -16,6 +16,7 @@ from ccl_bench.diagnosis.waiting import find_waiting
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.evaluate.report_data import REPORT_TABLES, report_data_of
+from ccl_bench.metrics.shared.reference import References, reference_system
 from ccl_bench.result.diagnosis import Diagnosed, Opportunity
 from ccl_bench.schema import TABLES as RAW_TABLES
 from ccl_bench.whatif import run_graph
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
 REPLAYED = {
     "graph": (*run_graph.TABLES, "facts"),
     "gains": ("graph", "host_activity"),
+    "references": ("calls", "devices", "facts", "communication_library", "nccl_tests"),
     "hosts": ("gains", "stalls"),
 }
-"""Inputs of rules that come from the graph of a run → what each is computed from."""
+"""Inputs of rules that are made for them, mostly from the graph of a run → what each is computed from."""
 
 NOTHING = "no gain beyond the noise of the steps"
 
@@ -50,7 +52,7 @@ def needed_tables() -> list[str]:
         {
             *run_graph.TABLES,
             *TABLES,
-            *("stalls", "host_activity", "idle_causes"),
+            *("stalls", "host_activity", "idle_causes", "devices"),
             *(name for name in needs if name in DERIVED or name in RAW_TABLES),
         }
     )
@@ -78,6 +80,10 @@ def diagnose(
 def diagnose_loaded(run: Run, loaded: LoadedRun) -> Diagnosed:
     """Return the same for a run whose tables are loaded."""
     inputs: dict[str, Any] = dict(loaded.inputs)
+    system = reference_system(
+        inputs["facts"], inputs.get("devices"), inputs.get("communication_library"), inputs.get("calls")
+    )
+    inputs["references"] = References(inputs.get("nccl_tests"), system)
     diagnosed = verdict_of(run, loaded, inputs)
     graph = inputs.get("graph")
     notes = list(graph.findings if graph else loaded.findings)

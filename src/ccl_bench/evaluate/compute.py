@@ -210,7 +210,8 @@ def _compute_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts) ->
         raise NotMeasurable(f"the value is {measurement.value}: the steps have no length", fix=RECORD)
     # The unit before that of a variant: percent of a whole or of a limit.
     unit = (metrics.METRICS.get(metric.variant_of) if metric.variant_of else metric).unit
-    if unit == "%" and not -_ROUNDING <= measurement.value <= 100 + _ROUNDING:
+    most = math.inf if metric.may_exceed_whole else 100 + _ROUNDING
+    if unit == "%" and not -_ROUNDING <= measurement.value <= most:
         raise NotMeasurable(
             f"the value is {measurement.value:.4g} %, which is impossible for a share",
             fix=_SEE_FACTS,

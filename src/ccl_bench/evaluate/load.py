@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench import engine, metrics
 from ccl_bench.analysis.checks import Checking, checked_tables
 from ccl_bench.analysis.derived import DERIVED, computation_order, missing_tables, raw_needs
-from ccl_bench.analysis.facts import TrackedFacts
+from ccl_bench.analysis.facts import CommunicationLibrary, TrackedFacts
 from ccl_bench.analysis.intervals import CHOSEN_PROGRAM
 from ccl_bench.analysis.steps.findings import common_steps, step_findings, transient_findings
 from ccl_bench.analysis.steps.marks import CHOSEN_RANGE, select_step_times
@@ -200,6 +200,7 @@ def stated_inputs(run: Run) -> dict[str, Any]:
         "memory_stats": documents.memory_stats,
         "moe_assignments": documents.moe_assignments,
         "nccl_tests": documents.nccl_tests,
+        "communication_library": _stated_library(documents),
         "device_samples": documents.device_samples,
     }
     recorded = chosen_step_times(documents, run.choice)
@@ -247,6 +248,7 @@ def load_tables(
         tasks = [engine.Task(trace, local, use_cache, run.choice) for trace in run.traces]
         evidence.traces, loaded_tables = engine.read_concatenated(tasks, local, jobs=jobs, progress=progress)
         _put_in_windows(run, evidence, loaded_tables)
+        inputs["communication_library"] = _seen_library(inputs["communication_library"], evidence.traces)
         evidence.findings += [finding for trace in evidence.traces for finding in trace.findings]
         inputs |= loaded_tables
     evidence.findings += choice_findings(run.choice, evidence.traces, stated_step_times(run.documents))
@@ -268,6 +270,23 @@ def load_tables(
     if "steps" in inputs:
         evidence.findings += step_findings(inputs["steps"])
     return evidence
+
+
+def _stated_library(documents: RunDocuments) -> CommunicationLibrary | None:
+    """Return the communication library that the card states."""
+    library = documents.card.executor.communication_library if documents.card else None
+    return CommunicationLibrary(library.name, library.version) if library else None
+
+
+def _seen_library(
+    on_card: CommunicationLibrary | None, traces: Sequence[TraceTables]
+) -> CommunicationLibrary | None:
+    """Return the communication library that the card states, with the version that traces record of NCCL."""
+    versions = {trace.attributes.get("nccl_version", "") for trace in traces} - {""}
+    is_nccl = on_card is None or on_card.name is None or on_card.name.upper() == "NCCL"
+    if len(versions) != 1 or not is_nccl:
+        return on_card
+    return CommunicationLibrary(name="NCCL", version=versions.pop())
 
 
 def _steps_behind(tables: Iterable[str]) -> list[str]:

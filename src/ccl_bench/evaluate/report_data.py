@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
+from ccl_bench.analysis.communication.bandwidth import WAIT_FREE
 from ccl_bench.analysis.communication.stragglers import waits_by_rank_and_step
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
@@ -15,11 +16,13 @@ from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.shared.ceiling import REACHES, with_ceiling
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.per_step import label, step_labels
+from ccl_bench.metrics.shared.reference import ReferenceSystem, reference_system, with_reference
 from ccl_bench.metrics.shared.waiting import divided
 from ccl_bench.result.report_data import (
     Grid,
     MemoryCurve,
     MessageSize,
+    ReferenceLine,
     ReportData,
     Series,
     Spread,
@@ -188,21 +191,27 @@ _MOST = 300
 _KEYS = ("collective", "dimension", "spans_nodes", "basis")
 
 
-def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> list[MessageSize]:
-    """Return the bandwidth of each kind of call at each size, with that of nccl-tests.
+def bus_bandwidth(
+    transfers: pl.DataFrame, tests: NcclTests | None = None, system: ReferenceSystem | None = None
+) -> list[MessageSize]:
+    """Return the bandwidth of each kind of call at each size, with that of nccl-tests and of the catalog.
 
     If there are too many sizes, those between two powers of two are merged.
     """
-    looked_up = with_ceiling(transfers.drop_nulls("bus_factor"), tests)
+    looked_up = with_reference(with_ceiling(transfers.drop_nulls("bus_factor"), tests), None, system)
     bandwidths = looked_up.with_columns(
-        (pl.col("bus_factor") * pl.col("size_bytes") / pl.col("time_ns")).alias("bus")
+        (pl.col("bus_factor") * pl.col("size_bytes") / pl.col("time_ns")).alias("bus"),
+        reference_ns=pl.when(pl.col("basis") == WAIT_FREE).then("reference_ns"),
     )
     exact = bandwidths.with_columns(pl.col("size_bytes").alias("about"))
     if exact.select(*_KEYS, "about").n_unique() > _MOST:
         power = pl.col("size_bytes").log(2).floor().cast(pl.Int64)
         exact = bandwidths.with_columns(power.alias("about"))
     moved = (pl.col("bus_factor") * pl.col("size_bytes")).sum()
-    reached = pl.when(pl.col("ceiling_ns").is_not_null().all()).then(moved / pl.col("ceiling_ns").sum())
+    reached = [
+        pl.when(pl.col(column).is_not_null().all()).then(moved / pl.col(column).sum()).alias(column)
+        for column in ("ceiling_ns", "reference_ns")
+    ]
     sizes = (
         exact.group_by(*_KEYS, "about")
         .agg(
@@ -210,7 +219,7 @@ def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> li
             pl.col("size_bytes").max().alias("max_bytes"),
             pl.len().alias("calls"),
             *(pl.col("bus").quantile(share, "linear").alias(f"q{share}") for share in (0.1, 0.5, 0.9)),
-            reached.alias("reached"),
+            *reached,
         )
         .sort(*_KEYS, "about", nulls_last=True)
         .drop("about")
@@ -218,6 +227,33 @@ def bus_bandwidth(transfers: pl.DataFrame, tests: NcclTests | None = None) -> li
     return [
         MessageSize(collective, dimension or "unknown", REACHES[spans], *rest)
         for collective, dimension, spans, *rest in sizes.iter_rows()
+    ]
+
+
+_ASIDE = 2
+"""Factor by which a reference is drawn beyond the sizes of the calls: as far as the chart goes."""
+
+
+def reference_lines(transfers: pl.DataFrame, system: ReferenceSystem) -> list[ReferenceLine]:
+    """Return what the catalog has for each kind of call with a reference, at powers of two."""
+    free = transfers.filter(pl.col("basis") == WAIT_FREE).drop_nulls("bus_factor")
+    compared = with_reference(free, None, system).drop_nulls("reference_ns")
+    if compared.is_empty():
+        return []
+    sizes = compared["size_bytes"].to_list()
+    least, most = min(sizes), max(sizes)
+    powers = [1 << power for power in range(63) if least <= _ASIDE << power and 1 << power <= _ASIDE * most]
+    keys = ["collective", "dimension", "size", "spans_nodes", "bus_factor"]
+    kinds = compared.select(keys).unique(maintain_order=True).sort(keys, nulls_last=True)
+    points = kinds.join(pl.DataFrame({"size_bytes": powers}), how="cross")
+    drawn = with_reference(points, None, system).drop_nulls("reference_ns")
+    rates = pl.col("bus_factor") * pl.col("size_bytes") / pl.col("reference_ns")
+    lines = drawn.group_by("collective", "dimension", "reaches", maintain_order=True).agg(
+        "size_bytes", rates.alias("gb_per_s")
+    )
+    return [
+        ReferenceLine(collective, dimension or "unknown", *rest)
+        for collective, dimension, *rest in lines.iter_rows()
     ]
 
 
@@ -271,7 +307,7 @@ def report_data_of(inspection: Inspection, results: list[Result], evidence: Load
     ranks_each = 1
     if "breakdown" in tables:
         parts, ranks_each = time_parts(tables["breakdown"], tables.get("communication_parts"), on_node)
-    bandwidths = []
+    bandwidths, references = [], []
     if "transfers" in tables:
         refused = [
             name
@@ -280,7 +316,10 @@ def report_data_of(inspection: Inspection, results: list[Result], evidence: Load
             for name in names
         ]
         drawn = tables["transfers"].filter(~pl.col("collective").is_in(refused))
-        bandwidths = bus_bandwidth(drawn, inputs.get("nccl_tests"))
+        library, traffic = inputs.get("communication_library"), inputs.get("traffic")
+        system = reference_system(facts, inputs.get("devices"), library, traffic)
+        bandwidths = bus_bandwidth(drawn, inputs.get("nccl_tests"), system)
+        references = reference_lines(drawn, system)
     curves, devices = memory_curves(tables["memory_outline"]) if "memory_outline" in tables else ([], 0)
     has_strip = "breakdown" in tables and all(name in inputs for name in STRIP_TABLES)
     series = Series(
@@ -289,6 +328,7 @@ def report_data_of(inspection: Inspection, results: list[Result], evidence: Load
         ranks_each,
         waits(tables["waits"], on_node) if "waits" in tables else None,
         bandwidths,
+        references,
         curves,
         devices,
         strip(inputs, facts) if has_strip else None,

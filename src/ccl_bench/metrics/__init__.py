@@ -65,6 +65,8 @@ class Metric:
     """Tables that give a better value: of two profilers, the one that filled them is used."""
     otherwise: tuple[Callable[..., Measurement], ...] = ()
     """Ways to compute it from other sources if this one gives no value, best first."""
+    may_exceed_whole: bool = False
+    """Whether a value in % may be above 100: it is relative to a measurement, not to a whole or a limit."""
     explained_by: tuple[str, ...] = ()
     """Tables that only the details use: the parameters with a default. The value does not depend on them."""
 
@@ -120,12 +122,14 @@ def metric(
     revision: int = 1,
     prefers: tuple[str, ...] = (),
     otherwise: tuple[Callable[..., Measurement], ...] = (),
+    may_exceed_whole: bool = False,
 ) -> Callable[[Callable[..., Measurement]], Callable[..., Measurement]]:
     """Register the decorated function as a metric; parameters with a default feed only its details.
 
     `applies` are the conditions under which it makes sense. `variants` are the same number
     under another name and unit: name to (unit, factor). `prefers` are tables that give a better number.
-    `otherwise` compute it from other sources where the decorated function gives no value.
+    `otherwise` compute it from other sources where the decorated function gives no value. A value in % above
+    100 is refused unless it `may_exceed_whole`.
     """
 
     def register(function: Callable[..., Measurement]) -> Callable[..., Measurement]:
@@ -140,6 +144,7 @@ def metric(
             revision=revision,
             prefers=prefers,
             otherwise=otherwise,
+            may_exceed_whole=may_exceed_whole,
             **_parameters(function),
         )
         METRICS.add(name, base, aliases)

@@ -66,7 +66,7 @@ class Calibration:
     """The model with constants fitted to measured steps, ready to predict others.
 
     `columns` has a row for each measured step (see `trials.columns`); `seconds` are their times. Without rows
-    the prediction is what is believed of any system.
+    the prediction is what any system is expected to do.
     """
 
     def __init__(self, columns: Columns, seconds: Floats) -> None:
@@ -77,7 +77,8 @@ class Calibration:
         self._measured = np.log(seconds)
         unknown = model_data()["unknown_device"]["spread"] if np.any(columns["unknown_device"] > 0) else 0.0
         self._median = np.log([each.median for each in constants()])
-        spread = np.array([max(each.spread, unknown) if each.of else each.spread for each in constants()])
+        # What the catalog does not have may be a CPU, whose host, network and latency are unlike a GPU's too.
+        spread = np.array([max(each.spread, unknown) for each in constants()])
         self._prior = spread**2
         self._distances = self._distances_to(columns)
         grid = [(a, length, noise) for a, length, noise in product(_AMPLITUDES, _LENGTHS, _NOISES)]
@@ -143,6 +144,18 @@ class Calibration:
             Interval(*np.exp([m - _Z90 * s, m, m + _Z90 * s]).tolist())
             for m, s in zip(*self.predict(columns), strict=True)
         ]
+
+    def bounds(self, columns: Columns) -> list[dict[str, float]]:
+        """Return for each configuration the shares of the step that constants are worth, which add up to 1.
+
+        A share is how much shorter the step is, per cent, if the constant gets better by one per cent.
+        They add up (Euler's theorem), because a step takes half the time if all are twice as good.
+        """
+        names = [each.name for each in constants()]
+        shares = np.abs(self._linear(columns)[1])
+        # The share of the network holds what tensor parallelism reaches of it.
+        shares[:, names.index("node_bandwidth")] -= shares[:, names.index("tensor_parallel_outside")]
+        return [dict(zip(names, row, strict=True)) for row in shares.tolist()]
 
     def _distances_to(self, columns: Columns) -> tuple[Floats, Floats]:
         layer, whole = _features(columns)

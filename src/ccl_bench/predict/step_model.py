@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One constant of the model, as it is believed before any measurement."""
+    """One constant of the model, with what is expected before any measurement."""
 
     name: str
     median: float
@@ -115,10 +115,12 @@ def step_s(logarithms: Floats, columns: Columns) -> Floats:
     link = np.where(tp * dp <= on_node, inside, outside / np.minimum(tp, on_node))
     ring = (dp - 1) / dp * parameters / link
     sharded = columns["sharded"]
-    # FSDP gathers weights forward and backward, and scatters gradients. In a pipeline each microbatch gathers
-    # them again, because the backward pass of the one before has freed them.
-    gathers = np.where(pp > 1, count, 2)
-    traffic = np.where(sharded > 0, gathers * _WEIGHT_BYTES + _GRADIENT_BYTES, 2 * _GRADIENT_BYTES)
+    # FSDP gathers weights forward and backward, and scatters gradients, for each microbatch. In a pipeline
+    # the backward pass finds the weights of its forward pass, and gradients are scattered once.
+    scattered = np.where(
+        pp > 1, count * _WEIGHT_BYTES + _GRADIENT_BYTES, count * (2 * _WEIGHT_BYTES + _GRADIENT_BYTES)
+    )
+    traffic = np.where(sharded > 0, scattered, 2 * _GRADIENT_BYTES)
     optimizer = value["optimizer"] * parameters / np.where(sharded > 0, dp, 1) / columns["memory_bandwidth"]
     seconds: Floats = (count + pp - 1) * slot + ring * traffic + optimizer + value["step_s"]
     return seconds

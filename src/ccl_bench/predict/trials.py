@@ -40,6 +40,8 @@ NUMBERS = {
 """Columns of numbers above zero, and their meaning."""
 
 FLAGS = {"recompute": "whether activations are computed again"}
+ACCUMULATES = "accumulates"
+"""Optional column: whether micro batches without a pipeline accumulate; as its framework does by default."""
 TEXTS = {
     "study": "name of the rows that belong together",
     "framework": "program that trained",
@@ -179,6 +181,14 @@ def complete_trials(frame: pl.DataFrame, source: str) -> Trials:
         else pl.lit(value=False).alias(name)
         for name in FLAGS
     )
+    if ACCUMULATES not in frame.columns:
+        frame = frame.with_columns(pl.lit(None, pl.Boolean).alias(ACCUMULATES))
+    frame = frame.with_columns(
+        pl.col(ACCUMULATES)
+        .cast(pl.String)
+        .str.to_lowercase()
+        .replace_strict({"true": True, "false": False}, default=None)
+    )
     if not frame.height:
         raise InputError("the table has no rows", where=source)
     missing = [name for name in ("global_batch", "micro_batch", "seq_len") if frame[name].null_count()]
@@ -285,9 +295,14 @@ def columns(rows: pl.DataFrame) -> Columns:
         numbers[figure] = np.array([(figures[name] or unknown)[figure] for name in rows["gpu"]])
     numbers["unknown_device"] = np.array([float(figures[name] is None) for name in rows["gpu"]])
     frameworks = model_data()["frameworks"]
-    known = [frameworks.get((name or "").lower(), frameworks["megatron-lm"]) for name in rows["framework"]]
-    numbers["sharded"] = np.array([float(each["sharding"] == "fsdp") for each in known])
-    numbers["accumulates"] = np.array([float(each["accumulates_without_pipeline"]) for each in known])
+    settings = [frameworks.get((name or "").lower(), frameworks["megatron-lm"]) for name in rows["framework"]]
+    numbers["sharded"] = np.array([float(each["sharding"] == "fsdp") for each in settings])
+    numbers["accumulates"] = np.array(
+        [
+            float(each["accumulates_without_pipeline"] if own is None else own)
+            for each, own in zip(settings, rows[ACCUMULATES], strict=True)
+        ]
+    )
     return numbers
 
 

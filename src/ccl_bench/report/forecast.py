@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from ccl_bench.result.forecast import (
         EvaluationAnswer,
         Forecast,
-        MemoryNeed,
         Percentiles,
         Ranking,
         ReplayAnswer,
+        SearchAnswer,
+        TrialAnswer,
     )
+    from ccl_bench.result.prediction import Memory
 
 ROWS = 12
 """Rows of an evaluation that are shown: those with the largest errors."""
@@ -119,6 +121,31 @@ def replay_page(answer: ReplayAnswer) -> Group:
     return Group(heading("Search"), indented(table), *_lines([*lines, *answer.remarks]))
 
 
+def trial_line(trial: TrialAnswer) -> str:
+    """Return one trial of a search in a line: what was measured, and how good the prediction was."""
+    head = f"{trial.number}. {short_configuration(trial.configuration)}"
+    if trial.measured is None:
+        return plain(f"{head}: {trial.status}, {trial.reason} ({trial.folder})")
+    measured = f"{head}: {trial.measured:.4g} s a step"
+    if trial.predicted is None:
+        return measured
+    error = trial.measured / trial.predicted.p50 - 1
+    held = trial.predicted.p10 <= trial.measured <= trial.predicted.p90
+    return (
+        f"{measured}, predicted {_interval(trial.predicted)} s: {100 * abs(error):.0f} % "
+        f"{'longer' if error > 0 else 'shorter'}, {'inside' if held else 'outside'} the interval"
+    )
+
+
+def search_page(answer: SearchAnswer) -> Group:
+    """Return the end of a search: the best configuration, and where the trials are."""
+    lines = ["no trial was measured"]
+    if answer.best is not None:
+        speed = f"{answer.best_tokens_per_s_per_gpu:,.0f} tokens per second and device"
+        lines = [f"best: {short_configuration(answer.best)}, {speed}"]
+    return Group(heading("Search"), *_lines([*lines, f"trials: {answer.history}"]))
+
+
 def short_configuration(configuration: dict[str, object]) -> str:
     """Return a configuration in a line, such as `tp 4 · dp 1 · pp 2 · mb 4 · recompute`."""
     parts = [
@@ -137,7 +164,9 @@ def _interval(each: Percentiles | None) -> str:
     return "-" if each is None else f"{each.p50:.4g} ({each.p10:.4g} to {each.p90:.4g})"
 
 
-def _memory(need: MemoryNeed) -> str:
+def _memory(need: Memory) -> str:
+    if need.needed_bytes is None:
+        return "unknown"
     words = {True: "fits", False: "does not fit", None: "open whether it fits"}[need.fits]
     return f"{need.needed_bytes / 2**30:.1f} GiB, {words}"
 

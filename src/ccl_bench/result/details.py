@@ -292,6 +292,33 @@ class BandwidthDetails(TypedDict):
     """Speed over that of nccl-tests at the same sizes."""
 
 
+class ComparedCalls(TypedDict):
+    """Calls of one kind that `collective_efficiency` compares."""
+
+    collective: str
+    dimension: str
+    members: int
+    reach: str
+    size_bytes: int
+    library: str
+    """Library that was measured; `nccl-tests` for the user's own measurement."""
+    library_version: str | None
+    reference_s: float
+    """Time of a call in the reference, s."""
+    recorded_s: float
+    """Mean transfer of a call, s."""
+    efficiency_pct: float
+    calls_count: int
+
+
+class EfficiencyDetails(TypedDict):
+    """Details of `collective_efficiency`."""
+
+    calls: list[ComparedCalls]
+    without_reference_s: float
+    """Transfer of calls without a reference, s."""
+
+
 class TrainingPoint(TypedDict):
     """One recorded value of a training."""
 

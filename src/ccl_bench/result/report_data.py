@@ -112,6 +112,22 @@ class MessageSize:
     p90_gb_per_s: float
     nccl_tests_gb_per_s: float | None = None
     """Bus bandwidth of nccl-tests at these sizes; None if not measured."""
+    reference_gb_per_s: float | None = None
+    """Bus bandwidth of the catalog's measurement at these sizes; None if it has none of them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceLine:
+    """What the catalog's measurement of one collective reaches over a group, over message size."""
+
+    collective: str
+    dimension: str
+    """Parallelism dimension of the calls that are compared with it."""
+    reaches: str
+    """What was measured, such as `NCCL 2.27.3 reaches on 8 A100 SXM`."""
+    size_bytes: list[int]
+    gb_per_s: list[float]
+    """Bus bandwidth, 10^9 bytes/s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +157,8 @@ class Series:
     waits: Grid | None = None
     """Time that ranks waited for others in collectives."""
     bus_bandwidth: list[MessageSize] = field(default_factory=list)
+    references: list[ReferenceLine] = field(default_factory=list)
+    """Measurements that `bus_bandwidth` is compared with."""
     memory: list[MemoryCurve] = field(default_factory=list)
     memory_devices: int = 0
     """Devices with a history, of which `memory` has those with the highest peaks."""

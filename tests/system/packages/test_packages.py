@@ -115,6 +115,12 @@ def test_an_installed_wheel_has_the_licences_of_what_it_bundles(installed: Path)
     assert "vega-lite 6.4.1" in notices.read_text(encoding="utf-8")
     [scripts] = installed.glob("lib/*/site-packages/ccl_bench/report/render/assets/vega.js")
     assert b"vegaEmbed" in scripts.read_bytes()
+    [terms] = installed.glob(
+        "lib/*/site-packages/ccl_bench-*.dist-info/licenses/**/collective_reference-*.txt"
+    )
+    assert "Apache License" in terms.read_text(encoding="utf-8")
+    [times] = installed.glob("lib/*/site-packages/ccl_bench/catalog/collective_reference.parquet")
+    assert times.read_bytes() == (ROOT / "src/ccl_bench/catalog/collective_reference.parquet").read_bytes()
 
 
 def test_man_finds_the_pages_of_an_installed_wheel(installed: Path) -> None:

@@ -62,7 +62,7 @@ def new(
     if not name or Path(name).name != name:
         raise UsageError(f"{name!r} is not the name of a folder", fix="leave out the path; --output names it")
     if base is not None:
-        definition = _definition(base).replace(name=name, train_config=_settings(changes or []))
+        definition = definition_named(base).replace(name=name, train_config=_settings(changes or []))
         written = write_folder(definition, folder, force=force)
     elif changes:
         raise UsageError("--set changes a definition, and none is given", fix="name one with --from")
@@ -74,7 +74,7 @@ def new(
     return 0
 
 
-def _definition(name: str) -> WorkloadDefinition:
+def definition_named(name: str) -> WorkloadDefinition:
     """Return a definition by its file, or by its name in a checkout around here or around this package."""
     if Path(name).suffix == ".toml":
         return read_definition(Path(name))

@@ -9,7 +9,15 @@ from ccl_bench.collect.workloads.definition import (
     WorkloadDefinition,
     folder_files,
     read_definition,
+    workload_card,
     write_folder,
 )
 
-__all__ = ["Machine", "WorkloadDefinition", "folder_files", "read_definition", "write_folder"]
+__all__ = [
+    "Machine",
+    "WorkloadDefinition",
+    "folder_files",
+    "read_definition",
+    "workload_card",
+    "write_folder",
+]

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent, diagnosis
-from ccl_bench.diagnosis.communication import of_rows, transfers, with_transfer
+from ccl_bench.diagnosis.communication import of_rows, pace, transfers, with_transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.metrics.shared.reference import References
     from ccl_bench.result.diagnosis import Opportunity
 
 _SLOWER = 1.5
@@ -22,12 +23,15 @@ _FEWEST = 5
 
 
 @diagnosis(kind="communication")
-def slow_calls(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
+def slow_calls(
+    gains: Gains, calls: pl.DataFrame, groups: pl.DataFrame, references: References
+) -> Iterator[Opportunity]:
     """Some collectives take far longer than the same collective, of the same size and group, at other times.
 
     How it is seen:
     Calls of one group, collective and size are compared from the arrival of their last
-    rank. The run is replayed with the median for calls that take more than 1.5 times as long.
+    rank. The run is replayed with the median for calls that take more than 1.5 times as long. If the catalog
+    or nccl-tests has a measurement of them, the sentence reports their speed relative to it.
 
     Why it costs:
     Other calls show that the bandwidth is available, but these do not reach it: another job
@@ -64,7 +68,8 @@ def slow_calls(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
     which = slow["collective"].mode().sort()[0]
     yield from gains.sure(
         with_transfer(gains, mask, slow["usual"].to_numpy()),
-        title=f"{share:.0f} % of the collectives, mostly {which}, take over 1.5 times their usual time",
+        title=f"{share:.0f} % of the collectives, mostly {which}, take over 1.5 times their usual time"
+        f"{pace(slow, groups, references)}",
         remedy="check concurrent work: other collectives, large kernels, other jobs",
         change="they take their usual time",
     )

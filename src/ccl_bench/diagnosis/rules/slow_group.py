@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import numbers
 from ccl_bench.diagnosis import Silent, diagnosis
-from ccl_bench.diagnosis.communication import of_rows, transfers
+from ccl_bench.diagnosis.communication import of_rows, pace, transfers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ccl_bench.diagnosis.gains import Gains
+    from ccl_bench.metrics.shared.reference import References
     from ccl_bench.result.diagnosis import Opportunity
 
 _SLOWER = 1.2
@@ -20,12 +21,15 @@ _SLOWER = 1.2
 
 
 @diagnosis(kind="ranks")
-def slow_group(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
+def slow_group(
+    gains: Gains, calls: pl.DataFrame, groups: pl.DataFrame, references: References
+) -> Iterator[Opportunity]:
     """The same collectives take longer in one process group than in the others of its dimension.
 
     How it is seen:
     Calls of the same collective, size and number of ranks are compared between groups of a
-    dimension, from the arrival of their last rank. The run is replayed with the times of the other groups.
+    dimension, from the arrival of their last rank. The run is replayed with the times of the other groups. If
+    the catalog or nccl-tests has a measurement of them, the sentence reports their speed relative to it.
 
     Why it costs:
     A slow link or network adapter delays its group, and through the other dimensions all
@@ -61,7 +65,7 @@ def slow_group(gains: Gains, calls: pl.DataFrame) -> Iterator[Opportunity]:
         yield from gains.sure(
             gains.replays.without(of_rows(gains, of_group["row"])),
             title=f"Collectives of {dimension} among ranks {numbers(ranks)} take {times:.1f} times as "
-            "long as in other groups",
+            f"long as in other groups{pace(of_group, groups, references)}",
             remedy="look for a slow link or adapter between these ranks",
             change="they take the same time as in other groups",
             ranks=ranks,

@@ -7,13 +7,12 @@ ceiling.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from math import exp, log
 from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.bandwidth import known_bus_factor
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
+from ccl_bench.catalog.collective_reference import time_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,13 +79,3 @@ def _ceiling(
 
 def _reach(hosts: int | None) -> bool | None:
     return None if hosts is None else hosts > 1
-
-
-def time_at(size_bytes: int, sizes: list[int], times: list[float]) -> float:
-    """Return the time of a size that lies between measured ones."""
-    place = bisect_left(sizes, size_bytes)
-    if sizes[place] == size_bytes:
-        return times[place]
-    low, high = place - 1, place
-    share = log(size_bytes / sizes[low]) / log(sizes[high] / sizes[low])
-    return exp(log(times[low]) + share * log(times[high] / times[low]))

@@ -138,12 +138,20 @@ _APART_PX = 7
 
 
 def spread_over_size(
-    points: Sequence[Mapping[str, Any]], *, x: str, y: str, peaks: Sequence[tuple[str, float]]
+    points: Sequence[Mapping[str, Any]],
+    *,
+    x: str,
+    y: str,
+    peaks: Sequence[tuple[str, float]],
+    references: Sequence[Mapping[str, Any]] = (),
 ) -> Spec:
-    """Return points with `kind`, `bytes`, `low`, `middle`, `high` and `calls`, and peaks as (name, value)."""
+    """Return points with `kind`, `bytes`, `low`, `middle`, `high` and `calls`, and peaks as (name, value).
+
+    References are points of dotted lines, with `kind`, `bytes`, `rate` and what `reaches` it.
+    """
     kinds = list(dict.fromkeys(point["kind"] for point in points))
     values = [value for point in points for value in (point["low"], point["high"])]
-    values += [peak for _, peak in peaks]
+    values += [*(peak for _, peak in peaks), *(point["rate"] for point in references)]
     across, sizes = log_scale(*_ends(point["bytes"] for point in points), room=2)
     up, rates = log_scale(*_ends(values), room=1.6)
     unit = y.rpartition(", ")[2]
@@ -185,6 +193,25 @@ def spread_over_size(
                     },
                     {"mark": dot, "encoding": {"y": {"field": "middle", **axis}}},
                 ],
+            }
+        )
+    if references:
+        tooltip = [
+            {"field": "reaches", "title": "reference"},
+            {"field": "bytes", "title": "bytes", "format": ","},
+            {"field": "rate", "title": unit, "format": ",.4~g"},
+        ]
+        dotted = {"type": "line", "strokeDash": [2, 3], "strokeWidth": 1.5, "clip": True}
+        layers.append(
+            {
+                "data": {"values": [dict(point) for point in references]},
+                "mark": dotted,
+                "encoding": {
+                    **shared,
+                    "y": {"field": "rate", **axis},
+                    "detail": {"field": "reaches"},
+                    "tooltip": tooltip,
+                },
             }
         )
     label = {"type": "text", "align": "right", "baseline": "bottom", "dy": -4, "color": "var(--quiet)"}

@@ -15,7 +15,7 @@ from ccl_bench.report.page_model import PageChart, PageSection, Quantity, Term
 from ccl_bench.report.theme import COMMUNICATION_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ccl_bench.report.context import Context
     from ccl_bench.report.page_model import Cell, PageTable
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
         CollectiveBytesDetails,
         CommunicationTimeDetails,
         DimensionTraffic,
+        EfficiencyDetails,
         TrafficDetails,
     )
-    from ccl_bench.result.report_data import MessageSize
+    from ccl_bench.result.report_data import MessageSize, ReferenceLine
 
 KEY, TITLE = "communication", "Communication"
 
@@ -243,10 +244,17 @@ def bandwidth(context: Context) -> PageSection:
         BANDWIDTH_TITLE,
         "Bus bandwidth as nccl-tests defines it: independent of the number of ranks, comparable with the "
         "link. Small messages are bound by latency.",
-        charts=(_chart(sizes, peaks),),
+        charts=(_chart(sizes, peaks, context.series.references),),
         tables=(_all_calls(context),),
-        notes=tuple(sources) or ("No source states the peak of a link.",),
+        notes=(*(sources or ["No source states the peak of a link."]), *_reference_note(context)),
     )
+
+
+def _reference_note(context: Context) -> Iterator[str]:
+    """Yield what the reference is."""
+    measured = list(dict.fromkeys(line.reaches for line in context.series.references))
+    if measured:
+        yield f"The reference is what {' and '.join(measured)}, in AIConfigurator's measurements in one node."
 
 
 def _link_in_catalog(context: Context) -> tuple[float, str] | None:
@@ -262,7 +270,11 @@ def _link_in_catalog(context: Context) -> tuple[float, str] | None:
     return None
 
 
-def _chart(sizes: Sequence[MessageSize], peaks: Sequence[tuple[str, float]]) -> PageChart:
+def _chart(
+    sizes: Sequence[MessageSize],
+    peaks: Sequence[tuple[str, float]],
+    references: Sequence[ReferenceLine],
+) -> PageChart:
     points = [
         {
             "kind": _kind(entry),
@@ -275,7 +287,12 @@ def _chart(sizes: Sequence[MessageSize], peaks: Sequence[tuple[str, float]]) -> 
         }
         for entry in sizes
     ]
-    spec = spread_over_size(points, x="message size", y="bus bandwidth, GB/s", peaks=peaks)
+    lines = [
+        {"kind": f"{line.collective}, {line.dimension}", "bytes": at, "rate": rate, "reaches": line.reaches}
+        for line in references
+        for at, rate in zip(line.size_bytes, line.gb_per_s, strict=True)
+    ]
+    spec = spread_over_size(points, x="message size", y="bus bandwidth, GB/s", peaks=peaks, references=lines)
     best = max(sizes, key=lambda entry: entry.p50_gb_per_s)
     summary = (
         f"The highest median is {amount(best.p50_gb_per_s)} GB/s, "
@@ -286,19 +303,24 @@ def _chart(sizes: Sequence[MessageSize], peaks: Sequence[tuple[str, float]]) -> 
         note += " Sizes between two powers of two are one group."
     if any(entry.basis == "raw" for entry in sizes):
         note += " Raw times come from calls that no other member recorded; they include waiting."
+    if references:
+        note += " Dotted lines are the reference."
     has_tests = any(entry.nccl_tests_gb_per_s for entry in sizes)
+    has_references = any(entry.reference_gb_per_s for entry in sizes)
     rows: list[list[Cell]] = []
     for entry in sizes:
         rates = (entry.p10_gb_per_s, entry.p50_gb_per_s, entry.p90_gb_per_s)
         row = [_kind(entry), _size(entry), f"{entry.calls:,}", *(cell(rate, amount) for rate in rates)]
         rows.append([*row, entry.basis])
-        if has_tests:
-            reached = entry.nccl_tests_gb_per_s or None
-            share = 100 * entry.p50_gb_per_s / reached if reached else None
-            rows[-1] += [cell(reached, amount), cell(share, percent)]
+        compared = ((has_tests, entry.nccl_tests_gb_per_s), (has_references, entry.reference_gb_per_s))
+        for is_shown, reached in compared:
+            if is_shown:
+                share = 100 * entry.p50_gb_per_s / reached if reached else None
+                rows[-1] += [cell(reached or None, amount), cell(share, percent)]
     head = ("collective", "message", "calls", "10 % below", "median", "10 % above", "time is")
     tests = ("nccl-tests", "median over it") if has_tests else ()
-    data = table((*head, *tests), rows, caption="Bus bandwidth in GB/s", left=(0, 6))
+    reference = ("reference", "efficiency") if has_references else ()
+    data = table((*head, *tests, *reference), rows, caption="Bus bandwidth in GB/s", left=(0, 6))
     return PageChart("bus-bandwidth", "Bus bandwidth against message size", spec, summary, data, note)
 
 
@@ -313,11 +335,26 @@ def _size(entry: MessageSize) -> str:
     return high if entry.min_bytes == entry.max_bytes else f"{low} to {high}"
 
 
+def _efficiencies(context: Context) -> dict[str, float]:
+    """Return the efficiency of the calls of each collective that have a reference, %."""
+    efficiency = context.valued("collective_efficiency")
+    times: dict[str, tuple[float, float]] = {}
+    for row in cast("EfficiencyDetails", efficiency.details)["calls"] if efficiency else ():
+        reference, recorded = times.get(row["collective"], (0.0, 0.0))
+        count = row["calls_count"]
+        times[row["collective"]] = (
+            reference + count * row["reference_s"],
+            recorded + count * row["recorded_s"],
+        )
+    return {name: 100 * reference / recorded for name, (reference, recorded) in times.items()}
+
+
 def _all_calls(context: Context) -> PageTable:
     rows = []
     results = {name: context.valued(metric) for name, metric in BANDWIDTHS.items()}
     parts = _row_parts({n: r.details.get("time_parts_s", {}) for n, r in results.items() if r})
     has_tests = any(r.details.get("nccl_tests_efficiency_ratio") for r in results.values() if r)
+    efficiencies = _efficiencies(context)
     for collective, metric in BANDWIDTHS.items():
         result = context.valued(metric)
         if result is None or result.value is None:
@@ -337,10 +374,12 @@ def _all_calls(context: Context) -> PageTable:
                 details["basis"],
                 details["reach"],
                 *([cell(of_tests and 100 * of_tests, percent, "unknown")] if has_tests else ()),
+                *([cell(efficiencies.get(collective), percent, "unknown")] if efficiencies else ()),
                 *_part_cells(parts, collective),
             )
         )
     head = ("collective", "bus", "algorithm", "of the link", "calls", "bytes", "time is", "reach")
-    divided = [*(["of nccl-tests"] if has_tests else []), *_part_names(parts)]
+    shares = [*(["of nccl-tests"] if has_tests else []), *(["efficiency"] if efficiencies else [])]
+    divided = [*shares, *_part_names(parts)]
     note = "Waiting, transfer and unknown are times of one GPU in a mean step." if parts else ""
     return table((*head, *divided), rows, caption="All calls together", note=note, left=(0, 6, 7))
