@@ -4,6 +4,7 @@ Every process that runs tests imports all of their files. What takes long to imp
 mcp and torch, is imported by the tests that use it.
 """
 
+import contextlib
 import gc
 import itertools
 import os
@@ -35,12 +36,14 @@ sys.modules.setdefault("rfc3987_syntax", None)
 with pytest.MonkeyPatch.context() as environment:
     environment.setenv("POLARS_MAX_THREADS", "1")
     import polars as pl  # it looks at the variable now and never again
-    from polars.lazyframe import engine_config
 
 # Each of a million small queries would make the flags that all of them have, and look whether it is
 # monitored.
 pl.QueryOptFlags._eager = staticmethod(cache(pl.QueryOptFlags._eager))  # type: ignore[method-assign]
-engine_config._IN_MEMORY_ENGINE.monitoring = False
+with contextlib.suppress(ImportError):  # before polars 2 there is none
+    from polars.lazyframe.engine_config import _IN_MEMORY_ENGINE
+
+    _IN_MEMORY_ENGINE.monitoring = False
 
 # A collection of garbage looks through all that a session keeps, such as recorded traces.
 gc.set_threshold(300_000, 20, 100)

@@ -28,7 +28,7 @@ def test_every_rule_finds_what_a_plain_search_finds(name):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_what_a_rule_matches_holds_one_of_its_words(rule):
-    @settings(max_examples=10)
+    @settings(max_examples=5)
     @given(found=st.from_regex(rule, alphabet=st.characters(codec="ascii")))
     def check(found):
         assert PATTERNS[rule].is_in(found)

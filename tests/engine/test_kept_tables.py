@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 WANTED = ("steps", "breakdown", "calls")
 
 RUNS = (
-    *("kineto/deepseek-dualpipe", "kineto/gloo-fsdp2-tp2-args", "kineto/nccl-args", "memory"),
+    *("kineto/gloo-fsdp2-tp2-args", "kineto/nccl-args", "memory"),
     *("execution_trace/megatron-tp8", "serving/vllm-tp8", "serving/aiperf", "flight-recorder/ok"),
-    *("nsys/tiny", "nsys/two-gpu-sendrecv", "xplane/tpu-v6e-4of8"),
+    *("nsys/tiny", "xplane/tpu-v6e-4of8"),
 )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
 CORPUS = [
-    "kineto/megatron-tp8", "kineto/deepseek-dualpipe", "kineto/nccl-args", "nsys/two-gpu-sendrecv",
+    "kineto/deepseek-dualpipe", "kineto/nccl-args", "nsys/two-gpu-sendrecv",
     "nsys/tiny", "nsys/nvtx-attention",
 ]  # fmt: skip
 

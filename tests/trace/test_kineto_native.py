@@ -174,7 +174,7 @@ def test_where_pieces_are_cut_changes_nothing(monkeypatch, size):
 
 def test_a_trace_cut_anywhere_is_salvaged_alike():
     data = pretty(many(4))
-    for end in range(0, len(data), 7):
+    for end in range(0, len(data), 11):
         assert differences(data[:end]) == []
 
 

@@ -50,7 +50,7 @@ def test_a_cut_at_any_place_gives_a_beginning_and_a_finding(write):
     """At every third character: places between and inside of names, numbers and brackets."""
     data = write(many(2))
     start = data.find(b"[", data.find(b'"traceEvents"')) + 1
-    for end in range(start, len(data.rstrip()) - 1, 3):
+    for end in range(start, len(data.rstrip()) - 1, 5):
         content = read(data[:end])
         found = names(content)
         assert found == [f"op{n}" for n in range(len(found))]

@@ -97,6 +97,8 @@ def find_copies(traces: Sequence[TraceTables]) -> dict[int, int]:
 
 def _with_common(samples: dict[int, NDArray[np.uint64]]) -> list[tuple[int, int]]:
     """Return pairs of traces with many hashes in common: each trace with the first that has them."""
+    if sum(each.size > 0 for each in samples.values()) < 2:
+        return []
     rows = pl.DataFrame(
         {
             "position": np.repeat(

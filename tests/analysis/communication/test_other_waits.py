@@ -12,7 +12,9 @@ import pytest
 from cross_runs import call, facts, frame, group, matched, results
 
 from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.metrics.shared.waiting import MUCH_ELSEWHERE, elsewhere_findings
+from ccl_bench.run import open_run
 from ccl_bench.testing import Experts, Message, Plan, Straggler, timeline, trace_path, write_run
 
 CODE = "waiting-elsewhere"
@@ -210,7 +212,7 @@ def test_waiting_elsewhere_is_a_finding_from_a_twentieth_of_the_step_on(
 
 def test_the_late_host_of_a_recorded_run_is_told_of(corpus: Path) -> None:
     """Its truth: 30 % of the step; ranks 0, 2 and 3 wait in DDP's broadcast of buffers for rank 1."""
-    [found] = results(corpus / "conclusions" / "late_host", "straggler")
+    [found] = evaluate(open_run(corpus / "conclusions" / "late_host"), ["straggler"], jobs=1)
     assert found.value is not None
     assert found.value < 0.02
     assert found.details["waiting_elsewhere_s"]["broadcast"] == pytest.approx(0.3 * 0.75 * 0.03974, rel=0.05)

@@ -143,4 +143,4 @@ def test_wheels_hold_the_library_that_their_names_state(packages: Path) -> None:
             # Bytes 18 and 19 of an ELF file are the number of its kind of processor.
             library = archive.read(LIBRARY) if LIBRARY in archive.namelist() else None
         assert (library and int.from_bytes(library[18:20], "little")) == machine
-    assert ((ROOT / "src" / LIBRARY).read_bytes() if OWN is not None else None) == OWN
+    assert OWN is None or (ROOT / "src" / LIBRARY).read_bytes() == OWN

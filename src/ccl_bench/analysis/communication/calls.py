@@ -420,6 +420,8 @@ def exposed_pieces(call_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl
 
 def _disjoint_of_all_traces(pieces: pl.DataFrame) -> pl.DataFrame:
     """Return pieces of calls of all traces, end to end, each instant of a trace in one of them."""
+    if pieces.is_empty():
+        return pieces
     spans = pieces.group_by("trace").agg(
         first_ns=pl.col("start_ns").min(), span_ns=pl.col("end_ns").max() - pl.col("start_ns").min()
     )
@@ -435,11 +437,11 @@ def _disjoint(pieces: pl.DataFrame) -> pl.DataFrame:
     ordered = pieces.sort("start_ns", "call", maintain_order=True)
     disjoint: list[pl.DataFrame] = []
     for part in _BEFORE_OTHERS:
+        some = ordered.filter(pl.col("part") == part)
+        if some.is_empty():
+            continue
         reach = pl.col("end_ns").cum_max().shift(1)
-        cut = (
-            ordered.filter(pl.col("part") == part)
-            .with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
-            .filter(pl.col("start_ns") < pl.col("end_ns"))
-        )
+        cut = some.with_columns(pl.max_horizontal("start_ns", reach).alias("start_ns"))
+        cut = cut.filter(pl.col("start_ns") < pl.col("end_ns"))
         disjoint.append(subtract(cut, pl.concat(disjoint)) if disjoint else cut)
-    return pl.concat(disjoint)
+    return pl.concat(disjoint) if disjoint else ordered.clear()
