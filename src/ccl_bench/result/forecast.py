@@ -132,6 +132,8 @@ class SearchAnswer:
     best_tokens_per_s_per_gpu: float | None
     history: str
     """Table of the trials."""
+    page: str
+    """Page of the search, HTML."""
 
 
 def to_json(answer: Forecast | Ranking | EvaluationAnswer | ReplayAnswer | SearchAnswer) -> bytes:
