@@ -35,12 +35,12 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak attacks fuzz damage mutants defences audit audit-numbers injections diagnoses conclusions predict search docs man outputs sources pictures logo wheels sbom services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak attacks fuzz damage mutants defences audit audit-numbers injections diagnoses conclusions predict predict-recorded search docs man outputs sources pictures logo wheels sbom services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(CORE) ## Install the core, measure a bundled run, and write its report and timeline
 	@echo
@@ -171,6 +171,9 @@ predict: $(TEST) ## Print the errors of predictions on measured steps, with the 
 
 search: $(TEST) ## Search under a real Slurm with torchtitan on processors, killed on the way (as root, for ten minutes)
 	$(BIN)/python tests/system/slurm/search_on_slurm.py
+
+predict-recorded: $(TEST) ## Predict pipelines from a recording, then record them, and print both
+	$(BIN)/python tests/predict/held_out/campaign.py
 
 docs: $(DOCS) ## Build the manual into build/docs/site/
 	$(BIN)/python docs/generate.py build/docs

@@ -74,6 +74,8 @@ WRITTEN = {
         "Diagnoses": "diagnoses.md",
         "A job that hangs": "hang.md",
         "What would it be worth?": "what-if.md",
+        "Predictions": "predict.md",
+        "Search": "search.md",
         "Many ranks, many machines": "many-machines.md",
         "Python and notebooks": "python.md",
         "Where did my step go?": "notebooks/where-did-my-step-go.md",

@@ -10,6 +10,7 @@ import os
 import sys
 import uuid
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,13 @@ sys.modules.setdefault("rfc3987_syntax", None)
 # than it gives. Commands that tests start have as many threads as a user's.
 with pytest.MonkeyPatch.context() as environment:
     environment.setenv("POLARS_MAX_THREADS", "1")
-    import polars as pl  # noqa: F401  it looks at the variable now and never again
+    import polars as pl  # it looks at the variable now and never again
+    from polars.lazyframe import engine_config
+
+# Each of a million small queries would make the flags that all of them have, and look whether it is
+# monitored.
+pl.QueryOptFlags._eager = staticmethod(cache(pl.QueryOptFlags._eager))  # type: ignore[method-assign]
+engine_config._IN_MEMORY_ENGINE.monitoring = False
 
 # A collection of garbage looks through all that a session keeps, such as recorded traces.
 gc.set_threshold(300_000, 20, 100)

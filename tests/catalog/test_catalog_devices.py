@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.catalog.devices import device, names
+from ccl_bench.catalog.devices import SEARCHED, device, names
 
 GIB = 2**30
 
@@ -192,3 +192,9 @@ def test_a_figure_names_its_source() -> None:
     h100 = device("H100 SXM")
     assert "data sheet" in h100.source("bf16")
     assert "white paper" in h100.source("compute_units")
+
+
+def test_only_the_beginning_of_a_name_is_searched() -> None:
+    assert device("x" * (SEARCHED - 5) + " h200").name == "H200 SXM"
+    with pytest.raises(NotMeasurable, match="unknown device"):
+        device("x" * SEARCHED + " h200")

@@ -123,6 +123,10 @@ def test_the_time_for_a_name_does_not_grow_with_its_length(part: str) -> None:
         return time.process_time() - began
 
     name = part * (16_384 // len(part))
-    assert seconds(name * 5) < 2 + 3 * seconds(
-        name
-    )  # `cutlass` five times as often would take 25 times as long
+    assert seconds(name * 5) < 2 + 3 * seconds(name)
+
+
+def test_only_the_beginning_of_a_name_is_searched() -> None:
+    assert kernel_type("a" * 8_188 + "gemm") == "gemm"
+    assert kernel_type("a" * 8_189 + "gemm") == "other"
+    assert short_name("a<" + "b" * 8_189 + ">c") == "a<...>"

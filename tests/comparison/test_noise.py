@@ -49,7 +49,7 @@ def alike(source: random.Random, count: int, likeness: float) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("count", [2, 4, 12])
+@pytest.mark.parametrize("count", [2, 12])
 @pytest.mark.parametrize("kind", DRAWS)
 def test_equal_runs_are_called_different_in_about_one_of_a_hundred(kind: str, count: int) -> None:
     # 200 trials of 1 % give 2 alarms; 9 or more are seen in less than one of a thousand such tests.

@@ -24,40 +24,40 @@ SEED = 0
 
 RUNS = {
     "slow_device": (2, 6),
-    "late_host": (1, 3),
-    "late_host_cpu": (3, 5),
-    "rotating_pauses": (1, 5),
-    "rotating_pauses_cpu": (0, 1),
+    "late_host": (1,),
+    "late_host_cpu": (3,),
+    "rotating_pauses": (5,),
+    "rotating_pauses_cpu": (0,),
     "rotating_collections": (7,),
-    "data_loader": (0, 3),
-    "data_loader_cpu": (2, 4),
-    "collections": (1, 4),
-    "compilation": (3, 6),
-    "module_loading": (3, 5),
-    "named_pauses": (0, 7),
+    "data_loader": (5, 8),
+    "data_loader_cpu": (4,),
+    "collections": (1,),
+    "compilation": (3,),
+    "module_loading": (5,),
+    "named_pauses": (0,),
     "first_rank_saves": (0,),
-    "unnamed_pauses": (1, 3),
-    "launch_bound": (0, 2),
-    "synchronisation": (1, 2),
-    "small_messages": (0, 1),
-    "exposed_collectives": (3, 4),
+    "unnamed_pauses": (3,),
+    "launch_bound": (0,),
+    "synchronisation": (2,),
+    "small_messages": (0,),
+    "exposed_collectives": (4,),
     "slow_group": (5,),
-    "slow_calls": (0,),
+    "slow_calls": (7,),
     "uneven_stages": (5,),
-    "copies": (0, 3),
-    "recomputation": (1, 6),
-    "warm_up": (0, 6),
-    "outlier_steps": (4, 7),
-    "hidden_late_host": (1, 6),
-    "hidden_loader": (0, 5),
-    "hidden_collections": (0, 1),
-    "hidden_pauses": (0, 1),
-    "hidden_copies": (2, 3),
+    "copies": (3,),
+    "recomputation": (6,),
+    "warm_up": (0,),
+    "outlier_steps": (4,),
+    "hidden_late_host": (6,),
+    "hidden_loader": (0,),
+    "hidden_collections": (0,),
+    "hidden_pauses": (1,),
+    "hidden_copies": (2,),
 }
-"""Cause → numbers of small runs, where possible one that waits for its device and one that does not."""
+"""Cause → numbers of small runs; some wait for their device and some do not, whatever the cause."""
 
-HEALTHY = (1, 3, 5, 6, 7)
-"""Numbers of healthy runs, of each kind of job."""
+HEALTHY = (1, 3, 5)
+"""Numbers of healthy runs: of one that waits for its device, one that does not, and one without a device."""
 
 
 def test_there_are_runs_of_every_cause() -> None:
@@ -169,7 +169,7 @@ def test_a_drawn_cause_costs_what_is_demanded_and_a_hidden_one_nothing() -> None
 
 
 def test_the_same_seed_draws_the_same_run() -> None:
-    first, second = (draw("late_host", SEED, 1) for _ in range(2))
+    first, second = (draw("data_loader", SEED, 8) for _ in range(2))
     assert (first.program.job, first.program.steps) == (second.program.job, second.program.steps)
-    assert draw("late_host", SEED + 1, 1).program.job != first.program.job
-    assert draw_healthy(SEED, 0).program.steps == draw_healthy(SEED, 0).program.steps
+    assert draw("data_loader", SEED + 1, 8).program.job != first.program.job
+    assert draw_healthy(SEED, 5).program.steps == draw_healthy(SEED, 5).program.steps

@@ -187,7 +187,7 @@ def test_what_a_tracker_refuses_is_an_error_that_names_it() -> None:
 @pytest.mark.parametrize(
     ("kind", "package"),
     [
-        ("tensorboard", "tensorboard.summary.writer.event_file_writer"),
+        ("tensorboard", "tensorboard.summary.writer.record_writer"),
         ("wandb", "wandb"),
         ("mlflow", "mlflow"),
     ],

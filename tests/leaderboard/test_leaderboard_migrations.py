@@ -284,9 +284,9 @@ def test_processes_that_migrate_a_board_at_once_migrate_it_once(tmp_path: Path, 
     (data := tmp_path / "data").mkdir()
     _left_behind(data, database, "0001")
     command = ["ccl-bench", "index", str(data), *(["--database", database] if database else [])]
-    with ThreadPoolExecutor(3) as pool:
-        done = [*pool.map(lambda _: ran(command), range(3))]
-    assert [each.returncode for each in done] == [0, 0, 0], done
+    with ThreadPoolExecutor(2) as pool:
+        done = [*pool.map(lambda _: ran(command), range(2))]
+    assert [each.returncode for each in done] == [0, 0], done
     _check_upgraded(data, database)
 
 
@@ -304,16 +304,16 @@ def test_machines_that_migrate_a_database_at_once_migrate_it_once(
         " WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
     engine = open_engine(data, database)
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(2) as pool:
         with engine.connect() as holder, engine.connect() as watcher:
             holder.execute(text("LOCK TABLE alembic_version IN SHARE MODE"))
-            ends = [pool.submit(ran, command) for _ in range(3)]
-            while watcher.execute(waiting).scalar_one() < 3 and not any(each.done() for each in ends):
+            ends = [pool.submit(ran, command) for _ in range(2)]
+            while watcher.execute(waiting).scalar_one() < 2 and not any(each.done() for each in ends):
                 watcher.rollback()
                 time.sleep(0.02)
         done = [each.result() for each in ends]
     engine.dispose()
-    assert [each.returncode for each in done] == [0, 0, 0], done
+    assert [each.returncode for each in done] == [0, 0], done
     _check_upgraded(data, database)
 
 

@@ -9,12 +9,15 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 from commands import ROOT, invoke, recorded_by
+from hypothesis import given
+from hypothesis import strategies as st
 from leaderboard_bundles import Made, changed, placed
 from leaderboard_client import Client
 
-from ccl_bench.base.text import csv_lines, harmless
+from ccl_bench.base.text import INERT, INERT_PATTERN, INERT_PATTERN_ONCE, csv_lines, harmless
 from ccl_bench.leaderboard.site import write_site
 from ccl_bench.leaderboard.web.app import create_app
 from ccl_bench.report.results import as_csv
@@ -65,6 +68,14 @@ def test_text_is_written_so_that_no_cell_is_a_formula(start: str) -> None:
     assert formulas(text) == []
     read = list(csv.reader(io.StringIO(text, newline="")))
     assert [row[1].replace("'", "") for row in read] == [harmless(each).replace("'", "") for each in hostile]
+
+
+@given(st.text('=\t\r\n ;"a\ufeff\u00a0', max_size=12))
+def test_python_and_rust_find_the_same_formulas_as_a_search_that_begins_anew_at_each_place(text: str) -> None:
+    anew = r"""(^[\s\ufeff]*|[;|\t\r\n"]\s*)([=+\-@\t\r])"""
+    expected = re.sub(anew, r"\1'\2", text)
+    assert re.sub(INERT_PATTERN_ONCE, r"\1'\2", text) == expected
+    assert pl.Series([text]).str.replace_all(INERT_PATTERN, INERT).item() == expected
 
 
 def test_numbers_and_usual_texts_stay_as_they_are() -> None:

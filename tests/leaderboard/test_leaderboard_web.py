@@ -14,6 +14,7 @@ from leaderboard_bundles import Made, added, changed, many, placed
 from leaderboard_client import Client
 from sqlalchemy import update
 
+from ccl_bench.leaderboard.pages import compare
 from ccl_bench.leaderboard.store import State, new_event
 from ccl_bench.leaderboard.store.tables import RUNS
 from ccl_bench.leaderboard.web.app import create_app
@@ -288,6 +289,28 @@ def test_comparing_says_whether_runs_compare(client: Client, small: Store) -> No
     assert "not comparable" in page
     assert "data.global_batch_size" in page
     assert "Select runs in the table" in client.get("/compare").text
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyError("step_s"), 404), (TypeError("a list"), 404), (OSError("a disk"), 500)]
+)
+def test_a_comparison_that_fails_on_what_strangers_wrote_is_refused_and_logged_nothing_else_is(
+    client: Client,
+    small: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    status: int,
+) -> None:
+    one, two = added(small, RUN), added(small, changed(RUN, name="two"))
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(compare, "compare_runs", fail)
+    answer = client.get(f"/compare?run={one}&run={two}")
+    assert (answer.status_code, "These runs cannot be compared" in answer.text) == (status, status == 404)
+    assert (f"{one}, {two} cannot be compared: {type(error).__name__}" in caplog.text) == (status == 404)
 
 
 def test_the_trend_of_a_workload_goes_from_version_to_version(client: Client, small: Store) -> None:

@@ -69,7 +69,11 @@ def test_candidates_are_all_even_shares_at_one_batch() -> None:
         for pp in range(1, 5)
         for size in range(1, 9)
         for again in (False, True)
-        if tp * dp * pp == 4 and 8 % tp == 0 and 6 % pp == 0 and 8 % (dp * size) == 0
+        if tp * dp * pp == 4
+        and 8 % tp == 0
+        and 6 % pp == 0
+        and 8 % (dp * size) == 0
+        and 8 // (dp * size) >= pp
     }
     assert set(table.select("tp", "dp", "pp", "micro_batch", "recompute").rows()) == brute
     assert table["global_batch"].unique().to_list() == [8]

@@ -175,4 +175,4 @@ def test_a_command_that_leaves_nothing_is_a_failed_trial(card: Path, tmp_path: P
         ]
     )
     assert done.returncode == 1
-    assert '"reason": "the command left no traces"' in done.stdout
+    assert '"reason": "the command left no run"' in done.stdout

@@ -99,7 +99,8 @@ class Soak:
             if self.postgresql and answer.status_code == 503:
                 time.sleep(0.2)
                 continue
-            assert answer.status_code in {200, 201}, answer.text
+            reported = self.leaderboard.reported.rpartition("Traceback")[2][-5000:]
+            assert answer.status_code in {200, 201}, f"{answer.text}\n{reported}"
             self.answers[answer.json()["id"]] += answer.status_code == 201
             return
 

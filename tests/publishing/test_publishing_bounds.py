@@ -15,6 +15,7 @@ from ccl_bench.leaderboard.bundle.format import Bundle, Limits
 from ccl_bench.leaderboard.bundle.validate import validate_bundle
 from ccl_bench.leaderboard.pages.links import Links
 from ccl_bench.leaderboard.pages.run import MOST_ROWS, published_run_page
+from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.store import State, new_event, open_store
 from ccl_bench.leaderboard.store.query_result import find_run
 
@@ -108,8 +109,42 @@ def _items(files: Files, more: int) -> Files:
     return edited(files, REPORT, change)
 
 
+def _bytes_of(name: str) -> Callable[[Files, int], Files]:
+    """Return what gives a file as many bytes as it may have, and some more."""
+    return lambda files, more: {**files, name: files[name].ljust(Limits().text_bytes + more)}
+
+
+def _rows(files: Files, more: int) -> Files:
+    """Return a report with as many traces as a list may have, and so many ranks that its rows are full."""
+
+    def change(report: dict[str, Any]) -> None:
+        report["diagnosed"], report["series"] = None, {"time_parts": report["series"]["time_parts"][:1]}
+        inspection, parts = report["inspection"], report["series"]["time_parts"]
+        inspection["traces"] = inspection["traces"][:1] * bounds()[REPORT].items
+        parts *= bounds()[REPORT].rows + more - _mappings_in_lists(inspection)
+
+    return edited(files, REPORT, change)
+
+
+def _mappings_in_lists(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    here = sum(isinstance(each, dict) for each in inner) if isinstance(value, list) else 0
+    return here + sum(map(_mappings_in_lists, inner))
+
+
+def _cells(files: Files, more: int) -> Files:
+    def change(report: dict[str, Any]) -> None:
+        rows = [[0.1] * 1000] * (bounds()[REPORT].cells // 1000 - 1) + [[0.1] * (1000 + more)]
+        names = [[str(number) for number in range(count)] for count in (len(rows), len(rows[-1]))]
+        report["series"]["waits"] = dict(zip(("ranks", "steps", "values_s"), (*names, rows), strict=True))
+
+    return edited(files, REPORT, change)
+
+
 BOUNDS: dict[str, tuple[Callable[[Files, int], Files], str]] = {
     "bytes of the card": (_bytes_of_card, "has more than 65,536 bytes"),
+    "bytes of results": (_bytes_of(RESULTS), "results.json has more than 33,554,432 bytes"),
+    "bytes of the report": (_bytes_of(REPORT), "report.json has more than 33,554,432 bytes"),
     "nodes of results": (_nodes_of(RESULTS), "results.json: holds 600,001 commas and brackets"),
     "nodes of the report": (_nodes_of(REPORT), "report.json: holds 900,001 commas and brackets"),
     "nodes of provenance": (_nodes_of(PROVENANCE), "provenance.json: holds 63,001 commas and brackets"),
@@ -117,6 +152,8 @@ BOUNDS: dict[str, tuple[Callable[[Files, int], Files], str]] = {
     "details": (_details, "the results have 80,001 values in their details"),
     "findings": (_findings, "the results have 5,001 findings"),
     "fields": (_fields, "state 501 fields"),
+    "rows of a report": (_rows, "has 10,001 rows"),
+    "cells of a grid": (_cells, "a grid of 10,001 cells"),
     "items of a series": (_items, "a series of 5,001 items"),
 }
 
@@ -135,6 +172,15 @@ def test_a_recorded_run_needs_a_tenth_of_each_bound(bundle: Files) -> None:
         assert _nodes(bundle[name]) <= bounds()[name].nodes / SHARE
     for name in (CARD, PROVENANCE):
         assert len(bundle[name]) <= bounds()[name].bytes / SHARE
+
+
+def test_a_run_of_1_024_ranks_is_accepted_without_a_setting(bundle: Files, tmp_path: Path) -> None:
+    """The bytes are those of `bounds.toml`; runs of 64 and 128 ranks grow by 18.7 and 22.2 kB a rank."""
+    large = {RESULTS: 19_700_000, REPORT: 24_200_000}
+    files = bundle | {name: bundle[name].ljust(size) for name, size in large.items()}
+    validate_bundle(_written(files, tmp_path / "large"), Settings().limits)
+    for name, size in large.items():
+        assert 1024 * (18_700 if name == RESULTS else 22_200) < size < Limits().text_bytes < 2 * size
 
 
 def test_what_is_above_a_bound_never_becomes_objects(bundle: Files, tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ import os
 import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Semaphore
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 from disks import image, mounted, small_disk
 from publishing_archives import another, archive
-from publishing_server import Leaderboard, wait_for
+from publishing_server import PATIENCE_S, Leaderboard, wait_for
 from sqlalchemy import select
 
 from ccl_bench import storage
@@ -27,6 +28,7 @@ from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.leaderboard.store import open_store
 from ccl_bench.leaderboard.store.tables import UPLOADS
+from ccl_bench.leaderboard.web import publish_routes
 from ccl_bench.storage import disk, gzip_file
 
 if TYPE_CHECKING:
@@ -250,6 +252,33 @@ def test_two_uploads_of_a_submitter_keep_nobody_else_waiting(
             assert not third.done()
             assert len(list((leaderboard.data / "uploads").glob("incoming-*"))) == 2
         assert third.result().status_code == 201
+
+
+def test_four_archives_are_unpacked_at_a_time(
+    opened: Callable[..., Leaderboard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of five submitters, so that none waits for an upload of its own."""
+    leaderboard = opened()
+    begun, goes_on = Semaphore(0), Event()
+
+    def unpacked(*_: object) -> None:
+        begun.release()
+        goes_on.wait(PATIENCE_S)
+        raise InputError("unpacked")
+
+    monkeypatch.setattr(publish_routes, "ingest_archive", unpacked)
+    with ThreadPoolExecutor(5) as many:
+        sent = [
+            many.submit(leaderboard.sent, archive({}), leaderboard.token(f"submitter{number}"))
+            for number in range(5)
+        ]
+        uploads = leaderboard.data / "uploads"
+        wait_for(lambda: len(list(uploads.glob("incoming-*/bundle.tar.gz"))) == 5)
+        are_begun = [begun.acquire(timeout=wait_s) for wait_s in (*[PATIENCE_S] * 4, 1.0)]
+        goes_on.set()
+        assert [each.result().status_code for each in sent] == [422] * 5
+    assert are_begun == [True] * 4 + [False]
+    assert begun.acquire(blocking=False)  # the fifth, as soon as there is room
 
 
 @pytest.mark.usefixtures("small_reserve")

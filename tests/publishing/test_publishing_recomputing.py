@@ -189,17 +189,22 @@ def redirecting() -> Iterator[tuple[str, list[str], list[str]]]:
         there.shutdown()
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_storage_that_answers_with_another_address_is_not_followed_there(
     redirecting: tuple[str, list[str], list[str]],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    scheme: str,
 ) -> None:
     """Of each kind of redirection; a region that is an address leads nowhere, too."""
+    if scheme == "gs":
+        pytest.importorskip("gcsfs")
     address, asked, visited = redirecting
     use_server(monkeypatch, settings_for(address, str(tmp_path)))
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
     for number in range(5):
         with pytest.raises(InputError):
-            _fetched(tmp_path / str(number), {"step_times.json": "0" * 64}, Settings())
+            _fetched(tmp_path / str(number), {f"{number}.json": "0" * 64}, Settings(), f"{scheme}://{BUCKET}")
     assert len(asked) >= 5
     assert visited == []
 
@@ -216,15 +221,15 @@ def test_files_of_any_kind_count_towards_the_size_of_a_run_that_is_fetched(
     for size, fits in ((3000, True), (2999, False)):
         settings = Settings(unpacked_bytes=size)
         if fits:
-            _fetched(tmp_path / str(size), hashes, settings, bucket="sized")
+            _fetched(tmp_path / str(size), hashes, settings, bucket="s3://sized")
         else:
             with pytest.raises(InputError, match="the run has more than 2,999 bytes"):
-                _fetched(tmp_path / str(size), hashes, settings, bucket="sized")
+                _fetched(tmp_path / str(size), hashes, settings, bucket="s3://sized")
 
 
-def _fetched(place: Path, files: dict[str, str], settings: Settings, bucket: str = BUCKET) -> None:
+def _fetched(place: Path, files: dict[str, str], settings: Settings, bucket: str) -> None:
     provenance = BundleProvenance("run", "0.1.0", files=files)
-    fetch_run(provenance, f"s3://{bucket}/public", place, settings, lambda: True)
+    fetch_run(provenance, f"{bucket}/public", place, settings, lambda: True)
 
 
 def test_a_number_that_the_traces_do_not_give_puts_the_run_into_quarantine(

@@ -309,7 +309,7 @@ MEASURING = """
 import sys
 from pathlib import Path
 from ccl_bench.cli import metrics
-code = metrics.main(["--all", "--no-cache", "--memory", "300MB", sys.argv[1]])
+code = metrics.main(["--all", "--no-cache", "--memory", "100MB", sys.argv[1]])
 line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
 print("most", int(line.split()[1]) * 1024, code)
 """
@@ -348,5 +348,5 @@ def bomb_of_lists(folder: Path) -> None:
 def test_a_small_file_takes_little_more_than_the_bound(tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path)
     peak, code = peak_bytes(tmp_path)
-    assert peak < 300_000_000 + USUAL
+    assert peak < 100_000_000 + USUAL
     assert code == "4"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ccl_bench.result.diagnosis import Diagnosed, Verdict
     from ccl_bench.result.hang import Hang
     from ccl_bench.result.inspection import Inspection
+    from ccl_bench.result.prediction import Prediction
     from ccl_bench.result.report_data import ReportData
     from ccl_bench.result.what_if import CriticalPath, WhatIf
     from ccl_bench.run import Run
@@ -223,6 +224,39 @@ class MeasuredRun:
             self.replays, *([each] if isinstance(each, str) else each for each in notations)
         )
         return answer_what_if(self.replays, scenarios, self.progress)
+
+    def predict(
+        self,
+        *,
+        dp: int | None = None,
+        pp: int | None = None,
+        microbatches: int | None = None,
+        schedule: str | None = None,
+        layers: int | None = None,
+        network: str | None = None,
+        doubling: bool = False,
+        allow_other_batch: bool = False,
+        seed: int = 0,
+    ) -> Prediction:
+        """Return the predicted step in another configuration or on another network, with its interval.
+
+        Arguments are those of the command line: `schedule="interleaved:2"`, `network="alpha=5us,B=200GB/s"`.
+        What is not given is as recorded. `refused` of the answer states why there is no prediction. The same
+        seed gives the same draws. Raises UsageError for an unknown schedule or network.
+        """
+        from ccl_bench.predict.prediction import Asked, predict_run
+
+        configuration = Asked(
+            dp=dp,
+            pp=pp,
+            microbatches=microbatches,
+            schedule=schedule,
+            layers=layers,
+            network=network,
+            doubling=doubling,
+            allow_other_batch=allow_other_batch,
+        )
+        return predict_run(self.run, configuration, seed=seed, **self.reading)
 
     def critical_path(self, step: int | None = None) -> CriticalPath:
         """Return the critical path of a step, from its end back to its start; by default the mean of all.

@@ -15,8 +15,8 @@ from ccl_bench.base.registry import did_you_mean
 from ccl_bench.catalog.data_files import NamePattern, load_data
 
 SEARCHED = 8_192
-"""Characters of a name that patterns are looked for in. Names from CUTLASS have up to 6,000; the time of a
-search can grow with the square of their number."""
+"""Characters of a name that patterns are looked for in. Names from CUTLASS have up to 6,000; one search takes
+time linear in their number, and a trace may have many names."""
 
 _UNNAMED = ("(anonymous namespace)::", "<unnamed>::")
 

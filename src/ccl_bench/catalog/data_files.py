@@ -84,6 +84,8 @@ def _rarity(words: frozenset[str]) -> int:
 def _of_part(kind: Any, value: Any) -> frozenset[str] | None:
     if kind is _constants.SUBPATTERN:
         return _of_sequence(value[-1])
+    if kind is _constants.ATOMIC_GROUP:
+        return _of_sequence(value)
     if kind is _constants.BRANCH:
         branches = [_of_sequence(branch) or frozenset() for branch in value[1]]
         return frozenset().union(*branches) if all(branches) else None

@@ -18,6 +18,10 @@ from ccl_bench.catalog import dtypes, load_data
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+SEARCHED = 256
+"""Characters of a device's name that patterns are looked for in: names have up to 60, and some patterns take
+time with the cube of their number."""
+
 _GIVE_PEAK = "write gpu_peak_tflops into run_metadata.json"
 # ECC on GDDR takes 1/16 of the memory and drivers a little more; the next larger model has
 # at least 1.2 times as much.
@@ -132,7 +136,7 @@ def _names_behind(name: str) -> list[str]:
         if _plain(own_name) == plain:
             return [own_name]
     for rule in load_data("devices")["match"]:
-        if re.search(rule["pattern"], plain):
+        if re.search(rule["pattern"], plain[:SEARCHED]):
             if keys := list(rule["devices"]):
                 return keys
             raise NotMeasurable(f"no figures are known for {name!r}: {rule['why']}", fix=_GIVE_PEAK)

@@ -62,7 +62,7 @@ COMMANDS = {
     ),
     "predict": (
         "measure.predict:app",
-        "Predict the step time of another configuration, with an interval that states how sure it is.",
+        "Predict the step of another configuration or network, with an interval that states how sure it is.",
     ),
     "search": (
         "record.search:app",

@@ -72,7 +72,8 @@ ProfileMode = Annotated[
 ]
 
 
-def _positive(_type: object, value: int | None) -> None:
+def positive(_type: object, value: int | None) -> None:
+    """Refuse a number below 1."""
     if value is not None and value < 1:
         raise ValueError("must be 1 or more")
 
@@ -83,7 +84,7 @@ Jobs = Annotated[
         alias="-j",
         metavar="N",
         help="Processes that read traces; as many as cores by default.",
-        validator=_positive,
+        validator=positive,
     ),
 ]
 NoCache = Annotated[
@@ -110,7 +111,8 @@ Memory = Annotated[
 ]
 
 
-def _not_negative(_type: object, value: int | None) -> None:
+def not_negative(_type: object, value: int | None) -> None:
+    """Refuse a number below 0."""
     if value is not None and value < 0:
         raise ValueError("must be 0 or more")
 
@@ -128,7 +130,7 @@ class StepOptions:
         Parameter(
             metavar="N",
             help="Steps to leave out at the beginning of each recording window.",
-            validator=_not_negative,
+            validator=not_negative,
         ),
     ] = None
     marker: Annotated[

@@ -27,6 +27,7 @@ from ccl_bench.card import card_in_text, read_card, write_card
 from ccl_bench.collect.workloads import definition_named, workload_card, write_folder
 from ccl_bench.predict.candidates import VARY, candidates
 from ccl_bench.predict.forecasting import shown_configuration
+from ccl_bench.predict.recorded_trials import METRIC
 from ccl_bench.predict.search import propose
 from ccl_bench.predict.search_folder import (
     HISTORY,
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
 PAGE = "search.html"
 OUTPUT, STATUS, PROCESS = "output.log", "exit_status", "process"
 """Files of a trial: what the command printed, its exit status, and its process with the time it started."""
-
-METRIC = "iteration_wall_clock_time"
 
 _MEMORY = re.compile(rb"OutOfMemoryError|out of memory|CUDA_ERROR_OUT_OF_MEMORY|oom[-_]kill", re.IGNORECASE)
 """What torch, CUDA, HIP and Slurm print if memory is too small."""
@@ -317,8 +316,8 @@ class Search:
             if first.height:
                 row = first.row(0, named=True)
         else:
-            known = [history, *([] if self._earlier is None else [self._earlier])]
-            shared = [each.select(self._candidates.columns) for each in known]
+            tables = [history, *([] if self._earlier is None else [self._earlier])]
+            shared = [each.select(self._candidates.columns) for each in tables]
             proposal = propose(self._candidates, pl.concat(shared))
             if proposal is None:
                 return None
@@ -370,9 +369,12 @@ class Search:
             self._wait(lambda: (folder / STATUS).exists() or not _is_running(folder / PROCESS), folder)
         output = (folder / OUTPUT).read_text(errors="replace")
         self._reap()
+        failures = []
         for job in _JOB.findall(output):
             self._wait(partial(_has_left_queue, job), folder)
-        row = {**row, **self._measured(folder)}
+            state = _state_of(job)
+            failures += [f"job {job}: {state}"] if state not in {"", "COMPLETED"} else []
+        row = {**row, **self._measured(folder, failures)}
         self._keep(row)
         predicted = [row[name] for name in PREDICTED]
         return TrialAnswer(
@@ -401,16 +403,20 @@ class Search:
             _stop(folder / PROCESS)
             raise
 
-    def _measured(self, folder: Path) -> dict[str, Any]:
-        """Return step time, status and reason of a trial that has ended."""
+    def _measured(self, folder: Path, failures: list[str]) -> dict[str, Any]:
+        """Return step time, status and reason of a trial that has ended; `failures` are those of its jobs."""
         status = (folder / STATUS).read_text().strip()
-        logs = [folder / OUTPUT, *folder.rglob("*.log"), *folder.rglob("*.out")]
-        if status != "0" or _run_of(folder) is None:
+        if status != "0":
+            failures = [f"exit status {status}", *failures]
+        run = _run_of(folder)
+        if not failures and run is None:
+            failures = ["the command left no run"]
+        if failures or run is None:
+            logs = [folder / OUTPUT, *folder.rglob("*.log"), *folder.rglob("*.out")]
             is_memory = any(_MEMORY.search(_end(each)) for each in logs if each.is_file())
-            reason = f"exit status {status}" if status != "0" else "the command left no traces"
-            return {"step_s": None, "status": "oom" if is_memory else "failed", "reason": reason}
+            return {"step_s": None, "status": "oom" if is_memory else "failed", "reason": ", ".join(failures)}
         try:
-            result = open_measured(str(_run_of(folder))).results([METRIC])[0]
+            result = open_measured(str(run)).results([METRIC])[0]
         except CclBenchError as error:
             return {"step_s": None, "status": "failed", "reason": error.message}
         if result.value is None:
@@ -464,11 +470,21 @@ def _stop(path: Path) -> None:
 
 def _has_left_queue(job: str) -> bool:
     """Whether Slurm has no such job any more: one that it does not know has ended."""
-    asked = subprocess.run(  # noqa: S603 (Slurm's own, with a number)
-        shlex.split(f"squeue --noheader --jobs={job} --format=%T"),
+    return not _asked_of_slurm(f"squeue --noheader --jobs={job} --format=%T")
+
+
+def _state_of(job: str) -> str:
+    """Return the state in which a job ended, such as FAILED; empty once Slurm has forgotten it."""
+    shown = re.search(r"\bJobState=(\w+)", _asked_of_slurm(f"scontrol --oneliner show job {job}"))
+    return shown[1] if shown else ""
+
+
+def _asked_of_slurm(command: str) -> str:
+    answer = subprocess.run(  # noqa: S603 (Slurm's own, with a number)
+        shlex.split(command),
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    return asked.returncode != 0 or not asked.stdout.strip()
+    return answer.stdout.strip() if answer.returncode == 0 else ""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import os
+import socket
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +37,7 @@ UNITS = f"{PREFIX}units"
 
 _TEXT_CHARACTERS = 4_000
 _TAG_CHARACTERS = 60
-_WAY_OUT = "check the address, the credentials and the network that the tracker's own settings name"
+_WAY_OUT = "check the address, the credentials, the network and the disk that the tracker's own settings name"
 
 
 def log_results(run: str | Path, to: str, *, step: int | None = None, name: str = "") -> int:
@@ -154,11 +157,18 @@ def _text(window: MeasuredWindow) -> str:
     return "\n".join(lines)[:_TEXT_CHARACTERS] or "no findings about the data"
 
 
+_event_files = itertools.count()
+"""Numbers of the event files of this process, which distinguish those of one second."""
+
+
 class TensorBoard:
-    """Event files in a directory, written without torch or TensorFlow."""
+    """An event file in a directory, written without torch or TensorFlow.
+
+    TensorBoard's own writer has a thread, which prints a traceback if the disk is full.
+    """
 
     def __init__(self, place: str, run: str) -> None:
-        writers = require("tensorboard.summary.writer.event_file_writer", "tensorboard")
+        records = require("tensorboard.summary.writer.record_writer", "tensorboard")
         self._events = require("tensorboard.compat.proto.event_pb2", "tensorboard")
         self._summaries = require("tensorboard.compat.proto.summary_pb2", "tensorboard")
         self._tensors = require("tensorboard.compat.proto.tensor_pb2", "tensorboard")
@@ -167,8 +177,17 @@ class TensorBoard:
             raise UsageError(f"{folder} is a file", fix="give a directory for event files")
         self._place = place
         self._run = run
-        self._writer = writers.EventFileWriter(str(folder))
         self._described: set[str] = set()
+        folder.mkdir(parents=True, exist_ok=True)
+        at = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_event_files)}"
+        path = folder / f"events.out.tfevents.{at}"
+        self._writer = records.RecordWriter(path.open("xb"))
+        try:
+            self._write(file_version="brain.Event:2")
+        except OSError:
+            path.unlink()
+            self.close()
+            raise
 
     def show(self, window: MeasuredWindow) -> None:
         """Log a window; its findings are a text."""
@@ -189,12 +208,15 @@ class TensorBoard:
         of_texts = metadata(plugin_data=metadata.PluginData(plugin_name="text"))
         values.append(value_of(tag=FINDINGS, metadata=of_texts, tensor=content))
         summary = self._summaries.Summary(value=values)
-        event = self._events.Event(wall_time=time.time(), step=window.step or 0, summary=summary)
         with _errors_of(f"tensorboard:{self._place}"):
-            self._writer.add_event(event)
+            self._write(step=window.step or 0, summary=summary)
+
+    def _write(self, **content: Any) -> None:
+        self._writer.write(self._events.Event(wall_time=time.time(), **content).SerializeToString())
+        self._writer.flush()
 
     def close(self) -> None:
-        """Flush the event files."""
+        """Close the event file."""
         with _errors_of(f"tensorboard:{self._place}"):
             self._writer.close()
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
-from ccl_bench.base.text import INERT_PATTERN, shown_json
+from ccl_bench.base.text import INERT_PATTERN_ONCE, shown_json
 from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN, open_bundle
 from ccl_bench.leaderboard.pages.compare import compare_page
 from ccl_bench.leaderboard.pages.links import SiteLinks
@@ -79,7 +79,7 @@ def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
         "badges": BADGES,
         "directions": DIRECTIONS,
         "fields": EXPORT_FIELDS,
-        "formula": INERT_PATTERN,
+        "formula": INERT_PATTERN_ONCE,
     }
     yield "site.js", _assignment("site", site)
     statement = select(RUNS).where(RUNS.c.state.in_([state.value for state in SHOWN])).order_by(RUNS.c.id)

@@ -69,7 +69,7 @@ class Calibration:
     """The model with constants fitted to measured steps, ready to predict others.
 
     `columns` has a row for each measured step (see `trials.columns`); `seconds` are their times. Without rows
-    the prediction is what is believed of any system.
+    the prediction is what any system is expected to do.
     """
 
     def __init__(self, columns: Columns, seconds: Floats) -> None:
@@ -80,7 +80,8 @@ class Calibration:
         self._measured = np.log(seconds)
         unknown = model_data()["unknown_device"]["spread"] if np.any(columns["unknown_device"] > 0) else 0.0
         self._median = np.log([each.median for each in constants()])
-        spread = np.array([max(each.spread, unknown) if each.of else each.spread for each in constants()])
+        # What the catalog does not have may be a CPU, whose host, network and latency are unlike a GPU's too.
+        spread = np.array([max(each.spread, unknown) for each in constants()])
         self._prior = spread**2
         self._distances = self._distances_to(columns)
         grid = [(a, length, noise) for a, length, noise in product(_AMPLITUDES, _LENGTHS, _NOISES)]

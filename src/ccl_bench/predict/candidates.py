@@ -29,7 +29,10 @@ def candidates(like: pl.DataFrame, *, vary: tuple[str, ...] = VARY) -> pl.DataFr
         dp = share // (tp * pp)
         if batch % dp or dp % int(row["ep"] or 1):
             continue
-        sizes = [each for each in _divisors(batch // dp) if each <= _BATCH_LIMIT]
+        # Fewer microbatches than stages never fill a pipeline, and torchtitan refuses them.
+        sizes = [
+            each for each in _divisors(batch // dp) if each <= _BATCH_LIMIT and batch // dp // each >= pp
+        ]
         for size, recompute in product(sizes, (False, True)):
             settings = {"tp": tp, "dp": dp, "pp": pp, "micro_batch": size, "recompute": recompute}
             if all(settings[name] == row[name] for name in settings.keys() - set(vary)):

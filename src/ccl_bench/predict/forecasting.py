@@ -10,11 +10,10 @@ from ccl_bench.predict.calibration import Calibration, Interval
 from ccl_bench.predict.memory import MemoryModel
 from ccl_bench.predict.trials import CONFIGURATION, columns, configurations
 from ccl_bench.result.forecast import (
-    Asked,
+    AskedTrial,
     EvaluatedRow,
     EvaluationAnswer,
     Forecast,
-    MemoryNeed,
     Percentiles,
     Ranking,
     ReplayAnswer,
@@ -60,7 +59,7 @@ class Forecaster:
                 None
                 if refused
                 else Percentiles(*(work / each for each in (interval.p90, interval.p50, interval.p10))),
-                MemoryNeed(memory.fits, memory.needed_bytes),
+                memory,
                 self._calibrated_on,
                 refused,
                 [*self._trials.remarks, *self._remarks(row)],
@@ -158,7 +157,7 @@ def replay_answer(played: Replay, trials: Trials) -> ReplayAnswer:
         )
     return ReplayAnswer(
         [
-            Asked(
+            AskedTrial(
                 shown_configuration(each.configuration),
                 None if each.predicted is None else _percentiles(each.predicted),
                 each.measured_s,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NoValue
@@ -10,6 +9,7 @@ from ccl_bench.base.lazy_imports import np
 from ccl_bench.catalog import devices
 from ccl_bench.predict.step_model import microbatches
 from ccl_bench.predict.trials import columns
+from ccl_bench.result.prediction import Memory
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,14 +36,6 @@ FITTING, EXCEEDING = 0.85, 1.15
 Between them it depends on fragmentation, and on what a framework keeps beside the shapes: measured peaks are
 within 15 % of such a count (arXiv:2205.05198, figure 6).
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What a configuration needs, and whether it fits: None where that is open."""
-
-    needed_bytes: int
-    fits: bool | None
 
 
 def needed_bytes(columns: Columns) -> Floats:
@@ -75,15 +67,15 @@ class MemoryModel:
         self._ran = max(needed_bytes(columns(ran)).tolist(), default=0.0)
         failures = needed_bytes(columns(failed)) if failed.height else np.zeros(0)
         # A failure without a reason is one of memory only where memory is short; below what ran, it is none.
-        stated = (failed["status"].fill_null("") == "oom").to_numpy()
+        ran_out = (failed["status"].fill_null("") == "oom").to_numpy()
         capacities = np.array([_capacity(name) or np.inf for name in failed["gpu"]])
-        counts = stated | (failures > FITTING * capacities)
+        counts = ran_out | (failures > FITTING * capacities)
         self._failed = min((each for each in failures[counts].tolist() if each > self._ran), default=np.inf)
 
     def judge(self, rows: pl.DataFrame) -> list[Memory]:
         """Return what each configuration needs, and whether it fits."""
         return [
-            Memory(round(needed), self._fits(needed, _capacity(name)))
+            Memory(self._fits(needed, _capacity(name)), round(needed))
             for needed, name in zip(needed_bytes(columns(rows)).tolist(), rows["gpu"], strict=True)
         ]
 

@@ -72,7 +72,7 @@ def propose(candidates: pl.DataFrame, trials: pl.DataFrame) -> Proposal | None:
 
 
 @dataclass(frozen=True)
-class Step:
+class ReplayedTrial:
     """One configuration that a search asked for."""
 
     configuration: dict[str, object]
@@ -86,7 +86,7 @@ class Step:
 class Replay:
     """A search that saw only the trials it asked for."""
 
-    asked: list[Step]
+    asked: list[ReplayedTrial]
     best: dict[str, object] | None
     best_tokens_per_s_per_gpu: float | None
     table_best_tokens_per_s_per_gpu: float
@@ -109,13 +109,15 @@ def replay(trials: Trials, budget: int, seed: int) -> Replay:
         raise UsageError(f"{trials.source} has no measured configuration", fix="give a table with step_s")
     unseen = merged.with_columns(step_s=pl.lit(None, pl.Float64))
     seen = merged.clear()
-    asked: list[Step] = []
+    asked: list[ReplayedTrial] = []
     index = int(np.random.default_rng(seed).integers(merged.height))
     predicted: Interval | None = None
     while True:
         row = merged[[index]]
         seen = pl.concat([seen, row])
-        asked.append(Step({name: row[name][0] for name in CONFIGURATION}, predicted, row["step_s"][0]))
+        asked.append(
+            ReplayedTrial({name: row[name][0] for name in CONFIGURATION}, predicted, row["step_s"][0])
+        )
         proposal = propose(unseen, seen) if len(asked) < budget else None
         if proposal is None:
             break

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One constant of the model, as it is believed before any measurement."""
+    """One constant of the model, with what is expected before any measurement."""
 
     name: str
     median: float

@@ -295,12 +295,12 @@ def columns(rows: pl.DataFrame) -> Columns:
         numbers[figure] = np.array([(figures[name] or unknown)[figure] for name in rows["gpu"]])
     numbers["unknown_device"] = np.array([float(figures[name] is None) for name in rows["gpu"]])
     frameworks = model_data()["frameworks"]
-    known = [frameworks.get((name or "").lower(), frameworks["megatron-lm"]) for name in rows["framework"]]
-    numbers["sharded"] = np.array([float(each["sharding"] == "fsdp") for each in known])
+    settings = [frameworks.get((name or "").lower(), frameworks["megatron-lm"]) for name in rows["framework"]]
+    numbers["sharded"] = np.array([float(each["sharding"] == "fsdp") for each in settings])
     numbers["accumulates"] = np.array(
         [
             float(each["accumulates_without_pipeline"] if own is None else own)
-            for each, own in zip(known, rows[ACCUMULATES], strict=True)
+            for each, own in zip(settings, rows[ACCUMULATES], strict=True)
         ]
     )
     return numbers

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ccl_bench.result.forecast import (
         EvaluationAnswer,
         Forecast,
-        MemoryNeed,
         Percentiles,
         Ranking,
         ReplayAnswer,
         SearchAnswer,
         TrialAnswer,
     )
+    from ccl_bench.result.prediction import Memory
 
 ROWS = 12
 """Rows of an evaluation that are shown: those with the largest errors."""
@@ -164,7 +164,9 @@ def _interval(each: Percentiles | None) -> str:
     return "-" if each is None else f"{each.p50:.4g} ({each.p10:.4g} to {each.p90:.4g})"
 
 
-def _memory(need: MemoryNeed) -> str:
+def _memory(need: Memory) -> str:
+    if need.needed_bytes is None:
+        return "unknown"
     words = {True: "fits", False: "does not fit", None: "open whether it fits"}[need.fits]
     return f"{need.needed_bytes / 2**30:.1f} GiB, {words}"
 

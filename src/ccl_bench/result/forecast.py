@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import encode_json
+
+if TYPE_CHECKING:
+    from ccl_bench.result.prediction import Memory
 
 KIND = "predicted"
 """Marks every answer: what it holds was calculated, not measured."""
@@ -20,15 +24,6 @@ class Percentiles:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryNeed:
-    """Memory of the fullest rank."""
-
-    fits: bool | None
-    """None where it is open."""
-    needed_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Forecast:
     """The predicted step of one configuration."""
 
@@ -36,7 +31,7 @@ class Forecast:
     step_s: Percentiles | None
     """None where the prediction is refused."""
     tokens_per_s_per_gpu: Percentiles | None
-    memory: MemoryNeed
+    memory: Memory
     calibrated_on: str
     refused: str | None = None
     remarks: list[str] = field(default_factory=list)
@@ -84,7 +79,7 @@ class EvaluationAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedTrial:
     """A configuration that a search asked for; times in seconds."""
 
     configuration: dict[str, object]
@@ -98,7 +93,7 @@ class Asked:
 class ReplayAnswer:
     """A search that was played on a table of trials."""
 
-    asked: list[Asked]
+    asked: list[AskedTrial]
     best: dict[str, object] | None
     best_tokens_per_s_per_gpu: float | None
     table_best_tokens_per_s_per_gpu: float

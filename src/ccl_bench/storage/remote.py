@@ -30,8 +30,8 @@ _PAGES = ("drive.google.com", "docs.google.com")
 def remote_path(address: str, *, follow_redirects: bool = True) -> Path:
     """Return the path behind a URL; UsageError if nothing here can open such an address.
 
-    An S3 client follows every redirection, to any host, unless `follow_redirects` is false. Clients of other
-    storage only connect to the hosts of its vendor.
+    Clients follow every redirection, to any host, unless `follow_redirects` is false. That of Azure cannot be
+    kept from it, but only connects to the hosts of its vendor.
     """
     from upath import UPath
 
@@ -42,7 +42,8 @@ def remote_path(address: str, *, follow_redirects: bool = True) -> Path:
             f"gdown --folder {shlex.quote(address)} -O DIR; or in the browser: Download, and unpack the zip",
         )
     try:
-        options = {} if follow_redirects or _scheme(address) != "s3" else _options_without_redirects()
+        without_redirects = {} if follow_redirects else _WITHOUT_REDIRECTS
+        options = without_redirects.get(_scheme(address), dict)()
         return cast("Path", UPath(address, **options))
     except ImportError as error:
         raise _missing(address, error) from error
@@ -54,7 +55,7 @@ def remote_path(address: str, *, follow_redirects: bool = True) -> Path:
 
 
 @cache
-def _options_without_redirects() -> dict[str, Any]:
+def _s3_without_redirects() -> dict[str, Any]:
     """Return the options of a client of S3 that treats a redirection as an error."""
     from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]
 
@@ -70,6 +71,26 @@ def _options_without_redirects() -> dict[str, Any]:
             return OneHost(await super()._get_session(proxy_url))
 
     return {"config_kwargs": {"http_session_cls": OneHostSession}}
+
+
+@cache
+def _google_without_redirects() -> dict[str, Any]:
+    """Return the options of a client of Google's storage that treats a redirection as an error."""
+    from aiohttp import TraceConfig
+
+    async def refuse(*_: object) -> None:
+        raise OSError("the storage redirects to another address")
+
+    requests = TraceConfig()
+    requests.on_request_redirect.append(refuse)
+    return {"session_kwargs": {"trace_configs": [requests]}}
+
+
+_WITHOUT_REDIRECTS = {
+    "s3": _s3_without_redirects,
+    "gs": _google_without_redirects,
+    "gcs": _google_without_redirects,
+}
 
 
 def _scheme(address: str) -> str:

@@ -2,12 +2,15 @@
 
 If traces record no peers, the times of a pipeline decide which send belongs to which receive. A pipeline is a
 line of ranks at equal distance. Its first rank exchanges all messages with the second; the second exchanges
-its other messages with the third, and so on to the last. In every step the same calls go the same way.
+its other messages with the third, and so on to the last. In every step the same calls go the same way. The
+orders of one-forward-one-backward and of GPipe are tried first: if messages hardly wait, times alone leave
+several orders open.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +18,7 @@ import numpy as np
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
+from ccl_bench.whatif.pipeline_orders import BACKWARD, FORWARD, GPIPE, ONE_F_ONE_B, Schedule, stage_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -253,6 +257,9 @@ def _match_line(
     line: list[int], sides: dict[tuple[int, str], _RankMessages]
 ) -> tuple[float, list[tuple[Numbers, Numbers]]] | None:
     """Return the cost of a line and its pairs of sends and receives; None if it does not fit."""
+    known_orders = [_match_order(line, sides, schedule) for schedule in (ONE_F_ONE_B, GPIPE)]
+    if fitting := [matched for matched in known_orders if matched]:
+        return min(fitting, key=lambda matched: matched[0])
     forth, back = sides[line[0], "send"], sides[line[0], "recv"]
     cost, pairs = 0.0, []
     for rank in line[1:]:
@@ -266,6 +273,41 @@ def _match_line(
         pairs += [(forth.rows, received.rows[:, to_here[1]]), (sent.rows[:, from_here[1]], back.rows)]
         forth, back = sent.but(from_here[1]), received.but(to_here[1])
     return (cost, pairs) if not forth.rows.size and not back.rows.size else None
+
+
+def _match_order(
+    line: list[int], sides: dict[tuple[int, str], _RankMessages], schedule: str
+) -> tuple[float, list[tuple[Numbers, Numbers]]] | None:
+    """Return the cost of a line and its pairs if its stages follow a schedule; None if they do not.
+
+    A stage receives, computes and sends on in the same direction, in the order of the schedule.
+    """
+    count = sides[line[0], "send"].rows.shape[1]
+    if not count:
+        return None
+    of_kind: list[dict[tuple[str, str], _RankMessages]] = []
+    for stage, rank in enumerate(line):
+        order = [slot.kind for slot in stage_order(Schedule(schedule), len(line), stage, count)]
+        silent = {(0, "recv"): FORWARD, (0, "send"): BACKWARD} if stage == 0 else {}
+        if stage == len(line) - 1:
+            silent |= {(stage, "recv"): BACKWARD, (stage, "send"): FORWARD}
+        split = {}
+        for side in MESSAGES:
+            kinds = np.array([kind for kind in order if kind != silent.get((stage, side))])
+            if sides[rank, side].rows.shape[1] != len(kinds):
+                return None
+            for kind in (FORWARD, BACKWARD):
+                split[side, kind] = sides[rank, side].take(np.flatnonzero(kinds == kind))
+        of_kind.append(split)
+    cost, pairs = 0.0, []
+    for stage, following in pairwise(range(len(line))):
+        for kind, sender, receiver in ((FORWARD, stage, following), (BACKWARD, following, stage)):
+            sends, receives = of_kind[sender]["send", kind], of_kind[receiver]["recv", kind]
+            if sends.rows.shape != receives.rows.shape or (receives.end < sends.start - _EARLY_NS).any():
+                return None
+            cost += float((receives.end - np.maximum(sends.start, receives.start)).sum())
+            pairs.append((sends.rows, receives.rows))
+    return cost, pairs
 
 
 def _subset(whole: _RankMessages, of: _RankMessages, *, sending: bool) -> tuple[float, Numbers] | None:

@@ -8,10 +8,8 @@ killed processes left behind is anywhere but in the folder that is cleaned.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -19,6 +17,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from disturbing import attempts, broken
+
+if TYPE_CHECKING:
+    import random
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = ROOT / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
@@ -90,17 +94,11 @@ def disturb(cache: Path, chance: random.Random) -> str:
 
 def main() -> int:
     """Disturb processes until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    end, wrong, count, number, again = time.monotonic() + 60 * options.minutes, 0, 0, 0, 0
-    with tempfile.TemporaryDirectory() as name:
-        cache = Path(name) / "cache"
+    wrong, count, again = 0, 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder) / "cache"
         whole = numbers(started(3, 1 << 20, "--no-cache", cache=cache).communicate()[0])
-        while time.monotonic() < end:
-            chance = random.Random(f"{options.seed}/{number}")
-            number += 1
+        for name, chance in attempts(__doc__):
             processes = [
                 started(3 + each % 2, chance.choice((100, 1 << 20)), cache=cache) for each in range(4)
             ]
@@ -108,26 +106,23 @@ def main() -> int:
             what = disturb(cache, chance)
             if chance.random() < 0.5:
                 processes[0].send_signal(signal.SIGKILL)
+            problems = []
             for process in processes:
                 out, err = process.communicate()
                 count += 1
                 if process.returncode == -signal.SIGKILL:
                     continue
-                if "Traceback" in err or process.returncode not in {0, 3, 4}:
-                    wrong += 1
-                    print(
-                        f"{options.seed}/{number - 1}, {what}: status {process.returncode}: {err[-600:]}",
-                        flush=True,
-                    )
+                if problem := broken(process.returncode, err, {0, 3, 4}):
+                    problems.append(problem)
                 elif numbers(out) != whole and "run the command again" not in out + err:
-                    wrong += 1
-                    print(f"{options.seed}/{number - 1}, {what}: {numbers(out)} {err[-300:]}", flush=True)
+                    problems.append(f"{numbers(out)} {err[-300:]}")
                 else:
                     again += numbers(out) != whole
-            left = [path.name for path in cache.glob("traces/.*")]
-            if left:
-                wrong += 1
-                print(f"{options.seed}/{number - 1}: left behind {left}", flush=True)
+            if left := [path.name for path in cache.glob("traces/.*")]:
+                problems.append(f"left behind {left}")
+            wrong += len(problems)
+            for problem in problems:
+                print(f"{name}, {what}: {problem}", flush=True)
     print(f"{count} processes, {again} asked to be run again, {wrong} ended wrongly")
     return wrong > 0
 

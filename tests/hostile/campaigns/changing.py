@@ -8,16 +8,19 @@ command runs. Exit status 1 where a command ended with a traceback, a status of 
 
 from __future__ import annotations
 
-import argparse
 import os
-import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from disturbing import attempts, broken
+
+if TYPE_CHECKING:
+    import random
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = Path(sys.executable).parent
@@ -95,27 +98,20 @@ def attempted(run: Path, place: Path, words: list[str], chance: random.Random) -
         timer.cancel()
         timer.join()
     what = f"{words[1] if words[0] == 'ccl-bench' else words[0]}: {path.name} {done} after {delay:.2f} s"
-    if "Traceback" in err or process.returncode not in EXPECTED:
-        return what, f"status {process.returncode}: {err[-600:]}"
-    return what, ""
+    return what, broken(process.returncode, err, EXPECTED)
 
 
 def main() -> int:
     """Change files until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    end, count, wrong, number = time.monotonic() + 60 * options.minutes, 0, 0, 0
-    while time.monotonic() < end:
-        chance = random.Random(f"{options.seed}/{number}")
+    number, count, wrong = 0, 0, 0
+    for name, chance in attempts(__doc__):
         number += 1
-        with tempfile.TemporaryDirectory() as name:
-            what, problem = attempted(chance.choice(_runs()), Path(name), chance.choice(COMMANDS), chance)
+        with tempfile.TemporaryDirectory() as place:
+            what, problem = attempted(chance.choice(_runs()), Path(place), chance.choice(COMMANDS), chance)
         count += "[]" not in what
         if problem:
             wrong += 1
-            print(f"{what}: {problem}", flush=True)
+            print(f"{name}, {what}: {problem}", flush=True)
     print(f"{number} commands, {count} with a file that changed, {wrong} ended wrongly")
     return wrong > 0
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING
+import tomllib
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pattern_texts import repeated
 
 from ccl_bench.base.text import csv_lines
 from ccl_bench.card.fields import is_address
+from ccl_bench.catalog import devices
+from ccl_bench.catalog.collectives import SEARCHED
 from ccl_bench.leaderboard.bundle import redaction
 from ccl_bench.leaderboard.bundle.format import name_problem
 from ccl_bench.leaderboard.pages import render
@@ -21,13 +26,14 @@ from ccl_bench.leaderboard.web import app, protocol
 from ccl_bench.report.comparison import phrases
 from ccl_bench.side_files import device_samples
 from ccl_bench.trace.formats.ascend import reader as ascend
+from ccl_bench.trace.formats.jax_trace import work
 from ccl_bench.trace.formats.kineto import events
 from ccl_bench.trace.formats.nsys import counters
 from ccl_bench.trace.formats.xplane import rows
 from ccl_bench.trace.hlo import instruction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _STORAGE = Settings(trace_storage=("s3://traces/public/",))
 
@@ -44,6 +50,8 @@ READERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "operators of Ascend": (lambda text: ascend._OPERATOR.search(text), ("Backward", "Backward:")),
     "counters of Nsight Systems": (lambda text: counters._UNIT.search(text), (" ", "[", " [", "[a")),
     "details in an XPlane": (lambda text: rows._DETAIL.findall(text), ("a", "a:", "a ")),
+    "instructions of JAX": (work._without_numbers, (".1", ".clone", ".")),
+    "copies of JAX": (lambda text: work._COPY_KIND.search(text), ("kind", "kind_", "kind ", "kind:")),
     "groups of a mesh": (
         lambda text: instruction._MESH_GROUPS.search(text),
         ("replica_groups=mesh[", "replica_groups=mesh['a'=2] "),
@@ -72,7 +80,7 @@ READERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     ),
     "a cell of a spreadsheet": (
         lambda text: list(csv_lines([[text]])),
-        ("=", " ", ";", '"', "\t ", "; ", "|"),
+        ("=", " ", ";", '"', "\t ", "; ", "|", "\n", "\n ", " \n", "\n;", "\ufeff"),
     ),
     "a version in a plot": (lambda text: re.split(r"([0-9]+)", text), ("1", "a", "1a")),
     "a name on a page": (lambda text: render._JOINTS.sub("", text), (".", "._", "a.")),
@@ -85,17 +93,77 @@ READERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
 """Text from strangers, and pieces that are repeated for a pattern that begins anew at each of them."""
 
 
+TIMED_S = 0.002
+"""Time from which another length can be compared, s: a thousand times what the clock of a thread resolves."""
+
+
 @pytest.mark.parametrize("reader", READERS)
 def test_text_of_four_times_the_length_takes_about_four_times_as_long(reader: str) -> None:
     """Square time would take sixteen times as long; what takes too little time to tell takes no other."""
     read, pieces = READERS[reader]
     for piece in pieces:
         count = 4_000 // len(piece)
-        while (first := _cpu_s(read, piece * count)) < 0.004 and count < 500_000:
+        while (first := _cpu_s(read, piece * count)) < TIMED_S and count < 500_000:
             count *= 4
-        if first >= 0.004:
+        if first >= TIMED_S:
             longer = min(_cpu_s(read, piece * 4 * count) for _ in range(2))
             assert longer < 10 * min(first, _cpu_s(read, piece * count)), (piece, count, first, longer)
+
+
+_LONGEST = {"devices.toml": devices.SEARCHED}
+"""File of the catalog → characters that its patterns meet; those of others may meet `SEARCHED`."""
+
+
+def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text below a value, with the key that it or its list has."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _strings(each, name)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each, key)
+    elif isinstance(value, str):
+        yield key, value
+
+
+CATALOG = {
+    file.name: [
+        text
+        for key, text in _strings(tomllib.loads(file.read_text(encoding="utf-8")))
+        if key in {"match", "pattern", "prefixes"}
+    ]
+    for file in resources.files("ccl_bench.catalog").iterdir()
+    if file.name.endswith(".toml")
+}
+
+
+@pytest.mark.parametrize("file", [name for name, patterns in CATALOG.items() if patterns])
+def test_patterns_of_the_catalog_take_time_linear_in_a_name_that_is_made_for_them(file: str) -> None:
+    """The linear ones take 15 ms at most; those that were not took 350 ms and more."""
+    length = _LONGEST.get(file, 4 * SEARCHED)
+    for expression in CATALOG[file]:
+        search = re.compile(expression).search
+        for long, short in zip(repeated(expression, length), repeated(expression, length // 4), strict=True):
+            if (seconds := _cpu_s(search, long)) > 0.03:
+                assert seconds < 0.03 + 8 * _cpu_s(search, short), (expression, long[:80])
+
+
+@pytest.mark.parametrize(
+    ("expression", "linear"),
+    [
+        ("first.*second", "^(?>.*?first).*second"),
+        (r"(?:one|two)\w*three", r"(?<!\w)(?>\w*?(?:one|two))\w*three"),
+        (r"(?:^|\W)\w*ep::(?:\w+::)*get", r"(?<!\w)(?<!\w::)(?>(?:\w+::)*?\w*ep::)(?:\w+::)*get"),
+        (r"^\w+::\w*first\w*second", r"^\w+::(?>\w*?first)\w*second"),
+        (r"^first\w*(?:[._]\d+)*$", r"^first\w*+(?:[._]\d+)*$"),
+    ],
+)
+def test_texts_are_made_for_each_way_to_take_the_square_of_the_time(expression: str, linear: str) -> None:
+    slow, fast = (
+        max(_cpu_s(re.compile(each).search, text) for text in repeated(each, 4_096))
+        for each in (expression, linear)
+    )
+    assert slow > 8 * fast
 
 
 def _cpu_s(read: Callable[[str], object], text: str) -> float:

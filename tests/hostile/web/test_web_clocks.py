@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from ccl_bench.leaderboard.publishing import queue, tokens
 from ccl_bench.leaderboard.publishing.audit import audit_store
 from ccl_bench.leaderboard.publishing.tokens import Role
 from ccl_bench.leaderboard.store import State, database, new_event, writing
+from ccl_bench.leaderboard.web.rate_limits import RateLimiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,6 +67,13 @@ def test_a_job_of_a_clock_that_was_ahead_is_worked_on_now(
     assert not queue.renew(engine, job)
     move(YEAR)
     assert queue.claim(engine, "c") is not None
+
+
+def test_rates_use_a_clock_that_cannot_be_moved() -> None:
+    """Whose clock goes back would be refused until it is where it was; ahead, all requests would be new."""
+    assert RateLimiter().now is time.monotonic
+    assert not time.get_clock_info("monotonic").adjustable
+    assert time.get_clock_info("time").adjustable
 
 
 def test_a_token_is_valid_for_its_days_by_the_clock_and_a_revoked_one_never(

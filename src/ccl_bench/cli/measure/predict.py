@@ -8,31 +8,40 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccl_bench.base.errors import UsageError
+from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import progress_bar
 from ccl_bench.predict.candidates import candidates
 from ccl_bench.predict.evaluation import leave_one_out, split
 from ccl_bench.predict.forecasting import Forecaster, evaluation_answer
-from ccl_bench.predict.trials import parsed_configuration, read_trials
+from ccl_bench.predict.recorded_trials import gathered_trials
+from ccl_bench.predict.trials import parsed_configuration
 from ccl_bench.report.console import show
 from ccl_bench.report.forecast import evaluation_page, forecast_page, ranking_page
+from ccl_bench.report.prediction import prediction_page
 from ccl_bench.result.forecast import to_json
+from ccl_bench.result.prediction import to_json as prediction_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ccl_bench.predict.trials import Trials
     from ccl_bench.result.forecast import EvaluationAnswer, Forecast, Ranking
+    from ccl_bench.result.prediction import Prediction
 
 ABOUT = """\
+RUN holds traces of all ranks. Its pipeline is replayed with another number of stages, replicas or \
+microbatches, another schedule, or on another network; durations are drawn from the recorded ones.
+
 --from takes a table of trials: measured steps of several configurations, in CSV, Parquet or JSON, or the \
 name of a set of the catalog. A model of the step is fitted to them; it states how sure it is of others.
 
-Exit status: 0; 2 wrong usage; 3 the prediction is refused; 4 the table cannot be read.
+Exit status: 0; 2 wrong usage; 3 the prediction is refused; 4 the run or the table cannot be read.
 """
 
 REFUSED = 3
+
+Degree = Annotated[int | None, Parameter(metavar="N", validator=options.positive)]
 
 _SPLIT = re.compile(r"split:(\d+)")
 
@@ -40,6 +49,7 @@ app = options.app(
     "predict",
     ABOUT,
     [
+        f"{PROGRAM} predict examples/runs/llama-tiny-pp4-gloo --pp 2",
         f"{PROGRAM} predict --from trials.csv --config tp=4,dp=1,pp=4,micro_batch=2,global_batch=8",
         f"{PROGRAM} predict --from vtrain-single-node --evaluate split:40 --seed 1",
     ],
@@ -48,15 +58,51 @@ app = options.app(
 
 @app.default
 def predict(
+    run: Annotated[str | None, Parameter(metavar="", help="Directory, trace file or URL of the run.")] = None,
+    /,
     *,
-    table: Annotated[
-        str | None, Parameter(name="--from", metavar="TRIALS", help="Table of trials, or set of the catalog.")
+    dp: Annotated[Degree, Parameter(help="Replicas; microbatches change so that the batch stays.")] = None,
+    pp: Annotated[Degree, Parameter(help="Pipeline stages.")] = None,
+    microbatches: Annotated[Degree, Parameter(help="Microbatches of one replica in a step.")] = None,
+    schedule: Annotated[
+        str | None,
+        Parameter(
+            metavar="NAME", help="Schedule: gpipe, 1f1b, interleaved:V with V chunks on a stage, or zb."
+        ),
+    ] = None,
+    layers: Annotated[
+        Degree, Parameter(help="Layers of the model, if the run does not state them, to divide over stages.")
+    ] = None,
+    allow_other_batch: Annotated[
+        bool, Parameter(help="Predict also if the global batch changes: step time alone, no comparison.")
+    ] = False,
+    network: Annotated[
+        str | None,
+        Parameter(
+            metavar="NETWORK",
+            help="Move calls to H100-NVLink8, to alpha=5us,B=200GB/s, or to a network measured in a file: "
+            "output of nccl-tests, or a CSV table of size and time.",
+        ),
+    ] = None,
+    doubling: Annotated[
+        bool, Parameter(help="Show what twice the bandwidth of each kind of link is worth.")
+    ] = False,
+    sources: Annotated[
+        list[str] | None,
+        Parameter(
+            name="--from",
+            metavar="TRIALS",
+            negative="",
+            consume_multiple=True,
+            help="Tables of trials, sets of the catalog, or folders of recorded runs.",
+        ),
     ] = None,
     study: Annotated[str | None, Parameter(metavar="NAME", help="Rows of the table to use.")] = None,
     config: Annotated[
         str | None,
         Parameter(
-            metavar="NAME=VALUE,…", help="Configuration to predict; what it leaves out is that of the trials."
+            metavar="NAME=VALUE,...",
+            help="Configuration to predict; what it leaves out is that of the trials.",
         ),
     ] = None,
     rank: Annotated[
@@ -70,13 +116,40 @@ def predict(
             help="Predict measured steps from others: leave-one-out, or split:N to calibrate on N rows.",
         ),
     ] = None,
-    seed: Annotated[int, Parameter(metavar="N", help="Seed of the drawn rows.")] = 0,
+    seed: Annotated[
+        int, Parameter(metavar="N", help="Seed of the draws.", validator=options.not_negative)
+    ] = 0,
+    workload_card: options.Card = None,
+    reading: options.ReadingOptions = options.DEFAULT_READING,
     form: options.TextOrJson = "text",
 ) -> int:
     """Predict the step time of a configuration."""
-    if table is None:
-        raise UsageError("there is nothing to predict from", fix="name a table of trials with --from")
-    trials = read_trials(table).of_study(study)
+    if run is not None and sources:
+        raise UsageError("a run and trials are two questions", fix="name one of them")
+    if run is not None:
+        if any(option is not None for option in (study, config, rank, evaluate)):
+            fix = "give --dp, --pp, --microbatches, --schedule or --network"
+            raise UsageError("--config and the like belong to trials, not to a run", fix=fix)
+        with reading.open(run, card=workload_card) as measured:
+            predicted = measured.predict(
+                dp=dp,
+                pp=pp,
+                microbatches=microbatches,
+                schedule=schedule,
+                layers=layers,
+                network=network,
+                doubling=doubling,
+                allow_other_batch=allow_other_batch,
+                seed=seed,
+            )
+        return _answered(predicted, measured.place, form)
+    if not sources:
+        fix = "name a run, or a table of trials with --from"
+        raise UsageError("there is nothing to predict from", fix=fix)
+    if any((dp, pp, microbatches, schedule, layers, allow_other_batch, network, doubling)):
+        fix = "give the configuration with --config"
+        raise UsageError("--dp and the like belong to a run, not to trials", fix=fix)
+    trials = gathered_trials(sources, study)
     answer: Forecast | Ranking | EvaluationAnswer
     page: RenderableType
     if evaluate is not None:
@@ -97,6 +170,17 @@ def predict(
     else:
         show(page)
     return REFUSED if getattr(answer, "refused", None) else 0
+
+
+def _answered(prediction: Prediction, place: str, form: str) -> int:
+    """Print the prediction of a run, and return the exit status."""
+    if form == "json":
+        sys.stdout.write(prediction_json(prediction).decode() + "\n")
+        return REFUSED if prediction.refused else 0
+    if prediction.refused:
+        raise NotMeasurable(prediction.refused, where=place, fix=prediction.fix)
+    show(prediction_page(prediction))
+    return 0
 
 
 def _evaluated(trials: Trials, how: str, seed: int) -> EvaluationAnswer:

@@ -21,6 +21,8 @@ class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     details: int = 0
     findings: int = 0
     items: int = 0
+    rows: int = 0
+    cells: int = 0
 
 
 class _Bounds(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ The hash does not cover history and signature.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -131,10 +132,10 @@ def write_history(folder: Path, events: list[HistoryEvent]) -> None:
         temporary.write_bytes(encode_json(events) + b"\n")
 
 
-def history_stamp(folder: Path) -> str:
+def history_stamp(folder: Path | str) -> str:
     """Return a token that changes whenever the history does."""
     try:
-        stat = (folder / HISTORY).stat()
+        stat = os.stat(f"{folder}/{HISTORY}")  # noqa: PTH116  of 50,000 runs each minute
     except FileNotFoundError:
         return ""
     return f"{stat.st_size}-{stat.st_mtime_ns}"
@@ -331,8 +332,8 @@ class Limits:
     """Of the unpacked contents."""
     files: int = 10_000
     """In the archive."""
-    text_bytes: int = 16 * MIB
-    """Of the results, and of the report."""
+    text_bytes: int = 32 * MIB
+    """Of the results, and of the report: a run of 1,024 ranks has 19.7 and 24.2 MB, see `bounds.toml`."""
 
     def of(self, name: str) -> int:
         """Return the largest size of a file of a bundle in bytes."""

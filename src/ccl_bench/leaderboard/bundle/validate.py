@@ -209,10 +209,19 @@ def _report_problems(bundle: Bundle) -> Iterator[str]:
         return
     if bundle.report.results != bundle.results:
         yield f"{REPORT} has different results from the bundle"
-    levels = _levels(msgspec.to_builtins(bundle.report.series))
-    longest = max(len(each) for level in levels for each in level if isinstance(each, list | dict))
-    if longest > (most := bounds()[REPORT].items):
-        yield f"{REPORT} has a series of {longest:,} items; at most {most:,} are accepted"
+    series, most = bundle.report.series, bounds()[REPORT]
+    shown = {"series": series, "inspection": bundle.report.inspection, "diagnosed": bundle.report.diagnosed}
+    values = [each for level in _levels(msgspec.to_builtins(shown)) for each in level]
+    longest = max(len(each) for each in values if isinstance(each, list | dict))
+    if longest > most.items:
+        yield f"{REPORT} has a series of {longest:,} items; at most {most.items:,} are accepted"
+    rows = sum(isinstance(item, dict) for each in values if isinstance(each, list) for item in each)
+    if rows > most.rows:
+        yield f"{REPORT} has {rows:,} rows; at most {most.rows:,} are accepted"
+    grids = [grid for grid in (series.step_times and series.step_times.grid, series.waits) if grid]
+    cells = max((sum(map(len, grid.values_s)) for grid in grids), default=0)
+    if cells > most.cells:
+        yield f"{REPORT} has a grid of {cells:,} cells; at most {most.cells:,} are accepted"
     if bundle.report.inspection.run != bundle.provenance.run:
         yield f"{REPORT} describes another run"
 

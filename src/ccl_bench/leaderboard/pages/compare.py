@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.text import plain
 from ccl_bench.comparison.compare import compare_runs
 from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.leaderboard.pages.reference import metric_definition
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.leaderboard.pages.links import Links
     from ccl_bench.leaderboard.store.query_result import ListedRun
+
+_LOG = logging.getLogger("ccl_bench.leaderboard")
+_WRONG_SHAPES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What plain data of another shape than expected raises. Strangers wrote the details: a bundle is accepted
+only if it can be compared with itself, but its details may have another shape than those of the next."""
 
 MAX_RUNS = 8
 """Largest number of runs to compare."""
@@ -42,7 +49,8 @@ def compare_page(chosen: Sequence[tuple[Bundle, ListedRun]], to: Links, *, note:
     try:
         comparison = compare_runs(sides, sorted(measured - unit_variants()))
         page_sections = list(sections(comparison))
-    except Exception as error:  # strangers wrote the details, which are plain data
+    except _WRONG_SHAPES as error:
+        _LOG.error("%s cannot be compared: %s", ", ".join(run.run["id"] for run in runs), plain(repr(error)))
         raise InputError(f"these runs cannot be compared: {error}", fix="compare others") from error
     metrics = known_metrics()
     compared = {change.metric for pair in comparison.pairs for change in pair.changes}

@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import delete, exists, func, insert, select
 
 from ccl_bench.base.text import plain
 from ccl_bench.leaderboard.bundle.build import recording_hash
@@ -185,20 +185,25 @@ _LISTED_TWICE = (
 """A run of each recording of which a killed process listed a second run and did not replace the first."""
 
 
+_IS_BOTH = PUBLICATIONS.c.run == RUNS.c.id
+_UNINDEXED = select(PUBLICATIONS.c.run).where(~exists().where(_IS_BOTH))
+_UNPUBLISHED = select(RUNS.c.id).where(~exists().where(_IS_BOTH))
+
+
 def reconcile(store: Store, settings: Settings) -> None:
     """Clean up: finish incomplete bundles and changes of state, remove rows and traces of missing ones."""
     with publication_lock(store):
         store.catch_up()
         with store.engine.connect() as connection:
-            published_runs = set(connection.execute(select(PUBLICATIONS.c.run)).scalars())
-            indexed = set(connection.execute(select(RUNS.c.id)).scalars())
-            listed_twice = connection.execute(_LISTED_TWICE).scalars().all()
-        missing_runs = sorted(run for run in published_runs - indexed if not (store.folder / run).is_dir())
+            unindexed, unpublished, listed_twice = (
+                connection.execute(each).scalars().all() for each in (_UNINDEXED, _UNPUBLISHED, _LISTED_TWICE)
+            )
+        missing_runs = [run for run in unindexed if not (store.folder / run).is_dir()]
         if missing_runs:
             with writing(store.engine) as connection:
                 for table in (JOBS, PUBLICATIONS):
                     connection.execute(delete(table).where(table.c.run.in_(missing_runs)))
-        for run in sorted({*(indexed - published_runs), *listed_twice}):
+        for run in sorted({*unpublished, *listed_twice}):
             register_publication(store, settings, run)
         # A process that died before the bundle arrived leaves the files of its run.
         traces = store.data / TRACES_FOLDER

@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the unpacked archive."""
     files: Positive = 10_000
     """In an archive."""
-    text_bytes: Positive = 16 * MIB
+    text_bytes: Positive = 32 * MIB
     """Of the results, and of the report."""
     trace_storage: tuple[str, ...] = ()
     """Prefixes of addresses in object storage that the worker may read, such as `s3://traces/public/`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -171,12 +172,11 @@ class Store:
         if not self._looked_at:
             self._note_change()  # a killed process may have changed the index without
         self._looked_at = self._changed_at()
-        on_disk = {name: history_stamp(self.folder / name) for name in self.folders()}
+        place = str(self.folder)
+        on_disk = {(name, history_stamp(f"{place}/{name}")) for name in self.folders()}
         with self._looking_again_after_failure(), self.engine.connect() as connection:
-            rows = connection.execute(select(RUNS.c.id, RUNS.c.history_stamp))
-            indexed = {row.id: row.history_stamp for row in rows}
-        changed = {*on_disk.items()} ^ {*indexed.items()}
-        self.index(sorted({name for name, _ in changed} - self.refused.keys()), progress=progress)
+            indexed = {*map(tuple, connection.execute(select(RUNS.c.id, RUNS.c.history_stamp)).all())}
+        self.index(sorted({name for name, _ in on_disk ^ indexed} - self.refused.keys()), progress=progress)
 
     def catch_up_if_changed(self) -> None:
         """Update the index if the folder changed since the last call."""
@@ -212,7 +212,7 @@ class Store:
         """Return the names of the folders of bundles, whether they are on the board or not."""
         if not self.folder.is_dir():
             return set()
-        return {path.name for path in self.folder.iterdir() if ID.fullmatch(path.name)}
+        return {name for name in os.listdir(self.folder) if ID.fullmatch(name)}  # noqa: PTH208  as history_stamp
 
     def _changed_at(self) -> int:
         return self.folder.stat().st_mtime_ns if self.folder.is_dir() else 0

@@ -26,7 +26,6 @@ OPS, ASYNC, RUNS, STEPS = "XLA Ops", "Async XLA Ops", "XLA Modules", "Steps"
 """Threads of a TPU: its lines."""
 
 _STREAM = re.compile(r"\AStream #(\d+)")
-_NUMBERED = re.compile(r"(?:\.\d+|\.clone)+\Z")
 _BESIDE = 1 << 20
 """Stream of what runs beside the instructions of its own stream."""
 
@@ -194,7 +193,7 @@ def _of_gpu(lines: dict[str, list[JaxEvent]]) -> list[Work]:
     return work
 
 
-_COPY_KIND = re.compile(r"kind[_a-z]*:(\w+)")
+_COPY_KIND = re.compile(r"\bkind[_a-z]*+:(\w+)")
 _WAYS = {"H2D": "HtoD", "D2H": "DtoH", "D2D": "DtoD", "P2P": "PtoP", "H2H": "HtoH"}
 
 
@@ -218,8 +217,16 @@ def _instruction_of(event: JaxEvent) -> HloInstruction | None:
     if event.args.hlo_op is None:
         return None
     name = str(event.args.hlo_op)
-    base = _NUMBERED.sub("", name)
+    base = _without_numbers(name)
     return HloInstruction(name, _OPCODES.get(base, base))
+
+
+def _without_numbers(name: str) -> str:
+    """Return an instruction's name without what XLA adds to distinguish it: `dot.3.clone` gives `dot`."""
+    parts = name.split(".")
+    while len(parts) > 1 and (parts[-1] == "clone" or parts[-1].isdecimal()):
+        parts.pop()
+    return ".".join(parts)
 
 
 HOST = "/host:CPU"
