@@ -7,10 +7,11 @@ from dataclasses import replace
 from ccl_bench.report.page_model import Quantity
 from ccl_bench.report.render import render_page
 from ccl_bench.report.search import page_of_search
-from ccl_bench.result.forecast import MemoryNeed, Percentiles
+from ccl_bench.result.forecast import Percentiles
+from ccl_bench.result.prediction import Memory
 from ccl_bench.result.search_report import ReportedTrial, SearchReport, UnmeasuredConfiguration
 
-FITS = MemoryNeed(True, 3 * 2**30)
+FITS = Memory(True, 3 * 2**30)
 BOUNDS = {"compute": 0.7, "host": 0.3}
 
 

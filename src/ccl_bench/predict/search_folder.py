@@ -15,7 +15,7 @@ from ccl_bench.predict.forecasting import Forecaster, shown_configuration
 from ccl_bench.predict.memory import MemoryModel
 from ccl_bench.predict.search import tokens_per_s_per_gpu
 from ccl_bench.predict.trials import Trials, configurations, read_trials
-from ccl_bench.result.forecast import MemoryNeed, Percentiles
+from ccl_bench.result.forecast import Percentiles
 from ccl_bench.result.search_report import ReportedTrial, SearchReport, UnmeasuredConfiguration
 from ccl_bench.storage.files import replace_text
 
@@ -136,7 +136,7 @@ def search_report(folder: Path) -> SearchReport:
                 None if seconds is None or per_dollar is None else speed * per_dollar,
                 predicted,
                 predicted.p10 <= seconds <= predicted.p90 if predicted and seconds else None,
-                MemoryNeed(need.fits, need.needed_bytes),
+                need,
                 shares,
                 row["folder"],
             )

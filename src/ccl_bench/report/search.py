@@ -23,7 +23,8 @@ from ccl_bench.report.theme import CATEGORY
 
 if TYPE_CHECKING:
     from ccl_bench.report.page_model import Cell, Spec
-    from ccl_bench.result.forecast import MemoryNeed, Percentiles
+    from ccl_bench.result.forecast import Percentiles
+    from ccl_bench.result.prediction import Memory
     from ccl_bench.result.search_report import ReportedTrial, SearchReport
 
 _MEASURED, _PREDICTED, _FAILED = "●", "◇", "✕"
@@ -253,7 +254,8 @@ def _untried(report: SearchReport) -> PageSection:
             *_percentiles(each.step_s),
             *(_amount(value) for value in _ascending(each.tokens_per_s_per_gpu)),
             *([_amount(each.tokens_per_dollar.p50)] if has_price and each.tokens_per_dollar else []),
-            f"{_bytes(each.memory).text}, {_fits(each.memory)}",
+            _bytes(each.memory),
+            {True: "fits", False: "does not fit", None: "open"}[each.memory.fits],
             _bound_by(each.bounds),
             each.kind,
         )
@@ -263,7 +265,7 @@ def _untried(report: SearchReport) -> PageSection:
         *("configuration", "step p10, s", "step p50, s", "step p90, s"),
         *("tokens/s/GPU p10", "tokens/s/GPU p50", "tokens/s/GPU p90"),
         *(["tokens/$ p50"] if has_price else []),
-        *("memory need, GiB", "bound by", ""),
+        *("memory need, GiB", "memory", "bound by", ""),
     )
     more = report.untried - len(report.predicted)
     notes = [f"{counted(more, 'more untried configuration')} may fit into memory."] if more else []
@@ -381,8 +383,10 @@ def _amount(value: float | None) -> Any:
     return "-" if value is None else Quantity(value, f"{value:,.4g}" if value < 1000 else f"{value:,.0f}")
 
 
-def _bytes(need: MemoryNeed) -> Quantity:
-    return Quantity(need.needed_bytes, f"{need.needed_bytes / 2**30:.1f}")
+def _bytes(need: Memory) -> Cell:
+    return (
+        "-" if need.needed_bytes is None else Quantity(need.needed_bytes, f"{need.needed_bytes / 2**30:.1f}")
+    )
 
 
 def _bound_by(bounds: dict[str, float]) -> str:
@@ -391,7 +395,3 @@ def _bound_by(bounds: dict[str, float]) -> str:
         return "-"
     largest = max(bounds, key=lambda name: bounds[name])
     return f"{largest}, {100 * bounds[largest]:.0f} %"
-
-
-def _fits(need: MemoryNeed) -> str:
-    return {True: "fits", False: "does not fit", None: "open whether it fits"}[need.fits]

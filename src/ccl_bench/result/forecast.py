@@ -6,12 +6,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import encode_json
+from ccl_bench.result.prediction import KIND
 
 if TYPE_CHECKING:
     from ccl_bench.result.prediction import Memory
-
-KIND = "predicted"
-"""Marks every answer: what it holds was calculated, not measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from ccl_bench.base.findings import Finding
 
+KIND = "predicted"
+"""Marks every answer and row that was calculated and not measured."""
+
 Quantiles = dict[str, float]
 """`p10`, `p50` and `p90`."""
 
@@ -107,6 +110,7 @@ class Prediction(Displayed):
     fix: str = ""
     """What to do about that."""
     findings: list[Finding] = field(default_factory=list)
+    kind: str = KIND
 
 
 def to_json(answer: Prediction) -> bytes:

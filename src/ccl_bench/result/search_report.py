@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import encode_json
-from ccl_bench.result.forecast import KIND
+from ccl_bench.result.prediction import KIND
 
 if TYPE_CHECKING:
-    from ccl_bench.result.forecast import MemoryNeed, Percentiles
+    from ccl_bench.result.forecast import Percentiles
+    from ccl_bench.result.prediction import Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class ReportedTrial:
     """None for the first one, before anything was measured."""
     within_interval: bool | None
     """Whether the measured step is between p10 and p90; None without both."""
-    memory: MemoryNeed
+    memory: Memory
     bounds: dict[str, float]
     """Shares of the step by what bounds it; empty before a trial was measured."""
     folder: str
@@ -43,7 +44,7 @@ class UnmeasuredConfiguration:
     step_s: Percentiles
     tokens_per_s_per_gpu: Percentiles
     tokens_per_dollar: Percentiles | None
-    memory: MemoryNeed
+    memory: Memory
     bounds: dict[str, float]
     kind: str = KIND
 
