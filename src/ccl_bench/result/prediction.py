@@ -6,15 +6,12 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import encode_json
-from ccl_bench.result import Displayed
+from ccl_bench.result import KIND, Displayed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ccl_bench.base.findings import Finding
-
-KIND = "predicted"
-"""Marks every answer and row that was calculated and not measured."""
 
 Quantiles = dict[str, float]
 """`p10`, `p50` and `p90`."""

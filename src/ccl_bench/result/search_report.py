@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import encode_json
-from ccl_bench.result.prediction import KIND
+from ccl_bench.result import KIND
 
 if TYPE_CHECKING:
     from ccl_bench.result.forecast import Percentiles
