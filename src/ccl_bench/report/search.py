@@ -311,24 +311,13 @@ def _bounds(report: SearchReport) -> PageSection:
     spec = stacked(shares, parts, title="share of the step, %", of="configuration")
     spec["encoding"]["y"] |= {"title": None, "axis": {"labelLimit": 320}}
     spec["encoding"]["x"]["scale"] = {"domain": [0, 100]}
-    cells = tuple(
-        (
-            label,
-            "measured" if each.measured_s else each.status,
-            *(Quantity(each.bounds[name], f"{100 * each.bounds[name]:.0f} %") for name in groups),
-        )
-        for label, each in trials
-    )
-    cells += tuple(
-        (
-            label,
-            each.kind,
-            *(Quantity(each.bounds[name], f"{100 * each.bounds[name]:.0f} %") for name in groups),
-        )
-        for label, each in predicted
-    )
+    cells: list[tuple[Cell, ...]] = []
+    for label, each in trials:
+        cells.append((label, "measured" if each.measured_s else each.status, *_shares(each.bounds)))
+    for label, unmeasured in predicted:
+        cells.append((label, unmeasured.kind, *_shares(unmeasured.bounds)))
     numeric = frozenset(range(2, len(groups) + 2))
-    table = PageTable(("configuration", "", *groups), cells, numeric=numeric, wide=frozenset({0}))
+    table = PageTable(("configuration", "", *groups), tuple(cells), numeric=numeric, wide=frozenset({0}))
     label, first = drawn[0]
     summary = (
         f"{label} is bound by {_bound_by(first)} of its step. {_MEASURED} was measured, {_PREDICTED} is "
@@ -387,6 +376,10 @@ def _bytes(need: Memory) -> Cell:
     return (
         "-" if need.needed_bytes is None else Quantity(need.needed_bytes, f"{need.needed_bytes / 2**30:.1f}")
     )
+
+
+def _shares(bounds: dict[str, float]) -> tuple[Cell, ...]:
+    return tuple(Quantity(share, f"{100 * share:.0f} %") for share in bounds.values())
 
 
 def _bound_by(bounds: dict[str, float]) -> str:

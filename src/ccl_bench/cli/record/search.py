@@ -13,7 +13,7 @@ from ccl_bench.cli import PROGRAM, options
 from ccl_bench.predict.candidates import VARY
 from ccl_bench.predict.forecasting import replay_answer
 from ccl_bench.predict.search import replay as play
-from ccl_bench.predict.search_folder import Objective  # noqa: TC001  cyclopts looks it up
+from ccl_bench.predict.search_folder import HISTORY, Objective  # noqa: TC001  cyclopts looks it up
 from ccl_bench.predict.trials import read_trials
 from ccl_bench.report.console import show
 from ccl_bench.report.forecast import replay_page, search_page, trial_line
@@ -120,7 +120,7 @@ def search(
             sys.stdout.write(trial_line(trial) + "\n")
             sys.stdout.flush()
     best, speed = measuring.best, measuring.best_tokens_per_s_per_gpu
-    answer = SearchAnswer(ended, best, speed, str(Path(output) / search_runs.HISTORY), str(measuring.page))
+    answer = SearchAnswer(ended, best, speed, str(Path(output) / HISTORY), str(measuring.page))
     if form == "json":
         sys.stdout.write(to_json(answer).decode() + "\n")
     else:
