@@ -13,7 +13,7 @@ from ccl_bench.cli import PROGRAM, options
 from ccl_bench.predict.candidates import VARY
 from ccl_bench.predict.forecasting import replay_answer
 from ccl_bench.predict.search import replay as play
-from ccl_bench.predict.search_folder import HISTORY, Objective  # noqa: TC001  cyclopts looks it up
+from ccl_bench.predict.search_folder import HISTORY, Objective
 from ccl_bench.predict.trials import read_trials
 from ccl_bench.report.console import show
 from ccl_bench.report.forecast import replay_page, search_page, trial_line
