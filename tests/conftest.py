@@ -141,7 +141,6 @@ def own_cache(
         place = shared_cache_folder(tmp_path_factory)
     else:
         place = tmp_path_factory.getbasetemp() / "caches" / str(next(_numbers))
-        place.mkdir(parents=True)
     monkeypatch.setenv("CCL_BENCH_CACHE", str(place))
     return place
 

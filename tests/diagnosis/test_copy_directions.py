@@ -95,7 +95,7 @@ CORPUS = os.environ.get("CCL_BENCH_CORPUS")
 def test_the_copies_and_sets_of_a_healthy_recorded_run_are_left_alone() -> None:
     """They take 2.4 % of its steps, 4 to 6 us each; `make conclusions` reads another such run."""
     run = Path(str(CORPUS)) / "conclusions" / "healthy_nosync"
-    found = diagnose(open_run(run), jobs=1, use_cache=False)
+    found = diagnose(open_run(run), jobs=1)
     assert found.verdict is not None
     assert found.diagnoses == []
     assert 0.02 < found.verdict.parts["copies"] < 0.025

@@ -131,10 +131,11 @@ def test_the_data_loader_of_a_recording_of_torch_1_8_is_named() -> None:
     for path in run.iterdir():
         events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
         work = [each for each in events if each.get("cat") in {"Kernel", "Memcpy", "Memset"}]
+        work.sort(key=lambda event: event["ts"])
         for load in (each for each in events if str(each["name"]).startswith("enumerate(DataLoader)#")):
             loads += 1
             at, end = load["ts"], load["ts"] + load["dur"]
-            for each in sorted(work, key=lambda event: event["ts"]):
+            for each in work:
                 idle_us += max(0, min(each["ts"], end) - at)
                 at = max(at, min(each["ts"] + each["dur"], end))
             idle_us += end - at

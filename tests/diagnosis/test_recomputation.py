@@ -183,14 +183,15 @@ def test_a_recorded_device_would_gain_the_kernels_that_it_runs_again() -> None:
         for each in events
         if each["cat"] == "cpu_op" and each["args"].get("Fwd thread id") == 0 and _is_recorded(each)
     ]
+    calls = [each for each in events if each["cat"] == "cuda_runtime"]
     correlations = set()
     for node in again:
         inside = [each for each in recording_ops if _contains(node, each)]
         start, end = min(map(_start, inside)), max(map(_end, inside))
         correlations |= {
             each["args"]["correlation"]
-            for each in events
-            if each["cat"] == "cuda_runtime" and start <= each["ts"] < end and each["tid"] == node["tid"]
+            for each in calls
+            if start <= each["ts"] < end and each["tid"] == node["tid"]
         }
     took_us = sum(
         each["dur"]
@@ -199,7 +200,7 @@ def test_a_recorded_device_would_gain_the_kernels_that_it_runs_again() -> None:
         and each["args"]["correlation"] in correlations
     )
     assert len(again) == 4 * 8
-    loaded = load_tables(open_run(run), needed_tables(), jobs=1, use_cache=False)
+    loaded = load_tables(open_run(run), needed_tables(), jobs=1)
     found_again = loaded.inputs["recomputations"]
     assert not found_again["is_named"].any()
     loaded.inputs["recomputations"] = found_again.with_columns(is_named=pl.lit(value=True))

@@ -299,7 +299,7 @@ def test_a_host_that_runs_ahead_does_not_raise_the_utilisation(corpus: Path, tmp
     truth = json.loads((corpus / "conclusions" / "truth.json").read_text())["healthy_nosync"]
     of_model = 8192 * 3e9 / (4 * 1000e12)
     run = open_run(tmp_path)
-    value, tokens = evaluate(run, ["mfu", "throughput_tokens_sec"], jobs=1, use_cache=False)
+    value, tokens = evaluate(run, ["mfu", "throughput_tokens_sec"], jobs=1)
     assert value.value == pytest.approx(100 * of_model / (truth["wall_per_step"] / 1e3), rel=1e-4)
     assert value.value == pytest.approx(22.76, abs=0.01)  # of ranges of 16.0 ms it would be 38.4 %
     assert tokens.value == pytest.approx(8192 / (truth["wall_per_step"] / 1e3), rel=1e-4)

@@ -1,7 +1,7 @@
 """Attempts to leave the sandbox, each in a process of its own that one process starts and watches.
 
-`python confined_attempts.py FOLDER [USER]` makes all of them outside the sandbox, and inside it with each
-version of Landlock, and prints what came of them as JSON: setting -> attempt -> outcome. The processes belong
+`python confined_attempts.py FOLDER USER VERSION...` makes all of them outside the sandbox, and inside it with
+these versions of Landlock, and prints what came of them as JSON: setting -> attempt -> outcome. The processes belong
 to the user of that number. FOLDER must be theirs, and everybody must be able to reach it; at the end it is
 emptied as a worker does it, and what is left is printed too.
 """
@@ -336,7 +336,7 @@ def _outcomes(
     return {name: _attempt(attempt, folder, prepare) for group in attempts for name, attempt in group.items()}
 
 
-def main(folder: Path, user: int) -> None:
+def main(folder: Path, user: int, versions: list[int]) -> None:
     """Make all attempts as a user, and print the outcomes."""
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
@@ -348,7 +348,7 @@ def main(folder: Path, user: int) -> None:
     os.chdir(folder)
     settings = {"outside": _outcomes((FILES, SIGNALS, TCP, CALLS, CRASH, ALLOWED), folder, lambda _: None)}
     newest = confinement._landlock_version()
-    for version in range(newest + 1):
+    for version in versions:
         confinement._landlock_version = lambda version=version: version
         # Without Landlock, what seccomp refuses alone.
         wanted = (SIGNALS, TCP, CALLS, CRASH, ALLOWED) if version == 0 else (FILES, SIGNALS, ALLOWED)
@@ -365,4 +365,4 @@ def main(folder: Path, user: int) -> None:
 if __name__ == "__main__":
     _struck = _Struck()
     confinement._seccomp(), confinement._allowed_calls()  # another user may not read the modules of Python
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), [*map(int, sys.argv[3:])])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.leaderboard.bundle.upload import Upload
 
-CROWD, AGAIN = 12, 4
+CROWD, AGAIN = 8, 3
 
 
 def test_many_submitters_some_of_whom_send_twice_are_there_once(

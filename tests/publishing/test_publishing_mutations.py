@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
 
 EVERY = int(os.environ.get("MUTATIONS_EVERY", "0"))
-SAMPLES = {PROVENANCE: 211, RESULTS: 97, REPORT: 501}
+SAMPLES = {PROVENANCE: 211, RESULTS: 193, REPORT: 997}
 """Which mutations of a file are tried: one in so many."""
 SOME = {"throughput_tokens_sec", "gpu_busy", "traffic_distribution", "iteration_wall_clock_time"}
 """Metrics whose results are mutated, for results are alike."""

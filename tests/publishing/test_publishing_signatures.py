@@ -214,6 +214,10 @@ def test_verifying_needs_the_files_the_key_and_nothing_else(
     assert (verified(public)[0], "is unsigned" in verified(public)[1]) == (4, True)
 
 
+on_either = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+"""For what is refused or shown alike on either database."""
+
+
 @pytest.fixture
 def board(opened: Callable[..., Leaderboard], ada: SecretKey, database: str | None) -> Iterator[Leaderboard]:
     """Return a board that knows ada's key, on either database."""
@@ -222,6 +226,7 @@ def board(opened: Callable[..., Leaderboard], ada: SecretKey, database: str | No
     return made
 
 
+@on_either
 def test_a_signed_run_is_shown_as_signed_and_an_unsigned_one_as_unsigned(
     board: Leaderboard, bundle: Files, signed: Files, ada: SecretKey
 ) -> None:
@@ -242,6 +247,7 @@ def test_a_signed_run_is_shown_as_signed_and_an_unsigned_one_as_unsigned(
     assert (found.problems, found.runs, found.signed) == ([], 2, 1)
 
 
+@on_either
 def test_a_false_signature_is_refused_with_what_is_wrong(
     board: Leaderboard, bundle: Files, signed: Files, ada: SecretKey, tmp_path: Path
 ) -> None:

@@ -26,8 +26,7 @@ MOST_BYTES = 2_000_000
 WIDE, PHONE = 1400, 390
 VIEWS = {
     "example": [(PHONE, "dark")],
-    "megatron-tp8": [(WIDE, "light")],
-    "18 ranks": [(PHONE, "light")],
+    "18 ranks": [(PHONE, "light"), (WIDE, "light")],
 }
 """Run -> how its report is looked at; 18 ranks are more than a chart draws as lying bars."""
 HOSTILE = '</script><img src=x onerror="window.entered=1"><script>window.entered=1</script>'
@@ -37,8 +36,6 @@ def _run(name: str, folder: Path, request: pytest.FixtureRequest) -> Path:
     if name == "example":
         found: Path = request.getfixturevalue("example")
         return found
-    if name == "megatron-tp8":
-        return request.getfixturevalue("corpus") / "kineto" / name
     plan = Plan(dp_shard=3, tp=2, pp=3, steps=1, layers=1, stragglers=(Straggler(11, layer_ns=90_000),))
     write_run(plan, folder / "run", style=Style(compresses=True))
     return folder / "run"

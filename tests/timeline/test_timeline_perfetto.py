@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import recorded_by
 from trace_events import TraceFile, read
 
 from ccl_bench.cli.bench import main
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser, Page
-
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
 
 LOADED = "self.app?.trace?.engine !== undefined"
 
@@ -84,7 +83,8 @@ def summed(shown: TraceFile) -> dict[tuple[str, str, str], tuple[int, int]]:
 
 def test_perfetto_shows_each_slice_that_was_written(browser: Browser, place: tuple[Path, str]) -> None:
     folder, address = place
-    assert main(["timeline", str(EXAMPLE), "-o", str(folder / "run.json.gz")]) == 0
+    run = recorded_by((0, 1), folder / "recorded")
+    assert main(["timeline", str(run), "-o", str(folder / "run.json.gz")]) == 0
     shown = read(folder / "run.json.gz")
     page = browser.new_page()
     try:

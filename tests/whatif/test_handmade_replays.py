@@ -59,7 +59,7 @@ def several(*delays: int) -> st.SearchStrategy[list[list[Event]]]:
     return st.lists(launched_work(delays), min_size=4, max_size=4)
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(ranks=several(0))
 def test_work_without_length_replays_as_recorded(
     tmp_path_factory: pytest.TempPathFactory, ranks: list[list[Event]]
@@ -69,7 +69,7 @@ def test_work_without_length_replays_as_recorded(
     assert found.tolist() == run.graph.recorded.tolist()
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(ranks=several(0, 0, 8, 13, 30))
 def test_work_without_length_waits_in_no_circle_and_replays_no_later_than_recorded(
     tmp_path_factory: pytest.TempPathFactory, ranks: list[list[Event]]

@@ -147,7 +147,8 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> T:
         """Return the item called `name`, or raise UsageError naming the nearest ones."""
-        return self._items[self.canonical(name)]
+        self.load_plugins()
+        return self._items[name] if name in self._items else self._items[self.canonical(name)]
 
     def names(self) -> list[str]:
         """Return the canonical names, sorted."""

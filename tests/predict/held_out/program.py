@@ -1,7 +1,7 @@
 """Trains nothing, in the shape of a training: pipelines over gloo whose stages compute by sleeping.
 
-program.py FOLDER STAGES REPLICAS MICROBATCHES SCHEDULE STEPS: records every rank. A stage sleeps equally long
-whatever the number of stages; SCHEDULE is 1f1b or gpipe.
+program.py FOLDER STAGES REPLICAS MICROBATCHES SCHEDULE STEPS [LAYERS]: records every rank. SCHEDULE is 1f1b
+or gpipe. A stage sleeps equally long whatever the number of stages; of LAYERS it sleeps for its share.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "forking"))
 
 FORWARD_S, BACKWARD_S, OPTIMIZER_S = 0.006, 0.012, 0.003
+LAYER_S = 0.0015
+"""Forward time of a layer; backward takes twice as long."""
 
 
 def main() -> None:
@@ -22,13 +24,21 @@ def main() -> None:
 
     folder, schedule = sys.argv[1], sys.argv[5]
     stages, replicas, microbatches, steps = (int(sys.argv[at]) for at in (2, 3, 4, 6))
+    layers = int(sys.argv[7]) if len(sys.argv) > 7 else None
     processes.spawn(
-        run_rank, (stages, replicas, microbatches, schedule, steps, folder), nprocs=stages * replicas
+        run_rank, (stages, replicas, microbatches, schedule, steps, folder, layers), nprocs=stages * replicas
     )
 
 
 def run_rank(
-    rank: int, stages: int, replicas: int, microbatches: int, schedule: str, steps: int, folder: str
+    rank: int,
+    stages: int,
+    replicas: int,
+    microbatches: int,
+    schedule: str,
+    steps: int,
+    folder: str,
+    layers: int | None,
 ) -> None:
     """Run one rank and write its trace."""
     import lasting_groups  # noqa: F401
@@ -38,6 +48,10 @@ def run_rank(
     from torch.profiler import schedule as steps_of
 
     torch.set_num_threads(1)
+    forward_s, backward_s = FORWARD_S, BACKWARD_S
+    if layers is not None:
+        forward_s = LAYER_S * layers / stages
+        backward_s = 2 * forward_s
     size = stages * replicas
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
     stage = rank % stages
@@ -63,12 +77,12 @@ def run_rank(
 
         def forward(number: int) -> None:
             receive(-1, f"recv_forward {number}")
-            compute(f"forward {number}", FORWARD_S)
+            compute(f"forward {number}", forward_s)
             send(1)
 
         def backward(number: int) -> None:
             receive(1, f"recv_backward {number}")
-            compute(f"backward {number}", BACKWARD_S)
+            compute(f"backward {number}", backward_s)
             send(-1)
 
         warm_up = microbatches if schedule == "gpipe" else min(microbatches, stages - stage - 1)

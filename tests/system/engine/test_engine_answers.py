@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from commands import EXAMPLE, invoke, ran
+from commands import invoke, ran
 
 from ccl_bench import engine, metrics
 from ccl_bench.evaluate.compute import evaluate
@@ -55,9 +55,9 @@ def test_every_engine_chooses_the_same_steps(run: Path, expected: bytes, cluster
     assert b"chosen range" not in expected
 
 
-def test_one_connection_serves_several_runs(run: Path, cluster: Cluster) -> None:
+def test_one_connection_serves_several_runs(run: Path, pair: Path, cluster: Cluster) -> None:
     def answers() -> list[bytes]:
-        return [to_json(evaluate(open_run(each), MEASURED, use_cache=False)) for each in (run, EXAMPLE)]
+        return [to_json(evaluate(open_run(each), MEASURED, use_cache=False)) for each in (run, pair)]
 
     with engine.use_engine(cluster.address):
         found = answers()

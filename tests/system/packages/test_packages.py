@@ -6,6 +6,7 @@ import gzip
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -35,22 +36,41 @@ def ran(*command: str | Path, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
+CAN_MAKE_WHEELS = all(importlib.util.find_spec(name) for name in ("ziglang", "auditwheel"))
+
+
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the unpacked source package."""
-    folder = tmp_path_factory.mktemp("source")
-    ran(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, folder=ROOT)
-    [package] = folder.glob("ccl_bench-*.tar.gz")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the packages that are made here: the source, and wheels of this machine at least."""
+    folder = tmp_path_factory.mktemp("packages")
+    if CAN_MAKE_WHEELS:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        ran("bash", ROOT / ".ci" / "wheels", folder, folder=folder, PATH=path)
+    else:
+        ran(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, folder=ROOT)
+        unpacked = _unpacked(folder, tmp_path_factory.mktemp("unpacked"))
+        ran(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, folder=unpacked)
+    return folder
+
+
+def _unpacked(packages: Path, folder: Path) -> Path:
+    """Unpack the source package into a folder, and return where its files are."""
+    [package] = packages.glob("ccl_bench-*.tar.gz")
     ran("tar", "--extract", "--file", package, folder=folder)
     return folder / package.name.removesuffix(".tar.gz")
 
 
 @pytest.fixture(scope="module")
-def installed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an environment with the wheel of the source package, and what it depends on from this one."""
+def source(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the unpacked source package."""
+    return _unpacked(packages, tmp_path_factory.mktemp("source"))
+
+
+@pytest.fixture(scope="module")
+def installed(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an environment with the wheel of this machine, and what it depends on from this one."""
     folder = tmp_path_factory.mktemp("installed")
-    ran(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, folder=source)
-    [wheel] = folder.glob("ccl_bench-*.whl")
+    [wheel] = packages.glob(f"ccl_bench-*_{platform.machine()}.whl")
     place, uv = folder / "environment", [sys.executable, "-m", "uv", "--quiet", "--offline", "--no-config"]
     ran(*uv, "venv", "--python", sys.executable, place, folder=folder)
     ran(*uv, "pip", "install", "--no-deps", "--python", place / "bin" / "python", wheel, folder=folder)
@@ -108,21 +128,19 @@ def test_man_finds_the_pages_of_an_installed_wheel(installed: Path) -> None:
     assert found == {name: (ROOT / "docs" / "man" / name).read_bytes() for name in MAN}
 
 
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("ziglang", "auditwheel")),
-    reason="ziglang and auditwheel are not installed: make wheels",
-)
-def test_wheels_hold_the_library_that_their_names_state(tmp_path: Path) -> None:
-    own = (ROOT / "src" / LIBRARY).read_bytes() if (ROOT / "src" / LIBRARY).exists() else None
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    ran("bash", ROOT / ".ci" / "wheels", tmp_path, folder=tmp_path, PATH=path)
+OWN = (ROOT / "src" / LIBRARY).read_bytes() if (ROOT / "src" / LIBRARY).exists() else None
+"""The library of the checkout, before any test."""
+
+
+@pytest.mark.skipif(not CAN_MAKE_WHEELS, reason="ziglang and auditwheel are not installed: make wheels")
+def test_wheels_hold_the_library_that_their_names_state(packages: Path) -> None:
     machines = {"any": None, "manylinux_2_17_x86_64": 62, "manylinux_2_17_aarch64": 183}
-    assert len([*tmp_path.glob("*.tar.gz")]) == 1
-    assert len([*tmp_path.glob("*.whl")]) == len(machines)
+    assert len([*packages.glob("*.tar.gz")]) == 1
+    assert len([*packages.glob("*.whl")]) == len(machines)
     for tag, machine in machines.items():
-        [wheel] = tmp_path.glob(f"ccl_bench-*-py3-none-{tag}.whl")
+        [wheel] = packages.glob(f"ccl_bench-*-py3-none-{tag}.whl")
         with zipfile.ZipFile(wheel) as archive:
             # Bytes 18 and 19 of an ELF file are the number of its kind of processor.
             library = archive.read(LIBRARY) if LIBRARY in archive.namelist() else None
         assert (library and int.from_bytes(library[18:20], "little")) == machine
-    assert own == ((ROOT / "src" / LIBRARY).read_bytes() if own is not None else None)
+    assert OWN == ((ROOT / "src" / LIBRARY).read_bytes() if OWN is not None else None)

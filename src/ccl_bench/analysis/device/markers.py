@@ -77,6 +77,8 @@ def recomputing(cpu_ops: pl.DataFrame, evaluated: pl.DataFrame) -> pl.DataFrame:
     last = named.group_by(node).agg(until_ns=pl.col("end_ns").max())
     gradients = others.group_by(node).agg(pl.col("start_ns").max().alias("gradient_ns"))
     again = last.join(gradients, on=node).filter(pl.col("gradient_ns") >= pl.col("until_ns"))
+    if again.is_empty():
+        return evaluated.clear()
     inner = evaluated.select("thread", "start_ns", inner_ns="start_ns").sort("start_ns")
     parts = (
         recorded.join(again, on=node, how="semi")
@@ -96,6 +98,8 @@ def before_gradients(
     block, and then lets autograd evaluate the nodes that this recorded.
     """
     nodes = checkpoints.join(evaluated, on=checkpoints.columns, how="semi")
+    if nodes.is_empty():
+        return nodes
     opened = nodes.select("thread", "start_ns", opened_ns="start_ns", until_ns="end_ns").sort("start_ns")
 
     def inside(ranges: pl.DataFrame) -> pl.DataFrame:

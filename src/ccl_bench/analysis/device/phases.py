@@ -49,7 +49,8 @@ def recomputations(cpu_ops: pl.DataFrame) -> pl.DataFrame:
     by_name = markers.before_gradients(cpu_ops, checkpoints, evaluated).with_columns(
         is_named=pl.lit(value=True)
     )
-    others = by_name.filter(union_lengths(again, by_name) == 0) if again.height else by_name
+    both = again.height and by_name.height
+    others = by_name.filter(union_lengths(again, by_name) == 0) if both else by_name
     return pl.concat([by_record, others.select(by_record.columns)]).sort("start_ns", "thread")
 
 
