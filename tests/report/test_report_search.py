@@ -72,7 +72,11 @@ def test_predicted_configurations_are_in_no_table_of_trials_and_marked_in_words_
     trials, predicted = page.sections[:2]
     assert [row[1] for row in trials.tables[0].rows] == [f"tp {n} · dp 1 · pp 1" for n in (1, 2, 3, 4)]
     (row,) = predicted.tables[0].rows
-    assert (row[0], row[-1]) == ("◇ tp 8 · dp 1 · pp 1", "predicted")
+    assert (row[0], row[1]) == ("◇ tp 8 · dp 1 · pp 1", "predicted")
+    assert [each.text for each in row[2:4] if isinstance(each, Quantity)] == [
+        "500 (250 to 1,000)",
+        "0.2 (0.1 to 0.4)",
+    ]
     assert "measured" not in str(row)
     assert predicted.title == "Predicted, not measured"
     assert predicted.tables[0].note == (
@@ -84,8 +88,8 @@ def test_predicted_configurations_are_in_no_table_of_trials_and_marked_in_words_
 def test_rows_state_the_interval_and_the_reason_of_failures() -> None:
     rows = page_of_search(REPORT).sections[0].tables[0].rows
     assert [row[6] for row in rows] == ["-", "inside", "-", "outside"]
-    assert [row[-1] for row in rows] == ["measured", "measured, the best", "✕ oom: exit status 1", "measured"]
-    assert rows[1][9] == "compute, 70 %"
+    assert [row[2] for row in rows] == ["measured", "measured, the best", "✕ oom: exit status 1", "measured"]
+    assert rows[1][8] == "compute, 70 %"
 
 
 def test_the_chart_has_measured_predicted_and_the_best_so_far() -> None:

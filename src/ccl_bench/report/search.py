@@ -36,6 +36,7 @@ _BOUND_TRIALS, _BOUND_PREDICTED = 8, 4
 _FAR_APART = 5.0
 """Ratio of the ends from which an axis is logarithmic: below it, a linear one has room for all."""
 
+_SPREAD = "p50 (p10 to p90)"
 _INTERVAL = "in eight of ten cases the measured step is between p10 and p90"
 
 
@@ -113,29 +114,27 @@ def _trials(report: SearchReport) -> PageSection:
             (
                 Quantity(each.number, str(each.number)),
                 short_configuration(each.configuration),
+                state,
+                _rate(each.tokens_per_s_per_gpu),
+                *([_rate(each.tokens_per_dollar)] if has_price else []),
                 _seconds(each.measured_s),
-                *_percentiles(each.predicted_s),
+                "-" if each.predicted_s is None else _interval(each.predicted_s),
                 held,
-                _amount(each.tokens_per_s_per_gpu),
-                *([_amount(each.tokens_per_dollar)] if has_price else []),
                 _bytes(each.memory),
                 _bound_by(each.bounds),
-                state,
             )
         )
     head = (
-        *("trial", "configuration", "measured step, s"),
-        *("predicted p10, s", "predicted p50, s", "predicted p90, s", "interval", "tokens/s/GPU"),
-        *(["tokens/$"] if has_price else []),
-        *("memory need, GiB", "bound by", "status"),
+        *("trial", "configuration", "status", "tokens/s/GPU", *(["tokens/$"] if has_price else [])),
+        *("measured, s", f"predicted, s: {_SPREAD}", "interval", "memory need, GiB", "bound by"),
     )
     table = PageTable(
         head,
         tuple(rows),
         "Trials, in their order",
         "Memory needs are counted from shapes.",
-        numeric=frozenset({0, 2, 3, 4, 5, 7, *range(8, len(head) - 2)}),
-        wide=frozenset({1, len(head) - 1}),
+        numeric=frozenset({0, *range(3, len(head) - 3), len(head) - 2}),
+        wide=frozenset({1, 2}),
     )
     about = f"Each prediction was made before its trial ran: {_INTERVAL}."
     return PageSection("trials", "Trials", about, charts=charts, tables=(table,))
@@ -229,7 +228,7 @@ def _by_trial(report: SearchReport) -> PageChart:
         (
             Quantity(int(row["trial"]), row["trial"]),
             row["configuration"],
-            *(_amount(row.get(name)) for name in ("measured", "low", "middle", "high", "best")),
+            *(_rate(row.get(name)) for name in ("measured", "low", "middle", "high", "best")),
         )
         for row in rows
     )
@@ -251,21 +250,20 @@ def _untried(report: SearchReport) -> PageSection:
     rows: list[tuple[Cell, ...]] = [
         (
             f"{_PREDICTED} {short_configuration(each.configuration)}",
-            *_percentiles(each.step_s),
-            *(_amount(value) for value in _ascending(each.tokens_per_s_per_gpu)),
-            *([_amount(each.tokens_per_dollar.p50)] if has_price and each.tokens_per_dollar else []),
+            each.kind,
+            _interval(each.tokens_per_s_per_gpu),
+            *([_interval(each.tokens_per_dollar)] if has_price and each.tokens_per_dollar else []),
+            _interval(each.step_s),
             _bytes(each.memory),
             {True: "fits", False: "does not fit", None: "open"}[each.memory.fits],
             _bound_by(each.bounds),
-            each.kind,
         )
         for each in report.predicted
     ]
     head = (
-        *("configuration", "step p10, s", "step p50, s", "step p90, s"),
-        *("tokens/s/GPU p10", "tokens/s/GPU p50", "tokens/s/GPU p90"),
-        *(["tokens/$ p50"] if has_price else []),
-        *("memory need, GiB", "memory", "bound by", ""),
+        *("configuration", "status", f"tokens/s/GPU: {_SPREAD}"),
+        *([f"tokens/$: {_SPREAD}"] if has_price else []),
+        *(f"step, s: {_SPREAD}", "memory need, GiB", "memory", "bound by"),
     )
     more = report.untried - len(report.predicted)
     notes = [f"{counted(more, 'more untried configuration')} may fit into memory."] if more else []
@@ -281,7 +279,7 @@ def _untried(report: SearchReport) -> PageSection:
         tuple(rows),
         "Best predicted configurations (calculated, none of them ran)",
         " ".join(notes),
-        numeric=frozenset(range(1, len(head) - 3)),
+        numeric=frozenset(range(2, len(head) - 2)),
         wide=frozenset({0}),
     )
     about = f"These numbers are predicted from the trials, and are no measurements: {_INTERVAL}."
@@ -356,20 +354,21 @@ def _shape(trial: ReportedTrial) -> str:
     return _MEASURED if trial.measured_s else _FAILED if trial.status in {"failed", "oom"} else "○"
 
 
-def _ascending(each: Percentiles) -> tuple[float, float, float]:
-    return (each.p10, each.p50, each.p90)
-
-
-def _percentiles(each: Percentiles | None) -> tuple[Cell, ...]:
-    return ("-",) * 3 if each is None else tuple(map(_seconds, _ascending(each)))
+def _interval(each: Percentiles) -> Quantity:
+    p10, p50, p90 = (_amount(value) for value in (each.p10, each.p50, each.p90))
+    return Quantity(each.p50, f"{p50.text} ({p10.text} to {p90.text})")
 
 
 def _seconds(value: float | None) -> Cell:
     return "-" if value is None else Quantity(value, f"{value:.4g}")
 
 
-def _amount(value: float | None) -> Any:
-    return "-" if value is None else Quantity(value, f"{value:,.4g}" if value < 1000 else f"{value:,.0f}")
+def _rate(value: float | None) -> Cell:
+    return "-" if value is None else _amount(value)
+
+
+def _amount(value: float) -> Quantity:
+    return Quantity(value, f"{value:,.0f}" if value >= 100 else f"{value:.4g}")
 
 
 def _bytes(need: Memory) -> Cell:
