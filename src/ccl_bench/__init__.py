@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ccl_bench.api.charts import Chart as Chart
     from ccl_bench.api.comparison import ComparedRuns as ComparedRuns
     from ccl_bench.api.comparison import compare as compare
+    from ccl_bench.api.forecasts import forecast as forecast
     from ccl_bench.api.measured_run import MeasuredRun as MeasuredRun
     from ccl_bench.api.measured_run import open as open
     from ccl_bench.base.errors import CclBenchError as CclBenchError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ccl_bench.card import read_card as read_card
     from ccl_bench.collect import Schedule as Schedule
     from ccl_bench.collect import profile as profile
+    from ccl_bench.collect.search_runs import Search as Search
+    from ccl_bench.collect.search_runs import search as search
     from ccl_bench.engine import use_engine as use_engine
     from ccl_bench.metrics import Measurement as Measurement
     from ccl_bench.metrics import metric as metric
@@ -44,8 +47,11 @@ __version__ = "0.1.0"
 PUBLIC = {
     "open": "ccl_bench.api.measured_run",
     "compare": "ccl_bench.api.comparison",
+    "forecast": "ccl_bench.api.forecasts",
+    "search": "ccl_bench.collect.search_runs",
     "MeasuredRun": "ccl_bench.api.measured_run",
     "ComparedRuns": "ccl_bench.api.comparison",
+    "Search": "ccl_bench.collect.search_runs",
     "Chart": "ccl_bench.api.charts",
     "use_engine": "ccl_bench.engine",
     "use_memory": "ccl_bench.trace.memory",

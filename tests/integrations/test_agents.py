@@ -12,7 +12,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from commands import EXAMPLE, ROOT, invoke
 
-from ccl_bench.base.errors import InputError
+from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.findings import Issue
 from ccl_bench.integrations.agents.allowed_folders import AllowedFolders
 from ccl_bench.integrations.agents.answer import MOST_BYTES, Answer, quoted
@@ -88,6 +88,8 @@ def test_every_tool_only_reads_and_says_what_it_is_for(ask: Asked) -> None:
         "diagnose",
         "metric",
         "what_if",
+        "predict",
+        "forecast",
         "compare",
         "table",
     }
@@ -142,6 +144,44 @@ def test_replays_and_comparisons_answer(ask: Asked) -> None:
     assert "comparable" in found["comparable"]
     found, _ = ask("explain", name="late_ranks")
     assert any("What to do" in line for line in found["manual"])
+
+
+def test_predictions_are_marked_have_an_interval_or_a_reason(runs: Path, tmp_path: Path) -> None:
+    tools = RunTools(AllowedFolders.of([str(EXAMPLE.parent), str(tmp_path)]))
+    found = json.loads(tools.predict("llama-tiny-pp4-gloo", microbatches=4, allow_other_batch=True).text())
+    assert found["kind"] == "predicted"
+    assert found["step_s"]["p10"] <= found["step_s"]["p50"] <= found["step_s"]["p90"]
+    refused = json.loads(tools.predict("llama-tiny-pp4-gloo", microbatches=4).text())
+    assert (refused["kind"], refused["step_s"]) == ("predicted", None)
+    assert "batch" in refused["refused"]
+    tables = {"study": "megatron-llama8b-8gpu", "configuration": "tp=4,pp=2,micro_batch=2,global_batch=2"}
+    found = json.loads(tools.forecast("perlmutter-search", **tables).text())
+    assert found["kind"] == "predicted"
+    # The trial measured 0.474 s.
+    assert found["step_s"]["p10"] < 0.474 < found["step_s"]["p90"]
+    (tmp_path / "trials.csv").write_text(
+        f"tp,dp,global_batch,micro_batch,seq_len,layers,hidden,gpu,step_s\n4,1,8,1,1024,8,1024,{HOSTILE.split()[0]},1\n"
+    )
+    refused = json.loads(tools.forecast("trials.csv", "tp=2,dp=2").text())
+    assert refused["step_s"] is None
+    assert refused["refused"].startswith("«all trials have tp 4")
+
+
+def test_predictions_read_only_allowed_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "trials.csv").write_text("tp\n4\n")
+    (outside / "network.csv").write_text("size,time\n1,1\n")
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "linked.csv").symlink_to(outside / "trials.csv")
+    tools = RunTools(AllowedFolders.of([str(inside)]))
+    for name in ("linked.csv", "../outside/trials.csv", str(outside / "trials.csv"), "https://a.b/t.csv"):
+        with pytest.raises(InputError, match="refused"):
+            tools.forecast(name, "tp=4")
+    monkeypatch.chdir(outside)
+    with pytest.raises(UsageError, match="files of measured networks"):
+        RunTools(AllowedFolders.of([str(EXAMPLE.parent)])).predict(EXAMPLE.name, network="network.csv")
 
 
 def test_what_a_run_holds_is_quoted_and_its_odd_folder_has_a_handle(ask: Asked) -> None:

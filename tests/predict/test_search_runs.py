@@ -108,16 +108,16 @@ def test_a_search_that_is_killed_goes_on_with_the_trial_that_runs(card: Path, tm
     process.communicate()
     assert read_trials(folder / "history.csv").rows["status"].to_list() == ["running"]
     (folder / "delay").write_text("0")
-    search = Search(Base.of_card(card), folder, COMMAND, vary=("tp", "dp"))
-    ended = list(search.trials(2))
+    search = Search(Base.of_card(card), folder, COMMAND, vary=("tp", "dp"), budget=2)
+    ended = list(search)
     assert [(each.number, each.status) for each in ended] == [(1, "measured"), (2, "measured")]
     assert (trial / "starts").read_text() == "started\n"
 
 
 def test_a_trial_whose_process_vanished_is_started_again(card: Path, tmp_path: Path) -> None:
     folder = tmp_path / "search"
-    search = Search(Base.of_card(card), folder, COMMAND, vary=("tp", "dp"))
-    running = search.trials(1)
+    search = Search(Base.of_card(card), folder, COMMAND, vary=("tp", "dp"), budget=1)
+    running = iter(search)
     (folder / "delay").write_text("60")
     row = search._next(None)
     assert row is not None

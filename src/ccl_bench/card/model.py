@@ -222,6 +222,9 @@ class Hardware(FileSection):
     network: Network = entry("how the devices are connected", key="network_topo", default_factory=Network)
     device: Accelerators = entry("the processing units", key="xpu_spec", default_factory=Accelerators)
     driver_version: str | None = entry("driver or CUDA/ROCm version", examples=("cuda_12.4", "rocm_6.2"))
+    price_per_device_hour: Positive | None = entry(
+        "price of one device for one hour", unit="USD", examples=(2.0,)
+    )
 
 
 class Workload(FileSection):

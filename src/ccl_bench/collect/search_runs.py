@@ -22,27 +22,39 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.api.measured_run import open as open_measured
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.registry import did_you_mean
 from ccl_bench.card import card_in_text, read_card, write_card
-from ccl_bench.collect.workloads import workload_card, write_folder
-from ccl_bench.predict.candidates import candidates
+from ccl_bench.collect.workloads import definition_named, workload_card, write_folder
+from ccl_bench.predict.candidates import VARY, candidates
 from ccl_bench.predict.forecasting import shown_configuration
 from ccl_bench.predict.recorded_trials import METRIC
-from ccl_bench.predict.search import propose, tokens_per_s_per_gpu
+from ccl_bench.predict.search import propose
+from ccl_bench.predict.search_folder import (
+    HISTORY,
+    PREDICTED,
+    Objective,
+    Settings,
+    read_earlier,
+    read_history,
+    search_report,
+    write_settings,
+)
 from ccl_bench.predict.trials import CONFIGURATION, Trials, complete_trials, read_trials
+from ccl_bench.report.render import render_page
+from ccl_bench.report.render.html import library
+from ccl_bench.report.search import page_of_search
 from ccl_bench.result.forecast import Percentiles, TrialAnswer
 from ccl_bench.storage.files import replace_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ccl_bench.card import Card
     from ccl_bench.collect.workloads import WorkloadDefinition
 
-HISTORY = "history.csv"
+PAGE = "search.html"
 OUTPUT, STATUS, PROCESS = "output.log", "exit_status", "process"
 """Files of a trial: what the command printed, its exit status, and its process with the time it started."""
-
-_PREDICTED = ("predicted_p10_s", "predicted_p50_s", "predicted_p90_s")
 
 _MEMORY = re.compile(rb"OutOfMemoryError|out of memory|CUDA_ERROR_OUT_OF_MEMORY|oom[-_]kill", re.IGNORECASE)
 """What torch, CUDA, HIP and Slurm print if memory is too small."""
@@ -68,6 +80,13 @@ class Base:
     definition: WorkloadDefinition | None
     row: pl.DataFrame
     """The configuration of the card, one row."""
+
+    @classmethod
+    def named(cls, name: str | Path) -> Base:
+        """Return the base of a workload card, by its file, or of a definition, by its file or its name."""
+        if Path(name).suffix in {".yaml", ".yml", ".json"}:
+            return cls.of_card(Path(name))
+        return cls.of_definition(definition_named(str(name)))
 
     @classmethod
     def of_card(cls, path: Path) -> Base:
@@ -159,8 +178,42 @@ def _row(
     ).rows
 
 
+def search(
+    base: str | Path,
+    *,
+    run: str,
+    folder: str | Path = "search",
+    budget: int = 8,
+    vary: Iterable[str] = VARY,
+    trials: str | Path | None = None,
+    study: str | None = None,
+    objective: Objective = "tokens",
+) -> Search:
+    """Return a search for the fastest configuration; iterating over it measures, trial by trial.
+
+    `base` is a workload card, or a definition of a workload by its file or name; `run` is the command for
+    bash that records one trial, as `ccl-bench search --run` takes it. The history, the page and a folder for
+    each trial are in `folder`, where a search that was interrupted goes on. `budget` counts all trials in the
+    folder; `trials` is a table of earlier ones of the same workload, of which `study` chooses rows.
+    `objective` is `tokens` per second and device, or tokens per `dollar` at the price of the card.
+
+    Raises UsageError for a setting that cannot be varied or an objective without its data, and InputError for
+    a file that cannot be read.
+    """
+    varied = tuple(vary)
+    unknown = [name for name in varied if name not in VARY]
+    if unknown:
+        raise UsageError(
+            f"{unknown[0]!r} cannot be varied",
+            fix=did_you_mean(unknown[0], VARY) or f"choose from {', '.join(VARY)}",
+        )
+    earlier = read_trials(trials).of_study(study) if trials is not None else None
+    origin = Base.named(base)
+    return Search(origin, Path(folder), run, budget=budget, vary=varied, earlier=earlier, objective=objective)
+
+
 class Search:
-    """A search in a folder; each trial that `trials` yields has ended and is in the history."""
+    """A search in a folder; each trial that it yields has ended, and is in the history and on the page."""
 
     def __init__(
         self,
@@ -168,53 +221,83 @@ class Search:
         folder: Path,
         command: str,
         *,
-        vary: tuple[str, ...] = ("tp", "dp", "pp", "micro_batch", "recompute"),
+        budget: int = 8,
+        vary: tuple[str, ...] = VARY,
         earlier: Trials | None = None,
+        objective: Objective = "tokens",
     ) -> None:
-        """`command` is for bash; `earlier` trials of the same workload calibrate too."""
+        """`command` is for bash; `earlier` trials of the same workload calibrate too; see `search`."""
+        price = base.card.workload.hardware.price_per_device_hour
+        if objective == "dollar" and price is None:
+            raise UsageError(
+                "the card states no price, so tokens per dollar are unknown",
+                fix="add workload.hardware.price_per_device_hour, in US dollars",
+            )
+        if objective == "joule":
+            raise UsageError(
+                "a search cannot maximise tokens per joule: nothing predicts the power of a configuration",
+                fix="search for tokens, and compare energy_per_token of the trials",
+            )
+        library()  # what the page lacks shows before a trial runs
         self._base = base
+        self._budget = budget
         self._folder = folder
         self._command = command
         self._candidates = candidates(base.row, vary=vary)
-        self._earlier = earlier.rows if earlier else None
         self._process: subprocess.Popen[bytes] | None = None
         if not self._candidates.height:
             raise UsageError(
                 "no configuration shares this step evenly", fix="change the global batch or the devices"
             )
         folder.mkdir(parents=True, exist_ok=True)
+        write_settings(folder, Settings(vary, objective, price), earlier)
+        calibrating = read_earlier(folder)
+        self._earlier = calibrating.rows if calibrating else None
 
     @property
     def history(self) -> pl.DataFrame | None:
         """The trials so far, None before the first."""
-        path = self._folder / HISTORY
-        if not path.exists():
-            return None
-        numbers = [pl.col("number").cast(pl.Int64), pl.col(*_PREDICTED).cast(pl.Float64)]
-        return read_trials(path).rows.with_columns(numbers)
+        return read_history(self._folder)
 
     @property
-    def best(self) -> tuple[dict[str, object] | None, float | None]:
-        """The best measured configuration and its tokens per second and device; None before one ran."""
+    def best(self) -> dict[str, object] | None:
+        """The best measured configuration; None before one ran."""
+        row = self._best
+        return None if row is None else shown_configuration(row)
+
+    @property
+    def best_tokens_per_s_per_gpu(self) -> float | None:
+        """Tokens per second and device of the best measured configuration; None before one ran."""
+        row = self._best
+        if row is None:
+            return None
+        return float(row["global_batch"] * row["seq_len"] / row["gpus"] / row["step_s"])
+
+    @property
+    def _best(self) -> dict[str, Any] | None:
         history = self.history
         ran = None if history is None else history.filter(pl.col("step_s").is_not_null())
-        if ran is None or not ran.height:
-            return None, None
-        speeds = tokens_per_s_per_gpu(ran, ran["step_s"].to_numpy())
-        index = int(speeds.argmax())
-        return shown_configuration(ran.row(index, named=True)), float(speeds[index])
+        # Trials share devices, batch and sequence length, so that the shortest step has most tokens.
+        return ran.sort("step_s").row(0, named=True) if ran is not None and ran.height else None
 
-    def trials(self, budget: int) -> Iterator[TrialAnswer]:
-        """Measure until the history has `budget` trials, or nothing is left; first end what was cut off."""
+    @property
+    def page(self) -> Path:
+        """The page of the search, of the state after the last trial."""
+        return self._folder / PAGE
+
+    def __iter__(self) -> Iterator[TrialAnswer]:
+        """Measure until the budget is used, or nothing is left; first end what was cut off."""
         history = self.history
         while True:
             pending = None if history is None else history.filter(pl.col("status") == "running")
             if pending is not None and pending.height:
                 row = pending.row(0, named=True)
-                yield self._ended(row)
+                ended = self._ended(row)
+                replace_text(self.page, render_page(page_of_search(search_report(self._folder)), "html"))
+                yield ended
                 history = self.history
                 continue
-            if history is not None and history.height >= budget:
+            if history is not None and history.height >= self._budget:
                 return
             following = self._next(history)
             if following is None:
@@ -245,7 +328,7 @@ class Search:
             "number": number,
             "folder": name + ("-recompute" if row["recompute"] else ""),
             "status": "running",
-            **dict(zip(_PREDICTED, astuple(predicted) if predicted else (None, None, None), strict=True)),
+            **dict(zip(PREDICTED, astuple(predicted) if predicted else (None, None, None), strict=True)),
             "reason": None,
         }
 
@@ -293,7 +376,7 @@ class Search:
             failures += [f"job {job}: {state}"] if state not in {"", "COMPLETED"} else []
         row = {**row, **self._measured(folder, failures)}
         self._keep(row)
-        predicted = [row[name] for name in _PREDICTED]
+        predicted = [row[name] for name in PREDICTED]
         return TrialAnswer(
             row["number"],
             shown_configuration(row),

@@ -34,6 +34,9 @@ _WHOLE_SHARE = 1 / 3
 """Amplitude of the error that depends on everything, beside the one that depends on the shape of a layer."""
 _WHOLE_LENGTH = 4.0
 
+BETWEEN_NODES = "communication between nodes"
+"""Group of the constants that only matter between nodes."""
+
 _Z90 = 1.2815515655446004
 """The 90th percentile of the normal distribution."""
 
@@ -156,6 +159,20 @@ class Calibration:
         # The share of the network holds what tensor parallelism reaches of it.
         shares[:, names.index("node_bandwidth")] -= shares[:, names.index("tensor_parallel_outside")]
         return [dict(zip(names, row, strict=True)) for row in shares.tolist()]
+
+    def grouped_bounds(self, columns: Columns) -> list[dict[str, float]]:
+        """Return these shares by what a step is bound by, in the order of step_model.toml."""
+        by_group = []
+        for shares, crosses in zip(
+            self.bounds(columns), (columns["tp"] > columns["gpus_per_node"]).tolist(), strict=True
+        ):
+            grouped = {each.group: 0.0 for each in constants()}
+            for each in constants():
+                # Only tensor-parallel collectives wait for the latency; theirs is that of where they run.
+                group = BETWEEN_NODES if each.name == "latency_s" and crosses else each.group
+                grouped[group] += max(shares[each.name], 0.0)
+            by_group.append(grouped)
+        return by_group
 
     def _distances_to(self, columns: Columns) -> tuple[Floats, Floats]:
         layer, whole = _features(columns)

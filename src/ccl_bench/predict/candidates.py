@@ -6,13 +6,14 @@ from itertools import product
 
 from ccl_bench.base.lazy_imports import pl
 
+VARY = ("tp", "dp", "pp", "micro_batch", "recompute")
+"""Settings that candidates differ in."""
+
 _BATCH_LIMIT = 64
 """Largest micro batch: beyond it, activations of any model fill a device."""
 
 
-def candidates(
-    like: pl.DataFrame, *, vary: tuple[str, ...] = ("tp", "dp", "pp", "micro_batch", "recompute")
-) -> pl.DataFrame:
+def candidates(like: pl.DataFrame, *, vary: tuple[str, ...] = VARY) -> pl.DataFrame:
     """Return all configurations with the devices, the batch and the workload of the one row `like`.
 
     tp divides the heads and pp the layers, so that ranks have equal shares; dp · micro batch divides the

@@ -74,6 +74,10 @@ class Forecaster:
             )
         ]
 
+    def bounds(self, rows: pl.DataFrame) -> list[dict[str, float]]:
+        """Return for each configuration the shares of its step by what bounds it."""
+        return self._calibration.grouped_bounds(columns(rows))
+
     def ranking(self, rows: pl.DataFrame, count: int) -> Ranking:
         """Return the best of some configurations that fit, by the median of tokens per second and device."""
         answers = [each for each in self.forecasts(rows) if each.refused is None]

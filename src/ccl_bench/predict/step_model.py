@@ -35,6 +35,8 @@ class Constant:
     """Standard deviation of the natural logarithm."""
     of: str | None
     """Figure of the device that the constant is a fraction of."""
+    group: str
+    """What a step is bound by where the constant matters."""
 
 
 @cache
@@ -50,7 +52,7 @@ def model_data() -> dict[str, Any]:
 def constants() -> tuple[Constant, ...]:
     """Return the constants in the order of the vector that the model takes."""
     return tuple(
-        Constant(name, row["median"], row["spread"], row.get("of"))
+        Constant(name, row["median"], row["spread"], row.get("of"), row["group"])
         for name, row in model_data()["constants"].items()
     )
 

@@ -13,6 +13,7 @@ from ccl_bench.base.lazy_imports import np, pl
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.catalog import devices, load_data, models
 from ccl_bench.predict.step_model import model_data
+from ccl_bench.storage.files import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -119,23 +120,37 @@ class Trials:
         return Trials(self.rows.filter(pl.col("study") == name), self.source, self.remarks)
 
 
+_MOST_BYTES = 64 * MIB
+"""Largest table: a million trials of forty columns are as much."""
+
+
+def set_names() -> list[str]:
+    """Return the names of the sets of the catalog."""
+    return [each["name"] for each in load_data("trials")["set"]]
+
+
 def read_trials(place: str | Path) -> Trials:
     """Return the trials of a file (CSV, Parquet, JSON) or of a set of the catalog, by its name.
 
     InputError names the file, the row and the column of a mistake.
     """
-    sets = [each["name"] for each in load_data("trials")["set"]]
+    sets = set_names()
     if place in sets:
         packed = pl.read_parquet((files("ccl_bench.catalog") / "trials.parquet").read_bytes())
         return complete_trials(packed.filter(pl.col("set") == place).drop("set"), str(place))
     path = Path(place)
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InputError(
+                f"the table has more than {_MOST_BYTES // MIB} MiB", where=str(path), fix="give fewer trials"
+            )
+        content = path.read_bytes()  # polars takes a name with * for many files
         if path.suffix == ".parquet":
-            frame = pl.read_parquet(path)
+            frame = pl.read_parquet(content)
         elif path.suffix in {".json", ".jsonl"}:
-            frame = pl.read_ndjson(path) if path.suffix == ".jsonl" else pl.read_json(path)
+            frame = pl.read_ndjson(content) if path.suffix == ".jsonl" else pl.read_json(content)
         else:
-            frame = pl.read_csv(path, infer_schema=False)
+            frame = pl.read_csv(content, infer_schema=False)
     except OSError as error:
         hint = did_you_mean(str(place), sets)
         raise InputError(

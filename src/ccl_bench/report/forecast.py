@@ -143,7 +143,7 @@ def search_page(answer: SearchAnswer) -> Group:
     if answer.best is not None:
         speed = f"{answer.best_tokens_per_s_per_gpu:,.0f} tokens per second and device"
         lines = [f"best: {short_configuration(answer.best)}, {speed}"]
-    return Group(heading("Search"), *_lines([*lines, f"trials: {answer.history}"]))
+    return Group(heading("Search"), *_lines([*lines, f"trials: {answer.history}", f"page: {answer.page}"]))
 
 
 def short_configuration(configuration: dict[str, object]) -> str:

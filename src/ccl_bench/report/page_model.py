@@ -203,14 +203,21 @@ class Page:
     appendix: tuple[PageSection, ...] = ()
     """Reference sections."""
 
+    @property
+    def has_findings(self) -> bool:
+        """Whether data was checked: a page of a search has none of its own."""
+        return bool(self.quality or self.findings)
+
     def outline(self) -> tuple[tuple[str, str], ...]:
         """Return the key and the title of each part, in the order of every form."""
         sections = [(each.key, each.title) for each in self.sections if not each.absent]
         is_complete = len(sections) == len(self.sections)
-        first, last = [("findings", TITLES["findings"]), ("headline", TITLES["headline"])], "definitions"
+        first = [("findings", TITLES["findings"])] if self.has_findings else []
+        first.append(("headline", TITLES["headline"]))
+        last = [("definitions", TITLES["definitions"])] if self.definitions else []
         absent = [] if is_complete else [("not-shown", TITLES["not-shown"])]
         appendix = [(each.key, each.title) for each in self.appendix]
-        return (*first, *sections, *absent, *appendix, (last, TITLES[last]))
+        return (*first, *sections, *absent, *appendix, *last)
 
     def strip(self) -> PageStrip | None:
         """Return the strip of a step, of which a page has at most one."""

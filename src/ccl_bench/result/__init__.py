@@ -124,12 +124,26 @@ def to_json(results: list[Result]) -> bytes:
     return encode_json(results)
 
 
+KIND = "predicted"
+"""`kind` of everything that was calculated for a configuration that did not run."""
+
+
+class _Marked(msgspec.Struct):
+    metric: Any = None
+    kind: Any = None
+
+
 _DECODER = json_decoder(list[Result])
+_MARKS = json_decoder(list[_Marked])
 
 
 def from_json(text: bytes) -> list[Result]:
-    """Return the results in `text`; raise msgspec.ValidationError if they are invalid."""
-    return _DECODER.decode(text)
+    """Return the results in `text`; raise msgspec.ValidationError if they are invalid or predicted."""
+    results = _DECODER.decode(text)
+    for each in _MARKS.decode(text):
+        if each.kind == KIND:
+            raise msgspec.ValidationError(f"{each.metric} is predicted, and a result is measured")
+    return results
 
 
 def json_schema() -> dict[str, Any]:

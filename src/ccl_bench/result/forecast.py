@@ -6,12 +6,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import encode_json
+from ccl_bench.result import KIND
 
 if TYPE_CHECKING:
     from ccl_bench.result.prediction import Memory
-
-KIND = "predicted"
-"""Marks every answer: what it holds was calculated, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +125,8 @@ class SearchAnswer:
     best_tokens_per_s_per_gpu: float | None
     history: str
     """Table of the trials."""
+    page: str
+    """Page of the search, HTML."""
 
 
 def to_json(answer: Forecast | Ranking | EvaluationAnswer | ReplayAnswer | SearchAnswer) -> bytes:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import encode_json
-from ccl_bench.result import Displayed
+from ccl_bench.result import KIND, Displayed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,6 +107,7 @@ class Prediction(Displayed):
     fix: str = ""
     """What to do about that."""
     findings: list[Finding] = field(default_factory=list)
+    kind: str = KIND
 
 
 def to_json(answer: Prediction) -> bytes:

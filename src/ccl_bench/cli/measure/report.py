@@ -13,22 +13,26 @@ from cyclopts import Parameter
 
 from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.cli import PROGRAM, options
+from ccl_bench.predict.search_folder import is_search, search_report
 from ccl_bench.report.console import show
 from ccl_bench.report.page import report_page
-from ccl_bench.report.render import Form, ImageForm, form_of, images, render
+from ccl_bench.report.render import Form, ImageForm, form_of, images, render, render_page
 from ccl_bench.report.render.text import text_page, text_report_name, verdict_block
+from ccl_bench.report.search import page_of_search
 from ccl_bench.report.verdict import verdict
+from ccl_bench.result.search_report import to_json as search_json
 from ccl_bench.storage.files import replace_text, write_atomically
 
 if TYPE_CHECKING:
     from cyclopts import App
 
-    from ccl_bench.result.report_data import ReportData
+    from ccl_bench.report.page_model import Page
 
 ABOUT = """\
 It reads every trace and tries every metric. The ending of the file's name selects the format: .html is one \
 page with charts that opens without a network; .md, .json and .txt have the same content; without a file it \
-is text. The same run gives the same report.
+is text. The same run gives the same report. The folder of a search is reported too: its trials, and what \
+is predicted of the configurations that none measured.
 
 Exit status: 0; 2 wrong usage, or a file already exists; 3 --charts finds nothing to draw; 4 nothing can \
 be read.
@@ -44,7 +48,9 @@ Exit status: 0; 2 wrong usage; 4 nothing can be read.
 
 FOLDER = "trace_analysis"
 
-Place = Annotated[str, Parameter(metavar="", help="Directory, trace file or URL to report.")]
+Place = Annotated[
+    str, Parameter(metavar="", help="Directory, trace file, URL, or folder of a search to report.")
+]
 Config = Annotated[
     str | None,
     Parameter(metavar="FILE", help="Training configuration (TOML) to use in place of the run's own."),
@@ -90,10 +96,27 @@ def report(
     target = options.file_to_write(output, force=force) if output else None
     if charts:
         images.renderer()  # what is missing shows before the traces are read
+    if is_search(Path(run)):
+        if why or config or workload_card or ceiling:
+            raise UsageError(
+                "--why, --config, --workload-card and --ceiling are for a run, and this is a search",
+                fix=f"leave them out, or report the run of one trial below {run}",
+            )
+        searched = search_report(Path(run))
+        page = page_of_search(searched)
+        if charts:
+            _draw(page, Path(charts), chart_format, force=force)
+        form = form or (None if charts else "text")
+        if form == "text" and not target:
+            show(text_page(page))
+        elif form:
+            whole = search_json(searched).decode() + "\n" if form == "json" else render_page(page, form)
+            _written(whole, target)
+        return 0
     with reading.open(run, card=workload_card, config=config, ceiling=ceiling) as measured:
         observed = measured.observed
     if charts:
-        _draw(observed, Path(charts), chart_format, force=force)
+        _draw(report_page(observed), Path(charts), chart_format, force=force)
     if form is None and not charts:
         form = "text"
     if target and form:
@@ -108,9 +131,18 @@ def report(
     return 0
 
 
-def _draw(observed: ReportData, folder: Path, chart_format: ImageForm, *, force: bool) -> None:
+def _written(whole: str, target: Path | None) -> None:
+    """Write a report to its file, or print it."""
+    if target is None:
+        sys.stdout.write(whole)
+    else:
+        replace_text(target, whole)
+        options.show_written(target)
+
+
+def _draw(page: Page, folder: Path, chart_format: ImageForm, *, force: bool) -> None:
     """Write every chart of the report and print the paths."""
-    drawn = {folder / f"{chart.key}.{chart_format}": chart for chart in report_page(observed).charts()}
+    drawn = {folder / f"{chart.key}.{chart_format}": chart for chart in page.charts()}
     if not drawn:
         raise NotMeasurable("the run has nothing to draw", fix="ccl-bench inspect shows what is in it")
     for path in drawn:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.base.registry import did_you_mean
 from ccl_bench.card import Card, write_card
 from ccl_bench.cli import PROGRAM, options
-from ccl_bench.collect.workloads import read_definition, write_folder
-
-if TYPE_CHECKING:
-    from ccl_bench.collect.workloads import WorkloadDefinition
+from ccl_bench.collect.workloads import definition_named, write_folder
 
 ABOUT = """\
 With --from, the folder has run.sh, run.sbatch, train_config.toml, workload_card.yaml and pyproject.toml \
@@ -24,9 +20,6 @@ of a definition: the name of one in workloads/, or a file. Without it, the folde
 
 Exit status: 0; 2 wrong usage, or the files already exist; 4 the definition cannot be read.
 """
-
-DEFINITIONS = "workloads"
-"""Folder of a checkout that holds the standard definitions."""
 
 
 _BASE = "llama3.1-8b-torchtitan-tp-perlmutter-16"
@@ -72,24 +65,6 @@ def new(
         write_card(Card(version=1), written[0], overwrite=force)
     sys.stdout.write("".join(f"{path}\n" for path in written))
     return 0
-
-
-def definition_named(name: str) -> WorkloadDefinition:
-    """Return a definition by its file, or by its name in a checkout around here or around this package."""
-    if Path(name).suffix == ".toml":
-        return read_definition(Path(name))
-    places = [Path.cwd(), *Path.cwd().parents, Path(__file__).resolve().parents[3]]
-    folder = next((p / DEFINITIONS for p in places if any((p / DEFINITIONS).glob("*.toml"))), None)
-    if folder is None:
-        raise UsageError(
-            f"there is no folder {DEFINITIONS} with definitions here",
-            fix="call it in a checkout of ccl-bench, or name a .toml file",
-        )
-    names = sorted(path.stem for path in folder.glob("*.toml"))
-    if name not in names:
-        hint = did_you_mean(name, names) or f"known: {', '.join(names)}"
-        raise UsageError(f"there is no workload {name!r}", fix=hint)
-    return read_definition(folder / f"{name}.toml")
 
 
 def _settings(changes: list[str]) -> dict[str, dict[str, Any]]:

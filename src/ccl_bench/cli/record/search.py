@@ -10,10 +10,11 @@ from cyclopts import Parameter
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.cli import PROGRAM, options
-from ccl_bench.cli.record.new import definition_named
+from ccl_bench.predict.candidates import VARY
 from ccl_bench.predict.forecasting import replay_answer
 from ccl_bench.predict.search import replay as play
-from ccl_bench.predict.trials import Trials, read_trials
+from ccl_bench.predict.search_folder import HISTORY, Objective
+from ccl_bench.predict.trials import read_trials
 from ccl_bench.report.console import show
 from ccl_bench.report.forecast import replay_page, search_page, trial_line
 from ccl_bench.result.forecast import SearchAnswer, to_json
@@ -27,7 +28,7 @@ file. Every trial shares its devices, global batch and sequence length, and has 
 --output, in which the command of --run starts. The command reads TP, DP, PP, MICRO_BATCH, GLOBAL_BATCH, \
 SEQ_LEN and RECOMPUTE, and leaves a run in CCL_BENCH_OUTPUT, or in a folder of TRACES as the scripts of \
 `new` do; a job that it submits to Slurm is waited for. A search that was killed goes on with the same \
-command.
+command. After each trial, search.html in --output shows all of them.
 
 --replay plays the search on a table of trials: it sees only the trials that it asks for.
 
@@ -35,8 +36,6 @@ Exit status: 0; 1 no trial was measured; 2 wrong usage; 4 a file cannot be read.
 """
 
 NOTHING = 1
-
-_VARY = ("tp", "dp", "pp", "micro_batch", "recompute")
 
 app = options.app(
     "search",
@@ -68,7 +67,7 @@ def search(
     budget: Annotated[int, Parameter(metavar="N", help="Trials in all.")] = 8,
     vary: Annotated[
         str, Parameter(metavar="NAMES", help="Settings to vary, separated by commas.")
-    ] = ",".join(_VARY),
+    ] = ",".join(VARY),
     trials: Annotated[
         str | None,
         Parameter(metavar="TRIALS", help="Earlier trials of the same workload, which calibrate too."),
@@ -76,6 +75,13 @@ def search(
     replay: Annotated[
         str | None, Parameter(metavar="TRIALS", help="Table of trials, or set of the catalog, to play on.")
     ] = None,
+    objective: Annotated[
+        Objective,
+        Parameter(
+            converter=options.choice,
+            help="What to maximise: tokens a second and device, or tokens per dollar at the card's price.",
+        ),
+    ] = "tokens",
     study: Annotated[str | None, Parameter(metavar="NAME", help="Rows of the table to use.")] = None,
     seed: Annotated[int, Parameter(metavar="N", help="Seed of the first configuration of a replay.")] = 0,
     form: options.TextOrJson = "text",
@@ -94,40 +100,29 @@ def search(
             "a search needs a base and a command",
             fix="give BASE and --run, or a table of trials with --replay",
         )
-    names = tuple(name.strip() for name in vary.split(","))
-    unknown = [name for name in names if name not in _VARY]
-    if unknown:
-        raise UsageError(f"{unknown[0]!r} cannot be varied", fix=f"choose from {', '.join(_VARY)}")
-    answer = _measured(base, run, Path(output), budget, names, trials, study, is_shown=form == "text")
+    from ccl_bench.collect import search_runs
+
+    names = [name.strip() for name in vary.split(",")]
+    measuring = search_runs.search(
+        base,
+        run=run,
+        folder=output,
+        budget=budget,
+        vary=names,
+        trials=trials,
+        study=study,
+        objective=objective,
+    )
+    ended: list[TrialAnswer] = []
+    for trial in measuring:
+        ended.append(trial)
+        if form == "text":
+            sys.stdout.write(trial_line(trial) + "\n")
+            sys.stdout.flush()
+    best, speed = measuring.best, measuring.best_tokens_per_s_per_gpu
+    answer = SearchAnswer(ended, best, speed, str(Path(output) / HISTORY), str(measuring.page))
     if form == "json":
         sys.stdout.write(to_json(answer).decode() + "\n")
     else:
         show(search_page(answer))
-    return 0 if answer.best is not None else NOTHING
-
-
-def _measured(
-    base: str,
-    command: str,
-    folder: Path,
-    budget: int,
-    vary: tuple[str, ...],
-    earlier: str | None,
-    study: str | None,
-    *,
-    is_shown: bool,
-) -> SearchAnswer:
-    from ccl_bench.collect.search_runs import HISTORY, Base, Search
-
-    is_card = Path(base).suffix in {".yaml", ".yml", ".json"}
-    origin = Base.of_card(Path(base)) if is_card else Base.of_definition(definition_named(base))
-    calibrating: Trials | None = read_trials(earlier).of_study(study) if earlier else None
-    campaign = Search(origin, folder, command, vary=vary, earlier=calibrating)
-    ended: list[TrialAnswer] = []
-    for trial in campaign.trials(budget):
-        ended.append(trial)
-        if is_shown:
-            sys.stdout.write(trial_line(trial) + "\n")
-            sys.stdout.flush()
-    best, speed = campaign.best
-    return SearchAnswer(ended, best, speed, str(folder / HISTORY))
+    return 0 if best is not None else NOTHING

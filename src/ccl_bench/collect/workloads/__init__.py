@@ -7,6 +7,7 @@ A definition is a TOML file, such as `workloads/llama3.1-8b-torchtitan-tp-perlmu
 from ccl_bench.collect.workloads.definition import (
     Machine,
     WorkloadDefinition,
+    definition_named,
     folder_files,
     read_definition,
     workload_card,
@@ -16,6 +17,7 @@ from ccl_bench.collect.workloads.definition import (
 __all__ = [
     "Machine",
     "WorkloadDefinition",
+    "definition_named",
     "folder_files",
     "read_definition",
     "workload_card",

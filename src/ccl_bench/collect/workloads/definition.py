@@ -8,6 +8,7 @@ import shlex
 import tomllib
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,11 +23,12 @@ from ccl_bench.collect.describe.torchtitan import toml_text, toml_value
 from ccl_bench.side_files import train_config_in_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import jinja2
 
     from ccl_bench.side_files import TrainConfig
+
+DEFINITIONS = "workloads"
+"""Folder of a checkout that holds the standard definitions."""
 
 Value = bool | int | float | str | list[str]
 Tables = dict[str, dict[str, Value]]
@@ -129,6 +131,24 @@ json_decoder(tuple[WorkloadDefinition, Machine])
 def torchtitan_version() -> str:
     """Return the release of torchtitan that the configurations are for."""
     return str(_shared_settings("torchtitan.toml")["version"])
+
+
+def definition_named(name: str) -> WorkloadDefinition:
+    """Return a definition by its file, or by its name in a checkout around here or around this package."""
+    if Path(name).suffix == ".toml":
+        return read_definition(Path(name))
+    places = [Path.cwd(), *Path.cwd().parents, Path(__file__).resolve().parents[4]]
+    folder = next((p / DEFINITIONS for p in places if any((p / DEFINITIONS).glob("*.toml"))), None)
+    if folder is None:
+        raise UsageError(
+            f"there is no folder {DEFINITIONS} with definitions here",
+            fix="call it in a checkout of ccl-bench, or name a .toml file",
+        )
+    names = sorted(path.stem for path in folder.glob("*.toml"))
+    if name not in names:
+        hint = did_you_mean(name, names) or f"known: {', '.join(names)}"
+        raise UsageError(f"there is no workload {name!r}", fix=hint)
+    return read_definition(folder / f"{name}.toml")
 
 
 def read_definition(path: Path) -> WorkloadDefinition:

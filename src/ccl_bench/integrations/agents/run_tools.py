@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench import diagnosis, metrics
-from ccl_bench.api import measured_run
+from ccl_bench import diagnosis, metrics, storage
+from ccl_bench.api import forecasts, measured_run
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.findings import fix_of, issue_of
 from ccl_bench.base.registry import did_you_mean
@@ -18,6 +18,8 @@ from ccl_bench.comparison.compare import compare_runs
 from ccl_bench.comparison.load_results import load_results
 from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
 from ccl_bench.integrations.agents.answer import Answer, call, fitting, quoted, room_for_rows
+from ccl_bench.predict.search_folder import HISTORY, is_search
+from ccl_bench.predict.trials import set_names
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.formatting import ranges, with_unit
 from ccl_bench.report.verdict import gain, remarks, verdict_sentence
@@ -238,6 +240,82 @@ class RunTools:
             calls.insert(0, call("what_if", **at, without=[f"rank:{next(iter(worst))}"]))
         findings = [issue_of(each) for each in answer.findings]
         return Answer(body, findings, calls, narrower=_of_command("what-if", "--format json"))
+
+    def predict(
+        self,
+        run: str,
+        dp: int | None = None,
+        pp: int | None = None,
+        microbatches: int | None = None,
+        schedule: str = "",
+        layers: int | None = None,
+        network: str = "",
+        allow_other_batch: bool = False,
+        steps: str = "",
+    ) -> Answer:
+        """Predict the step time of a recorded run with another pipeline, replicas, or network.
+
+        `dp`, `pp`, `microbatches` and `schedule` (gpipe, 1f1b, interleaved:V or zb) are as recorded if they
+        are missing; `layers` divides the model anew if the run does not state its layers. `network` moves
+        calls to "H100-NVLink8" or "alpha=5us,B=200GB/s". The answer is predicted, not measured: in eight of
+        ten cases the step is between p10 and p90; `refused` states why there is no prediction.
+        """
+        if network and storage.to_path(network).exists():
+            fix = "write H100-NVLink8 or alpha=5us,B=200GB/s"
+            raise UsageError("files of measured networks are for the command ccl-bench predict", fix=fix)
+        answer = self._opened(run, steps).predict(
+            dp=dp,
+            pp=pp,
+            microbatches=microbatches,
+            schedule=schedule or None,
+            layers=layers,
+            network=network or None,
+            allow_other_batch=allow_other_batch,
+        )
+        body: dict[str, object] = {
+            "kind": answer.kind,
+            "step_s": answer.step_s,
+            "refused": _clean(answer.refused),
+            "fix": _clean(answer.fix),
+            "tokens_per_s_per_gpu": answer.tokens_per_s_per_gpu,
+            "gain_s": answer.gain_s,
+            "memory": asdict(answer.memory),
+            "configuration": _clean(dict(answer.configuration)),
+            "recorded": _clean(dict(answer.recorded)),
+            "unexplained_share": answer.unexplained,
+        }
+        at = _at(run, steps)
+        findings = [issue_of(each) for each in answer.findings]
+        calls = [call("what_if", **at), call("diagnose", **at)]
+        return Answer(body, findings, calls, narrower=_of_command("predict", "--format json"))
+
+    def forecast(self, trials: str, configuration: str, study: str = "") -> Answer:
+        """Predict the step time of a configuration from measured steps of others.
+
+        `trials` is a table of trials (CSV, Parquet or JSON), the folder of a search or a run in the allowed
+        folders, or a set of the catalog such as "perlmutter-search"; `study` chooses its rows.
+        `configuration` is "tp=4,pp=2,micro_batch=2"; what it leaves out is that of the trials. The answer is
+        predicted, not measured: in eight of ten cases the step is between p10 and p90; `refused` states why
+        there is no prediction.
+        """
+        place = trials
+        if trials not in set_names():
+            path = self._folders.run(trials)
+            place = str(path / HISTORY if path.is_dir() and is_search(path) else path)
+        answer = forecasts.forecast(place, configuration, study=study or None)
+        body: dict[str, object] = {
+            "kind": answer.kind,
+            "step_s": asdict(answer.step_s) if answer.step_s else None,
+            "refused": _clean(answer.refused),
+            "tokens_per_s_per_gpu": asdict(answer.tokens_per_s_per_gpu)
+            if answer.tokens_per_s_per_gpu
+            else None,
+            "memory": asdict(answer.memory),
+            "configuration": _clean(answer.configuration),
+            "calibrated_on": _clean(answer.calibrated_on),
+            "remarks": _clean(answer.remarks),
+        }
+        return Answer(body, calls=[call("list_runs")])
 
     def compare(self, baseline: str, run: str, metric: str = "") -> Answer:
         """Compare a run with a baseline: comparability, changes beyond noise, step breakdown.

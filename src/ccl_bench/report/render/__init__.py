@@ -1,6 +1,7 @@
 """Reports in their forms: HTML, Markdown, text or JSON.
 
-`render` returns one form of the data of a run; `render_json` makes one from a report in JSON. `html` also
+`render` returns one form of the data of a run, `render_page` of any page; `render_json` makes one from a
+report in JSON. `html` also
 has the document and the parts that the leaderboard and comparisons use; `images` draws single charts.
 """
 
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 from ccl_bench.base.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from ccl_bench.report.page_model import Page
     from ccl_bench.result.report_data import ReportData
 
+PageForm = Literal["html", "markdown", "text"]
 Form = Literal["html", "markdown", "json", "text"]
 ImageForm = Literal["svg", "png"]
 
@@ -46,7 +49,11 @@ def render(observed: ReportData, form: Form, *, why: bool = False) -> str:
         return to_json(observed).decode() + "\n"
     from ccl_bench.report.page import report_page
 
-    page = report_page(observed, why=why)
+    return render_page(report_page(observed, why=why), form)
+
+
+def render_page(page: Page, form: PageForm) -> str:
+    """Return a page in a form that is read."""
     if form == "text":
         from ccl_bench.report.render.text import text
 

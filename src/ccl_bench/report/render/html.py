@@ -263,6 +263,6 @@ def run_page(page: Page, *, assets: str | None = None, before: Sequence[tuple[st
         charts={chart.key: chart.spec for chart in page.charts()},
         strip=drawn.data if drawn else None,
         navigation=places,
-        description=f"Report of one run, made by {page.made_by}",
+        description=f"Report made by {page.made_by}",
         assets=assets,
     )

@@ -37,7 +37,8 @@ def markdown(page: Page) -> str:
         blocks += map(escaped, page.verdict.remarks)
     blocks.append("\n".join(f"- {escaped(name)}: {escaped(text)}" for name, text in page.identity))
 
-    blocks.append(f"## {TITLES['findings']}")
+    if page.has_findings:
+        blocks.append(f"## {TITLES['findings']}")
     blocks += [escaped(page.quality)] if page.quality else []
     lines = []
     for finding in page.findings:
@@ -60,7 +61,8 @@ def markdown(page: Page) -> str:
     for section in page.appendix:
         blocks += _section(section)
 
-    blocks.append(f"## {TITLES['definitions']}")
+    if page.definitions:
+        blocks.append(f"## {TITLES['definitions']}")
     for each in page.definitions:
         blocks.append(f'<a id="{each.metric}"></a>\n\n### {escaped(each.metric)}')
         direction = _DIRECTIONS.get(each.better)

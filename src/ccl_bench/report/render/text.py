@@ -45,7 +45,8 @@ def text_page(page: Page) -> Group:
     )
     blocks: list[tuple[str, RenderableType]] = []
     quality = [Text(plain(page.quality))] if page.quality else []
-    blocks.append((TITLES["findings"], Group(*quality, *map(_finding, page.findings))))
+    if page.has_findings:
+        blocks.append((TITLES["findings"], Group(*quality, *map(_finding, page.findings))))
     first = _numbers(page.headline) if page.headline else Text("No metric has a value for this run.")
     blocks.append((TITLES["headline"], first))
     blocks += [(each.title, _section(each)) for each in page.sections if not each.absent]
@@ -55,10 +56,11 @@ def text_page(page: Page) -> Group:
     blocks += [(each.title, _section(each)) for each in page.appendix]
     manual = Text("ccl-metrics --explain NAME prints the definition of a metric.")
     made_by = Text(f"Made by {plain(page.made_by)}.", "dim")
-    blocks.append((TITLES["definitions"], Group(manual, made_by)))
+    if page.definitions:
+        blocks.append((TITLES["definitions"], Group(manual, made_by)))
     for title, content in blocks:
         parts += [Text(), heading(plain(title)), indented(content)]
-    return Group(*parts)
+    return Group(*parts, *([] if page.definitions else [Text(), made_by]))
 
 
 def verdict_block(verdict: PageVerdict) -> RenderableType:
