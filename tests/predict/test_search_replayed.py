@@ -31,6 +31,19 @@ def test_five_configurations_find_one_within_five_percent_of_the_best(study: str
     assert wins >= 16
 
 
+def test_intervals_hold_also_after_few_trials() -> None:
+    held = []
+    for study in ("megatron-llama8b-8gpu", "torchtitan-llama8b-16gpu"):
+        trials = read_trials("perlmutter-search").of_study(study)
+        for seed in range(5):
+            held += [
+                each.predicted.p10 <= each.measured_s <= each.predicted.p90
+                for each in replay(trials, 7, seed).asked
+                if each.predicted and each.measured_s
+            ]
+    assert 0.7 <= sum(held) / len(held) <= 0.92
+
+
 def test_a_replay_sees_only_what_it_asks_for() -> None:
     trials = read_trials("perlmutter-search").of_study("megatron-llama8b-8gpu")
     before = replay(trials, 3, 1)

@@ -30,6 +30,9 @@ _NEEDS_TRIALS = {"tp": "tensor", "ep": "expert", "cp": "context"}
 _SAME = {"gpu": "device", "model": "model", "framework": "framework", "gpus_per_node": "devices of a node"}
 """What trials cannot show of another one."""
 
+_RANGES = ("tp", "dp", "pp", "micro_batch", "gpus")
+_WORK = {"global_batch": "a global batch", "seq_len": "a sequence length"}
+
 
 class Forecaster:
     """Trials, calibrated once, that answer for any number of configurations."""
@@ -41,7 +44,10 @@ class Forecaster:
             raise UsageError(
                 f"{trials.source} has no measured step", fix="give a table whose column step_s has values"
             )
-        self._measured = measured
+        names = (*_SAME, *_NEEDS_TRIALS, *_RANGES, *_WORK)
+        self._values = {
+            name: measured[name].drop_nulls().unique(maintain_order=True).to_list() for name in names
+        }
         self._calibration = Calibration(columns(measured), measured["step_s"].to_numpy())
         self._memory = MemoryModel(trials.rows)
         distinct = len(set(configurations(measured)))
@@ -91,14 +97,14 @@ class Forecaster:
 
     def _refusal(self, row: dict[str, Any]) -> str | None:
         for name, words in _SAME.items():
-            seen = self._measured[name].drop_nulls().unique().cast(pl.String).to_list()
-            if seen and row[name] is not None and row[name] not in self._measured[name].to_list():
+            seen = self._values[name]
+            if seen and row[name] is not None and row[name] not in seen:
                 return (
-                    f"the trials are of the {words} {', '.join(seen)}, "
+                    f"the trials are of the {words} {', '.join(map(str, seen))}, "
                     f"and cannot show what another one does: {row[name]!s}"
                 )
         for name, words in _NEEDS_TRIALS.items():
-            seen = self._measured[name].unique().to_list()
+            seen = self._values[name]
             if len(seen) == 1 and row[name] != seen[0]:
                 return (
                     f"all trials have {name} {seen[0]:g}: what {words} parallelism costs shows only in "
@@ -108,13 +114,12 @@ class Forecaster:
 
     def _remarks(self, row: dict[str, Any]) -> list[str]:
         remarks = []
-        for name in ("tp", "dp", "pp", "micro_batch", "gpus"):
-            values = self._measured[name].to_list()
-            low, high = min(values), max(values)
+        for name in _RANGES:
+            low, high = min(self._values[name]), max(self._values[name])
             if not low <= row[name] <= high:
                 remarks.append(f"{name} {row[name]:g} is outside of the measured {low:g} to {high:g}")
-        for name, words in (("global_batch", "a global batch"), ("seq_len", "a sequence length")):
-            if row[name] not in self._measured[name].to_list():
+        for name, words in _WORK.items():
+            if row[name] not in self._values[name]:
                 remarks.append(f"no trial has {words} of {row[name]:g}: another batch is another question")
         return remarks
 

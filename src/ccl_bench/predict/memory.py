@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import NoValue
@@ -89,6 +90,7 @@ class MemoryModel:
         return needed <= capacity
 
 
+@cache
 def _capacity(name: str | None) -> int | None:
     """Return the memory of a device in bytes, None where it is unknown."""
     if name is None:

@@ -189,8 +189,8 @@ class ReferenceNetwork:
 
 def _measure(kind: Kind) -> str:
     """Return the command that measures calls of a kind, for this option."""
-    asked = measurement(kind.collective, kind.members, spans_nodes=kind.spans_nodes)
-    return asked.replace("on these machines", "on that network").replace("--ceiling", "--network")
+    command = measurement(kind.collective, kind.members, spans_nodes=kind.spans_nodes)
+    return command.replace("on these machines", "on that network").replace("--ceiling", "--network")
 
 
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
@@ -359,11 +359,11 @@ class _Model:
         """Return the time that the model gives each call: the line, else the median of its size."""
         if self.line:
             return self.line.time_s(self.sizes)
-        own = np.empty_like(self.times)
+        medians = np.empty_like(self.times)
         for size in np.unique(self.sizes):
             alike = self.sizes == size
-            own[alike] = np.median(self.times[alike])
-        return own
+            medians[alike] = np.median(self.times[alike])
+        return medians
 
 
 def _models(calls: _Calls) -> list[_Model]:
