@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -12,6 +13,7 @@ from ccl_bench.predict.candidates import candidates
 from ccl_bench.predict.forecasting import Forecaster, replay_answer
 from ccl_bench.predict.search import propose, replay
 from ccl_bench.predict.trials import Trials, read_trials
+from ccl_bench.result.forecast import to_json
 
 
 @pytest.mark.parametrize("study", ["megatron-llama8b-8gpu", "torchtitan-llama8b-16gpu"])
@@ -26,7 +28,7 @@ def test_five_configurations_find_one_within_five_percent_of_the_best(study: str
             )
         )
         assert played.table_best_tokens_per_s_per_gpu == pytest.approx(best["speed"].max())
-        assert len({tuple(each.configuration.values()) for each in played.asked}) == len(played.asked) <= 5
+        assert len({tuple(each.configuration.values()) for each in played.trials}) == len(played.trials) <= 5
         wins += (played.best_tokens_per_s_per_gpu or 0) >= 0.95 * played.table_best_tokens_per_s_per_gpu
     assert wins >= 16
 
@@ -38,7 +40,7 @@ def test_intervals_hold_also_after_few_trials() -> None:
         for seed in range(5):
             held += [
                 each.predicted.p10 <= each.measured_s <= each.predicted.p90
-                for each in replay(trials, 7, seed).asked
+                for each in replay(trials, 7, seed).trials
                 if each.predicted and each.measured_s
             ]
     assert 0.7 <= sum(held) / len(held) <= 0.92
@@ -47,16 +49,16 @@ def test_intervals_hold_also_after_few_trials() -> None:
 def test_a_replay_sees_only_what_it_asks_for() -> None:
     trials = read_trials("perlmutter-search").of_study("megatron-llama8b-8gpu")
     before = replay(trials, 3, 1)
-    unseen = {tuple(each.configuration.values()) for each in before.asked}
+    unseen = {tuple(each.configuration.values()) for each in before.trials}
     # What was not asked for becomes a thousand times faster: the same is asked for.
-    keys = trials.rows.select(before.asked[0].configuration.keys()).rows()
+    keys = trials.rows.select(before.trials[0].configuration.keys()).rows()
     changed = trials.rows.with_columns(
         step_s=trials.rows["step_s"].scatter(
             [i for i, key in enumerate(keys) if key not in unseen and trials.rows["step_s"][i]], 1e-3
         )
     )
     after = replay(Trials(changed, "table"), 3, 1)
-    assert [each.configuration for each in after.asked] == [each.configuration for each in before.asked]
+    assert [each.configuration for each in after.trials] == [each.configuration for each in before.trials]
 
 
 def test_a_budget_and_a_table_without_measurements_are_refused() -> None:
@@ -69,6 +71,9 @@ def test_a_budget_and_a_table_without_measurements_are_refused() -> None:
 
 def test_different_batches_are_said() -> None:
     trials = read_trials("perlmutter-search").of_study("megatron-llama8b-8gpu")
+    body = json.loads(to_json(replay_answer(replay(trials, 2, 0), trials)))
+    assert {"asked", "best", "best_tokens_per_s_per_gpu", "table_best_tokens_per_s_per_gpu"} <= body.keys()
+    assert [*body["asked"][1]] == ["configuration", "predicted", "measured"]
     assert "global batches of 1, 2, 4" in replay_answer(replay(trials, 2, 0), trials).remarks[0]
 
 

@@ -39,7 +39,7 @@ from ccl_bench.predict.search_folder import (
     search_report,
     write_settings,
 )
-from ccl_bench.predict.trials import CONFIGURATION, Trials, complete_trials, read_trials
+from ccl_bench.predict.trials import CONFIGURATION, Trials, complete_trials, read_trials, table_text
 from ccl_bench.report.render import render_page
 from ccl_bench.report.render.html import library
 from ccl_bench.report.search import page_of_search
@@ -428,7 +428,7 @@ class Search:
         history = self.history
         others = [] if history is None else history.filter(pl.col("number") != row["number"]).to_dicts()
         table = pl.DataFrame([*others, row], infer_schema_length=None).sort("number")
-        replace_text(self._folder / HISTORY, table.write_csv())
+        replace_text(self._folder / HISTORY, table_text(table))
 
 
 def _run_of(folder: Path) -> Path | None:

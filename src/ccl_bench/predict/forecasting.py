@@ -167,7 +167,7 @@ def replay_answer(played: Replay, trials: Trials) -> ReplayAnswer:
                 None if each.predicted is None else _percentiles(each.predicted),
                 each.measured_s,
             )
-            for each in played.asked
+            for each in played.trials
         ],
         None if played.best is None else shown_configuration(played.best),
         played.best_tokens_per_s_per_gpu,

@@ -110,7 +110,7 @@ class _Configuration:
 
 def predict_run(
     run: Run,
-    asked: Asked,
+    request: Asked,
     *,
     seed: int = 0,
     jobs: int | None = None,
@@ -121,8 +121,8 @@ def predict_run(
 
     Raises UsageError for an unknown schedule, or one that its stages and microbatches do not fit.
     """
-    shape = (asked.dp, asked.pp, asked.microbatches, asked.schedule, asked.layers)
-    if (asked.network or asked.doubling) and any(each is not None for each in shape):
+    shape = (request.dp, request.pp, request.microbatches, request.schedule, request.layers)
+    if (request.network or request.doubling) and any(each is not None for each in shape):
         fix = "ask for one, and then for the other"
         raise UsageError("a network is predicted for the recorded configuration alone", fix=fix)
     loaded = load_tables(run, (*TABLES, "phased_work"), jobs=jobs, use_cache=use_cache, progress=progress)
@@ -132,15 +132,15 @@ def predict_run(
         replays = RunReplays(graph)
         _, unexplained = replay_recorded(replays)
         facts: Facts = loaded.inputs["facts"]
-        if asked.network or asked.doubling:
+        if request.network or request.doubling:
             return predict_on_network(
-                name, replays, facts, unexplained, asked.network, doubling=asked.doubling
+                name, replays, facts, unexplained, request.network, doubling=request.doubling
             )
         recorded = recorded_pipeline(graph, replays.recorded_s, loaded.inputs.get("phased_work"))
     except NoValue as error:
-        return _refusal(name, asked, error, seed)
+        return _refusal(name, request, error, seed)
     prediction = predict_pipeline(
-        name, recorded, facts, asked, unexplained=unexplained, seed=seed, findings=graph.findings
+        name, recorded, facts, request, unexplained=unexplained, seed=seed, findings=graph.findings
     )
     return replace(prediction, memory=_memory(run, prediction.configuration))
 
@@ -159,7 +159,7 @@ def predict_pipeline(
     name: str,
     recorded: RecordedPipeline,
     facts: Facts,
-    asked: Asked,
+    request: Asked,
     *,
     unexplained: float = 0.0,
     seed: int = 0,
@@ -167,28 +167,28 @@ def predict_pipeline(
 ) -> Prediction:
     """Return the predicted step of a recorded pipeline in another configuration, or a refusal."""
     try:
-        return _predict(name, recorded, facts, asked, unexplained, seed, [*findings, *recorded.findings])
+        return _predict(name, recorded, facts, request, unexplained, seed, [*findings, *recorded.findings])
     except NoValue as error:
-        return _refusal(name, asked, error, seed)
+        return _refusal(name, request, error, seed)
 
 
-def _refusal(name: str, asked: Asked, error: NoValue, seed: int) -> Prediction:
-    wanted = {key: value for key, value in vars(asked).items() if value and key != "others"}
-    return Prediction(name, wanted | {**asked.others}, refused=error.message, fix=error.fix, seed=seed)
+def _refusal(name: str, request: Asked, error: NoValue, seed: int) -> Prediction:
+    wanted = {key: value for key, value in vars(request).items() if value and key != "others"}
+    return Prediction(name, wanted | {**request.others}, refused=error.message, fix=error.fix, seed=seed)
 
 
 def _predict(
     name: str,
     recorded: RecordedPipeline,
     facts: Facts,
-    asked: Asked,
+    request: Asked,
     unexplained: float,
     seed: int,
     findings: list[Finding],
 ) -> Prediction:
     was = _recorded_configuration(recorded, facts)
-    now = _asked_configuration(was, facts, asked)
-    layers = asked.layers or (facts.num_layers.value if facts.num_layers else None)
+    now = _asked_configuration(was, facts, request)
+    layers = request.layers or (facts.num_layers.value if facts.num_layers else None)
     regroups = layers is not None and (now.pp != was.pp or now.schedule.chunks > 1)
     if regroups:
         parts = now.pp * now.schedule.chunks
@@ -252,8 +252,8 @@ def _recorded_configuration(recorded: RecordedPipeline, facts: Facts) -> _Config
     if facts.world_size and facts.world_size.value != ranks:
         message = f"{ranks} of {facts.world_size.value} ranks have a trace"
         raise NotMeasurable(message, fix="record every rank")
-    stated = [facts.dp_replicate, facts.dp_shard] if not facts.dp else [facts.dp]
-    degrees = [degree.value for degree in stated if degree]
+    replicas = [facts.dp_replicate, facts.dp_shard] if not facts.dp else [facts.dp]
+    degrees = [degree.value for degree in replicas if degree]
     inner = (facts.tp.value if facts.tp else 1) * (facts.cp.value if facts.cp else 1)
     dp = int(np.prod(degrees)) if degrees else max(1, recorded.replicas // inner)
     if dp * inner != recorded.replicas:
@@ -283,26 +283,26 @@ def _recorded_configuration(recorded: RecordedPipeline, facts: Facts) -> _Config
     return _Configuration(dp, recorded.stages, recorded.microbatches, schedule, inner, size)
 
 
-def _asked_configuration(was: _Configuration, facts: Facts, asked: Asked) -> _Configuration:
+def _asked_configuration(was: _Configuration, facts: Facts, request: Asked) -> _Configuration:
     """Return the configuration asked for; raise NotMeasurable if one run does not answer it."""
-    stated: dict[str, Any] = {"micro_batch": was.micro_batch}
-    stated |= {name: fact.value for name in ("tp", "cp", "ep") if (fact := getattr(facts, name))}
-    for name, value in asked.others.items():
-        if value != stated.get(name, 1):
+    recorded_values: dict[str, Any] = {"micro_batch": was.micro_batch}
+    recorded_values |= {name: fact.value for name in ("tp", "cp", "ep") if (fact := getattr(facts, name))}
+    for name, value in request.others.items():
+        if value != recorded_values.get(name, 1):
             raise NotMeasurable(f"one run does not show what another {name} changes", fix=_SEVERAL_RUNS)
-    dp, pp = asked.dp or was.dp, asked.pp or was.pp
+    dp, pp = request.dp or was.dp, request.pp or was.pp
     if was.dp == 1 < dp:
         message = "the run has one replica, so that it shows no reduction of gradients"
         raise NotMeasurable(message, fix="record two replicas")
-    microbatches = asked.microbatches
+    microbatches = request.microbatches
     if microbatches is None:
         microbatches, rest = divmod(was.microbatches * was.dp, dp)
         if rest or not microbatches:
             message = f"{was.microbatches * was.dp} microbatches do not divide over dp {dp}"
             raise NotMeasurable(message, fix="give --microbatches and --allow-other-batch")
-    schedule = parse_schedule(asked.schedule) if asked.schedule else was.schedule
+    schedule = parse_schedule(request.schedule) if request.schedule else was.schedule
     now = _Configuration(dp, pp, microbatches, schedule, was.inner, was.micro_batch)
-    if _other_batch(was, now) and not asked.allow_other_batch:
+    if _other_batch(was, now) and not request.allow_other_batch:
         message = (
             f"dp {dp} times {microbatches} microbatches is another global batch than the recorded dp "
             f"{was.dp} times {was.microbatches}, and steps of different work do not rank configurations"

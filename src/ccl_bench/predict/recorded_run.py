@@ -323,7 +323,7 @@ class _Slots:
     start: Times
     end: Times
     """When the message of each slot was sent, else the end of its computing."""
-    asked: Times
+    request: Times
     """When the rank asked for the message of each slot; NaN where it needs none."""
     unknown: list[int]
     """Slots whose end, and the start of the next, nothing shows."""
@@ -355,28 +355,28 @@ def _slots(step: _Step, stage: int, stages: int) -> _Slots:
     rows.sort()
     order = [kind for _, kind, _ in rows]
     size = len(rows)
-    start, end, asked = (np.full(size, np.nan) for _ in range(3))
+    start, end, request = (np.full(size, np.nan) for _ in range(3))
     for at, (_, kind, k) in enumerate(rows):
         if needs[kind]:
-            start[at], asked[at] = step.received[kind][k].end, step.received[kind][k].start
+            start[at], request[at] = step.received[kind][k].end, step.received[kind][k].start
         if gives[kind]:
             end[at] = step.sent[kind][k].start
-    unknown = _fill(step, order, start, end, asked)
+    unknown = _fill(step, order, start, end, request)
     # A message that came while the slot before still computed was picked up after it.
     start[1:] = np.fmax(start[1:], end[:-1])
     last = float(end[-1])
     calls = [call for call in step.calls if call[1] > last]
-    return _Slots(order, start, end, asked, unknown, step.received, step.sent, calls, step.begin, step.end)
+    return _Slots(order, start, end, request, unknown, step.received, step.sent, calls, step.begin, step.end)
 
 
-def _fill(step: _Step, order: list[str], start: Times, end: Times, asked: Times) -> list[int]:
+def _fill(step: _Step, order: list[str], start: Times, end: Times, request: Times) -> list[int]:
     """Set the bounds that no message shows; return the slots whose end nothing shows."""
     size = len(order)
     for at in range(size):
         if np.isnan(start[at]) and at and not np.isnan(end[at - 1]):
             start[at] = end[at - 1]
-        if np.isnan(end[at]) and at + 1 < size and not np.isnan(asked[at + 1]):
-            end[at] = max(asked[at + 1], start[at])
+        if np.isnan(end[at]) and at + 1 < size and not np.isnan(request[at + 1]):
+            end[at] = max(request[at + 1], start[at])
     if np.isnan(start[0]):
         starts = step.starts[order[0]]
         start[0] = starts[0] if starts.size and starts[0] < end[0] else step.begin
@@ -439,7 +439,7 @@ def _pipeline(
             for replica, rank in enumerate(of_stage):
                 slots = of_step[rank]
                 place = (stage, replica, number)
-                until = np.append(np.fmin(slots.asked[1:], slots.start[1:]), slots.end[-1])
+                until = np.append(np.fmin(slots.request[1:], slots.start[1:]), slots.end[-1])
                 until = np.maximum(np.where(np.isnan(until), slots.end, until), slots.end)
                 for kind in _AHEAD:
                     which = np.array(slots.order) == kind
@@ -448,7 +448,7 @@ def _pipeline(
                     if got := slots.received[kind]:
                         started, ended, sent = np.array(got).T
                         wires[kind][place], pickups[kind][place] = ended - sent, ended - started
-                begun = slots.start[0] if np.isnan(slots.asked[0]) else slots.asked[0]
+                begun = slots.start[0] if np.isnan(slots.request[0]) else slots.request[0]
                 before[place] = max(0.0, begun - slots.begin)
                 at = slots.end[-1]
                 for call, (start, end, _, _, moved) in enumerate(slots.calls):

@@ -202,10 +202,10 @@ class _Builder:
             computing, handing = self._slot(slot, stage, replica, part, parts)
             needed = self._needed(replica, part, parts, slot)
             if needed is not None:
-                asked = at
+                request = at
                 wire, pickup = self._message(slot, stage, replica)
                 at = self._event(rank, pickup)
-                self.arrivals.append((needed, at, asked, wire))
+                self.arrivals.append((needed, at, request, wire))
             at = self._event(rank, computing)
             self.sent[replica, part, slot.kind, slot.microbatch] = at
             if slot.kind != WEIGHTS and 0 <= part + (1 if slot.kind == FORWARD else -1) < parts:
@@ -277,11 +277,11 @@ class _Builder:
     def _messages(self) -> list[tuple[int, int, int]]:
         """Return the edges of messages: from the send to the arrival, and back where sends block."""
         edges = []
-        for needed, arrival, asked, wire in self.arrivals:
+        for needed, arrival, request, wire in self.arrivals:
             sender = self.sent[needed]
             edges.append((sender, arrival, wire))
             if self.recorded.sends_block and sender in self.follower:
-                edges.append((asked, self.follower[sender], 0))
+                edges.append((request, self.follower[sender], 0))
         return edges
 
     def _moved(self, call: TailCall, recorded_s: Times) -> Times:

@@ -86,7 +86,7 @@ class ReplayedTrial:
 class Replay:
     """A search that saw only the trials it asked for."""
 
-    asked: list[ReplayedTrial]
+    trials: list[ReplayedTrial]
     best: dict[str, object] | None
     best_tokens_per_s_per_gpu: float | None
     table_best_tokens_per_s_per_gpu: float
@@ -109,16 +109,16 @@ def replay(trials: Trials, budget: int, seed: int) -> Replay:
         raise UsageError(f"{trials.source} has no measured configuration", fix="give a table with step_s")
     unseen = merged.with_columns(step_s=pl.lit(None, pl.Float64))
     seen = merged.clear()
-    asked: list[ReplayedTrial] = []
+    requests: list[ReplayedTrial] = []
     index = int(np.random.default_rng(seed).integers(merged.height))
     predicted: Interval | None = None
     while True:
         row = merged[[index]]
         seen = pl.concat([seen, row])
-        asked.append(
+        requests.append(
             ReplayedTrial({name: row[name][0] for name in CONFIGURATION}, predicted, row["step_s"][0])
         )
-        proposal = propose(unseen, seen) if len(asked) < budget else None
+        proposal = propose(unseen, seen) if len(requests) < budget else None
         if proposal is None:
             break
         index, predicted = proposal.index, proposal.step_s
@@ -127,7 +127,7 @@ def replay(trials: Trials, budget: int, seed: int) -> Replay:
     table = tokens_per_s_per_gpu(measured, measured["step_s"].to_numpy())
     best = int(np.argmax(speeds)) if ran.height else None
     return Replay(
-        asked,
+        requests,
         None if best is None else {name: ran[name][best] for name in CONFIGURATION},
         None if best is None else float(speeds[best]),
         float(table.max()),

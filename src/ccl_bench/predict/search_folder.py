@@ -14,7 +14,7 @@ from ccl_bench.predict.candidates import VARY, candidates
 from ccl_bench.predict.forecasting import Forecaster, shown_configuration
 from ccl_bench.predict.memory import MemoryModel
 from ccl_bench.predict.search import tokens_per_s_per_gpu
-from ccl_bench.predict.trials import Trials, configurations, read_trials
+from ccl_bench.predict.trials import Trials, configurations, read_trials, table_text
 from ccl_bench.result.forecast import Percentiles
 from ccl_bench.result.search_report import ReportedTrial, SearchReport, UnmeasuredConfiguration
 from ccl_bench.storage.files import replace_text
@@ -84,7 +84,7 @@ def write_settings(folder: Path, settings: Settings, earlier: Trials | None) -> 
     """Write what a report of the search needs beside its history."""
     replace_text(folder / SETTINGS, encode_json(settings).decode() + "\n")
     if earlier is not None:
-        replace_text(folder / EARLIER, earlier.rows.write_csv())
+        replace_text(folder / EARLIER, table_text(earlier.rows))
 
 
 def read_settings(folder: Path) -> Settings:

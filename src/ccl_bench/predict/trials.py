@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.errors import InputError, NoValue, UsageError
 from ccl_bench.base.lazy_imports import np, pl
 from ccl_bench.base.registry import did_you_mean
+from ccl_bench.base.text import csv_lines
 from ccl_bench.catalog import devices, load_data, models
 from ccl_bench.predict.step_model import model_data
 from ccl_bench.storage.files import MIB
@@ -167,6 +168,11 @@ def read_trials(place: str | Path) -> Trials:
     return complete_trials(frame, str(path))
 
 
+def table_text(rows: pl.DataFrame) -> str:
+    """Return rows as CSV that `read_trials` reads and that does nothing in a spreadsheet."""
+    return "".join(csv_lines([rows.columns, *rows.rows()]))
+
+
 def complete_trials(frame: pl.DataFrame, source: str) -> Trials:
     """Return a table with the columns of trials: headings renamed, values checked, the rest unknown."""
     frame = frame.rename({name: name.replace("\ufeff", "").strip() for name in frame.columns})
@@ -314,8 +320,8 @@ def columns(rows: pl.DataFrame) -> Columns:
     numbers["sharded"] = np.array([float(each["sharding"] == "fsdp") for each in settings])
     numbers["accumulates"] = np.array(
         [
-            float(each["accumulates_without_pipeline"] if own is None else own)
-            for each, own in zip(settings, rows[ACCUMULATES], strict=True)
+            float(each["accumulates_without_pipeline"] if flag is None else flag)
+            for each, flag in zip(settings, rows[ACCUMULATES], strict=True)
         ]
     )
     return numbers

@@ -105,7 +105,7 @@ def replay_page(answer: ReplayAnswer) -> Group:
             _interval(each.predicted) if each.predicted else "-",
             f"{each.measured:.4g}" if each.measured else "failed",
         )
-        for number, each in enumerate(answer.asked, 1)
+        for number, each in enumerate(answer.trials, 1)
     ]
     lines = ["nothing that was asked for ran"]
     if answer.best is not None and answer.best_tokens_per_s_per_gpu is not None:

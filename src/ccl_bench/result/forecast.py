@@ -91,7 +91,7 @@ class AskedTrial:
 class ReplayAnswer:
     """A search that was played on a table of trials."""
 
-    asked: list[AskedTrial]
+    trials: list[AskedTrial]
     best: dict[str, object] | None
     best_tokens_per_s_per_gpu: float | None
     table_best_tokens_per_s_per_gpu: float
@@ -130,5 +130,8 @@ class SearchAnswer:
 
 
 def to_json(answer: Forecast | Ranking | EvaluationAnswer | ReplayAnswer | SearchAnswer) -> bytes:
-    """Return the answer as JSON, with the keys of `docs/predict.md`."""
-    return encode_json(asdict(answer))
+    """Return the answer as JSON, with the keys of `docs/search.md`."""
+    body = asdict(answer)
+    if isinstance(answer, ReplayAnswer):
+        body = {"asked": body.pop("trials"), **body}
+    return encode_json(body)
