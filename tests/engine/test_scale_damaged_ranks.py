@@ -56,6 +56,8 @@ DAMAGED: dict[int, Callable[[Path], None]] = {
     6: zeroed,
     7: overwritten,
 }
+OF_WHOLE_GROUPS = {"collective_efficiency"}
+"""Metrics of calls whose members were all recorded: the group of ranks 0 to 3 is whole until rank 3 ends."""
 OTHERS = sorted({*range(WORLD)} - {*DAMAGED})
 
 
@@ -87,7 +89,11 @@ def test_the_numbers_are_those_of_the_others(results: dict[str, dict[str, Result
     compared = 0
     for name, expected in results["missing"].items():
         found = results["damaged"][name]
-        assert found.status == expected.status
+        if name in OF_WHOLE_GROUPS:
+            assert (found.status, expected.status) == ("ok", "not_measurable")
+            assert "trace-left-out" in {finding.code for finding in found.findings}
+            continue
+        assert found.status == expected.status, name
         if found.ranks == OTHERS:
             assert found.value == expected.value
             compared += 1

@@ -124,7 +124,7 @@ def test_findings_name_the_file_as_it_is_called_in_the_run_that_is_looked_at(tmp
 
 def test_without_the_cache_nothing_is_kept(tmp_path, own_cache):
     read_content(trace_in(tmp_path), TABLES, use_cache=False)
-    assert list(own_cache.iterdir()) == []
+    assert not own_cache.exists()
 
 
 def test_a_changed_file_is_read_again(tmp_path):
@@ -268,7 +268,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, own_cache, where):
         place.parent.mkdir(parents=True)
         place.write_text("a file where the folder should be")
     else:
-        shutil.rmtree(own_cache)
+        shutil.rmtree(own_cache, ignore_errors=True)
         blocked.parent.mkdir(parents=True, exist_ok=True)
         blocked.write_text("a file where the folder should be")
     for _ in range(2):
