@@ -49,13 +49,13 @@ def test_headings_of_published_tables_and_their_units_are_read(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("2,4,1,1,8,1024,8,512,-1,measured,", "row 1, column step_s: '-1' is no number above zero"),
-        ("2,4,1,1,8,1024,8,512,nan,measured,", "row 1, column step_s: 'nan' is no number above zero"),
-        ("two,4,1,1,8,1024,8,512,1,measured,", "row 1, column tp: 'two' is no number above zero"),
-        ("2,4,1,1,,1024,8,512,1,measured,", "row 1 has no global_batch"),
+        ("-2,4,1,1,8,1024,8,512,1,measured,", "row 1: column tp: '-2' is no number above zero"),
+        ("nan,4,1,1,8,1024,8,512,1,measured,", "row 1: column tp: 'nan' is no number above zero"),
+        ("two,4,1,1,8,1024,8,512,1,measured,", "row 1: column tp: 'two' is no number above zero"),
+        ("2,4,1,1,,1024,8,512,1,measured,", "row 1: no global_batch"),
         (
             "2,4,1,3,8,1024,8,512,1,measured,",
-            "row 1 has a global batch of 8, no multiple of dp · micro batch",
+            "row 1: a global batch of 8.0, no multiple of dp · micro batch",
         ),
         ("2,4,1,1,8,1024,,,1,measured,", "the shape of the model is unknown"),
     ],
@@ -66,6 +66,34 @@ def test_a_mistake_is_named_with_its_row_and_column(tmp_path: Path, line: str, m
         read_trials(path)
     assert message in raised.value.message
     assert raised.value.where == str(path)
+
+
+def test_rows_with_mistakes_are_left_out_and_named(tmp_path: Path) -> None:
+    good = "2,4,1,1,8,1024,8,512,0.5,,"
+    bad = [
+        "x,4,1,1,8,1024,8,512,0.5,,",
+        "2,4,1,3,8,1024,8,512,0.5,,",
+        "2,4,1,1,8,,8,512,0.5,,",
+        "2,4,1,1,8,1024,,,1,,",
+    ]
+    table = read_trials(_table(tmp_path, bad[0], good, *bad[1:], good, *[bad[0]] * 3))
+    assert table.rows["step_s"].to_list() == [0.5, 0.5]
+    left_out = next(each for each in table.remarks if each.startswith("left out"))
+    assert "row 1: column tp: 'x'" in left_out
+    assert "row 3: a global batch" in left_out
+    assert "row 4: no seq_len" in left_out
+    assert "row 5: the shape" in left_out
+    assert left_out.endswith("; 2 more")
+
+
+def test_what_stands_for_a_step_time_says_how_a_trial_failed(tmp_path: Path) -> None:
+    lines = [
+        f"2,4,1,1,8,1024,8,512,{step},{status},"
+        for step, status in (("OOM", ""), ("0", ""), ("-", "failed"), ("2", ""))
+    ]
+    table = read_trials(_table(tmp_path, *lines))
+    assert table.rows["status"].to_list() == ["oom", "0", "failed", None]
+    assert table.rows["step_s"].to_list() == [None, None, None, 2.0]
 
 
 def test_devices_that_the_degrees_do_not_share_are_a_mistake(tmp_path: Path) -> None:
@@ -119,7 +147,7 @@ def test_a_configuration_takes_from_the_trials_what_they_agree_on() -> None:
         ("tq=1", "'tq=1' is no setting"),
         ("tp", "'tp' is no setting"),
         ("step_s=1", "'step_s=1' is no setting"),
-        ("tp=1,dp=3", "global batch of 8, no multiple"),
+        ("tp=1,dp=3", "global batch of 8.0, no multiple"),
         ("tp=0", "'0' is no number above zero"),
     ],
 )

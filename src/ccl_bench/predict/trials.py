@@ -76,6 +76,9 @@ CONFIGURATION = (
 )
 """What distinguishes one configuration of a study from another."""
 
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_NAMED = 5
+"""Rows with mistakes that a remark names."""
 _SHAPE = ("layers", "hidden", "layer_parameters")
 _GPUS_PER_NODE = 8
 """Devices of a node where a table does not state them: those of most systems with NVSwitch."""
@@ -174,93 +177,126 @@ def table_text(rows: pl.DataFrame) -> str:
 
 
 def complete_trials(frame: pl.DataFrame, source: str) -> Trials:
-    """Return a table with the columns of trials: headings renamed, values checked, the rest unknown."""
+    """Return a table with the columns of trials: headings renamed, values checked, the rest unknown.
+
+    Rows with mistakes are left out, with a remark that names them. InputError names the first mistake if no
+    row is left.
+    """
     frame = frame.rename({name: name.replace("\ufeff", "").strip() for name in frame.columns})
+    if not frame.height:
+        raise InputError("the table has no rows", where=source)
+    units = {"step_s": 1.0}
     for name in frame.columns:
         short = re.sub(r"\s", "", name.lower())
-        if short in _SECONDS and "step_s" not in frame.columns:
-            frame = frame.with_columns(_numbers(frame, name, source) * _SECONDS[short]).rename(
-                {name: "step_s"}
-            )
-            continue
         target = _HEADINGS.get(short, re.sub(r"\s+", "_", name.lower().strip()))
+        if short in _SECONDS:
+            target, unit = "step_s", _SECONDS[short]
+            units = units if "step_s" in frame.columns else {"step_s": unit}
         if target not in frame.columns and target in {*NUMBERS, *FLAGS, *TEXTS}:
             frame = frame.rename({name: target})
-    frame = frame.with_columns(
-        _numbers(frame, name, source) if name in frame.columns else pl.lit(None, pl.Float64).alias(name)
-        for name in NUMBERS
-    )
+    mistakes = _Mistakes(source)
     frame = frame.with_columns(
         pl.col(name).cast(pl.String).str.strip_chars().replace("", None)
         if name in frame.columns
         else pl.lit(None, pl.String).alias(name)
-        for name in TEXTS
+        for name in (*TEXTS, *NUMBERS)
     )
+    # What stands in place of a step time says how the trial failed.
+    step = frame["step_s"].cast(pl.Float64, strict=False)
+    timed = ((step > 0) & step.is_finite()).fill_null(value=False)
     frame = frame.with_columns(
-        pl.col(name).cast(pl.String).str.to_lowercase().is_in(["true", "1", "yes"]).fill_null(value=False)
-        if name in frame.columns
-        else pl.lit(value=False).alias(name)
-        for name in FLAGS
+        step_s=pl.when(timed).then(step.cast(pl.String)),
+        status=pl.when(timed | pl.col("status").is_not_null())
+        .then(pl.col("status"))
+        .otherwise(pl.col("step_s"))
+        .str.to_lowercase(),
     )
-    if ACCUMULATES not in frame.columns:
-        frame = frame.with_columns(pl.lit(None, pl.Boolean).alias(ACCUMULATES))
-    frame = frame.with_columns(
-        pl.col(ACCUMULATES)
-        .cast(pl.String)
-        .str.to_lowercase()
-        .replace_strict({"true": True, "false": False}, default=None)
-    )
-    if not frame.height:
-        raise InputError("the table has no rows", where=source)
-    missing = [name for name in ("global_batch", "micro_batch", "seq_len") if frame[name].null_count()]
-    if missing:
-        row = 1 + int(frame[missing[0]].is_null().arg_true()[0])
-        raise InputError(
-            f"row {row} has no {missing[0]} ({NUMBERS[missing[0]]})",
-            where=source,
-            fix=f"add the column {missing[0]}; a table of trials has {', '.join([*TEXTS, *NUMBERS, *FLAGS])}",
+    for name in NUMBERS:
+        numbers = frame[name].cast(pl.Float64, strict=False)
+        right = ((numbers > 0) & numbers.is_finite()).fill_null(value=False)
+        mistakes.add(
+            frame[name].is_not_null() & ~right,
+            [f"column {name}: {text!r} is no number above zero" for text in frame[name]],
         )
+        frame = frame.with_columns((numbers.set(~right, None) * units.get(name, 1.0)).alias(name))
+    flags = (*FLAGS, ACCUMULATES)
+    frame = frame.with_columns(
+        pl.col(name).cast(pl.String).str.strip_chars().str.to_lowercase().replace_strict(_TRUTH, default=None)
+        if name in frame.columns
+        else pl.lit(None, pl.Boolean).alias(name)
+        for name in flags
+    ).with_columns(pl.col(*FLAGS).fill_null(value=False))
+    for name in ("global_batch", "micro_batch", "seq_len"):
+        mistakes.add(frame[name].is_null(), [f"no {name} ({NUMBERS[name]})"] * frame.height)
     frame = frame.with_columns(pl.col(*DEGREES, "ep").fill_null(1))
     product = pl.col("tp") * pl.col("dp") * pl.col("pp") * pl.col("cp")
     frame = frame.with_columns(pl.col("gpus").fill_null(product))
-    wrong = (frame["gpus"] != frame.select(product).to_series()).arg_true()
-    if len(wrong):
-        bad = frame.row(int(wrong[0]), named=True)
-        raise InputError(
-            f"row {int(wrong[0]) + 1} has {bad['gpus']:g} devices, but tp · dp · pp · cp is "
-            f"{' · '.join(format(bad[name], 'g') for name in DEGREES)}",
-            where=source,
-            fix="correct the row",
-        )
-    uneven = (frame["global_batch"] % (frame["dp"] * frame["micro_batch"]) != 0).arg_true()
-    if len(uneven):
-        bad = frame.row(int(uneven[0]), named=True)
-        raise InputError(
-            f"row {int(uneven[0]) + 1} has a global batch of {bad['global_batch']:g}, no multiple of "
-            f"dp · micro batch ({bad['dp']:g} · {bad['micro_batch']:g})",
-            where=source,
-            fix="correct the row",
-        )
-    return Trials(*_with_shapes(frame, source))
+    mistakes.add(
+        frame["gpus"] != frame.select(product).to_series(),
+        [
+            f"{row['gpus']:g} devices, but tp · dp · pp · cp is "
+            f"{' · '.join(format(row[name], 'g') for name in DEGREES)}"
+            for row in frame.iter_rows(named=True)
+        ],
+    )
+    mistakes.add(
+        frame["global_batch"] % (frame["dp"] * frame["micro_batch"]) != 0,
+        [
+            f"a global batch of {row['global_batch']}, no multiple of dp · micro batch "
+            f"({row['dp']} · {row['micro_batch']})"
+            for row in frame.iter_rows(named=True)
+        ],
+    )
+    frame = _with_shapes(frame)
+    mistakes.add(
+        frame.select(pl.any_horizontal(pl.col(*_SHAPE).is_null())).to_series(),
+        [f"the shape of {name or 'the model'} is unknown" for name in frame["model"]],
+    )
+    remarks = mistakes.remarks()
+    frame = frame[[row for row in range(frame.height) if row not in mistakes.by_row]]
+    for column, value, words in (
+        ("gpus_per_node", _GPUS_PER_NODE, "a node has 8 devices"),
+        ("vocabulary", _VOCABULARY, f"the vocabulary has {_VOCABULARY:,} tokens"),
+    ):
+        if frame[column].null_count():
+            remarks.append(f"the table has no {column}: {words}")
+            frame = frame.with_columns(pl.col(column).fill_null(value))
+    frame = frame.with_columns(pl.col("heads").fill_null((pl.col("hidden") / 128).ceil()))
+    if frame["gpu"].null_count():
+        remarks.append("the table names no device: constants begin with a wide spread around an A100's")
+    return Trials(frame, source, tuple(remarks))
 
 
-def _numbers(frame: pl.DataFrame, name: str, source: str) -> pl.Series:
-    """Return a column as numbers above zero; null where a cell is empty."""
-    text = frame[name].cast(pl.String, strict=False).str.strip_chars()
-    text = text.set((text == "").fill_null(value=False), None)
-    numbers = text.cast(pl.Float64, strict=False)
-    wrong = (text.is_not_null() & ~((numbers > 0) & numbers.is_finite()).fill_null(value=False)).arg_true()
-    if len(wrong):
-        raise InputError(
-            f"row {int(wrong[0]) + 1}, column {name}: {text[int(wrong[0])]!r} is no number above zero",
-            where=source,
-        )
-    return numbers.alias(name)
+class _Mistakes:
+    """The first mistake of each row of a table."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self.by_row: dict[int, str] = {}
+        self._rows = 0
+
+    def add(self, wrong: pl.Series, messages: list[str]) -> None:
+        """Add the messages of rows that are wrong."""
+        self._rows = len(messages)
+        for row in wrong.fill_null(value=False).arg_true().to_list():
+            self.by_row.setdefault(row, messages[row])
+
+    def remarks(self) -> list[str]:
+        """Return a remark on rows that are left out, if some are; raise InputError if all are."""
+        named = [f"row {row + 1}: {self.by_row[row]}" for row in sorted(self.by_row)]
+        if len(named) == self._rows:
+            columns = ", ".join([*TEXTS, *NUMBERS, *FLAGS])
+            raise InputError(
+                named[0], where=self._source, fix=f"correct it; a table of trials has the columns {columns}"
+            )
+        if not named:
+            return []
+        rest = f"; {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        return [f"left out: {'; '.join(named[:_NAMED])}{rest}"]
 
 
-def _with_shapes(frame: pl.DataFrame, source: str) -> tuple[pl.DataFrame, str, tuple[str, ...]]:
-    """Fill the shape of models from the catalog, and what a table may leave out with what most have."""
-    remarks = []
+def _with_shapes(frame: pl.DataFrame) -> pl.DataFrame:
+    """Fill the shape of models from the catalog, and weights of a layer from its width."""
     for name in frame["model"].drop_nulls().unique().to_list():
         try:
             shape = models.model(name)
@@ -280,26 +316,7 @@ def _with_shapes(frame: pl.DataFrame, source: str) -> tuple[pl.DataFrame, str, t
             for column, value in values.items()
         )
     # A dense layer has 4 h^2 weights in attention and 8 h^2 in the MLP.
-    frame = frame.with_columns(pl.col("layer_parameters").fill_null(12 * pl.col("hidden") ** 2))
-    for column in _SHAPE:
-        if frame[column].null_count():
-            row = frame.row(int(frame[column].is_null().arg_true()[0]), named=True)
-            raise InputError(
-                f"the shape of {row['model'] or 'the model'} is unknown",
-                where=source,
-                fix="add the columns layers and hidden, or a column model with a name of the catalog",
-            )
-    for column, value, words in (
-        ("gpus_per_node", _GPUS_PER_NODE, "a node has 8 devices"),
-        ("vocabulary", _VOCABULARY, f"the vocabulary has {_VOCABULARY:,} tokens"),
-    ):
-        if frame[column].null_count():
-            remarks.append(f"the table has no {column}: {words}")
-            frame = frame.with_columns(pl.col(column).fill_null(value))
-    frame = frame.with_columns(pl.col("heads").fill_null((pl.col("hidden") / 128).ceil()))
-    if frame["gpu"].null_count():
-        remarks.append("the table names no device: constants begin with a wide spread around an A100's")
-    return frame, source, tuple(remarks)
+    return frame.with_columns(pl.col("layer_parameters").fill_null(12 * pl.col("hidden") ** 2))
 
 
 def columns(rows: pl.DataFrame) -> Columns:
@@ -398,5 +415,5 @@ def parsed_configuration(text: str, like: pl.DataFrame) -> pl.DataFrame:
         ).rows
     except InputError as error:
         raise UsageError(
-            f"configuration {text}: {error.message.removeprefix('row 1 ')}", fix=error.fix
+            f"configuration {text}: {error.message.removeprefix('row 1: ')}", fix=error.fix
         ) from None
