@@ -8,7 +8,7 @@ import pytest
 from tables import DENSE, rows
 
 from ccl_bench.base.errors import InputError, UsageError
-from ccl_bench.predict.trials import columns, configurations, parsed_configuration, read_trials
+from ccl_bench.predict.trials import columns, configurations, devices_of, parsed_configuration, read_trials
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,6 +130,18 @@ def test_the_catalog_has_the_published_rows() -> None:
         agent.of_study("megatron-llama8b-8gp")
     assert "megatron-llama8b-8gpu" in raised.value.fix
     assert agent.of_study("megatron-llama8b-8gpu").measured.height == 7
+
+
+def test_the_only_study_with_as_many_devices_is_used_and_said() -> None:
+    agent = read_trials("perlmutter-search")
+    chosen = agent.of_devices(devices_of("tp=4, dp=1,pp=4,micro_batch=2"))
+    assert chosen.studies == ["torchtitan-llama8b-16gpu"]
+    assert "the only one with trials on 16 devices" in chosen.remarks[-1]
+    # Both have trials on eight devices, none has some on three.
+    for text in ("tp=8", "tp=3"):
+        with pytest.raises(UsageError, match="2 studies"):
+            agent.of_devices(devices_of(text))
+    assert read_trials("vtrain-single-node").of_devices(3).remarks == ()
 
 
 def test_a_configuration_takes_from_the_trials_what_they_agree_on() -> None:

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.base.lazy_imports import np
+from ccl_bench.base.lazy_imports import np, pl
 from ccl_bench.predict.calibration import Calibration, Interval
 from ccl_bench.predict.trials import columns, configurations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import polars as pl
 
     from ccl_bench.predict.trials import Trials
 
@@ -91,6 +89,15 @@ def leave_one_out(trials: Trials, progress: Callable[[int, int], object] | None 
             progress(done, len(distinct))
     return Evaluation(
         rows, [each for each in intervals if each], f"{len(distinct) - 1} other configurations each"
+    )
+
+
+def joined(evaluations: list[Evaluation]) -> Evaluation:
+    """Return evaluations of several studies as one."""
+    return Evaluation(
+        pl.concat([each.rows for each in evaluations], how="diagonal_relaxed"),
+        [interval for each in evaluations for interval in each.intervals],
+        " and ".join(dict.fromkeys(each.calibrated_on for each in evaluations)),
     )
 
 

@@ -25,10 +25,9 @@ def gathered_trials(places: Sequence[str], study: str | None = None) -> Trials:
 
     InputError names the table, or the run that states no configuration or shows no step time.
     """
-    parts = [
-        (_trial_of_run(place) if Path(place).is_dir() else read_trials(place)).of_study(study)
-        for place in places
-    ]
+    parts = [_trial_of_run(place) if Path(place).is_dir() else read_trials(place) for place in places]
+    if study is not None:
+        parts = [part.of_study(study) for part in parts]
     rows = pl.concat([part.rows for part in parts], how="diagonal_relaxed")
     remarks = tuple(dict.fromkeys(remark for part in parts for remark in part.remarks))
     return Trials(rows, ", ".join(part.source for part in parts), remarks)

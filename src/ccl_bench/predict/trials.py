@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,22 +107,40 @@ class Trials:
         """Rows without one."""
         return self.rows.filter(pl.col("step_s").is_null())
 
+    @property
+    def studies(self) -> list[str]:
+        """Names of the studies, in the order of the rows; none if the table states none."""
+        names: list[str] = self.rows["study"].drop_nulls().unique(maintain_order=True).to_list()
+        return names
+
     def of_study(self, name: str | None) -> Trials:
         """Return the rows of one study; without a name, all, if they are of one or of none."""
-        studies = self.rows["study"].drop_nulls().unique(maintain_order=True).to_list()
         if name is None:
-            if len(studies) > 1:
+            if len(self.studies) > 1:
                 raise UsageError(
-                    f"{self.source} has {len(studies)} studies, whose steps are not comparable",
-                    fix=f"choose one with --study: {', '.join(studies)}",
+                    f"{self.source} has {len(self.studies)} studies, whose steps are not comparable",
+                    fix=f"choose one with --study: {', '.join(self.studies)}",
                 )
             return self
-        if name not in studies:
-            hint = did_you_mean(name, studies)
+        if name not in self.studies:
+            hint = did_you_mean(name, self.studies)
             raise UsageError(
-                f"no study {name!r} in {self.source}", fix=f"{hint} Studies: {', '.join(studies)}".strip()
+                f"no study {name!r} in {self.source}",
+                fix=f"{hint or ''} Studies: {', '.join(self.studies)}".strip(),
             )
         return Trials(self.rows.filter(pl.col("study") == name), self.source, self.remarks)
+
+    def of_devices(self, count: float) -> Trials:
+        """Return the only study that has trials on so many devices; without one, as `of_study` does."""
+        fitting = [
+            name
+            for name in self.studies
+            if count in self.rows.filter(pl.col("study") == name)["gpus"].to_list()
+        ]
+        if len(self.studies) < 2 or len(fitting) != 1:
+            return self.of_study(None)
+        remark = f"study {fitting[0]}: the only one with trials on {count:g} devices"
+        return replace(self.of_study(fitting[0]), remarks=(*self.remarks, remark))
 
 
 _MOST_BYTES = 64 * MIB
@@ -366,6 +385,12 @@ def _figures(name: str | None) -> Mapping[str, float] | None:
 def configurations(rows: pl.DataFrame) -> list[tuple[object, ...]]:
     """Return what distinguishes each row from those of other configurations."""
     return rows.select(CONFIGURATION).rows()
+
+
+def devices_of(text: str) -> float:
+    """Return the devices of a configuration such as `tp=4,dp=2`: the product of its degrees, 1 if absent."""
+    degrees = re.findall(rf"(?:^|,)\s*(?:{'|'.join(DEGREES)})\s*=\s*(\d+)", text)
+    return float(math.prod(map(int, degrees)))
 
 
 def parsed_configuration(text: str, like: pl.DataFrame) -> pl.DataFrame:

@@ -12,10 +12,10 @@ from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import progress_bar
 from ccl_bench.predict.candidates import candidates
-from ccl_bench.predict.evaluation import leave_one_out, split
+from ccl_bench.predict.evaluation import joined, leave_one_out, split
 from ccl_bench.predict.forecasting import Forecaster, evaluation_answer
 from ccl_bench.predict.recorded_trials import gathered_trials
-from ccl_bench.predict.trials import parsed_configuration
+from ccl_bench.predict.trials import devices_of, parsed_configuration
 from ccl_bench.report.console import show
 from ccl_bench.report.forecast import evaluation_page, forecast_page, ranking_page
 from ccl_bench.report.prediction import prediction_page
@@ -158,6 +158,7 @@ def predict(
     elif config is None:
         raise UsageError("no configuration to predict", fix="give one with --config, such as tp=4,dp=2")
     else:
+        trials = trials.of_devices(devices_of(config))
         wanted = parsed_configuration(config, trials.rows)
         if rank is None:
             answer = Forecaster(trials).forecasts(wanted)[0]
@@ -185,9 +186,11 @@ def _answered(prediction: Prediction, place: str, form: str) -> int:
 
 def _evaluated(trials: Trials, how: str, seed: int) -> EvaluationAnswer:
     if how == "leave-one-out":
+        # Each study is predicted from its own rows.
+        parts = [trials.of_study(name) for name in trials.studies] or [trials]
         with progress_bar(1, "predicting") as progress:
-            return evaluation_answer(leave_one_out(trials, progress), trials)
+            return evaluation_answer(joined([leave_one_out(part, progress) for part in parts]), trials)
     match = _SPLIT.fullmatch(how)
     if match is None:
         raise UsageError(f"{how!r} is no evaluation", fix="write leave-one-out, or split:N as in split:40")
-    return evaluation_answer(split(trials, int(match[1]), seed), trials)
+    return evaluation_answer(split(trials.of_study(None), int(match[1]), seed), trials)
