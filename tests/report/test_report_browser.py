@@ -90,7 +90,8 @@ def test_a_theme_is_chosen_and_kept_without_drawing_again(
         page.emulate_media(media="print")
         assert said_by(page, colours)[1] == light[1]
         page.emulate_media(media="screen")
-        for _ in range(20):  # Chromium stores while the page goes on: another process may read too early
+        for _ in range(60):  # Chromium stores while the page goes on: another process may read too early
+            page.wait_for_timeout(100)
             page.reload()
             page.wait_for_selector("[data-chart]:not([data-drawn])", state="detached")
             if said_by(page, colours) == dark:
