@@ -10,10 +10,11 @@ import pytest
 from tables import rows
 
 from ccl_bench.base.errors import UsageError
-from ccl_bench.predict.calibration import Calibration
+from ccl_bench.predict.calibration import BETWEEN_NODES, Calibration
 from ccl_bench.predict.evaluation import Evaluation, leave_one_out, split
 from ccl_bench.predict.step_model import constants, step_s
 from ccl_bench.predict.trials import Trials, columns, read_trials
+from ccl_bench.result.forecast import Percentiles
 
 GRID = [
     {"tp": tp, "dp": 4 // tp, "micro_batch": size, "layers": layers}
@@ -93,9 +94,7 @@ def test_each_configuration_is_predicted_from_the_others(study: str, error: floa
 def test_errors_and_regret_are_those_of_the_definition() -> None:
     table = rows({"tp": 4}, {"tp": 2, "dp": 2}, {"dp": 4}, global_batch=8, step_s=1.0)
     table = table.with_columns(step_s=pl.Series([1.0, 2.0, 4.0]))
-    from ccl_bench.predict.calibration import Interval
-
-    intervals = [Interval(0.9, 1.1, 1.3), Interval(0.5, 1.0, 1.9), Interval(3, 5, 6)]
+    intervals = [Percentiles(0.9, 1.1, 1.3), Percentiles(0.5, 1.0, 1.9), Percentiles(3, 5, 6)]
     evaluation = Evaluation(table, intervals, "")
     assert evaluation.errors == pytest.approx([0.1, 0.5, 0.25])
     assert evaluation.within_interval_ratio == pytest.approx(2 / 3)
@@ -110,6 +109,29 @@ def test_what_cannot_be_evaluated_is_a_usage_error() -> None:
     for count in (0, 1):
         with pytest.raises(UsageError, match="cannot calibrate"):
             split(table, count, 0)
+
+
+@pytest.mark.parametrize(
+    ("slow", "group"),
+    [
+        ({"host_layer_s": 0.02}, "host"),
+        ({"compute": 0.25}, "compute"),
+        ({"node_bandwidth": 2e9}, BETWEEN_NODES),
+    ],
+)
+def test_what_bounds_a_step_is_what_was_made_slow(slow: dict[str, float], group: str) -> None:
+    # Widths at which the cause takes most of each step, by the terms of the model.
+    wide = {"hidden": 4096, "heads": 32} if group != "host" else {}
+    nodes = 2 if group == BETWEEN_NODES else 1
+    table = rows(
+        *({"tp": tp, "dp": 4 * nodes // tp, "micro_batch": size} for tp in (1, 2, 4) for size in (1, 2, 4)),
+        global_batch=64,
+        **wide,
+    )
+    values = [slow.get(each.name, each.median) for each in constants()]
+    seconds = step_s(np.log(values), columns(table))
+    for shares in Calibration(columns(table), seconds).grouped_bounds(columns(table)):
+        assert max(shares, key=lambda name: shares[name]) == group
 
 
 def test_shares_of_what_bounds_a_step_add_up() -> None:

@@ -10,9 +10,9 @@ from tables import rows
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.predict.candidates import candidates
-from ccl_bench.predict.forecasting import Forecaster, replay_answer
+from ccl_bench.predict.forecasting import Forecaster
 from ccl_bench.predict.search import propose, replay
-from ccl_bench.predict.trials import Trials, read_trials
+from ccl_bench.predict.trials import Trials, read_trials, shown_configuration
 from ccl_bench.result.forecast import to_json
 
 
@@ -39,9 +39,9 @@ def test_intervals_hold_also_after_few_trials() -> None:
         trials = read_trials("perlmutter-search").of_study(study)
         for seed in range(5):
             held += [
-                each.predicted.p10 <= each.measured_s <= each.predicted.p90
+                each.predicted.p10 <= each.measured <= each.predicted.p90
                 for each in replay(trials, 7, seed).trials
-                if each.predicted and each.measured_s
+                if each.predicted and each.measured
             ]
     assert 0.7 <= sum(held) / len(held) <= 0.92
 
@@ -51,7 +51,7 @@ def test_a_replay_sees_only_what_it_asks_for() -> None:
     before = replay(trials, 3, 1)
     unseen = {tuple(each.configuration.values()) for each in before.trials}
     # What was not asked for becomes a thousand times faster: the same is asked for.
-    keys = trials.rows.select(before.trials[0].configuration.keys()).rows()
+    keys = [tuple(shown_configuration(row).values()) for row in trials.rows.iter_rows(named=True)]
     changed = trials.rows.with_columns(
         step_s=trials.rows["step_s"].scatter(
             [i for i, key in enumerate(keys) if key not in unseen and trials.rows["step_s"][i]], 1e-3
@@ -71,10 +71,10 @@ def test_a_budget_and_a_table_without_measurements_are_refused() -> None:
 
 def test_different_batches_are_said() -> None:
     trials = read_trials("perlmutter-search").of_study("megatron-llama8b-8gpu")
-    body = json.loads(to_json(replay_answer(replay(trials, 2, 0), trials)))
+    body = json.loads(to_json(replay(trials, 2, 0)))
     assert {"asked", "best", "best_tokens_per_s_per_gpu", "table_best_tokens_per_s_per_gpu"} <= body.keys()
     assert [*body["asked"][1]] == ["configuration", "predicted", "measured"]
-    assert "global batches of 1, 2, 4" in replay_answer(replay(trials, 2, 0), trials).remarks[0]
+    assert "global batches of 1, 2, 4" in replay(trials, 2, 0).remarks[0]
 
 
 def test_candidates_are_all_even_shares_at_one_batch() -> None:

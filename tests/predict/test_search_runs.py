@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from commands import invoke
 
-from ccl_bench.collect.search_runs import Base, Search
+from ccl_bench.base.errors import InputError
+from ccl_bench.collect.search_runs import Base, Search, _has_left_queue
 from ccl_bench.predict.trials import read_trials
 
 PROGRAM = Path(__file__).with_name("trial_program.py")
@@ -126,10 +127,14 @@ def test_a_trial_whose_process_vanished_is_started_again(card: Path, tmp_path: P
     trial = folder / row["folder"]
     while not (trial / "starts").exists():
         time.sleep(0.02)
+    (trial / "run").mkdir()
+    (trial / "run" / "half").touch()
     os.killpg(int((trial / "process").read_text().split()[0]), signal.SIGKILL)
     (folder / "delay").write_text("0")
     assert [each.status for each in running] == ["measured"]
     assert (trial / "starts").read_text() == "started\n" * 2
+    assert [path.name for path in trial.glob("run-cut-off-*/*")] == ["half"]
+    assert not (trial / "run" / "half").exists()
 
 
 def test_each_trial_has_the_card_of_its_configuration(card: Path, tmp_path: Path) -> None:
@@ -176,3 +181,34 @@ def test_a_command_that_leaves_nothing_is_a_failed_trial(card: Path, tmp_path: P
     )
     assert done.returncode == 1
     assert '"reason": "the command left no run"' in done.stdout
+
+
+def test_a_history_cannot_lead_out_of_its_folder(card: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "search"
+    search = Search(Base.of_card(card), folder, "true", vary=("tp", "dp"), budget=1)
+    row = search._next(None)
+    assert row is not None
+    search._keep({**row, "folder": "../elsewhere"})
+    assert [each.status for each in search] == ["failed"]
+    assert (folder / "01-tp4-dp1-pp1-mb1").is_dir()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_controller_that_does_not_answer_is_not_the_end_of_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squeue = tmp_path / "squeue"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    answers = {
+        "echo RUNNING": False,
+        "true": True,
+        "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1": True,
+        "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1": False,
+    }
+    for script, has_left in answers.items():
+        squeue.write_text(f"#!/bin/sh\n{script}\n")
+        squeue.chmod(0o755)
+        assert _has_left_queue("7") is has_left
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(InputError, match="squeue is missing"):
+        _has_left_queue("7")

@@ -26,7 +26,6 @@ from ccl_bench.base.registry import did_you_mean
 from ccl_bench.card import card_in_text, read_card, write_card
 from ccl_bench.collect.workloads import definition_named, workload_card, write_folder
 from ccl_bench.predict.candidates import VARY, candidates
-from ccl_bench.predict.forecasting import shown_configuration
 from ccl_bench.predict.recorded_trials import METRIC
 from ccl_bench.predict.search import propose
 from ccl_bench.predict.search_folder import (
@@ -39,7 +38,14 @@ from ccl_bench.predict.search_folder import (
     search_report,
     write_settings,
 )
-from ccl_bench.predict.trials import CONFIGURATION, Trials, complete_trials, read_trials, table_text
+from ccl_bench.predict.trials import (
+    CONFIGURATION,
+    Trials,
+    complete_trials,
+    read_trials,
+    shown_configuration,
+    table_text,
+)
 from ccl_bench.report.render import render_page
 from ccl_bench.report.render.html import library
 from ccl_bench.report.search import page_of_search
@@ -53,8 +59,8 @@ if TYPE_CHECKING:
     from ccl_bench.collect.workloads import WorkloadDefinition
 
 PAGE = "search.html"
-OUTPUT, STATUS, PROCESS = "output.log", "exit_status", "process"
-"""Files of a trial: what the command printed, its exit status, and its process with the time it started."""
+OUTPUT, STATUS, PROCESS, RUN = "output.log", "exit_status", "process", "run"
+"""Entries of a trial: what the command printed, its exit status, its process with its start, and its run."""
 
 _MEMORY = re.compile(rb"OutOfMemoryError|out of memory|CUDA_ERROR_OUT_OF_MEMORY|oom[-_]kill", re.IGNORECASE)
 """What torch, CUDA, HIP and Slurm print if memory is too small."""
@@ -322,11 +328,10 @@ class Search:
             if proposal is None:
                 return None
             row, predicted = self._candidates.row(proposal.index, named=True), proposal.step_s
-        name = f"{number:02}-tp{row['tp']:g}-dp{row['dp']:g}-pp{row['pp']:g}-mb{row['micro_batch']:g}"
+        numbered = {**row, "number": number}
         return {
-            **row,
-            "number": number,
-            "folder": name + ("-recompute" if row["recompute"] else ""),
+            **numbered,
+            "folder": _folder_name(numbered),
             "status": "running",
             **dict(zip(PREDICTED, astuple(predicted) if predicted else (None, None, None), strict=True)),
             "reason": None,
@@ -335,13 +340,16 @@ class Search:
     def _start(self, row: dict[str, Any]) -> None:
         """Write the folder of a trial and start its command, whose exit status it keeps by itself."""
         self._reap()
-        folder = self._folder / row["folder"]
+        folder = self._folder / _folder_name(row)
         self._base.write(row, folder)
         (folder / STATUS).unlink(missing_ok=True)
+        if (folder / RUN).exists():
+            # A recording that was cut off stays beside the one that replaces it.
+            (folder / RUN).rename(folder / f"{RUN}-cut-off-{time.time_ns()}")
         names = ("tp", "dp", "pp", "micro_batch", "global_batch", "seq_len")
         environment = {
             **os.environ,
-            "CCL_BENCH_OUTPUT": str((folder / "run").resolve()),
+            "CCL_BENCH_OUTPUT": str((folder / RUN).resolve()),
             "TRACES": str((folder / "runs").resolve()),
             **{name.upper(): f"{row[name]:g}" for name in names},
             "RECOMPUTE": str(int(row["recompute"])),
@@ -362,7 +370,7 @@ class Search:
 
     def _ended(self, row: dict[str, Any]) -> TrialAnswer:
         """Wait for the end of a trial, measure it, and return it; one that vanished is started again."""
-        folder = self._folder / row["folder"]
+        folder = self._folder / _folder_name(row)
         while not (folder / STATUS).exists():
             if not _is_running(folder / PROCESS) and not (folder / STATUS).exists():
                 self._start(row)
@@ -431,9 +439,15 @@ class Search:
         replace_text(self._folder / HISTORY, table_text(table))
 
 
+def _folder_name(row: dict[str, Any]) -> str:
+    """Return the folder of a trial; what a history states is not used, because it may lead elsewhere."""
+    degrees = "-".join(f"{name}{row[name]:g}" for name in ("tp", "dp", "pp"))
+    return f"{row['number']:02}-{degrees}-mb{row['micro_batch']:g}{'-recompute' * bool(row['recompute'])}"
+
+
 def _run_of(folder: Path) -> Path | None:
     """Return the run that the command of a trial left, the newest of several."""
-    places = [folder / "run", *sorted((folder / "runs").glob("*"), reverse=True)]
+    places = [folder / RUN, *sorted((folder / "runs").glob("*"), reverse=True)]
     return next((each for each in places if each.is_dir() and any(each.iterdir())), None)
 
 
@@ -444,23 +458,17 @@ def _end(path: Path) -> bytes:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in ticks since boot; empty if it has ended (proc(5), field 22)."""
+    """Return when a process started, in ticks since boot; empty if it has ended (proc(5): 3 and 22)."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
+    return "" if fields[0] == "Z" else fields[19]
 
 
 def _is_running(path: Path) -> bool:
     pid, _, started = path.read_text().strip().partition(" ") if path.exists() else ("", "", "")
-    return bool(started) and _started(int(pid)) == started and not _is_zombie(int(pid))
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+    return bool(started) and _started(int(pid)) == started
 
 
 def _stop(path: Path) -> None:
@@ -469,22 +477,24 @@ def _stop(path: Path) -> None:
 
 
 def _has_left_queue(job: str) -> bool:
-    """Whether Slurm has no such job any more: one that it does not know has ended."""
-    return not _asked_of_slurm(f"squeue --noheader --jobs={job} --format=%T")
+    """Whether Slurm has no such job any more; a controller that does not answer says nothing of it."""
+    answer = _asked_of_slurm(f"squeue --noheader --jobs={job} --format=%T")
+    if answer.returncode:
+        return "Invalid job id" in answer.stderr
+    return not answer.stdout.strip()
 
 
 def _state_of(job: str) -> str:
     """Return the state in which a job ended, such as FAILED; empty once Slurm has forgotten it."""
-    shown = re.search(r"\bJobState=(\w+)", _asked_of_slurm(f"scontrol --oneliner show job {job}"))
+    shown = re.search(r"\bJobState=(\w+)", _asked_of_slurm(f"scontrol --oneliner show job {job}").stdout)
     return shown[1] if shown else ""
 
 
-def _asked_of_slurm(command: str) -> str:
-    answer = subprocess.run(  # noqa: S603 (Slurm's own, with a number)
-        shlex.split(command),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    return answer.stdout.strip() if answer.returncode == 0 else ""
+def _asked_of_slurm(command: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(  # noqa: S603 (Slurm's own, with a number)
+            shlex.split(command), capture_output=True, text=True, check=False
+        )
+    except OSError:
+        fix = "search where Slurm's commands are, or let the command of --run wait for its job"
+        raise InputError(f"a job was submitted, and {command.split()[0]} is missing", fix=fix) from None

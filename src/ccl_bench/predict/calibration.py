@@ -8,12 +8,12 @@ averaged over a grid by their evidence, which keeps intervals wide where few mea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from ccl_bench.base.lazy_imports import np
 from ccl_bench.predict.step_model import constants, microbatches, model_data, step_s
+from ccl_bench.result.forecast import Percentiles
 
 if TYPE_CHECKING:
     from ccl_bench.predict.step_model import Columns, Floats
@@ -45,15 +45,6 @@ BETWEEN_NODES = "communication between nodes"
 
 _Z90 = 1.2815515655446004
 """The 90th percentile of the normal distribution."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Percentiles of a predicted time, seconds."""
-
-    p10: float
-    p50: float
-    p90: float
 
 
 class _Error(NamedTuple):
@@ -167,10 +158,10 @@ class Calibration:
         mean = mean / total
         return mean, np.sqrt(np.maximum(square / total - mean**2, 0))
 
-    def intervals(self, columns: Columns) -> list[Interval]:
+    def intervals(self, columns: Columns) -> list[Percentiles]:
         """Return percentiles of the next measured step of each configuration."""
         return [
-            Interval(*np.exp([m - _Z90 * s, m, m + _Z90 * s]).tolist())
+            Percentiles(*np.exp([m - _Z90 * s, m, m + _Z90 * s]).tolist())
             for m, s in zip(*self.predict(columns), strict=True)
         ]
 

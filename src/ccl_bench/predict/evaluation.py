@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_imports import np, pl
-from ccl_bench.predict.calibration import Calibration, Interval
+from ccl_bench.predict.calibration import Calibration
 from ccl_bench.predict.trials import columns, configurations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ccl_bench.predict.trials import Trials
+    from ccl_bench.result.forecast import Percentiles
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Evaluation:
     """Measured steps with their predictions; `rows` and `intervals` are in one order."""
 
     rows: pl.DataFrame
-    intervals: list[Interval]
+    intervals: list[Percentiles]
     calibrated_on: str
 
     @property
@@ -76,7 +77,7 @@ def leave_one_out(trials: Trials, progress: Callable[[int, int], object] | None 
             f"{trials.source} has {len(distinct)} measured configuration",
             fix="leaving one out takes two configurations at least",
         )
-    intervals: list[Interval | None] = [None] * rows.height
+    intervals: list[Percentiles | None] = [None] * rows.height
     for done, key in enumerate(distinct, 1):
         chosen = np.array([each == key for each in keys])
         others = rows.filter(~chosen)

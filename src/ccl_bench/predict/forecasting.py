@@ -6,22 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_imports import np, pl
-from ccl_bench.predict.calibration import Calibration, Interval
+from ccl_bench.predict.calibration import Calibration
 from ccl_bench.predict.memory import MemoryModel
-from ccl_bench.predict.trials import CONFIGURATION, columns, configurations
+from ccl_bench.predict.trials import columns, configurations, shown_configuration
 from ccl_bench.result.forecast import (
-    AskedTrial,
     EvaluatedRow,
     EvaluationAnswer,
     Forecast,
     Percentiles,
     Ranking,
-    ReplayAnswer,
 )
 
 if TYPE_CHECKING:
     from ccl_bench.predict.evaluation import Evaluation
-    from ccl_bench.predict.search import Replay
     from ccl_bench.predict.trials import Trials
 
 _NEEDS_TRIALS = {"tp": "tensor", "ep": "expert", "cp": "context"}
@@ -61,7 +58,7 @@ class Forecaster:
         return [
             Forecast(
                 shown_configuration(row),
-                None if refused else _percentiles(interval),
+                None if refused else interval,
                 None
                 if refused
                 else Percentiles(*(work / each for each in (interval.p90, interval.p50, interval.p10))),
@@ -124,15 +121,6 @@ class Forecaster:
         return remarks
 
 
-def shown_configuration(row: dict[str, object]) -> dict[str, object]:
-    """Return the settings of a row, with counts as whole numbers; unknown ones are left out."""
-    return {
-        name: int(value) if isinstance(value, float) and value.is_integer() else value
-        for name, value in ((name, row[name]) for name in CONFIGURATION)
-        if value is not None
-    }
-
-
 def evaluation_answer(evaluation: Evaluation, trials: Trials) -> EvaluationAnswer:
     """Return an evaluation as the command prints it."""
     errors = evaluation.errors
@@ -149,32 +137,3 @@ def evaluation_answer(evaluation: Evaluation, trials: Trials) -> EvaluationAnswe
         ],
         list(trials.remarks),
     )
-
-
-def replay_answer(played: Replay, trials: Trials) -> ReplayAnswer:
-    """Return a replayed search as the command prints it."""
-    batches = sorted(trials.measured["global_batch"].unique().to_list())
-    remarks = []
-    if len(batches) > 1:
-        remarks.append(
-            f"global batches of {', '.join(format(each, 'g') for each in batches)}: tokens per second and "
-            "device are the same question only for equal batches"
-        )
-    return ReplayAnswer(
-        [
-            AskedTrial(
-                shown_configuration(each.configuration),
-                None if each.predicted is None else _percentiles(each.predicted),
-                each.measured_s,
-            )
-            for each in played.trials
-        ],
-        None if played.best is None else shown_configuration(played.best),
-        played.best_tokens_per_s_per_gpu,
-        played.table_best_tokens_per_s_per_gpu,
-        remarks,
-    )
-
-
-def _percentiles(interval: Interval) -> Percentiles:
-    return Percentiles(interval.p10, interval.p50, interval.p90)

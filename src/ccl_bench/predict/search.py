@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_imports import np, pl
-from ccl_bench.predict.calibration import Calibration, Interval
+from ccl_bench.predict.calibration import Calibration
 from ccl_bench.predict.memory import MemoryModel
-from ccl_bench.predict.trials import CONFIGURATION, columns, configurations
+from ccl_bench.predict.trials import CONFIGURATION, columns, configurations, shown_configuration
+from ccl_bench.result.forecast import AskedTrial, ReplayAnswer
 
 if TYPE_CHECKING:
     from ccl_bench.predict.step_model import Floats
     from ccl_bench.predict.trials import Trials
+    from ccl_bench.result.forecast import Percentiles
 
 
 def tokens_per_s_per_gpu(rows: pl.DataFrame, seconds: Floats) -> Floats:
@@ -29,7 +31,7 @@ class Proposal:
 
     index: int
     """Row of the candidates."""
-    step_s: Interval
+    step_s: Percentiles
     expected_gain: float
     """Expected logarithm of how much faster than the best it is, 0 where it cannot be."""
 
@@ -71,31 +73,10 @@ def propose(candidates: pl.DataFrame, trials: pl.DataFrame) -> Proposal | None:
     return Proposal(open_rows[chosen], interval, gains[chosen])
 
 
-@dataclass(frozen=True)
-class ReplayedTrial:
-    """One configuration that a search asked for."""
+def replay(trials: Trials, budget: int, seed: int) -> ReplayAnswer:
+    """Play the search on a table of trials: it sees only the `budget` configurations that it asks for.
 
-    configuration: dict[str, object]
-    predicted: Interval | None
-    """None for the first, which is drawn at random."""
-    measured_s: float | None
-    """None where it failed."""
-
-
-@dataclass(frozen=True)
-class Replay:
-    """A search that saw only the trials it asked for."""
-
-    trials: list[ReplayedTrial]
-    best: dict[str, object] | None
-    best_tokens_per_s_per_gpu: float | None
-    table_best_tokens_per_s_per_gpu: float
-
-
-def replay(trials: Trials, budget: int, seed: int) -> Replay:
-    """Play the search on a table of trials: `budget` configurations, of which the first is drawn with `seed`.
-
-    A repeated configuration has the median of its step times.
+    The first is drawn with `seed`. A repeated configuration has the median of its step times.
     """
     if budget < 1:
         raise UsageError(f"a budget of {budget} measures nothing", fix="choose at least 1")
@@ -109,15 +90,13 @@ def replay(trials: Trials, budget: int, seed: int) -> Replay:
         raise UsageError(f"{trials.source} has no measured configuration", fix="give a table with step_s")
     unseen = merged.with_columns(step_s=pl.lit(None, pl.Float64))
     seen = merged.clear()
-    requests: list[ReplayedTrial] = []
+    requests: list[AskedTrial] = []
     index = int(np.random.default_rng(seed).integers(merged.height))
-    predicted: Interval | None = None
+    predicted: Percentiles | None = None
     while True:
-        row = merged[[index]]
-        seen = pl.concat([seen, row])
-        requests.append(
-            ReplayedTrial({name: row[name][0] for name in CONFIGURATION}, predicted, row["step_s"][0])
-        )
+        seen = pl.concat([seen, merged[[index]]])
+        row = merged.row(index, named=True)
+        requests.append(AskedTrial(shown_configuration(row), predicted, row["step_s"]))
         proposal = propose(unseen, seen) if len(requests) < budget else None
         if proposal is None:
             break
@@ -126,9 +105,17 @@ def replay(trials: Trials, budget: int, seed: int) -> Replay:
     speeds = tokens_per_s_per_gpu(ran, ran["step_s"].to_numpy())
     table = tokens_per_s_per_gpu(measured, measured["step_s"].to_numpy())
     best = int(np.argmax(speeds)) if ran.height else None
-    return Replay(
+    batches = sorted(measured["global_batch"].unique().to_list())
+    remarks = []
+    if len(batches) > 1:
+        remarks.append(
+            f"global batches of {', '.join(format(each, 'g') for each in batches)}: tokens per second and "
+            "device are the same question only for equal batches"
+        )
+    return ReplayAnswer(
         requests,
-        None if best is None else {name: ran[name][best] for name in CONFIGURATION},
+        None if best is None else shown_configuration(ran.row(best, named=True)),
         None if best is None else float(speeds[best]),
         float(table.max()),
+        remarks,
     )

@@ -11,10 +11,16 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.base.lazy_imports import np, pl
 from ccl_bench.base.text import encode_json, json_decoder
 from ccl_bench.predict.candidates import VARY, candidates
-from ccl_bench.predict.forecasting import Forecaster, shown_configuration
+from ccl_bench.predict.forecasting import Forecaster
 from ccl_bench.predict.memory import MemoryModel
 from ccl_bench.predict.search import tokens_per_s_per_gpu
-from ccl_bench.predict.trials import Trials, configurations, read_trials, table_text
+from ccl_bench.predict.trials import (
+    Trials,
+    configurations,
+    read_trials,
+    shown_configuration,
+    table_text,
+)
 from ccl_bench.result.forecast import Percentiles
 from ccl_bench.result.search_report import ReportedTrial, SearchReport, UnmeasuredConfiguration
 from ccl_bench.storage.files import replace_text

@@ -387,6 +387,15 @@ def configurations(rows: pl.DataFrame) -> list[tuple[object, ...]]:
     return rows.select(CONFIGURATION).rows()
 
 
+def shown_configuration(row: dict[str, object]) -> dict[str, object]:
+    """Return the settings of a row, with counts as whole numbers; unknown ones are left out."""
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in ((name, row[name]) for name in CONFIGURATION)
+        if value is not None
+    }
+
+
 def devices_of(text: str) -> float:
     """Return the devices of a configuration such as `tp=4,dp=2`: the product of its degrees, 1 if absent."""
     degrees = re.findall(rf"(?:^|,)\s*(?:{'|'.join(DEGREES)})\s*=\s*(\d+)", text)

@@ -324,7 +324,9 @@ def _bounds(report: SearchReport) -> PageSection:
     chart = PageChart("bounds-chart", "Shares of the step", spec, summary, table, is_wide=True)
     about = (
         "The fitted model of a step divides it, also that of a measured one: a share is how much shorter the "
-        "step is, per cent, if what bounds it gets better by one per cent."
+        "step is, per cent, if what bounds it gets better by one per cent. Step times alone do not separate "
+        "all of it: after few or similar trials, compute, memory and links inside a node may stand for each "
+        "other. ccl-bench diagnose shows where the time of a recorded trial went."
     )
     return PageSection("bounds", title, about, charts=(chart,))
 

@@ -11,7 +11,6 @@ from cyclopts import Parameter
 from ccl_bench.base.errors import UsageError
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.predict.candidates import VARY
-from ccl_bench.predict.forecasting import replay_answer
 from ccl_bench.predict.search import replay as play
 from ccl_bench.predict.search_folder import HISTORY, Objective
 from ccl_bench.predict.trials import read_trials
@@ -89,7 +88,7 @@ def search(
     """Search for the fastest configuration."""
     if replay is not None:
         table = read_trials(replay).of_study(study)
-        played = replay_answer(play(table, budget, seed), table)
+        played = play(table, budget, seed)
         if form == "json":
             sys.stdout.write(to_json(played).decode() + "\n")
         else:
