@@ -85,6 +85,10 @@ COMMANDS = {
         "publish.runs:publish_app",
         "Publish a run: its card, results, report as data, and provenance.",
     ),
+    "import": (
+        "publish.reported:app",
+        "Import rows that others published into a board, as reported elsewhere, with their source.",
+    ),
     "serve": (
         "publish.leaderboard:serve_app",
         "Serve published runs as a leaderboard until stopped with Ctrl-C.",

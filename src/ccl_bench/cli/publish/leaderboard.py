@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -35,14 +36,23 @@ Database = Annotated[
 ]
 
 
-serve_app = options.app("serve", ABOUT_SERVE, [f"{PROGRAM} serve leaderboard-data --port 8000"])
+DEMO_FOLDER = "leaderboard-demo"
+
+serve_app = options.app(
+    "serve", ABOUT_SERVE, [f"{PROGRAM} serve --demo", f"{PROGRAM} serve leaderboard-data --port 8000"]
+)
 
 
 @serve_app.default
 def serve(
-    data: Data,
+    data: Annotated[
+        str, Parameter(metavar="", help="Directory with the published runs; needed without --demo.")
+    ] = "",
     /,
     *,
+    demo: Annotated[
+        bool, Parameter(negative="", help=f"Fill DATA, by default {DEMO_FOLDER}, with the rows that come along.")
+    ] = False,
     host: Annotated[str, Parameter(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="Port; 0 for any free one.")] = 8000,
     database: Database = None,
@@ -70,6 +80,11 @@ def serve(
     if workers < 0:
         raise UsageError(f"--workers {workers} is negative", fix="give 0 or more")
     check_proxies(trusted_proxy or ())
+    if demo:
+        data = data or DEMO_FOLDER
+        fill_demo(data, database)
+    elif not data:
+        raise UsageError("no directory to serve", fix="give a data directory, or --demo for a filled one")
     store = open_current_store(data, database)
     reconcile(store, load_settings(store.data))
     remove_dead_uploads(store.data)
@@ -80,6 +95,27 @@ def serve(
         sys.stdout.flush()
         run_server(store, listener, root_path=root_path.rstrip("/"), proxies=trusted_proxy or ())
     return 0
+
+
+def fill_demo(data: str, database: str | None) -> None:
+    """Add the rows that come with the package to a data directory: reported ones, and the example runs."""
+    from ccl_bench.cli.measure.demo import example_runs
+    from ccl_bench.leaderboard.bundle.upload import UploadRequest, prepare_upload
+    from ccl_bench.leaderboard.publishing.client import DirectoryDestination
+    from ccl_bench.leaderboard.reported.observations import packaged
+    from ccl_bench.leaderboard.store import open_store
+
+    store = open_store(data, database, create=True)
+    for reported in packaged():
+        added = store.add_reported(reported)
+        say(PROGRAM, f"{added:,} rows of {reported.source.title} added" if added else f"{reported.source.title} is there")
+    for name, path in example_runs().items():
+        with tempfile.TemporaryDirectory(prefix="ccl-bench-") as scratch:
+            destination = DirectoryDestination(Path(data), database)
+            with progress_bar(1, name) as progress:
+                upload = prepare_upload(UploadRequest(str(path), metrics=destination.metrics), Path(scratch), progress=progress)
+            destination.take(upload, Path(scratch), None)
+    say(PROGRAM, f"the board is in {data}")
 
 
 def open_current_store(data: str, database: str | None) -> Store:
@@ -153,7 +189,7 @@ def index(
     /,
     *,
     downgrade: Annotated[
-        Literal["0001", "0002", "0003", "0004"] | None,
+        Literal["0001", "0002", "0003", "0004", "0005"] | None,
         Parameter(
             metavar="REVISION", help="Only convert the tables back to a revision, for an older version."
         ),

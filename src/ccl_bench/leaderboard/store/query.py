@@ -68,7 +68,7 @@ class RunQuery(_Filters):
 
     workload: Annotated[Word, Field(description="Key of a workload, or a prefix of it.")] = ""
     state: Annotated[
-        Literal["", "self_reported", "verified", "withdrawn", "superseded"],
+        Literal["", "self_reported", "verified", "withdrawn", "superseded", "reported"],
         Field(description="Empty for both ranked states."),
     ] = ""
     sort: Annotated[Word, Field(description="A metric, or a field such as submitted_at or model.")] = ""

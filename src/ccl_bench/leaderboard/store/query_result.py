@@ -13,6 +13,7 @@ from sqlalchemy import String, and_, case, cast, exists, func, literal, select, 
 from ccl_bench.base.text import csv_lines
 from ccl_bench.leaderboard.bundle.format import SHOWN
 from ccl_bench.leaderboard.store.columns import EXPORT_FIELDS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
+from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.leaderboard.store.rows import is_listed, known_metrics, number_rows
 from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, VALUES, WORKLOADS
 from ccl_bench.report.formatting import exact
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.elements import ColumnElement
 
     from ccl_bench.leaderboard.store.query import RunQuery
+
+SHOWN_STATES = (*(state.value for state in SHOWN), STATE)
+"""States of rows that have a page."""
 
 _MAX_SEARCH_WORDS = 12
 """Each word of a search reads every run, so that a long text would keep the server busy."""
@@ -42,6 +46,10 @@ class RunNumber:
     errors: int
     doubts: int
     """Number of warnings and errors that affect it."""
+    low: float | None
+    """Smallest of its repeats; None if there is none."""
+    high: float | None
+    repeats: int | None
     place: int | None
     """Rank among comparable runs; None if not ranked."""
     ranked: int | None
@@ -363,7 +371,7 @@ def runs_of_workload(connection: Connection, workload: str, limit: int = 1000) -
 def _select_runs(
     connection: Connection, condition: Any, *, limit: int, metrics: Collection[str] | None = None
 ) -> list[ListedRun]:
-    shown = _RUNS_WITH_WORKLOADS.where(condition, RUNS.c.state.in_([state.value for state in SHOWN]))
+    shown = _RUNS_WITH_WORKLOADS.where(condition, RUNS.c.state.in_(SHOWN_STATES))
     newest = shown.order_by(RUNS.c.submitted_at.desc(), RUNS.c.id).limit(limit)
     return _listed_runs(connection, newest, metrics)
 
