@@ -20,6 +20,7 @@ from ccl_bench.report.sections.reference import definitions, reference
 from ccl_bench.report.sections.serving import serving
 from ccl_bench.report.sections.steps import steps, time_breakdown
 from ccl_bench.report.sections.strip import strip
+from ccl_bench.report.sections.sweep import sweep
 from ccl_bench.report.sections.training import experts, training
 from ccl_bench.report.sections.waiting import waiting
 from ccl_bench.report.verdict import quality, verdict
@@ -65,6 +66,7 @@ def identity(inspection: Inspection) -> Iterator[tuple[str, str]]:
 
 SECTIONS = (
     serving,
+    sweep,
     steps,
     time_breakdown,
     strip,
@@ -91,7 +93,8 @@ def report_page(observed: ReportData, *, why: bool = False) -> Page:
     context = context_of(observed, why=why)
     on_top = headline(context)
     metrics_on_top = {tile.metric for tile in on_top}
-    sections = [section(context) for section in SECTIONS]
+    has_results = observed.series.sweep or observed.series.why_no_sweep
+    sections = [section(context) for section in SECTIONS if section is not sweep or has_results]
     return Page(
         title(observed.inspection),
         tuple((name, text) for name, text in identity(observed.inspection) if text),

@@ -1,0 +1,238 @@
+"""The section on a serving sweep: throughput per GPU against interactivity and time to first token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.base.text import counted
+from ccl_bench.metrics.shared.serving import title as tool_title
+from ccl_bench.report.charts.points import points_with_front
+from ccl_bench.report.context import absent, cell, table
+from ccl_bench.report.formatting import amount, duration, time_unit
+from ccl_bench.report.page_model import PageChart, PageSection, Quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ccl_bench.report.context import Context
+    from ccl_bench.report.page_model import Cell, PageTable
+    from ccl_bench.result.sweep import Repeated, Sweep, SweepPoint
+
+KEY, TITLE = "serving-sweep", "Serving sweep"
+
+_ABOUT = (
+    "One configuration under several loads. Interactivity is 1 / TPOT: the output tokens per second of one "
+    "user. No other point beats one on the Pareto front in throughput and interactivity together."
+)
+
+
+def sweep(context: Context) -> PageSection:
+    """Return the section."""
+    measured = context.series.sweep
+    if measured is None:
+        return absent(KEY, TITLE, f"No curve: {context.series.why_no_sweep}.")
+    return PageSection(
+        KEY,
+        TITLE,
+        _ABOUT,
+        charts=(*_against_interactivity(measured), *_against_ttft(measured)),
+        tables=(_points(measured), *_objective(measured)),
+        notes=tuple(_notes(measured)),
+    )
+
+
+def unit_of(measured: Sweep) -> str:
+    """Return the unit of the throughput of a sweep's curve."""
+    return "output tokens/s per GPU" if measured.devices else "output tokens/s, all GPUs"
+
+
+def configuration_words(measured: Sweep) -> str:
+    """Return the configuration of a sweep in words."""
+    values = {name: value for name, value in measured.configuration.items() if name != "tool"}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+
+
+def _notes(measured: Sweep) -> Iterator[str]:
+    words = configuration_words(measured)
+    yield f"{tool_title(measured.tool)}{': ' + words if words else ''}."
+    if measured.devices:
+        yield f"{counted(measured.devices, 'GPU')}, from {measured.devices_from}."
+    else:
+        yield f"Throughput is that of all GPUs, not per GPU: {measured.why_no_devices}."
+    if measured.knee is not None:
+        at = measured.points[measured.knee]
+        yield (
+            f"The knee of the front is at {at.load}: the point farthest above the line between its ends, both "
+            "axes logarithmic (Kneedle)."
+        )
+    elif measured.front:
+        yield "The front has no knee: it has fewer than 3 points, or none above the line between its ends."
+    if failed := sum(point.failed for point in measured.points):
+        yield f"{counted(failed, 'request')} failed or were cancelled; throughput counts the others."
+
+
+def _points(measured: Sweep) -> PageTable:
+    """Return the table of all points; columns that no point fills are left out."""
+    columns: dict[str, Callable[[SweepPoint], Cell]] = {
+        "TTFT": lambda point: _spread(point.ttft_s, duration),
+        "TPOT": lambda point: _spread(point.tpot_s, duration),
+        "ITL": lambda point: _spread(point.itl_s, duration),
+        "tokens/s per user": lambda point: _spread(point.interactivity, amount),
+        "output tokens/s": lambda point: _spread(point.output_throughput, amount),
+        "tokens/s": lambda point: _spread(point.total_throughput, amount),
+    }
+    if devices := measured.devices:
+        columns |= {
+            "output tokens/s per GPU": lambda point: _spread(point.output_throughput, amount, devices),
+            "tokens/s per GPU": lambda point: _spread(point.total_throughput, amount, devices),
+        }
+    columns["goodput, requests/s"] = lambda point: _spread(point.goodput, amount)
+    cells = {name: [read(point) for point in measured.points] for name, read in columns.items()}
+    used = [name for name in columns if any(each != "-" for each in cells[name])]
+    rows = [
+        (
+            point.load,
+            *(cells[name][place] for name in used),
+            str(point.repeats),
+            "knee" if place == measured.knee else "front" if place in measured.front else "",
+        )
+        for place, point in enumerate(measured.points)
+    ]
+    note = "Tokens/s count input and output." if "tokens/s" in used else ""
+    if any(point.repeats > 1 for point in measured.points):
+        note = f"{note} Medians over repeats, with the lowest and highest in brackets.".strip()
+    return table(
+        ("load", *used, "results", "Pareto"),
+        rows,
+        caption="Points",
+        note=note,
+        left=(0, len(used) + 2),
+    )
+
+
+def _spread(value: Repeated | None, read: Callable[[float], str], devices: int = 1) -> Cell:
+    """Return a median, with the extremes of repeats that differ."""
+    if value is None:
+        return "-"
+    median, low, high = (each / devices for each in (value.median, value.min, value.max))
+    if low == high:
+        return cell(median, read)
+    return Quantity(median, f"{read(median)} ({read(low)} to {read(high)})")
+
+
+def _objective(measured: Sweep) -> Iterator[PageTable]:
+    at = measured.objective
+    if at is None:
+        return
+    outside = "out of the measured range"
+    yield table(
+        ("objective", "tokens/s per user", unit_of(measured)),
+        [
+            (
+                f"TPOT at most {duration(at.tpot_s)}",
+                cell(at.interactivity, amount),
+                cell(at.throughput, amount, outside),
+            )
+        ],
+        caption="Interpolated, not measured",
+        note="Between neighbours on the front, both axes logarithmic. TTFT between points is not estimated: "
+        "leaving measured points out gives errors of 22 %.",
+    )
+
+
+def _values(point: SweepPoint, x: Repeated, per: float, devices: int) -> dict[str, Any]:
+    """Return a point of a chart, `x` in a unit `per` its own."""
+    y = point.output_throughput
+    assert y is not None  # points without throughput are not drawn
+    return {
+        "name": point.load,
+        "x": x.median * per,
+        "x_low": x.min * per,
+        "x_high": x.max * per,
+        "y": y.median / devices,
+        "y_low": y.min / devices,
+        "y_high": y.max / devices,
+    }
+
+
+def _against_interactivity(measured: Sweep) -> Iterator[PageChart]:
+    places = [
+        place
+        for place, point in enumerate(measured.points)
+        if point.interactivity is not None and measured.throughput(place)
+    ]
+    if len(places) < 2:
+        return
+    devices, unit = measured.devices or 1, unit_of(measured)
+    points = [
+        _values(point, point.interactivity, 1.0, devices)
+        for point in (measured.points[place] for place in places)
+        if point.interactivity is not None
+    ]
+    objective = measured.objective
+    hollow = (
+        [{"name": "objective", "x": objective.interactivity, "y": objective.throughput}]
+        if objective and objective.throughput is not None
+        else []
+    )
+    spec = points_with_front(
+        points,
+        x="interactivity, tokens/s per user",
+        y=unit,
+        front=[places.index(place) for place in measured.front],
+        labels={} if measured.knee is None else {places.index(measured.knee): "knee"},
+        hollow=hollow,
+    )
+    ends = [measured.points[place] for place in (measured.front[0], measured.front[-1])]
+    spans = [
+        f"{amount(measured.throughput(place) or 0.0)} at "
+        f"{amount(end.interactivity.median if end.interactivity else 0.0)} tokens/s per user ({end.load})"
+        for place, end in zip((measured.front[0], measured.front[-1]), ends, strict=True)
+    ]
+    summary = f"The front goes from {spans[0]} to {spans[1]}, in {unit}."
+    if len(measured.front) == 1:
+        summary = f"One point beats all others: {spans[0]}, in {unit}."
+    yield PageChart(
+        "sweep-interactivity",
+        "Throughput against interactivity",
+        spec,
+        summary,
+        table(
+            ("load", "tokens/s per user", unit),
+            [(each["name"], cell(each["x"], amount), cell(each["y"], amount)) for each in points],
+        ),
+        "Bars are the range of repeats." if any(point.repeats > 1 for point in measured.points) else "",
+    )
+
+
+def _against_ttft(measured: Sweep) -> Iterator[PageChart]:
+    drawn = [
+        (point, point.ttft_s)
+        for place, point in enumerate(measured.points)
+        if point.ttft_s is not None and measured.throughput(place)
+    ]
+    if len(drawn) < 2:
+        return
+    per, unit_x = time_unit([max(ttft.median for _, ttft in drawn)])
+    unit = unit_of(measured)
+    points = [_values(point, ttft, per, measured.devices or 1) for point, ttft in drawn]
+    spec = points_with_front(points, x=f"mean time to first token, {unit_x}", y=unit)
+    low, high = (choose(drawn, key=lambda each: each[1].median) for choose in (min, max))
+    summary = (
+        f"The mean TTFT goes from {duration(low[1].median)} ({low[0].load}) to {duration(high[1].median)} "
+        f"({high[0].load})."
+    )
+    yield PageChart(
+        "sweep-ttft",
+        "Throughput against time to first token",
+        spec,
+        summary,
+        table(
+            ("load", "TTFT", unit),
+            [
+                (point.load, cell(ttft.median, duration), cell(each["y"], amount))
+                for (point, ttft), each in zip(drawn, points, strict=True)
+            ],
+        ),
+        "Measured points only.",
+    )
