@@ -47,6 +47,10 @@ class Links:
         """Return a file of a run's bundle."""
         return f"{self.run(run)}/files/{name}"
 
+    def source(self, name: str) -> str:
+        """Return the page of a source of rows reported elsewhere."""
+        return f"{self.root}/sources/{name}"
+
     def workloads(self) -> str:
         """Return the list of workloads."""
         return f"{self.root}/workloads"
@@ -118,6 +122,10 @@ class SiteLinks(Links):
     def file(self, run: str, name: str) -> str:
         """Return a file of a run's bundle."""
         return f"{self.up}files/{run[:SHORT_ID]}/{name}"
+
+    def source(self, name: str) -> str:
+        """Return the page of a source of rows reported elsewhere."""
+        return f"{self.up}sources/{name}.html"
 
     def workloads(self) -> str:
         """Return the list of workloads."""

@@ -90,6 +90,7 @@ SITE_SCRIPT, SITE_COMPARE = "site.js", "site-compare.js"
 BADGES = {
     "verified": ("verified", "The numbers were recomputed from the traces and agree."),
     "self_reported": ("self-reported", "The submitter reported the numbers; they were not recomputed."),
+    "reported": ("reported elsewhere", "Another project published the numbers; they were not measured here."),
     "withdrawn": ("withdrawn", "Withdrawn by its submitter; kept, but not ranked."),
     "superseded": ("superseded", "Replaced by another run; kept, but not ranked."),
     "quarantined": ("in quarantine", "Received, but not checked yet."),

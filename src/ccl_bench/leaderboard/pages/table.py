@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.leaderboard.pages.answer import shown_answer
 from ccl_bench.leaderboard.pages.render import number_cell, parallelism_text, render_page
 from ccl_bench.leaderboard.store import query_result
 from ccl_bench.leaderboard.store.columns import FILTER_LABELS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
@@ -90,6 +91,7 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
         to,
         at="runs",
         query=full_query,
+        shown_answer=shown_answer(connection, query, to),
         headings=[[_column(full_query, to, *each) for each in heading.items()] for heading in HEADINGS],
         columns=[
             _column(full_query, to, name, name, *query_result.unit_and_direction(connection, name))

@@ -33,8 +33,9 @@ def read_upstream(document: Mapping[str, Any]) -> Observations:
                 "model.precision": facts["precision"],
                 "data.global_batch_size": _whole(facts["batch_size"]),
                 "data.seq_len": _whole(facts["seq_len"]),
-                "data.input_len": _whole(facts["input_len"]),
-                "data.output_len": _whole(facts["output_len"]),
+                # Some rows of trainings have the lengths of an inference, too.
+                "data.input_len": None if is_training else _whole(facts["input_len"]),
+                "data.output_len": None if is_training else _whole(facts["output_len"]),
                 "data.dataset": facts["dataset"],
                 "hardware.device.model": source.devices.get(facts["hardware_model"], facts["hardware_model"]),
                 "hardware.device.device_count": count,
@@ -48,7 +49,7 @@ def read_upstream(document: Mapping[str, Any]) -> Observations:
                 },
             }
             numbers = {
-                name: float(value)
+                _STEP if is_training and name == "avg_step_time" else name: float(value)
                 for name, value in row["metrics"].items()
                 if name in source.numbers and isinstance(value, int | float)
             }
@@ -60,6 +61,8 @@ def read_upstream(document: Mapping[str, Any]) -> Observations:
     return observations
 
 
+_STEP = "avg_step_time of training"
+"""A step of a training; of an inference, the same name stands for an iteration of the engine."""
 _PLAIN = {"", "plain_pytorch"}
 _IN_BRACKETS = re.compile(r"\[([\w.-]+)\]")
 

@@ -79,6 +79,12 @@ class RunQuery(_Filters):
         Literal["", "yes", "no"], Field(description="Whether runs of one workload are grouped.")
     ] = ""
     columns: Annotated[Words, Field(description="Metrics to return.")] = []  # noqa: RUF012  pydantic copies it
+    matters: Annotated[Word, Field(description="Metric of the answer above the table.")] = ""
+    interactivity: Annotated[
+        Annotated[float, Field(gt=0, le=1e6)] | None,
+        BeforeValidator(lambda value: None if value == "" else value),
+        Field(description="Least tokens per second of a user, for that answer."),
+    ] = None
     page: Annotated[int, Field(ge=1, le=100_000)] = 1
     size: Annotated[int, Field(ge=1, le=500, description="Runs on a page.")] = 50
 

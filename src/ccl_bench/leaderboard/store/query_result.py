@@ -8,14 +8,16 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from sqlalchemy import String, and_, case, cast, exists, func, literal, select, union_all
 
 from ccl_bench.base.text import csv_lines
 from ccl_bench.leaderboard.bundle.format import SHOWN
+from ccl_bench.leaderboard.reported.observations import Source
 from ccl_bench.leaderboard.store.columns import EXPORT_FIELDS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
 from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.leaderboard.store.rows import is_listed, known_metrics, number_rows
-from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, VALUES, WORKLOADS
+from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, SOURCES, VALUES, WORKLOADS
 from ccl_bench.report.formatting import exact
 
 if TYPE_CHECKING:
@@ -346,6 +348,18 @@ def find_workload(connection: Connection, beginning: str) -> dict[str, Any] | No
     statement = select(WORKLOADS).where(_starts_with(WORKLOADS.c.key, beginning)).limit(2)
     workloads = connection.execute(statement).mappings().all()
     return dict(workloads[0]) if len(workloads) == 1 else None
+
+
+def find_source(connection: Connection, name: str) -> tuple[Source, int] | None:
+    """Return a source of rows reported elsewhere and its number of rows; None if the board has none of it."""
+    row = connection.execute(select(SOURCES).where(SOURCES.c.name == name)).first()
+    return (msgspec.json.decode(row.description, type=Source), row.rows) if row and row.description else None
+
+
+def list_sources(connection: Connection) -> list[tuple[Source, int]]:
+    """Return the sources of rows reported elsewhere, with their numbers of rows."""
+    names = connection.execute(select(SOURCES.c.name).order_by(SOURCES.c.name)).scalars().all()
+    return [source for name in names if (source := find_source(connection, name))]
 
 
 def list_workloads(connection: Connection) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ _TABLES = {"/", "/api/v1/runs"}
 _STREAMS = re.compile(r"/api/v1/runs\.(csv|json)|/runs/[^/]+/files/[^/]+")
 """Answers that are sent piece by piece, and never held in memory."""
 _OF_RUN = re.compile(r"(?P<kind>/api/v1|)/runs/(?P<run>[^/]+)(?P<part>/report|)")
-_WORKLOADS = re.compile(r"(/api/v1)?/workloads(/[^/]+)?")
+_WORKLOADS = re.compile(r"(/api/v1)?/workloads(/[^/]+)?|/sources/[^/]+")
 _OF_PROGRAM = re.compile(r"/static/[^/]+|/metrics|/api|/openapi\.json")
 """What is the same for every leaderboard of this version, but takes time to make or to pack."""
 

@@ -14,6 +14,7 @@ from ccl_bench.leaderboard.pages import compare as comparing
 from ccl_bench.leaderboard.pages import workload as of_workload
 from ccl_bench.leaderboard.pages.reference import api_page, metrics_page
 from ccl_bench.leaderboard.pages.render import ASSETS, load_asset
+from ccl_bench.leaderboard.pages.reported import ReportedSide, reported_page, source_page
 from ccl_bench.leaderboard.pages.run import full_report, published_run_page
 from ccl_bench.leaderboard.pages.table import table_page
 from ccl_bench.leaderboard.store import query_result
@@ -50,7 +51,20 @@ def table(request: Request, query: Annotated[RunQuery, Query()]) -> str:
 def one_run(request: Request, run: str) -> str:
     """Show one run."""
     store, listed = _find_run(request, run)
+    if listed.run["source"]:
+        with store.engine.connect() as connection:
+            return reported_page(connection, listed, page_links(request))
     return published_run_page(store.bundle(listed.run["id"]), listed, page_links(request))
+
+
+@_page("/sources/{name}")
+def one_source(request: Request, name: str) -> str:
+    """Show where rows that were reported elsewhere come from."""
+    with current_store(request).engine.connect() as connection:
+        found = query_result.find_source(connection, name)
+    if found is None:
+        raise InputError(f"there is no source {name}")
+    return source_page(*found, page_links(request))
 
 
 @_page("/runs/{run}/report")
@@ -96,7 +110,10 @@ def one_workload(request: Request, key: str, metric: str = "", by: str = "") -> 
 def compare(request: Request, run: Annotated[list[str], Query()] = []) -> HTMLResponse:  # noqa: B006
     """Compare runs."""
     chosen = [_find_run(request, each) for each in list(dict.fromkeys(run))[: comparing.MAX_RUNS]]
-    pairs = [(store.bundle(listed.run["id"]), listed) for store, listed in chosen]
+    pairs = [
+        (ReportedSide(listed) if listed.run["source"] else store.bundle(listed.run["id"]), listed)
+        for store, listed in chosen
+    ]
     note = f"At most {comparing.MAX_RUNS} runs can be compared." if len(run) > comparing.MAX_RUNS else ""
     return HTMLResponse(comparing.compare_page(pairs, page_links(request), note=note), headers=_DRAWING)
 

@@ -34,21 +34,27 @@ def upgrade() -> None:
         sa.Column("stamp", sa.String(64), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_sources"),
     )
-    op.execute("UPDATE runs SET history_stamp = 'unread'")
+    _have_runs_read_anew()
 
 
 def downgrade() -> None:
-    """Drop them with their counts, and mark every run for reading."""
-    from ccl_bench.leaderboard.store.store import replace_reported
-
-    connection = op.get_bind()
-    for name in list(connection.execute(sa.text("SELECT name FROM sources")).scalars()):
-        replace_reported(connection, name, None, "")
+    """Drop them, with the rows that were reported elsewhere, and mark every run for reading."""
+    for table in ("metric_values", "runs"):
+        key = "run" if table == "metric_values" else "id"
+        op.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT id FROM runs WHERE source IS NOT NULL)")
+    op.execute("DELETE FROM workloads WHERE key NOT IN (SELECT workload FROM runs)")
     op.drop_table("sources")
     op.drop_index("ix_runs_source", "runs")
     for name in _VALUES:
         op.drop_column("metric_values", name)
     for name in _RUNS:
         op.drop_column("runs", name)
-    op.execute("DELETE FROM run_counts WHERE field IN ('input_len', 'output_len')")
-    op.execute("UPDATE runs SET history_stamp = 'unread'")
+    _have_runs_read_anew()
+
+
+def _have_runs_read_anew() -> None:
+    """Empty the counts, which count other fields now, and have every run read, which counts it."""
+    for table in ("run_counts", "rank_counts"):
+        op.execute(f"DELETE FROM {table}")
+    op.execute("UPDATE metric_values SET comparable = NULL")
+    op.execute("UPDATE runs SET is_listed = 0, history_stamp = 'unread'")
