@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Pack rows that others published into src/ccl_bench/leaderboard/reported/data, one Parquet file a source.
+"""Pack rows that others published into the package, one Parquet file a source.
 
-The files are silicon.csv of AIConfigurator and benchmark_data.json of CCL-Bench; `sources.toml` describes both.
+The files are silicon.csv of AIConfigurator and benchmark_data.json of CCL-Bench. `sources.toml` describes
+both.
 """
 
 import argparse

@@ -51,7 +51,8 @@ def serve(
     /,
     *,
     demo: Annotated[
-        bool, Parameter(negative="", help=f"Fill DATA, by default {DEMO_FOLDER}, with the rows that come along.")
+        bool,
+        Parameter(negative="", help=f"Fill DATA, by default {DEMO_FOLDER}, with the rows that come along."),
     ] = False,
     host: Annotated[str, Parameter(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="Port; 0 for any free one.")] = 8000,
@@ -108,12 +109,19 @@ def fill_demo(data: str, database: str | None) -> None:
     store = open_store(data, database, create=True)
     for reported in packaged():
         added = store.add_reported(reported)
-        say(PROGRAM, f"{added:,} rows of {reported.source.title} added" if added else f"{reported.source.title} is there")
+        say(
+            PROGRAM,
+            f"{added:,} rows of {reported.source.title} added"
+            if added
+            else f"{reported.source.title} is there",
+        )
     for name, path in example_runs().items():
         with tempfile.TemporaryDirectory(prefix="ccl-bench-") as scratch:
             destination = DirectoryDestination(Path(data), database)
             with progress_bar(1, name) as progress:
-                upload = prepare_upload(UploadRequest(str(path), metrics=destination.metrics), Path(scratch), progress=progress)
+                upload = prepare_upload(
+                    UploadRequest(str(path), metrics=destination.metrics), Path(scratch), progress=progress
+                )
             destination.take(upload, Path(scratch), None)
     say(PROGRAM, f"the board is in {data}")
 

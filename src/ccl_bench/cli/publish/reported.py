@@ -16,10 +16,10 @@ from ccl_bench.leaderboard.errors import check_installed
 from ccl_bench.report.console import aligned, show
 
 ABOUT = """\
-FILE is the table of AIConfigurator, the rows of CCL-Bench, a result of InferenceX, a result of a serving benchmark \
-(vLLM, SGLang, AIPerf, genai-bench, GuideLLM, inference-perf, LLMPerf), or a folder of them. Rows appear as \
-"reported elsewhere", with source, date and licence; repeats of one configuration are one row with a spread. \
-Importing a file again adds nothing.
+FILE is the table of AIConfigurator, the rows of CCL-Bench, a result of InferenceX, a result of a serving \
+benchmark (vLLM, SGLang, AIPerf, genai-bench, GuideLLM, inference-perf, LLMPerf), or a folder of them. \
+Rows appear as "reported elsewhere", with source, date and licence. Repeats of one configuration are one \
+row with a spread. Importing a file again adds nothing.
 
 A result of a serving benchmark does not say where it is from: give --source, --licence, --date, and with --card \
 what was run.
@@ -40,7 +40,9 @@ def import_(
     /,
     *,
     to: Annotated[str, Parameter(metavar="DIR", help="Data directory of the board.")],
-    source: Annotated[str, Parameter(metavar="NAME", help="Short name of the source, such as lab-2026.")] = "",
+    source: Annotated[
+        str, Parameter(metavar="NAME", help="Short name of the source, such as lab-2026.")
+    ] = "",
     title: Annotated[str, Parameter(metavar="TEXT", help="The source as pages show it.")] = "",
     address: Annotated[str, Parameter(metavar="URL", help="Where the source is published.")] = "",
     licence: Annotated[str, Parameter(metavar="NAME", help="Licence of the rows, such as Apache-2.0.")] = "",
@@ -55,7 +57,8 @@ def import_(
 
     if "://" in to:
         raise UsageError(
-            f"--to {to} is an address", fix="give the data directory: rows are imported where the board is kept"
+            f"--to {to} is an address",
+            fix="give the data directory: rows are imported where the board is kept",
         )
     about = About(source, title, address, licence, date)
     reported, mistakes = read_files([Path(each) for each in files], about, Path(card) if card else None)

@@ -1,4 +1,4 @@
-"""The answer above the table: the question as it was understood, a sentence with links, a picture, and pairs."""
+"""The answer above the table: a sentence with links, a picture, and libraries in pairs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,11 @@ def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAns
         [] if is_serving else _bars(found),
         [list(_pair(pair, found, to)) for pair in found.pairs],
         [
-            (f"{floor} tokens/s", to.table(query, interactivity=float(floor), page=1), asked.interactivity == floor)
+            (
+                f"{floor} tokens/s",
+                to.table(query, interactivity=float(floor), page=1),
+                asked.interactivity == floor,
+            )
             for floor in FLOORS
         ]
         if is_serving
@@ -118,7 +122,10 @@ def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAns
             for goal in goals()
             if goal.phase == found.goal.phase
         ],
-        [(_question_text(changes), to.table(query, page=1, **changes), rows) for changes, rows in found.others],
+        [
+            (_question_text(changes), to.table(query, page=1, **changes), rows)
+            for changes, rows in found.others
+        ],
     )
 
 
@@ -146,34 +153,39 @@ def _sentence(found: Answer, to: Links) -> Iterator[tuple[str, str]]:
         words = [part for part in label.split(", ")[1:] if not part.startswith("data ")]
         yield f", {', '.join(words)}" if asked.model else "", to.workload(key)
     elif asked.input_len and asked.output_len:
-        lengths = {"phase": asked.phase, "model": asked.model, "input_len": asked.input_len, "output_len": asked.output_len}
+        lengths = {
+            "phase": asked.phase,
+            "model": asked.model,
+            "input_len": asked.input_len,
+            "output_len": asked.output_len,
+        }
         yield ", ", ""
         yield f"{asked.input_len:,} tokens in and {asked.output_len:,} out", to.table(**lengths)
     if asked.interactivity:
         yield f", at {amount(asked.interactivity)} tokens/s of a user or more", ""
     yield f": {goal.words}", ""
     if not found.best:
-        yield " is not known: no row reaches that.", ""
+        yield ": no row reaches that.", ""
         return
     first = found.best[0]
-    yield f"{_has(found)} ", ""
+    yield ": ", ""
     yield from _described(first, to)
     rest = found.best[1:4]
     for number, each in enumerate(rest):
         without = found.best[number].run[found.by] or "unknown"
-        yield f"; without {without} " if number == 0 else f", without {without} ", ""
+        yield f"; without {without}: ", ""
         yield from _described(each, to)
     yield ".", ""
     if first.run["state"] == STATE:
         measured = next((each for each in found.best if each.run["state"] == MEASURED), None)
-        yield " These numbers are reported elsewhere, not measured here" + ("; the best measured here: " if measured else "."), ""
+        yield (
+            " These numbers are reported elsewhere, not measured here"
+            + ("; the best measured here: " if measured else "."),
+            "",
+        )
         if measured:
             yield from _described(measured, to)
             yield ".", ""
-
-
-def _has(found: Answer) -> str:
-    return " has" if found.by == "hardware" else " has"
 
 
 def _described(each: Candidate, to: Links) -> Iterator[tuple[str, str]]:
@@ -185,8 +197,12 @@ def _described(each: Candidate, to: Links) -> Iterator[tuple[str, str]]:
         run["precision"] or "",
     ]
     yield ", ".join(filter(None, parts)), to.run(run["id"])
-    at = f" at {amount(each.interactivity)} tokens/s of a user" if each.interactivity and each.unit == "tokens/s" else ""
-    yield f": {with_unit(each.value, each.unit)}{at}", ""
+    at = (
+        f" at {amount(each.interactivity)} tokens/s of a user"
+        if each.interactivity and each.unit == "tokens/s"
+        else ""
+    )
+    yield f", {with_unit(each.value, each.unit)}{at}", ""
 
 
 def _pair(pair: Pair, found: Answer, to: Links) -> Iterator[tuple[str, str]]:
@@ -198,7 +214,14 @@ def _pair(pair: Pair, found: Answer, to: Links) -> Iterator[tuple[str, str]]:
     low, high = (min(pair.ratios) - 1) * 100, (max(pair.ratios) - 1) * 100
     yield f"{pair.second} against {pair.first}: {found.goal.title} {abs(change):.1f} % {more}", ""
     count = len(pair.ratios)
-    yield (f" (median of {counted(count, 'pair')}, {low:+.1f} to {high:+.1f} %): " if count > 1 else " (1 pair): "), ""
+    yield (
+        (
+            f" (median of {counted(count, 'pair')}, {low:+.1f} to {high:+.1f} %): "
+            if count > 1
+            else " (1 pair): "
+        ),
+        "",
+    )
     for number, runs in enumerate(pair.runs[:_BARS], start=1):
         yield f"{number}", to.compare(runs)
         yield " ", ""
@@ -271,14 +294,19 @@ def _picture(found: Answer) -> Picture | None:
         [(y_of(tick), amount(tick)) for tick in up],
         floor,
         ("tokens/s of a user", found.goal.title),
-        f"{found.goal.title} against tokens/s of a user: {counted(len(points), 'point')} of {', '.join(leading)}",
+        f"{found.goal.title} against tokens/s of a user: {counted(len(points), 'point')} of "
+        f"{', '.join(leading)}",
     )
 
 
+_WIDE = 3
+"""Powers of ten between the ends of an axis above which 2 and 5 would crowd it."""
+
+
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 times powers of ten from at most `low` to at least `high`, thinned out over wide ranges."""
+    """Return 1, 2 and 5 times powers of ten around a range, and powers of ten alone around a wide one."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    factors = (1, 2, 5) if last - first <= 3 else (1,)
+    factors = (1, 2, 5) if last - first <= _WIDE else (1,)
     ticks = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
     below = [tick for tick in ticks if tick <= low] or ticks[:1]
     above = [tick for tick in ticks if tick >= high] or ticks[-1:]
@@ -297,7 +325,9 @@ def _bars(found: Answer) -> list[Bar]:
     longest = max((p.value for p in shown), default=1.0) or 1.0
     return [
         Bar(
-            ", ".join(filter(None, (hardware_text(p.run), p.run["framework"], p.run["communication_library"]))),
+            ", ".join(
+                filter(None, (hardware_text(p.run), p.run["framework"], p.run["communication_library"]))
+            ),
             p.run["id"],
             with_unit(p.value, p.unit),
             round(100 * p.value / longest, 1),

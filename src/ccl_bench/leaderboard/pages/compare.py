@@ -34,7 +34,9 @@ MAX_RUNS = 8
 """Largest number of runs to compare."""
 
 
-def compare_page(chosen: Sequence[tuple[Bundle | ReportedSide, ListedRun]], to: Links, *, note: str = "") -> str:
+def compare_page(
+    chosen: Sequence[tuple[Bundle | ReportedSide, ListedRun]], to: Links, *, note: str = ""
+) -> str:
     """Return the comparison of the first run with each other one; for fewer than two, instructions."""
     runs = [listed for _, listed in chosen]
     if len(chosen) < 2:

@@ -51,6 +51,10 @@ class Links:
         """Return the page of a source of rows reported elsewhere."""
         return f"{self.root}/sources/{name}"
 
+    def gaps(self) -> str:
+        """Return the page of standard workloads without rows."""
+        return f"{self.root}/gaps"
+
     def workloads(self) -> str:
         """Return the list of workloads."""
         return f"{self.root}/workloads"
@@ -126,6 +130,10 @@ class SiteLinks(Links):
     def source(self, name: str) -> str:
         """Return the page of a source of rows reported elsewhere."""
         return f"{self.up}sources/{name}.html"
+
+    def gaps(self) -> str:
+        """Return the page of standard workloads without rows."""
+        return f"{self.up}gaps.html"
 
     def workloads(self) -> str:
         """Return the list of workloads."""

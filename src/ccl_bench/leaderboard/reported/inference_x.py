@@ -1,4 +1,4 @@
-"""Result files of InferenceX, `agg_*.json`: one point of a serving sweep each, or a list of them; times in seconds."""
+"""Result files of InferenceX, `agg_*.json`: a point of a serving sweep, or several; times in seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 MARK = "tput_per_gpu"
 """Key that only these files have."""
 
-_TRUE = {True, "true", "True", "1", 1}
+_TRUE = {True, "true", "True", "1"}
 
 
 def add_point(observations: Observations, where: str, name: str, point: Mapping[str, Any]) -> None:
@@ -39,7 +39,11 @@ def add_point(observations: Observations, where: str, name: str, point: Mapping[
                 "hardware.device.device_count": _device_count(point, is_split=is_split),
                 "framework.name": source.frameworks.get(framework.lower(), framework),
                 "framework.version": str(point.get("image") or "").rpartition(":")[2] or None,
-                **({} if is_split else {"parallelism.tp": int(point["tp"]), "parallelism.ep": int(point.get("ep") or 1)}),
+                **(
+                    {}
+                    if is_split
+                    else {"parallelism.tp": int(point["tp"]), "parallelism.ep": int(point.get("ep") or 1)}
+                ),
             },
             numbers,
             variant=", ".join(_variant(point, is_split=is_split)),
@@ -49,7 +53,7 @@ def add_point(observations: Observations, where: str, name: str, point: Mapping[
 
 
 def _device_count(point: Mapping[str, Any], *, is_split: bool) -> int | None:
-    """Return the devices: those of prefill and decode together, else tensor-parallel ones, in which replicas lie."""
+    """Return the devices: of prefill and decode together, else tensor-parallel ones with their replicas."""
     if not is_split:
         return int(point["tp"])
     sides = [point.get("num_prefill_gpu"), point.get("num_decode_gpu")]
@@ -60,7 +64,9 @@ def _variant(point: Mapping[str, Any], *, is_split: bool) -> Iterator[str]:
     if is_split:
         yield "disaggregated"
         for side in ("prefill", "decode"):
-            words = [f"{name} {point[f'{side}_{name}']}" for name in ("tp", "ep") if point.get(f"{side}_{name}")]
+            words = [
+                f"{name} {point[f'{side}_{name}']}" for name in ("tp", "ep") if point.get(f"{side}_{name}")
+            ]
             workers = point.get(f"{side}_num_workers")
             yield " ".join([side, *([f"{workers} ×"] if workers else []), *words])
     if point.get("dp_attention") in _TRUE:

@@ -38,7 +38,9 @@ FIELDS: dict[str, type[str] | type[int]] = {
     "framework.version": str,
     "communication_library.name": str,
     "communication_library.version": str,
-    **dict.fromkeys((f"parallelism.{axis}" for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")), int),
+    **dict.fromkeys(
+        (f"parallelism.{axis}" for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")), int
+    ),
 }
 """Fields of a card that an observation may have."""
 
@@ -123,7 +125,9 @@ def check_source(source: Source, where: str) -> None:
         if not pattern.fullmatch(text):
             raise InputError(f"{text[:80]!r} is not {expected}", where=where, fix=f"give {expected}")
     if not source.title or not source.licence:
-        raise InputError("has no title or no licence", where=where, fix="state both: rows are shown with them")
+        raise InputError(
+            "has no title or no licence", where=where, fix="state both: rows are shown with them"
+        )
 
 
 class Observations:
@@ -150,7 +154,9 @@ class Observations:
         problems = [f"{issue.path}: {issue.message}" for issue in reading.errors]
         problems += [f"{name} is missing" for name in _NEEDED if name not in present]
         problems += [
-            f"{name} is {value!r}, no quantity" for name, value in numbers.items() if not 0 <= value < math.inf
+            f"{name} is {value!r}, no quantity"
+            for name, value in numbers.items()
+            if not 0 <= value < math.inf
         ]
         if not numbers:
             problems.append("has no number")
@@ -192,7 +198,9 @@ def read_reported(path: Path) -> Reported:
         if rows.height > _MOST_ROWS:
             raise InputError(f"has more than {_MOST_ROWS:,} rows", where=str(path), fix=fix)
         if unknown := set(rows.columns) - set(columns):
-            raise InputError(f"has columns that no source has: {sorted(unknown)[:3]}", where=str(path), fix=fix)
+            raise InputError(
+                f"has columns that no source has: {sorted(unknown)[:3]}", where=str(path), fix=fix
+            )
         check_source(source, str(path))
         complete = rows.with_columns(pl.lit(None).alias(name) for name in columns if name not in rows.columns)
         return Reported(source, complete.select(list(columns)).cast(columns))

@@ -44,10 +44,12 @@ class About:
     date: str = ""
 
 
-def read_files(places: Sequence[Path], about: About, card: Path | None = None) -> tuple[list[Reported], list[str]]:
+def read_files(
+    places: Sequence[Path], about: About, card: Path | None = None
+) -> tuple[list[Reported], list[str]]:
     """Return what files and folders report, by source, and every mistake in them with its place.
 
-    Raises InputError for a file that is no table or result, and UsageError where a source needs to be described.
+    Raises InputError for a file that is no table or result, and UsageError where a source is not described.
     """
     found: dict[str, Observations] = {}
     mistakes: list[str] = []
@@ -55,7 +57,9 @@ def read_files(places: Sequence[Path], about: About, card: Path | None = None) -
         for path in _files(place):
             name = path.name if path == place else path.relative_to(place.parent).as_posix()
             observations = _read_file(path, name, about, card, found)
-            mistakes += [each if each.startswith(name) else f"{name}, {each}" for each in observations.mistakes]
+            mistakes += [
+                each if each.startswith(name) else f"{name}, {each}" for each in observations.mistakes
+            ]
             observations.mistakes.clear()
     return [each.reported() for each in found.values()], mistakes
 
@@ -69,7 +73,11 @@ def _files(place: Path) -> Iterator[Path]:
         return
     for folder, folders, names in os.walk(place):
         folders.sort()
-        yield from (Path(folder, name) for name in sorted(names) if not name.startswith(".") and not name.endswith(_CARDS))
+        yield from (
+            Path(folder, name)
+            for name in sorted(names)
+            if not name.startswith(".") and not name.endswith(_CARDS)
+        )
 
 
 def _read_file(
@@ -82,7 +90,9 @@ def _read_file(
     head = raw[:4096]
     if silicon.MARK.encode() in head.partition(b"\n")[0]:
         return _joined(found, silicon.read_silicon(io.StringIO(_text(raw, path), newline="")), about)
-    if head.lstrip()[:1] in {b"{", b"["} and (f'"{upstream.MARK}"'.encode() in raw or f'"{inference_x.MARK}"'.encode() in raw):
+    if head.lstrip()[:1] in {b"{", b"["} and (
+        f'"{upstream.MARK}"'.encode() in raw or f'"{inference_x.MARK}"'.encode() in raw
+    ):
         document = _json(raw, path)
         if isinstance(document, dict) and upstream.MARK in document:
             return _joined(found, upstream.read_upstream(document), about)
@@ -113,7 +123,11 @@ def _joined(found: dict[str, Observations], read: Observations, about: About) ->
 
 
 def _described(name: str, about: About) -> Source:
-    changes = {key: getattr(about, key) for key in ("name", "title", "address", "licence", "date") if getattr(about, key)}
+    changes = {
+        key: getattr(about, key)
+        for key in ("name", "title", "address", "licence", "date")
+        if getattr(about, key)
+    }
     try:
         source = known_source(name, **changes)
     except msgspec.ValidationError as error:
@@ -128,8 +142,12 @@ def _of_results(about: About) -> Source:
     if not about.licence or not about.date:
         raise UsageError("--source needs --licence and --date", fix="state both: rows are shown with them")
     metrics = load(MEASURED)
-    numbers = {name: SourceNumber(name, metrics[name].unit, metrics[name].better, ours=name) for name in MEASURED}
-    source = Source(about.name, about.title or about.name, about.licence, about.date, about.address, "", numbers)
+    numbers = {
+        name: SourceNumber(name, metrics[name].unit, metrics[name].better, ours=name) for name in MEASURED
+    }
+    source = Source(
+        about.name, about.title or about.name, about.licence, about.date, about.address, "", numbers
+    )
     check_source(source, "the source")
     return source
 

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
     from ccl_bench.leaderboard.reported.observations import Observations
 
-MEASURED = ("TTFT", "TPOT", "ITL", "request_latency", "output_throughput", "total_token_throughput", "request_throughput")
+MEASURED = (
+    "TTFT",
+    "TPOT",
+    "ITL",
+    "request_latency",
+    "output_throughput",
+    "total_token_throughput",
+    "request_throughput",
+)
 """Metrics of a result that a row has."""
 
 
@@ -28,7 +36,9 @@ def add_result(observations: Observations, path: Path, name: str, card: Path | N
         run = open_run(path, card=card)
         results = evaluate(run, list(MEASURED))
         stored = load_tables(run, ["serving_statistics"])["serving_statistics"]
-        fields = {key: value for key, value in fields_of(run.documents.card, run.facts).items() if key in FIELDS}
+        fields = {
+            key: value for key, value in fields_of(run.documents.card, run.facts).items() if key in FIELDS
+        }
     except CclBenchError as error:
         observations.mistakes.append(f"{name}: {error}")
         return
@@ -37,7 +47,9 @@ def add_result(observations: Observations, path: Path, name: str, card: Path | N
     observations.add(
         name,
         name,
-        {"model.phase": "inference"} | fields | ({"data.serving.max_concurrency": int(concurrency)} if concurrency else {}),
+        {"model.phase": "inference"}
+        | fields
+        | ({"data.serving.max_concurrency": int(concurrency)} if concurrency else {}),
         {each.metric: each.value for each in results if each.value is not None},
         variant=f"{rate:g} requests/s" if rate and math.isfinite(rate) and not concurrency else "",
     )

@@ -72,12 +72,12 @@ def _milliseconds(text: str) -> float:
 
 
 def _count(row: Mapping[str, str], name: str) -> int:
-    """Return a degree; 1 where the table leaves it empty or writes 0, which it does for models without experts."""
+    """Return a degree; 1 where the table leaves it empty or writes 0, as for models without experts."""
     return max(1, int(row[name] or 1))
 
 
 def _degrees(row: Mapping[str, str]) -> dict[str, int]:
-    """Return the degrees of parallelism of a server that is one; those of disaggregated ones stand in its variant."""
+    """Return the degrees of parallelism of a whole server; a disaggregated one has them in its variant."""
     if row["mode"] != "agg":
         return {}
     return {
@@ -90,9 +90,9 @@ def _degrees(row: Mapping[str, str]) -> dict[str, int]:
 def device_count(row: Mapping[str, str]) -> int | None:
     """Return the devices of a point, or None where the table does not determine them.
 
-    A worker has tensor x pipeline x attention-data-parallel devices. Experts are spread over the same ones, so
-    that degrees which contradict this count no devices. Disaggregated servers have prefill and decode workers;
-    without their numbers the count is unknown.
+    A worker has tensor x pipeline x attention-data-parallel devices. Experts are spread over the same ones:
+    degrees that contradict this count no devices. Disaggregated servers have prefill and decode workers; without
+    their numbers the count is unknown.
     """
     if row["mode"] == "agg":
         return _of_worker(row, "")

@@ -1,4 +1,4 @@
-"""The published rows of CCL-Bench of Cornell: `benchmark_data.json`, facts of runs and numbers by its own definitions."""
+"""The published rows of CCL-Bench of Cornell, `benchmark_data.json`: facts of runs, and its numbers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _IN_BRACKETS = re.compile(r"\[([\w.-]+)\]")
 
 
 def _variant(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what else tells rows apart: compiler, exchange of tokens, and what only the name of the row says."""
+    """Yield what else tells rows apart: compiler, exchange of tokens, and what only a row's name says."""
     name, compiler = str(facts["workload_name"]), str(facts["compiler"])
     if compiler not in _PLAIN:
         yield compiler

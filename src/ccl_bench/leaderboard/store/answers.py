@@ -148,7 +148,10 @@ def answer(connection: Connection, query: RunQuery) -> Answer | None:
     floor = query.interactivity
     answering = [p for p in points if floor is None or (p.interactivity or 0.0) >= floor]
     by = "hardware"
-    if len({point.run[by] for point in answering}) == 1 and len({p.run["communication_library"] for p in answering}) > 1:
+    if (
+        len({point.run[by] for point in answering}) == 1
+        and len({p.run["communication_library"] for p in answering}) > 1
+    ):
         by = "communication_library"
     best = _best(answering, by)
     fronts = _fronts(points) if phase == "inference" and goal.metric != INTERACTIVITY else {}
@@ -187,11 +190,15 @@ def _other_questions(connection: Connection, query: RunQuery) -> list[tuple[dict
         columns = (RUNS.c.input_len, RUNS.c.output_len)
         of_model = (RUNS.c.model.in_(query.model), RUNS.c.phase == query.phase, is_listed())
         statement = select(*columns, func.count()).where(*of_model, RUNS.c.input_len.is_not(None))
-        for row in connection.execute(statement.group_by(*columns).order_by(func.count().desc()).limit(_QUESTIONS)):
+        for row in connection.execute(
+            statement.group_by(*columns).order_by(func.count().desc()).limit(_QUESTIONS)
+        ):
             questions.append(({"input_len": row[0], "output_len": row[1], "model": query.model}, row[2]))
     counts = RUN_COUNTS.c
     models = select(counts.value, counts["count"]).where(counts.field == "model", counts.phase == query.phase)
-    for model, count in connection.execute(models.order_by(counts["count"].desc(), counts.value).limit(_QUESTIONS)):
+    for model, count in connection.execute(
+        models.order_by(counts["count"].desc(), counts.value).limit(_QUESTIONS)
+    ):
         if [model] != query.model:
             questions.append(({"model": [model], "input_len": None, "output_len": None}, count))
     return questions
@@ -262,7 +269,7 @@ def _fronts(points: Sequence[Candidate]) -> dict[str, list[Candidate]]:
 
 
 def _hollow(points: Sequence[Candidate], floor: float | None) -> list[Hollow]:
-    """Return the highest value of each system at the asked interactivity, on its curves between measured points.
+    """Return the highest value of each system at the asked interactivity, between measured points of a curve.
 
     Leaving out a measured point and reading it off the line of its neighbours gives the time per output token
     within 5 %; a time to first token is not read off (docs/sweeps.md).
@@ -279,23 +286,35 @@ def _hollow(points: Sequence[Candidate], floor: float | None) -> list[Hollow]:
         value = interpolated([*by_users], [p.value for p in by_users.values()], floor)
         if value is None or floor in by_users:
             continue
-        nearest = max((p for users, p in by_users.items() if users < floor), key=lambda p: p.interactivity or 0.0)
+        nearest = max(
+            (p for users, p in by_users.items() if users < floor), key=lambda p: p.interactivity or 0.0
+        )
         name = nearest.run["hardware"] or "unknown"
         if name not in best or value > best[name].value:
             best[name] = Hollow(nearest.run, floor, value)
-    measured = {name: 0.0 for name in best}
+    measured = dict.fromkeys(best, 0.0)
     for each in points:
         if (each.interactivity or 0.0) >= floor and (name := each.run["hardware"] or "unknown") in measured:
             measured[name] = max(measured[name], each.value)
     return [each for name, each in best.items() if each.value > measured[name]]
 
 
-_SAME = ("workload", "hardware", "device_count", "node_count", "framework", "source", "variant", "concurrency", *AXES)
+_SAME = (
+    "workload",
+    "hardware",
+    "device_count",
+    "node_count",
+    "framework",
+    "source",
+    "variant",
+    "concurrency",
+    *AXES,
+)
 """What two rows have in common that differ in their communication library alone."""
 
 
 def _pairs(points: Iterable[Candidate]) -> list[Pair]:
-    """Return each pair of libraries with the ratios of their numbers; of several rows alike the best counts."""
+    """Return each pair of libraries with the ratios of their numbers; of rows that agree the best counts."""
     alike: dict[tuple[Any, ...], dict[str, Candidate]] = {}
     for each in points:
         if library := each.run["communication_library"]:

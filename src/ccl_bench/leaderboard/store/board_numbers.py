@@ -1,4 +1,4 @@
-"""Numbers that the board derives from those of a row: throughput per device, and tokens per second of a user."""
+"""Numbers that the board derives from those of a row: throughput per device, tokens/s of a user."""
 
 from __future__ import annotations
 

@@ -10,8 +10,13 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.comparison import unknown_fields
 from ccl_bench.leaderboard.reported.observations import FIELDS, NUMBER
 from ccl_bench.leaderboard.store.board_numbers import board_numbers, derive
-from ccl_bench.leaderboard.store.columns import CARD_COLUMNS
-from ccl_bench.leaderboard.store.rows import placed_value, described_row, single_line, workload_key, workload_row
+from ccl_bench.leaderboard.store.rows import (
+    described_row,
+    placed_value,
+    single_line,
+    workload_key,
+    workload_row,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +69,9 @@ def reported_rows(reported: Reported) -> Iterator[tuple[Row, Row, list[Row]]]:
             "history_stamp": "",
             "source": source.name,
             "variant": single_line(row["variant"]),
-            "curve": hashlib.sha256(json.dumps([source.name, row["variant"], of_workload]).encode()).hexdigest()[:32],
+            "curve": hashlib.sha256(
+                json.dumps([source.name, row["variant"], of_workload]).encode()
+            ).hexdigest()[:32],
         }
         run |= described_row(fields, [source.title, row["variant"], row["row"], run["id"]])
         yield workload_row(of_workload), run, list(_values(source, run, row))
@@ -82,10 +89,15 @@ def _values(source: Source, run: Row, row: dict[str, Any]) -> Iterator[Row]:
                 "high": row[f"high {NUMBER}{name}"],
                 "repeats": row[f"count {NUMBER}{name}"],
             }
-            yield _value(run, metric, value, number.unit, number.better, f"as {source.title} reports it") | spread
+            yield (
+                _value(run, metric, value, number.unit, number.better, f"as {source.title} reports it")
+                | spread
+            )
     for name, value, basis in derive(run, own):
         definition = board_numbers()[name]
-        yield _value(run, name, value, definition["unit"], definition["better"], basis or f"from {source.title}")
+        yield _value(
+            run, name, value, definition["unit"], definition["better"], basis or f"from {source.title}"
+        )
 
 
 def _value(run: Row, metric: str, value: float, unit: str, better: str, measured: str) -> Row:

@@ -81,7 +81,7 @@ def run_row(bundle: Bundle) -> Row:
 
 
 def described_row(fields: Mapping[str, object], words: Iterable[object]) -> Row:
-    """Return the columns of a row that describe what ran on what; a search finds them, and the further words."""
+    """Return the columns of a row that describe what ran on what; a search finds them and further words."""
     row: Row = {}
     for column in CARD_COLUMNS:
         value = fields.get(column.field)

@@ -228,7 +228,9 @@ class Store:
         stamps = {name: f"{path.stat().st_size}-{path.stat().st_mtime_ns}" for name, path in files.items()}
         with self.engine.connect() as connection:
             indexed = dict(map(tuple, connection.execute(select(SOURCES.c.name, SOURCES.c.stamp)).all()))
-        for name in sorted(name for name in stamps.keys() | indexed.keys() if stamps.get(name) != indexed.get(name)):
+        for name in sorted(
+            name for name in stamps.keys() | indexed.keys() if stamps.get(name) != indexed.get(name)
+        ):
             self.refused.pop(name, None)
             reported = None
             try:
@@ -236,7 +238,9 @@ class Store:
                     reported = read_reported(files[name])
                     if reported.source.name != name:
                         fix = f"name it {reported.source.name}.parquet"
-                        raise InputError(f"holds rows of {reported.source.name}", where=str(files[name]), fix=fix)
+                        raise InputError(
+                            f"holds rows of {reported.source.name}", where=str(files[name]), fix=fix
+                        )
             except InputError as error:
                 self.refused[name] = error
                 reported = None
@@ -298,7 +302,6 @@ def replace_reported(connection: Connection, name: str, reported: Reported | Non
         removed[0].extend(runs)
         removed[1].extend(values)
     rows = [_ReadRun(*each, []) for each in reported_rows(reported)] if reported else []
-    # A row of another source with the same identifier is impossible: the name of the source is hashed with it.
     added = _write(connection, rows)
     change_counts(connection, added=added, removed=removed)
     update_workloads(connection, {run["workload"] for run in (*added[0], *removed[0])})

@@ -52,7 +52,9 @@ RUNS = Table(
     Column("history_stamp", String(64), nullable=False),  # of the history that the row was made from
     Column("source", String(40)),  # of a row that was reported elsewhere; null for a published run
     Column("variant", Text),  # what else tells its configuration apart, in words
-    Column("curve", String(32)),  # hash of its configuration without the load: the points of one sweep share it
+    Column(
+        "curve", String(32)
+    ),  # hash of its configuration without the load: the points of one sweep share it
     Index(None, "state", "submitted_at"),
     Index(None, "workload", "is_listed", "submitted_at"),
     Index(None, "is_listed", "phase", "submitted_at", "id"),

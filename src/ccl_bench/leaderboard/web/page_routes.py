@@ -12,6 +12,7 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.format import CARD, ORIGIN, SENT
 from ccl_bench.leaderboard.pages import compare as comparing
 from ccl_bench.leaderboard.pages import workload as of_workload
+from ccl_bench.leaderboard.pages.gaps import gaps_page
 from ccl_bench.leaderboard.pages.reference import api_page, metrics_page
 from ccl_bench.leaderboard.pages.render import ASSETS, load_asset
 from ccl_bench.leaderboard.pages.reported import ReportedSide, reported_page, source_page
@@ -86,6 +87,13 @@ def run_file(request: Request, run: str, name: str) -> Response:
         raise InputError(f"this run has no file {name}")
     kind = {CARD: "text/yaml", ORIGIN: "text/plain"}.get(name, "application/json")
     return FileResponse(path, media_type=kind, filename=f"{listed.run['id'][:12]}-{name}")
+
+
+@_page("/gaps")
+def all_gaps(request: Request) -> str:
+    """Show which standard workloads have rows."""
+    with current_store(request).engine.connect() as connection:
+        return gaps_page(connection, page_links(request))
 
 
 @_page("/workloads")

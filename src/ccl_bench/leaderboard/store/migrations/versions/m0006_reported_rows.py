@@ -39,9 +39,8 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Drop them, with the rows that were reported elsewhere, and mark every run for reading."""
-    for table in ("metric_values", "runs"):
-        key = "run" if table == "metric_values" else "id"
-        op.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT id FROM runs WHERE source IS NOT NULL)")
+    op.execute("DELETE FROM metric_values WHERE run IN (SELECT id FROM runs WHERE source IS NOT NULL)")
+    op.execute("DELETE FROM runs WHERE source IS NOT NULL")
     op.execute("DELETE FROM workloads WHERE key NOT IN (SELECT workload FROM runs)")
     op.drop_table("sources")
     op.drop_index("ix_runs_source", "runs")
@@ -54,7 +53,7 @@ def downgrade() -> None:
 
 def _have_runs_read_anew() -> None:
     """Empty the counts, which count other fields now, and have every run read, which counts it."""
-    for table in ("run_counts", "rank_counts"):
-        op.execute(f"DELETE FROM {table}")
+    op.execute("DELETE FROM run_counts")
+    op.execute("DELETE FROM rank_counts")
     op.execute("UPDATE metric_values SET comparable = NULL")
     op.execute("UPDATE runs SET is_listed = 0, history_stamp = 'unread'")
