@@ -21,8 +21,8 @@ benchmark (vLLM, SGLang, AIPerf, genai-bench, GuideLLM, inference-perf, LLMPerf)
 Rows appear as "reported elsewhere", with source, date and licence. Repeats of one configuration are one \
 row with a spread. Importing a file again adds nothing.
 
-A result of a serving benchmark does not say where it is from: give --source, --licence, --date, and with --card \
-what was run.
+A result of a serving benchmark does not say where it is from: give --source, --licence, --date, and with \
+--card what was run.
 
 Exit status: 0; 2 wrong usage; 4 some rows have mistakes, which are named, and the others are imported; \
 or a file cannot be read.

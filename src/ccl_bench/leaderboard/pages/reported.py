@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ccl_bench.leaderboard.pages.render import (
     hardware_text,
@@ -119,5 +119,5 @@ class ReportedSide:
         ]
 
 
-def _direction(text: str) -> str:
-    return text if text in {"higher", "lower"} else "neither"
+def _direction(text: str) -> Literal["higher", "lower", "neither"]:
+    return "higher" if text == "higher" else "lower" if text == "lower" else "neither"

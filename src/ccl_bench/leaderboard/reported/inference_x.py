@@ -57,7 +57,7 @@ def _device_count(point: Mapping[str, Any], *, is_split: bool) -> int | None:
     if not is_split:
         return int(point["tp"])
     sides = [point.get("num_prefill_gpu"), point.get("num_decode_gpu")]
-    return sum(map(int, sides)) if all(sides) else None
+    return sum(int(side) for side in sides if side) if all(sides) else None
 
 
 def _variant(point: Mapping[str, Any], *, is_split: bool) -> Iterator[str]:

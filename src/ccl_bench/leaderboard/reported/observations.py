@@ -203,7 +203,7 @@ def read_reported(path: Path) -> Reported:
             )
         check_source(source, str(path))
         complete = rows.with_columns(pl.lit(None).alias(name) for name in columns if name not in rows.columns)
-        return Reported(source, complete.select(list(columns)).cast(columns))
+        return Reported(source, complete.select(list(columns)).cast(pl.Schema(columns)))
     except (OSError, KeyError, msgspec.DecodeError, pl.exceptions.PolarsError) as error:
         raise InputError(f"is not a file of reported rows: {error}", where=str(path), fix=fix) from error
 

@@ -141,9 +141,10 @@ def _of_results(about: About) -> Source:
     """Return the source of benchmark results: its numbers are measured here, from the files."""
     if not about.licence or not about.date:
         raise UsageError("--source needs --licence and --date", fix="state both: rows are shown with them")
-    metrics = load(MEASURED)
     numbers = {
-        name: SourceNumber(name, metrics[name].unit, metrics[name].better, ours=name) for name in MEASURED
+        each.name: SourceNumber(each.name, each.unit, each.better, ours=each.name)
+        for each in load(MEASURED)
+        if each.name in MEASURED
     }
     source = Source(
         about.name, about.title or about.name, about.licence, about.date, about.address, "", numbers

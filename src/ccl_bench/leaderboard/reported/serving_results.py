@@ -35,7 +35,7 @@ def add_result(observations: Observations, path: Path, name: str, card: Path | N
     try:
         run = open_run(path, card=card)
         results = evaluate(run, list(MEASURED))
-        stored = load_tables(run, ["serving_statistics"])["serving_statistics"]
+        stored = load_tables(run, ["serving_statistics"]).inputs["serving_statistics"]
         fields = {
             key: value for key, value in fields_of(run.documents.card, run.facts).items() if key in FIELDS
         }

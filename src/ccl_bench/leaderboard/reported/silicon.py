@@ -91,8 +91,8 @@ def device_count(row: Mapping[str, str]) -> int | None:
     """Return the devices of a point, or None where the table does not determine them.
 
     A worker has tensor x pipeline x attention-data-parallel devices. Experts are spread over the same ones:
-    degrees that contradict this count no devices. Disaggregated servers have prefill and decode workers; without
-    their numbers the count is unknown.
+    degrees that contradict this count no devices. Disaggregated servers have prefill and decode workers;
+    without their numbers the count is unknown.
     """
     if row["mode"] == "agg":
         return _of_worker(row, "")

@@ -46,7 +46,12 @@ class _Search(BaseModel):
 
 
 if TYPE_CHECKING:
-    _Filters = _Search
+
+    class _Filters(_Search):
+        model: list[str] = []
+        input_len: int | None = None
+        output_len: int | None = None
+
 else:
     _Filters = create_model(
         "_Filters",

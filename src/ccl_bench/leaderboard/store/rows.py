@@ -154,13 +154,13 @@ def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
             own[name] = claimed.value
         yield placed_value(run, number)
     for name, value, basis in derive(run, own):
-        definition = board_numbers()[name]
+        of_board = board_numbers()[name]
         number = {
             "run": bundle.id,
             "metric": name,
             "value": value,
-            "unit": definition["unit"],
-            "better": definition["better"],
+            "unit": of_board["unit"],
+            "better": of_board["better"],
             "revision": 1,
             "measured": basis,
             "errors": 0,

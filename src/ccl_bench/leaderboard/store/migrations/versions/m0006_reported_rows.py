@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0006"
 down_revision = "0005"
 
-_RUNS = {
+_RUNS: dict[str, Any] = {
     "input_len": sa.Integer,
     "output_len": sa.Integer,
     "concurrency": sa.Integer,
@@ -16,7 +18,7 @@ _RUNS = {
     "variant": sa.Text,
     "curve": sa.String(32),
 }
-_VALUES = {"low": sa.Double, "high": sa.Double, "repeats": sa.Integer}
+_VALUES: dict[str, Any] = {"low": sa.Double, "high": sa.Double, "repeats": sa.Integer}
 
 
 def upgrade() -> None:
