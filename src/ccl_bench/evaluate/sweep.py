@@ -20,7 +20,8 @@ def sweep_of_inputs(inputs: Mapping[str, Any]) -> Sweep | None:
     """Return the sweep in loaded tables, None with at most one result; NotMeasurable like `sweep_of_run`."""
     if not all(name in inputs for name in TABLES):
         return None
-    return sweep_of(*(inputs[name] for name in TABLES), inputs["facts"])
+    requests, statistics, settings = (inputs[name] for name in TABLES)
+    return sweep_of(requests, statistics, settings, inputs["facts"])
 
 
 def sweep_of_run(

@@ -151,7 +151,7 @@ def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
         raise NotMeasurable(
             f"the run holds {both.height} results of serving benchmarks{_loads(statistics)}; a mean over "
             "them would describe none of them",
-            fix=f"ccl-bench report shows them as one curve in its section Serving sweep; or {_ONE_OF_THEM}",
+            fix=f"see them as one curve in the section Serving sweep of ccl-bench report; or {_ONE_OF_THEM}",
         )
     return str(both["tool"][0]) if both.height else None
 
