@@ -24,6 +24,24 @@ def sweep_of_inputs(inputs: Mapping[str, Any]) -> Sweep | None:
     return sweep_of(requests, statistics, settings, inputs["facts"])
 
 
+def sweep_or_reason(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> tuple[Sweep | None, str]:
+    """Return the sweep of a run, or why its results form none; neither with at most one result."""
+    if not any(TABLES[-1] in trace.form.tables for trace in run.traces):
+        return None, ""
+    loaded = load_tables(run, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    return reason_if_none(loaded.inputs)
+
+
+def reason_if_none(inputs: Mapping[str, Any]) -> tuple[Sweep | None, str]:
+    """Return the same of loaded tables."""
+    try:
+        return sweep_of_inputs(inputs), ""
+    except NotMeasurable as error:
+        return None, str(error.args[0])
+
+
 def sweep_of_run(
     run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
 ) -> Sweep:
