@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -210,9 +211,10 @@ def load_words(values: Mapping[str, float | None]) -> str:
 def _loads(statistics: pl.DataFrame) -> str:
     """Return the loads of several benchmarks in words, empty if unknown."""
     load_rows = statistics.filter(pl.col("quantity").is_in([*_LOADS]) & (pl.col("statistic") == "total"))
-    loads = []
+    repeats: Counter[str] = Counter()
     for _, rows in load_rows.sort(_SOURCE, maintain_order=True).group_by(_SOURCE, maintain_order=True):
-        loads.append(load_words(dict(rows.select("quantity", "value").iter_rows())))
+        repeats[load_words(dict(rows.select("quantity", "value").iter_rows()))] += 1
+    loads = [load if count == 1 else f"{count} of {load}" for load, count in repeats.items()]
     more = [f"{len(loads) - _SHOWN} more"] if len(loads) > _SHOWN else []
     return f" ({'; '.join([*loads[:_SHOWN], *more])})" if loads else ""
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 KEY, TITLE = "serving-sweep", "Serving sweep"
 
+_STATED_APART = {"tool", "devices"}
+
 _ABOUT = (
     "One configuration under several loads. Interactivity is 1 / TPOT: the output tokens per second of one "
     "user. No other point beats one on the Pareto front in throughput and interactivity together."
@@ -48,8 +50,11 @@ def unit_of(measured: Sweep) -> str:
 
 def configuration_words(measured: Sweep) -> str:
     """Return the configuration of a sweep in words."""
-    values = {name: value for name, value in measured.configuration.items() if name != "tool"}
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+    return ", ".join(
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in measured.configuration.items()
+        if name not in _STATED_APART and value not in {"false", "none"}
+    )
 
 
 def _notes(measured: Sweep) -> Iterator[str]:
@@ -73,20 +78,17 @@ def _notes(measured: Sweep) -> Iterator[str]:
 
 def _points(measured: Sweep) -> PageTable:
     """Return the table of all points; columns that no point fills are left out."""
+    devices = measured.devices or 1
+    per = " per GPU" if measured.devices else ""
     columns: dict[str, Callable[[SweepPoint], Cell]] = {
         "TTFT": lambda point: _spread(point.ttft_s, duration),
         "TPOT": lambda point: _spread(point.tpot_s, duration),
         "ITL": lambda point: _spread(point.itl_s, duration),
         "tokens/s per user": lambda point: _spread(point.interactivity, amount),
-        "output tokens/s": lambda point: _spread(point.output_throughput, amount),
-        "tokens/s": lambda point: _spread(point.total_throughput, amount),
+        f"output tokens/s{per}": lambda point: _spread(point.output_throughput, amount, devices),
+        f"tokens/s{per}": lambda point: _spread(point.total_throughput, amount, devices),
+        "goodput, requests/s": lambda point: _spread(point.goodput, amount),
     }
-    if devices := measured.devices:
-        columns |= {
-            "output tokens/s per GPU": lambda point: _spread(point.output_throughput, amount, devices),
-            "tokens/s per GPU": lambda point: _spread(point.total_throughput, amount, devices),
-        }
-    columns["goodput, requests/s"] = lambda point: _spread(point.goodput, amount)
     cells = {name: [read(point) for point in measured.points] for name, read in columns.items()}
     used = [name for name in columns if any(each != "-" for each in cells[name])]
     rows = [
@@ -98,7 +100,7 @@ def _points(measured: Sweep) -> PageTable:
         )
         for place, point in enumerate(measured.points)
     ]
-    note = "Tokens/s count input and output." if "tokens/s" in used else ""
+    note = "Tokens/s count input and output." if f"tokens/s{per}" in used else ""
     if any(point.repeats > 1 for point in measured.points):
         note = f"{note} Medians over repeats, with the lowest and highest in brackets.".strip()
     return table(
