@@ -204,8 +204,8 @@ def _is_summary_of(statistics: pl.DataFrame, ok: pl.DataFrame, tool: str) -> boo
 
 def load_words(values: Mapping[str, float | None]) -> str:
     """Return a load in words: what it states of request rate, concurrency and completed requests."""
-    stated = ((words, values.get(name)) for name, words in _LOADS.items())
-    return ", ".join(words.format(value) for words, value in stated if value is not None)
+    worded = ((words, values.get(name)) for name, words in _LOADS.items())
+    return ", ".join(words.format(value) for words, value in worded if value is not None)
 
 
 def _loads(statistics: pl.DataFrame) -> str:

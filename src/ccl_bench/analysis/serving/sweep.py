@@ -152,14 +152,14 @@ def _result(
         placed = table.with_columns(pl.col("trace", "benchmark").cast(pl.Int64))
         return placed.join(keys, on=["trace", "benchmark"], how="semi", maintain_order="left")
 
-    stated = rows_of(settings).select("setting", "value")
+    pairs = rows_of(settings).select("setting", "value")
     benchmark = benchmark_of(rows_of(requests), rows_of(statistics))
     if benchmark is None:
         raise ValueError("a source of a result has neither requests nor statistics")
     concurrency, rate = (
         benchmark.stored.get((name, "total")) or None for name in ("concurrency", "request_rate")
     )
-    return _Result(benchmark, dict(stated.iter_rows()), concurrency, rate)
+    return _Result(benchmark, dict(pairs.iter_rows()), concurrency, rate)
 
 
 def _configuration(results: Sequence[_Result]) -> dict[str, str]:
@@ -183,9 +183,9 @@ def _configuration(results: Sequence[_Result]) -> dict[str, str]:
 
 def _length(results: Sequence[_Result], configuration: Mapping[str, str], name: str) -> float | None:
     """Return the length that all results state, else the mean of theirs; NotMeasurable if they differ."""
-    stated = configuration.get(name, "")
-    if stated.replace(".", "", 1).isdecimal():
-        return float(stated)
+    setting = configuration.get(name, "")
+    if setting.replace(".", "", 1).isdecimal():
+        return float(setting)
     means = [mean for each in results if (mean := _mean_length(each.benchmark, name)) is not None]
     if not means:
         return None
@@ -214,9 +214,9 @@ def _objectives(results: Sequence[_Result], facts: Facts) -> Mapping[str, float]
     of_run = {name: getattr(facts, f"slo_{name}_s") for name in _QUANTITIES}
     if any(of_run.values()):
         return {name: fact.value for name, fact in of_run.items() if fact}
-    stated = [each.benchmark.objectives for each in results]
-    is_one = all(each == stated[0] for each in stated) and set(stated[0]) <= set(_QUANTITIES)
-    return stated[0] if is_one else {}
+    of_tool = [each.benchmark.objectives for each in results]
+    is_one = all(each == of_tool[0] for each in of_tool) and set(of_tool[0]) <= set(_QUANTITIES)
+    return of_tool[0] if is_one else {}
 
 
 def _point(
@@ -281,8 +281,8 @@ def _devices(configuration: Mapping[str, str], facts: Facts) -> tuple[int | None
         source, count = next(iter(counts.items()))
         return count, source, ""
     if counts:
-        stated = ", ".join(f"{source}: {count}" for source, count in counts.items())
-        return None, "", f"sources disagree on the number of devices ({stated})"
+        by_source = ", ".join(f"{source}: {count}" for source, count in counts.items())
+        return None, "", f"sources disagree on the number of devices ({by_source})"
     return None, "", "neither the results nor card or metadata state the number of devices"
 
 

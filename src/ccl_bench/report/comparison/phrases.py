@@ -180,7 +180,7 @@ def sweep_sentence(change: SweepChange) -> str:
         return f"Not compared: {change.refused}."
     ratios = [point.ratio for point in change.points]
     low, high = change.points[0].interactivity, change.points[-1].interactivity
-    factor = f"{min(ratios):.3g}" if len(ratios) == 1 else f"{min(ratios):.3g} to {max(ratios):.3g}"
+    factor = " to ".join(dict.fromkeys(f"{edge:.3g}" for edge in (min(ratios), max(ratios))))
     at = f"at {amount(low)}" if len(ratios) == 1 else f"from {amount(low)} to {amount(high)}"
     return f"The run has {factor} times the throughput of the baseline {at} tokens/s per user."
 
