@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.bandwidth import WAIT_FREE
 from ccl_bench.analysis.communication.stragglers import waits_by_rank_and_step
 from ccl_bench.analysis.serving.sweep import TABLES as SWEEP_TABLES
-from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.evaluate.drill_down import LISTED_WITH, drill_down
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.evaluate.strip import STRIP_TABLES, strip
-from ccl_bench.evaluate.sweep import sweep_of_inputs
+from ccl_bench.evaluate.sweep import reason_if_none
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.shared.ceiling import REACHES, with_ceiling
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
@@ -34,14 +33,13 @@ from ccl_bench.result.report_data import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.result import Result
     from ccl_bench.result.inspection import Inspection
-    from ccl_bench.result.sweep import Sweep
     from ccl_bench.run import Run
     from ccl_bench.side_files import NcclTests
 
@@ -337,14 +335,6 @@ def report_data_of(inspection: Inspection, results: list[Result], evidence: Load
         devices,
         strip(inputs, facts) if has_strip else None,
         drill_down(tables, inputs["breakdown"].height),
-        *_sweep(inputs),
+        *reason_if_none(inputs),
     )
     return ReportData(inspection, results, series)
-
-
-def _sweep(inputs: Mapping[str, Any]) -> tuple[Sweep | None, str]:
-    """Return the serving sweep of a run, or why its results form none."""
-    try:
-        return sweep_of_inputs(inputs), ""
-    except NotMeasurable as error:
-        return None, str(error.args[0])

@@ -20,7 +20,26 @@ def sweep_of_inputs(inputs: Mapping[str, Any]) -> Sweep | None:
     """Return the sweep in loaded tables, None with at most one result; NotMeasurable like `sweep_of_run`."""
     if not all(name in inputs for name in TABLES):
         return None
-    return sweep_of(*(inputs[name] for name in TABLES), inputs["facts"])
+    requests, statistics, settings = (inputs[name] for name in TABLES)
+    return sweep_of(requests, statistics, settings, inputs["facts"])
+
+
+def sweep_or_reason(
+    run: Run, *, jobs: int | None = None, use_cache: bool = True, progress: Progress | None = None
+) -> tuple[Sweep | None, str]:
+    """Return the sweep of a run, or why its results form none; neither with at most one result."""
+    if not any(TABLES[-1] in trace.form.tables for trace in run.traces):
+        return None, ""
+    loaded = load_tables(run, TABLES, jobs=jobs, use_cache=use_cache, progress=progress)
+    return reason_if_none(loaded.inputs)
+
+
+def reason_if_none(inputs: Mapping[str, Any]) -> tuple[Sweep | None, str]:
+    """Return the same of loaded tables."""
+    try:
+        return sweep_of_inputs(inputs), ""
+    except NotMeasurable as error:
+        return None, str(error.args[0])
 
 
 def sweep_of_run(

@@ -15,8 +15,8 @@ from ccl_bench.base.text import encode_json, json_decoder
 from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.diagnosis import Diagnosed  # noqa: TC001
 from ccl_bench.result.drill_down import DrillDown, Strip
-from ccl_bench.result.sweep import Sweep  # noqa: TC001
 from ccl_bench.result.inspection import Inspection  # noqa: TC001 (msgspec reads the types of fields)
+from ccl_bench.result.sweep import Sweep  # noqa: TC001
 
 SCHEMA_VERSION = 1
 

@@ -65,6 +65,10 @@ class Sweep:
     configuration: dict[str, str]
     """What all results state alike."""
     points: list[SweepPoint]
+    input_tokens: float | None = None
+    """Tokens of a prompt: as the results state, else their mean."""
+    output_tokens: float | None = None
+    """Tokens of an answer, likewise."""
     devices: int | None = None
     """Devices that serve."""
     devices_from: str = ""

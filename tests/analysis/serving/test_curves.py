@@ -44,23 +44,27 @@ def brute_front(xs: list[float], ys: list[float]) -> list[int]:
 
 
 @functools.cache
-def silicon_curves() -> list[dict[float, tuple[float, float]]]:
-    """Return the curves of published measurements: concurrency → median TTFT and TPOT, ms."""
+def silicon_curves() -> list[tuple[int, dict[float, tuple[float, float]]]]:
+    """Return published curves: output tokens, and concurrency → median TTFT and TPOT, ms."""
     groups: dict[tuple[str, ...], dict[float, list[tuple[float, float]]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for row in csv.DictReader(SILICON.read_text().splitlines()):
         load = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
         if row["mode"] == "agg" and load:
-            key = tuple(value for name, value in row.items() if name not in NO_CONFIGURATION)
+            settings = (value for name, value in row.items() if name not in NO_CONFIGURATION)
+            key = (row["osl"], *settings)
             times = float(row["silicon_ttft_ms"]), float(row["silicon_tpot_ms"])
             groups[key][float(load[1])].append(times)
     return [
-        {
-            load: (statistics.median(t for t, _ in times), statistics.median(t for _, t in times))
-            for load, times in sorted(curve.items())
-        }
-        for curve in groups.values()
+        (
+            int(key[0]),
+            {
+                load: (statistics.median(t for t, _ in times), statistics.median(t for _, t in times))
+                for load, times in sorted(curve.items())
+            },
+        )
+        for key, curve in groups.items()
         if len(curve) >= LENGTH_OF_MEASURED_CURVES
     ]
 
@@ -75,21 +79,41 @@ def test_equal_points_keep_the_first() -> None:
     assert pareto_front([1, 2, 2, 1], [5, 3, 3, 5]) == [0, 1]
 
 
+def rates(osl: int, curve: dict[float, tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Return interactivity and output tokens/s: those of all requests in flight over the time of one."""
+    throughput = [1000 * load * osl / (ttft + (osl - 1) * tpot) for load, (ttft, tpot) in curve.items()]
+    return [1000 / tpot for _, tpot in curve.values()], throughput
+
+
 @NEEDS_SILICON
 def test_fronts_of_published_curves_are_those_of_brute_force() -> None:
     curves = silicon_curves()
     assert len(curves) == 343
-    for curve in curves:
-        interactivity = [1000 / tpot for _, tpot in curve.values()]
-        # Requests in flight over the time of one with 1,024 output tokens.
-        throughput = [load / (ttft + 1023 * tpot) for load, (ttft, tpot) in curve.items()]
-        assert pareto_front(interactivity, throughput) == brute_front(interactivity, throughput)
+    for osl, curve in curves:
+        xs, ys = rates(osl, curve)
+        assert pareto_front(xs, ys) == brute_front(xs, ys)
+
+
+@NEEDS_SILICON
+def test_throughput_at_an_interactivity_is_mostly_too_low() -> None:
+    errors = []
+    for osl, curve in silicon_curves():
+        xs, ys = rates(osl, curve)
+        front = brute_front(xs, ys)
+        for place in front[1:-1]:
+            others = [each for each in front if each != place]
+            value = interpolated([xs[each] for each in others], [ys[each] for each in others], xs[place])
+            assert value is not None
+            errors.append(value / ys[place] - 1)
+    # What the report states of its interpolated points.
+    assert statistics.mean(map(abs, errors)) == pytest.approx(0.12, abs=0.005)
+    assert sum(error < 0 for error in errors) > 0.8 * len(errors)
 
 
 def left_out_errors(which: int) -> list[float]:
     """Return the relative error at each inner point of each curve, computed from the other points."""
     errors = []
-    for curve in silicon_curves():
+    for _, curve in silicon_curves():
         loads, values = list(curve), [times[which] for times in curve.values()]
         for i in range(1, len(loads) - 1):
             value = interpolated(loads[:i] + loads[i + 1 :], values[:i] + values[i + 1 :], loads[i])

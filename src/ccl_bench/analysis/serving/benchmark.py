@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -151,7 +152,7 @@ def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
         raise NotMeasurable(
             f"the run holds {both.height} results of serving benchmarks{_loads(statistics)}; a mean over "
             "them would describe none of them",
-            fix=f"ccl-bench report shows them as one curve in its section Serving sweep; or {_ONE_OF_THEM}",
+            fix=f"see them as one curve in the section Serving sweep of ccl-bench report; or {_ONE_OF_THEM}",
         )
     return str(both["tool"][0]) if both.height else None
 
@@ -203,16 +204,17 @@ def _is_summary_of(statistics: pl.DataFrame, ok: pl.DataFrame, tool: str) -> boo
 
 def load_words(values: Mapping[str, float | None]) -> str:
     """Return a load in words: what it states of request rate, concurrency and completed requests."""
-    stated = ((words, values.get(name)) for name, words in _LOADS.items())
-    return ", ".join(words.format(value) for words, value in stated if value is not None)
+    worded = ((words, values.get(name)) for name, words in _LOADS.items())
+    return ", ".join(words.format(value) for words, value in worded if value is not None)
 
 
 def _loads(statistics: pl.DataFrame) -> str:
     """Return the loads of several benchmarks in words, empty if unknown."""
     load_rows = statistics.filter(pl.col("quantity").is_in([*_LOADS]) & (pl.col("statistic") == "total"))
-    loads = []
+    repeats: Counter[str] = Counter()
     for _, rows in load_rows.sort(_SOURCE, maintain_order=True).group_by(_SOURCE, maintain_order=True):
-        loads.append(load_words(dict(rows.select("quantity", "value").iter_rows())))
+        repeats[load_words(dict(rows.select("quantity", "value").iter_rows()))] += 1
+    loads = [load if count == 1 else f"{count} of {load}" for load, count in repeats.items()]
     more = [f"{len(loads) - _SHOWN} more"] if len(loads) > _SHOWN else []
     return f" ({'; '.join([*loads[:_SHOWN], *more])})" if loads else ""
 

@@ -40,8 +40,9 @@ _LENGTHS = ("input_tokens", "output_tokens")
 _SAME_LENGTH = 0.05
 """Share by which the mean lengths of results may differ if none states a length.
 
-Random lengths from 0.8 to 1 times the longest have a standard deviation of 6.4 % of their mean. The means of 40,
-the fewest requests that InferenceX sends, then differ by 1.4 % (one sigma), and by 5 % once in 2,000 pairs.
+Random lengths from 0.8 to 1 times the longest have a standard deviation of 6.4 % of their mean. The means
+of 40, the fewest requests that InferenceX sends, then differ by 1.4 % (one sigma), and by 5 % once in 2,000
+pairs.
 """
 
 _ONE_CONFIGURATION = "keep the results of one configuration in a run directory, and compare directories"
@@ -69,12 +70,12 @@ def sweep_of(
         return None
     results = [_result(source, requests, statistics, settings) for source in sources]
     configuration = _configuration(results)
-    _need_equal_lengths(results, configuration)
+    input_tokens, output_tokens = (_length(results, configuration, name) for name in _LENGTHS)
     if unknown := sum(each.concurrency is None and each.request_rate is None for each in results):
         raise NotMeasurable(
             f"{unknown} of {len(results)} results state neither a concurrency nor a request rate, so they "
             "have no place on the curve",
-            fix="leave out summaries over several loads; send requests with a limit, such as --max-concurrency",
+            fix="leave out summaries over several loads; limit the load, for example with --max-concurrency",
         )
     objectives = _objectives(results, facts)
     loads: defaultdict[tuple[float | None, float | None], list[_Result]] = defaultdict(list)
@@ -83,7 +84,17 @@ def sweep_of(
     rising = sorted(loads, key=lambda load: [math.inf if value is None else value for value in load])
     points = [_point(load, loads[load], objectives) for load in rising]
     devices, source, why = _devices(configuration, facts)
-    sweep = Sweep(results[0].benchmark.tool, configuration, points, devices, source, why, dict(objectives))
+    sweep = Sweep(
+        results[0].benchmark.tool,
+        configuration,
+        points,
+        input_tokens,
+        output_tokens,
+        devices=devices,
+        devices_from=source,
+        why_no_devices=why,
+        objectives_s=dict(objectives),
+    )
     return _with_curve(sweep)
 
 
@@ -141,13 +152,14 @@ def _result(
         placed = table.with_columns(pl.col("trace", "benchmark").cast(pl.Int64))
         return placed.join(keys, on=["trace", "benchmark"], how="semi", maintain_order="left")
 
-    stated = rows_of(settings).select("setting", "value")
+    pairs = rows_of(settings).select("setting", "value")
     benchmark = benchmark_of(rows_of(requests), rows_of(statistics))
-    assert benchmark is not None  # a source has rows in one of the two tables
+    if benchmark is None:
+        raise ValueError("a source of a result has neither requests nor statistics")
     concurrency, rate = (
         benchmark.stored.get((name, "total")) or None for name in ("concurrency", "request_rate")
     )
-    return _Result(benchmark, dict(stated.iter_rows()), concurrency, rate)
+    return _Result(benchmark, dict(pairs.iter_rows()), concurrency, rate)
 
 
 def _configuration(results: Sequence[_Result]) -> dict[str, str]:
@@ -169,18 +181,26 @@ def _configuration(results: Sequence[_Result]) -> dict[str, str]:
     return {name: each for name, (each,) in values.items()}
 
 
-def _need_equal_lengths(results: Sequence[_Result], configuration: Mapping[str, str]) -> None:
-    """Raise NotMeasurable if mean lengths differ that no setting states."""
-    for name in _LENGTHS:
-        means = [mean for each in results if (mean := _mean_length(each.benchmark, name)) is not None]
-        if name in configuration or not means:
-            continue
-        if max(means) > min(means) * (1 + _SAME_LENGTH):
-            raise NotMeasurable(
-                f"the {name.replace('_', ' ')} of the results differ: {min(means):.4g} to {max(means):.4g} per "
-                "request on average",
-                fix="sweep one set of lengths; compare results of equal lengths only",
-            )
+def _length(results: Sequence[_Result], configuration: Mapping[str, str], name: str) -> float | None:
+    """Return the length that all results state, else the mean of theirs; NotMeasurable if they differ."""
+    setting = configuration.get(name, "")
+    if setting.replace(".", "", 1).isdecimal():
+        return float(setting)
+    means = [mean for each in results if (mean := _mean_length(each.benchmark, name)) is not None]
+    if not means:
+        return None
+    if not are_same_length(min(means), max(means)):
+        raise NotMeasurable(
+            f"the {name.replace('_', ' ')} of the results differ: {min(means):.4g} to {max(means):.4g} "
+            "per request on average",
+            fix="sweep one set of lengths; compare results of equal lengths only",
+        )
+    return math.fsum(means) / len(means)
+
+
+def are_same_length(one: float, other: float) -> bool:
+    """Whether two lengths differ by no more than means of random lengths do."""
+    return max(one, other) <= min(one, other) * (1 + _SAME_LENGTH)
 
 
 def _mean_length(benchmark: Benchmark, name: str) -> float | None:
@@ -194,9 +214,9 @@ def _objectives(results: Sequence[_Result], facts: Facts) -> Mapping[str, float]
     of_run = {name: getattr(facts, f"slo_{name}_s") for name in _QUANTITIES}
     if any(of_run.values()):
         return {name: fact.value for name, fact in of_run.items() if fact}
-    stated = [each.benchmark.objectives for each in results]
-    is_one = all(each == stated[0] for each in stated) and set(stated[0]) <= set(_QUANTITIES)
-    return stated[0] if is_one else {}
+    of_tool = [each.benchmark.objectives for each in results]
+    is_one = all(each == of_tool[0] for each in of_tool) and set(of_tool[0]) <= set(_QUANTITIES)
+    return of_tool[0] if is_one else {}
 
 
 def _point(
@@ -261,8 +281,8 @@ def _devices(configuration: Mapping[str, str], facts: Facts) -> tuple[int | None
         source, count = next(iter(counts.items()))
         return count, source, ""
     if counts:
-        stated = ", ".join(f"{source}: {count}" for source, count in counts.items())
-        return None, "", f"sources disagree on the number of devices ({stated})"
+        by_source = ", ".join(f"{source}: {count}" for source, count in counts.items())
+        return None, "", f"sources disagree on the number of devices ({by_source})"
     return None, "", "neither the results nor card or metadata state the number of devices"
 
 

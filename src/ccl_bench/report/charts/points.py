@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.report.charts.bars import HEIGHT, colours, linear_scale, log_scale
+from ccl_bench.report.charts.bars import HEIGHT, colours, log_scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ccl_bench.report.page_model import Spec
 
-_LOGARITHMIC = 5
-"""Factor between the ends of an axis from which on it is logarithmic."""
+_FEWEST_MARKS = 3
+"""Round numbers that an axis needs; with fewer between its ends it has others."""
 
 FRONT, DOMINATED, INTERPOLATED = "on the Pareto front", "dominated", "interpolated, not measured"
 
@@ -90,7 +90,7 @@ def points_with_front(
         layers.append(
             {
                 "data": {"values": written},
-                "mark": {**text, "color": "var(--ink)"},
+                "mark": {**text, "color": "var(--text)"},
                 "encoding": {**at, "text": {"field": "label"}},
             }
         )
@@ -102,19 +102,8 @@ def _all(points: Sequence[dict[str, Any]], key: str) -> list[float]:
 
 
 def _axis(title: str, values: Sequence[float]) -> dict[str, Any]:
-    """Return an axis around values, logarithmic if its ends are far apart."""
-    least, most = min(values), max(values)
-    if most < _LOGARITHMIC * least:
-        return {
-            "type": "quantitative",
-            "title": title,
-            "scale": linear_scale(values),
-            "axis": {"tickCount": 5},
-        }
-    scale, marks = log_scale(least, most, room=1.2)
-    return {
-        "type": "quantitative",
-        "title": title,
-        "scale": scale,
-        "axis": {"values": marks, "format": "~s", "labelFlush": False},
-    }
+    """Return a logarithmic axis around values: on it, the lines of the front are the interpolated values."""
+    scale, marks = log_scale(min(values), max(values), room=1.2)
+    axis = {"format": "~s", "labelFlush": False, "labelOverlap": True}
+    axis |= {"values": marks} if len(marks) >= _FEWEST_MARKS else {"tickCount": 5}
+    return {"type": "quantitative", "title": title, "scale": scale, "axis": axis}

@@ -41,6 +41,11 @@ def markdown(comparison: Comparison) -> str:
             blocks.append(_table(("field", "baseline", "run", ""), rows))
         if pair.attribution is not None:
             blocks.append(escaped(phrases.step_sentence(pair.attribution)))
+        if pair.sweep is not None:
+            blocks.append(f"**{phrases.SWEEP}.** {escaped(phrases.sweep_sentence(pair.sweep))}")
+            if pair.sweep.points:
+                head, rows = phrases.sweep_head(pair.sweep), phrases.sweep_rows(pair.sweep)
+                blocks += [_table(head, rows, (0, 1, 2, 3)), escaped(f"{phrases.SWEEP_NOTE}.")]
         ordered = phrases.ordered(pair.changes)
         changed = [change for change in ordered if change.verdict in _SHOWN]
         others = [change for change in ordered if change.verdict not in _SHOWN]

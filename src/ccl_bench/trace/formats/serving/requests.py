@@ -139,14 +139,14 @@ class RequestRows:
         }
         statistics["tool"] = [self.tool] * len(self.stored)
         settings = [*self.settings, *self._settings_in_name({*requests["benchmark"]})]
-        stated: dict[str, list[object]] = {
+        setting_columns: dict[str, list[object]] = {
             entry.name: [getattr(row, entry.name) for row in settings] for entry in fields(Setting)
         }
-        stated["tool"] = [self.tool] * len(settings)
+        setting_columns["tool"] = [self.tool] * len(settings)
         tables = {
             "requests": requests,
             "serving_statistics": TABLES["serving_statistics"].frame(statistics),
-            "serving_settings": TABLES["serving_settings"].frame(stated),
+            "serving_settings": TABLES["serving_settings"].frame(setting_columns),
         }
         return TraceContent(tables, findings=self.findings, attributes={"serving_benchmark": self.tool})
 
