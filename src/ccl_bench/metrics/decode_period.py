@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.analysis.communication.bandwidth import collective_transfers
-from ccl_bench.analysis.communication.calls import PARTS, TRANSFER, UNKNOWN, WAITING
+from ccl_bench.analysis.communication.calls import TRANSFER, UNKNOWN, WAITING
 from ccl_bench.analysis.serving.benchmark import benchmark_of, times_per_output_token
 from ccl_bench.analysis.serving.forward_passes import DECODE, DRAFT
 from ccl_bench.analysis.serving.pass_windows import BETWEEN, GIVES_TOKENS, RAMP, STEADY
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from ccl_bench.side_files import NcclTests
 
 _PASS = ["trace", "step"]
+_DIVIDED = (TRANSFER, WAITING)
 
 PIECES = {
     "kernels": "compute_ns",
-    **{part: f"{part}_ns" for part in (TRANSFER, WAITING)},
+    **{part: f"{part}_ns" for part in _DIVIDED},
     "communication": f"{UNKNOWN}_ns",
     "copies": "exposed_memory_ns",
     "host_between_passes": "host_between_ns",
@@ -40,7 +41,7 @@ PIECES = {
     "gaps_between_kernels": "queued_ns",
     "other_idle": "other_idle_ns",
 }
-"""Piece of a decode pass → its column; that of the prefill passes of other requests follows from the whole."""
+"""Piece of a decode pass → its column; what prefill passes of other requests add follows from the whole."""
 
 OTHER_PASSES = "prefill_of_others"
 
@@ -66,7 +67,7 @@ _EPOCH_NS = 1_000_000_000 * SECOND_NS
 _SLOWER = 0.02
 """Share by which the passes of a trace may exceed the client's time per token without a finding.
 
-The mean over requests of the client and the mean over passes differ by that where answers end at different times.
+The client's mean over requests and the mean over passes differ by that where answers end at different times.
 """
 
 LAST_FIX = "record more passes, with the load of the benchmark running"
@@ -104,11 +105,12 @@ def decode_period(
         out the time between two passes after which all requests may be new. The details count what was
         left out.
         Host is idle time that ends with work launched during it, as in `idle_breakdown`. Kernels of a
-        CUDA graph share its launch, so that gaps inside a replay are gaps between kernels. If a benchmark of the
-        same run is recorded, the details compare the pieces with the client's TPOT, the rest being outside
-        of the passes (queueing, network, tokenisation, batches that the trace does not show). They do not if
-        drafts give several tokens a pass, if pipeline stages take passes of several batches, or if the clocks
-        show that trace and benchmark are not of one time. The profiler slows the server down.
+        CUDA graph share its launch, so that gaps inside a replay are gaps between kernels. If the run also
+        holds the result of a benchmark, the details divide the client's TPOT into the pieces; the rest of it
+        is outside of the passes (queueing, network, tokenisation, batches that the trace does not show). They
+        do not if drafts give several tokens a pass, if pipeline stages take passes of several batches, if the
+        clocks show that trace and benchmark are not of one time, or if the traced passes are slower than TPOT.
+        The profiler slows the server down.
 
     Reference:
         Windows tile the trace as steps do (torch-tb-profiler, OverallParser); gaps by cause as in
@@ -121,8 +123,8 @@ def decode_period(
     windows = pass_windows.join(pass_breakdown, on=_PASS, how="left", maintain_order="left").with_columns(
         _exposed_parts(pass_windows, pass_communication)
     )
-    known = pl.col(f"{TRANSFER}_ns") + pl.col(f"{WAITING}_ns")
-    windows = windows.with_columns((pl.col("exposed_communication_ns") - known).alias(f"{UNKNOWN}_ns"))
+    divided = pl.col(f"{TRANSFER}_ns") + pl.col(f"{WAITING}_ns")
+    windows = windows.with_columns((pl.col("exposed_communication_ns") - divided).alias(f"{UNKNOWN}_ns"))
     steady = windows.filter(pl.col("state") == STEADY)
     is_decode = pl.col("phase") == DECODE
     of_trace = ["rank", pl.when(pl.col("rank").is_null()).then("trace").alias("unranked")]
@@ -168,9 +170,7 @@ def decode_period(
         "exposed_communication_s": collectives,
         **speed,
     }
-    client, findings = _client(
-        value, pieces, windows, forward_passes, facts, requests=requests, statistics=serving_statistics
-    )
+    client, findings = _client(value, windows, forward_passes, facts, requests, serving_statistics)
     sentence = _sentence(value, pieces, client, collectives, speed)
     return Measurement(
         value,
@@ -197,15 +197,13 @@ def _tokens(decoding: pl.DataFrame) -> dict[str, Any]:
 
 def _exposed_parts(windows: pl.DataFrame, parts: pl.DataFrame | None) -> list[pl.Series]:
     """Return for each window its exposed transfer and waiting, ns."""
-    known = [f"{part}_ns" for part in PARTS if part != UNKNOWN]
     if parts is None:
-        return [pl.Series(name, [0]).new_from_index(0, windows.height) for name in known]
+        return [pl.Series(f"{part}_ns", [0]).new_from_index(0, windows.height) for part in _DIVIDED]
     sums = parts.group_by(_PASS).agg(
-        pl.col("exposed_ns").filter(pl.col("part") == part).sum().alias(f"{part}_ns")
-        for part in (TRANSFER, WAITING)
+        pl.col("exposed_ns").filter(pl.col("part") == part).sum().alias(f"{part}_ns") for part in _DIVIDED
     )
     joined = windows.select(_PASS).join(sums, on=_PASS, how="left", maintain_order="left")
-    return [joined[name].fill_null(0) for name in (f"{TRANSFER}_ns", f"{WAITING}_ns")]
+    return [joined[f"{part}_ns"].fill_null(0) for part in _DIVIDED]
 
 
 def _collectives(decoding: pl.DataFrame, parts: pl.DataFrame | None) -> dict[str, float]:
@@ -252,23 +250,22 @@ def _speed(
 
 def _client(
     period_s: float,
-    pieces: Mapping[str, float],
     windows: pl.DataFrame,
     forward_passes: pl.DataFrame,
     facts: Facts,
-    *,
     requests: pl.DataFrame | None,
     statistics: pl.DataFrame | None,
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Return the comparison with the client's TPOT for details, empty without a benchmark, and its findings."""
-    if requests is None or statistics is None or (requests.is_empty() and statistics.is_empty()):
+    """Return the comparison with the client's TPOT for details, and findings; nothing without a benchmark."""
+    if requests is None or statistics is None:
         return {}, []
     try:
-        tpot_s = TPOT(requests, statistics).value
         benchmark = benchmark_of(requests, statistics)
+        if benchmark is None:
+            return {}, []
+        tpot_s = TPOT(requests, statistics).value
     except NoValue as error:
         return {"not_compared": error.message}, []
-    assert benchmark is not None
     about: dict[str, Any] = {"tpot_s": tpot_s}
     begin, end = int(windows["device_start_ns"].min()), int(windows["device_end_ns"].max())
     sent, done = benchmark.ok["start_ns"].min(), benchmark.ok["end_ns"].max()
@@ -323,10 +320,10 @@ def _sentence(
     calls = next(iter(collectives)).replace("_", "-") if len(collectives) == 1 else "collectives"
     efficiency = speed.get("efficiency_pct", {})
     only = next(iter(efficiency.values())) if len(efficiency) == len(collectives) == 1 else None
-    said = f" ({only:.0f} % of its reference)" if only is not None else ""
+    reached = f" ({only:.0f} % of its reference)" if only is not None else ""
     named = {piece: shown[piece] for piece in _WORDS if abs(shown.get(piece, 0.0)) >= _NAMED * whole}
     texts = [
-        f"{1000 * time:.3g} ms {_WORDS[piece].format(calls=calls, speed=said)}"
+        f"{1000 * time:.3g} ms {_WORDS[piece].format(calls=calls, speed=reached)}"
         for piece, time in named.items()
     ]
     rest = whole - math.fsum(named.values())

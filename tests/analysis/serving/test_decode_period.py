@@ -33,7 +33,7 @@ TRANSFER, LATE, HOST_IN, HOST_BETWEEN = 6, 22, 4, 32
 
 @dataclass
 class Timeline:
-    """The work of one rank, in ticks: pieces as (start, end, is communication), passes as (name, start, end)."""
+    """One rank, in ticks: work as (start, end, is communication), passes as (name, start, end)."""
 
     work: list[tuple[int, int, bool]] = field(default_factory=list)
     passes: list[tuple[str, int, int]] = field(default_factory=list)
@@ -52,7 +52,7 @@ def _range_of(name: str) -> str:
 def _served(plan: list[str], rank: int, *, graphs: bool = False) -> Timeline:
     """Return what one rank of two does: compute, all-reduce, a pause of the host, compute, a pause."""
     line = Timeline()
-    at, number, seq = 0, 1, 0
+    at, number = 0, 1
     late = LATE * rank
 
     def launch(launched: int, start: int, end: int, *, call: int | None = None, shared: int = 0) -> None:
@@ -62,14 +62,19 @@ def _served(plan: list[str], rank: int, *, graphs: bool = False) -> Timeline:
         if not shared:
             name = "cudaGraphLaunch" if graphs else "cudaLaunchKernel"
             _event(line, "cuda_runtime", name, launched, launched + 1, ids)
-        _event(line, "kernel", "gemm" if call is None else "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)",
-               start, end, ids | ({} if call is None else _call(call)))
+        _event(
+            line,
+            "kernel",
+            "gemm" if call is None else "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)",
+            start,
+            end,
+            ids | ({} if call is None else _call(call)),
+        )
         line.work.append((start, end, call is not None))
 
-    for name in plan:
+    for seq, name in enumerate(plan):
         length = KERNELS[name.split()[0]]
         meet = at + length - 10 + LATE
-        seq += 1
         begin, arrive = at + 2, at + length - 10 + late
         if graphs:
             launch(at, begin, arrive)
@@ -89,7 +94,13 @@ def _served(plan: list[str], rank: int, *, graphs: bool = False) -> Timeline:
 def _event(line: Timeline, cat: str, name: str, start: int, end: int, args: dict | None = None) -> None:
     place = {"pid": 0, "tid": 7} if cat == "kernel" else {"pid": 1, "tid": 1}
     line.events.append(
-        {"ph": "X", "cat": cat, "name": name, "ts": EPOCH_US + start * TICK_US, "dur": (end - start) * TICK_US}
+        {
+            "ph": "X",
+            "cat": cat,
+            "name": name,
+            "ts": EPOCH_US + start * TICK_US,
+            "dur": (end - start) * TICK_US,
+        }
         | place
         | ({"args": args} if args else {})
     )
@@ -126,7 +137,7 @@ def _write(folder: Path, plan: list[str], **options: bool) -> list[Timeline]:
 def _counted(lines: list[Timeline], first: int, last: int) -> dict[str, float]:
     """Return the pieces of the passes `first` to `last`, tick by tick, s; `period` is the whole."""
     means: dict[str, float] = {}
-    for rank, line in enumerate(lines):
+    for line in lines:
         ticks = dict.fromkeys(("kernels", "transfer", "waiting", "host_in_passes", "host_between_passes"), 0)
         whole = giving = decodes = decode_ticks = 0
         for index in range(first, last + 1):
@@ -278,9 +289,10 @@ def test_what_gives_several_tokens_or_batches_at_a_time_is_not_compared(tmp_path
     lines = _write(tmp_path, ["decode 8"] * 4)
     period = _counted(lines, 0, 2)["period"]
     (tmp_path / "bench.json").write_text(json.dumps(_client(2 * period)))
-    (tmp_path / "run_metadata.json").write_text(json.dumps({"pp": 2, "world_size": 2}))
+    card = tmp_path / "workload_card.yaml"
+    card.write_text("version: 1\nModel-executor:\n  model_plan_parallelization:\n    pp: 2\n")
     assert "2 pipeline stages" in _measured(tmp_path).details["client"]["not_compared"]
-    (tmp_path / "run_metadata.json").unlink()
+    card.unlink()
     for path in tmp_path.glob("kineto_trace_*.json"):
         path.write_text(path.read_text().replace("generation_8(8)", "generation_8(32)"))
     assert "speculative" in _measured(tmp_path).details["client"]["not_compared"]

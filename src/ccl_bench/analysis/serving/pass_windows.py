@@ -45,10 +45,10 @@ def pass_windows(forward_passes: pl.DataFrame) -> pl.DataFrame:
     """One forward pass of one trace until the next one starts, in order; the last pass has no window.
 
     Passes of a draft model belong to the pass that they follow. The columns of windows are those of `steps`.
-    The usual batch is the median over tokens of the requests in their pass, so that a long drain of few requests
-    counts little. Steady state lasts from the first to the last pass that decodes with 90 % of it. If a pass
-    decodes no more requests than were prefilled since the one before, none needs to have decoded on: the server
-    may have had no request in between.
+    The usual batch is the median over tokens of the requests in their pass, so that a long drain of few
+    requests counts little. Steady state lasts from the first to the last pass that decodes with 90 % of it. If
+    a pass decodes no more requests than were prefilled since the one before, none needs to have decoded on: the
+    server may have had no request in between.
     """
     table = DERIVED.get("pass_windows").table
     on_device = pl.col("timed_by").is_in([BY_LAUNCHES, BY_TWIN])
@@ -101,7 +101,10 @@ def pass_windows(forward_passes: pl.DataFrame) -> pl.DataFrame:
     host_inside_ns=("Int64", "idle within the pass until work that was launched meanwhile, ns"),
     host_between_ns=("Int64", "idle after the pass until work that was launched meanwhile, ns"),
     queued_ns=("Int64", "idle in short gaps before work that was launched earlier, ns"),
-    other_idle_ns=("Int64", "idle in longer gaps before work that was launched earlier or by an unknown call, ns"),
+    other_idle_ns=(
+        "Int64",
+        "idle in longer gaps before work that was launched earlier or by an unknown call, ns",
+    ),
     graphs=("Int64", "CUDA graphs whose work started in the window"),
 )
 def pass_breakdown(
@@ -160,5 +163,5 @@ def pass_stretches(pass_windows: pl.DataFrame, work: pl.DataFrame, calls: pl.Dat
     exposed_ns=("Int64", "the same without the time in which something computed, ns"),
 )
 def pass_communication(pass_stretches: pl.DataFrame, call_parts: pl.DataFrame) -> pl.DataFrame:
-    """One part of the calls of one collective and dimension in the window of one forward pass of one trace."""
+    """One part of the calls of one collective and dimension in the window of one pass of one trace."""
     return communication_parts(pass_stretches, call_parts)
