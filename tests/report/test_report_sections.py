@@ -372,14 +372,15 @@ def test_serving_shows_what_the_time_per_token_is_made_of() -> None:
                 pieces_pct={name: 100 * time / 14.9e-3 for name, time in pieces.items()},
                 passes={"decode": 12, "prefill": 1},
                 passes_left_out={"ramp": 3, "between answers": 0},
-                client={"not_compared": "the clocks differ"},
+                client={"not_compared": "pp is 2", "trace_from_s": 30.0, "trace_until_s": 31.5},
             ),
             ok("decode_step_time", 11.3e-3, distribution_s={"mean": 11.3e-3}),
         )
     )
     assert section.notes == (
         "A token every 14.9 ms: 9.1 ms kernels.",
-        "TPOT is not divided: the clocks differ.",
+        "TPOT is not divided: pp is 2.",
+        "The trace covers 30 s to 31.5 s of the benchmark, from the first request sent.",
     )
     assert rows(section.tables[1]) == [
         ["Kernels", "9.1 ms", "61.1"],

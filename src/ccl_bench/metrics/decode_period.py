@@ -101,16 +101,15 @@ def decode_period(
 
     Caveats:
         Steady state leaves out the passes in which the batch fills or drains: before the first and after the
-        last with 90 % of the usual batch, the median over tokens of the requests in their pass. It also leaves
-        out the time between two passes after which all requests may be new. The details count what was
-        left out.
-        Host is idle time that ends with work launched during it, as in `idle_breakdown`. Kernels of a
-        CUDA graph share its launch, so that gaps inside a replay are gaps between kernels. If the run also
-        holds the result of a benchmark, the details divide the client's TPOT into the pieces; the rest of it
-        is outside of the passes (queueing, network, tokenisation, batches that the trace does not show). They
-        do not if drafts give several tokens a pass, if pipeline stages take passes of several batches, if the
-        clocks show that trace and benchmark are not of one time, or if the traced passes are slower than TPOT.
-        The profiler slows the server down.
+        last with 90 % of the usual batch, the median over tokens of the requests in their pass. The time
+        between two passes after which all requests may be new is left out too. The details count both.
+        Host is idle time that ends with work launched during it, as in `idle_breakdown`. Kernels of a CUDA
+        graph share its launch, so that gaps inside a replay are gaps between kernels. If the run also holds
+        the result of a benchmark, the details divide the client's TPOT into the pieces; the rest of it is
+        outside of the passes (queueing, network, tokenisation, batches that the trace does not show). They
+        do not if drafts give several tokens a pass, if pipeline stages take passes of several batches, if
+        the clocks show that trace and benchmark are not of one time, or if the traced passes are slower than
+        TPOT. The profiler slows the server down.
 
     Reference:
         Windows tile the trace as steps do (torch-tb-profiler, OverallParser); gaps by cause as in
@@ -152,8 +151,10 @@ def decode_period(
     value = _mean(per_rank, "s")
     pieces = {piece: _mean(per_rank, piece) for piece in (*PIECES, OTHER_PASSES)}
     decoding = steady.filter(is_decode)
-    speed = _speed(decoding, matched, groups, facts, devices, nccl_tests, communication_library)
     collectives = _collectives(decoding, pass_communication)
+    speed: dict[str, Any] = {}
+    if collectives:
+        speed = _speed(decoding, matched, groups, facts, devices, nccl_tests, communication_library)
     details: dict[str, Any] = {
         "pieces_s": pieces,
         "pieces_pct": {piece: 100 * time / value for piece, time in pieces.items()},
@@ -226,7 +227,7 @@ def _speed(
     library: CommunicationLibrary | None,
 ) -> dict[str, Any]:
     """Return the speed of the collectives of decode passes relative to their reference, for details."""
-    if matched is None or groups is None or matched.is_empty():
+    if matched is None or groups is None:
         return {}
     spans = decoding.select("trace", from_ns="device_start_ns", until_ns="device_end_ns").sort("from_ns")
     placed = matched.sort("start_ns").join_asof(
@@ -267,9 +268,9 @@ def _client(
     except NoValue as error:
         return {"not_compared": error.message}, []
     about: dict[str, Any] = {"tpot_s": tpot_s}
-    begin, end = int(windows["device_start_ns"].min()), int(windows["device_end_ns"].max())
-    sent, done = benchmark.ok["start_ns"].min(), benchmark.ok["end_ns"].max()
-    if begin > _EPOCH_NS and isinstance(sent, int) and isinstance(done, int) and sent > _EPOCH_NS:
+    begin, end = windows.select(pl.col("device_start_ns").min(), pl.col("device_end_ns").max()).row(0)
+    sent, done = benchmark.ok.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    if begin > _EPOCH_NS and sent is not None and done is not None and sent > _EPOCH_NS:
         if end <= sent or begin >= done:
             reason = "by their clocks, the trace and the benchmark are not of the same time"
             message = f"{reason}: TPOT is not divided into the parts of a pass"

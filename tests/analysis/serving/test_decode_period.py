@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from serving_files import vllm
 
+from ccl_bench.analysis.derived import DERIVED
+from ccl_bench.analysis.serving.pass_windows import pass_windows
 from ccl_bench.catalog.collective_reference import reference_curve
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
@@ -194,6 +196,55 @@ def test_pieces_of_steady_passes_are_those_counted_tick_by_tick(tmp_path: Path) 
     )
     speed = result.details["efficiency_pct"]["all_reduce"]
     assert speed == pytest.approx(100 * curve.time_s(BYTES) / (TRANSFER * 1e-4), rel=1e-6)
+
+
+def test_without_the_other_ranks_communication_is_either(tmp_path: Path) -> None:
+    lines = _write(tmp_path, ["decode 8"] * 4)
+    (tmp_path / "kineto_trace_1.json").unlink()
+    result = _measured(tmp_path)
+    pieces = result.details["pieces_s"]
+    assert pieces["communication"] == pytest.approx((LATE + TRANSFER) * 1e-4)
+    assert pieces["waiting"] == pieces["transfer"] == 0
+    assert sum(pieces.values()) == pytest.approx((lines[0].passes[1][1] - lines[0].passes[0][1]) * 1e-4)
+    assert "2.8 ms all-reduce, waiting included" in result.details["sentence"]
+    assert "all members" in result.details["without_reference"]
+
+
+def test_a_window_lasts_until_the_next_pass_that_is_no_draft() -> None:
+    phases = ["decode", "draft", "decode", "prefill", "decode"]
+    starts = [0, 12, 20, 40, 70]
+    passes = DERIVED.get("forward_passes").table.frame(
+        {
+            "start_ns": starts,
+            "end_ns": [10, 15, 45, 60, 80],
+            "phase": phases,
+            "requests": [4, 4, 4, 1, 4],
+            "timed_by": ["launches"] * 5,
+        }
+    )
+    windows = pass_windows(passes)
+    assert windows.select("start_ns", "end_ns", "device_end_ns", "phase", "state").rows() == [
+        (0, 10, 20, "decode", "steady"),
+        (20, 40, 40, "decode", "steady"),
+        (40, 60, 70, "prefill", "steady"),
+    ]
+
+
+def test_the_verifying_passes_of_a_real_layout_have_the_pieces_of_its_events(corpus: Path) -> None:
+    result = _measured(corpus / "cases" / "sglang-specdec" / "run")
+    # Passes are 10 ms apart: 2 ms of compute, an all-reduce of 1 ms after 4.4 ms that was launched before,
+    # and 2.6 ms without a launch. Two passes of eight are followed by one that prefills, for 10 ms more.
+    assert result.value == pytest.approx(12.5e-3)
+    pieces = {name: time for name, time in result.details["pieces_s"].items() if time}
+    assert pieces == pytest.approx(
+        {
+            "kernels": 2e-3,
+            "transfer": 1e-3,
+            "host_between_passes": 2.6e-3,
+            "other_idle": 4.4e-3,
+            "prefill_of_others": 2.5e-3,
+        }
+    )
 
 
 def test_gaps_within_a_replay_of_a_graph_are_not_the_hosts(tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def pass_windows(forward_passes: pl.DataFrame) -> pl.DataFrame:
 
     Passes of a draft model belong to the pass that they follow. The columns of windows are those of `steps`.
     The usual batch is the median over tokens of the requests in their pass, so that a long drain of few
-    requests counts little. Steady state lasts from the first to the last pass that decodes with 90 % of it. If
-    a pass decodes no more requests than were prefilled since the one before, none needs to have decoded on: the
-    server may have had no request in between.
+    requests counts little. Steady state lasts from the first to the last pass that decodes with 90 % of it.
+    If a pass decodes no more requests than were prefilled since the one before, none needs to have decoded
+    on: the server may have had no request in between.
     """
     table = DERIVED.get("pass_windows").table
     on_device = pl.col("timed_by").is_in([BY_LAUNCHES, BY_TWIN])

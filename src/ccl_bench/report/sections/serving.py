@@ -30,6 +30,7 @@ RATES = {
     "output_throughput": "Output tokens",
     "total_token_throughput": "Input and output tokens",
     "goodput": "Goodput: requests within the objectives",
+    "kv_transfer_bandwidth": "KV cache moved by copies",
 }
 PASSES = {"prefill_step_time": "Prefill pass", "decode_step_time": "Decode pass"}
 
@@ -102,8 +103,14 @@ def serving(context: Context) -> PageSection:
 
 def _why(parts: DecodePeriodDetails) -> list[str]:
     """Return what the time per token is made of, and why it is not the client's."""
-    reason = parts.get("client", {}).get("not_compared")
-    return [f"{parts['sentence']}."] + ([f"TPOT is not divided: {reason}."] if reason else [])
+    client = parts.get("client", {})
+    notes = [f"{parts['sentence']}."]
+    if "not_compared" in client:
+        notes.append(f"TPOT is not divided: {client['not_compared']}.")
+    if "trace_from_s" in client:
+        begin, end = (duration(time) for time in (client["trace_from_s"], client["trace_until_s"]))
+        notes.append(f"The trace covers {begin} to {end} of the benchmark, from the first request sent.")
+    return notes
 
 
 def _left_out(parts: DecodePeriodDetails) -> str:
