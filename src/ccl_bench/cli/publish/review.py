@@ -64,7 +64,7 @@ def review(
     with tempfile.TemporaryDirectory(prefix="ccl-bench-") as scratch:
         changes = board_changes(Path(board), since, Path(scratch))
         with progress_bar(1, "reviewing runs") as progress:
-            reviewed = review_board(changes, traces=traces and Path(traces), progress=progress)
+            reviewed = review_board(changes, traces=Path(traces) if traces else None, progress=progress)
     comment = review_comment(reviewed)
     if target:
         target.write_text(comment, encoding="utf-8")

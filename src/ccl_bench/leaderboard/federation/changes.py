@@ -62,7 +62,7 @@ def board_changes(board: Path, since: str, scratch: Path) -> BoardChanges:
         if not folder.is_dir() or folder.is_symlink():
             fix = "name a folder into which ccl-bench publish --to wrote runs"
             raise InputError("is not a folder", where=str(folder), fix=fix)
-    if Path(since).is_dir():
+    if since and Path(since).is_dir():
         earlier = Path(since).expanduser().resolve()
         was, now = ({path: _digest(root / path) for path in _files(root)} for root in (earlier, board))
         changed = _names(was, now)
@@ -72,7 +72,9 @@ def board_changes(board: Path, since: str, scratch: Path) -> BoardChanges:
         was = _tree(board, revision)
         now = _object_names(board, _files(board))
         changed = _names(was, now)
-        wanted = [path for path in was if path.startswith(f"{KEYS}/") or PurePosixPath(path).parts[1] in changed]
+        wanted = [
+            path for path in was if path.startswith(f"{KEYS}/") or PurePosixPath(path).parts[1] in changed
+        ]
         _extract(board, {path: was[path] for path in wanted}, earlier)
     every = {PurePosixPath(path).parts[1] for path in (*was, *now) if path.startswith(f"{FOLDER}/")}
     return BoardChanges(board, earlier, sorted(changed), sorted(every - changed))
@@ -115,7 +117,9 @@ def _git(board: Path, *arguments: str, given: bytes = b"") -> bytes:
 def _branching_point(board: Path, since: str) -> str:
     """Return the last common commit of the checkout and a revision."""
     try:
-        commit = _git(board, "rev-parse", "--verify", "--end-of-options", f"{since}^{{commit}}").decode().strip()
+        commit = (
+            _git(board, "rev-parse", "--verify", "--end-of-options", f"{since}^{{commit}}").decode().strip()
+        )
     except subprocess.CalledProcessError as error:
         reason = error.stderr.decode(errors="replace").strip().partition("\n")[0]
         raise UsageError(f"--since {since} is no folder and no revision: {reason}", fix=_SINCE_FIX) from error

@@ -48,19 +48,24 @@ def _headline(review: BoardReview) -> str:
         return f"{counted(refused, 'bundle')} of {len(review.rows)} refused"
     differing = sum(bool(row.mismatches) for row in review.rows)
     if differing:
-        return f"{counted(differing, 'row')} of {len(review.rows)} {'differs' if differing == 1 else 'differ'} when recomputed"
+        verb = "differs" if differing == 1 else "differ"
+        return f"{counted(differing, 'row')} of {len(review.rows)} {verb} when recomputed"
     added = sum(row.is_new for row in review.rows)
     changed = len(review.rows) - added
-    what = [counted(count, "row") + f" {word}" for count, word in ((added, "added"), (changed, "changed")) if count]
+    what = [
+        counted(count, "row") + f" {word}"
+        for count, word in ((added, "added"), (changed, "changed"))
+        if count
+    ]
     return f"{' and '.join(what)}: the board lists {counted(review.listed, 'run')}"
 
 
 def _row(row: RowReview, review: BoardReview) -> Iterator[str]:
     """Yield the paragraphs about one run."""
     kind = "removed" if row.is_removed else "added" if row.is_new else "changed"
-    name = row.listed.run["name"] if row.listed else row.name
+    name = row.listed.run["name"] if row.listed else row.name[:12]
     yield f"### {escaped(name[:100])}, {kind}"
-    facts = [f"`{row.name[:12]}`"] if row.name.isalnum() else []
+    facts = [f"`{row.name[:12]}`"] if row.listed else []
     if row.listed:
         facts.append(escaped(row.listed.workload))
         signed = f"signed by {escaped(row.signed_by)}" if row.signed_by else "unsigned"
@@ -115,8 +120,15 @@ def _moved(review: BoardReview) -> Iterator[str]:
         return
     yield "### Ranks that change"
     rows = [
-        (escaped(each.metric), f"{escaped(each.name[:100])} (`{each.run[:12]}`)", _rank(each.before), _rank(each.after))
+        (
+            escaped(each.metric),
+            f"{escaped(each.name[:100])} (`{each.run[:12]}`)",
+            _rank(each.before),
+            _rank(each.after),
+        )
         for each in review.moved[:_MAX_MOVED]
     ]
     more = len(review.moved) - _MAX_MOVED
-    yield table_rows(("metric", "run", "before", "after"), rows, ()) + (f"\n\nAnd {more} more." if more > 0 else "")
+    yield table_rows(("metric", "run", "before", "after"), rows, ()) + (
+        f"\n\nAnd {more} more." if more > 0 else ""
+    )

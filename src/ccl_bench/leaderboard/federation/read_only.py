@@ -1,4 +1,4 @@
-"""A board whose folder cannot be written: its index and locks lie in the cache, its runs stay where they are."""
+"""A board whose folder cannot be written: its index and locks are in the cache."""
 
 from __future__ import annotations
 

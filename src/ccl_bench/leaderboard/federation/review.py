@@ -132,7 +132,8 @@ def review_board(
             wrong = f"cannot be reviewed: {type(error).__name__}: {str(error)[:200]}"
             row.problems.append(InputError(wrong, where=name, fix=_AGAIN))
         for problem in row.problems:
-            problem.where = problem.where.removeprefix(f"{changes.board}/")
+            where = problem.where.removeprefix(f"{changes.board}/")
+            problem.where = where if where.startswith(FOLDER) else f"{FOLDER}/{name}"
         review.rows.append(row)
         if progress:
             progress(done, len(changes.changed))
