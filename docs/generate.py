@@ -87,6 +87,7 @@ WRITTEN = {
     "Publish": {
         "Publishing a run": "publishing.md",
         "The leaderboard": "leaderboard.md",
+        "A board without a server": "federation.md",
     },
     "What numbers mean": {
         "Definitions and decisions": "definitions-decisions.md",

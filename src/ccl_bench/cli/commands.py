@@ -123,6 +123,10 @@ COMMANDS = {
         "Verify who published a bundle and that none of its files changed since, without a network.",
     ),
     "audit": ("publish.trust:audit_app", "Audit a leaderboard: its log, and every run against the log."),
+    "review": (
+        "publish.review:app",
+        "Review a merge request to a board in git: check its bundles, rank them, and write a comment.",
+    ),
     "backup": (
         "publish.leaderboard:backup_app",
         "Copy a leaderboard into a new directory while it is served: runs, traces, settings, index.",

@@ -72,6 +72,7 @@ def serve(
 ) -> int:
     """Serve the leaderboard."""
     check_installed()
+    from ccl_bench.leaderboard.federation.read_only import is_read_only
     from ccl_bench.leaderboard.publishing.ingest import remove_dead_uploads
     from ccl_bench.leaderboard.publishing.publications import reconcile
     from ccl_bench.leaderboard.publishing.settings import load_settings
@@ -87,8 +88,11 @@ def serve(
     elif not data:
         raise UsageError("no directory to serve", fix="give a data directory, or --demo for a filled one")
     store = open_current_store(data, database)
-    reconcile(store, load_settings(store.data))
-    remove_dead_uploads(store.data)
+    if is_read_only(data):
+        workers = 0  # what they find out goes into the files of runs
+    else:
+        reconcile(store, load_settings(store.data))
+        remove_dead_uploads(store.data)
     if workers:
         log_protection(store)
     with listening(host, port) as (listener, address), run_workers(store.data, database, workers):
@@ -128,9 +132,10 @@ def fill_demo(data: str, database: str | None) -> None:
 
 def open_current_store(data: str, database: str | None) -> Store:
     """Return the store with its index up to date, and report runs that cannot be shown."""
+    from ccl_bench.leaderboard.federation.read_only import is_read_only, writable_view
     from ccl_bench.leaderboard.store import open_store
 
-    store = open_store(data, database)
+    store = open_store(writable_view(data) if is_read_only(data) else data, database)
     if is_open_to_others(store.data):
         say(PROGRAM, f"other users can look into {data}, which holds the database: chmod 700 {data}")
     with progress_bar(1, "reading published runs") as progress:
